@@ -54,6 +54,7 @@ enable_mem_prealloc = @PREALLOC@
 
 [runtime]
 sandbox_cgroup_only = @ONLY@
+static_sandbox_resource_mgmt = true
 """
 
 

@@ -49,6 +49,8 @@ def main() -> int:
         runtimes(arguments)
     elif chain in ("cpus", "cpus-relay"):
         with_cpus(arguments, begin, relay=chain != "cpus")
+    elif chain == "sandboxes":
+        vm_sandboxes(begin)
     elif chain == "units":
         units(arguments, begin)
     else:
@@ -112,6 +114,16 @@ def with_cpus(arguments: Sequence[str], begin: float, *, relay: bool) -> None:
     program, quick_pods = arguments
     with running_node(Path(program), int(quick_pods), relay=relay) as node:
         says(f"node: {node.containerd.release.version} and Nodeward are ready after {time.monotonic() - begin:.1f} s")
+        play(CASES, node, node.log)
+
+
+def vm_sandboxes(begin: float) -> None:
+    """The cases of VM sandboxes."""
+    from tests.vm.sandboxes_cases import CASES
+    from tests.vm.sandboxes_node import running_node
+
+    with running_node() as node:
+        says(f"node: containerd and the daemon are ready after {time.monotonic() - begin:.1f} s")
         play(CASES, node, node.log)
 
 

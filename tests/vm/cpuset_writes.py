@@ -1,4 +1,4 @@
-"""Counts writes of cgroup files by whoever makes them, as the kernel tells them (inotify): so a set that was written
+"""Counts writes of cgroup files by whoever makes them, as the kernel tells them (inotify): so a file that was written
 again, with the value that it had, is seen too."""
 
 import ctypes
@@ -18,16 +18,16 @@ _LARGEST: Final = 65536
 
 
 class CpusetWrites:
-    """Counts from its beginning on, for as long as the block."""
+    """Counts from its beginning on, for as long as the block. `file`: of each cgroup; empty for all of its files."""
 
-    def __init__(self, cgroups: Iterable[Path]) -> None:
+    def __init__(self, cgroups: Iterable[Path], file: str = "cpuset.cpus") -> None:
         libc = ctypes.CDLL(None, use_errno=True)
         self._fd = int(libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
         self._watched: dict[int, Path] = {}
         for cgroup in cgroups:
-            watch = int(libc.inotify_add_watch(self._fd, bytes(cgroup / "cpuset.cpus"), _MODIFIED | _WRITTEN))
+            watch = int(libc.inotify_add_watch(self._fd, bytes(cgroup / file), _MODIFIED | _WRITTEN))
             if watch < 0:
-                raise OSError(ctypes.get_errno(), f"cannot watch {cgroup}/cpuset.cpus")
+                raise OSError(ctypes.get_errno(), f"cannot watch {cgroup / file}")
             self._watched[watch] = cgroup
 
     def __enter__(self) -> "CpusetWrites":
@@ -37,7 +37,7 @@ class CpusetWrites:
         os.close(self._fd)
 
     def taken(self) -> Counter[Path]:
-        """How often each cgroup's set was written since the last question."""
+        """How often each cgroup's file was written since the last question."""
         counted = Counter[Path]()
         while True:
             try:

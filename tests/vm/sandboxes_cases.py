@@ -1,0 +1,336 @@
+"""The cases of VM sandboxes on a node with cgroup v2 and systemd. They run inside the guest, in this order. See
+test_sandboxes.py.
+
+What the daemon says is held to what the test itself reads in /proc and in the files of cgroups.
+"""
+
+import os
+import re
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from nodeward.engine.sandboxes.expected import expected
+from nodeward.model.sandbox_rows import SandboxRow
+from nodeward.model.sandboxes import CgroupDriver, Profile, TaskRole
+from tests.contract.sandboxes.test_cgroups_rs import ROLES, VCPUS, running_shim, started
+from tests.patience import patience
+from tests.peers.cgroupsrs import CgroupsRs, Sandbox, cgroups_rs
+from tests.peers.katahost import MODE_ANNOTATION, KataCell, placing, thread_cgroups
+from tests.sandbox_cells import GO, ID, REACHED, Cell
+from tests.vm.cpuset_writes import CpusetWrites
+from tests.vm.inside import CGROUPS, until
+from tests.vm.sandboxes_node import BASE_MIB, BUSY, MIB, PERIOD_S, PLAIN, STANDALONE, SandboxesNode, VmPod, Wanted
+
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_TICK_NS: Final = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_MAPPING: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
+
+
+# ---- the table of cells
+
+
+def cells(_: SandboxesNode) -> list[str]:
+    """Each cell of cgroup v2 that a real library reaches: every process is where our table says."""
+    lines = list[str]()
+    with cgroups_rs() as oracle:
+        for cell in (one for one in REACHED if one.version == 2):
+            ours = expected(cell.profile, cell.only, 2, cell.driver, cell.paths)
+            theirs = _of_go(cell) if cell.profile is GO else _of_rs(cell, oracle)
+            assert theirs == {role: [ours.of(role)] for role in theirs}, (str(cell), theirs, ours)
+            shown = ", ".join(f"{role.value} {paths[0]}" for role, paths in theirs.items())
+            lines.append(f"{cell}: the library's paths are ours: {shown}")
+    return lines
+
+
+def _of_go(cell: Cell) -> dict[TaskRole, list[str]]:
+    found = dict[TaskRole, list[str]]()
+    with placing(KataCell(cell.paths.cgroups_path, cell.only, ID)) as (_, placed):
+        assert placed.error == "", placed.error
+        for one in placed.threads:
+            paths = found.setdefault(TaskRole(one.role), [])
+            paths += [path for path in one.cgroups.values() if path not in paths]
+    return found
+
+
+def _of_rs(cell: Cell, oracle: CgroupsRs) -> dict[TaskRole, list[str]]:
+    """systemd moves a process a moment after it was asked to."""
+    given = Sandbox(ID, cell.paths.cgroups_path, cell.only)
+    with running_shim() as shim:
+        before = oracle.read(given, [shim.pid])
+        oracle.place(given, shim=shim.pid)
+        until(lambda: oracle.read(given, [shim.pid]) != before, f"{cell}: the shim is placed")
+        ids = started(shim)
+        oracle.place(given, vcpus=[ids[one] for one in VCPUS])
+        ours = expected(Profile.KATA_RS, cell.only, 2, cell.driver, cell.paths)
+        until(lambda: oracle.read(given, [ids["vmm"]])[ids["vmm"]][""] == ours.vmm, f"{cell}: the VMM is placed")
+        read = oracle.read(given, tuple(ids.values()))
+        found = {ROLES[who.split()[0]]: [read[one][""]] for who, one in ids.items()}
+    if cell.driver is CgroupDriver.CGROUPFS:
+        oracle.delete(given)
+    return found
+
+
+# ---- places
+
+
+def both_modes(node: SandboxesNode) -> list[str]:
+    """A pod in mode true and one in mode false: each process is named where /proc has it; who said so; no drift."""
+    inside = node.run("inside", Wanted(BUSY))
+    inside.limit("memory.max", str(512 * MIB))
+    inside.limit("cpu.max", "20000 100000")  # its guest burns CPU time
+    split = node.run("split", Wanted(annotations={MODE_ANNOTATION: "false"}))
+    for pod, only, said in ((inside, True, "/configuration.toml"), (split, False, "annotation")):
+        row = node.fresh(pod)
+        assert (row.pod, row.handler, row.profile, row.vmm) == (pod.name, BUSY if only else "kata", "kata-go", "qemu")
+        assert (row.only, row.only_from[-len(said) :]) == (only, said), row
+        assert row.vm_memory == (BASE_MIB + 32) * MIB, row
+        assert row.drifts == (), row.drifts
+        assert ("the whole VMM is in" in row.note) == (not only), row.note
+        _as_proc_says(row, pod)
+        assert row.sandbox_cgroup == f"{pod.parent}/kata_{pod.seen.id}", row
+        assert row.overhead_cgroup == ("" if only else f"/kata_overhead/{pod.seen.id}"), row
+    return [*node.told("vms/inside"), *node.told("vms/split")]
+
+
+def _as_proc_says(row: SandboxRow, pod: VmPod) -> None:
+    """Each task of the row is where /proc has it, and each of /proc is in the row."""
+    shim, vmm = thread_cgroups(pod.seen.shim), thread_cgroups(pod.seen.vmm)
+    named = {tid: Path(f"/proc/{pod.seen.vmm}/task/{tid}/comm").read_text() for tid in vmm}
+    seen = {
+        "shim": {pod.seen.shim: shim[pod.seen.shim][""]},
+        "vmm": {pod.seen.vmm: vmm[pod.seen.vmm][""]},
+        "vcpu": {tid: vmm[tid][""] for tid in vmm if named[tid].startswith("CPU ")},
+    }
+    told = {role: {tid: one.where for one in row.tasks if one.role == role for tid in one.ids} for role in seen}
+    assert told == seen, (told, seen)
+    assert sum(one.count for one in row.tasks if one.role in ("vmm", "vcpu", "io")) == len(vmm), (row.tasks, vmm)
+    assert all(one.where == one.expected for one in row.tasks), row.tasks
+
+
+# ---- figures
+
+
+def figures(node: SandboxesNode) -> list[str]:
+    """While the VM stands still, every figure is within 2 % of what /proc and the pod's cgroup have; so is what was
+    used from one such moment to the next. Guest memory that is anonymous is told apart by smaps each 15 s: until then
+    what the VMM has grown by counts as the guest's."""
+    pod = node.pods["inside"]
+    with _standing_still(pod):
+        first, used_first = node.fresh(pod), _cpu_ns(pod)
+    until(lambda: _cpu_ns(pod)["cpu_ns"] > used_first["cpu_ns"] + 500_000_000, "the VM used CPU time", 60)
+    with _standing_still(pod):
+        own = _memory(pod) | _cpu_ns(pod)
+        until(lambda: node.fresh(pod).guest_memory == own["guest_memory"], "smaps is read again", 40)
+        row = node.fresh(pod)
+        own = _memory(pod) | _cpu_ns(pod)
+    told = {name: getattr(row, name) for name in own}
+    for name in used_first:
+        own[f"{name} since"] = own[name] - used_first[name]
+        told[f"{name} since"] = told[name] - getattr(first, name)
+    off = {name: abs(told[name] - value) * 100 / value for name, value in own.items()}
+    assert all(part <= 2 for part in off.values()), (off, told, own)
+    return [f"{name}: told {told[name]}, summed {own[name]}, {off[name]:.2f} % off" for name in own]
+
+
+@contextmanager
+def _standing_still(pod: VmPod) -> Iterator[None]:
+    os.kill(pod.seen.vmm, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pod.seen.vmm, signal.SIGCONT)
+
+
+def _memory(pod: VmPod) -> dict[str, int]:
+    guest = _guest_mapping(pod.seen.vmm, (BASE_MIB + 32) * MIB)[2]
+    vmm, shim = _rss(pod.seen.vmm), _rss(pod.seen.shim)
+    return {
+        "memory": int(pod.file("memory.current")),
+        "guest_memory": guest,
+        "vmm_memory": vmm - guest,
+        "shim_memory": shim,
+        "overhead_memory": vmm - guest + shim,
+    }
+
+
+def _cpu_ns(pod: VmPod) -> dict[str, int]:
+    lines = dict(line.split() for line in pod.file("cpu.stat").splitlines())
+    ticks = 0
+    for task in Path(f"/proc/{pod.seen.vmm}/task").iterdir():
+        if (task / "comm").read_text().startswith("CPU "):
+            ticks += sum(map(int, (task / "stat").read_text().rpartition(")")[2].split()[11:13]))
+    return {"cpu_ns": int(lines["usage_usec"]) * 1000, "vcpu_ns": ticks * _TICK_NS}
+
+
+def _rss(pid: int) -> int:
+    found = re.search(r"^VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return int(found[1]) * 1024
+
+
+def _guest_mapping(vmm: int, size: int) -> tuple[int, int, int]:
+    """Where the guest's memory begins and ends in the VMM, and how much of it is there."""
+    begin = end = 0
+    for line in Path(f"/proc/{vmm}/smaps").read_text().splitlines():
+        if (found := _MAPPING.match(line)) is not None:
+            begin, end = int(found[1], 16), int(found[2], 16)
+        elif line.startswith("Rss:") and end - begin == size:
+            return begin, end, int(line.split()[1]) * 1024
+    raise AssertionError(f"VMM {vmm} has no mapping of {size} bytes")
+
+
+def nothing_is_written(node: SandboxesNode) -> list[str]:
+    """In the mode observe no file of any of their cgroups is written."""
+    row = node.row(node.pods["split"])
+    assert row is not None
+    paths = [node.pods["inside"].parent, row.pod_cgroup, row.sandbox_cgroup, row.overhead_cgroup]
+    with CpusetWrites([CGROUPS / path[1:] for path in paths], "") as writes:
+        for pod in node.pods.values():
+            node.fresh(pod)
+        assert writes.taken() == {}, writes.taken()
+    return [f"0 writes in {len(paths)} cgroups over some readings"]
+
+
+def drift(node: SandboxesNode) -> list[str]:
+    """The VMM is moved out of its pod: said within two periods, with place; and gone when it is back."""
+    pod = node.pods["inside"]
+    elsewhere, home = CGROUPS / "elsewhere", CGROUPS / pod.parent[1:] / f"kata_{pod.seen.id}"
+    elsewhere.mkdir()
+    row: SandboxRow | None = node.fresh(pod)
+    begin = time.monotonic()
+    (elsewhere / "cgroup.procs").write_text(str(pod.seen.vmm))
+
+    def codes() -> set[tuple[str, str]]:
+        nonlocal row
+        row = node.row(pod)
+        return set() if row is None else {(one.code, one.seen) for one in row.drifts}
+
+    until(lambda: ("outside-pod", "/elsewhere") in codes(), "the drift is said")
+    took_s = time.monotonic() - begin
+    assert took_s <= 2 * PERIOD_S * patience(), took_s
+    lines = node.told("vms/inside")
+    (home / "cgroup.procs").write_text(str(pod.seen.vmm))
+    until(lambda: codes() == set(), "the drift is gone")
+    return [f"said after {took_s:.1f} s", *lines]
+
+
+# ---- two kills
+
+
+def a_pod_too_small(node: SandboxesNode) -> list[str]:
+    """The pod's limit is its VM's size, as where the RuntimeClass's overhead only covers Kata's `default_memory`: the
+    kill is said while the VM lives, and then the kernel's own count has it."""
+    pod = node.run("small", Wanted(overhead_mib=BASE_MIB))
+    pod.limit("memory.max", str((BASE_MIB + 32) * MIB))
+    row = node.fresh(pod)
+    assert (row.fit.fit, row.oom_kills, pod.oom_kills(), pod.lives()) == ("will be killed", 0, 0, True), row
+    said, told = time.monotonic(), node.told("vms/small")
+    touched = _touched(pod)
+    until(lambda: pod.oom_kills() >= 1, "the kernel has killed")
+    assert not pod.lives()
+    assert row.fit.killed_at is not None
+    after_s = time.monotonic() - said
+    kill = f"killed {after_s:.1f} s after that was said, with {touched / MIB:.0f} MiB touched: {row.fit.sentence}"
+    return [*told, kill, f"memory.events: {pod.file('memory.events').split()}"]
+
+
+def a_pod_with_the_recommended_overhead(node: SandboxesNode) -> list[str]:
+    """The VM's size and the overhead that was recommended by what was measured: the guest uses all of its memory, and
+    nothing is killed."""
+    until(lambda: _recommended(node) is not None, "an overhead is recommended", 60)
+    more = _recommended(node)
+    assert more is not None
+    pod = node.run("sized", Wanted())
+    pod.limit("memory.max", str((BASE_MIB + 32) * MIB + more))
+    assert _touched(pod) == (BASE_MIB + 32) * MIB
+    row = node.fresh(pod)
+    assert row.guest_memory == (BASE_MIB + 32) * MIB, row
+    assert row.fit.fit in ("fits", "tight"), row.fit
+    assert (row.oom_kills, pod.oom_kills(), pod.lives()) == (0, 0, True), row
+    return [*node.told("vms/sized"), *node.told("--classes"), f"memory.events: {pod.file('memory.events').split()}"]
+
+
+def _recommended(node: SandboxesNode) -> int | None:
+    return next((one.recommended_memory for one in node.view().classes if one.name == "kata"), None)
+
+
+def _touched(pod: VmPod) -> int:
+    """Writes to each page of the guest's memory, as the guest would; how much until its VMM was killed."""
+    begin, end, _ = _guest_mapping(pod.seen.vmm, (BASE_MIB + 32) * MIB)
+    with open(f"/proc/{pod.seen.vmm}/mem", "r+b", buffering=0) as memory:
+        for at in range(begin, end, _PAGE):
+            try:
+                memory.seek(at)
+                if not memory.write(b"x"):
+                    return at - begin
+            except OSError:
+                return at - begin
+    return end - begin
+
+
+# ---- enforce
+
+
+def a_limit_where_nobody_sets_one(node: SandboxesNode) -> list[str]:
+    """In the mode enforce, a pod that kubelet has not made gets the sum of its containers' limits and its overhead; no
+    file of a pod of kubelet's is written, though it has no limit either."""
+    split = node.pods["split"]
+    assert split.file("memory.max") == "max"
+    node.enforce()
+    with CpusetWrites([CGROUPS / split.parent[1:]], "") as writes, CpusetWrites([CGROUPS / STANDALONE[1:]], ""):
+        wanted = Wanted(above=STANDALONE, cpu_m=500, overhead_mib=256, overhead_cpu_m=250)
+        pod = node.run("alone", wanted)
+        limits = (str((32 + 256) * MIB), "75000 100000")
+        until(lambda: (pod.file("memory.max"), pod.file("cpu.max")) == limits, "both limits are there", 20)
+        node.fresh(split)
+        assert writes.taken() == {}, writes.taken()
+        assert (split.file("memory.max"), split.file("cpu.max")) == ("max", "max 100000")
+    with CpusetWrites([CGROUPS / pod.parent[1:]], "") as again:
+        pod.limit("memory.max", "max")  # so a write is seen, and somebody's own choice stays
+        assert sum(again.taken().values()) == 1
+    view = node.view()
+    assert view.writes == 2, view
+    return [f"memory.max {limits[0]}, cpu.max {limits[1]}", *node.told()]
+
+
+# ---- systemd
+
+
+def slices_of_systemd(node: SandboxesNode) -> list[str]:
+    """Pods in slices. Mode true: a scope, nothing wrong. Mode false: Kata Go makes a folder named `slice:prefix:id` at
+    the root, which is said; Kata's own names of threads tell no vCPU, which is said too."""
+    node.remove(*node.pods)
+    lines = list[str]()
+    for handler, codes in (("kata", set[str]()), (PLAIN, {"literal-scope"})):
+        pod = node.run(f"slice-{handler}", Wanted(handler, "/kubepods.slice"))
+        row = node.fresh(pod)
+        assert {one.code for one in row.drifts} == codes, row
+        name = f"cri-containerd-{pod.seen.id}.scope"
+        where = row.sandbox_cgroup
+        assert where == (f"{pod.parent}/{name}" if not codes else f"/{_literal(pod)}"), row
+        assert {one.where for one in row.tasks if one.role == "vmm"} == set(pod.seen.vmm_in()) == {where}, row
+        assert any("vCPUs is not known" in fault for fault in row.faults) == (handler == PLAIN), row.faults
+        lines += node.told(f"vms/{pod.name}")
+    return lines
+
+
+def _literal(pod: VmPod) -> str:
+    return f"{pod.parent.rpartition('/')[2]}:cri-containerd:{pod.seen.id}"
+
+
+CASES: Final[Mapping[str, Callable[[SandboxesNode], list[str]]]] = {
+    "the real libraries put everything where the table says": cells,
+    "both modes: every process where /proc has it": both_modes,
+    "figures are within 2 % of /proc and cgroup files": figures,
+    "nothing is written in the mode observe": nothing_is_written,
+    "a VMM that was moved out of its pod is said within two periods": drift,
+    "a pod that is too small is said before the kernel kills": a_pod_too_small,
+    "a pod with the recommended overhead lives": a_pod_with_the_recommended_overhead,
+    "enforce limits a pod that kubelet has not made, and no other": a_limit_where_nobody_sets_one,
+    "slices of systemd": slices_of_systemd,
+}
+"""By what each holds."""

@@ -1,0 +1,224 @@
+"""A node with cgroup v2 and systemd inside the guest whose pods run in VMs: containerd, Kata's Go host side with real
+QEMU (tests/peers/katahost.py), `nodeward node`, and the hands of a kubelet that has no API server.
+
+containerd's own configuration names runc's shim, which calls Kata's libraries. The one in /etc, which Nodeward reads,
+names Kata's shim, as on a node that has one.
+"""
+
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
+from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.cri import Cri, container_config, remove_pod
+from tests.peers.katahost import PASSED_ON, KataOptions, KataSandbox, write_kata
+from tests.peers.nriside import Record, text
+from tests.vm.inside import CGROUPS, Daemon, until
+from tests.vm.systemd import UNITS
+
+FOLDER: Final = Path("/dev/shm/sandboxes")
+MIB: Final = 1 << 20
+BASE_MIB: Final = 64
+"""`default_memory` of every handler: what a VM has beside the limits of its containers."""
+PERIOD_S: Final = 2.0
+SAMPLES: Final = 10
+KUBEPODS, STANDALONE = "/kubepods", "/standalone"
+BUSY, PLAIN = "kata-busy", "kata-plain"
+"""Runtime handlers: the guest's CPUs run and the mode is true; as Kata names threads, and the mode is false."""
+HANDLERS: Final = {
+    BUSY: KataOptions(True, memory_mib=BASE_MIB, running=True, named_threads=True),
+    "kata": KataOptions(True, memory_mib=BASE_MIB, named_threads=True),
+    PLAIN: KataOptions(False, memory_mib=BASE_MIB),
+}
+_SETTINGS: Final = f"sandboxes: {{mode: observe, samples: {SAMPLES}}}\n"
+_KATA: Final = """
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}]
+  runtime_type = 'io.containerd.kata.v2'
+  pod_annotations = ['{passed_on}']
+[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}.options]
+  ConfigPath = '{folder}/configuration.toml'
+"""
+_BUS: Final = {
+    "dbus.socket": "[Socket]\nListenStream=/run/dbus/system_bus_socket\n",
+    "dbus.service": "[Service]\nType=notify\nExecStart=/usr/bin/dbus-daemon --system --address=systemd: --nofork --nopidfile"
+    " --systemd-activation\n",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What kubelet tells of a pod with one container."""
+
+    handler: str = "kata"
+    above: str = KUBEPODS
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    limit_mib: int = 32
+    """Of the container."""
+    cpu_m: int = 0
+    overhead_mib: int = 0
+    overhead_cpu_m: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class VmPod:
+    """A pod that runs, and its processes by /proc."""
+
+    name: str
+    parent: str
+    """Its cgroup's path."""
+    seen: KataSandbox
+
+    def file(self, name: str) -> str:
+        """What a file of its cgroup says."""
+        return (CGROUPS / self.parent[1:] / name).read_text().strip()
+
+    def limit(self, name: str, value: str) -> None:
+        """Writes it, as kubelet does."""
+        (CGROUPS / self.parent[1:] / name).write_text(value)
+
+    def oom_kills(self) -> int:
+        """By the kernel."""
+        lines = (line.split() for line in self.file("memory.events").splitlines())
+        return next(int(number) for name, number in lines if name == "oom_kill")
+
+    def lives(self) -> bool:
+        """Whether its VMM is there."""
+        try:
+            return "qemu-system" in Path(f"/proc/{self.seen.vmm}/cmdline").read_text()
+        except (FileNotFoundError, ProcessLookupError):
+            return False
+
+
+@dataclass(slots=True)
+class SandboxesNode:
+    """The runtime, the daemon, and whoever makes pods."""
+
+    containerd: Containerd
+    daemon: Daemon
+    cri: Cri
+    pods: dict[str, VmPod] = field(default_factory=dict)
+
+    def run(self, name: str, wanted: Wanted) -> VmPod:
+        """A pod with one container, both running."""
+        uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
+        parent = f"{wanted.above}/pod{uid}"
+        if wanted.above.endswith(".slice"):
+            parent = f"{wanted.above}/{wanted.above[1:].removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
+        else:
+            (CGROUPS / parent[1:]).mkdir()
+        of_pod, more = _resources(wanted.limit_mib, wanted.cpu_m), _resources(wanted.overhead_mib, wanted.overhead_cpu_m)
+        config: Record = {
+            "metadata": {"name": name, "uid": uid, "namespace": "vms"},
+            "annotations": dict(wanted.annotations),
+            "log_directory": str(self.containerd.folder / "logs"),
+            "linux": {
+                "cgroup_parent": parent,
+                "security_context": {"namespace_options": {"network": "NODE"}},
+                "resources": of_pod,
+                "overhead": more,
+            },
+        }
+        request: Record = {"config": config, "runtime_handler": wanted.handler}
+        sandbox = text(self.cri.call("RunPodSandbox", request), "pod_sandbox_id")
+        container: Record = {**container_config("app", IMAGE), "linux": {"resources": of_pod}}
+        request = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": config}
+        created = text(self.cri.call("CreateContainer", request), "container_id")
+        self.cri.call("StartContainer", {"container_id": created})
+        pod = self.pods[name] = VmPod(name, parent, KataSandbox.of(sandbox))
+        return pod
+
+    def remove(self, *names: str) -> None:
+        """The pods end."""
+        for name in names:
+            remove_pod(self.cri, self.pods.pop(name).seen.id)
+
+    def view(self) -> SandboxesView:
+        """What `nodeward sandboxes` prints now."""
+        return msgspec.json.decode(self.daemon.ask("sandboxes", "-o", "json"), type=SandboxesView)
+
+    def row(self, pod: VmPod) -> SandboxRow | None:
+        """The row of the pod."""
+        return next((row for row in self.view().rows if row.id == pod.seen.id), None)
+
+    def fresh(self, pod: VmPod) -> SandboxRow:
+        """The row by the second reading from now on: each other one has everything."""
+        row: SandboxRow | None = None
+        for _ in range(2):
+            begin = time.monotonic()
+
+            def is_new(begin: float = begin) -> bool:
+                nonlocal row
+                row = self.row(pod)
+                age_ms = None if row is None else row.age_ms
+                return age_ms is not None and age_ms < (time.monotonic() - begin) * 1000
+
+            until(is_new, f"{pod.name} is read again", 20)
+        assert row is not None
+        return row
+
+    def told(self, *words: str) -> list[str]:
+        """What `nodeward sandboxes` prints, for people."""
+        return self.daemon.ask("sandboxes", *words).splitlines()
+
+    def enforce(self) -> None:
+        """Has the daemon take up the mode enforce."""
+        settings = self.daemon.config.read_text()
+        self.daemon.config.write_text(settings.replace("mode: observe", "mode: enforce"))
+        os.kill(self.daemon.pid, signal.SIGHUP)
+        until(lambda: self.view().mode == "enforce", "the mode is taken up")
+
+    def log(self) -> str:
+        """For whoever looks for the fault."""
+        return f"{self.daemon.log()}\n{self.containerd.log()}"
+
+
+def _resources(memory_mib: int, cpu_m: int) -> Record:
+    found: Record = {"memory_limit_in_bytes": memory_mib * MIB} if memory_mib else {}
+    return found | ({"cpu_period": 100_000, "cpu_quota": cpu_m * 100} if cpu_m else {})
+
+
+def _start_bus() -> None:
+    """The system bus, by which runtime-rs's library calls systemd; Kata Go's needs none."""
+    for name, text in _BUS.items():
+        (UNITS / name).write_text(f"[Unit]\nDefaultDependencies=no\n{text}")
+    for words in (["daemon-reload"], ["start", *_BUS]):
+        subprocess.run(["systemctl", *words], check=True, timeout=300)
+
+
+@contextmanager
+def running_node() -> Iterator[SandboxesNode]:
+    """The node, on which Nodeward observes."""
+    FOLDER.mkdir()
+    _start_bus()
+    for above in (KUBEPODS, STANDALONE):
+        (CGROUPS / above[1:]).mkdir()
+        for folder in (CGROUPS, CGROUPS / above[1:]):
+            (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+    runtimes = {name: write_kata(FOLDER / name, options) for name, options in HANDLERS.items()}
+    Path("/etc/containerd").mkdir(exist_ok=True)
+    told = [_KATA.format(name=name, passed_on=PASSED_ON, folder=FOLDER / name) for name in HANDLERS]
+    Path("/etc/containerd/config.toml").write_text("version = 3\n" + "".join(told))
+    os.environ["NODEWARD_KUBE__ENABLED"] = "false"
+    (FOLDER / "containerd").mkdir()
+    with (
+        running_containerd(FOLDER / "containerd", handlers=runtimes, annotations=(PASSED_ON,)) as containerd,
+        containerd.cri() as cri,
+    ):
+        daemon = Daemon(containerd.nri_socket, _SETTINGS)
+        try:
+            daemon.start("off")
+            yield SandboxesNode(containerd, daemon, cri)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{daemon.log()}") from error
+        finally:
+            daemon.end(signal.SIGKILL)

@@ -25,6 +25,10 @@ def _lines(relay: RelayView) -> Iterator[Text]:
     for door in relay.doors:
         yield _door(door)
     yield Text(f"  limits: {_owner(relay)}")
+    if relay.sizing.mode != "off":
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(relay.sizing.counts.items()))
+        last = f"; last: {relay.sizing.last}" if relay.sizing.last else ""
+        yield Text(f"  sizing of VMs: mode {relay.sizing.mode}, {counts or 'no sandbox yet'}{last}")
     if relay.dump is not None:
         dump = relay.dump
         style = "red" if dump.lost else ""

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeward.model.cpu_rows import CpusView
+from nodeward.model.sizing import SizingRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +174,8 @@ class RelayView:
     """Containers for which there was no room here."""
     cpus: CpusView | None = None
     """The CPUs, where it gives them to containers."""
+    sizing: SizingRow = field(default_factory=SizingRow)
+    """What it did with the sizes of VMs."""
     counted: bool = True
     """Whether it counts calls: else `calls` and `added` are empty whatever passes."""
 

@@ -18,6 +18,7 @@ from nodeward.model.policy_rule import CpusSettings as CpusSettings
 from nodeward.model.policy_rule import Driver as Driver
 from nodeward.model.policy_rule import PolicySettings as PolicySettings
 from nodeward.model.sandboxes_rule import SandboxesSettings as SandboxesSettings
+from nodeward.model.sizing import SizingSettings as SizingSettings
 
 
 class CapacitySource(Enum):
@@ -262,6 +263,7 @@ class Settings:
     cpus: CpusSettings = field(default_factory=CpusSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     sandboxes: SandboxesSettings = field(default_factory=SandboxesSettings)
+    sizing: SizingSettings = field(default_factory=SizingSettings)
     nri: NriSection = field(default_factory=NriSection)
     hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)

@@ -57,6 +57,8 @@ class ContainerSpec:
     """0 for none."""
     memory_limit: int = 0
     """Bytes; 0 for none."""
+    memory_request: int | None = None
+    """Bytes; None where the source does not tell (a spec kept by an older release)."""
 
 
 @dataclass(frozen=True, slots=True)

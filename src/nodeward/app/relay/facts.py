@@ -113,10 +113,7 @@ class DaemonFacts:
     async def _ask(self, asked: Asked) -> str:
         """Asks, and tells the core what is new by the answer. Whoever waits may be gone by then."""
         try:
-            line = await line_socket.ask(self._path, facts_line.encode_request(asked), facts_line.MAX_ANSWER, ASK_S)
-            pod, why = facts_line.decode_answer(line)
-            if pod is not None and not _is_asked(pod, asked):
-                raise SenselessPodError("facts line", "another pod is told of than was asked for")
+            pod, why = await told(self._path, asked, ASK_S)
         except (OSError, TimeoutError, WireError) as error:
             if isinstance(error, SenselessPodError) and asked.uid:
                 return self._not_taken_in(asked, error)
@@ -146,6 +143,15 @@ class DaemonFacts:
             self._core().tell(ApiLost(why))
             level = logging.WARNING if before else logging.INFO
             _log.log(level, "facts=annotations why=%r: container limits only, by annotations", why)
+
+
+async def told(path: str, asked: Asked, within_s: float) -> tuple[PodSpec | None, str]:
+    """The daemon's answer: the pod, or None and why not. OSError, TimeoutError or WireError where there is none."""
+    line = await line_socket.ask(path, facts_line.encode_request(asked), facts_line.MAX_ANSWER, within_s)
+    pod, why = facts_line.decode_answer(line)
+    if pod is not None and not _is_asked(pod, asked):
+        raise SenselessPodError("facts line", "another pod is told of than was asked for")
+    return pod, why
 
 
 def _is_asked(pod: PodSpec, asked: Asked) -> bool:

@@ -10,6 +10,7 @@ from nodeward.model.relayed import Decider, Watcher
 if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
     from nodeward.app.relay.limits import RelayLimits
+    from nodeward.app.relay.sizing import RelaySizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,8 @@ class RelayPlan:
     """Who takes over newer settings; None where these hold for good."""
     limits: "RelayLimits | None" = None
     """Who decides limits here; among the deciders and watchers too."""
+    sizing: "RelaySizing | None" = None
+    """Who gives VMs their size; among the deciders too."""
     run_dir: str = ""
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""

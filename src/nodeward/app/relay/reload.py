@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from nodeward.wire.dump_rules import Rules
 
 _OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
-OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "dump.", *_OTHERS)
+OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "sizing.", "dump.", *_OTHERS)
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)
 

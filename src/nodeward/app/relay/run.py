@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
@@ -32,7 +32,7 @@ from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.cri.methods import ENDLESS
 from nodeward.model.relayed import Call, Decider, Refuse, Verdict
-from nodeward.model.settings import Driver, Settings
+from nodeward.model.settings import Driver, Mode, Settings
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
@@ -52,6 +52,9 @@ UNIMPLEMENTED: Final = 12
 """gRPC's status."""
 
 log = logging.getLogger(__name__)
+
+if TYPE_CHECKING:
+    from nodeward.app.relay.sizing import RelaySizing
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,9 +132,23 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
             deciders.append(limits.decider)
             beside = partial(limits.run, relay.runtime, clock)
             made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
+    if settings.sizing.mode is not Mode.OFF and (sizes := _sizing(settings, clock, files)) is not None:
+        deciders.append(sizes.decider)
+        made = replace(made, sizing=sizes)
     if source is not None:
         made = replace(made, reload=RelayReload(settings, source, made.limits, dump))
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
+
+
+def _sizing(settings: Settings, clock: Clock, files: HostFiles) -> "RelaySizing | None":
+    """Who gives VMs their size. A fault of ours leaves it out: pods get the size that kubelet sent."""
+    from nodeward.app.relay.sizing import RelaySizing  # only where it is chosen
+
+    try:
+        return RelaySizing(settings, files, clock)
+    except Exception:
+        log.exception("sizing=off: what it needs could not be read")
+        return None
 
 
 def _owns(why_not: str) -> bool:
@@ -175,6 +192,10 @@ async def _serve(
                 group.create_task(door.run(listener, clock, ending), name=door.listen)
             if plan.beside is not None:
                 group.create_task(_harmless(plan.beside), name="beside")
+            if plan.sizing is not None:
+                pauses = Backoff(1.0, 60.0, random.random)
+                work = partial(forever, "sizing", plan.sizing.run, clock, pauses, lambda _, __: None)
+                group.create_task(_harmless(work), name="sizing")
             if plan.reload is not None:
                 group.create_task(_harmless(partial(plan.reload.run, systemd)), name="reload")
             if plan.run_dir:

@@ -17,6 +17,7 @@ from nodeward.app.relay.plan import RelayPlan
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
 from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.model.sizing import SizingRow
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
 
@@ -58,6 +59,7 @@ class Status:
             queues["dump"] = dump.waiting_bytes
             told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
         driver = limits.row() if limits is not None else None
+        sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
         pinned = limits.cpu_view() if limits is not None and whole else None
@@ -75,6 +77,7 @@ class Status:
                 queues=queues,
                 limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
                 dump=told,
+                sizing=sizes,
                 cpus=pinned() if pinned is not None else None,
                 rows=rows[:MOST_ROWS],
                 left_out=max(0, len(rows) - MOST_ROWS),

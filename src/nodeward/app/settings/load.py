@@ -32,6 +32,7 @@ from nodeward.model.settings import (
     Settings,
     Share,
 )
+from nodeward.model.sizing import MOST_CPUS, MOST_MEMORY_MIB, unlimited
 from nodeward.wire.cgroup_paths import kubepods
 from nodeward.wire.errors import WireError
 from nodeward.wire.yaml_faults import YAML_FAULTS
@@ -336,6 +337,8 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("sandboxes.period_ms", settings.sandboxes.period_ms, 200, 60_000, " milliseconds"),
         ("sandboxes.tight_percent", settings.sandboxes.tight_percent, 0, 50, " per cent"),
         ("sandboxes.samples", settings.sandboxes.samples, 10, 100_000, ""),
+        ("sizing.keep_cpus", settings.sizing.keep_cpus, 0, MOST_CPUS, ""),
+        ("sizing.keep_memory_mib", settings.sizing.keep_memory_mib, 0, MOST_MEMORY_MIB, ""),
         ("webhook.port", webhook.port, 0, 65535, ""),
         ("webhook.max_connections", webhook.max_connections, 16, 100_000, ""),
         ("webhook.request_s", webhook.request_s, 0.5, 60, ""),
@@ -387,6 +390,11 @@ def _check(settings: Settings, faults: list[str]) -> None:
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
     _check_relay(settings, faults)
+    if unlimited(settings.sizing.unlimited) is None:
+        faults.append(
+            f"sizing.unlimited: {settings.sizing.unlimited!r} is none of request, all, a number of CPUs such as '2' "
+            "(in quotes), or a part of the machine such as 50%"
+        )
     if settings.pins_by(Driver.NRI) and not settings.nri.enabled:
         faults.append(
             "cpus.driver: nri carries no CPUs while nri.enabled is false: set nri.enabled to true, or cpus.driver "

@@ -15,7 +15,18 @@ from typing import Final, NamedTuple
 
 from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
-from nodeward.model.workload import NO_RECORD, Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+from nodeward.model.sizing import Sized
+from nodeward.model.workload import (
+    NO_RECORD,
+    Container,
+    ContainerId,
+    CpuRecord,
+    HostShare,
+    Phase,
+    PodUid,
+    Sandbox,
+    SandboxId,
+)
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import cgroup_paths
 from nodeward.wire.cpu_record import cpu_record
@@ -65,6 +76,23 @@ def _cpu(resources: cri.LinuxContainerResources, before: CpuRecord = NO_RECORD) 
     for fault in faults:
         _log.warning("cpu=ignored error=%s", fault)
     return record
+
+
+def running(payload: bytes) -> Sandbox:
+    """The sandbox that a RunPodSandboxRequest is about, which has no id yet, with what is asked for its pod."""
+    request = read("cri", cri.RunPodSandboxRequest, payload)
+    resources = request.config.linux.resources
+    share = HostShare(_cpu(resources), max(0, resources.memory_limit_in_bytes))
+    return replace(sandbox("", request.config), handler=request.runtime_handler, asked=share)
+
+
+def changed_run(payload: bytes, size: Sized) -> bytes:
+    """The RunPodSandboxRequest with these resources of the pod, as in `changed_create`."""
+    config = cri.PodSandboxConfig()
+    resources = config.linux.resources
+    resources.cpu_period, resources.cpu_quota = size.cpu_period, size.cpu_quota
+    resources.memory_limit_in_bytes = size.memory_limit
+    return payload + cri.RunPodSandboxRequest(config=config).SerializeToString()
 
 
 def creating(payload: bytes, tentative_id: str) -> tuple[Sandbox, Container]:

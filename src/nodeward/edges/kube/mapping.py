@@ -84,8 +84,10 @@ def _containers(
         declared, faults = _amounts(given, resources)
         cpu_m, limit_m, more = _asked("cpu", found or _NOTHING, path)
         limits, unread = _amounts(given[:1], _MEMORY)
+        requests, no_request = _amounts(given[1:], _MEMORY)  # one that cannot be read is not known, and no fault
         faults, memory = (*faults, *more, *unread), limits.get("memory", 0)
-        yield ContainerSpec(container.name, _role(field, container), declared, faults, cpu_m, limit_m or 0, memory)
+        asked = cpu_m, limit_m or 0, memory, requests.get("memory", None if no_request else memory)
+        yield ContainerSpec(container.name, _role(field, container), declared, faults, *asked)
 
 
 def _asked(name: str, found: Resources, path: str) -> tuple[int | None, int | None, tuple[str, ...]]:

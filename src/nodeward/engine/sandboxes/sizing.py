@@ -1,0 +1,171 @@
+"""Which resources a VM's pod is started with: what kubelet sent, and what the pod requests without a limit. Pure.
+
+Kata reads a pod's size from the CPU quota and the memory limit of RunPodSandbox; requests are in neither. Promises: a
+limit that kubelet sent is never lowered, what is added stays below what the machine may give, and what is not known
+stays as it came, with the reason. Kata adds its own defaults or overhead on top, as it does for a pod with limits.
+"""
+
+from dataclasses import dataclass, replace
+
+from nodeward.engine.pods.budget import containers_need
+from nodeward.engine.sandboxes.size import CPU_M, MIB, SHARES_OF_A_CPU, cpu_limit_m, grows
+from nodeward.model.sandboxes import Handler, Profile
+from nodeward.model.sizing import Room, Sized, SizingSettings, Unlimited, unlimited
+from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, Role
+
+PERIOD = 100_000
+"""Microseconds: the CPU quota's period where kubelet sends none, or one that has no thousandth."""
+NO_REQUEST_SHARES = 2
+"""What kubelet sends for a pod that requests no CPU."""
+MOST_SHARES = 262_144
+"""The most that shares can say: 256 CPUs, or more."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """An amount, None where what kubelet sent is to stay, and why."""
+
+    amount: int | None
+    why: str
+
+
+def room(rule: SizingSettings, cpus: int, memory: int) -> Room:
+    """What is left of this machine's CPUs that are online, and of its memory; 0 of these is not known."""
+    left, bytes_left = cpus - rule.keep_cpus, memory - rule.keep_memory_mib * MIB
+    return Room(max(left, 0) * CPU_M if cpus else None, max(bytes_left, 0) // MIB * MIB if memory else None)
+
+
+def why_not(name: str, handler: Handler | None, rule: SizingSettings) -> str:
+    """Why pods of this runtime handler are not sized; empty where they are."""
+    if rule.handlers and name not in rule.handlers:
+        return f"the handler {name or '(default)'} is not in sizing.handlers"
+    if handler is None:
+        return (
+            "" if rule.handlers else f"the handler {name or '(default)'} starts no VMs by the runtime's configuration"
+        )
+    if handler.fault and not rule.handlers:
+        return f"the configuration of the handler {name} could not be read: {handler.fault}"
+    if grows(handler):
+        return (
+            f"VMs of the handler {name} start small and grow: Kata reads no size at the start. Set "
+            f"static_sandbox_resource_mgmt = true in {handler.config or 'its configuration'}"
+        )
+    return ""
+
+
+def sized(
+    asked: HostShare, spec: PodSpec | None, handler: Handler | None, rule: SizingSettings, most: Room, no_spec: str = ""
+) -> Sized:
+    """What is to be sent for a pod whose handler is sized. `asked`: what kubelet sent; `no_spec`: why there is no
+    spec."""
+    containers = [] if spec is None else [one for one in spec.containers if one.role is not Role.EPHEMERAL]
+    unread = next((fault for one in containers for fault in one.faults), "")
+    if spec is not None and spec.pod_level:
+        containers, no_spec = [], "the pod has resources as a whole"
+    elif unread:
+        containers, no_spec = [], f"its spec cannot be read: {unread}"
+    no_spec = no_spec or ("" if containers else "it is not known")
+    cpu = _capped(_cpu(asked.cpu, containers, rule, most, no_spec), most.cpu_m, "CPUs")
+    memory = _capped(_memory(containers, no_spec), most.memory, "memory")
+    return _both(asked, cpu, memory, handler)
+
+
+def _cpu(cpu: CpuRecord, containers: list[ContainerSpec], rule: SizingSettings, most: Room, no_spec: str) -> _Wish:
+    """What the pod is to have, in thousandths."""
+    limit_m = cpu_limit_m(cpu) or 0
+    requests = [one.cpu_m for one in containers]
+    if not containers or None in requests:
+        request_m = _by_shares(cpu)
+        if request_m is None:
+            return _Wish(None, f"CPU requests are unknown: kubelet sent none, and of the pod's spec {no_spec}")
+        source = f"the request of {request_m}m that kubelet sent"
+        return _Wish(request_m, source) if limit_m else _by_rule(request_m, source, rule, most)
+    need_m = containers_need((one.role, one.cpu_limit_m or one.cpu_m or 0) for one in containers)
+    if all(one.cpu_limit_m for one in containers):  # kubelet leaves the quota out for containers with CPUs of their own
+        return _Wish(need_m, f"the limits of all containers add up to {need_m}m")
+    return _by_rule(need_m, f"limits and, where there is none, requests add up to {need_m}m", rule, most)
+
+
+def _by_rule(need_m: int, source: str, rule: SizingSettings, most: Room) -> _Wish:
+    kind, number = unlimited(rule.unlimited) or (Unlimited.REQUEST, 0)
+    named = f"{source}; sizing.unlimited is {rule.unlimited}"
+    if kind is Unlimited.REQUEST:
+        return _Wish(need_m, source)
+    if kind is Unlimited.CPUS:
+        return _Wish(max(need_m, number * CPU_M), named)
+    if most.cpu_m is None:
+        return _Wish(need_m, f"{source}; sizing.unlimited is left out, since the machine's CPUs are unknown")
+    share = most.cpu_m if kind is Unlimited.ALL else most.cpu_m * number // 100
+    return _Wish(max(need_m, share), named)
+
+
+def _by_shares(cpu: CpuRecord) -> int | None:
+    """The request that kubelet turned into shares: exact for 3m to 255999m."""
+    if not 0 < cpu.shares < MOST_SHARES or cpu.unread:
+        return None
+    return -(-cpu.shares * CPU_M // SHARES_OF_A_CPU) if cpu.shares > NO_REQUEST_SHARES else 0
+
+
+def _memory(containers: list[ContainerSpec], no_spec: str) -> _Wish:
+    """What the pod is to have, in bytes. Memory has no rule but the request: a VM does not share it as it does CPUs."""
+    if not containers or any(one.memory_request is None and not one.memory_limit for one in containers):
+        return _Wish(None, f"memory requests are unknown: of the pod's spec {no_spec or 'an old source tells none'}")
+    need = containers_need((one.role, one.memory_limit or one.memory_request or 0) for one in containers)
+    return _Wish(-(-need // MIB) * MIB, f"limits and, where there is none, requests add up to {need} bytes")
+
+
+def _capped(wish: _Wish, most: int | None, what: str) -> _Wish:
+    if wish.amount is None or most is None or wish.amount <= most:
+        return wish
+    return replace(wish, amount=most, why=f"{wish.why}; of {what} a VM may have {most} at most")
+
+
+def _both(asked: HostShare, cpu: _Wish, memory: _Wish, handler: Handler | None) -> Sized:
+    limit_m = cpu_limit_m(asked.cpu) or 0
+    cpu, memory = _more(cpu, limit_m, "m"), _more(memory, asked.memory, " bytes")
+    if handler is not None and handler.profile is Profile.KATA_RS and (cpu.amount or memory.amount):
+        cpu = _default(cpu, limit_m, handler.default_vcpus_m, "vCPUs")
+        memory = _default(memory, asked.memory, handler.default_memory, "memory")
+        missing = not (cpu.amount or limit_m) or not (memory.amount or asked.memory)
+        if missing:
+            why = "runtime-rs leaves its defaults out once a limit is there, and the configuration tells none"
+            cpu, memory = _Wish(None, why), _Wish(None, why)
+    period = PERIOD if asked.cpu.period % CPU_M or not asked.cpu.period else asked.cpu.period
+    return Sized(
+        asked.cpu.period if cpu.amount is None else period,
+        asked.cpu.quota if cpu.amount is None else cpu.amount * period // CPU_M,
+        asked.memory if memory.amount is None else memory.amount,
+        cpu.why,
+        memory.why,
+        cpu.amount is not None or memory.amount is not None,
+    )
+
+
+def _more(wish: _Wish, sent: int, unit: str) -> _Wish:
+    """The wish where it is more than kubelet's limit, which else stays."""
+    if wish.amount is None or wish.amount > sent:
+        return wish
+    return _Wish(None, f"{wish.why}; kubelet's limit of {sent}{unit} stays" if sent else f"{wish.why}; nothing to add")
+
+
+def _default(wish: _Wish, sent: int, default: int | None, what: str) -> _Wish:
+    """runtime-rs gives a VM its default of one resource only where no resource has a limit."""
+    if wish.amount or sent or not default:
+        return wish
+    return _Wish(default, f"{wish.why}; the default {what} of runtime-rs, which it leaves out once a limit is there")
+
+
+def told(before: HostShare, after: Sized) -> str:
+    """The decision in words, for a log and for a status."""
+    now = cpu_limit_m(CpuRecord(quota=after.cpu_quota, period=after.cpu_period)) or 0
+    return "; ".join(
+        _line(what, was, then, why)
+        for what, was, then, why in (
+            ("cpu_m", cpu_limit_m(before.cpu) or 0, now, after.cpu_why),
+            ("memory", before.memory, after.memory_limit, after.memory_why),
+        )
+    )
+
+
+def _line(what: str, was: int, then: int, why: str) -> str:
+    return f"{what} {was if was == then else f'{was} -> {then}'} ({why})"

@@ -6,17 +6,22 @@ pods: what is true of both, this one says. That each rule is needed: test_policy
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from nodeward.engine.show.doctor_sandboxes import OUR_POLICY
 from nodeward.model.annotations import KATA_CONFIG, KATA_ONLY
+from nodeward.model.doctor import RuntimeClass
+from nodeward.wire import kube_neighbours
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record
 from tests.real import policy_cluster
 from tests.real.policy_cluster import (
+    BINDINGS,
     CASES,
     EPC,
     LIMITS,
@@ -143,6 +148,17 @@ def test_no_annotation_that_kata_obeys_unasked_comes_by_a_change_a_status_or_a_b
     said = [cluster.noted("before", {key: "1"}), cluster.status({key: "1"}), *bound]
     print(said)
     assert [one for one in said if f"metadata.annotations[{key}] is '1', must not be there" not in one] == []
+
+
+def test_doctor_reads_which_policies_are_bound_and_what_runtime_classes_declare(cluster: Cluster) -> None:
+    kata = {"metadata": {"name": "kata"}, "handler": "kata-qemu", "overhead": {"podFixed": {"memory": "327680Ki"}}}
+    place = "/apis/node.k8s.io/v1/runtimeclasses"
+    cluster.client.call("POST", place, record(kata))
+    classes = kube_neighbours.runtime_classes(json.dumps(cluster.client.call("GET", place)).encode())
+    bound = kube_neighbours.bound_policies(json.dumps(cluster.client.call("GET", BINDINGS)).encode())
+
+    assert classes == (RuntimeClass("kata", "kata-qemu", 320 << 20), RuntimeClass("large", "large"))
+    assert OUR_POLICY in bound
 
 
 def test_a_pod_as_the_webhook_makes_it_passes_the_policies(cluster: Cluster, tmp_path: Path) -> None:

@@ -12,8 +12,8 @@ from typing import Final
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
+from nodeward.app.doctor.runtime_files import read_handlers
 from nodeward.app.node.pod_facts import SOCKET
-from nodeward.app.node.sandbox_watch import read_handlers
 from nodeward.app.relay.facts import told
 from nodeward.edges.cri.sizer import SandboxSizer
 from nodeward.edges.sysfs import topology

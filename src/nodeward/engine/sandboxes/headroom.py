@@ -59,7 +59,7 @@ def _overhead(reading: VmReading, holders: tuple[CgroupReading, ...], declared: 
     measured = parts(reading, (lambda task: below(task.cgroup, outer)) if outer else None).overhead
     if measured is not None and vmm_of(reading) is not None:
         return measured, "measured"
-    if declared > 0:
-        return declared, "declared"
     usual = USUAL.get(reading.vmm)
+    if declared > 0 and (usual is None or declared < usual):
+        return declared, "declared"  # a larger one may be for memory of the guest too, which is in the VM's already
     return usual, "usual" if usual is not None else ""

@@ -41,7 +41,9 @@ def test_a_kill_is_told_with_the_guest_memory_at_which_it_comes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("declared", "expected"), [(320 * MIB, (320 * MIB, "declared")), (0, (160 * MIB, "usual"))], ids=["class", "none"]
+    ("declared", "expected"),
+    [(130 * MIB, (130 * MIB, "declared")), (512 * MIB, (160 * MIB, "usual")), (0, (160 * MIB, "usual"))],
+    ids=["class", "class that has room for guest memory", "none"],
 )
 def test_what_cannot_be_measured_is_taken_as_declared_or_as_usual(declared: int, expected: tuple[int, str]) -> None:
     found = of(2 * GIB, declared=declared, guest=None)

@@ -7,6 +7,7 @@ them with cgroup v2 and systemd.
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
@@ -17,10 +18,16 @@ from pathlib import Path
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
+from nodeward.app.node.pod_facts import SOCKET
 from nodeward.edges.cgroups.hierarchy import mounted
 from nodeward.edges.sandboxes.cgroups import trees
 from nodeward.edges.sandboxes.reader import Reader
-from nodeward.model.sandboxes import TaskRole, VmReading
+from nodeward.engine.sandboxes.size import size
+from nodeward.model.sandboxes import Handler, Profile, TaskRole, VmReading
+from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, SandboxId
+from nodeward.wire import facts_line
+from tests.component.relay.rig import relay_process
+from tests.component.relay.test_facts import answering
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies, remove_cgroups
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
@@ -31,6 +38,7 @@ from tests.peers.katahost import (
     KataCell,
     KataOptions,
     KataSandbox,
+    KataSize,
     kata_cgroups_as_before,
     kata_paths,
     kata_sandbox,
@@ -42,6 +50,7 @@ from tests.peers.katahost import (
 from tests.peers.nriside import Record, text
 
 MEMORY_MIB = 64
+REQUEST_MIB = 96
 VCPUS = 2
 UNIFIED = (CGROUP_ROOT / "cgroup.procs").exists()
 HANDLERS = {"kata": True, "kata-overhead": False}
@@ -150,6 +159,38 @@ def removed(path: str) -> bool:
     """Whether nothing is left of that cgroup; a VMM that was killed may take a moment to leave it."""
     remove_cgroups(path)
     return not any((root / path.lstrip("/")).exists() for root in hierarchies())
+
+
+def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
+    """Given a pod that requests CPUs and memory and limits neither, when kubelet starts it through the relay, then the
+    VM has them beside what Kata's configuration gives every VM."""
+    app = ContainerSpec("c", cpu_m=1000, memory_request=REQUEST_MIB << 20)
+    spec = PodSpec(PodUid("uid-sized"), "default", "sized", (app,))
+    pod = pod_config("sized", containerd.cgroup_parent, containerd.folder / "logs")
+    linux = pod["linux"]
+    assert isinstance(linux, dict)
+    linux["resources"] = {"cpu_shares": 1024, "cpu_period": 100_000}
+    settings, listen = tmp_path / "nodeward.yaml", tmp_path / "cri.sock"
+    settings.write_text(f"run_dir: {tmp_path}/run\nsizing: {{mode: enforce, handlers: [kata]}}\n")
+    with (
+        answering(tmp_path / "run" / SOCKET, lambda _: facts_line.encode_answer(spec)),
+        relay_process(listen, containerd.cri_socket, "--config", str(settings)),
+        Cri(listen, containerd.peer / "proto" / "cri.proto") as cri,
+    ):
+        sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": "kata"}), "pod_sandbox_id")
+        try:
+            vmm = Path(f"/proc/{KataSandbox.of(sandbox).vmm}/cmdline").read_bytes().split(b"\0")
+            handed = json.loads(containerd.ctr("containers", "info", sandbox).stdout)["Spec"]["annotations"]
+        finally:
+            remove_pod(cri, sandbox)
+    assert kata_sizes([handed]) == [KataSize(1.0, REQUEST_MIB)]
+    kata = Handler("kata", static=True, default_vcpus_m=VCPUS * 1000, default_memory=MEMORY_MIB << 20)
+    sent = HostShare(CpuRecord(1024, 100_000, 100_000), REQUEST_MIB << 20)
+    ours = size(VmReading(SandboxId(sandbox), 0), kata, Profile.KATA_GO, asked=sent)
+    assert (ours.vcpus, ours.memory) == (VCPUS + 1, (MEMORY_MIB + REQUEST_MIB) << 20)
+    smp, memory = (vmm[vmm.index(flag) + 1].decode() for flag in (b"-smp", b"-m"))
+    assert smp.split(",")[0] == str(ours.vcpus)
+    assert memory.split(",")[0] == f"{MEMORY_MIB + REQUEST_MIB}M"
 
 
 def test_the_size_of_a_vm_keeps_a_part_of_a_cpu() -> None:

@@ -70,6 +70,7 @@ GUEST = 0.75
 """A guest's load. It keeps one core busy, and two of them have room beside kubelets, which mostly wait."""
 NRI = ("nodeward.edges.nri", "nodeward.proto.nri_pb2", "nodeward.wire.nri_mux", "nodeward.wire.ttrpc")
 RELAY = ("nodeward.edges.cri", "nodeward.transport.relay_session", "nodeward.app.relay", "nodeward.cli.cri_resmgr")
+VMS = ("nodeward.edges.sandboxes", "nodeward.edges.cri.sizer", "nodeward.app.relay.sizing")
 CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
 KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
 KUBE = ("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy")
@@ -106,7 +107,7 @@ PARTS = (
     Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
-    Part("real", ("test_kata_host.py",), 5, 0.5, after=(SUITE,), peers=KATA, covers=("nodeward.edges.sandboxes",)),
+    Part("real", ("test_kata_host.py",), 6, 0.5, after=(SUITE,), peers=KATA, covers=VMS),
     Part("real", (), 80, 0.5, after=(SUITE,), peers=OTHERS, covers=("deploy", "bench", "pyproject.toml")),
     _guest("", 210, (*CGROUPS, *RELAY, "nodeward.app.doctor"), CONTAINERDS),
     _guest("hook", 150, HOOK, (*CONTAINERDS, "crio")),

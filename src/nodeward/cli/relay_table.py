@@ -27,8 +27,9 @@ def _lines(relay: RelayView) -> Iterator[Text]:
     yield Text(f"  limits: {_owner(relay)}")
     if relay.sizing.mode != "off":
         counts = ", ".join(f"{count} {what}" for what, count in sorted(relay.sizing.counts.items()))
-        last = f"; last: {relay.sizing.last}" if relay.sizing.last else ""
-        yield Text(f"  sizing of VMs: mode {relay.sizing.mode}, {counts or 'no sandbox yet'}{last}")
+        yield Text(f"  sizing of VMs: mode {relay.sizing.mode}, {counts or 'no sandbox yet'}")
+        if relay.sizing.last:
+            yield Text(f"    last: {relay.sizing.last}")
     if relay.dump is not None:
         dump = relay.dump
         style = "red" if dump.lost else ""

@@ -80,6 +80,8 @@ NO_NRI = {"nri.enabled": "false"}
         ("sandboxes: {samples: 9}", {}, {}, "sandboxes.samples: 9 is not between 10 and 100000"),
         ("sandboxes: {profiles: {a: kata-go, b: go}}", {}, {}, "sandboxes.profiles.b: 'go' is not allowed"),
         ("", {"NODEWARD_SANDBOXES__PROFILES__KATA": "rs"}, {}, "sandboxes.profiles.kata: 'rs' is not allowed"),
+        ("sizing: {keep_cpus: -1}", {}, {}, "sizing.keep_cpus: -1 is not between 0 and 4096"),
+        ("sizing: {unlimited: 101%}", {}, {}, "sizing.unlimited: '101%' is none of request, all, a number of CPUs"),
         ("7: 1", {}, {}, "7: unknown key"),
         ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),
         ("relay: {record: /r}", {}, {}, "relay.record: needs relay.limits"),

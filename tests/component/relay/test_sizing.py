@@ -1,0 +1,103 @@
+"""Sizes of VMs that the relay gives with RunPodSandbox, between grpcio's client and a runtime of grpcio's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from nodeward.app.node.pod_facts import SOCKET
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.proto import cri_pb2 as cri
+from nodeward.wire import facts_line
+from tests.component.relay.rig import Runtime, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.test_facts import answering
+from tests.component.relay.test_limits import UNKNOWN, call, got, runtime
+from tests.component.relay.test_status import people
+
+MIB = 1 << 20
+SPEC = PodSpec(PodUid("u"), "default", "pod", (ContainerSpec("app", cpu_m=300, memory_request=64 * MIB),))
+
+
+def run(handler: str = "kata") -> bytes:
+    """kubelet's for a pod that requests 300m and has no limit, and a field that CRI does not have yet."""
+    made = cri.RunPodSandboxRequest(runtime_handler=handler)
+    made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
+    made.config.linux.resources.cpu_shares = 307
+    made.config.linux.resources.cpu_period = 100_000
+    return made.SerializeToString() + UNKNOWN
+
+
+@contextmanager
+def node(folder: Path, mode: str) -> Iterator[tuple[Path, Runtime]]:
+    """The relay's socket, and the runtime behind it."""
+    listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
+    settings.write_text(f"run_dir: {folder}/run\nsizing: {{mode: {mode}, handlers: [kata]}}\n")
+    with runtime_at(behind, runtime) as made, relay_process(listen, behind, "--config", str(settings)):
+        yield listen, made
+
+
+def sent(listen: Path, made: Runtime, handler: str = "kata") -> bytes:
+    """What the runtime gets beside what kubelet wrote."""
+    with client_of(listen) as channel:
+        call(channel, "RunPodSandbox", run(handler))
+    received = got(made, "RunPodSandbox")
+    assert received.startswith(run(handler))
+    return received.removeprefix(run(handler))
+
+
+def resources(added: bytes) -> tuple[int, int, int]:
+    """What the runtime takes for the pod's."""
+    linux = cri.RunPodSandboxRequest.FromString(run() + added).config.linux.resources
+    assert linux.cpu_shares == 307
+    return linux.cpu_period, linux.cpu_quota, linux.memory_limit_in_bytes
+
+
+def test_a_vm_gets_what_its_pod_requests_by_the_spec_that_the_daemon_tells(tmp_path: Path) -> None:
+    with answering(tmp_path / "run" / SOCKET, lambda _: facts_line.encode_answer(SPEC)) as asked:
+        with node(tmp_path, "enforce") as (listen, made):
+            assert resources(sent(listen, made)) == (100_000, 30_000, 64 * MIB)
+            assert sent(listen, made, "runc") == b""
+            wait_for((tmp_path / "run" / "relay.sock").is_socket, "the relay's status")
+            said = people(listen, "status").stdout
+            assert "sizing of VMs: mode enforce, 1 others, 1 sized\n    last: default/pod: cpu_m 0 -> 300 (" in said
+        assert len(asked) == 1
+    assert "sizing=sized pod=default/pod handler=kata what=" in log_of(listen)
+
+
+NO_ANSWER: dict[str, Callable[[bytes], bytes]] = {
+    "knows nothing": lambda _: facts_line.encode_answer(None, "no API server is configured"),
+    "closes": lambda _: b"",
+}
+
+
+@pytest.mark.parametrize("answer", [None, *NO_ANSWER.values()], ids=["is away", *NO_ANSWER])
+def test_without_a_spec_kubelets_own_shares_say_the_request(
+    tmp_path: Path, answer: Callable[[bytes], bytes] | None
+) -> None:
+    def check() -> None:
+        with node(tmp_path, "enforce") as (listen, made):
+            assert resources(sent(listen, made)) == (100_000, 30_000, 0)
+        assert "memory requests are unknown: of the pod's spec" in log_of(listen)
+
+    if answer is None:
+        check()
+        return
+    with answering(tmp_path / "run" / SOCKET, answer):
+        check()
+
+
+def test_observe_says_and_changes_nothing(tmp_path: Path) -> None:
+    with node(tmp_path, "observe") as (listen, made):
+        assert sent(listen, made) == b""
+    assert "sizing=would-size pod=default/pod handler=kata what=" in log_of(listen)
+
+
+def test_what_is_no_request_passes_as_it_came(tmp_path: Path) -> None:
+    with node(tmp_path, "enforce") as (listen, made):
+        with client_of(listen) as channel:
+            call(channel, "RunPodSandbox", b"\x0a\xff")
+        assert got(made, "RunPodSandbox") == b"\x0a\xff"
+    assert "sizing=undecided" in log_of(listen)

@@ -10,6 +10,7 @@ from enum import Enum
 from nodeward.model.cpu_rows import CpusView
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.sandboxes import Handler
+from nodeward.model.sizing import SizingSettings
 from nodeward.model.view import KeyRow, RelayView
 
 
@@ -247,6 +248,7 @@ class RelayFacts:
     wants_limits: bool = False
     nri: bool = False
     kubelet: KubeletFacts = field(default_factory=KubeletFacts)
+    sizing: SizingSettings = field(default_factory=SizingSettings)
 
 
 @dataclass(frozen=True, slots=True)

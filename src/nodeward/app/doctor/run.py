@@ -234,6 +234,7 @@ def _relay(settings: Settings, daemon: str, said: RelayView | str, kubelet: Kube
         listen=settings.relay.listen,
         wants_limits=settings.relay.limits,
         nri=settings.nri.enabled,
+        sizing=settings.sizing,
         kubelet=kubelet or KubeletFacts(),
     )
 

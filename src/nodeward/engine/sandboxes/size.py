@@ -71,8 +71,13 @@ def cpu_limit_m(cpu: CpuRecord) -> int | None:
 
 def obeyed(handler: Handler, key: str) -> bool:
     """Whether a pod's annotation of the VM reaches Kata (the container runtime hands it on) and Kata obeys it."""
+    return handed_on(handler, key) and allowed(handler, key)
+
+
+def allowed(handler: Handler, key: str) -> bool:
+    """Whether `enable_annotations` of Kata's configuration has a pod's annotation of the VM."""
     name = key.removeprefix(_PREFIX)
-    return handed_on(handler, key) and any(_regex(one, name) for one in handler.enable_annotations)
+    return any(_regex(one, name) for one in handler.enable_annotations)
 
 
 def _by_vmm(reading: VmReading, planned: VmSize) -> VmSize:

@@ -11,6 +11,7 @@ from nodeward.engine.show import doctor_cluster, doctor_cpus
 from nodeward.engine.show.doctor_keys import keys
 from nodeward.engine.show.doctor_relay import relay
 from nodeward.engine.show.doctor_sandboxes import sandboxes
+from nodeward.engine.show.doctor_sizing import sizing
 from nodeward.model.doctor import (
     ApiFacts,
     CgroupFacts,
@@ -84,6 +85,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             keys(facts.keys),
             relay(facts.relay, facts.daemon.answers),
             sandboxes(facts.vms),
+            sizing(facts.vms, facts.relay),
             (
                 Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
                 for name, why in facts.failed.items()

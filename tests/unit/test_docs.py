@@ -46,6 +46,7 @@ DOCUMENTS = (
     "docs/policies-cpus.md",
     "docs/relay.md",
     "docs/sandboxes.md",
+    "docs/sizing.md",
     "docs/scenarios.md",
 )
 TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from nodeward.app.node.pod_facts import SOCKET
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import facts_line
-from tests.component.relay.rig import Runtime, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_facts import answering
 from tests.component.relay.test_limits import UNKNOWN, call, got, runtime
 from tests.component.relay.test_status import people
@@ -87,6 +88,19 @@ def test_without_a_spec_kubelets_own_shares_say_the_request(
         return
     with answering(tmp_path / "run" / SOCKET, answer):
         check()
+
+
+def test_a_daemon_that_is_late_holds_a_pod_no_longer_than_the_setting_says(tmp_path: Path) -> None:
+    over = threading.Event()
+
+    def late(line: bytes) -> bytes:
+        over.wait(WAIT_S)
+        return facts_line.encode_answer(SPEC)
+
+    with answering(tmp_path / "run" / SOCKET, late), node(tmp_path, "enforce") as (listen, made):
+        assert resources(sent(listen, made)) == (100_000, 30_000, 0)
+        over.set()
+    assert "the node daemon did not tell within 0.2 s" in log_of(listen)
 
 
 def test_observe_says_and_changes_nothing(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,12 +34,12 @@ def run(handler: str = "kata") -> bytes:
 
 
 @contextmanager
-def node(folder: Path, mode: str) -> Iterator[tuple[Path, Runtime]]:
-    """The relay's socket, and the runtime behind it."""
+def node(folder: Path, mode: str) -> Iterator[tuple[Path, Runtime, subprocess.Popen[str]]]:
+    """The relay's socket, the runtime behind it, and the relay's process."""
     listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
     settings.write_text(f"run_dir: {folder}/run\nsizing: {{mode: {mode}, handlers: [kata]}}\n")
-    with runtime_at(behind, runtime) as made, relay_process(listen, behind, "--config", str(settings)):
-        yield listen, made
+    with runtime_at(behind, runtime) as made, relay_process(listen, behind, "--config", str(settings)) as process:
+        yield listen, made, process
 
 
 def sent(listen: Path, made: Runtime, handler: str = "kata") -> bytes:
@@ -58,7 +60,7 @@ def resources(added: bytes) -> tuple[int, int, int]:
 
 def test_a_vm_gets_what_its_pod_requests_by_the_spec_that_the_daemon_tells(tmp_path: Path) -> None:
     with answering(tmp_path / "run" / SOCKET, lambda _: facts_line.encode_answer(SPEC)) as asked:
-        with node(tmp_path, "enforce") as (listen, made):
+        with node(tmp_path, "enforce") as (listen, made, _):
             assert resources(sent(listen, made)) == (100_000, 30_000, 64 * MIB)
             assert sent(listen, made, "runc") == b""
             wait_for((tmp_path / "run" / "relay.sock").is_socket, "the relay's status")
@@ -79,7 +81,7 @@ def test_without_a_spec_kubelets_own_shares_say_the_request(
     tmp_path: Path, answer: Callable[[bytes], bytes] | None
 ) -> None:
     def check() -> None:
-        with node(tmp_path, "enforce") as (listen, made):
+        with node(tmp_path, "enforce") as (listen, made, _):
             assert resources(sent(listen, made)) == (100_000, 30_000, 0)
         assert "memory requests are unknown: of the pod's spec" in log_of(listen)
 
@@ -97,20 +99,25 @@ def test_a_daemon_that_is_late_holds_a_pod_no_longer_than_the_setting_says(tmp_p
         over.wait(WAIT_S)
         return facts_line.encode_answer(SPEC)
 
-    with answering(tmp_path / "run" / SOCKET, late), node(tmp_path, "enforce") as (listen, made):
+    with answering(tmp_path / "run" / SOCKET, late), node(tmp_path, "enforce") as (listen, made, _):
         assert resources(sent(listen, made)) == (100_000, 30_000, 0)
         over.set()
     assert "the node daemon did not tell within 0.2 s" in log_of(listen)
 
 
-def test_observe_says_and_changes_nothing(tmp_path: Path) -> None:
-    with node(tmp_path, "observe") as (listen, made):
+def test_observe_says_and_changes_nothing_until_the_settings_are_others(tmp_path: Path) -> None:
+    with node(tmp_path, "observe") as (listen, made, process):
         assert sent(listen, made) == b""
+        settings = tmp_path / "nodeward.yaml"
+        settings.write_text(settings.read_text().replace("mode: observe", "mode: enforce, unlimited: '1'"))
+        process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "settings=accepted" in log_of(listen), "word of the settings")
+        assert resources(sent(listen, made)) == (100_000, 100_000, 0)
     assert "sizing=would-size pod=default/pod handler=kata what=" in log_of(listen)
 
 
 def test_what_is_no_request_passes_as_it_came(tmp_path: Path) -> None:
-    with node(tmp_path, "enforce") as (listen, made):
+    with node(tmp_path, "enforce") as (listen, made, _):
         with client_of(listen) as channel:
             call(channel, "RunPodSandbox", b"\x0a\xff")
         assert got(made, "RunPodSandbox") == b"\x0a\xff"

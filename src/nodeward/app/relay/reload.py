@@ -1,4 +1,4 @@
-"""New settings for a running relay, at SIGHUP: the rules of limits and of the dump change at once, as in the daemon.
+"""New settings for a running relay, at SIGHUP: rules of limits, sizes and the dump change at once, as in the daemon.
 
 Promises: faults leave everything as it was, and are logged; what needs a restart is named; calls are relayed meanwhile,
 whatever becomes of the file. Must not know frames.
@@ -17,6 +17,7 @@ from nodeward.model.settings import Mode, Settings
 if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
     from nodeward.app.relay.limits import RelayLimits
+    from nodeward.app.relay.sizing import RelaySizing
     from nodeward.wire.dump_rules import Rules
 
 _OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line")
@@ -29,9 +30,15 @@ class RelayReload:
     """The settings of one relay's life."""
 
     def __init__(
-        self, running: Settings, source: SettingsSource, limits: "RelayLimits | None", dump: "Feed | None"
+        self,
+        running: Settings,
+        source: SettingsSource,
+        limits: "RelayLimits | None",
+        dump: "Feed | None",
+        sizing: "RelaySizing | None" = None,
     ) -> None:
         self._running, self._source, self._limits, self._dump = running, source, limits, dump
+        self._sizing = sizing
 
     async def run(self, systemd: sd_notify.Notifier) -> None:
         """Reads them whenever it is asked to, by another thread: the file may lie on a disk that hangs, and rules of a
@@ -60,7 +67,8 @@ class RelayReload:
 
     def _take(self, wanted: Settings, rules: "Rules | None") -> None:
         before = dict(leaves(self._running))
-        live = merged(self._running, wanted, self._limits is not None, self._dump is not None)
+        parts = (self._limits, self._dump, self._sizing)
+        live = merged(self._running, wanted, *(part is not None for part in parts))
         have = dict(leaves(live))
         late = [path for path, value in leaves(wanted) if value != have[path] and path.startswith(OURS)]
         changed = [path for path, value in have.items() if value != before[path]]
@@ -68,15 +76,18 @@ class RelayReload:
             self._dump.follow(rules)
         if self._limits is not None and _decided_by(live) != _decided_by(self._running):
             self._limits.settle(live)
+        if self._sizing is not None and live.sizing != self._running.sizing:
+            self._sizing.settle(live)
         self._running = live
         log.info("settings=accepted from=%r changed=%s", self._source.about, ",".join(changed) or "nothing")
         if late:
             log.warning("settings=need-restart keys=%s", ",".join(late))
 
 
-def merged(running: Settings, wanted: Settings, limits: bool, dump: bool) -> Settings:
-    """What runs, with everything of `wanted` that can change at once in a relay that decides (`limits`), or dumps."""
-    live = running
+def merged(running: Settings, wanted: Settings, limits: bool, dump: bool, sizing: bool = False) -> Settings:
+    """What runs, with everything of `wanted` that can change at once in a relay that decides (`limits`), dumps, or
+    gives sizes."""
+    live = replace(running, sizing=wanted.sizing) if sizing else running
     if limits:  # pods are read by this table as they come
         rules = replace(wanted.limits, resources=live.limits.resources)
         live = replace(live, limits=rules, pods=wanted.pods, policy=wanted.policy)

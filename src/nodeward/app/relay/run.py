@@ -136,7 +136,7 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         deciders.append(sizes.decider)
         made = replace(made, sizing=sizes)
     if source is not None:
-        made = replace(made, reload=RelayReload(settings, source, made.limits, dump))
+        made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing))
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
 
 

@@ -7,7 +7,8 @@ without facts the decision goes by what kubelet sent. Files are read beside the 
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from nodeward.aio.clock import Clock
@@ -33,6 +34,15 @@ MOST_TEXT: Final = 1000
 log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class _Has:
+    """What the files say: handlers that start VMs, CPUs that are online, bytes of memory; 0 where not known."""
+
+    handlers: Mapping[str, Handler]
+    cpus: int
+    memory: int
+
+
 class RelaySizing:
     """Belongs to the loop's thread; files are read by another one."""
 
@@ -40,7 +50,7 @@ class RelaySizing:
         """Reads what the machine and the runtime's configuration have."""
         self._settings, self._files, self._clock = settings, files, clock
         self._facts = f"{settings.run_dir}/{SOCKET}"
-        self._handlers, self._most = self._read()
+        self._has = self._read()
         self._counts = Counter[str]()
         self._last = ""
         self.decider = SandboxSizer(self._decide, self._undecided)
@@ -51,25 +61,33 @@ class RelaySizing:
         while True:
             await self._clock.sleep(LOOK_S)
             read = await asyncio.get_running_loop().run_in_executor(None, self._read)
-            if read != (self._handlers, self._most):
-                self._handlers, self._most = read
+            if read != self._has:
+                self._has = read
                 self._say()
+
+    def settle(self, settings: Settings) -> None:
+        """Decides by these settings from now on."""
+        self._settings = settings
+        self._say()
 
     def row(self) -> SizingRow:
         """How it does."""
         return SizingRow(self._settings.sizing.mode.value, dict(self._counts), self._last)
 
-    def _read(self) -> tuple[dict[str, Handler], Room]:
-        """A fault of ours leaves a handler, or the machine, unknown: its pods pass unchanged."""
+    def _read(self) -> _Has:
+        """What cannot be read leaves a handler, or the machine, unknown."""
         machine = topology.read(self._files)
-        memory = sum(node.bytes for node in machine.memory)
         found = read_handlers(self._files, self._settings.sandboxes.profiles)
-        most = sizing.room(self._settings.sizing, machine.online.bit_count(), memory)
-        return {one.name: one for one in found}, most
+        memory = sum(node.bytes for node in machine.memory)
+        return _Has({one.name: one for one in found}, machine.online.bit_count(), memory)
+
+    @property
+    def _most(self) -> Room:
+        return sizing.room(self._settings.sizing, self._has.cpus, self._has.memory)
 
     def _say(self) -> None:
         rule = self._settings.sizing
-        names = [name for name in rule.handlers or self._handlers if not self._why_not(name)]
+        names = [name for name in rule.handlers or self._has.handlers if not self._why_not(name)]
         log.info(
             "sizing mode=%s handlers=%s most_cpu_m=%s most_memory=%s",
             rule.mode.value,
@@ -77,22 +95,22 @@ class RelaySizing:
             self._most.cpu_m,
             self._most.memory,
         )
-        for name in rule.handlers or self._handlers:
+        for name in rule.handlers or self._has.handlers:
             if why := self._why_not(name):
                 log.warning("sizing=none handler=%s why=%r", name, why)
 
     def _why_not(self, handler: str) -> str:
-        return sizing.why_not(handler, self._handlers.get(handler), self._settings.sizing)
+        return sizing.why_not(handler, self._has.handlers.get(handler), self._settings.sizing)
 
     def _decide(self, home: Sandbox, within_s: float) -> Awaitable[Sized | None] | None:
-        if self._why_not(home.handler):
+        if self._settings.sizing.mode is Mode.OFF or self._why_not(home.handler):
             self._counts["others"] += 1
             return None
         return self._size(home, within_s)
 
     async def _size(self, home: Sandbox, within_s: float) -> Sized | None:
         spec, no_spec = await self._spec(home, within_s)
-        rule, handler = self._settings.sizing, self._handlers.get(home.handler)
+        rule, handler = self._settings.sizing, self._has.handlers.get(home.handler)
         found = sizing.sized(home.asked, spec, handler, rule, self._most, no_spec)
         sends = found.changes and rule.mode is Mode.ENFORCE
         self._counts["sized" if found.changes else "kept"] += 1

@@ -17,7 +17,7 @@ from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import facts_line
 from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_facts import answering
-from tests.component.relay.test_limits import UNKNOWN, call, got, runtime
+from tests.component.relay.test_limits import UNKNOWN, call, create, got, kernel, runtime
 from tests.component.relay.test_status import people
 
 MIB = 1 << 20
@@ -114,6 +114,19 @@ def test_observe_says_and_changes_nothing_until_the_settings_are_others(tmp_path
         wait_for(lambda: "settings=accepted" in log_of(listen), "word of the settings")
         assert resources(sent(listen, made)) == (100_000, 100_000, 0)
     assert "sizing=would-size pod=default/pod handler=kata what=" in log_of(listen)
+
+
+def test_limits_are_decided_beside_sizes(tmp_path: Path) -> None:
+    flags = kernel(tmp_path)
+    settings = tmp_path / "nodeward.yaml"
+    settings.write_text(f"{settings.read_text()}sizing: {{mode: enforce, handlers: [kata]}}\n")
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    with runtime_at(behind, runtime) as made, relay_process(listen, behind, *flags):
+        assert resources(sent(listen, made)) == (100_000, 30_000, 0)
+        with client_of(listen) as channel:
+            call(channel, "CreateContainer", create())
+        assert got(made, "CreateContainer").startswith(create())
+        assert got(made, "CreateContainer") != create()
 
 
 def test_what_is_no_request_passes_as_it_came(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ def test_sizes_are_obeyed(handler: Handler, says: str) -> None:
     ("handler", "relay", "code", "says"),
     [
         (replace(KATA, static=False), RELAY, "sizing-not-obeyed", "start small and grow"),
-        (replace(KATA, runtime_type="vm"), RELAY, "sizing-not-obeyed", "CRI-O does not"),
+        (replace(KATA, runtime_type="vm"), RELAY, "sizing-not-obeyed", "one of CRI-O"),
         (replace(KATA, fault="/etc/kata.toml: line 3"), RELAY, "sizing-not-obeyed", "line 3"),
         (KATA, NAMED, "sizing-unknown", "the handler other is unknown"),
     ],

@@ -15,6 +15,8 @@ from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec
 
 PERIOD = 100_000
 """Microseconds: the CPU quota's period where kubelet sends none, or one that has no thousandth."""
+OF_CONTAINERD = "io.containerd."
+"""How containerd's runtime types begin."""
 NO_REQUEST_SHARES = 2
 """What kubelet sends for a pod that requests no CPU."""
 MOST_SHARES = 262_144
@@ -43,6 +45,8 @@ def why_not(name: str, handler: Handler | None, rule: SizingSettings) -> str:
         return (
             "" if rule.handlers else f"the handler {name or '(default)'} starts no VMs by the runtime's configuration"
         )
+    if handler.runtime_type and not handler.runtime_type.startswith(OF_CONTAINERD):
+        return f"the handler {name} is one of CRI-O, which does not tell Kata the resources of RunPodSandbox"
     if handler.fault and not rule.handlers:
         return f"the configuration of the handler {name} could not be read: {handler.fault}"
     if grows(handler):

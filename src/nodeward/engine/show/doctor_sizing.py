@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from nodeward.engine.sandboxes.mode import handed_on
 from nodeward.engine.sandboxes.size import allowed, obeyed
-from nodeward.engine.sandboxes.sizing import why_not
+from nodeward.engine.sandboxes.sizing import OF_CONTAINERD, why_not
 from nodeward.engine.show.sandbox_words import shown
 from nodeward.model.annotations import KATA_SIZES
 from nodeward.model.doctor import Finding, RelayFacts, Severity, VmFacts
@@ -17,7 +17,6 @@ from nodeward.model.limits_rule import Mode
 from nodeward.model.sandboxes import Handler
 
 OK, WARNING = Severity.OK, Severity.WARNING
-_OF_CONTAINERD = "io.containerd."
 
 
 def sizing(vms: VmFacts, relay: RelayFacts) -> Iterator[Finding]:
@@ -44,8 +43,6 @@ def sizing(vms: VmFacts, relay: RelayFacts) -> Iterator[Finding]:
 def _way(handler: Handler, why: str) -> Finding:
     where = f"handler {shown(handler.name)}" + (f", {shown(handler.config)}" if handler.config else "")
     annotated = f"annotations of a pod: {_annotations(handler)}"
-    if not why and not handler.runtime_type.startswith(_OF_CONTAINERD):
-        why = "only containerd tells Kata the resources of RunPodSandbox; CRI-O does not"
     if not why and handler.fault:
         why = "its configuration was not read whole, so this is unknown"
     if not why:
@@ -56,7 +53,7 @@ def _way(handler: Handler, why: str) -> Finding:
 
 
 def _remedy(handler: Handler) -> str:
-    if not handler.runtime_type.startswith(_OF_CONTAINERD):
+    if not handler.runtime_type.startswith(OF_CONTAINERD):
         return "Name only handlers of containerd in sizing.handlers."
     if handler.fault:
         return "Correct the file that is named."
@@ -69,7 +66,7 @@ def _annotations(handler: Handler) -> str:
     obeys = [name for key, name in names.items() if obeyed(handler, key)]
     if len(obeys) == len(names):
         return "obeyed"
-    option = "pod_annotations" if handler.runtime_type.startswith(_OF_CONTAINERD) else "allowed_annotations"
+    option = "pod_annotations" if handler.runtime_type.startswith(OF_CONTAINERD) else "allowed_annotations"
     missing = [] if all(handed_on(handler, key) for key in names) else [f"{option} does not hand them on"]
     refused = [name for key, name in names.items() if not allowed(handler, key)]
     missing += [f"enable_annotations lacks {' and '.join(refused)}"] if refused else []

@@ -1,5 +1,5 @@
-"""Kata's own host side: its libraries place VMM, vCPU threads and shim of pods that a real containerd starts, and our
-reader finds them there.
+"""Kata's own host side: its libraries place VMM, vCPU threads and shim of pods that a real containerd starts. Our
+reader finds them there, and what `nodeward node` says of them is held to /proc and to the files of cgroups.
 
 Each case has what the table says for both cgroup versions, and plays the machine's: `tests/vm/test_kata_host.py` runs
 them with cgroup v2 and systemd.
@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from nodeward.aio.hostfs import OsFiles
@@ -23,6 +24,7 @@ from nodeward.edges.cgroups.hierarchy import mounted
 from nodeward.edges.sandboxes.cgroups import trees
 from nodeward.edges.sandboxes.reader import Reader
 from nodeward.engine.sandboxes.size import size
+from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
 from nodeward.model.sandboxes import Handler, Profile, TaskRole, VmReading
 from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, SandboxId
 from nodeward.wire import facts_line
@@ -31,6 +33,7 @@ from tests.component.relay.test_facts import answering
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies, remove_cgroups
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
+from tests.peers.daemon import NODEWARD, Daemon, until
 from tests.peers.katahost import (
     MODE_ANNOTATION,
     OVERHEAD,
@@ -130,6 +133,66 @@ def test_where_kata_puts_a_pod(containerd: Containerd, handler: str, annotations
             assert memory_bytes(vmm) > MEMORY_MIB << 20
     wait_until(lambda: processes(pod.id) == [], "end of its processes")
     assert LEFT or [path for root in hierarchies() for path in root.rglob(f"*{pod.id}*")] == []
+
+
+IN_ETC = 'mount -t overlay overlay -o "lowerdir=$0:/etc" /etc && exec "$@"'
+"""Nodeward finds containerd's configuration there, and nobody else does."""
+
+
+@pytest.fixture(name="daemon")
+def _daemon(containerd: Containerd, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
+    """It observes, and reads that Kata's shim is what the handlers have."""
+    (tmp_path / "etc" / "containerd").mkdir(parents=True)
+    tables = [
+        f"[plugins.cri.containerd.runtimes.{name}]\nruntime_type = 'io.containerd.kata.v2'\n"
+        f"options = {{ConfigPath = '{containerd.folder / name}/configuration.toml'}}\n"
+        for name in HANDLERS
+    ]
+    (tmp_path / "etc" / "containerd" / "config.toml").write_text("".join(tables))
+    monkeypatch.setenv("NODEWARD_CGROUPS__ROOT", str(CGROUP_ROOT))
+    daemon = Daemon(tmp_path, containerd.nri_socket)
+    daemon.configure("limits: {mode: observe}", "sandboxes: {mode: observe, period_ms: 500}")
+    process = daemon.start(("unshare", "-m", "sh", "-c", IN_ETC, str(tmp_path / "etc"), NODEWARD))
+    try:
+        until(daemon.registered, "the daemon is connected")
+        yield daemon
+    finally:
+        process.kill()
+        process.wait()
+
+
+def said_of(daemon: Daemon, pod: KataSandbox) -> SandboxRow | None:
+    """What it says of the pod's sandbox."""
+    view = msgspec.json.decode(daemon.command("sandboxes", "-o", "json").stdout, type=SandboxesView)
+    return next((row for row in view.rows if row.id == pod.id), None)
+
+
+@pytest.mark.skipif(UNIFIED, reason="tests/vm/test_sandboxes.py has this for cgroup v2")
+@pytest.mark.parametrize(("handler", "only"), HANDLERS.items())
+def test_nodeward_says_where_a_pod_is_and_what_it_costs(
+    containerd: Containerd, daemon: Daemon, handler: str, only: bool
+) -> None:
+    def found() -> SandboxRow | None:
+        row = said_of(daemon, pod)
+        return row if row is not None and row.guest_memory is not None and row.cpu_m is not None else None
+
+    with containerd.cri() as cri, running_pod(containerd, cri, handler, {}) as (parent, pod):
+        until(lambda: found() is not None, "the sandbox is read")
+        row = found()
+        assert row is not None
+        assert (row.pod, row.profile, row.only, row.drifts, row.note) == (handler, "kata-go", only, (), "")
+        assert row.only_from == f"{containerd.folder}/{handler}/configuration.toml"
+        told = {
+            role: sorted({at for one in row.tasks if one.role == role for at in (one.where, one.cpu_where) if at})
+            for role in ("shim", "vmm", "vcpu")
+        }
+        assert told == {"shim": pod.shim_in(), "vmm": pod.vmm_in(), "vcpu": pod.vcpus_in()}
+        assert sum(one.count for one in row.tasks if one.role == "vcpu") == VCPUS
+        outside = 0 if only else memory_bytes(f"/{OVERHEAD}/{pod.id}")
+        assert row.memory == pytest.approx(memory_bytes(parent) + outside, rel=0.02)
+        assert row.outside_memory == pytest.approx(outside, rel=0.02)
+        assert row.guest_memory == MEMORY_MIB << 20, "its memory was touched at its start"
+        assert row.fit.fit == ("unlimited" if only else "outside")
 
 
 CELLS = [("/{parent}/pod/one", True), ("/{parent}/pod/one", False), (f"{SLICE}:cri-containerd:{{parent}}", False)]

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+import grpc
 import msgspec
 
 from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
@@ -53,6 +54,7 @@ _BUS: Final = {
     "dbus.service": "[Service]\nType=notify\nExecStart=/usr/bin/dbus-daemon --system --address=systemd: --nofork --nopidfile"
     " --systemd-activation\n",
 }
+"""The system bus, by which runtime-rs's library calls systemd; Kata Go's needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +118,10 @@ class SandboxesNode:
             parent = f"{wanted.above}/{wanted.above[1:].removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
         else:
             (CGROUPS / parent[1:]).mkdir()
-        of_pod, more = _resources(wanted.limit_mib, wanted.cpu_m), _resources(wanted.overhead_mib, wanted.overhead_cpu_m)
+        of_pod, more = (
+            _resources(wanted.limit_mib, wanted.cpu_m),
+            _resources(wanted.overhead_mib, wanted.overhead_cpu_m),
+        )
         config: Record = {
             "metadata": {"name": name, "uid": uid, "namespace": "vms"},
             "annotations": dict(wanted.annotations),
@@ -187,19 +192,37 @@ def _resources(memory_mib: int, cpu_m: int) -> Record:
     return found | ({"cpu_period": 100_000, "cpu_quota": cpu_m * 100} if cpu_m else {})
 
 
-def _start_bus() -> None:
-    """The system bus, by which runtime-rs's library calls systemd; Kata Go's needs none."""
-    for name, text in _BUS.items():
+def _start(units: Mapping[str, str]) -> None:
+    for name, text in units.items():
         (UNITS / name).write_text(f"[Unit]\nDefaultDependencies=no\n{text}")
-    for words in (["daemon-reload"], ["start", *_BUS]):
+    for words in (["daemon-reload"], ["start", *units]):
         subprocess.run(["systemctl", *words], check=True, timeout=300)
+
+
+def _as_unit(containerd: Containerd) -> None:
+    """Starts it again as a unit of systemd's, without namespaces: Kata tells systemd its process by number."""
+    containerd.stop()
+    path = f"{containerd.programs}:{containerd.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
+    log = f"StandardOutput=append:{FOLDER}/containerd/containerd.log\nStandardError=inherit\n"
+    command = f"{containerd.programs / 'containerd'} -c {FOLDER}/containerd/config.toml"
+    service = f"[Service]\nDelegate=yes\nKillMode=process\nEnvironment=PATH={path}\n{log}ExecStart={command}\n"
+    _start({"containerd.service": service})
+
+    def answers() -> bool:
+        try:
+            with containerd.cri() as cri:
+                return bool(cri.call("Status"))
+        except grpc.RpcError:
+            return False
+
+    until(answers, "containerd answers", 30)
 
 
 @contextmanager
 def running_node() -> Iterator[SandboxesNode]:
     """The node, on which Nodeward observes."""
     FOLDER.mkdir()
-    _start_bus()
+    _start(_BUS)
     for above in (KUBEPODS, STANDALONE):
         (CGROUPS / above[1:]).mkdir()
         for folder in (CGROUPS, CGROUPS / above[1:]):
@@ -214,6 +237,7 @@ def running_node() -> Iterator[SandboxesNode]:
         running_containerd(FOLDER / "containerd", handlers=runtimes, annotations=(PASSED_ON,)) as containerd,
         containerd.cri() as cri,
     ):
+        _as_unit(containerd)
         daemon = Daemon(containerd.nri_socket, _SETTINGS)
         try:
             daemon.start("off")

@@ -248,7 +248,8 @@ class Headroom:
     limit: int | None = None
     vm: int | None = None
     overhead: int | None = None
-    """VMM without guest RAM, shim and virtiofsd: measured, else what is usual for this VMM, or declared where that is less."""
+    """VMM without guest RAM, shim and virtiofsd: measured, else what is usual for this VMM, or declared where that is
+    less."""
     overhead_from: str = ""
     """`measured`, `declared`, `usual`."""
     left: int | None = None

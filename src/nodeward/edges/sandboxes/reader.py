@@ -1,7 +1,8 @@
 """Reads every VM sandbox of the host: its tasks, cgroups and guest memory, once a period, on kept descriptors.
 
 Cheap by not doing everything each time: /proc is searched each SEARCH_S, when a process has ended, or when a sandbox is
-expected that is not known; limits and what rarely changes are read every other time. Synchronous: belongs to one lane.
+expected that is not known or has no VMM yet; limits and what rarely changes are read every other time. Synchronous:
+belongs to one lane.
 
 Nothing is guessed: what cannot be read is None, and said in the reading's `faults`.
 """
@@ -50,6 +51,8 @@ class _Vm:
     vmm: Seen | None
     others: list[Seen]
     """virtiofsd and vhost threads of the kernel."""
+    since_ns: int
+    """When it was found."""
     is_dragonball: bool = False
     """The VM runs within the shim."""
     threads: dict[int, Seen] = field(default_factory=dict)
@@ -108,7 +111,14 @@ class Reader:
     def _is_due(self, expected: Iterable[SandboxId]) -> bool:
         if self._searched_ns is None or self._ended or self._now_ns() - self._searched_ns >= SEARCH_S * _SECOND_NS:
             return True
-        return any(one not in self._vms and one not in self._missed for one in expected)
+        if any(one not in self._vms and one not in self._missed for one in expected):
+            return True
+        return any(self._is_starting(vm) for vm in self._vms.values())
+
+    def _is_starting(self, vm: _Vm) -> bool:
+        """A shim that was found before it has started its VMM."""
+        is_bare = vm.found.vmm is None and not vm.is_dragonball
+        return is_bare and self._now_ns() - vm.since_ns < SEARCH_S * _SECOND_NS
 
     def _search(self, expected: Iterable[SandboxId]) -> None:
         found = finder.find(self._files)
@@ -133,7 +143,7 @@ class Reader:
         vmm = tasks.process(TaskRole.VMM, one.vmm) if one.vmm is not None else None
         others = [tasks.process(TaskRole.VIRTIOFSD, each) for each in one.virtiofsd]
         others += [tasks.process(TaskRole.VHOST, each) for each in one.vhost]
-        vm = _Vm(one, shim, vmm, others, turn=turn % DEEP_EVERY)
+        vm = _Vm(one, shim, vmm, others, self._now_ns(), turn=turn % DEEP_EVERY)
         for seen in vm.seen():  # the first reading has everything, whichever turn it is
             self._tasks.read(seen, [], places=True, memory=True)
         return vm

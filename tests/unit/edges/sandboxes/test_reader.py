@@ -334,3 +334,11 @@ def test_a_sandbox_that_came_is_found_by_the_next_search(host: Host) -> None:
     host.only()
     host.process(11, shim(B))
     assert {one.sandbox for one in host.round(after_s=SEARCH_S).readings} == {A, B}
+
+
+def test_a_vmm_that_starts_after_its_shim_was_found_is_seen_in_the_next_round(tmp_path: Path) -> None:
+    host = Host(tmp_path)
+    host.process(10, shim(A))
+    assert host.only().of(TaskRole.VMM) == ()
+    host.process(20, qemu(A), parent=10)
+    assert len(host.only().of(TaskRole.VMM)) == 1

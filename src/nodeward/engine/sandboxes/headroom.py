@@ -16,6 +16,8 @@ USUAL = {
 }
 """What VMM and shim take at least, by the VMM, where nobody measures or declares it. The overheads of Kata's own
 RuntimeClasses are higher, since these cover some memory of the guest as well."""
+MEASURED = "measured"
+"""Only with such an overhead is a pod said to be too small that has room for the VM alone."""
 
 
 def headroom(reading: VmReading, size: VmSize | None, declared: int, tight_percent: int) -> Headroom:
@@ -35,7 +37,7 @@ def headroom(reading: VmReading, size: VmSize | None, declared: int, tight_perce
     if vm is None or overhead is None:
         return Headroom(Fit.UNKNOWN, limit, vm, overhead, source)
     left = limit - vm - overhead
-    if left < 0:
+    if left < 0 and (source == MEASURED or limit < vm):
         return Headroom(Fit.KILLED, limit, vm, overhead, source, left, max(limit - overhead, 0))
     if holders[0].memory_limit is None:
         return Headroom(Fit.UNKNOWN, limit, vm, overhead, source, left)
@@ -58,7 +60,7 @@ def _overhead(reading: VmReading, holders: tuple[CgroupReading, ...], declared: 
     outer = holders[0].path if holders else ""
     measured = parts(reading, (lambda task: below(task.cgroup, outer)) if outer else None).overhead
     if measured is not None and vmm_of(reading) is not None:
-        return measured, "measured"
+        return measured, MEASURED
     usual = USUAL.get(reading.vmm)
     if declared > 0 and (usual is None or declared < usual):
         return declared, "declared"  # a larger one may be for memory of the guest too, which is in the VM's already

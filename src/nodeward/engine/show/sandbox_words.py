@@ -147,6 +147,8 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
     left = f"= {size_text(fit.left)} left" if fit.left >= 0 else f"= {size_text(-fit.left)} too little"
     if fit.fit == Fit.KILLED.value and fit.killed_at is not None:
         return f"{sum_} {left}: will be killed at {size_text(max(fit.killed_at, 0))} of guest memory"
+    if fit.left < 0:
+        return f"{sum_} {left} if this overhead, which is not measured yet, is right: {fit.fit}"
     return f"{sum_} {left}: {fit.fit}"
 
 

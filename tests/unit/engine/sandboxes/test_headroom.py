@@ -50,6 +50,11 @@ def test_what_cannot_be_measured_is_taken_as_declared_or_as_usual(declared: int,
     assert (found.overhead, found.overhead_from) == expected
 
 
+@pytest.mark.parametrize(("limit", "fit"), [(GIB + 159 * MIB, Fit.TIGHT), (GIB, Fit.TIGHT), (GIB - 1, Fit.KILLED)])
+def test_with_an_overhead_that_is_not_measured_only_the_vm_alone_proves_a_kill(limit: int, fit: Fit) -> None:
+    assert of(limit, guest=None).fit is fit
+
+
 def test_only_what_is_charged_to_the_limit_counts() -> None:
     assert of(2 * GIB, shim(OVERHEAD), vmm()).overhead == 88 * MIB
 
@@ -96,5 +101,6 @@ def test_the_arithmetic_adds_up(limit: int, vm: int, rss: int, guest: int, perce
     left = limit - vm - (rss - guest if rss >= guest else 160 * MIB) - 40 * MIB * (rss >= guest)
     assert (found.limit, found.vm, found.left) == (limit, vm, left)
     assert limit - vm - (found.overhead or 0) == left
-    assert (found.fit is Fit.KILLED) == (left < 0) == (found.killed_at is not None)
+    is_killed = left < 0 if rss >= guest else limit < vm
+    assert (found.fit is Fit.KILLED) == is_killed == (found.killed_at is not None)
     assert found.killed_at is None or 0 <= found.killed_at <= vm

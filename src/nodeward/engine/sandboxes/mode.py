@@ -55,8 +55,8 @@ def _by_annotation(handler: Handler | None, annotation: str | None, profile: Pro
     """What the annotation says where it is obeyed, and why it is not."""
     if annotation is None:
         return None, ""
-    if handler is not None and profile is not Profile.DOCUMENT and not handed_on(handler, KATA_ONLY):
-        return None, ""  # an annotation that never arrives is no fault
+    if profile is not Profile.DOCUMENT and (handler is None or not handed_on(handler, KATA_ONLY)):
+        return None, ""  # an annotation that never arrives, or of which that is not known, is no fault
     value = _RS.get(annotation.strip()) if profile is Profile.KATA_RS else parse_bool(annotation)
     if value is None:
         shown = annotation[:_MAX_SHOWN]

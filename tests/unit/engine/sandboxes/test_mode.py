@@ -49,6 +49,7 @@ def test_without_a_file_the_shipped_one_counts(profile: Profile, only: bool) -> 
 )
 def test_what_nothing_tells_stays_unknown(known: Handler | None, profile: Profile | None) -> None:
     assert mode(known, None, profile) is None
+    assert known is not None or mode(None, "false", profile) is None, "whether the annotation arrives is not known"
 
 
 @pytest.mark.parametrize(

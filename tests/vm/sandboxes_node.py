@@ -20,7 +20,7 @@ import grpc
 import msgspec
 
 from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
-from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, remove_pod
 from tests.peers.katahost import PASSED_ON, KataOptions, KataSandbox, write_kata
 from tests.peers.nriside import Record, text
@@ -41,6 +41,8 @@ HANDLERS: Final = {
     "kata": KataOptions(True, memory_mib=BASE_MIB, named_threads=True),
     PLAIN: KataOptions(False, memory_mib=BASE_MIB),
 }
+_RUNTIME_WAITS_S: Final = 20.0
+"""For an answer by NRI, since a guest is slow."""
 _SETTINGS: Final = f"sandboxes: {{mode: observe, samples: {SAMPLES}}}\n"
 _KATA: Final = """
 [plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.{name}]
@@ -115,7 +117,9 @@ class SandboxesNode:
         uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
         parent = f"{wanted.above}/pod{uid}"
         if wanted.above.endswith(".slice"):
-            parent = f"{wanted.above}/{wanted.above[1:].removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
+            unit = f"{wanted.above[1:].removesuffix('.slice')}-pod{uid.replace('-', '_')}.slice"
+            subprocess.run(["systemctl", "start", unit], check=True, timeout=300)
+            parent = f"{wanted.above}/{unit}"
         else:
             (CGROUPS / parent[1:]).mkdir()
         of_pod, more = (
@@ -163,9 +167,10 @@ class SandboxesNode:
 
             def is_new(begin: float = begin) -> bool:
                 nonlocal row
+                for_s = time.monotonic() - begin  # before it is asked, so that it is no more than that
                 row = self.row(pod)
                 age_ms = None if row is None else row.age_ms
-                return age_ms is not None and age_ms < (time.monotonic() - begin) * 1000
+                return age_ms is not None and age_ms < for_s * 1000
 
             until(is_new, f"{pod.name} is read again", 20)
         assert row is not None
@@ -233,8 +238,9 @@ def running_node() -> Iterator[SandboxesNode]:
     Path("/etc/containerd/config.toml").write_text("version = 3\n" + "".join(told))
     os.environ["NODEWARD_KUBE__ENABLED"] = "false"
     (FOLDER / "containerd").mkdir()
+    nri = NriOptions(request_timeout_s=_RUNTIME_WAITS_S)
     with (
-        running_containerd(FOLDER / "containerd", handlers=runtimes, annotations=(PASSED_ON,)) as containerd,
+        running_containerd(FOLDER / "containerd", nri, handlers=runtimes, annotations=(PASSED_ON,)) as containerd,
         containerd.cri() as cri,
     ):
         _as_unit(containerd)

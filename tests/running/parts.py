@@ -114,6 +114,7 @@ PARTS = (
     _guest("crio", 300, (), ("containerd", "crio")),
     _guest("runtimes", 300, (), CONTAINERDS),
     _guest("units", 220, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
+    _guest("sandboxes", 135, VMS, (*KATA, "cgroupsrs")),
     _guest("cpus", 300, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
     _guest("kata_host", 60, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),

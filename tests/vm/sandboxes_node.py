@@ -53,8 +53,8 @@ _KATA: Final = """
 """
 _BUS: Final = {
     "dbus.socket": "[Socket]\nListenStream=/run/dbus/system_bus_socket\n",
-    "dbus.service": "[Service]\nType=notify\nExecStart=/usr/bin/dbus-daemon --system --address=systemd: --nofork --nopidfile"
-    " --systemd-activation\n",
+    "dbus.service": "[Service]\nType=notify\n"
+    "ExecStart=/usr/bin/dbus-daemon --system --address=systemd: --nofork --nopidfile --systemd-activation\n",
 }
 """The system bus, by which runtime-rs's library calls systemd; Kata Go's needs none."""
 
@@ -71,6 +71,8 @@ class Wanted:
     cpu_m: int = 0
     overhead_mib: int = 0
     overhead_cpu_m: int = 0
+    pod_limit: int | None = None
+    """`memory.max` of the pod, which kubelet writes first."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,8 @@ class SandboxesNode:
             parent = f"{wanted.above}/{unit}"
         else:
             (CGROUPS / parent[1:]).mkdir()
+        if wanted.pod_limit is not None:
+            (CGROUPS / parent[1:] / "memory.max").write_text(str(wanted.pod_limit))
         of_pod, more = (
             _resources(wanted.limit_mib, wanted.cpu_m),
             _resources(wanted.overhead_mib, wanted.overhead_cpu_m),
@@ -198,8 +202,9 @@ def _resources(memory_mib: int, cpu_m: int) -> Record:
 
 
 def _start(units: Mapping[str, str]) -> None:
-    for name, text in units.items():
-        (UNITS / name).write_text(f"[Unit]\nDefaultDependencies=no\n{text}")
+    """Has systemd read them and start them."""
+    for name, sections in units.items():
+        (UNITS / name).write_text(f"[Unit]\nDefaultDependencies=no\n{sections}")
     for words in (["daemon-reload"], ["start", *units]):
         subprocess.run(["systemctl", *words], check=True, timeout=300)
 

@@ -17,8 +17,9 @@ def held() -> Mapping[str, str]:
     machine = guest.needed()
     for peer in ("containerd", "katahost", "cgroupsrs"):
         require(peer)
-    if shutil.which("systemctl") is None:
-        absent("no systemctl here: run scripts/install-tools")
+    for tool in ("systemctl", "dbus-daemon"):
+        if shutil.which(tool) is None:
+            absent(f"no {tool} here: run scripts/install-tools")
     return outcomes(machine, ("sandboxes",), guest.Machine(memory_mib=2048, systemd=True))
 
 

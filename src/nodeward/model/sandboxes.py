@@ -93,18 +93,18 @@ class CgroupReading:
     """The kernel's count `oom_kill`, children included."""
 
 
-_OUTSIDE = ("kata_overhead", "kata_sandboxed_pod")
-_OUTSIDE_SLICE = "kata-overhead.slice"
+OVERHEADS = ("/kata_overhead/", "/kata.slice/kata-overhead.slice/")
+"""Below these Kata makes cgroups for what is not to count for a pod."""
 
 
 def outside_of(path: str) -> SandboxId:
     """Whose cgroup this is where Kata makes one for a sandbox outside of its pod (`/kata_overhead/ID`, and what
     runtime-rs makes by systemd); empty for any other."""
-    above, _, name = path.rpartition("/")
-    folder = above.rpartition("/")[2]
-    if folder == _OUTSIDE_SLICE and name.endswith(".scope"):
-        return SandboxId(name.removesuffix(".scope").removeprefix("runtime-rs-"))
-    return SandboxId(name if folder in _OUTSIDE else "")
+    for folder in (*OVERHEADS, "/kata_sandboxed_pod/"):
+        if path.startswith(folder):
+            name = path.removeprefix(folder).removeprefix("runtime-rs-").removesuffix(".scope")
+            return SandboxId("" if "/" in name else name)
+    return SandboxId("")
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,9 +68,13 @@ def of_process(data: bytes) -> tuple[str, str]:
 
 def by_controller(data: bytes) -> dict[str, str]:
     """A process's cgroup in each tree, by its `/proc/PID/cgroup`: by controller of v1, under "" that of v2. A line cut
-    off at the end is left out. WireError for a path that climbs out of what this process sees."""
+    off at the end is left out. WireError for a path that climbs out of what this process sees, or is not UTF-8."""
     found: dict[str, str] = {}
-    for line in data[: data.rfind(b"\n") + 1].decode(errors="surrogateescape").splitlines():
+    try:
+        text = data[: data.rfind(b"\n")].decode() if b"\n" in data else ""
+    except UnicodeDecodeError as error:
+        raise WireError("cgroup path", f"/proc/PID/cgroup names a cgroup that is not UTF-8: {data[:200]!r}") from error
+    for line in filter(None, text.split("\n")):
         _, _, rest = line.partition(":")
         controllers, mark, path = rest.partition(":")
         if not mark:

@@ -6,9 +6,9 @@ Source: kata-containers `src/agent/src/metrics.rs`. The labels are `item="mem_to
 
 import re
 
-_ROW = re.compile(
-    rb'^kata_guest_meminfo\{[^}\n]*item="mem_?(total|free|available)"[^}\n]*\} ([0-9.eE+]{1,32})', re.MULTILINE
-)
+_ROW = re.compile(rb'kata_guest_meminfo\{[^}]*?item="mem_?(total|free|available)"[^}]*\} ([0-9.eE+]{1,32})')
+_MOST = 512
+"""Bytes of a line: a guest may say anything, and a longer line would take long to match."""
 _KIB = 1024
 _FAR = 64
 
@@ -16,7 +16,8 @@ _FAR = 64
 def used(text: bytes, vm_memory: int | None) -> int | None:
     """Total less what is available, in bytes; an older kernel tells only what is free. None where it does not tell."""
     found: dict[bytes, int] = {}
-    for name, value in _ROW.findall(text):
+    rows = [_ROW.match(line) for line in text.split(b"\n") if len(line) <= _MOST]
+    for name, value in (row.groups() for row in rows if row is not None):
         try:
             found[name] = int(float(value))
         except (ValueError, OverflowError):

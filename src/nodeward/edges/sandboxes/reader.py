@@ -19,7 +19,7 @@ from nodeward.edges.sandboxes.finder import Found
 from nodeward.edges.sandboxes.guest_memory import GuestMemory
 from nodeward.edges.sandboxes.kept import MOST, Kept
 from nodeward.edges.sandboxes.tasks import Seen, Tasks
-from nodeward.model.sandboxes import CgroupDriver, CgroupReading, Place, Task, TaskRole, VmReading
+from nodeward.model.sandboxes import OVERHEADS, CgroupDriver, CgroupReading, Place, Task, TaskRole, VmReading
 from nodeward.model.workload import SandboxId
 from nodeward.wire import cgroup_paths
 
@@ -61,6 +61,13 @@ class _Vm:
     guest: GuestMemory = field(default_factory=GuestMemory)
     turn: int = 0
     places: dict[Place, str] = field(default_factory=dict)
+
+    @property
+    def is_short(self) -> bool:
+        """Whether a process of it was not read once, and is left out since; a search that finds it begins anew."""
+        found = self.found
+        gone = (found.shim is not None and self.shim is None) or (found.vmm is not None and self.vmm is None)
+        return gone or len(self.others) < len(found.virtiofsd) + len(found.vhost)
 
     def seen(self) -> Iterator[Seen]:
         return chain((one for one in (self.shim, self.vmm) if one is not None), self.others, self.threads.values())
@@ -126,7 +133,7 @@ class Reader:
         before, self._vms = self._vms, {}
         for sandbox, one in found.items():
             known = before.get(sandbox)
-            if known is not None and _same(known.found, one):
+            if known is not None and _same(known.found, one) and not known.is_short:
                 known.found = one
                 self._vms[sandbox] = before.pop(sandbox)
             else:
@@ -323,18 +330,13 @@ def _places(sandbox: SandboxId, listed: tuple[Task, ...], pod: str) -> dict[Plac
     ranked = sorted((one for one in listed if one.role in order), key=lambda one: order.index(one.role))
     paths = dict.fromkeys(path for one in ranked for path in (one.cpu_cgroup, one.cgroup) if path not in ("", "/"))
     own = [path for path in paths if sandbox in path.rpartition("/")[2]]
-    outside = [path for path in own if is_overhead(path)]
+    outside = [path for path in own if path.startswith(OVERHEADS)]
     inside = [path for path in own if path not in outside]
     if not pod:
         above = [path.rpartition("/")[0] for path in inside]
         pod = next((path for path in (*above, *paths) if cgroup_paths.pod_uid(path.rpartition("/")[2])), "")
     found = {Place.POD: pod, Place.SANDBOX: inside[0] if inside else "", Place.OVERHEAD: outside[0] if outside else ""}
     return {place: path for place, path in found.items() if path}
-
-
-def is_overhead(path: str) -> bool:
-    """Whether a cgroup is one that Kata makes for what is not to count for the pod."""
-    return path.startswith(("/kata_overhead/", "/kata.slice/kata-overhead.slice/"))
 
 
 def _driver(readings: Iterable[VmReading]) -> CgroupDriver | None:

@@ -160,6 +160,14 @@ def test_a_vmm_that_ends_while_it_is_read_takes_no_other_sandbox_with_it(host: H
     assert found[B].of(TaskRole.VMM)
 
 
+def test_a_vmm_that_could_not_be_read_once_is_there_again_in_the_next_round(host: Host) -> None:
+    host.only()
+    host.files.faults["/proc/20/stat"] = errno.EMFILE
+    assert host.only().of(TaskRole.VMM) == ()
+    del host.files.faults["/proc/20/stat"]
+    assert [one.pid for one in host.only().of(TaskRole.VMM)] == [20]
+
+
 def test_a_number_that_was_given_to_another_process_is_not_counted(host: Host) -> None:
     host.only()
     host.process(20, b"/bin/sh\0", start=999, ticks=120, pages=9, cgroup="0::/other\n")

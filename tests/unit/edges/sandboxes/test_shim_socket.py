@@ -54,6 +54,8 @@ def test_what_a_guest_uses_is_its_total_less_what_is_available(tmp_path: Path) -
         pytest.param(SAID.replace(b"1.5e", b"9e"), None, id="more-available-than-there-is"),
         pytest.param(SAID.replace(b"2e+09", b"1e+999"), None, id="no-number"),
         pytest.param(b"", None, id="nothing"),
+        pytest.param(b"kata_guest_meminfo{" + b'item="mem_total",' * 50_000 + b"} NaN\n", None, id="a-line-too-long"),
+        pytest.param(b'kata_guest_meminfo{a="' + b"x" * 600 + b'"} 1\n' + SAID, 500_000_000, id="one-beside-others"),
     ],
 )
 def test_what_it_says_is_taken_with_care(tmp_path: Path, body: bytes, used: int | None) -> None:

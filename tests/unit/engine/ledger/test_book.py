@@ -88,6 +88,9 @@ def test_what_a_vm_holds_outside_of_its_pod_is_its_pods_from_the_second_sample_o
         tell(sample(2, (held, other)))
         assert (row(tell).charged, row(tell).foreign) == (1, 1)
         assert [one.cgroup for one in row(tell).elsewhere] == ["/kata_overhead/another"]
+    forged = ev.HeldElsewhere(f"/user.slice/kata_overhead/{home.id}", "tdx", 1, below=False)
+    tell = told(ev.SandboxStarted(home), sample(1, (forged,)), sample(1, (forged,)))
+    assert (row(tell).charged, row(tell).foreign) == (0, 1)
 
 
 def test_a_pod_whose_counter_cannot_be_read_is_shown_as_that() -> None:

@@ -107,7 +107,7 @@ PARTS = (
     Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
-    Part("real", ("test_kata_host.py",), 6, 0.5, after=(SUITE,), peers=KATA, covers=VMS),
+    Part("real", ("test_kata_host.py",), 12, 0.5, after=(SUITE,), peers=KATA, covers=VMS),
     Part("real", (), 80, 0.5, after=(SUITE,), peers=OTHERS, covers=("deploy", "bench", "pyproject.toml")),
     _guest("", 210, (*CGROUPS, *RELAY, "nodeward.app.doctor"), CONTAINERDS),
     _guest("hook", 150, HOOK, (*CONTAINERDS, "crio")),

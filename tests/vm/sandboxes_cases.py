@@ -280,7 +280,7 @@ def a_limit_where_nobody_sets_one(node: SandboxesNode) -> list[str]:
     split = node.pods["split"]
     assert split.file("memory.max") == "max"
     node.enforce()
-    with CpusetWrites([CGROUPS / split.parent[1:]], "") as writes, CpusetWrites([CGROUPS / STANDALONE[1:]], ""):
+    with CpusetWrites([CGROUPS / split.parent[1:]], "") as writes:
         wanted = Wanted(above=STANDALONE, cpu_m=500, overhead_mib=256, overhead_cpu_m=250)
         pod = node.run("alone", wanted)
         limits = (str((32 + 256) * MIB), "75000 100000")

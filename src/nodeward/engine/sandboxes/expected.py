@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from nodeward.model.cgroup_names import of_systemd, scope_path
-from nodeward.model.sandboxes import CgroupDriver, Expected, Profile
+from nodeward.model.sandboxes import CgroupDriver, Expected, Profile, VmReading
 from nodeward.model.workload import Container, Sandbox
 
 OVERHEAD = "/kata_overhead"
@@ -30,11 +30,13 @@ class Paths:
     """Its id."""
     cgroups_path: str | None = None
     """`linux.cgroupsPath` in the OCI spec of its sandbox container (without a pod, as with Docker, of the container);
-    empty for a spec without one. None where it is not known: then containerd's, by the pod's cgroup."""
+    empty for a spec without one. None where it is not known: then containerd's or CRI-O's, by the pod's cgroup."""
     pod: str = ""
     """The pod's cgroup; empty: the one above `cgroups_path`."""
     containers: tuple[tuple[str, str], ...] = ()
     """The other containers: id and `linux.cgroupsPath`."""
+    is_crio: bool = False
+    """By CRI-O's names where `cgroups_path` is not known."""
     no_pod: bool = False
     """Docker, podman and nerdctl: the container's cgroup takes the place of the sandbox's."""
 
@@ -72,6 +74,14 @@ def of_pod(sandbox: Sandbox, containers: Iterable[Container]) -> Paths:
     named = [(one, path) for one, path in mine if one and path.endswith(one)]
     own = named[0][1].removesuffix(named[0][0]) + sandbox.id if named else None
     return Paths(sandbox.id, own, sandbox.cgroup_parent, tuple((one, path) for one, path in mine if path))
+
+
+def is_crios(reading: VmReading) -> bool:
+    """Whether a cgroup of the sandbox has a name of CRI-O's, which nothing else tells while no container runs."""
+    name = f"crio-{reading.sandbox}"
+    names = (name, f"kata_{name}", f"{name}.scope")
+    lasts = (one.path.rpartition("/")[2] for one in reading.cgroups)
+    return any(last in names or last.endswith(f":crio:{reading.sandbox}") for last in lasts)
 
 
 def oci_form(path: str) -> str:
@@ -193,10 +203,10 @@ def _clean(path: str) -> str:
 
 
 def _usual(paths: Paths, driver: CgroupDriver) -> str | None:
-    """The sandbox container's `cgroupsPath` as containerd makes it of the pod's cgroup, where that is known."""
+    """The sandbox container's `cgroupsPath` as its runtime makes it of the pod's cgroup, where that is known."""
     if not paths.pod:
         return None
     name = paths.pod.rpartition("/")[2]
     if driver is CgroupDriver.SYSTEMD or name.endswith(".slice"):
-        return f"{name}:cri-containerd:{paths.sandbox}"
-    return f"{paths.pod}/{paths.sandbox}"
+        return f"{name}:{'crio' if paths.is_crio else 'cri-containerd'}:{paths.sandbox}"
+    return f"{paths.pod}/{'crio-' if paths.is_crio else ''}{paths.sandbox}"

@@ -11,7 +11,7 @@ from functools import lru_cache
 from nodeward.engine.pods.found import pod_cgroups
 from nodeward.engine.sandboxes import limits
 from nodeward.engine.sandboxes.drift import Rules, drift
-from nodeward.engine.sandboxes.expected import Paths, expected, of_pod, shims
+from nodeward.engine.sandboxes.expected import Paths, expected, is_crios, of_pod, shims
 from nodeward.engine.sandboxes.headroom import headroom
 from nodeward.engine.sandboxes.limits import KIND as KIND
 from nodeward.engine.sandboxes.mode import mode, recognised
@@ -231,6 +231,8 @@ def _placed(
     else:
         above = reading.cgroup(Place.POD)
         paths = Paths(reading.sandbox, pod=above.path if above is not None else "", no_pod=above is None)
+    if paths.cgroups_path is None and is_crios(reading):
+        paths = replace(paths, is_crio=True)
     return _Placed(profile, said.only, slice_.version, slice_.driver, paths)
 
 

@@ -152,6 +152,14 @@ def test_a_sandbox_that_no_runtime_tells_of_is_shown_too() -> None:
     assert list(node.state.sandboxes.vms) == ["lone"]
 
 
+@pytest.mark.parametrize("name", ["s1", "crio-s1"], ids=["containerd", "cri-o"])
+def test_without_containers_a_sandbox_is_expected_where_its_runtime_names_it(name: str) -> None:
+    node, here = told(), f"{POD}/{name}"
+    own = CgroupReading(Place.SANDBOX, here)
+    read(node, reading(shim(here), vmm(here), vcpu(here), cgroups=(pod(), own)))
+    assert (vm(node).expected, vm(node).drifts) == (Expected(here, "", here, here, here, here), ())
+
+
 def test_a_cgroup_of_several_pods_is_no_pods_own() -> None:
     node = told()
     node(ev.SandboxStarted(replace(HOME, id=SandboxId("s2"), pod_uid=PodUid("u2"))))

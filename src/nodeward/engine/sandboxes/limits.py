@@ -12,7 +12,7 @@ from nodeward.engine.sandboxes.headroom import USUAL, headroom
 from nodeward.engine.sandboxes.size import cpu_limit_m
 from nodeward.engine.state.sandboxes import Vm
 from nodeward.model.decision import Goal, Reason, Special, Target
-from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Place, Recommended, VmReading
+from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Fit, Place, Recommended, VmReading
 from nodeward.model.workload import Container, ContainerSpec, PodSpec, Role, Sandbox
 
 KIND = "pod.limit"
@@ -165,6 +165,8 @@ def _kills(vm: Vm, cgroup: CgroupReading, limit: int) -> str:
         return f"{told}: {cgroup.memory} are in use. {remedy}"
     cgroups = tuple(replace(one, memory_limit=limit) if one is cgroup else one for one in vm.reading.cgroups)
     found = headroom(replace(vm.reading, cgroups=cgroups), vm.size, 0, 0)
+    if found.fit is not Fit.OUTSIDE and (found.vm is None or found.overhead is None):
+        return "no memory limit is set: how much the VM and its processes take is not known"
     if found.left is None or found.left >= 0 or found.limit != limit:
         return ""
     return f"{told}: it has {found.vm}, and its processes take {found.overhead} more. {remedy}"

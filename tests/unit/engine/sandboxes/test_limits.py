@@ -111,3 +111,10 @@ def test_only_a_cgroup_of_this_sandbox_alone_may_be_limited(pod: str, inside: st
     both = (CgroupReading(Place.POD, pod), CgroupReading(Place.SANDBOX, inside))
     found = own_cgroup(Vm(reading(cgroups=both if pod else both[1:])), SANDBOX)
     assert (found.place if found is not None else None) is place
+
+
+def test_no_memory_limit_is_set_while_it_is_not_known_whether_the_vm_fits() -> None:
+    cgroup = CgroupReading(Place.POD, "/own", 0, UNLIMITED, None, UNLIMITED)
+    found = wish(Vm(reading(cgroups=(cgroup,)), limits=(256 * MIB, 1000)), cgroup, (None, None))
+    assert found.values == {"cpu": 1000}
+    assert "is not known" in found.why_not

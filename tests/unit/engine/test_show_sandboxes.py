@@ -121,6 +121,12 @@ def test_explain_says_mode_places_verdict_and_cost() -> None:
     ]
 
 
+def test_memory_that_stayed_in_another_cgroup_is_unknown_and_the_row_says_why() -> None:
+    pod = CgroupReading(Place.POD, POD, memory=50 * MI)
+    vm = replace(SPLIT, reading=replace(SPLIT.reading, cgroups=(pod,)), usage=Usage(guest=100 * MI, outside=0))
+    assert "stayed in another one" in row(vm).unknown["memory"]
+
+
 def test_a_sandbox_is_found_by_the_beginning_of_its_id_too() -> None:
     one = Vm(replace(SPLIT.reading, sandbox=SandboxId("0123456789")))
     view = node_view(replace(state(), sandboxes=Sandboxes(vms={SandboxId("0123456789"): one})), 0, {})

@@ -42,7 +42,7 @@ def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) 
     cpu_m, vcpu_m = _rate(spent.all, period), _rate(vcpu, period)
     all_ns, all_vcpu_ns = (known.cpu_ns, known.vcpu_ns) if known is not None else (None, None)
     return Usage(
-        memory=added((apart[0].memory if apart[0] is not None else None, outside)),
+        memory=_all_memory(apart[0], outside, found.guest),
         guest=found.guest,
         vmm=found.vmm,
         shim=found.shim if now.of(TaskRole.SHIM) else None,
@@ -118,6 +118,13 @@ def _outside_memory(now: VmReading, apart: _Apart) -> int | None:
         if not any(below(task.cgroup, path) for path in paths):
             amounts.append(task.rss if task.cgroup else None)
     return added(amounts)
+
+
+def _all_memory(own: CgroupReading | None, outside: int | None, guest: int | None) -> int | None:
+    """What all cgroups are charged for the sandbox. None also where that is less than its guest RAM: a process that
+    moves leaves what it was charged with behind, in a cgroup that is not known any more."""
+    total = added((own.memory if own is not None else None, outside))
+    return None if total is not None and guest is not None and total < guest else total
 
 
 def _apart(now: VmReading) -> _Apart:

@@ -237,14 +237,21 @@ def _unknown(vm: Vm, usage: Usage, size: VmSize, no_mode: str) -> Iterator[tuple
     reading = vm.reading
     no_vmm = "no VMM process was found" if not reading.of(TaskRole.VMM, TaskRole.VCPU) else ""
     no_shim = "no shim process was found" if not reading.of(TaskRole.SHIM) else ""
-    no_pod = "the pod's cgroup was not found" if reading.cgroup(Place.POD) is None else ""
+    pod = reading.cgroup(Place.POD)
+    no_pod = "the pod's cgroup was not found" if pod is None else ""
+    is_less = pod is not None and None not in (pod.memory, usage.outside, usage.guest)
+    elsewhere = "its cgroups have less than its guest RAM: the rest stayed in another one when the VMM moved"
     fault = reading.faults[0] if reading.faults else ""
     once = "CPU use needs two readings"
     reasons = (
         ("only", vm.mode is None, no_mode),
         ("vm_memory", size.memory is None, no_vmm or "neither the VMM nor its configuration says how much"),
         ("vm_vcpus", size.vcpus is None, no_vmm or "neither the VMM nor its configuration says how many"),
-        ("memory", usage.memory is None, no_pod or fault or "a cgroup's memory could not be read"),
+        (
+            "memory",
+            usage.memory is None,
+            no_pod or (elsewhere if is_less else fault or "a cgroup's memory could not be read"),
+        ),
         ("guest_memory", usage.guest is None, no_vmm or fault or "the VMM's mappings were not read"),
         ("guest_used", reading.guest_used is None, "the shim did not say"),
         ("vmm_memory", usage.vmm is None, no_vmm or fault or "guest RAM could not be told from the VMM's own memory"),

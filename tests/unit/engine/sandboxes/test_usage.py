@@ -72,6 +72,7 @@ def test_what_is_charged_outside_the_pod_counts(apart: tuple[CgroupReading, ...]
         pytest.param(
             reading(shim(at=""), vmm(), cgroups=(pod(memory=1),)), ("memory", "outside"), id="a shim anywhere"
         ),
+        pytest.param(reading(shim(), vmm(), cgroups=(pod(memory=500 * MIB),)), ("memory",), id="less than guest RAM"),
         pytest.param(reading(shim(), vmm()), ("cpu_m", "vcpu_m", "vcpu_ns", "outside_cpu_m"), id="one reading"),
         pytest.param(reading(), ("cpu_ns", "vcpu_ns", "cpu_m"), id="nothing"),
     ],

@@ -252,6 +252,14 @@ def test_what_is_read_twice_is_shown_with_its_cpu_use() -> None:
     assert [task.since_ms for task in one.tasks] == [1000] * 3
 
 
+def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of() -> None:
+    now = state()
+    vms = {SandboxId("forged"): SPLIT, **now.sandboxes.vms}
+    view = sandboxes_view(replace(now, sandboxes=replace(now.sandboxes, vms=vms)), 5 * SECOND)
+    assert view is not None
+    assert [one.id for one in view.rows] == ["s-A", "forged"]
+
+
 def test_a_drift_of_an_unheard_code_is_told_as_it_is() -> None:
     said = drift_sentence(Drift("new\n", "io", "/a", "", 3))
     assert said == "new\\u000a: io (3) in /a; where it should be is not known"

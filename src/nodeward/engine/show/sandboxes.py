@@ -48,12 +48,14 @@ _ROLES = tuple(TaskRole)
 
 
 def sandboxes_view(state: State, now_ns: int, pace: Pace = at_once) -> SandboxesView | None:
-    """The sandboxes now, by namespace and pod; None where nobody looks at them."""
+    """The sandboxes now, those of known pods first, by namespace and pod; None where nobody looks at them.
+
+    Command lines can be forged: metrics keep the first rows, and no forged one takes the row of a pod."""
     slice_, mode = state.sandboxes, state.settings.sandboxes.mode
     if mode is Mode.OFF:
         return None
     rows = [_row(state, sandbox_id, vm, now_ns) for sandbox_id, vm in pace(slice_.vms.items(), ROWS_AT_ONCE)]
-    rows.sort(key=lambda row: (row.namespace, row.pod, row.id))
+    rows.sort(key=lambda row: (not row.pod, row.namespace, row.pod, row.id))
     counts, profiles = dict[str, int](), state.settings.sandboxes.profiles
     for row in rows:
         counts[row.handler] = counts.get(row.handler, 0) + 1

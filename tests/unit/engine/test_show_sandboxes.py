@@ -270,8 +270,8 @@ def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:
         "sandboxes observe | 1 VM sandbox(es): 1 fits | 1 with drift",
         "POD         HANDLER    ONLY          VMM   VM     LIMIT  MEMORY  OVERHEAD  CPU  FIT   ELSEWHERE",
         "shop/pod-A  kata-qemu  false (file)  qemu  256Mi  512Mi  ?       100Mi     ?    fits  vmm",
-        "charged to no pod: memory 200Mi, CPU unknown: of no sandbox is it known yet; to cover it, raise kubelet's "
-        "system-reserved by memory 220Mi, CPU unknown: of no sandbox is it known yet",
+        "charged to no pod: memory 200Mi, CPU unknown: it is not known of every sandbox yet; to cover it, raise "
+        "kubelet's system-reserved by memory 220Mi, CPU unknown: it is not known of every sandbox yet",
         f"shop/pod-A: vmm in /system.slice; it should be in {OVERHEAD}",
         "runtime handler kata-qemu: line 3: no value",
     ]

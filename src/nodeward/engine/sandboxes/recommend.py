@@ -27,6 +27,7 @@ class Unaccounted:
     memory: int | None
     """None where that of no sandbox is known."""
     cpu_m: int | None
+    """None where that of one of these sandboxes is not known, as after a single reading."""
     sandboxes: int = 0
     """Of how many a part is not charged to the pod."""
     unknown: int = 0
@@ -90,8 +91,7 @@ def unaccounted(usages: Iterable[Usage | None]) -> Unaccounted:
     known = list(usages)
     told = [one for one in known if one is not None and one.outside is not None]
     memory = added(one.outside for one in told) if told else None
-    cpus = [one.outside_cpu_m for one in told if one.outside_cpu_m is not None]
-    cpu_m = sum(cpus) if cpus else None
+    cpu_m = added(one.outside_cpu_m for one in told) if told else None
     return Unaccounted(
         memory,
         cpu_m,

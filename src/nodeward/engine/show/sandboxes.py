@@ -77,13 +77,13 @@ def sandboxes_view(state: State, now_ns: int, pace: Pace = at_once) -> Sandboxes
         reserved_cpu_m=together.reserved_cpu_m,
         outside=together.sandboxes,
         untold=together.unknown,
-        unknown=dict.fromkeys(
-            (
-                *(("unaccounted_memory", "reserved_memory") if together.memory is None else ()),
-                *(("unaccounted_cpu_m", "reserved_cpu_m") if together.cpu_m is None else ()),
+        unknown={
+            **dict.fromkeys(("unaccounted_memory", "reserved_memory") if together.memory is None else (), nobody),
+            **dict.fromkeys(
+                ("unaccounted_cpu_m", "reserved_cpu_m") if together.cpu_m is None else (),
+                nobody if together.memory is None else "it is not known of every sandbox yet",
             ),
-            nobody,
-        ),
+        },
         writes=sum(slice_.written.values()),
         misses=slice_.misses,
     )

@@ -83,7 +83,12 @@ def test_what_is_kept_does_not_grow_with_equal_samples(samples: list[tuple[int, 
         pytest.param([None, Usage()], (None, None, 0, 2), id="nothing known"),
         pytest.param([Usage(outside=0, outside_cpu_m=0)], (0, 0, 0, 0), id="all is in the pods"),
         pytest.param(
-            [Usage(outside=95 * MIB, outside_cpu_m=7), Usage(outside=MIB), Usage()], (96 * MIB, 7, 2, 1), id="some"
+            [Usage(outside=95 * MIB, outside_cpu_m=7), Usage(outside=MIB, outside_cpu_m=1), Usage()],
+            (96 * MIB, 8, 2, 1),
+            id="some",
+        ),
+        pytest.param(
+            [Usage(outside=95 * MIB, outside_cpu_m=7), Usage(outside=MIB)], (96 * MIB, None, 2, 0), id="one CPU unknown"
         ),
     ],
 )

@@ -34,6 +34,7 @@ from nodeward.model.sandboxes import (
     ModeSaid,
     Place,
     Profile,
+    Task,
     VmReading,
 )
 from nodeward.model.settings import Mode
@@ -43,6 +44,9 @@ MEASURED = "measured:"
 """In `Vm.since_ns`, with the name by which its overhead is counted: since when."""
 MOST_CLASSES = 64
 """So many RuntimeClasses are measured."""
+_NS_A_TICK = 10_000_000
+_FRESH_NS = 20_000_000_000
+"""What is younger was read soon after its start: processes are searched each ten seconds."""
 NOT_MEASURED = Measured()
 _recommended = kept(recommend)
 
@@ -275,16 +279,25 @@ def _is_as_before(now: VmReading, then: VmReading) -> bool:
 
 
 def _since(reading: VmReading, before: Vm | None, same: bool, drifts: tuple[Drift, ...]) -> Mapping[str, int]:
-    """Since when each role is where it is, and each drift is seen. `same`: nothing has moved."""
+    """Since when each role is where it is, and each drift is seen. `same`: nothing has moved. Nothing is said of what
+    was there long before its first reading, as after a start of the daemon."""
     if before is not None and same and before.drifts is drifts:
         return before.since_ns
     then = {} if before is None else before.since_ns
     old = {} if before is None else _places(before.reading)
     now = _places(reading)
-    since = {role: then.get(role, reading.at_ns) if old.get(role) == at else reading.at_ns for role, at in now.items()}
-    since.update((one.code, then.get(one.code, reading.at_ns)) for one in drifts)
-    since.update((key, at_ns) for key, at_ns in then.items() if key.startswith(MEASURED))
+    if before is None and any(_is_old(task, reading.at_ns) for task in reading.tasks):
+        return {}
+    known = {} if before is None else {one.code: None for one in before.drifts}
+    stay = [role for role, at in now.items() if old.get(role) == at] + [one.code for one in drifts if one.code in known]
+    since = {key: reading.at_ns for key in (*now, *(one.code for one in drifts)) if key not in stay}
+    since.update((key, at_ns) for key, at_ns in then.items() if key in stay or key.startswith(MEASURED))
     return since
+
+
+def _is_old(task: Task, at_ns: int) -> bool:
+    """Whether it may have been there, and moved, long before it was read."""
+    return at_ns - task.start * _NS_A_TICK > _FRESH_NS
 
 
 def _places(reading: VmReading) -> dict[str, dict[tuple[str, str], None]]:

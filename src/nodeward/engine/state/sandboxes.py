@@ -32,7 +32,8 @@ class Vm:
     headroom: Headroom | None = None
     usage: Usage | None = None
     since_ns: Mapping[str, int] = field(default_factory=dict)
-    """By role (`model.sandboxes.TaskRole`'s value) and by drift's code: since when it is where it is."""
+    """By role (`model.sandboxes.TaskRole`'s value) and by drift's code: since when it is where it is. Without
+    what was there before its first reading."""
     limits: tuple[int | None, int | None] = (None, None)
     """The pod's limit as it should be: memory in bytes, CPU in thousandths; None where not every container has one."""
 

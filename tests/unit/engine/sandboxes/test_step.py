@@ -113,6 +113,15 @@ def test_a_drift_and_a_place_are_told_with_since_when() -> None:
     assert drift.code not in vm(node).since_ns
 
 
+def test_nothing_is_said_of_how_long_what_was_there_before_the_daemon_is_where_it_is() -> None:
+    node = told()
+    for at_s in (100, 101):
+        read(node, reading(shim(), vmm("/elsewhere"), at_s=at_s))
+    assert vm(node).since_ns == {"measured:kata": 100 * SECOND}
+    read(node, reading(shim(), vmm("/other"), at_s=102))
+    assert vm(node).since_ns == {"vmm": 102 * SECOND, "measured:kata": 100 * SECOND}
+
+
 def test_another_configuration_is_gone_by_at_once() -> None:
     node = told()
     read(node, reading(shim(), vmm()))

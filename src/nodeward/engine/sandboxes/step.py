@@ -142,7 +142,10 @@ class _Pod:
 
     @property
     def measured_as(self) -> str:
-        """The name under which its overhead is measured; empty where there is none."""
+        """The name under which its overhead is measured; empty where there is none, and for a sandbox of which no
+        runtime told: anybody can name a process like a shim."""
+        if self.sandbox is None:
+            return ""
         return self.spec.runtime_class if self.spec is not None and self.spec.runtime_class else self.handler_name
 
     @property

@@ -159,6 +159,8 @@ def test_a_sandbox_that_no_runtime_tells_of_is_shown_too() -> None:
     node = told()
     read(node, replace(reading(shim("/x")), sandbox=SandboxId("lone")), there=(SandboxId("lone"),))
     assert list(node.state.sandboxes.vms) == ["lone"]
+    read(node, replace(reading(shim(), vmm(), at_s=2), sandbox=SandboxId("lone")))
+    assert node.state.sandboxes.measured == {}
 
 
 @pytest.mark.parametrize("name", ["s1", "crio-s1"], ids=["containerd", "cri-o"])

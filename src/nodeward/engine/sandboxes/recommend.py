@@ -1,6 +1,7 @@
 """Overheads as they were measured, and what a RuntimeClass should declare for them.
 
-Samples are counted in bounds that rise by about 3 %, so what is kept does not grow with time. A recommendation is the
+Samples are counted in bounds that rise by about 3 %, so what is kept does not grow with time, and older samples count
+less than newer ones. A recommendation is the
 99th percentile and a margin, once there are enough samples; until then there is none, and `why` says so.
 """
 
@@ -16,6 +17,7 @@ MIB = 1 << 20
 MEMORY_STEP, CPU_STEP = 10 * MIB, 10
 MARGIN_PERCENT = 10
 PERCENTILES = (50, 95, 99)
+MOST_COUNTED = 20_000
 _STEPS_AN_OCTAVE = 32
 """Of each doubling. So a bound is between 1.6 and 3.1 % above the one before it."""
 
@@ -37,15 +39,16 @@ class Unaccounted:
     reserved_cpu_m: int | None = None
 
 
-def with_sample(measured: Measured, usage: Usage, is_new: bool) -> Measured:
-    """With one more sample of a sandbox. `is_new`: there is none of it yet."""
+def with_sample(measured: Measured, usage: Usage, is_new: bool, needed: int = 0) -> Measured:
+    """With one more sample of a sandbox. `is_new`: there is none of it yet. `needed`: so many make a recommendation."""
     memory, cpu_m = usage.overhead, usage.overhead_cpu_m
     if memory is None and cpu_m is None:
         return measured
+    most = max(MOST_COUNTED, 4 * needed)
     return replace(
         measured,
-        memory=_counted(measured.memory, memory),
-        cpu=_counted(measured.cpu, cpu_m),
+        memory=_counted(_aged(measured.memory, most), memory),
+        cpu=_counted(_aged(measured.cpu, most), cpu_m),
         samples=measured.samples + 1,
         sandboxes=measured.sandboxes + is_new,
     )
@@ -109,6 +112,13 @@ def with_margin(amount: int, step: int) -> int:
 
 def _enough(table: Mapping[int, int], samples: int) -> int | None:
     return percentile(table, 99) if sum(table.values()) >= samples else None
+
+
+def _aged(table: Mapping[int, int], most: int) -> Mapping[int, int]:
+    """Half of each count once there are so many samples, so that what is measured now outweighs what was."""
+    if sum(table.values()) < most:
+        return table
+    return {upper: count // 2 for upper, count in table.items() if count > 1}
 
 
 def _counted(table: Mapping[int, int], value: int | None) -> Mapping[int, int]:

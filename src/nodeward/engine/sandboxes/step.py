@@ -93,7 +93,7 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
         reading = _own(state.pods, seen)
         pod = _pod(state, reading)
         vm = _vm(state, reading, before, pod)
-        vms[reading.sandbox] = vm = _sampled(measured, vm, pod.measured_as)
+        vms[reading.sandbox] = vm = _sampled(measured, vm, pod.measured_as, state.settings.sandboxes.samples)
         more, misses = _limited(state, vm, before, pod, misses)
         goals += more
     there = vms if event.there is None else dict.fromkeys(event.there)
@@ -311,13 +311,13 @@ def _places(reading: VmReading) -> dict[str, dict[tuple[str, str], None]]:
     return found
 
 
-def _sampled(measured: dict[str, Measured], vm: Vm, name: str) -> Vm:
+def _sampled(measured: dict[str, Measured], vm: Vm, name: str, needed: int) -> Vm:
     """Counts one sample of the sandbox's overhead in `measured`."""
     if not name or vm.usage is None or (name not in measured and len(measured) >= MOST_CLASSES):
         return vm
     is_new = MEASURED + name not in vm.since_ns
     known = measured.get(name, NOT_MEASURED)
-    after = with_sample(known, vm.usage, is_new)
+    after = with_sample(known, vm.usage, is_new, needed)
     if after is known:
         return vm
     measured[name] = after

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.engine.sandboxes.recommend import (
+    MOST_COUNTED,
     PERCENTILES,
     bound,
     percentile,
@@ -63,6 +64,14 @@ def test_the_99th_percentile_and_a_margin_are_recommended_in_round_numbers() -> 
 def test_of_what_was_measured_too_little_nothing_is_recommended() -> None:
     found = recommend(measured(*[(MIB, None)] * 100), FEW)
     assert (found.memory, found.cpu_m) == (10 * MIB, None)
+
+
+def test_older_samples_count_less_and_go_in_the_end() -> None:
+    kept, sample = Measured({bound(900 * MIB): 1, bound(400 * MIB): MOST_COUNTED - 1}), Usage(vmm=100 * MIB, shim=0)
+    kept = with_sample(kept, sample, is_new=False)
+    assert kept.memory == {bound(400 * MIB): MOST_COUNTED // 2 - 1, bound(100 * MIB): 1}
+    kept = Measured({1: 2 * MOST_COUNTED})
+    assert with_sample(kept, sample, is_new=False, needed=MOST_COUNTED).memory[1] == 2 * MOST_COUNTED
 
 
 def test_what_is_not_known_is_no_sample() -> None:

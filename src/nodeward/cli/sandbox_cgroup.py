@@ -28,8 +28,10 @@ _NAMES = (
 )  # fmt: skip
 _LIMITS = (
     click.option("--memory", type=int, metavar="BYTES", help="The sum of the containers' memory limits."),
+    click.option("--overhead", type=int, metavar="BYTES",
+                 help="With --only: what the pod's memory limit has above --memory, for the VMM and the shim."),
     click.option("--cpu-m", type=int, metavar="N", help="The sum of their CPU limits, in thousandths of a CPU."),
-)
+)  # fmt: skip
 _PROCESSES = (
     click.option("--vmm", metavar="PID[:START]", help="The VMM. START: field 22 of its stat(5), if it is known."),
     click.option("--vcpu", "vcpus", multiple=True, metavar="TID[:START]", help="A vCPU thread; may be given again."),
@@ -66,7 +68,7 @@ def command() -> None:
     \b
     Examples:
       nodeward sandbox-cgroup plan --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --split
-      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --memory 1073741824
+      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /pods/pod1/sb1 --memory 1073741824
       nodeward sandbox-cgroup place --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --shim 4711 --vmm 4712
       nodeward sandbox-cgroup delete --sandbox sb1 --cgroups-path /kubepods/pod1/sb1
     """
@@ -103,9 +105,11 @@ def plan(
 def create(output: str, **options: object) -> None:
     """Make the sandbox's cgroups and set their limits, before its VM starts. What is there is kept.
 
+    With --only a limit that the pod's cgroup has stays; below kubepods none is set, since kubelet does.
+
     \b
     Example:
-      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --memory 1073741824 --cpu-m 2000
+      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /p/sb1 --memory 1073741824 --overhead 209715200
     """
     from nodeward.engine.sandboxes import plan as planner
 
@@ -178,7 +182,7 @@ def _wanted(version: int, options: dict[str, object]) -> "Wanted":
     containers = options["containers"]
     pairs = [_pair(one) for one in containers] if isinstance(containers, tuple) else []
     named = tuple((checked_id("--container", one), checked_path("--container", its)) for one, its in pairs)
-    memory, cpu_m = options.get("memory"), options.get("cpu_m")
+    memory, cpu_m, overhead = options.get("memory"), options.get("cpu_m"), options.get("overhead")
     return Wanted(
         Paths(checked_id("--sandbox", str(options["sandbox"])), path, "", named, bool(options["no_pod"])),
         bool(options["only"]),
@@ -187,6 +191,7 @@ def _wanted(version: int, options: dict[str, object]) -> "Wanted":
         memory if isinstance(memory, int) else None,
         cpu_m if isinstance(cpu_m, int) else None,
         bool(options["threaded"]),
+        overhead if isinstance(overhead, int) else None,
     )
 
 
@@ -288,6 +293,7 @@ def _record(phase: str, step: "Step") -> dict[str, str | int]:
         "role": step.role.value if step.role else "",
         "pid": step.pid,
         "tid": step.tid,
+        "if_unset": step.if_unset,
     }
     return {name: value for name, value in found.items() if value}
 
@@ -298,5 +304,6 @@ def _line(version: int, step: "Step") -> str:
     if step.role is not None:
         who = f"{step.role.value} {step.pid}" if step.whole else f"{step.role.value} thread {step.tid} of {step.pid}"
         return f"move {who} to {step.cgroup}{trees}{number}"
+    number = f" unless it has one{number}" if step.if_unset else number
     value = f" {step.file} {step.value}".rstrip() if step.file else f": {step.value}" if step.value else ""
     return f"{_WORDS.get(step.act.value, step.act.value)} {step.cgroup}{value}{trees}{number}"

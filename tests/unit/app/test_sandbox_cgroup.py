@@ -161,6 +161,27 @@ def test_a_limit_without_its_tree_is_refused(tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("asked", "file", "has", "then"),
+    [
+        ("memory.max", "memory.max", "500\n", "500\n"),
+        ("memory.max", "memory.max", "max\n", "900\n"),  # written at the start of the file
+        ("memory.limit_in_bytes", "memory.limit_in_bytes", "9223372036854771712", "9003372036854771712"),
+        ("cpu.cfs_quota_us", "cpu.cfs_quota_us", "-1\n", "900"),
+        ("cpu.cfs_period_us", "cpu.cfs_quota_us", "5000\n", "5000\n"),
+    ],
+)
+def test_a_limit_of_the_pod_is_set_only_where_it_has_none(
+    tmp_path: Path, asked: str, file: str, has: str, then: str
+) -> None:
+    (tmp_path / "cg").mkdir()
+    (tmp_path / "cg" / file).write_text(has)
+
+    perform(OsFiles(str(tmp_path)), V2, [Step(Act.LIMIT, "/", file=asked, value="900", if_unset=True)], [])
+
+    assert (tmp_path / "cg" / file).read_text() == then
+
+
 def test_only_controllers_that_are_there_and_missing_are_passed_on(tmp_path: Path) -> None:
     folder = tmp_path / "cg"
     folder.mkdir()

@@ -26,6 +26,9 @@ _NEEDED = ("cpu", "cpuacct", "cpuset", "memory")
 _CONTROLLERS = (*_NEEDED, "blkio", "devices", "freezer", "hugetlb", "misc", "net_cls", "net_prio", "perf_event", "pids")
 _START, _STATE = 19, 0
 """Fields of stat(5) behind the command's name: 22 and 3."""
+_QUOTA_OF = {"cpu.cfs_period_us": "cpu.cfs_quota_us"}
+"""The file that says whether there is a limit, where it is not the one that is written."""
+_NONE_V1 = 1 << 62
 _GONE = (errno.ENOENT, errno.ESRCH, errno.ENODEV)
 _PATIENCE_S = (0.01, 0.02, 0.05)
 """A cgroup whose last process has just ended is busy for a moment more."""
@@ -116,7 +119,9 @@ def _perform(files: HostFiles, at: Machine, step: Step, known: Mapping[tuple[int
             _write(files, f"{_cgroup(at.trees[()], step.cgroup)}/cgroup.type", "threaded")
         case Act.LIMIT:
             for root, _ in _trees(at, step.trees):
-                _write(files, f"{_cgroup(root, step.cgroup)}/{step.file}", step.value)
+                place = _cgroup(root, step.cgroup)
+                if not (step.if_unset and _is_limited(files, place, step.file)):
+                    _write(files, f"{place}/{step.file}", step.value)
         case Act.MOVE:
             _move(files, at, step, known[step.pid, step.tid])
         case Act.REMOVE:
@@ -183,6 +188,15 @@ def _pass_on(files: HostFiles, place: str, wanted: Sequence[str]) -> None:
     for one in wanted:
         if one in has and one not in passed:
             _write(files, f"{place}/cgroup.subtree_control", f"+{one}")
+
+
+def _is_limited(files: HostFiles, place: str, file: str) -> bool:
+    """Whether a limit is set there. cgroup v1 has a number near 2^63 for no memory limit, and -1 for no quota."""
+    try:
+        value = _text(files, f"{place}/{_QUOTA_OF.get(file, file)}").partition(" ")[0]
+    except OSError:
+        return False  # the write says why
+    return value.isdecimal() and int(value) < _NONE_V1
 
 
 def _move(files: HostFiles, at: Machine, step: Step, task: Running) -> None:

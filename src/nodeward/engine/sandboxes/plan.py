@@ -5,7 +5,7 @@ sandbox-cgroup plan` prints them. A sandbox's own cgroups are made and removed; 
 stay.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from nodeward.engine.sandboxes.expected import UNLIMITED_MEMORY, Paths, container_path, expected, shims, threaded
@@ -68,6 +68,8 @@ class Step:
     """Of a move; its process and thread (the same for a whole process) are 0 where they are not known yet."""
     pid: int = 0
     tid: int = 0
+    if_unset: bool = False
+    """Of a limit: written only where the cgroup has none. The pod's cgroup is not the sandbox's own."""
 
     @property
     def whole(self) -> bool:
@@ -88,6 +90,8 @@ class Wanted:
     cpu_m: int | None = None
     threaded: bool = False
     """On cgroup v2 in mode false: vCPU threads in a threaded subtree, instead of the whole VMM in one cgroup."""
+    overhead: int | None = None
+    """Bytes that the pod's memory limit has above `memory`. In mode true only: else the overhead is outside."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +117,11 @@ def create(wanted: Wanted) -> tuple[Step, ...]:
     _check(wanted)
     at = places(wanted)
     if wanted.only:
-        limited = at.sandbox if wanted.paths.no_pod else _pod(wanted)
-        return (*_make(wanted, at.sandbox), *_limits(wanted, limited, limited, 0))
+        if wanted.paths.no_pod:
+            return (*_make(wanted, at.sandbox), *_limits(wanted, at.sandbox, at.sandbox, 0))
+        pod = _pod(wanted)
+        limits = [] if _is_kubelets(pod) else _limits(wanted, pod, pod, 0)
+        return (*_make(wanted, at.sandbox), *(replace(step, if_unset=True) for step in limits))
     steps = [step for path in _own(wanted, at) for step in _make(wanted, path, 2)]
     cpu = at.sandbox
     if _splits(wanted):
@@ -163,7 +170,10 @@ def delete(wanted: Wanted) -> tuple[Step, ...]:
 
 
 def note(wanted: Wanted) -> str:
-    """What the document asks and this version of cgroups cannot do; empty where it can."""
+    """What was asked and is not done: this version of cgroups cannot, or kubelet does. Empty where all is done."""
+    asks = any(one is not None for one in (wanted.memory, wanted.cpu_m))
+    if asks and wanted.only and not wanted.paths.no_pod and _is_kubelets(_pod(wanted)):
+        return f"kubelet sets the limits of {_pod(wanted)}: none is set here"
     return "" if _splits(wanted) else places(wanted).note
 
 
@@ -212,9 +222,15 @@ def _checked_scope(shown: str, path: str, named: tuple[str, str, str]) -> str:
 
 
 def _check(wanted: Wanted) -> None:
-    for option, value, least in (("--memory", wanted.memory, 1), ("--cpu-m", wanted.cpu_m, MIN_CPU_M)):
+    for option, value, least in (
+        ("--memory", wanted.memory, 1),
+        ("--overhead", wanted.overhead, 1),
+        ("--cpu-m", wanted.cpu_m, MIN_CPU_M),
+    ):
         if value is not None and not least <= value <= MAX_AMOUNT:
             raise PlanError(f"{option} {value} is not between {least} and {MAX_AMOUNT}; leave it out for no limit")
+    if wanted.overhead is not None and (wanted.memory is None or not wanted.only):
+        raise PlanError("--overhead is added to --memory in mode --only: give both, or leave it out")
     if len(wanted.paths.containers) > MAX_TASKS:
         raise PlanError(f"{len(wanted.paths.containers)} containers are more than {MAX_TASKS}; see who calls this")
     if wanted.threaded and (wanted.only or wanted.version == 1):
@@ -225,6 +241,11 @@ def _check(wanted: Wanted) -> None:
 
 def _pod(wanted: Wanted) -> str:
     return wanted.paths.pod or container_path(wanted.paths.cgroups_path or "").rpartition("/")[0]
+
+
+def _is_kubelets(pod: str) -> bool:
+    """Kubelet's sum has the RuntimeClass's overhead, which a caller may not know."""
+    return "kubepods" in pod
 
 
 def _own(wanted: Wanted, at: Expected) -> list[str]:
@@ -249,7 +270,7 @@ def _limits(wanted: Wanted, memory: str, cpu: str, number: int) -> list[Step]:
     steps = list[Step]()
     if wanted.memory is not None:
         file = "memory.limit_in_bytes" if wanted.version == 1 else "memory.max"
-        steps.append(Step(Act.LIMIT, memory, Trees.MEMORY, number, file, str(wanted.memory)))
+        steps.append(Step(Act.LIMIT, memory, Trees.MEMORY, number, file, str(wanted.memory + (wanted.overhead or 0))))
     if wanted.cpu_m is None:
         return steps
     quota = wanted.cpu_m * PERIOD_US // 1000

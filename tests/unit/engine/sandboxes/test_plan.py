@@ -74,6 +74,16 @@ def test_mode_true_has_one_cgroup_and_the_limits_on_the_pod() -> None:
     ]
 
 
+def test_the_pods_limit_has_room_for_the_overhead_and_kubelets_is_left() -> None:
+    steps = create(replace(ONLY_V1, overhead=1 << 20))
+    assert limits(steps)[0] == ("/p", "memory.limit_in_bytes", str((1 << 30) + (1 << 20)))
+    assert {step.if_unset for step in steps if step.act is Act.LIMIT} == {True}
+
+    kubelets = replace(ONLY_V1, paths=Paths("s1", "/kubepods/p/s1"))
+    assert limits(create(kubelets)) == []
+    assert note(kubelets) == "kubelet sets the limits of /kubepods/p: none is set here"
+
+
 def test_without_a_pod_the_limits_are_the_containers_own() -> None:
     docker = replace(ONLY_V1, paths=Paths("s1", "system.slice:docker:s1", no_pod=True), driver=SYSTEMD)
 
@@ -138,6 +148,7 @@ def test_nothing_moves_where_nothing_runs() -> None:
         (SPLIT_V1, Processes(shims=(("c9", 5),)), "'c9' has no cgroup"),
         (SPLIT_V1, Processes(20, tuple(range(30, 2000))), "more than 1024"),
         (replace(SPLIT_V1, memory=0), Processes(), "--memory 0"),
+        (replace(SPLIT_V1, overhead=1), Processes(), "--overhead is added"),
         (replace(SPLIT_V1, cpu_m=9), Processes(), "--cpu-m 9"),
         (replace(SPLIT_V1, memory=2**63), Processes(), "--memory"),
         (replace(SPLIT_V1, threaded=True), Processes(), "--threaded"),

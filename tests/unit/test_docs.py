@@ -18,11 +18,14 @@ import pytest
 from nodeward.app.settings import load as loader
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.metrics.families import FAMILIES
+from nodeward.edges.sandboxes import shim_socket
 from nodeward.engine.limits.readings import Standing
 from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
 from nodeward.model.policy_rule import Amount, AmountKind
 from nodeward.model.sandboxes import Fit
 from nodeward.model.settings import KeySettings, LedgerSettings, Settings
+from nodeward.model.workload import SandboxId
+from nodeward.wire.kata_config import DEFAULTS_GO, DEFAULTS_RS
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
@@ -268,6 +271,15 @@ def test_the_unit_starts_the_daemon_with_the_paths_of_the_default_settings() -> 
     plugins = f"{default.ledger.kubelet_dir}/device-plugins"
     assert f"ReadWritePaths=-{plugins}\n" in unit
     assert re.search(rf"^ExecStartPre=-\+/bin/mkdir -p -m 0750 {default.ledger.kubelet_dir} {plugins}$", unit, re.M)
+
+
+def test_the_patch_for_vm_sandboxes_mounts_every_folder_that_is_read() -> None:
+    patch = text("deploy/node/sandboxes.yaml")
+    files = (*DEFAULTS_GO, *DEFAULTS_RS, *shim_socket.places(SandboxId("s1")))
+    mounted = re.findall(r"mountPath: (\S+)", patch)
+
+    assert [file for file in files if not any(file.startswith(f"{folder}/") for folder in mounted)] == []
+    assert re.findall(r"path: (/[^,]+), type", patch) == mounted
 
 
 def test_the_licence_is_the_one_that_the_package_names() -> None:

@@ -172,9 +172,23 @@ def test_a_host_whose_proc_cannot_be_listed_is_said_and_tried_again(
 ) -> None:
     (node.root / "proc").rmdir()
     assert node.rounds(2) == []
-    assert "sandboxes=unread error=" in caplog.text
+    assert caplog.text.count("sandboxes=unread error=") == 1
     (node.root / "proc").mkdir()
     assert len(node.rounds(2)) == 2
+
+
+def test_a_proc_of_this_container_alone_is_no_node_without_sandboxes(
+    node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    own, kernels = node.root / "proc/self/stat", node.root / "proc/2/comm"
+    own.parent.mkdir()
+    own.write_text("1 (nodeward) S 0 1 1\n")
+    assert node.rounds(1) == []
+    assert "hostPID: true" in caplog.text
+
+    kernels.parent.mkdir()
+    kernels.write_text("kthreadd\n")
+    assert len(node.rounds(1)) == 1
 
 
 def test_the_pods_cgroup_is_the_runtimes_word(node: Node) -> None:

@@ -50,6 +50,8 @@ class Watch:
         self._state, self._tell, self._clock = state, tell, clock
         self._reader: Reader | None = None
         self._handlers: tuple[Handler, ...] | None = None
+        self._said = ""
+        """Why the last round had no reading: it is logged once."""
         self._there: dict[SandboxId, int | None] = {}
         """The sandboxes of the last round, and how much memory each VM has."""
         self._guests: dict[SandboxId, tuple[int, int]] = {}
@@ -107,8 +109,11 @@ class Watch:
             self._reader = None  # its thread still has it; it closes itself once that comes back
             log.warning("sandboxes=unread at=%s error=%s", reader.at if reader is not None else "cgroups", error)
         except OSError as error:
-            log.warning("sandboxes=unread error=%s", error)
+            if str(error) != self._said:
+                self._said = str(error)
+                log.warning("sandboxes=unread error=%s", error)
         else:
+            self._said = ""
             await self._tell_all(found)
 
     def _close(self, reader: Reader) -> None:

@@ -4,6 +4,7 @@ A sandbox is known by its shim's command line or its VMM's. Command lines can be
 one sandbox's shim or VMM, one is taken (the shim's child, else the oldest), and the others are named and not counted.
 """
 
+import errno
 from dataclasses import dataclass, field
 
 from nodeward.aio.hostfs import HostFiles
@@ -49,7 +50,8 @@ class _Gathered:
 
 
 def find(files: HostFiles) -> dict[SandboxId, Found]:
-    """Every sandbox that is there. OSError where /proc cannot be listed."""
+    """Every sandbox that is there. OSError where /proc cannot be listed, or has not the node's processes."""
+    _check(files)
     seen = _look(files)
     found: dict[SandboxId, Found] = {}
     for process in sorted(seen.of[Kind.SHIM], key=_age):
@@ -67,6 +69,23 @@ def find(files: HostFiles) -> dict[SandboxId, Found]:
     if vmms:
         _take_vhost(files, seen.without_words, vmms)
     return found
+
+
+def _check(files: HostFiles) -> None:
+    """In a container with process ids of its own the daemon is process 1, and the kernel's kthreadd is not there."""
+    own = []
+    for path in ("/proc/self/stat", "/proc/2/comm"):
+        try:
+            own.append(files.read(path, SMALL).split()[0])
+        except (OSError, IndexError):
+            own.append(b"")
+    if own[0] == b"1" and own[1] != b"kthreadd":
+        raise OSError(
+            errno.ESRCH,
+            "it shows only this container's processes, so no VM sandbox is seen; set hostPID: true "
+            "(deploy/node/sandboxes.yaml)",
+            "/proc",
+        )
 
 
 def _age(one: Process) -> tuple[int, int]:

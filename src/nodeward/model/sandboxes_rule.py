@@ -10,7 +10,7 @@ from nodeward.model.sandboxes import Profile
 @dataclass(frozen=True, slots=True)
 class SandboxesSettings:
     """VM sandboxes (Kata). `mode`: off; observe, which looks and says; enforce, which besides sets the limit of a pod
-    where nobody has set it (Docker, CRI without kubelet), and moves no process. `period_ms`: how often they are read.
+    where nobody has set it (a CRI runtime without kubelet), and moves no process. `period_ms`: how often they are read.
     `profiles`: by whose rules a runtime handler places processes, where that is not recognised: document, kata-go or
     kata-rs. `tight_percent`: less of the limit left than this is called tight. `samples`: so many are needed before an
     overhead is recommended."""

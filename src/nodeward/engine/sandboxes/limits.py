@@ -1,8 +1,8 @@
 """The limits of a pod's cgroup: the sum of its containers' limits and the overhead, as kubelet would set them.
 
-Kubelet sets them for its own pods. A CRI runtime without kubelet sets none: there, and only there, the mode enforce sets
-them. A limit that somebody else has set is left alone, and so is a cgroup that others share. Docker tells of no pod: its
-containers get no limit.
+Kubelet sets them for its own pods. A CRI runtime without kubelet sets none: there, and only there, the mode enforce
+sets them. A limit that somebody else has set is left alone, and so is a cgroup that others share. Docker tells of no
+pod: its containers get no limit.
 """
 
 from collections.abc import Iterable, Mapping

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from nodeward.engine.pods.budget import containers_need
 from nodeward.engine.sandboxes.headroom import USUAL, headroom
 from nodeward.engine.sandboxes.size import cpu_limit_m
-from nodeward.engine.state.sandboxes import Vm
+from nodeward.engine.state.sandboxes import Limited, Vm
 from nodeward.model.decision import Goal, Reason, Special, Target
 from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Fit, Place, Recommended, VmReading
 from nodeward.model.workload import Container, ContainerSpec, PodSpec, Role, Sandbox
@@ -111,18 +111,34 @@ class Wish:
     """Why the memory limit is not set although it is missing."""
 
 
-def wish(vm: Vm, cgroup: CgroupReading, before: Amounts) -> Wish:
-    """What is to be set. `before`: the limits that we have set there, which follow what the containers ask for."""
+def wish(vm: Vm, cgroup: CgroupReading, ours: Limited | None) -> Wish:
+    """What is to be set. `ours`: what we have wanted there, which follows what the containers ask for."""
+    ours = ours if ours is not None and ours.path == cgroup.path else Limited(cgroup.path)
     memory, cpu_m = vm.limits
     values = dict[str, int | None]()
     why = ""
-    if _is_due(cgroup.cpu_limit_m, cpu_m, before[1], 1):
+    if _is_due(cgroup.cpu_limit_m, cpu_m, ours.cpu, 1):
         values[CPU] = cpu_m
-    if _is_due(cgroup.memory_limit, memory, before[0], LARGEST_PAGE):
-        why = "" if memory is None else _kills(vm, cgroup, memory)
+    has = cgroup.memory_limit
+    if _is_due(has, memory, ours.memory, LARGEST_PAGE):
+        why = "" if memory is None else _unknown(vm) or _kills(vm, cgroup, memory)
         if not why:
             values[MEMORY] = memory
+    elif has is not None and has != UNLIMITED and any(_alike(has, one, LARGEST_PAGE) for one in ours.memory):
+        why = _kills(vm, cgroup, has)
+        if why:  # the VM has become larger than what it was limited by
+            values[MEMORY] = None
     return Wish(cgroup.path, values, why)
+
+
+def noted(ours: Limited | None, one: Wish) -> Limited:
+    """With what is wanted now."""
+    known = ours if ours is not None and ours.path == one.path else Limited(one.path)
+    return Limited(one.path, _with(known.memory, one.values.get(MEMORY)), _with(known.cpu, one.values.get(CPU)))
+
+
+def _with(before: tuple[int, ...], value: int | None) -> tuple[int, ...]:
+    return before if value is None or value in before[-1:] else (*before[-1:], value)
 
 
 def goals(one: Wish, sandbox: str, perform: bool) -> tuple[Goal, ...]:
@@ -144,18 +160,26 @@ def targets(path: str) -> tuple[Target, ...]:
     return Target(KIND, path, MEMORY), Target(KIND, path, CPU)
 
 
-def _is_due(has: int | None, should: int | None, ours: int | None, step: int) -> bool:
-    """Whether a limit is missing, or is the one that we have set and is to be another one now. The kernel rounds down
-    to less than `step`: memory to whole pages."""
+def _is_due(has: int | None, should: int | None, ours: tuple[int, ...], step: int) -> bool:
+    """Whether a limit is missing, or is one that we have set and is to be another one now. The kernel rounds down to
+    less than `step`: memory to whole pages."""
     if has is None:
         return False
     if has == UNLIMITED:
         return should is not None
-    return _alike(has, ours, step) and not _alike(has, should, step)
+    return any(_alike(has, one, step) for one in ours) and not _alike(has, should, step)
 
 
 def _alike(has: int, other: int | None, step: int) -> bool:
     return other is not None and 0 <= other - has < step
+
+
+def _unknown(vm: Vm) -> str:
+    """Why no memory limit can be judged; empty where it can."""
+    found = headroom(vm.reading, vm.size, 0, 0)
+    if found.fit is not Fit.OUTSIDE and (found.vm is None or found.overhead is None):
+        return "no memory limit is set: how much the VM and its processes take is not known"
+    return ""
 
 
 def _kills(vm: Vm, cgroup: CgroupReading, limit: int) -> str:
@@ -166,8 +190,6 @@ def _kills(vm: Vm, cgroup: CgroupReading, limit: int) -> str:
         return f"{told}: {cgroup.memory} are in use. {remedy}"
     cgroups = tuple(replace(one, memory_limit=limit) if one is cgroup else one for one in vm.reading.cgroups)
     found = headroom(replace(vm.reading, cgroups=cgroups), vm.size, 0, 0)
-    if found.fit is not Fit.OUTSIDE and (found.vm is None or found.overhead is None):
-        return "no memory limit is set: how much the VM and its processes take is not known"
     if found.left is None or found.left >= 0 or found.limit != limit:
         return ""
     return f"{told}: it has {found.vm}, and its processes take {found.overhead} more. {remedy}"

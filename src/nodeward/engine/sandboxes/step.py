@@ -20,11 +20,11 @@ from nodeward.engine.sandboxes.size import size
 from nodeward.engine.sandboxes.usage import usage
 from nodeward.engine.state.pods import Pods
 from nodeward.engine.state.root import State
-from nodeward.engine.state.sandboxes import Sandboxes, Vm
+from nodeward.engine.state.sandboxes import Limited, Sandboxes, Vm
 from nodeward.engine.tables import copied, kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.annotations import KATA_ONLY
-from nodeward.model.decision import NOTHING, Decision, Goal, Target
+from nodeward.model.decision import NOTHING, Decision, Goal
 from nodeward.model.sandboxes import (
     CgroupDriver,
     Drift,
@@ -58,7 +58,7 @@ def step(state: State, event: ev.Event) -> tuple[Sandboxes, Decision]:
         if not (slice_.vms or slice_.measured or slice_.version):
             return slice_, NOTHING
         # handlers are told only when they change, so they stay for when it is switched on again
-        return Sandboxes(slice_.handlers), _forgotten(state, slice_.vms)
+        return Sandboxes(slice_.handlers), _forgotten(slice_, slice_.limited)[1]
     match event:
         case ev.VmsRead():
             return _read(state, event)
@@ -66,8 +66,7 @@ def step(state: State, event: ev.Event) -> tuple[Sandboxes, Decision]:
             handlers = {one.name: one for one in event.handlers}
             if handlers == slice_.handlers:
                 return slice_, NOTHING
-            state = replace(state, sandboxes=replace(slice_, handlers=handlers))
-            return replace(state.sandboxes, vms=_again(state)), NOTHING
+            return _settings(replace(state, sandboxes=replace(slice_, handlers=handlers)))
         case ev.SettingsChanged():
             return _settings(state)
         case ev.Reached():
@@ -85,7 +84,7 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
     slice_ = replace(state.sandboxes, version=event.version, driver=event.driver)
     state = replace(state, sandboxes=slice_)
     vms, measured, goals = copied(slice_.vms), copied(slice_.measured), list[Goal]()
-    misses = slice_.misses
+    misses, limited = slice_.misses, copied(slice_.limited)
     for seen in event.readings:
         before = vms.get(seen.sandbox)
         if before is not None and seen.at_ns <= before.reading.at_ns:
@@ -94,17 +93,14 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
         pod = _pod(state, reading)
         vm = _vm(state, reading, before, pod)
         vms[reading.sandbox] = vm = _sampled(measured, vm, pod.measured_as, state.settings.sandboxes.samples)
-        more, misses = _limited(state, vm, before, pod, misses)
+        more, misses = _limited(state, vm, before, pod, misses, limited)
         goals += more
     there = vms if event.there is None else dict.fromkeys(event.there)
     gone = {one: vm for one, vm in vms.items() if one not in there}
-    slice_ = replace(slice_, vms=without(vms, gone), measured=measured, misses=misses)
-    if not gone:
-        return slice_, Decision(goals=tuple(goals)) if goals else NOTHING
-    ended = _forgotten(state, gone)
-    paths = [target.where for target in ended.forget]
-    slice_ = replace(slice_, misses=without(slice_.misses, paths), written=without(slice_.written, paths))
-    return slice_, replace(ended, goals=tuple(goals))
+    slice_ = replace(slice_, vms=without(vms, gone), measured=measured, misses=misses, limited=limited)
+    ended = [one for one in limited if one not in there]
+    slice_, decision = _forgotten(slice_, ended)
+    return slice_, replace(decision, goals=tuple(goals)) if goals or ended else NOTHING
 
 
 def _own(pods: Pods, reading: VmReading) -> VmReading:
@@ -328,27 +324,35 @@ def _sampled(measured: dict[str, Measured], vm: Vm, name: str, needed: int) -> V
 
 
 def _limited(
-    state: State, vm: Vm, before: Vm | None, pod: _Pod, misses: Mapping[str, str]
+    state: State,
+    vm: Vm,
+    before: Vm | None,
+    pod: _Pod,
+    misses: Mapping[str, str],
+    limited: dict[SandboxId, Limited],
 ) -> tuple[tuple[Goal, ...], Mapping[str, str]]:
-    """The goals for a sandbox's limits where these are others than before, and why others could not be reached."""
+    """The goals for a sandbox's limits where these are others than before, and why others could not be reached. Those
+    that are to be performed are noted in `limited`."""
     cgroup = limits.own_cgroup(vm, pod.sandbox)
     if cgroup is None:
         return (), misses
-    is_ours = cgroup.path in state.sandboxes.written
-    one = limits.wish(vm, cgroup, before.limits if is_ours and before is not None else (None, None))
+    sandbox = vm.reading.sandbox
+    ours = limited.get(sandbox)
+    one = limits.wish(vm, cgroup, ours)
     perform = state.settings.sandboxes.mode is Mode.ENFORCE
     if one.why_not and perform:
         misses = put(misses, one.path, one.why_not)
     elif not one.values:
         misses = without(misses, (one.path,))
-    if not one.values or (before is not None and _wished(state, before, pod) == one):
+    if not one.values:
         return (), misses
-    return limits.goals(one, str(vm.reading.sandbox), perform), misses
-
-
-def _wished(state: State, before: Vm, pod: _Pod) -> limits.Wish | None:
-    cgroup = limits.own_cgroup(before, pod.sandbox)
-    return None if cgroup is None else limits.wish(before, cgroup, (None, None))
+    asked = limits.noted(ours, one)
+    was = None if before is None else limits.own_cgroup(before, pod.sandbox)
+    if was is not None and before is not None and limits.wish(before, was, ours) == one and asked == ours:
+        return (), misses
+    if perform:
+        limited[sandbox] = asked
+    return limits.goals(one, str(sandbox), perform), misses
 
 
 def _settings(state: State) -> tuple[Sandboxes, Decision]:
@@ -356,12 +360,13 @@ def _settings(state: State) -> tuple[Sandboxes, Decision]:
     vms = _again(state)
     slice_ = replace(state.sandboxes, vms=vms)
     if state.settings.sandboxes.mode is not Mode.ENFORCE:
-        return replace(slice_, misses={}), _forgotten(state, vms)
-    goals, misses = list[Goal](), slice_.misses
+        return _forgotten(replace(slice_, misses={}), slice_.limited)
+    goals, misses, limited = list[Goal](), slice_.misses, copied(slice_.limited)
     for vm in vms.values():
-        more, misses = _limited(state, vm, None, _pod(state, vm.reading), misses)
+        more, misses = _limited(state, vm, None, _pod(state, vm.reading), misses, limited)
         goals += more
-    return replace(slice_, misses=misses), Decision(goals=tuple(goals)) if goals else NOTHING
+    slice_ = replace(slice_, misses=misses, limited=limited)
+    return slice_, Decision(goals=tuple(goals)) if goals else NOTHING
 
 
 def _reached(slice_: Sandboxes, event: ev.Reached) -> Sandboxes:
@@ -371,14 +376,12 @@ def _reached(slice_: Sandboxes, event: ev.Reached) -> Sandboxes:
     return replace(slice_, written=written, misses=without(slice_.misses, [one.where for one in event.targets]))
 
 
-def _forgotten(state: State, vms: Mapping[SandboxId, Vm]) -> Decision:
+def _forgotten(slice_: Sandboxes, ended: Iterable[SandboxId]) -> tuple[Sandboxes, Decision]:
     """No limit of these is a goal any more."""
-    targets = tuple(_targets(state, vms.values()))
-    return Decision(forget=targets) if targets else NOTHING
-
-
-def _targets(state: State, vms: Iterable[Vm]) -> Iterable[Target]:
-    for vm in vms:
-        cgroup = limits.own_cgroup(vm, _pod(state, vm.reading).sandbox)
-        if cgroup is not None:
-            yield from limits.targets(cgroup.path)
+    paths = [slice_.limited[one].path for one in ended]
+    if not paths:
+        return slice_, NOTHING
+    targets = tuple(target for path in paths for target in limits.targets(path))
+    slice_ = replace(slice_, limited=without(slice_.limited, ended))
+    slice_ = replace(slice_, misses=without(slice_.misses, paths), written=without(slice_.written, paths))
+    return slice_, Decision(forget=targets)

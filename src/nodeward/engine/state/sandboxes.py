@@ -39,6 +39,17 @@ class Vm:
 
 
 @dataclass(frozen=True, slots=True)
+class Limited:
+    """What we have wanted of the limits of a sandbox's cgroup, in this daemon's life."""
+
+    path: str
+    memory: tuple[int, ...] = ()
+    """Bytes: the newest limit last, and the one before it, which the kernel may still have."""
+    cpu: tuple[int, ...] = ()
+    """The same in thousandths of a CPU."""
+
+
+@dataclass(frozen=True, slots=True)
 class Sandboxes:
     """Slice of the domain `sandboxes`."""
 
@@ -51,5 +62,7 @@ class Sandboxes:
     driver: CgroupDriver | None = None
     misses: Mapping[str, str] = field(default_factory=dict)
     """By cgroup path, why the last write of a pod's limit failed, until one succeeds."""
+    limited: Mapping[SandboxId, Limited] = field(default_factory=dict)
+    """Those that `enforce` has wanted a limit of."""
     written: Mapping[str, int] = field(default_factory=dict)
     """By cgroup path, how often a pod's limit was set by us."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.engine.sandboxes.limits import LARGEST_PAGE, Overhead, declared, limits, own_cgroup, wish
-from nodeward.engine.state.sandboxes import Vm
+from nodeward.engine.state.sandboxes import Limited, Vm
 from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Place
 from nodeward.model.workload import (
     Container,
@@ -90,7 +90,8 @@ def test_a_limit_is_due_where_it_is_missing_or_ours(
     by_cpu = step == 1
     cgroup = CgroupReading(Place.POD, "/own", 0, *((None, None, has) if by_cpu else (has, None, None)))
     vm = Vm(reading(), limits=(None, should) if by_cpu else (should, None))
-    found = wish(vm, cgroup, (None, ours) if by_cpu else (ours, None))
+    known = () if ours is None else (ours,)
+    found = wish(vm, cgroup, Limited("/own", cpu=known) if by_cpu else Limited("/own", known))
     assert bool(found.values) is is_due
 
 
@@ -115,6 +116,6 @@ def test_only_a_cgroup_of_this_sandbox_alone_may_be_limited(pod: str, inside: st
 
 def test_no_memory_limit_is_set_while_it_is_not_known_whether_the_vm_fits() -> None:
     cgroup = CgroupReading(Place.POD, "/own", 0, UNLIMITED, None, UNLIMITED)
-    found = wish(Vm(reading(cgroups=(cgroup,)), limits=(256 * MIB, 1000)), cgroup, (None, None))
+    found = wish(Vm(reading(cgroups=(cgroup,)), limits=(256 * MIB, 1000)), cgroup, None)
     assert found.values == {"cpu": 1000}
     assert "is not known" in found.why_not

@@ -290,8 +290,28 @@ def test_a_miss_is_kept_until_the_limit_is_set() -> None:
     read(node, bare())
     node(ev.Missed(((Target("pod.limit", OWN, "cpu"), "refused"),)))
     assert node.state.sandboxes.misses == {OWN: "cpu: refused"}
+    assert read(node, bare(at_s=2)).goals == ()
+    assert node.state.sandboxes.misses == {OWN: "cpu: refused"}
     reach(node, "cpu")
     assert node.state.sandboxes.misses == {}
+
+
+def test_our_limit_follows_the_containers_where_settings_change_in_between() -> None:
+    node = enforced()
+    read(node, bare())
+    reach(node, "memory", "cpu")
+    read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2))
+    run(node, GIB, 500, "more")
+    assert wanted(node(settings(Mode.ENFORCE))) == {"memory": str(3 * GIB + 160 * MIB), "cpu": "1750"}
+
+
+def test_our_limit_is_taken_back_where_the_vm_has_outgrown_it() -> None:
+    node = enforced()
+    read(node, bare())
+    reach(node, "memory", "cpu")
+    now = bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2)
+    assert wanted(read(node, replace(now, vm_memory=3 * GIB))) == {"memory": Special.ABSENT}
+    assert "would end the VM" in node.state.sandboxes.misses[OWN]
 
 
 def test_what_was_wanted_ends_with_the_sandbox_and_with_the_mode() -> None:
@@ -301,8 +321,9 @@ def test_what_was_wanted_ends_with_the_sandbox_and_with_the_mode() -> None:
     reach(node, "cpu")
     assert node(settings(Mode.OBSERVE)).forget == both
     assert len(node(settings(Mode.ENFORCE)).goals) == 2
+    node(ev.SandboxStopped(node.state.pods.sandboxes[ID].sandbox))
     assert read(node, there=()).forget == both
-    assert node.state.sandboxes.written == {}
+    assert (node.state.sandboxes.written, node.state.sandboxes.limited) == ({}, {})
 
 
 def test_the_same_events_lead_to_the_same_state() -> None:

@@ -101,7 +101,7 @@ class Reader:
             self._search(expected)
         self._smaps.begin()
         readings = list[VmReading]()
-        for sandbox, vm in list(self._vms.items()):
+        for sandbox, vm in sorted(self._vms.items(), key=_since_smaps):  # the oldest first has its turn for smaps
             self.at = sandbox
             reading = self._one(vm, expected.get(sandbox, ""))
             if reading is None:
@@ -286,6 +286,11 @@ class Reader:
         if of_pod is not None and self._cgroups.where.version == 1:
             found[Place.POD] = with_child(of_pod, inside)
         return tuple(one for one in found.values() if one is not None)
+
+
+def _since_smaps(one: tuple[SandboxId, _Vm]) -> int:
+    """When smaps of its VMM was read last."""
+    return one[1].guest.at_ns or 0
 
 
 def _same(one: Found, other: Found) -> bool:

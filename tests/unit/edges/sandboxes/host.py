@@ -1,7 +1,7 @@
 """A host's /proc and cgroup trees as plain files below a folder, with VM sandboxes on it."""
 
 import errno
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from nodeward.aio.hostfs import OsFiles
@@ -20,13 +20,15 @@ V2 = Trees(2, "/sys/fs/cgroup", "/sys/fs/cgroup", "/sys/fs/cgroup")
 class HostFilesWithFaults(OsFiles):
     """The host's files, some of which answer with an errno."""
 
-    __slots__ = ("at", "faults", "reads")
+    __slots__ = ("at", "faults", "on_read", "reads")
 
     def __init__(self, root: str) -> None:
         super().__init__(root)
         self.faults: dict[str, int] = {}
         self.at: dict[int, str] = {}
         self.reads: list[str] = []
+        self.on_read: Callable[[], None] = lambda: None
+        """Called as a whole file is read."""
 
     def open(self, path: str) -> int:
         handle = super().open(path)
@@ -39,6 +41,7 @@ class HostFilesWithFaults(OsFiles):
 
     def read(self, path: str, max_bytes: int) -> bytes:
         self._check(path)
+        self.on_read()
         return super().read(path, max_bytes)
 
     def _check(self, path: str) -> None:

@@ -303,6 +303,19 @@ def test_smaps_is_read_again_when_it_is_old_or_the_memory_has_moved_and_followed
     assert smaps_read() == 3
 
 
+def test_smaps_of_each_vmm_has_its_turn_where_there_is_time_for_one(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.process(11, shim(B))
+    host.process(40, qemu(B), parent=11)
+    host.write("/proc/40/smaps", "")
+    host.round()
+    monkeypatch.setattr(host.files, "on_read", lambda: setattr(host.clock, "ns", host.clock.ns + 100_000_000))
+    for _ in range(2):
+        host.round(after_s=100)
+    assert [host.files.reads.count(f"/proc/{pid}/smaps") for pid in (20, 40)] == [2, 2]
+
+
 def test_guest_memory_in_shared_memory_is_read_without_smaps(host: Host) -> None:
     backend = "memory-backend-file,id=dimm1,size=64M,mem-path=/dev/shm,share=on"
     host.process(20, qemu(A, "-object", backend), parent=10, start=200, threads=NAMED, cgroup=f"0::{OWN}\n")

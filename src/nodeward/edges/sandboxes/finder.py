@@ -5,6 +5,7 @@ one sandbox's shim or VMM, one is taken (the shim's child, else the oldest), and
 """
 
 import errno
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from nodeward.aio.hostfs import HostFiles
@@ -49,12 +50,13 @@ class _Gathered:
         self.without_words: list[int] = []
 
 
-def find(files: HostFiles) -> dict[SandboxId, Found]:
-    """Every sandbox that is there. OSError where /proc cannot be listed, or has not the node's processes."""
+def find(files: HostFiles, expected: Iterable[SandboxId] = ()) -> dict[SandboxId, Found]:
+    """Every sandbox that is there; where there are too many, `expected` ones first, so forged ones hide none of these.
+    OSError where /proc cannot be listed, or has not the node's processes."""
     _check(files)
-    seen = _look(files)
+    seen, first = _look(files), dict[str, None].fromkeys(expected)
     found: dict[SandboxId, Found] = {}
-    for process in sorted(seen.of[Kind.SHIM], key=_age):
+    for process in sorted(seen.of[Kind.SHIM], key=lambda one: (one.claim.sandbox not in first, *_age(one))):
         _take_shim(found, process)
     of_shim = {one.shim.pid: one for one in found.values() if one.shim is not None}
     for process in sorted(seen.of[Kind.VMM], key=lambda one: (one.parent not in of_shim, *_age(one))):

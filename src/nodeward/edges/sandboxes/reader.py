@@ -128,7 +128,7 @@ class Reader:
         return is_bare and self._now_ns() - vm.since_ns < SEARCH_S * _SECOND_NS
 
     def _search(self, expected: Iterable[SandboxId]) -> None:
-        found = finder.find(self._files)
+        found = finder.find(self._files, expected)
         self._searched_ns, self._ended = self._now_ns(), False
         before, self._vms = self._vms, {}
         for sandbox, one in found.items():

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.edges.sandboxes import finder
 from nodeward.edges.sandboxes.cgroups import Trees
 from nodeward.edges.sandboxes.reader import SEARCH_S
 from nodeward.edges.sandboxes.tasks import PAGE
@@ -355,6 +356,14 @@ def test_a_sandbox_that_came_is_found_by_the_next_search(host: Host) -> None:
     host.only()
     host.process(11, shim(B))
     assert {one.sandbox for one in host.round(after_s=SEARCH_S).readings} == {A, B}
+
+
+def test_where_there_are_too_many_those_that_the_runtime_told_of_come_first(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(finder, "MOST_SANDBOXES", 1)
+    host.process(11, shim(B), start=900)
+    assert [one.sandbox for one in host.round({B: ""}).readings] == [B]
 
 
 def test_a_vmm_that_starts_after_its_shim_was_found_is_seen_in_the_next_round(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def of_process(data: bytes) -> tuple[str, str]:
     """A process's cgroups by its `/proc/PID/cgroup`: in the v2 tree, and in the v1 hierarchy of the misc controller.
     Empty where there is none. Source: cgroups(7)."""
     unified = legacy = ""
-    for line in data.decode(errors="surrogateescape").splitlines():
+    for line in filter(None, data.decode(errors="surrogateescape").split("\n")):
         number, _, rest = line.partition(":")
         controllers, mark, path = rest.partition(":")
         if not mark:
@@ -93,7 +93,7 @@ def holds(cgroup: str, path: str, container: str) -> bool:
 
 def joined(data: bytes, cgroup: str, container: str) -> bool:
     """Whether that cgroup holds a container's process in any hierarchy, by its `/proc/PID/cgroup`."""
-    lines = data.decode(errors="surrogateescape").splitlines()
+    lines = data.decode(errors="surrogateescape").split("\n")
     return any(holds(cgroup, line.split(":", 2)[-1], container) for line in lines)
 
 

@@ -4,7 +4,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.wire.cgroup_paths import container_id, container_path, is_qos, parent_path, pod_uid, pods_root
+from nodeward.wire.cgroup_paths import (
+    by_controller,
+    container_id,
+    container_path,
+    is_qos,
+    joined,
+    of_process,
+    parent_path,
+    pod_uid,
+    pods_root,
+)
 from nodeward.wire.errors import WireError
 
 UID = "pod1234_5678"
@@ -51,6 +61,13 @@ def test_a_containers_cgroup(named: str, path: str) -> None:
 def test_a_name_that_is_no_plain_path_is_refused(named: str) -> None:
     with pytest.raises(WireError):
         parent_path(named)
+
+
+def test_a_name_with_another_line_end_in_it_forges_no_line() -> None:
+    named = "/user.slice/a\u20280::/kubepods/podvictim"
+    data = f"0::{named}\n".encode()
+    assert (of_process(data), by_controller(data)) == ((named, ""), {"": named})
+    assert not joined(data, "/kubepods/podvictim", "c0ffee")
 
 
 @given(st.text(max_size=100))

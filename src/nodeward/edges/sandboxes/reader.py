@@ -220,11 +220,14 @@ class Reader:
     def _is_there(self, one: Seen, faults: list[str], deep: bool) -> bool:
         role = one.role
         memory = role is TaskRole.VMM or (deep and role is not TaskRole.VHOST)
+        said = len(faults)
         if self._tasks.read(one, faults, places=deep, memory=memory):
             return True
         self._tasks.drop(one)
         self._ended = True
-        faults.append(f"{role.value} process {one.pid} has ended, or its number is another's by now; it is not counted")
+        unread = len(faults) > said  # why is said already
+        why = "is not read in this round" if unread else "has ended, or its number is another's by now"
+        faults.append(f"{role.value} process {one.pid} {why}; it is not counted")
         return False
 
     def _within_shim(self, vm: _Vm, faults: list[str], deep: bool) -> None:

@@ -164,7 +164,9 @@ def test_a_vmm_that_ends_while_it_is_read_takes_no_other_sandbox_with_it(host: H
 def test_a_vmm_that_could_not_be_read_once_is_there_again_in_the_next_round(host: Host) -> None:
     host.only()
     host.files.faults["/proc/20/stat"] = errno.EMFILE
-    assert host.only().of(TaskRole.VMM) == ()
+    reading = host.only()
+    assert reading.of(TaskRole.VMM) == ()
+    assert "vmm process 20 is not read in this round; it is not counted" in reading.faults
     del host.files.faults["/proc/20/stat"]
     assert [one.pid for one in host.only().of(TaskRole.VMM)] == [20]
 

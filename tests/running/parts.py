@@ -94,7 +94,7 @@ PARTS = (
     _guest("joined_restarts", 300, (), CLUSTERED),
     *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
     *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
-    *(Part("component", cap_s=150), Part("component", ("relay",), 80)),
+    *(Part("component", cap_s=150, covers=("nodeward.edges.podapi",)), Part("component", ("relay",), 80)),
     Part("contract", ("nri",), 40, peers=(*NRISIDES, *CONTAINERDS), covers=NRI),
     Part("contract", ("cri",), 30, peers=CONTAINERDS, covers=("nodeward.doubles.cri_runtime", *RELAY)),
     Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),

@@ -46,6 +46,7 @@ DOCUMENTS = (
     "docs/webhook.md",
     "docs/hook.md",
     "docs/policies.md",
+    "docs/pod-api.md",
     "docs/policies-cpus.md",
     "docs/relay.md",
     "docs/sandboxes.md",
@@ -93,6 +94,8 @@ def shown(default: object) -> str:
             return f"`{default.value}`"
         case ():
             return "`[]`"
+        case tuple():
+            return f"`{list(default)}`"
         case str() if default.isdigit():
             return f'`"{default}"`'
         case dict() if not default:

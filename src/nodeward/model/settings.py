@@ -251,6 +251,16 @@ class MetricsSection:
 
 
 @dataclass(frozen=True, slots=True)
+class PodapiSection:
+    """The Pod API of `nodeward node`: what is known of this node's pods, as JSON on a unix socket. `socket`: empty for
+    podapi.sock in run_dir. `uids`: the users whose processes may ask."""
+
+    enabled: bool = False
+    socket: str = ""
+    uids: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings file of `nodeward node`, `nodeward relay` and `nodeward webhook`."""
 
@@ -270,6 +280,7 @@ class Settings:
     cgroups: CgroupsSection = field(default_factory=CgroupsSection)
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
+    podapi: PodapiSection = field(default_factory=PodapiSection)
     webhook: WebhookSection = field(default_factory=WebhookSection)
     relay: RelaySection = field(default_factory=RelaySection)
     dump: DumpSection = field(default_factory=DumpSection)

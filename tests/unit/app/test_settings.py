@@ -77,6 +77,8 @@ NO_NRI = {"nri.enabled": "false"}
         ("state_dir: /a/../b", {}, {}, "state_dir: '/a/../b' is not an absolute path"),
         ("sandboxes: {period_ms: 199}", {}, {}, "sandboxes.period_ms: 199 is not between 200 and 60000 milliseconds"),
         ("sandboxes: {tight_percent: 51}", {}, {}, "sandboxes.tight_percent: 51 is not between 0 and 50 per cent"),
+        ("podapi: {uids: []}", {}, {}, "podapi.uids: [] is not 1 to 64 user ids from 0 to 4294967294"),
+        ("podapi: {socket: a.sock}", {}, {}, "podapi.socket: 'a.sock' is not an absolute path without '..'"),
         ("sandboxes: {samples: 9}", {}, {}, "sandboxes.samples: 9 is not between 10 and 100000"),
         ("sandboxes: {profiles: {a: kata-go, b: go}}", {}, {}, "sandboxes.profiles.b: 'go' is not allowed"),
         ("", {"NODEWARD_SANDBOXES__PROFILES__KATA": "rs"}, {}, "sandboxes.profiles.kata: 'rs' is not allowed"),

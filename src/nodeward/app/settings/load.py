@@ -42,6 +42,7 @@ MAX_BYTES = 1024 * 1024
 MAX_PATH = 256
 """So much of a path is shown in a fault."""
 PREFIX = "NODEWARD_"
+MOST_UIDS, MOST_UID = 64, 2**32 - 1
 _TOP = [field.name for field in dataclasses.fields(Settings)]
 
 Tree = dict[str, object]
@@ -351,6 +352,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("relay.image", relay.image),
         ("relay.record", relay.record),
         ("dump.file", dump.file),
+        ("podapi.socket", settings.podapi.socket),
     )
     for path, value in (
         ("state_dir", settings.state_dir),
@@ -387,6 +389,9 @@ def _check(settings: Settings, faults: list[str]) -> None:
             f"metrics.listen: {settings.metrics.listen!r} is no address with a port from 0 to 65535, such as "
             "127.0.0.1:9743, [::1]:9743 or :9743 for every address"
         )
+    uids = settings.podapi.uids
+    if not 1 <= len(uids) <= MOST_UIDS or any(not 0 <= uid < MOST_UID for uid in uids):
+        faults.append(f"podapi.uids: {list(uids)} is not 1 to {MOST_UIDS} user ids from 0 to {MOST_UID - 1}")
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
     _check_relay(settings, faults)

@@ -106,6 +106,14 @@ class PodsClient:
         except WireError as error:
             raise KubeGarbageError(f"GET {path}: {error}") from error
 
+    async def get_json(self, namespace: str, name: str, max_bytes: int) -> bytes:
+        """The same pod's JSON as the server sent it: all fields, secrets too. Redact it before it is kept."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{name}"
+        try:
+            return await self.http.get(path, {}, waits=self.settings.read_pod, max_bytes=max_bytes)
+        except KubeHttpError as error:
+            raise from_transport(error) from error
+
 
 async def _events(chunks: AsyncIterator[bytes]) -> AsyncIterator[PodChange | Bookmark]:
     splitter = LineSplitter()

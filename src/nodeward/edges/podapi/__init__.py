@@ -1,0 +1,1 @@
+"""The Pod API's socket."""

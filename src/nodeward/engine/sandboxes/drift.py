@@ -23,17 +23,9 @@ ELSEWHERE = "elsewhere"
 """In another cgroup than it should be."""
 OTHER_MODE = "other-mode"
 """Everything is where the other mode has it: the configuration was changed after the start. No fault."""
-OVERHEAD_LEFT = "overhead-left"
-"""The sandbox has ended and its overhead cgroup is still there."""
 SANDBOX_LIMIT = "sandbox-limit"
 """The sandbox's cgroup has a limit of its own beside the pod's."""
-TWO_SHIMS = "two-shims"
-TWO_VMMS = "two-vmms"
-"""Two processes claim one sandbox."""
-FAULTS = (
-    *(OUTSIDE_POD, LITERAL_SCOPE, SANDBOXED_POD_CODE, RUNTIME_SERVICE, ELSEWHERE),
-    *(OVERHEAD_LEFT, SANDBOX_LIMIT, TWO_SHIMS, TWO_VMMS),
-)
+FAULTS = (OUTSIDE_POD, LITERAL_SCOPE, SANDBOXED_POD_CODE, RUNTIME_SERVICE, ELSEWHERE, SANDBOX_LIMIT)
 """All codes that say something is wrong; OTHER_MODE is not among them."""
 
 MAX_DRIFTS = 32
@@ -60,7 +52,7 @@ def drift(reading: VmReading, place: Expected, other: Expected | None, rules: Ru
     if wrong and other is not None and other.sandbox and not _misplaced(judged, other, rules, only_elsewhere=True):
         moved = Drift(OTHER_MODE, seen=other.sandbox, expected=place.sandbox)
         wrong = (moved, *(one for one in wrong if one.code in (LITERAL_SCOPE, SANDBOXED_POD_CODE)))
-    return (*_twice(judged, rules), *wrong, *_cgroups(reading, rules))[:MAX_DRIFTS]
+    return (*wrong, *_cgroups(reading, rules))[:MAX_DRIFTS]
 
 
 def _misplaced(tasks: Iterable[Task], place: Expected, rules: Rules, only_elsewhere: bool = False) -> tuple[Drift, ...]:
@@ -110,30 +102,15 @@ def _seen(task: Task, rules: Rules) -> str:
     return (task.cpu_cgroup or task.cgroup) if by_cpu else task.cgroup
 
 
-def _twice(tasks: Iterable[Task], rules: Rules) -> tuple[Drift, ...]:
-    """The document has a shim for each container, Kata one for the sandbox; both have one VMM."""
-    counts = {role: len(dict.fromkeys(task.pid for task in tasks if task.role is role)) for role in TaskRole}
-    found = (
-        (TWO_SHIMS, TaskRole.SHIM, rules.profile is not Profile.DOCUMENT),
-        (TWO_VMMS, TaskRole.VMM, True),
-    )
-    return tuple(
-        Drift(code, role.value, count=counts[role]) for code, role, matters in found if matters and counts[role] > 1
-    )
-
-
 def _cgroups(reading: VmReading, rules: Rules) -> tuple[Drift, ...]:
     """What the cgroups themselves have that they should not."""
-    found: list[Drift] = []
-    overhead, sandbox = reading.cgroup(Place.OVERHEAD), reading.cgroup(Place.SANDBOX)
-    if overhead is not None and not reading.tasks and overhead.path.count("/") > 1:  # the document's /kata is all VMs'
-        found.append(Drift(OVERHEAD_LEFT, seen=overhead.path))
+    sandbox = reading.cgroup(Place.SANDBOX)
     limited = sandbox is not None and any(
         limit not in (None, UNLIMITED) for limit in (sandbox.memory_limit, sandbox.cpu_limit_m)
     )
     if sandbox is not None and limited and rules.pod and rules.profile is not Profile.DOCUMENT:
-        found.append(Drift(SANDBOX_LIMIT, seen=sandbox.path))
-    return tuple(found)
+        return (Drift(SANDBOX_LIMIT, seen=sandbox.path),)
+    return ()
 
 
 def _within(path: str, above: str) -> bool:

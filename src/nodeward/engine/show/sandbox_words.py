@@ -164,10 +164,7 @@ _DRIFTS: Mapping[str, str] = {
     drift.ELSEWHERE: "{what} in {seen}; {right}",
     drift.OTHER_MODE: "it was started under the other mode: it is in {seen}, and its configuration now means "
     "{expected}, from the pod's next start on",
-    drift.OVERHEAD_LEFT: "the sandbox has ended and {seen} is still there: remove that cgroup",
     drift.SANDBOX_LIMIT: "the sandbox's cgroup {seen} has a limit of its own beside the pod's",
-    drift.TWO_SHIMS: "{count} shims claim this sandbox: its figures may be another's",
-    drift.TWO_VMMS: "{count} VMMs claim this sandbox: its figures may be another's",
 }
 
 
@@ -181,7 +178,6 @@ def drift_sentence(one: Drift) -> str:
         seen=shown(one.seen) or "an unknown place",
         expected=shown(one.expected),
         right=f"it should be in {shown(one.expected)}" if one.expected else "where it should be is not known",
-        count=one.count,
     )
 
 

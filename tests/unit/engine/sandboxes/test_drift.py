@@ -148,31 +148,8 @@ def test_a_shim_may_be_in_its_containers_cgroup() -> None:
     assert drift(reading, asked, None, Rules(DOCUMENT, 1, at.paths.pod, ("/kubepods/pod6d1c/kata_c1",))) == ()
 
 
-@pytest.mark.parametrize(("role", "code"), [(TaskRole.SHIM, codes.TWO_SHIMS), (TaskRole.VMM, codes.TWO_VMMS)])
-def test_two_processes_that_claim_one_sandbox(role: TaskRole, code: str) -> None:
-    at = cell(GO, True)
-    reading = placed(at)
-    second = Task(role, 20, 20, 200, cgroup=at.sandbox)
-
-    assert found(replace(reading, tasks=(*reading.tasks, second)), at) == (Drift(code, role.value, count=2),)
-
-
-def test_the_document_has_a_shim_for_each_container() -> None:
-    at = cell(DOCUMENT, True)
-    reading = placed(at)
-    assert found(replace(reading, tasks=(*reading.tasks, Task(TaskRole.SHIM, 20, 20, 200, cgroup=at.shim))), at) == ()
-
-
 def with_cgroup(reading: VmReading, place: Place, path: str, memory_limit: int = UNLIMITED) -> VmReading:
     return replace(reading, cgroups=(CgroupReading(place, path, memory_limit=memory_limit, cpu_limit_m=UNLIMITED),))
-
-
-def test_an_overhead_cgroup_that_outlives_its_sandbox() -> None:
-    at = cell(GO, False)
-    ended = with_cgroup(VmReading(SandboxId(ID), 1), Place.OVERHEAD, OUTSIDE)
-
-    assert found(ended, at) == (Drift(codes.OVERHEAD_LEFT, seen=OUTSIDE),)
-    assert found(with_cgroup(placed(at), Place.OVERHEAD, OUTSIDE), at) == ()
 
 
 @pytest.mark.parametrize(("profile", "said"), [(GO, True), (RS, True), (DOCUMENT, False)])

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from nodeward.wire import cgroup_paths, guest_meminfo, guest_ram, kata_config, kata_processes, proc_files
+from nodeward.wire import cgroup_paths, guest_meminfo, guest_ram, kata_config, kata_processes, pod_redaction, proc_files
 from tests.unit.wire.sample import Codec, Reached, Sample
 
 ID = "5b" * 32
@@ -30,6 +30,8 @@ kata_guest_meminfo{item="mem_available"} 1.5e+09
 kata_guest_meminfo{item="mem_free"} 1000000000
 kata_guest_meminfo{item="mem_total"} 2000000000
 """
+
+POD = b'{"metadata":{"name":"a","annotations":{"k":"v"}},"spec":{"containers":[{"env":[{"name":"E","value":"x"}]}]}}'
 
 
 def _read_files(pieces: Sequence[bytes], reached: Reached) -> None:
@@ -66,6 +68,11 @@ def _read_metrics(pieces: Sequence[bytes], reached: Reached) -> None:
     guest_meminfo.used(b"".join(pieces), 1 << 31)
 
 
+def _read_pod(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    pod_redaction.redacted(pod_redaction.decode(b"".join(pieces)))
+
+
 def codecs(padding: int) -> dict[str, Codec]:
     """Each codec by the name its corpus folder has."""
     more = b"x" * padding
@@ -79,5 +86,6 @@ def codecs(padding: int) -> dict[str, Codec]:
         ),
         "kata-processes": Codec([Sample(SHIM + more), Sample(QEMU + more)], _read_words, ("kata_processes",)),
         "kata-config": Codec([Sample(CONFIG), Sample(runtimes)], _read_config, ("kata_config",)),
+        "pod-redaction": Codec([Sample(POD + b" " * padding)], _read_pod, ("pod_redaction",)),
         "guest-meminfo": Codec([Sample(METRICS + more)], _read_metrics, ("guest_meminfo",)),
     }

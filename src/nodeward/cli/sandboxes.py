@@ -41,6 +41,7 @@ def command(what: str | None, part: str | None, socket: str | None, output: str)
 
     from nodeward.cli import client, sandbox_lines
     from nodeward.engine.show import sandbox_words
+    from nodeward.model.sandbox_rows import SandboxesView
 
     if what is not None and part is not None:
         raise click.UsageError(f"--{part} is of the node: leave {what} out")
@@ -59,7 +60,8 @@ def command(what: str | None, part: str | None, socket: str | None, output: str)
         else:
             _print(line for row in rows for line in sandbox_words.sandbox_sentences(row))
     elif output == "json":
-        found = view if view is None or part is None else view.handlers if part == "handlers" else view.classes
+        view = view or SandboxesView("off")
+        found = view if part is None else view.handlers if part == "handlers" else view.classes
         print(msgspec.json.encode(found).decode())
     elif view is None:
         print(OFF)

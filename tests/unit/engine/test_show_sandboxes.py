@@ -271,7 +271,9 @@ def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:
         "POD         HANDLER    ONLY          VMM   VM     LIMIT  MEMORY  OVERHEAD  CPU  FIT   ELSEWHERE",
         "shop/pod-A  kata-qemu  false (file)  qemu  256Mi  512Mi  ?       100Mi     ?    fits  vmm",
         "charged to no pod: memory 200Mi, CPU unknown: it is not known of every sandbox yet; to cover it, raise "
-        "kubelet's system-reserved by memory 220Mi, CPU unknown: it is not known of every sandbox yet",
+        "kubelet's system-reserved by memory 220Mi, CPU unknown: it is not known of every sandbox yet; "
+        "processes in a wrong place are in it: mend that first",
+        "shop/pod-A: the kernel's OOM killer ended 1 process(es) in the pod's cgroup",
         f"shop/pod-A: vmm in /system.slice; it should be in {OVERHEAD}",
         "runtime handler kata-qemu: line 3: no value",
     ]
@@ -297,7 +299,7 @@ def test_status_has_a_line_where_there_are_vm_sandboxes_and_few_troubles() -> No
     drifts = tuple(Drift("elsewhere", "io", f"/{number}", KATA, 1) for number in range(9))
     lines = sandbox_lines.status(node_view(state(replace(SPLIT, drifts=drifts)), 0, {}))
     assert lines[0][0].startswith("sandboxes observe | 1 VM sandbox(es)")
-    assert (len(lines), lines[-1][0]) == (7, "... and 5 more, see nodeward sandboxes")
+    assert (len(lines), lines[-1][0]) == (7, "... and 6 more, see nodeward sandboxes")
     assert sandbox_lines.status(node_view(replace(state(), sandboxes=Sandboxes()), 0, {})) == []
 
 

@@ -190,9 +190,13 @@ def head(view: SandboxesView) -> str:
     for row in view.rows:
         verdicts[row.fit.fit] = verdicts.get(row.fit.fit, 0) + 1
     counts = ", ".join(f"{count} {fit}" for fit, count in sorted(verdicts.items()))
-    drifting = sum(any(one.is_fault for one in row.drifts) for row in view.rows)
+    drifting = sum(map(_is_faulty, view.rows))
     drifts = f" | {drifting} with drift" if drifting else ""
     return f"sandboxes {view.mode} | {len(view.rows)} VM sandbox(es){f': {counts}' if counts else ''}{drifts}"
+
+
+def _is_faulty(row: SandboxRow) -> bool:
+    return any(one.is_fault for one in row.drifts)
 
 
 def unaccounted_sentence(view: SandboxesView) -> str:
@@ -213,6 +217,7 @@ def unaccounted_sentence(view: SandboxesView) -> str:
         f"charged to no pod: memory {memory}, CPU {cpu}; to cover it, raise kubelet's system-reserved by memory "
         f"{reserved_memory}, CPU {reserved_cpu}"
         f"{f'; {untold}, which are left out' if untold else ''}"
+        f"{'; processes in a wrong place are in it: mend that first' if any(map(_is_faulty, view.rows)) else ''}"
     )
 
 
@@ -222,9 +227,10 @@ def troubles(view: SandboxesView) -> Iterator[str]:
         if row.fit.fit == Fit.KILLED.value:
             yield f"{shown(row.name)}: {row.fit.sentence}"
     for row in view.rows:
-        for one in row.drifts:
-            if one.is_fault:
-                yield f"{shown(row.name)}: {one.sentence}"
+        if row.oom_kills:
+            yield f"{shown(row.name)}: {_kills(row.oom_kills)}"
+    for row in view.rows:
+        yield from (f"{shown(row.name)}: {sentence}" for sentence in _drifting(row))
     for row in view.rows:
         for fault in row.faults:
             yield f"{shown(row.name)}: {shown(fault)}"
@@ -233,6 +239,21 @@ def troubles(view: SandboxesView) -> Iterator[str]:
             yield f"runtime handler {shown(handler.name)}: {shown(handler.fault)}"
     for cgroup, why in view.misses.items():
         yield f"{shown(cgroup)}: the pod's limit could not be set: {shown(why)}"
+
+
+def _kills(count: int) -> str:
+    return f"the kernel's OOM killer ended {count} process(es) in the pod's cgroup"
+
+
+def _drifting(row: SandboxRow) -> Iterator[str]:
+    """A sentence for what is in the same wrong place, with all that is there."""
+    together = dict[tuple[str, str, str], list[DriftRow]]()
+    for one in row.drifts:
+        if one.is_fault:
+            together.setdefault((one.code, one.seen, one.expected), []).append(one)
+    for first, *more in together.values():
+        also = "".join(f", {shown(one.role)}{f' ({one.count})' if one.count > 1 else ''}" for one in more)
+        yield first.sentence + (f"; there too{also.replace(',', ':', 1)}" if also else "")
 
 
 def is_meant(row: SandboxRow, what: str) -> bool:
@@ -260,7 +281,7 @@ def sandbox_sentences(row: SandboxRow) -> Iterator[str]:
     if row.limit_memory is not None or row.limit_cpu_m is not None:
         yield f"  Pod's limit: {limit_line(row)}."
     if row.oom_kills:
-        yield f"  The kernel's OOM killer ended {row.oom_kills} process(es) in the pod's cgroup."
+        yield f"  {_kills(row.oom_kills)[0].upper()}{_kills(row.oom_kills)[1:]}."
     yield from (f"  Fault: {shown(fault)}" for fault in row.faults)
 
 

@@ -174,7 +174,7 @@ class Containerd:
         text = (Path(__file__).parent / self.release.template).read_text() + nri.settings()
         for name, program in self.handlers.items():
             table = f"{self.release.runtimes}.'{name}'"
-            passed_on = f"  pod_annotations = {list(self.annotations)}\n"
+            passed_on = f"  pod_annotations = {list(self.annotations)}\n" if self.annotations else ""
             text += f"[{table}]\n  runtime_type = 'io.containerd.runc.v2'\n{passed_on}"
             text += f"[{table}.options]\n  BinaryName = '{program}'\n  SystemdCgroup = false\n"
         text = text.replace("stream_server_port = '0'", f"stream_server_port = '{self.stream_port}'")

@@ -27,10 +27,14 @@ def attributed(state: State, event: KeysRead) -> tuple[KeysRead, Mapping[str, in
             continue
         name = f"{one.key} {one.path}"
         now[name] = one.amount
-        held = pods.setdefault(uid, {})
-        reads = held.get(one.key) or event.pods.get(uid, {}).get(one.key, (0, 0))
-        held[one.key] = (reads[0] + min(one.amount, before.get(name, 0)), *(read + one.amount for read in reads[1:]))
-    if not now:
+        counted = min(one.amount, before.get(name, 0))
+        if one.amount > counted:
+            left.append(replace(one, amount=one.amount - counted))
+        if counted:
+            held = pods.setdefault(uid, {})
+            reads = held.get(one.key) or event.pods.get(uid, {}).get(one.key, (0, 0))
+            held[one.key] = tuple(read + counted for read in reads)
+    if not pods:
         return event, now
     merged = {**event.pods, **{uid: {**event.pods.get(uid, {}), **held} for uid, held in pods.items()}}
     return replace(event, pods=merged, elsewhere=tuple(left)), now

@@ -131,14 +131,19 @@ def wish(vm: Vm, cgroup: CgroupReading, ours: Limited | None) -> Wish:
     return Wish(cgroup.path, values, why)
 
 
-def noted(ours: Limited | None, one: Wish) -> Limited:
+def noted(ours: Limited | None, one: Wish, cgroup: CgroupReading) -> Limited:
     """With what is wanted now."""
     known = ours if ours is not None and ours.path == one.path else Limited(one.path)
-    return Limited(one.path, _with(known.memory, one.values.get(MEMORY)), _with(known.cpu, one.values.get(CPU)))
+    memory = _with(known.memory, one.values.get(MEMORY), cgroup.memory_limit, LARGEST_PAGE)
+    return Limited(one.path, memory, _with(known.cpu, one.values.get(CPU), cgroup.cpu_limit_m, 1))
 
 
-def _with(before: tuple[int, ...], value: int | None) -> tuple[int, ...]:
-    return before if value is None or value in before[-1:] else (*before[-1:], value)
+def _with(before: tuple[int, ...], value: int | None, has: int | None, step: int) -> tuple[int, ...]:
+    """What the kernel has stays known, however many later values it refused."""
+    if value is None or value in before[-1:]:
+        return before
+    there = [one for one in before[:-1] if has is not None and _alike(has, one, step)]
+    return (*there[:1], *before[-1:], value)
 
 
 def goals(one: Wish, sandbox: str, perform: bool) -> tuple[Goal, ...]:

@@ -346,11 +346,11 @@ def _limited(
         misses = without(misses, (one.path,))
     if not one.values:
         return (), misses
-    asked = limits.noted(ours, one)
+    asked = limits.noted(ours, one, cgroup) if perform else ours
     was = None if before is None else limits.own_cgroup(before, pod.sandbox)
     if was is not None and before is not None and limits.wish(before, was, ours) == one and asked == ours:
         return (), misses
-    if perform:
+    if asked is not None:
         limited[sandbox] = asked
     return limits.goals(one, str(sandbox), perform), misses
 

@@ -44,7 +44,7 @@ class Limited:
 
     path: str
     memory: tuple[int, ...] = ()
-    """Bytes: the newest limit last, and the one before it, which the kernel may still have."""
+    """Bytes, at most three: the newest limit last, the one before it, and an older one that the kernel still has."""
     cpu: tuple[int, ...] = ()
     """The same in thousandths of a CPU."""
 

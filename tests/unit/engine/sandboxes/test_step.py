@@ -238,9 +238,11 @@ def test_a_limit_of_somebody_else_is_left_alone() -> None:
 
 
 def test_observe_performs_nothing() -> None:
-    decision = read(enforced(Mode.OBSERVE), bare())
+    node = enforced(Mode.OBSERVE)
+    decision = read(node, bare())
     assert wanted(decision) == LIMITS
     assert not any(goal.perform for goal in decision.goals)
+    assert read(node, bare(at_s=2)).goals == ()
 
 
 def test_kubelets_own_pods_are_left_to_kubelet() -> None:
@@ -303,6 +305,19 @@ def test_our_limit_follows_the_containers_where_settings_change_in_between() -> 
     read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2))
     run(node, GIB, 500, "more")
     assert wanted(node(settings(Mode.ENFORCE))) == {"memory": str(3 * GIB + 160 * MIB), "cpu": "1750"}
+
+
+def test_our_limit_stays_ours_however_often_the_kernel_refuses_another() -> None:
+    node = enforced()
+    read(node, bare())
+    reach(node, "memory", "cpu")
+    for more in range(1, 4):
+        run(node, GIB, 0, f"more{more}")
+        now = read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=1 + more))
+        assert wanted(now)["memory"] == str(ROOM + more * GIB + 160 * MIB)
+        node(ev.Missed(((Target("pod.limit", OWN, "memory"), "refused"),)))
+    read(node, bare(memory=ROOM + 160 * MIB, at_s=9))
+    assert node.state.sandboxes.misses == {OWN: "memory: refused"}
 
 
 def test_our_limit_is_taken_back_where_the_vm_has_outgrown_it() -> None:

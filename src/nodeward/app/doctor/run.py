@@ -114,7 +114,9 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     hiding = look.begin("ciphertext-hiding", lambda: machine.hiding(files))
     clock = look.begin("clock", around.synchronised)
     api = look.begin("api", lambda: cluster.api(settings, around.environ, around.clock))
-    daemon = look.begin("daemon", lambda: _view(around.status))
+    # made before two threads read views: msgspec 0.22 crashes where both meet a type for the first time
+    views = msgspec.json.Decoder(NodeView)
+    daemon = look.begin("daemon", lambda: _view(around.status, views))
     kubelet = look.begin("kubelet", lambda: probe_kubelet.kubelet(files))
     relay = look.begin("relay", around.relay)
     handlers = look.begin("handlers", lambda: read_handlers(files, settings.sandboxes.profiles))
@@ -176,12 +178,12 @@ class _Looks:
         return otherwise
 
 
-def _view(status: Callable[[], bytes]) -> NodeView | None:
+def _view(status: Callable[[], bytes], views: msgspec.json.Decoder[NodeView]) -> NodeView | None:
     try:
         body = status()
     except NodewardError:
         return None
-    return msgspec.json.decode(body, type=NodeView)
+    return views.decode(body)
 
 
 def _daemon(where: str, view: NodeView | None) -> DaemonFacts:

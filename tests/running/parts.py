@@ -115,7 +115,7 @@ PARTS = (
     _guest("runtimes", 300, (), CONTAINERDS),
     _guest("units", 220, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
     _guest("sandboxes", 135, VMS, (*KATA, "cgroupsrs")),
-    _guest("cpus", 300, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
+    _guest("cpus", 340, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
     _guest("kata_host", 100, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),

@@ -94,7 +94,8 @@ class Specs:
             raise NodewardError("no API server is configured: set kube.enabled to true")
         namespace, name = known.spec.namespace, known.spec.name
         data = await self._pods.reader.client.get_json(namespace, name, pod_redaction.MAX_BYTES)
-        pod = pod_redaction.redacted(pod_redaction.decode(data))
+        # a large one takes long, and runtimes wait for the loop
+        pod = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
         metadata = _within(pod, "metadata")
         if metadata.get("uid") != known.spec.uid:
             raise NodewardError("another pod has this name at the API server now")
@@ -106,6 +107,10 @@ class Specs:
         while len(self._kept) > MOST_KEPT or sum(len(one.pod) for one in self._kept.values()) > MOST_KEPT_BYTES:
             self._kept.pop(next(iter(self._kept)))
         return kept
+
+
+def _redacted(data: bytes) -> object:
+    return pod_redaction.redacted(pod_redaction.decode(data))
 
 
 def _within(value: object, *names: str) -> Mapping[str, object]:

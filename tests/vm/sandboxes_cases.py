@@ -123,12 +123,12 @@ def figures(node: SandboxesNode) -> list[str]:
         first, used_first = node.fresh(pod), _cpu_ns(pod)
     until(lambda: _cpu_ns(pod)["cpu_ns"] > used_first["cpu_ns"] + 500_000_000, "the VM used CPU time", 60)
     with _standing_still(pod):
-        own = _memory(pod) | _cpu_ns(pod)
-        own |= {f"{name} since": own[name] - value for name, value in used_first.items()}
-        told, off = dict[str, int](), dict[str, float]()
+        own, told, off = dict[str, int](), dict[str, int](), dict[str, float]()
 
         def agree() -> bool:
             row = node.fresh(pod)
+            own.update(_memory(pod) | _cpu_ns(pod))
+            own.update({f"{name} since": own[name] - value for name, value in used_first.items()})
             told.update({name: getattr(row, name) for name in own if " " not in name})
             told.update({f"{name} since": told[name] - getattr(first, name) for name in used_first})
             off.update({name: abs(told[name] - value) * 100 / value for name, value in own.items()})
@@ -143,8 +143,15 @@ def figures(node: SandboxesNode) -> list[str]:
 
 @contextmanager
 def _standing_still(pod: VmPod) -> Iterator[None]:
+    """The VMM's threads stop one by one, each once it runs: one whose cgroup is out of CPU time goes on for a while."""
     os.kill(pod.seen.vmm, signal.SIGSTOP)
+    tasks = Path(f"/proc/{pod.seen.vmm}/task")
     try:
+        until(
+            lambda: all((one / "stat").read_text().rpartition(")")[2].split()[0] == "T" for one in tasks.iterdir()),
+            "the VMM stands still",
+            30,
+        )
         yield
     finally:
         os.kill(pod.seen.vmm, signal.SIGCONT)

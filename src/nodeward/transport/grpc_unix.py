@@ -15,6 +15,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from enum import Enum
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -32,6 +33,8 @@ MAX_PATH = 107
 
 Unary = Callable[[bytes], Awaitable[bytes]]
 Stream = Callable[[bytes], AsyncIterator[bytes]]
+Exchange = Callable[[AsyncIterator[bytes]], AsyncIterator[bytes]]
+_T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 
@@ -70,16 +73,34 @@ _BOUNDS = (
 class GrpcServer:
     """Serves services on one unix socket, on the running loop."""
 
-    def __init__(self, service: str, unary: Mapping[str, Unary], streams: Mapping[str, Stream] | None = None) -> None:
-        """`unary` and `streams` are the methods by name. A handler that raises GrpcError answers with that status."""
-        self._server = grpc.aio.server(options=_BOUNDS, maximum_concurrent_rpcs=MAX_CALLS)
+    def __init__(
+        self,
+        service: str,
+        unary: Mapping[str, Unary],
+        streams: Mapping[str, Stream] | None = None,
+        *,
+        max_calls: int = MAX_CALLS,
+        write_s: float | None = None,
+    ) -> None:
+        """`unary` and `streams` are the methods by name. A handler that raises GrpcError answers with that status. A
+        stream whose client takes no message for `write_s` is ended."""
+        self._server = grpc.aio.server(options=_BOUNDS, maximum_concurrent_rpcs=max_calls)
+        self._write_s = write_s
         self.also(service, unary, streams)
 
-    def also(self, service: str, unary: Mapping[str, Unary], streams: Mapping[str, Stream] | None = None) -> None:
+    def also(
+        self,
+        service: str,
+        unary: Mapping[str, Unary],
+        streams: Mapping[str, Stream] | None = None,
+        exchanges: Mapping[str, Exchange] | None = None,
+    ) -> None:
         """Serves one more service on the same socket; before it starts."""
         calls = {name: grpc.unary_unary_rpc_method_handler(_unary(name, answer)) for name, answer in unary.items()}
         for name, answers in (streams or {}).items():
-            calls[name] = grpc.unary_stream_rpc_method_handler(_stream(name, answers))
+            calls[name] = grpc.unary_stream_rpc_method_handler(_stream(name, answers, self._write_s))
+        for name, exchange in (exchanges or {}).items():
+            calls[name] = grpc.stream_stream_rpc_method_handler(_stream(name, exchange, self._write_s))
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, calls),))
 
     async def start(self, path: str) -> None:
@@ -166,11 +187,18 @@ def _unary(name: str, answer: Unary) -> Callable[[bytes, grpc.aio.ServicerContex
     return called
 
 
-def _stream(name: str, answers: Stream) -> Callable[[bytes, grpc.aio.ServicerContext], AsyncIterator[bytes]]:
-    async def called(request: bytes, context: grpc.aio.ServicerContext) -> AsyncIterator[bytes]:
+def _stream(
+    name: str, answers: Callable[[_T], AsyncIterator[bytes]], write_s: float | None
+) -> Callable[[_T, grpc.aio.ServicerContext], Awaitable[None]]:
+    async def called(request: _T, context: grpc.aio.ServicerContext) -> None:
         try:
             async for message in answers(request):
-                yield message
+                try:
+                    async with asyncio.timeout(write_s):
+                        await context.write(message)
+                except TimeoutError:
+                    why = f"{name}: ended, since the client took no message for {write_s:g} s"
+                    raise GrpcError(Code.DEADLINE_EXCEEDED, why) from None
         except Exception as error:
             await _abort(name, context, error)
 

@@ -100,6 +100,7 @@ PARTS = (
     Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),
     Part("contract", ("cpus",), 25, peers=("kubernetes",), covers=("nodeward.engine.cpus", "nodeward.edges.sysfs")),
     Part("contract", ("sandboxes",), 25, peers=PLACERS, covers=("nodeward.edges.sandboxes", *PLACING)),
+    Part("contract", ("podapi",), 10, peers=("grpcurl",), covers=("nodeward.edges.podapi", "nodeward.wire.podapi")),
     Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),

@@ -1,52 +1,120 @@
-"""`nodeward pod`: what the node knows of one pod, by the Pod API."""
+"""`nodeward pod`: what the node knows of its pods, by the Pod API."""
 
 import json
+import re
+from collections.abc import Iterator
 
 import click
 
 SOCKET = "podapi.sock"
+WITHHELD = "$withheld"
+MIB = 1 << 20
 
 
 @click.command("pod")
-@click.argument("what", metavar="NAMESPACE/NAME")
+@click.argument("what", metavar="[NAMESPACE/NAME]", required=False)
+@click.option("--list", "every", is_flag=True, help="List the pods that this node knows.")
 @click.option("--spec", is_flag=True, help="Also the whole spec, read at the API server and redacted.")
 @click.option("--socket", help="The Pod API's socket.  [default: podapi.sock beside the daemon's socket]")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(what: str, spec: bool, socket: str | None, output: str) -> None:
+def command(what: str | None, every: bool, spec: bool, socket: str | None, output: str) -> None:
     """Show what this node knows of a pod: each section with its source, and why it lacks something.
 
-    Values that may be secret are withheld: {"$withheld": RULE} stands for each. The daemon answers where
-    podapi.enabled is true.
+    Values that may be secret are withheld, and the rule is named, such as `withheld (env)`. The daemon answers
+    where podapi.enabled is true.
 
     Exit code: 0, or 1 where no daemon answers or no such pod is known.
 
     \b
     Examples:
+      nodeward pod --list
       nodeward pod shop/web
       nodeward pod shop/web --spec
       nodeward pod shop/web --spec -o json | jq .spec.value
     """
     import os
-    from urllib.parse import quote
 
     from nodeward.cli import client
     from nodeward.model.printable import printable
 
-    namespace, slash, name = what.partition("/")
-    if not slash or not namespace or not name or "/" in name:
+    if every is (what is not None):
+        raise click.UsageError("give NAMESPACE/NAME, such as shop/web, or --list")
+    namespace, slash, name = (what or "").partition("/")
+    if what is not None and (not slash or not namespace or not name or "/" in name):
         raise click.UsageError(f"{printable(what, 300)} is no NAMESPACE/NAME, such as shop/web")
     place = socket or os.path.join(os.path.dirname(client.socket_path(None)), SOCKET)
-    path = f"/v1/pods/{quote(namespace, safe='')}/{quote(name, safe='')}{'?fields=spec' if spec else ''}"
     try:
-        body = client.get(path, place)
+        if every:
+            body = client.get("/v1/pods", place)
+        else:
+            asked = {"selector": {"namespace": namespace, "name": name}}
+            body = client.get("/v1/DescribePod", place, "POST", json.dumps(asked).encode())
+            if spec:
+                more = client.get("/v1/DescribePod", place, "POST", json.dumps(asked | {"fields": ["spec"]}).encode())
+                body = json.dumps(json.loads(body) | {"spec": json.loads(more)["spec"]}).encode()
     except client.AwayError as error:
         raise client.DaemonError(f"{error}. The Pod API is served where podapi.enabled is true") from error
     if output == "json":
         print(body.decode())
         return
-    for section, found in json.loads(body).items():
-        lacks = "" if found["complete"] else f"  incomplete: {found['why']}"
-        print(f"{section}: from {found['source']}{printable(lacks)}")
-        if found["value"] is not None:
-            for line in json.dumps(found["value"], indent=2).splitlines():
-                print(f"  {line}")
+    for line in _table(json.loads(body)) if every else _sections(json.loads(body)):
+        print(printable(line))
+
+
+def _table(pods: list[dict[str, str]]) -> Iterator[str]:
+    names = ("namespace", "name", "uid", "sandbox", "handler", "runtime_class")
+    rows = [[name.upper() for name in names], *([one[name] or "-" for name in names] for one in pods)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _sections(found: dict[str, dict[str, object] | None]) -> Iterator[str]:
+    for name, section in found.items():
+        if section is None:
+            continue
+        yield f"{name}  ({section['source']})"
+        if section["value"] is not None:
+            yield from _lines(section["value"], "  ")
+        if section["why"]:
+            yield f"  {'note' if section['complete'] else 'incomplete'}: {section['why']}"
+
+
+def _lines(value: object, indent: str, name: str = "") -> Iterator[str]:
+    """The value, one field a line; a list's items begin with a dash."""
+    if isinstance(value, dict) and WITHHELD not in value and value:
+        for key, one in value.items():
+            if isinstance(one, dict | list) and one and WITHHELD not in one:
+                yield f"{indent}{key}:"
+                yield from _lines(one, f"{indent}  ", key)
+            else:
+                yield f"{indent}{key}: {_text(one, key)}"
+    elif isinstance(value, list) and value:
+        for one in value:
+            rows = list(_lines(one, f"{indent}  ", name))
+            yield f"{indent}- {rows[0].strip()}"
+            yield from rows[1:]
+    else:
+        yield f"{indent}{_text(value, name)}"
+
+
+def _text(value: object, name: str) -> str:
+    """An amount in the unit that its field's name tells, as a person reads it."""
+    match value:
+        case {"$withheld": rule}:
+            return f"withheld ({rule})"
+        case None:
+            return "not known"
+        case bool():
+            return "yes" if value else "no"
+        case int() if name.endswith("_m"):
+            return "none" if not value and "limit" in name else f"{value / 1000:g} CPUs"
+        case int() if re.fullmatch("memory(_.*)?", name):
+            return "none" if not value and "limit" in name else f"{value / MIB:g} MiB"
+        case []:
+            return "none"
+        case dict():
+            return "none"
+        case "":
+            return "-"
+    return str(value)

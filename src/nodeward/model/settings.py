@@ -252,11 +252,13 @@ class MetricsSection:
 
 @dataclass(frozen=True, slots=True)
 class PodapiSection:
-    """The Pod API of `nodeward node`: what is known of this node's pods, as JSON on a unix socket. `socket`: empty for
-    podapi.sock in run_dir. `uids`: the users whose processes may ask."""
+    """The Pod API of `nodeward node`: what is known of this node's pods, on two unix sockets. `socket` (HTTP and JSON):
+    empty for podapi.sock in run_dir. `grpc_socket`: empty for podapi-grpc.sock in run_dir; only root may open it.
+    `uids`: the users whose processes may ask over HTTP."""
 
     enabled: bool = False
     socket: str = ""
+    grpc_socket: str = ""
     uids: tuple[int, ...] = (0,)
 
 

@@ -15,10 +15,17 @@ from nodeward.cli import client
 from nodeward.cli.pod import command
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kube_refusals import Json
+from nodeward.doubles.runtime import SimPod
 from nodeward.model.settings import KubeSection, PodapiSection, RecordSection, Settings
 from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig
 
 CANARY = "c4n4ry"
+PRINTED = (
+    "identity  (the pod's spec in the API server)\n  namespace: shop\n  name: web\n",
+    "  - name: app\n    role: container\n    cpu_request_m: 3 CPUs\n    cpu_limit_m: none\n",
+    "gate  (nobody)\n  incomplete: not served by this daemon\n",
+    "- name: PASSWORD\n            value: withheld (env)\n",
+)
 
 
 def pod(uid: str = "u1", **spec: object) -> Json:
@@ -107,7 +114,13 @@ def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.L
         assert len([path for path in server.requests if path.startswith(reads)]) == 1
         shown = await asyncio.to_thread(CliRunner().invoke, command, ["shop/web", "--spec", "--socket", socket])
         assert shown.exit_code == 0
-        assert "PASSWORD" in shown.output
+        for line in PRINTED:
+            assert line in shown.output, shown.output
+        listed = await asyncio.to_thread(CliRunner().invoke, command, ["--list", "--socket", socket])
+        assert [line.split()[:3] for line in listed.output.splitlines()] == [
+            ["NAMESPACE", "NAME", "UID"],
+            ["shop", "web", "u1"],
+        ]
         await node.stop()
         kept = [node.files.read(f"{STATE}/{name}", 1 << 24) for name in node.files.listdir(STATE)]
         assert any(b"web" in one for one in kept)
@@ -150,6 +163,63 @@ def test_a_pod_that_is_not_known_and_a_field_that_is_none_are_refused_without_an
             assert CANARY not in str(refused.value)
 
     play(tmp_path, tale, (os.getuid(),))
+
+
+async def post(method: str, request: dict[str, object], socket: str) -> dict[str, object]:
+    """A method's answer."""
+    body = await asyncio.to_thread(client.get, f"/v1/{method}", socket, "POST", json.dumps(request).encode())
+    found: dict[str, object] = json.loads(body)
+    return found
+
+
+def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_answered(tmp_path: Path) -> None:
+    """Given a shim that asks early, by the id of a pod that the watch has not told of, when the pod comes, then it is
+    answered; and what a runtime reports stands in the size for as long as the sandbox is there."""
+
+    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+        selector: dict[str, object] = {"uid": "u7"}
+        asked = {"selector": selector, "fields": ["totals", "gate"], "wait_ms": 5000}
+        waits = asyncio.create_task(post("DescribePod", asked, socket))
+        await asyncio.sleep(0.2)
+        assert not waits.done()
+        late = pod("u7")
+        late["metadata"] = {"name": "late", "namespace": "shop", "uid": "u7"}
+        server.add_pod(late)
+        found = await waits
+        assert str(found["totals"]).startswith("{'value': {'cpu_request_m': 3000")
+        assert "not served by this daemon" in str(found["gate"])
+        assert found["spec"] is None
+        sandbox = await node.runtime.run_pod(SimPod("u7", "late", "shop"))
+        selector["sandbox"] = sandbox
+        size = await post("ComputeSize", {"selector": selector, "unlimited": "50%"}, socket)
+        assert (size["cpu_m"], size["vcpus"]) == (3000, 3)
+        report = {"sandbox": sandbox, "vcpus": 3, "memory": 1 << 30}
+        assert await post("ReportSandbox", report, socket) == {"known": True}
+        assert "'vcpus': 3" in str(await post("DescribePod", {"selector": selector, "fields": ["size"]}, socket))
+        await node.runtime.remove_pod(sandbox)
+        asked = {"selector": {"uid": "u7"}, "fields": ["size"]}
+        async with asyncio.timeout(WITHIN_S):
+            while "'vcpus': 3" in str(await post("DescribePod", asked, socket)):
+                await asyncio.sleep(0.02)
+        for method, request, why in WRONG:
+            with pytest.raises(client.DaemonError, match=why):
+                await post(method, request, socket)
+
+    play(tmp_path, tale, (os.getuid(),))
+
+
+WRONG: tuple[tuple[str, dict[str, object], str], ...] = (
+    ("DescribePod", {}, "selector: names no pod"),
+    ("DescribePod", {"selector": {"namespace": "shop"}}, "selector: names no pod"),
+    ("DescribePod", {"selector": {"uid": "u" * 513}}, "selector.uid: has more than 512"),
+    ("DescribePod", {"selector": {"uid": "u7"}, "wait_ms": 5001}, "wait_ms: is not between 0 and 5000"),
+    ("DescribePod", {"selector": {"uid": "u7"}, "fields": ["size", "x"]}, "fields: has one that is no section"),
+    ("ComputeSize", {"selector": {"uid": "u7"}, "unlimited": "many"}, "unlimited: is none of"),
+    ("ComputeSize", {"selector": {"uid": "u7"}, "keep_cpus": -1}, "keep_cpus: is not between 0 and 4096"),
+    ("ReportSandbox", {}, "sandbox: is empty"),
+    ("ReportSandbox", {"sandbox": "s", "vcpus": -1}, "none may be below 0"),
+    ("ReportSandbox", {"sandbox": "s", "vcpu_tids": [7] * 4097}, "have more than 4096"),
+)
 
 
 def test_a_user_who_is_not_named_is_refused(tmp_path: Path) -> None:

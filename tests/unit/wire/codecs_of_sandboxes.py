@@ -2,7 +2,18 @@
 
 from collections.abc import Sequence
 
-from nodeward.wire import cgroup_paths, guest_meminfo, guest_ram, kata_config, kata_processes, pod_redaction, proc_files
+from nodeward.model.podapi import ReportSandboxRequest
+from nodeward.proto import podapi_pb2
+from nodeward.wire import (
+    cgroup_paths,
+    guest_meminfo,
+    guest_ram,
+    kata_config,
+    kata_processes,
+    pod_redaction,
+    podapi,
+    proc_files,
+)
 from tests.unit.wire.sample import Codec, Reached, Sample
 
 ID = "5b" * 32
@@ -31,6 +42,13 @@ kata_guest_meminfo{item="mem_free"} 1000000000
 kata_guest_meminfo{item="mem_total"} 2000000000
 """
 
+REPORT = b'{"sandbox":"s1","vmm_pid":7,"vcpu_tids":[8,9],"cgroups":["/a"],"runtime":"kata"}'
+REPORT_MESSAGE = (
+    b"p"
+    + podapi_pb2.ReportSandboxRequest(
+        sandbox="s1", vmm_pid=7, vcpu_tids=[8, 9], cgroups=["/a"], runtime="kata"
+    ).SerializeToString()
+)
 POD = b'{"metadata":{"name":"a","annotations":{"k":"v"}},"spec":{"containers":[{"env":[{"name":"E","value":"x"}]}]}}'
 
 
@@ -73,6 +91,16 @@ def _read_pod(pieces: Sequence[bytes], reached: Reached) -> None:
     pod_redaction.redacted(pod_redaction.decode(b"".join(pieces)))
 
 
+def _read_request(pieces: Sequence[bytes], reached: Reached) -> None:
+    """Behind a byte that says in which form."""
+    reached()
+    form, data = b"".join(pieces)[:1], b"".join(pieces)[1:]
+    if form == b"{":
+        podapi.request_of_json(ReportSandboxRequest, form + data)
+    else:
+        podapi.request_of_message("ReportSandbox", ReportSandboxRequest, data)
+
+
 def codecs(padding: int) -> dict[str, Codec]:
     """Each codec by the name its corpus folder has."""
     more = b"x" * padding
@@ -87,5 +115,6 @@ def codecs(padding: int) -> dict[str, Codec]:
         "kata-processes": Codec([Sample(SHIM + more), Sample(QEMU + more)], _read_words, ("kata_processes",)),
         "kata-config": Codec([Sample(CONFIG), Sample(runtimes)], _read_config, ("kata_config",)),
         "pod-redaction": Codec([Sample(POD + b" " * padding)], _read_pod, ("pod_redaction",)),
+        "podapi": Codec([Sample(REPORT + b" " * padding), Sample(REPORT_MESSAGE)], _read_request, ("podapi",)),
         "guest-meminfo": Codec([Sample(METRICS + more)], _read_metrics, ("guest_meminfo",)),
     }

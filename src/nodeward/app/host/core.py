@@ -89,6 +89,8 @@ class Core:
         self._thread = get_ident()
         self.faults: dict[str, int] = {}
         self.asks: dict[str, int] = {}
+        self.followers: list[Callable[[], None]] = []
+        """Called soon after the state has changed, once for some events; they only take note."""
         self.took: dict[type[ev.Event], list[int]] = {}
         """How long decisions took, by event: how many by the bits of their nanoseconds, and last the sum of these."""
         slots.connect(self.tell, self._rearm)
@@ -215,6 +217,8 @@ class Core:
                 except Exception as error:  # a decision's goals do not depend on its record
                     self._fault("record")
                     log.exception("record=failed event=%s error=%s", type(event).__name__, error)
+        for follower in self.followers:
+            follower()
         self._rearm()
 
     def _on_its_thread(self) -> None:

@@ -5,28 +5,41 @@ for as long as the watch tells nothing new of that pod.
 """
 
 import asyncio
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
+from nodeward.app.node.podapi_answers import Answers, Provider
+from nodeward.app.node.podapi_watch import Watchers
 from nodeward.app.node.pods import ApiFacts, NoFacts
-from nodeward.app.node.wiring import Component
+from nodeward.app.node.wiring import Component, Node
 from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.model.errors import NodewardError
-from nodeward.model.podapi import PodVolume, Section
-from nodeward.model.settings import Settings
+from nodeward.model.podapi import (
+    ComputeSizeRequest,
+    DescribePodRequest,
+    Json,
+    ListPodsRequest,
+    PodVolume,
+    ReportSandboxRequest,
+    Section,
+)
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
 
-SOCKET = "podapi.sock"
+SOCKET, GRPC_SOCKET = "podapi.sock", "podapi-grpc.sock"
 """In the settings' `run_dir`."""
+MOST_ASKING = 24
+"""Sections that wait for a read at once: eight pods with all three of theirs."""
 MOST_KEPT, MOST_KEPT_BYTES = 256, 16 * 1024 * 1024
 API = "the API server"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,33 +59,31 @@ class Specs:
         self._core, self._pods, self._clock = core, pods, clock
         self._kept: dict[PodUid, _Kept] = {}
         self._reading: dict[PodUid, asyncio.Task[_Kept]] = {}
+        self._asking = asyncio.Semaphore(MOST_ASKING)
 
-    async def describe(self, namespace: str, name: str, spec: bool) -> bytes | None:
-        """The pod's description as JSON; None for one that is not known."""
-        found = show.pod_named(self._core.state, namespace, name)
-        if found is None:
-            return None
-        uid, known = found
-        heard = self._pods.heard_ns
-        at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
-        answer = show.described(self._core.state, uid, known, at)
-        if spec:
-            try:
-                kept = await self._of(uid, known)
-            except NodewardError as error:
-                lost: Section[object] = Section(None, API, False, str(error))
-                volumes: Section[tuple[PodVolume, ...]] = Section(None, API, False, str(error))
-                images: Section[Mapping[str, str]] = Section(None, API, False, str(error))
-                answer = replace(answer, spec=lost, volumes=volumes, images=images)
-            else:
-                pod: object = msgspec.json.decode(kept.pod)
-                answer = replace(
-                    answer,
-                    spec=Section(pod, f"{API}, resourceVersion {kept.version}", observed_at=kept.at),
-                    volumes=Section(_volumes(pod), API, observed_at=kept.at),
-                    images=Section(_images(pod), API, observed_at=kept.at),
-                )
-        return msgspec.json.encode(answer)
+    async def spec(self, uid: str, _: str, __: str, ___: str) -> Section[Json]:
+        """The whole spec, redacted."""
+        kept = await self._kept_of(uid)
+        return Section(Json(kept.pod), f"{API}, resourceVersion {kept.version}", observed_at=kept.at)
+
+    async def volumes(self, uid: str, _: str, __: str, ___: str) -> Section[tuple[PodVolume, ...]]:
+        """The volumes of the spec."""
+        kept = await self._kept_of(uid)
+        found = await _beside(lambda: _volumes(msgspec.json.decode(kept.pod)))
+        return Section(found, API, observed_at=kept.at)
+
+    async def images(self, uid: str, _: str, __: str, ___: str) -> Section[Mapping[str, str]]:
+        """The images of the spec by container."""
+        kept = await self._kept_of(uid)
+        found = await _beside(lambda: _images(msgspec.json.decode(kept.pod)))
+        return Section(found, API, observed_at=kept.at)
+
+    async def _kept_of(self, uid: str) -> _Kept:
+        known = self._core.state.pods.specs.get(PodUid(uid))
+        if known is None:
+            raise NodewardError(show.NO_SPEC)
+        async with self._asking:
+            return await self._of(known.spec.uid, known)
 
     async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
         kept = self._kept.get(uid)
@@ -94,8 +105,7 @@ class Specs:
             raise NodewardError("no API server is configured: set kube.enabled to true")
         namespace, name = known.spec.namespace, known.spec.name
         data = await self._pods.reader.client.get_json(namespace, name, pod_redaction.MAX_BYTES)
-        # a large one takes long, and runtimes wait for the loop
-        pod = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
+        pod = await _beside(partial(_redacted, data))
         metadata = _within(pod, "metadata")
         if metadata.get("uid") != known.spec.uid:
             raise NodewardError("another pod has this name at the API server now")
@@ -107,6 +117,11 @@ class Specs:
         while len(self._kept) > MOST_KEPT or sum(len(one.pod) for one in self._kept.values()) > MOST_KEPT_BYTES:
             self._kept.pop(next(iter(self._kept)))
         return kept
+
+
+async def _beside(make: Callable[[], T]) -> T:
+    """What it makes, on another thread: a large pod takes long, and runtimes wait for the loop."""
+    return await asyncio.get_running_loop().run_in_executor(None, make)
 
 
 def _redacted(data: bytes) -> object:
@@ -140,12 +155,33 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def components(settings: Settings, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> list[Component]:
-    """The Pod API's socket, where the settings want it."""
+def components(node: Node, pods: NoFacts | ApiFacts) -> list[Component]:
+    """The Pod API's sockets and what they answer from, where the settings want it."""
+    settings = node.settings
     if not settings.podapi.enabled:
         return []
-    from nodeward.edges.podapi import server
+    from nodeward.edges.podapi import grpc_server, methods, server
 
-    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), Specs(core, pods, clock).describe)
+    specs, watchers = Specs(node.core, pods, node.clock), Watchers(lambda: node.core.state)
+    node.core.followers.append(watchers.changed)
+    providers: Mapping[str, Provider] = {
+        "volumes": specs.volumes,
+        "images": specs.images,
+        "spec": specs.spec,
+    }
+    answers = Answers(node, watchers, providers)
+    served = (
+        methods.Method("DescribePod", DescribePodRequest, answers.describe_pod),
+        methods.Method("ListPods", ListPodsRequest, answers.list_pods),
+        methods.Method("ComputeSize", ComputeSizeRequest, answers.compute_size),
+        methods.Method("ReportSandbox", ReportSandboxRequest, answers.report_sandbox),
+    )
+    api = methods.Api({one.name: one for one in served}, watchers.opened)
+    desk = methods.Desk()
     path = settings.podapi.socket or f"{settings.run_dir}/{SOCKET}"
-    return [("podapi", partial(server.run, path, settings.podapi.uids, answers))]
+    of_grpc = settings.podapi.grpc_socket or f"{settings.run_dir}/{GRPC_SOCKET}"
+    return [
+        ("podapi", partial(server.run, path, settings.podapi.uids, api, desk)),
+        ("podapi-grpc", partial(grpc_server.run, of_grpc, api, desk)),
+        ("podapi-watch", watchers.run),
+    ]

@@ -1,4 +1,4 @@
-"""The Pod API over HTTP on a unix socket: `GET /v1/pods` and `GET /v1/pods/NAMESPACE/NAME?fields=spec`.
+"""The Pod API's HTTP door on a unix socket: `POST /v1/METHOD` with JSON, `GET /v1/watch`, and two GETs for people.
 
 The kernel says whose process asks; users that the settings do not name are refused. Requests are bounded in size, time
 and number, and no error repeats what was asked.
@@ -11,37 +11,33 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Collection
-from dataclasses import dataclass
 
+import msgspec
 from aiohttp import web
 
 from nodeward.aio.hostfs import make_folders
+from nodeward.edges.podapi.methods import STALLED_S, Api, Desk
+from nodeward.model.podapi import SECTIONS, SPEC, AnswerError, Failure
+from nodeward.wire import podapi as codec
 
-MOST_AT_ONCE = 32
-ANSWER_S = 5.0
+KEPT_S = 5.0
+"""So long a request may take to arrive, and a connection stays without one."""
 MAX_LINE = 4096
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs parts of requests that are no HTTP."""
 
 
-@dataclass(frozen=True, slots=True)
-class Answers:
-    """Where the answers come from; all are JSON bytes. `describe` is given namespace, name and whether the spec is
-    wanted, and returns None for a pod that is not known."""
-
-    pods: Callable[[], bytes]
-    describe: Callable[[str, str, bool], Awaitable[bytes | None]]
-
-
-async def run(path: str, uids: Collection[int], answers: Answers) -> None:
+async def run(path: str, uids: Collection[int], api: Api, desk: Desk) -> None:
     """Serves until cancelled; the socket's file is there meanwhile."""
     runner = web.AppRunner(
-        _application(uids, answers),
+        _application(uids, api, desk),
         access_log=None,
         logger=_SILENT,
-        keepalive_timeout=ANSWER_S,
+        keepalive_timeout=KEPT_S,
         max_line_size=MAX_LINE,
         max_field_size=MAX_LINE,
+        shutdown_timeout=0.5,
+        handler_cancellation=True,  # a watcher who has gone leaves its place
     )
     await runner.setup()
     try:
@@ -71,18 +67,44 @@ def peer_uid(request: web.BaseRequest) -> int | None:
     return uid
 
 
-def _application(uids: Collection[int], answers: Answers) -> web.Application:
-    busy = asyncio.Semaphore(MOST_AT_ONCE)
+def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application:
+    async def called(name: str, body: bytes) -> bytes:
+        method = api.methods.get(name)
+        if method is None:
+            raise AnswerError(Failure.NOT_FOUND, f"no such method; there are {', '.join(api.methods)}")
+        return await desk.answered(name, method.by_json, body)
+
+    async def call(request: web.Request) -> web.Response:
+        try:
+            async with asyncio.timeout(KEPT_S):
+                body = await request.read()
+        except TimeoutError:
+            raise AnswerError(Failure.DEADLINE_EXCEEDED, f"the request did not arrive within {KEPT_S:g} s") from None
+        return _json(await called(request.match_info["method"], body))
 
     async def pods(_: web.Request) -> web.Response:
-        return _json(answers.pods())
+        listed = msgspec.json.decode(await called("ListPods", b""), type=dict[str, msgspec.Raw])
+        return _json(bytes(listed["pods"]))
 
     async def describe(request: web.Request) -> web.Response:
-        fields = [one for one in request.query.get("fields", "").split(",") if one]
-        if any(one != "spec" for one in fields):
-            return _refused(400, "fields: the only field that is left out unless it is named is spec")
-        found = await answers.describe(request.match_info["namespace"], request.match_info["name"], bool(fields))
-        return _json(found) if found is not None else _refused(404, "this node knows no such pod; see GET /v1/pods")
+        """Every section but the spec, and what `fields` names."""
+        named = [one for one in request.query.get("fields", "").split(",") if one]
+        fields = [*(one for one in SECTIONS if one != SPEC), *named]
+        selector = {key: request.match_info[key] for key in ("namespace", "name")}
+        return _json(await called("DescribePod", msgspec.json.encode({"selector": selector, "fields": fields})))
+
+    async def watch(request: web.Request) -> web.StreamResponse:
+        with api.watch() as events:
+            stream = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
+            await stream.prepare(request)
+            try:
+                async for event in events:
+                    async with asyncio.timeout(STALLED_S):
+                        await stream.write(codec.json_of(event) + b"\n")
+            except TimeoutError:
+                if request.transport is not None:
+                    request.transport.abort()
+            return stream
 
     @web.middleware
     async def guarded(
@@ -90,17 +112,20 @@ def _application(uids: Collection[int], answers: Answers) -> web.Application:
     ) -> web.StreamResponse:
         if peer_uid(request) not in uids:
             return _refused(403, "this user may not ask: podapi.uids in the daemon's settings names those who may")
-        if busy.locked():
-            return _refused(503, f"{MOST_AT_ONCE} requests are being answered, which is the most: ask again")
         try:
-            async with busy, asyncio.timeout(ANSWER_S):
-                return await handler(request)
-        except TimeoutError:
-            return _refused(504, f"not answered within {ANSWER_S:g} s: ask again, or without fields=spec")
+            return await handler(request)
+        except AnswerError as error:
+            return _refused(error.failure.value, str(error))
+        except web.HTTPRequestEntityTooLarge:
+            return _refused(413, f"a request has at most {codec.MAX_REQUEST} bytes")
+        except web.HTTPException as error:
+            return _refused(error.status, f"{error.reason}: docs/pod-api.md has the requests that there are")
 
-    application = web.Application(client_max_size=MAX_LINE, middlewares=[guarded])
+    application = web.Application(client_max_size=codec.MAX_REQUEST, middlewares=[guarded])
     application.router.add_get("/v1/pods", pods)
     application.router.add_get("/v1/pods/{namespace}/{name}", describe)
+    application.router.add_get("/v1/watch", watch)
+    application.router.add_post("/v1/{method}", call)
     return application
 
 

@@ -1,65 +1,246 @@
-"""The sections of the Pod API that the engine's state answers; what needs the whole spec is given."""
+"""The sections of the Pod API that the engine's state answers, by the name of the section. Pure.
 
+A pod may be known by its spec, by its sandbox, or by both: a runtime asks while the watch has not told of the pod yet.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from nodeward.engine.pods.budget import containers_need
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.engine.state.root import State
-from nodeward.model.podapi import PodContainer, PodDescription, PodIdentity, PodOverhead, PodVmSize, Section
-from nodeward.model.workload import PodSpec, PodUid, Source
+from nodeward.model.podapi import (
+    PodCgroup,
+    PodCheckpoint,
+    PodContainer,
+    PodIdentity,
+    PodOverhead,
+    PodTotals,
+    PodVmSize,
+    ReportSandboxRequest,
+    Section,
+    Selector,
+)
+from nodeward.model.sandboxes import TaskRole
+from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, Source
 
-RUNTIME, NOBODY = "the runtime", "nobody"
+RUNTIME, VMS, API = "the runtime", "the domain sandboxes", Source.API.value
+T = TypeVar("T")
+NO_SANDBOX = "the runtime has told of no sandbox yet"
+NO_SPEC = "the pod's spec is not known yet"
 
 
-def pods(state: State) -> list[PodIdentity]:
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The pod that is asked for, and the sandbox of it."""
+
+    uid: PodUid
+    namespace: str
+    name: str
+    known: KnownSpec | None
+    sandbox: Sandbox | None
+
+
+def rows(state: State) -> dict[str, tuple[PodIdentity, object]]:
+    """Every pod by UID, with what is the same for as long as its description is."""
+    uids = dict.fromkeys((*state.pods.specs, *(one.sandbox.pod_uid for one in state.pods.sandboxes.values())))
+    found = dict[str, tuple[PodIdentity, object]]()
+    for uid in uids:
+        one = _of(state, uid, state.pods.sandbox_of.get(uid))
+        vm = state.sandboxes.vms.get(one.sandbox.id) if one.sandbox is not None else None
+        spec = one.known.spec if one.known is not None else None
+        if uid and (spec is not None or one.sandbox is not None):
+            found[str(uid)] = _identity(one), (spec, one.sandbox, vm.size if vm is not None else None)
+    return found
+
+
+def pods(state: State) -> tuple[PodIdentity, ...]:
     """Every pod that is known, by namespace and name."""
-    found = [_identity(state, uid, known.spec) for uid, known in state.pods.specs.items()]
-    return sorted(found, key=lambda one: (one.namespace, one.name, one.uid))
+    found = [identity for identity, _ in rows(state).values()]
+    return tuple(sorted(found, key=lambda one: (one.namespace, one.name, one.uid)))
 
 
-def pod_named(state: State, namespace: str, name: str) -> tuple[PodUid, KnownSpec] | None:
-    """The pod of this name that was told of last: a name can have been taken over."""
-    named = [
-        (uid, known)
-        for uid, known in state.pods.specs.items()
-        if (known.spec.namespace, known.spec.name) == (namespace, name)
-    ]
-    return max(named, key=lambda one: (not one[1].gone, one[1].seq), default=None)
+def subject(state: State, asked: Selector) -> Subject | None:
+    """The pod; by name the one that was told of last, since a name can have been taken over. None where there is none
+    that all of the selector fits."""
+    uid, sandbox_id = PodUid(asked.uid), SandboxId(asked.sandbox)
+    if asked.sandbox:
+        home = state.pods.sandboxes.get(sandbox_id)
+        if home is None:
+            return None
+        uid = PodUid(asked.uid or home.sandbox.pod_uid)
+    elif not asked.uid:
+        named = [
+            (not known.gone, known.seq, uid)
+            for uid, known in state.pods.specs.items()
+            if (known.spec.namespace, known.spec.name) == (asked.namespace, asked.name)
+        ] or [
+            (False, known.seq, known.sandbox.pod_uid)
+            for known in state.pods.sandboxes.values()
+            if (known.sandbox.namespace, known.sandbox.name) == (asked.namespace, asked.name)
+        ]
+        if not named:
+            return None
+        uid = max(named)[2]
+    found = _of(state, uid, sandbox_id or state.pods.sandbox_of.get(uid))
+    fits = (
+        (found.known is not None or found.sandbox is not None)
+        and (found.sandbox is None or found.sandbox.pod_uid == uid)
+        and asked.namespace in ("", found.namespace)
+        and asked.name in ("", found.name)
+    )
+    return found if fits else None
 
 
-def described(state: State, uid: PodUid, known: KnownSpec, heard: int) -> PodDescription:
-    """The pod without its spec. `heard` is when the API server was heard last."""
-    spec = known.spec
-    by_api = spec.source is Source.API and state.pods.api_up
-    why = "" if by_api else "the API server does not answer; this is what was known last"
-    at = heard if by_api else state.pods.stale_since_wall_ns
-    sandbox_id = state.pods.sandbox_of.get(uid)
-    sandbox = state.pods.sandboxes.get(sandbox_id) if sandbox_id is not None else None
-    vm = state.sandboxes.vms.get(sandbox_id) if sandbox_id is not None else None
-    parent = sandbox.sandbox.cgroup_parent if sandbox is not None else ""
-    size = vm.size if vm is not None else None
+def _of(state: State, uid: PodUid, sandbox_id: SandboxId | None) -> Subject:
+    known = state.pods.specs.get(uid)
+    home = state.pods.sandboxes.get(sandbox_id) if sandbox_id else None
+    sandbox = home.sandbox if home is not None else None
+    told = known.spec if known is not None else sandbox
+    return Subject(uid, told.namespace if told else "", told.name if told else "", known, sandbox)
+
+
+def _identity(one: Subject) -> PodIdentity:
+    sandbox_id, handler = (one.sandbox.id, one.sandbox.handler) if one.sandbox is not None else ("", "")
+    runtime_class = one.known.spec.runtime_class if one.known is not None else ""
+    return PodIdentity(one.namespace, one.name, one.uid, sandbox_id, handler, runtime_class)
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What the sections need beside the state: when the API server was heard last (wall clock), and what the runtime
+    has reported of the sandbox."""
+
+    heard: int = 0
+    report: ReportSandboxRequest | None = None
+
+
+Make = Callable[[State, Subject, Around], Section[object]]
+
+
+def identity(state: State, one: Subject, around: Around) -> Section[PodIdentity]:
+    """Which pod it is."""
+    found = _identity(one)
+    if one.known is not None:
+        return _by_spec(state, one.known.spec, around, found)
+    return Section(found, RUNTIME, False, NO_SPEC)
+
+
+def containers(state: State, one: Subject, around: Around) -> Section[tuple[PodContainer, ...]]:
+    """Its containers, also those that do not exist yet."""
+    if one.known is None:
+        return Section(None, API, False, NO_SPEC)
     rows = tuple(
         PodContainer(
-            *(one.name, one.role.value, one.cpu_m, one.cpu_limit_m, one.memory_request, one.memory_limit), one.declared
+            *(row.name, row.role.value, row.cpu_m, row.cpu_limit_m, row.memory_request, row.memory_limit), row.declared
         )
-        for one in spec.containers
+        for row in one.known.spec.containers
     )
-    said = spec.source.value
-    return PodDescription(
-        Section(_identity(state, uid, spec), said, by_api, why, at),
-        Section(rows, said, by_api, why, at),
-        Section(PodOverhead(spec.overhead_cpu_m, spec.overhead_memory), said, by_api, why, at),
-        Section(parent, RUNTIME) if parent else Section(None, RUNTIME, False, "the runtime has told of no sandbox yet"),
-        Section(PodVmSize(size.vcpus, size.memory, size.source), "the domain sandboxes")
-        if size is not None
-        else Section(None, "the domain sandboxes", False, "no VM of it was read; see sandboxes.mode"),
-        Section(None, NOBODY, False, "devices are not read yet"),
-        Section(None, "the API server", False, "not asked for: name spec in fields"),
-        Section(None, "the API server", False, "not asked for: name spec in fields"),
-        Section(None, NOBODY, False, "there is no gate yet"),
-        Section(None, "the API server", False, "not asked for: name spec in fields"),
-    )
+    return _by_spec(state, one.known.spec, around, rows)
 
 
-def _identity(state: State, uid: PodUid, spec: PodSpec) -> PodIdentity:
-    sandbox_id = state.pods.sandbox_of.get(uid)
-    sandbox = state.pods.sandboxes.get(sandbox_id) if sandbox_id is not None else None
-    handler = sandbox.sandbox.handler if sandbox is not None else ""
-    return PodIdentity(spec.namespace, spec.name, uid, sandbox_id or "", handler, spec.runtime_class)
+def totals(state: State, one: Subject, around: Around) -> Section[PodTotals]:
+    """What its containers request and may use together."""
+    if one.known is None:
+        return Section(None, API, False, NO_SPEC)
+    spec = one.known.spec
+    rows = [row for row in spec.containers if row.role is not Role.EPHEMERAL]
+    cpus = [(row.role, row.cpu_m) for row in rows if row.cpu_m is not None]
+    memory = [(row.role, row.memory_request) for row in rows if row.memory_request is not None]
+    found = PodTotals(
+        containers_need(cpus) if len(cpus) == len(rows) else None,
+        containers_need((row.role, row.cpu_limit_m) for row in rows),
+        containers_need(memory) if len(memory) == len(rows) else None,
+        containers_need((row.role, row.memory_limit) for row in rows),
+        all(row.cpu_limit_m for row in rows),
+        all(row.memory_limit for row in rows),
+    )
+    why = "the pod has resources as a whole, which these sums do not hold" if spec.pod_level else ""
+    return _by_spec(state, spec, around, found, why)
+
+
+def overhead(state: State, one: Subject, around: Around) -> Section[PodOverhead]:
+    """What its RuntimeClass adds."""
+    if one.known is None:
+        return Section(None, API, False, NO_SPEC)
+    spec = one.known.spec
+    return _by_spec(state, spec, around, PodOverhead(spec.overhead_cpu_m, spec.overhead_memory))
+
+
+def cgroup(state: State, one: Subject, around: Around) -> Section[PodCgroup]:
+    """Where the pod's cgroup is."""
+    parent = one.sandbox.cgroup_parent if one.sandbox is not None else ""
+    if not parent:
+        return Section(None, RUNTIME, False, NO_SANDBOX)
+    driver = "systemd" if parent.rpartition("/")[2].endswith(".slice") else "cgroupfs"
+    value = PodCgroup(parent, driver, state.sandboxes.version)
+    return Section(value, RUNTIME, why=_contradicts(state, one, around, _CGROUPS))
+
+
+def size(state: State, one: Subject, around: Around) -> Section[PodVmSize]:
+    """What its VM is given: by what the kernel shows, else by what the runtime has reported."""
+    vm = state.sandboxes.vms.get(one.sandbox.id) if one.sandbox is not None else None
+    if vm is not None and vm.size is not None:
+        value = PodVmSize(vm.size.vcpus, vm.size.memory, vm.size.source)
+        return Section(value, VMS, why=_contradicts(state, one, around, _SIZES))
+    report = around.report
+    if report is not None and (report.vcpus or report.memory):
+        return Section(PodVmSize(report.vcpus or None, report.memory or None, "reported"), "ReportSandbox")
+    return Section(None, VMS, False, "no VM of it was read; see sandboxes.mode" if one.sandbox else NO_SANDBOX)
+
+
+def checkpoint(state: State, one: Subject, around: Around) -> Section[PodCheckpoint]:
+    """Whether its runtime handler can checkpoint it."""
+    handler = state.sandboxes.handlers.get(one.sandbox.handler) if one.sandbox is not None else None
+    if handler is None:
+        return Section(PodCheckpoint(None), VMS, False, "not known: its handler is none that is known to start VMs")
+    return Section(PodCheckpoint(False), VMS, why="its handler starts VMs, into which CRIU cannot see")
+
+
+MADE: Mapping[str, Make] = {
+    "identity": identity,
+    "containers": containers,
+    "totals": totals,
+    "overhead": overhead,
+    "cgroup": cgroup,
+    "size": size,
+    "checkpoint": checkpoint,
+}
+"""The sections that are made of the state alone."""
+
+
+def _by_spec(state: State, spec: PodSpec, around: Around, value: T, why: str = "") -> Section[T]:
+    by_api = spec.source is Source.API and state.pods.api_up
+    stale = "" if by_api else "the API server does not answer; this is what was known last"
+    at = around.heard if by_api else state.pods.stale_since_wall_ns
+    return Section(value, spec.source.value, by_api and not why, "; ".join(one for one in (stale, why) if one), at)
+
+
+# ---- what the runtime has reported, against what the kernel shows
+
+_SIZES, _CGROUPS = ("vCPUs", "bytes of memory", "vCPU threads"), ("VMM process", "cgroups")
+
+
+def _contradicts(state: State, one: Subject, around: Around, about: tuple[str, ...]) -> str:
+    """A sentence for each figure that was reported and that the kernel shows otherwise."""
+    vm = state.sandboxes.vms.get(one.sandbox.id) if one.sandbox is not None else None
+    said = around.report
+    if vm is None or said is None:
+        return ""
+    seen = vm.reading
+    vmms = {task.pid for task in seen.of(TaskRole.VMM, TaskRole.VCPU)}
+    threads = {task.tid for task in seen.of(TaskRole.VCPU)}
+    places = {found.path for found in seen.cgroups}
+    pairs = (
+        ("vCPUs", said.vcpus, seen.vm_vcpus, said.vcpus == seen.vm_vcpus),
+        ("bytes of memory", said.memory, seen.vm_memory, said.memory == seen.vm_memory),
+        ("vCPU threads", sorted(said.vcpu_tids), sorted(threads), set(said.vcpu_tids) == threads),
+        ("VMM process", said.vmm_pid, sorted(vmms), said.vmm_pid in vmms),
+        ("cgroups", sorted(said.cgroups), sorted(places), set(said.cgroups) <= places),
+    )
+    return "; ".join(
+        f"{what}: the runtime reported {told}, the kernel shows {shown}"
+        for what, told, shown, same in pairs
+        if what in about and told and shown and not same
+    )[:1000]

@@ -1,0 +1,218 @@
+"""What the Pod API's methods answer: from the engine's state, and from providers of sections beside it.
+
+Promises: a section whose provider fails or is late says so, and harms no other; what a runtime reports is kept in
+memory, bounded, for as long as its sandbox is there. No answer holds what a request held but ids.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
+
+from nodeward.aio.clock import Clock
+from nodeward.app.doctor.runtime_files import read_handlers
+from nodeward.app.host.core import Core
+from nodeward.app.node.podapi_watch import Watchers
+from nodeward.app.node.wiring import Node
+from nodeward.edges.sysfs import topology
+from nodeward.engine.show import podapi as show
+from nodeward.engine.show.podapi_size import computed
+from nodeward.model.errors import NodewardError
+from nodeward.model.podapi import (
+    SECTIONS,
+    SPEC,
+    AnswerError,
+    ComputeSizeRequest,
+    ComputeSizeResponse,
+    DescribePodRequest,
+    Failure,
+    ListPodsRequest,
+    ListPodsResponse,
+    PodDescription,
+    ReportSandboxRequest,
+    ReportSandboxResponse,
+    Section,
+    Selector,
+)
+from nodeward.model.sandboxes import Handler
+from nodeward.model.sizing import MOST_CPUS, MOST_MEMORY_MIB, unlimited
+from nodeward.model.workload import SandboxId
+
+log = logging.getLogger(__name__)
+Provider = Callable[[str, str, str, str], Awaitable[Section[object]]]
+"""A section of the pod with this UID, namespace, name and sandbox id, which is empty for not known."""
+MOST_WAIT_MS: Final = 5000
+MOST_TEXT: Final = 512
+"""Characters of an id or a name in a request, which are at most 253 where Kubernetes makes them."""
+MOST_ITEMS: Final = 4096
+LATE_S: Final = 1.0
+SLOW: Final = {"volumes": 4.0, "images": 4.0, "spec": 4.0}
+"""These read a pod at the API server, which may be one of 3 MiB."""
+MOST_REPORTS: Final = 512
+EARLY_NS: Final = 60 * 10**9
+"""So long a report is kept whose sandbox the runtime has not told of."""
+MACHINE_NS: Final = 10 * 10**9
+_described: Callable[..., PodDescription] = PodDescription
+
+
+class Reports:
+    """What runtimes have reported of their sandboxes."""
+
+    def __init__(self, core: Core, clock: Clock) -> None:
+        self._core, self._clock = core, clock
+        self._kept: dict[str, tuple[ReportSandboxRequest, int]] = {}
+        self._seen = set[str]()
+
+    def put(self, report: ReportSandboxRequest) -> bool:
+        """Keeps it instead of an earlier one; whether the sandbox is known."""
+        self._forget()
+        if report.sandbox not in self._kept and len(self._kept) >= MOST_REPORTS:
+            raise AnswerError(Failure.RESOURCE_EXHAUSTED, f"reports of {MOST_REPORTS} sandboxes are kept: the most")
+        self._kept[report.sandbox] = report, self._clock.now_ns()
+        self._forget()
+        return report.sandbox in self._seen
+
+    def of(self, sandbox: str) -> ReportSandboxRequest | None:
+        """What was reported of it last."""
+        self._forget()
+        kept = self._kept.get(sandbox)
+        return kept[0] if kept is not None else None
+
+    def _forget(self) -> None:
+        """Drops reports of sandboxes that have ended."""
+        there, late_ns = self._core.state.pods.sandboxes, self._clock.now_ns() - EARLY_NS
+        self._seen = {one for one in self._kept if SandboxId(one) in there} | (self._seen & self._kept.keys())
+        for one in [*self._kept]:
+            ended = one in self._seen or self._kept[one][1] < late_ns
+            if SandboxId(one) not in there and ended:
+                del self._kept[one]
+                self._seen.discard(one)
+
+
+class Answers:
+    """The methods. Belongs to the loop's thread."""
+
+    def __init__(self, node: Node, watchers: Watchers, providers: Mapping[str, Provider]) -> None:
+        self._node, self._core, self._clock, self._watchers = node, node.core, node.clock, watchers
+        self._providers = providers
+        self._reports = Reports(node.core, node.clock)
+        self._machine: asyncio.Future[tuple[Mapping[str, Handler], int, int]] | None = None
+        self._machine_ns = 0
+
+    async def list_pods(self, _: ListPodsRequest) -> ListPodsResponse:
+        """Every pod that is known."""
+        return ListPodsResponse(show.pods(self._core.state))
+
+    async def describe_pod(self, asked: DescribePodRequest) -> PodDescription:
+        """The sections of one pod. Waits for the pod, its spec and its sandbox where that is wanted."""
+        if not 0 <= asked.wait_ms <= MOST_WAIT_MS:
+            raise _wrong(f"wait_ms: is not between 0 and {MOST_WAIT_MS}")
+        if any(one not in SECTIONS for one in asked.fields):
+            raise _wrong(f"fields: has one that is no section; there are {', '.join(SECTIONS)}")
+        one = await self._subject(asked.selector, asked.wait_ms / 1000)
+        named = [name for name in SECTIONS if (name in asked.fields if asked.fields else name != SPEC)]
+        sections = await asyncio.gather(*(self._section(name, one) for name in named))
+        return _described(**dict(zip(named, sections, strict=True)))
+
+    async def compute_size(self, asked: ComputeSizeRequest) -> ComputeSizeResponse:
+        """How large the pod's VM is to be, by the settings of `sizing` or by others."""
+        if asked.unlimited and unlimited(asked.unlimited) is None:
+            raise _wrong("unlimited: is none of request, all, a number of CPUs, or a part of the machine such as 50%")
+        for name, value, most in (
+            ("keep_cpus", asked.keep_cpus, MOST_CPUS),
+            ("keep_memory_mib", asked.keep_memory_mib, MOST_MEMORY_MIB),
+        ):
+            if value is not None and not 0 <= value <= most:
+                raise _wrong(f"{name}: is not between 0 and {most}")
+        _check_text("handler", asked.handler)
+        one = await self._subject(asked.selector, 0.0)
+        handlers, cpus, memory = await self._read_machine()
+        return computed(asked, one, handlers, self._node.settings.sizing, cpus, memory)
+
+    async def report_sandbox(self, asked: ReportSandboxRequest) -> ReportSandboxResponse:
+        """Keeps what a runtime says of its sandbox."""
+        if not asked.sandbox:
+            raise _wrong("sandbox: is empty, and has to be the sandbox's id")
+        for name, texts in (
+            ("sandbox", (asked.sandbox,)),
+            ("runtime", (asked.runtime,)),
+            ("cgroups", asked.cgroups),
+        ):
+            for text in texts:
+                _check_text(name, text)
+        if len(asked.vcpu_tids) > MOST_ITEMS or len(asked.cgroups) > 64:
+            raise _wrong(f"vcpu_tids, cgroups: have more than {MOST_ITEMS} and 64 items")
+        if min(asked.vmm_pid, asked.vcpus, asked.memory, *asked.vcpu_tids, 0) < 0:
+            raise _wrong("vmm_pid, vcpus, memory, vcpu_tids: none may be below 0")
+        if max(asked.vmm_pid, asked.vcpus, asked.memory, *asked.vcpu_tids, 0) >= 1 << 63:
+            raise _wrong("vmm_pid, vcpus, memory, vcpu_tids: none may have more than 63 bits")
+        return ReportSandboxResponse(self._reports.put(asked))
+
+    async def _subject(self, asked: Selector, wait_s: float) -> show.Subject:
+        for name in ("uid", "sandbox", "namespace", "name"):
+            _check_text(f"selector.{name}", getattr(asked, name))
+        if not (asked.uid or asked.sandbox or (asked.namespace and asked.name)):
+            raise _wrong("selector: names no pod; give uid, sandbox, or namespace and name")
+
+        def is_whole(one: show.Subject | None) -> bool:
+            return one is not None and one.known is not None and (one.sandbox is not None or not asked.sandbox)
+
+        def find() -> show.Subject | None:
+            return show.subject(self._core.state, asked)
+
+        found = await self._watchers.until(find, is_whole, wait_s) if wait_s else find()
+        if found is None:
+            raise AnswerError(Failure.NOT_FOUND, "this node knows no such pod; ListPods names those it knows")
+        return found
+
+    async def _section(self, name: str, one: show.Subject) -> Section[object]:
+        sandbox = one.sandbox.id if one.sandbox is not None else ""
+        if (make := show.MADE.get(name)) is not None:
+            return make(self._core.state, one, self._around(sandbox))
+        provider = self._providers.get(name)
+        if provider is None:
+            return Section(None, "nobody", False, "not served by this daemon")
+        return await provided(name, provider(one.uid, one.namespace, one.name, sandbox))
+
+    def _around(self, sandbox: str) -> show.Around:
+        heard = self._node.pods.heard_ns
+        at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
+        return show.Around(at, self._reports.of(sandbox))
+
+    async def _read_machine(self) -> tuple[Mapping[str, Handler], int, int]:
+        """Handlers that start VMs, CPUs and bytes of memory; read at most once in `MACHINE_NS`, beside the loop."""
+        now_ns = self._clock.now_ns()
+        if self._machine is None or (self._machine.done() and now_ns - self._machine_ns > MACHINE_NS):
+            self._machine_ns = now_ns
+            self._machine = asyncio.get_running_loop().run_in_executor(None, self._from_files)
+        return await asyncio.shield(self._machine)
+
+    def _from_files(self) -> tuple[Mapping[str, Handler], int, int]:
+        files, settings = self._node.files, self._node.settings
+        machine = topology.read(files)
+        handlers = {one.name: one for one in read_handlers(files, settings.sandboxes.profiles)}
+        return handlers, machine.online.bit_count(), sum(node.bytes for node in machine.memory)
+
+
+async def provided(name: str, told: Awaitable[Section[object]]) -> Section[object]:
+    """What a provider tells of the section of this name, or why it does not."""
+    within_s = SLOW.get(name, LATE_S)
+    try:
+        async with asyncio.timeout(within_s):
+            return await told
+    except TimeoutError:
+        return Section(None, "nodeward", False, f"not told within {within_s:g} s")
+    except NodewardError as error:
+        return Section(None, "nodeward", False, str(error))
+    except Exception as error:
+        log.exception("podapi section=%s failed", name)
+        return Section(None, "nodeward", False, f"{type(error).__name__}: a fault of nodeward's, see its log")
+
+
+def _wrong(text: str) -> AnswerError:
+    return AnswerError(Failure.INVALID_ARGUMENT, text)
+
+
+def _check_text(name: str, text: str) -> None:
+    if len(text) > MOST_TEXT:
+        raise _wrong(f"{name}: has more than {MOST_TEXT} characters")

@@ -1,0 +1,97 @@
+"""The Pod API's `ComputeSize`: how large a pod's VM is to be, each term with its source. Pure.
+
+Makes no sum of its own: `engine.sandboxes.sizing` says what the relay sends, `engine.sandboxes.size` what Kata makes of
+it.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+
+from nodeward.engine.pods.budget import containers_need
+from nodeward.engine.sandboxes import sizing
+from nodeward.engine.sandboxes.size import CPU_M, SHARES_OF_A_CPU, cpu_limit_m, size
+from nodeward.engine.show.podapi import NO_SPEC, Subject
+from nodeward.model.podapi import ComputeSizeRequest, ComputeSizeResponse, KataSize, SizeSent, SizeTerm
+from nodeward.model.sandboxes import Handler, Profile, VmReading
+from nodeward.model.sizing import SizingSettings
+from nodeward.model.workload import NO_SHARE, CpuRecord, HostShare, PodSpec, Role, SandboxId
+
+_changed: Callable[..., SizingSettings] = replace
+
+
+def computed(
+    asked: ComputeSizeRequest,
+    one: Subject,
+    handlers: Mapping[str, Handler],
+    settings: SizingSettings,
+    cpus: int,
+    memory: int,
+) -> ComputeSizeResponse:
+    """The size. `handlers`: those that start VMs by the runtime's configuration; `cpus`, `memory`: what the machine
+    has, 0 for not known."""
+    overrides = {
+        "unlimited": asked.unlimited or None, "keep_cpus": asked.keep_cpus, "keep_memory_mib": asked.keep_memory_mib
+    }  # fmt: skip
+    rule = _changed(settings, **{name: value for name, value in overrides.items() if value is not None})
+    spec = one.known.spec if one.known is not None else None
+    name = asked.handler or (one.sandbox.handler if one.sandbox is not None else "")
+    handler, most = handlers.get(name), sizing.room(rule, cpus, memory)
+    share, by = _share(one, spec)
+    no_way = sizing.why_not(name, handler, rule)
+    found = sizing.sized(share, spec, handler, rule, most, "" if spec is not None else NO_SPEC)
+    cpu = CpuRecord(share.cpu.shares, found.cpu_quota, found.cpu_period)
+    cpu_m = cpu_limit_m(cpu) or 0
+    terms = (
+        SizeTerm("kubelet_cpu_m", cpu_limit_m(share.cpu) or 0, by),
+        SizeTerm("kubelet_memory", share.memory, by),
+        SizeTerm("cpu_m", cpu_m, found.cpu_why),
+        SizeTerm("memory", found.memory_limit, found.memory_why),
+        SizeTerm("most_cpu_m", most.cpu_m, "the machine's CPUs that are online, without sizing.keep_cpus"),
+        SizeTerm("most_memory", most.memory, "the machine's memory, without sizing.keep_memory_mib"),
+        *_own(handler),
+    )
+    sent = SizeSent(found.cpu_period, found.cpu_quota, found.memory_limit, found.changes and not no_way, no_way)
+    if no_way:
+        sent = replace(sent, cpu_period=share.cpu.period, cpu_quota=share.cpu.quota, memory_limit=share.memory)
+    given = HostShare(replace(cpu, quota=sent.cpu_quota, period=sent.cpu_period), sent.memory_limit)
+    vcpus = -(-cpu_m // CPU_M)
+    return ComputeSizeResponse(name, cpu_m, vcpus, found.memory_limit, terms, sent, _kata(one, handler, given, no_way))
+
+
+def _share(one: Subject, spec: PodSpec | None) -> tuple[HostShare, str]:
+    """What kubelet sends of the whole pod: as the runtime was told, else as kubelet makes it of the spec."""
+    if one.sandbox is not None and one.sandbox.asked != NO_SHARE:
+        return one.sandbox.asked, "what the runtime was told in RunPodSandbox"
+    if spec is None:
+        return NO_SHARE, NO_SPEC
+    rows = [row for row in spec.containers if row.role is not Role.EPHEMERAL]
+    request_m = containers_need((row.role, row.cpu_m or 0) for row in rows)
+    limit_m = containers_need((row.role, row.cpu_limit_m) for row in rows)
+    shares = max(sizing.NO_REQUEST_SHARES, min(request_m * SHARES_OF_A_CPU // CPU_M, sizing.MOST_SHARES))
+    quota = limit_m * sizing.PERIOD // CPU_M
+    limit = containers_need((row.role, row.memory_limit) for row in rows)
+    return HostShare(CpuRecord(shares, quota, sizing.PERIOD), limit), "the limits of the spec, as kubelet sums them"
+
+
+def _own(handler: Handler | None) -> Iterator[SizeTerm]:
+    """What Kata adds of its own."""
+    if handler is None or handler.profile is Profile.DOCUMENT:
+        return
+    where = handler.config or "the handler's configuration"
+    rows = (
+        ("kata_default_cpu_m", handler.default_vcpus_m, "default_vcpus"),
+        ("kata_default_memory", handler.default_memory, "default_memory"),
+        ("kata_overhead_cpu_m", handler.overhead_vcpus_m, "overhead_vcpus"),
+        ("kata_overhead_memory", handler.overhead_memory, "overhead_memory"),
+    )
+    for what, amount, option in rows[: 4 if handler.profile is Profile.KATA_RS else 2]:
+        yield SizeTerm(what, amount, f"{option} of {where}")
+
+
+def _kata(one: Subject, handler: Handler | None, given: HostShare, no_way: str) -> KataSize:
+    if handler is None or handler.profile is None:
+        return KataSize(None, None, no_way or "no configuration of this handler is known")
+    annotations = one.sandbox.annotations if one.sandbox is not None else {}
+    found = size(VmReading(SandboxId(""), 0), handler, handler.profile, annotations, given)
+    why = f"by {found.source}, as {handler.profile.value} sums them" if found.source else "its configuration says none"
+    return KataSize(found.vcpus, found.memory, f"{why}; {no_way}" if no_way else why)

@@ -1,0 +1,502 @@
+from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class Selector(_message.Message):
+    __slots__ = ("uid", "sandbox", "namespace", "name")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    sandbox: str
+    namespace: str
+    name: str
+    def __init__(self, uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DescribePodRequest(_message.Message):
+    __slots__ = ("selector", "fields", "wait_ms")
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    selector: Selector
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    wait_ms: int
+    def __init__(self, selector: _Optional[_Union[Selector, _Mapping[str, object]]] = ..., fields: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
+class PodDescription(_message.Message):
+    __slots__ = ("identity", "containers", "totals", "overhead", "cgroup", "size", "numa", "devices", "volumes", "network", "images", "pulls", "gate", "checkpoint", "spec")
+    IDENTITY_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    TOTALS_FIELD_NUMBER: _ClassVar[int]
+    OVERHEAD_FIELD_NUMBER: _ClassVar[int]
+    CGROUP_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    NUMA_FIELD_NUMBER: _ClassVar[int]
+    DEVICES_FIELD_NUMBER: _ClassVar[int]
+    VOLUMES_FIELD_NUMBER: _ClassVar[int]
+    NETWORK_FIELD_NUMBER: _ClassVar[int]
+    IMAGES_FIELD_NUMBER: _ClassVar[int]
+    PULLS_FIELD_NUMBER: _ClassVar[int]
+    GATE_FIELD_NUMBER: _ClassVar[int]
+    CHECKPOINT_FIELD_NUMBER: _ClassVar[int]
+    SPEC_FIELD_NUMBER: _ClassVar[int]
+    identity: IdentitySection
+    containers: ContainersSection
+    totals: TotalsSection
+    overhead: OverheadSection
+    cgroup: CgroupSection
+    size: SizeSection
+    numa: NumaSection
+    devices: DevicesSection
+    volumes: VolumesSection
+    network: NetworkSection
+    images: ImagesSection
+    pulls: PullsSection
+    gate: GateSection
+    checkpoint: CheckpointSection
+    spec: SpecSection
+    def __init__(self, identity: _Optional[_Union[IdentitySection, _Mapping[str, object]]] = ..., containers: _Optional[_Union[ContainersSection, _Mapping[str, object]]] = ..., totals: _Optional[_Union[TotalsSection, _Mapping[str, object]]] = ..., overhead: _Optional[_Union[OverheadSection, _Mapping[str, object]]] = ..., cgroup: _Optional[_Union[CgroupSection, _Mapping[str, object]]] = ..., size: _Optional[_Union[SizeSection, _Mapping[str, object]]] = ..., numa: _Optional[_Union[NumaSection, _Mapping[str, object]]] = ..., devices: _Optional[_Union[DevicesSection, _Mapping[str, object]]] = ..., volumes: _Optional[_Union[VolumesSection, _Mapping[str, object]]] = ..., network: _Optional[_Union[NetworkSection, _Mapping[str, object]]] = ..., images: _Optional[_Union[ImagesSection, _Mapping[str, object]]] = ..., pulls: _Optional[_Union[PullsSection, _Mapping[str, object]]] = ..., gate: _Optional[_Union[GateSection, _Mapping[str, object]]] = ..., checkpoint: _Optional[_Union[CheckpointSection, _Mapping[str, object]]] = ..., spec: _Optional[_Union[SpecSection, _Mapping[str, object]]] = ...) -> None: ...
+
+class IdentitySection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodIdentity
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Union[PodIdentity, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodIdentity(_message.Message):
+    __slots__ = ("namespace", "name", "uid", "sandbox", "handler", "runtime_class")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    HANDLER_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_CLASS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    uid: str
+    sandbox: str
+    handler: str
+    runtime_class: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., handler: _Optional[str] = ..., runtime_class: _Optional[str] = ...) -> None: ...
+
+class ContainersSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[PodContainer]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Iterable[_Union[PodContainer, _Mapping[str, object]]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodContainer(_message.Message):
+    __slots__ = ("name", "role", "cpu_request_m", "cpu_limit_m", "memory_request", "memory_limit", "declared")
+    class DeclaredEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ROLE_FIELD_NUMBER: _ClassVar[int]
+    CPU_REQUEST_M_FIELD_NUMBER: _ClassVar[int]
+    CPU_LIMIT_M_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    DECLARED_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    role: str
+    cpu_request_m: int
+    cpu_limit_m: int
+    memory_request: int
+    memory_limit: int
+    declared: _containers.ScalarMap[str, int]
+    def __init__(self, name: _Optional[str] = ..., role: _Optional[str] = ..., cpu_request_m: _Optional[int] = ..., cpu_limit_m: _Optional[int] = ..., memory_request: _Optional[int] = ..., memory_limit: _Optional[int] = ..., declared: _Optional[_Mapping[str, int]] = ...) -> None: ...
+
+class TotalsSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodTotals
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Union[PodTotals, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodTotals(_message.Message):
+    __slots__ = ("cpu_request_m", "cpu_limit_m", "memory_request", "memory_limit", "all_cpu_limited", "all_memory_limited")
+    CPU_REQUEST_M_FIELD_NUMBER: _ClassVar[int]
+    CPU_LIMIT_M_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ALL_CPU_LIMITED_FIELD_NUMBER: _ClassVar[int]
+    ALL_MEMORY_LIMITED_FIELD_NUMBER: _ClassVar[int]
+    cpu_request_m: int
+    cpu_limit_m: int
+    memory_request: int
+    memory_limit: int
+    all_cpu_limited: bool
+    all_memory_limited: bool
+    def __init__(self, cpu_request_m: _Optional[int] = ..., cpu_limit_m: _Optional[int] = ..., memory_request: _Optional[int] = ..., memory_limit: _Optional[int] = ..., all_cpu_limited: _Optional[bool] = ..., all_memory_limited: _Optional[bool] = ...) -> None: ...
+
+class OverheadSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodOverhead
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Union[PodOverhead, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodOverhead(_message.Message):
+    __slots__ = ("cpu_m", "memory")
+    CPU_M_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    cpu_m: int
+    memory: int
+    def __init__(self, cpu_m: _Optional[int] = ..., memory: _Optional[int] = ...) -> None: ...
+
+class CgroupSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodCgroup
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Union[PodCgroup, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodCgroup(_message.Message):
+    __slots__ = ("parent", "driver", "version")
+    PARENT_FIELD_NUMBER: _ClassVar[int]
+    DRIVER_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    parent: str
+    driver: str
+    version: int
+    def __init__(self, parent: _Optional[str] = ..., driver: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class SizeSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodVmSize
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Union[PodVmSize, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodVmSize(_message.Message):
+    __slots__ = ("vcpus", "memory", "by")
+    VCPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    vcpus: int
+    memory: int
+    by: str
+    def __init__(self, vcpus: _Optional[int] = ..., memory: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
+
+class NumaSection(_message.Message):
+    __slots__ = ("source", "complete", "why", "observed_at")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class DevicesSection(_message.Message):
+    __slots__ = ("source", "complete", "why", "observed_at")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class VolumesSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[PodVolume]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Iterable[_Union[PodVolume, _Mapping[str, object]]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodVolume(_message.Message):
+    __slots__ = ("name", "kind")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    kind: str
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+
+class NetworkSection(_message.Message):
+    __slots__ = ("source", "complete", "why", "observed_at")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class ImagesSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    class ValueEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.ScalarMap[str, str]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Mapping[str, str]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PullsSection(_message.Message):
+    __slots__ = ("source", "complete", "why", "observed_at")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class GateSection(_message.Message):
+    __slots__ = ("source", "complete", "why", "observed_at")
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class CheckpointSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodCheckpoint
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Union[PodCheckpoint, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodCheckpoint(_message.Message):
+    __slots__ = ("possible",)
+    POSSIBLE_FIELD_NUMBER: _ClassVar[int]
+    possible: bool
+    def __init__(self, possible: _Optional[bool] = ...) -> None: ...
+
+class SpecSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: str
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[str] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class ListPodsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListPodsResponse(_message.Message):
+    __slots__ = ("pods",)
+    PODS_FIELD_NUMBER: _ClassVar[int]
+    pods: _containers.RepeatedCompositeFieldContainer[PodIdentity]
+    def __init__(self, pods: _Optional[_Iterable[_Union[PodIdentity, _Mapping[str, object]]]] = ...) -> None: ...
+
+class WatchRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class WatchEvent(_message.Message):
+    __slots__ = ("kind", "seq", "namespace", "name", "uid", "sandbox")
+    class Kind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+        __slots__ = ()
+        UNSPECIFIED: _ClassVar[WatchEvent.Kind]
+        ADDED: _ClassVar[WatchEvent.Kind]
+        CHANGED: _ClassVar[WatchEvent.Kind]
+        GONE: _ClassVar[WatchEvent.Kind]
+        GAP: _ClassVar[WatchEvent.Kind]
+    UNSPECIFIED: WatchEvent.Kind
+    ADDED: WatchEvent.Kind
+    CHANGED: WatchEvent.Kind
+    GONE: WatchEvent.Kind
+    GAP: WatchEvent.Kind
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SEQ_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    kind: WatchEvent.Kind
+    seq: int
+    namespace: str
+    name: str
+    uid: str
+    sandbox: str
+    def __init__(self, kind: _Optional[_Union[WatchEvent.Kind, str]] = ..., seq: _Optional[int] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., sandbox: _Optional[str] = ...) -> None: ...
+
+class ComputeSizeRequest(_message.Message):
+    __slots__ = ("selector", "handler", "unlimited", "keep_cpus", "keep_memory_mib")
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    HANDLER_FIELD_NUMBER: _ClassVar[int]
+    UNLIMITED_FIELD_NUMBER: _ClassVar[int]
+    KEEP_CPUS_FIELD_NUMBER: _ClassVar[int]
+    KEEP_MEMORY_MIB_FIELD_NUMBER: _ClassVar[int]
+    selector: Selector
+    handler: str
+    unlimited: str
+    keep_cpus: int
+    keep_memory_mib: int
+    def __init__(self, selector: _Optional[_Union[Selector, _Mapping[str, object]]] = ..., handler: _Optional[str] = ..., unlimited: _Optional[str] = ..., keep_cpus: _Optional[int] = ..., keep_memory_mib: _Optional[int] = ...) -> None: ...
+
+class ComputeSizeResponse(_message.Message):
+    __slots__ = ("handler", "cpu_m", "vcpus", "memory", "terms", "sent", "kata")
+    HANDLER_FIELD_NUMBER: _ClassVar[int]
+    CPU_M_FIELD_NUMBER: _ClassVar[int]
+    VCPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    TERMS_FIELD_NUMBER: _ClassVar[int]
+    SENT_FIELD_NUMBER: _ClassVar[int]
+    KATA_FIELD_NUMBER: _ClassVar[int]
+    handler: str
+    cpu_m: int
+    vcpus: int
+    memory: int
+    terms: _containers.RepeatedCompositeFieldContainer[SizeTerm]
+    sent: SizeSent
+    kata: KataSize
+    def __init__(self, handler: _Optional[str] = ..., cpu_m: _Optional[int] = ..., vcpus: _Optional[int] = ..., memory: _Optional[int] = ..., terms: _Optional[_Iterable[_Union[SizeTerm, _Mapping[str, object]]]] = ..., sent: _Optional[_Union[SizeSent, _Mapping[str, object]]] = ..., kata: _Optional[_Union[KataSize, _Mapping[str, object]]] = ...) -> None: ...
+
+class SizeTerm(_message.Message):
+    __slots__ = ("what", "amount", "why")
+    WHAT_FIELD_NUMBER: _ClassVar[int]
+    AMOUNT_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    what: str
+    amount: int
+    why: str
+    def __init__(self, what: _Optional[str] = ..., amount: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class SizeSent(_message.Message):
+    __slots__ = ("cpu_period", "cpu_quota", "memory_limit", "changes", "why")
+    CPU_PERIOD_FIELD_NUMBER: _ClassVar[int]
+    CPU_QUOTA_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    cpu_period: int
+    cpu_quota: int
+    memory_limit: int
+    changes: bool
+    why: str
+    def __init__(self, cpu_period: _Optional[int] = ..., cpu_quota: _Optional[int] = ..., memory_limit: _Optional[int] = ..., changes: _Optional[bool] = ..., why: _Optional[str] = ...) -> None: ...
+
+class KataSize(_message.Message):
+    __slots__ = ("vcpus", "memory", "why")
+    VCPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    vcpus: int
+    memory: int
+    why: str
+    def __init__(self, vcpus: _Optional[int] = ..., memory: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ReportSandboxRequest(_message.Message):
+    __slots__ = ("sandbox", "vmm_pid", "vcpu_tids", "vcpus", "memory", "cgroups", "runtime")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    VMM_PID_FIELD_NUMBER: _ClassVar[int]
+    VCPU_TIDS_FIELD_NUMBER: _ClassVar[int]
+    VCPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    CGROUPS_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    sandbox: str
+    vmm_pid: int
+    vcpu_tids: _containers.RepeatedScalarFieldContainer[int]
+    vcpus: int
+    memory: int
+    cgroups: _containers.RepeatedScalarFieldContainer[str]
+    runtime: str
+    def __init__(self, sandbox: _Optional[str] = ..., vmm_pid: _Optional[int] = ..., vcpu_tids: _Optional[_Iterable[int]] = ..., vcpus: _Optional[int] = ..., memory: _Optional[int] = ..., cgroups: _Optional[_Iterable[str]] = ..., runtime: _Optional[str] = ...) -> None: ...
+
+class ReportSandboxResponse(_message.Message):
+    __slots__ = ("known",)
+    KNOWN_FIELD_NUMBER: _ClassVar[int]
+    known: bool
+    def __init__(self, known: _Optional[bool] = ...) -> None: ...

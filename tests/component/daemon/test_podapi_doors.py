@@ -1,0 +1,261 @@
+"""The Pod API's two doors and its watchers, on real sockets, without a daemon around them."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from nodeward.app.node import podapi_answers
+from nodeward.app.node.podapi_watch import MOST_QUEUED, MOST_WATCHERS, Watchers
+from nodeward.edges.podapi import grpc_server, methods, server
+from nodeward.engine.state.pods import KnownSpec, Pods
+from nodeward.engine.state.root import State
+from nodeward.model.errors import NodewardError
+from nodeward.model.podapi import AnswerError, Failure, Kind, ListPodsRequest, ListPodsResponse, Section, WatchEvent
+from nodeward.model.workload import PodSpec, PodUid
+from nodeward.proto import podapi_pb2
+from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from tests.patience import scaled
+
+WITHIN_S = scaled(20.0)
+LIST = "/nodeward.podapi.v1.PodApi/ListPods"
+LONG = "x" * 5000
+
+
+class Node:
+    """A state with pods, and who watches it."""
+
+    def __init__(self, pods: int = 0) -> None:
+        self.state = State()
+        self.watchers = Watchers(lambda: self.state)
+        self.set(dict.fromkeys(range(pods), 0))
+
+    def set(self, pods: dict[int, int]) -> None:
+        """These pods are there, each in its version."""
+        specs = {
+            PodUid(f"u{number}"): KnownSpec(PodSpec(PodUid(f"u{number}"), "shop", LONG, overhead_memory=version), 1)
+            for number, version in pods.items()
+        }
+        self.state = replace(self.state, pods=Pods(specs))
+        self.watchers.changed()
+
+
+@contextlib.asynccontextmanager
+async def served(folder: Path, node: Node, answer: methods.Method) -> AsyncIterator[tuple[str, str]]:
+    """Both doors: the paths of their sockets."""
+    api, desk = methods.Api({answer.name: answer}, node.watchers.opened), methods.Desk()
+    paths = str(folder / "h.sock"), str(folder / "g.sock")
+    async with asyncio.TaskGroup() as group:
+        tasks = [
+            group.create_task(server.run(paths[0], [os.getuid()], api, desk)),
+            group.create_task(grpc_server.run(paths[1], api, desk)),
+            group.create_task(node.watchers.run()),
+        ]
+        async with asyncio.timeout(WITHIN_S):
+            while not all(map(os.path.exists, paths)):
+                await asyncio.sleep(0.01)
+        yield paths
+        for task in tasks:
+            task.cancel()
+
+
+def list_of(node: Node) -> methods.Method:
+    """ListPods."""
+
+    async def answer(_: ListPodsRequest) -> ListPodsResponse:
+        return ListPodsResponse()
+
+    return methods.Method("ListPods", ListPodsRequest, answer)
+
+
+async def http(path: str, head: str, body: bytes = b"") -> tuple[int, bytes]:
+    """Status and body of one request."""
+    reader, writer = await asyncio.open_unix_connection(path)
+    text = f"{head} HTTP/1.1\r\nHost: n\r\nConnection: close\r\nContent-Length: {len(body)}\r\n\r\n"
+    writer.write(text.encode() + body)
+    answer = await reader.read(-1)
+    writer.close()
+    return int(answer.split(b" ", 2)[1]), answer.partition(b"\r\n\r\n")[2]
+
+
+def asks_to_watch(path: str) -> socket.socket:
+    """A client that will not read."""
+    client = socket.socket(socket.AF_UNIX)
+    client.connect(path)
+    client.sendall(b"GET /v1/watch HTTP/1.1\r\nHost: n\r\n\r\n")
+    return client
+
+
+async def taken(events: AsyncIterator[WatchEvent], count: int) -> list[WatchEvent]:
+    """So many events."""
+    async with asyncio.timeout(WITHIN_S):
+        return [await anext(events) for _ in range(count)]
+
+
+def played(story: Callable[[], Awaitable[None]]) -> None:
+    """Runs it, bounded."""
+
+    async def bounded() -> None:
+        async with asyncio.timeout(2 * WITHIN_S):
+            await story()
+
+    asyncio.run(bounded())
+
+
+def test_a_watcher_hears_what_there_is_and_each_change_and_one_gap_where_it_was_too_slow(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node(1)
+        comparing = asyncio.create_task(node.watchers.run())
+        with node.watchers.opened() as events:
+            assert [one.kind for one in await taken(events, 1)] == [Kind.ADDED]
+            node.set({0: 1, 1: 0})
+            assert [one.kind for one in await taken(events, 2)] == [Kind.CHANGED, Kind.ADDED]
+            node.set({1: 0})
+            (gone,) = await taken(events, 1)
+            assert (gone.kind, gone.uid, gone.seq) == (Kind.GONE, "u0", 3)
+            node.set(dict.fromkeys(range(1, MOST_QUEUED + 3), 0))
+            (gap,) = await taken(events, 1)
+            assert (gap.kind, gap.seq, gap.uid) == (Kind.GAP, 3 + MOST_QUEUED + 1, "")
+        comparing.cancel()
+
+    played(story)
+
+
+def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_and_are_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given 1,000 clients that ask to watch and never read, then the first 64 are watchers and the others are refused;
+    others are answered meanwhile; and the 64 are ended, so that one more can watch."""
+    monkeypatch.setattr(server, "STALLED_S", 0.5)
+
+    async def story() -> None:
+        node = Node(200)
+        async with served(tmp_path, node, list_of(node)) as (path, grpc_path):
+            stuck = await asyncio.to_thread(lambda: [asks_to_watch(path) for _ in range(1000)])
+            assert len(node.watchers._watchers) <= MOST_WATCHERS
+            assert (await http(path, "POST /v1/ListPods"))[0] == 200
+            client = GrpcClient(grpc_path)
+            assert await client.call(LIST, b"", WITHIN_S) == b""
+            await client.close()
+            while node.watchers._watchers:
+                await asyncio.sleep(0.05)
+            reader, writer = await asyncio.open_unix_connection(path)
+            writer.write(b"GET /v1/watch HTTP/1.1\r\nHost: n\r\n\r\n")
+            while b'"ADDED"' not in (line := await reader.readline()):
+                assert line
+            writer.close()
+            for one in stuck:
+                one.close()
+            while node.watchers._watchers:  # who has gone leaves its place
+                await asyncio.sleep(0.05)
+
+    played(story)
+
+
+def test_over_grpc_a_watcher_that_stops_reading_is_ended_and_one_too_many_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grpc_server, "STALLED_S", 0.5)
+
+    async def story() -> None:
+        node = Node(2000)
+        async with served(tmp_path, node, list_of(node)) as (_, path):
+            client = GrpcClient(path)
+            stuck = client.stream("/nodeward.podapi.v1.PodApi/Watch", b"")
+            assert podapi_pb2.WatchEvent.FromString(await anext(stuck)).kind == podapi_pb2.WatchEvent.ADDED
+            while node.watchers._watchers:
+                await asyncio.sleep(0.05)
+            await stuck.aclose()
+            with contextlib.ExitStack() as others:
+                for _ in range(MOST_WATCHERS):
+                    others.enter_context(node.watchers.opened())
+                with pytest.raises(GrpcError, match="64 watchers") as refused:
+                    await anext(client.stream("/nodeward.podapi.v1.PodApi/Watch", b""))
+                assert refused.value.code is Code.RESOURCE_EXHAUSTED
+            await client.close()
+
+    played(story)
+
+
+FAILURES = {
+    "a fault of ours": (ValueError("s3cret"), 500, Code.INTERNAL, "ValueError: a fault"),
+    "a state": (NodewardError("not now"), 409, Code.FAILED_PRECONDITION, "not now"),
+    "late": (TimeoutError(), 504, Code.DEADLINE_EXCEEDED, "not answered within"),
+    "none": (AnswerError(Failure.NOT_FOUND, "none"), 404, Code.NOT_FOUND, "none"),
+}
+
+
+@pytest.mark.parametrize(("error", "status", "code", "why"), FAILURES.values(), ids=FAILURES)
+def test_both_doors_tell_a_failure_alike(tmp_path: Path, error: Exception, status: int, code: Code, why: str) -> None:
+    async def fails(_: ListPodsRequest) -> ListPodsResponse:
+        raise error
+
+    async def story() -> None:
+        node = Node()
+        async with served(tmp_path, node, methods.Method("ListPods", ListPodsRequest, fails)) as (path, grpc_path):
+            found, body = await http(path, "POST /v1/ListPods", b"{}")
+            client = GrpcClient(grpc_path)
+            with pytest.raises(GrpcError) as failed:
+                await client.call(LIST, b"", WITHIN_S)
+            await client.close()
+            text = json.loads(body)["error"]
+            assert (found, failed.value.code) == (status, code)
+            assert why in text
+            assert text == failed.value.text
+            assert "s3cret" not in text
+
+    played(story)
+
+
+REQUESTS = {
+    "no such method": ("POST /v1/s3cret", b"", 404),
+    "no such path": ("GET /s3cret", b"", 404),
+    "another verb": ("PUT /v1/pods", b"", 405),
+    "no JSON": ("POST /v1/ListPods", b"s3cret", 400),
+    "too large": ("POST /v1/ListPods", b"s3cret" * 20_000, 413),
+    "a selector without a name": ("POST /v1/ListPods", b'{"s3cret":1}', 400),
+}
+
+
+def test_requests_that_are_none_are_refused_over_http_without_an_echo(tmp_path: Path) -> None:
+    async def story() -> None:
+        node = Node()
+        async with served(tmp_path, node, list_of(node)) as (path, grpc_path):
+            for name, (head, body, status) in REQUESTS.items():
+                found, said = await http(path, head, body)
+                assert (found, b"s3cret" in said) == (status, False), name
+                assert json.loads(said)["error"], name
+            client = GrpcClient(grpc_path)
+            with pytest.raises(GrpcError, match="no ListPodsRequest") as refused:
+                await client.call(LIST, b"\x0a\x05cut", WITHIN_S)
+            assert refused.value.code is Code.INVALID_ARGUMENT
+            await client.close()
+
+    played(story)
+
+
+def test_a_provider_that_fails_or_is_late_makes_its_section_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(podapi_answers, "LATE_S", 0.01)
+
+    async def late() -> Section[object]:
+        await asyncio.Event().wait()
+        return Section(None, "")
+
+    async def fails() -> Section[object]:
+        raise ValueError("s3cret")
+
+    async def story() -> None:
+        for told, why in (
+            (late(), "not told within 0.01 s"),
+            (fails(), "ValueError: a fault of nodeward's, see its log"),
+        ):
+            section = await podapi_answers.provided("gate", told)
+            assert (section.complete, section.why) == (False, why)
+
+    played(story)

@@ -1,0 +1,142 @@
+"""The Pod API's sections and sizes as the engine's state has them."""
+
+from dataclasses import replace
+
+import pytest
+
+from nodeward.engine.sandboxes import sizing
+from nodeward.engine.show import podapi as show
+from nodeward.engine.show.podapi_size import computed
+from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
+from nodeward.engine.state.root import State
+from nodeward.engine.state.sandboxes import Sandboxes, Vm
+from nodeward.model.podapi import ComputeSizeRequest, PodCgroup, PodTotals, PodVmSize, ReportSandboxRequest, Selector
+from nodeward.model.sandboxes import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
+from nodeward.model.sizing import Room, SizingSettings
+from nodeward.model.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
+
+MIB = 1 << 20
+UID, ID = PodUid("u1"), SandboxId("s1")
+SPEC = PodSpec(
+    UID,
+    "shop",
+    "web",
+    (
+        ContainerSpec("side", Role.SIDECAR, cpu_m=500, memory_request=64 * MIB),
+        ContainerSpec("init", Role.INIT, cpu_m=3000, memory_request=64 * MIB),
+        ContainerSpec("app", cpu_m=1000, cpu_limit_m=2000, memory_request=256 * MIB, memory_limit=512 * MIB),
+    ),
+)
+HOME = Sandbox(ID, UID, "shop", "web", cgroup_parent="/kubepods.slice/kubepods-podu1.slice", handler="kata")
+VM = Vm(
+    VmReading(
+        ID,
+        1,
+        (Task(TaskRole.VMM, 20, 20, 7), Task(TaskRole.VCPU, 20, 21, 7)),
+        (CgroupReading(Place.POD, "/kubepods/u1"),),
+        vm_memory=512 * MIB,
+        vm_vcpus=2,
+    ),
+    size=VmSize(512 * MIB, 2, "vmm"),
+)
+STATE = State(
+    pods=Pods({UID: KnownSpec(SPEC, 5)}, {ID: KnownSandbox(HOME, 6)}, sandbox_of={UID: ID}, api_up=True),
+    sandboxes=Sandboxes(vms={ID: VM}),
+)
+EARLY = replace(STATE, pods=replace(STATE.pods, specs={}))
+
+
+def found(state: State, asked: Selector) -> show.Subject:
+    one = show.subject(state, asked)
+    assert one is not None
+    return one
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Selector("u1"),
+        Selector(sandbox="s1"),
+        Selector("", "", "shop", "web"),
+        Selector("u1", "s1", "shop", "web"),
+    ],
+)
+@pytest.mark.parametrize("state", [STATE, EARLY], ids=["known", "sandbox alone"])
+def test_a_pod_is_found_by_each_of_its_names(state: State, asked: Selector) -> None:
+    assert show.identity(state, found(state, asked), show.Around()).value == show.pods(state)[0]
+
+
+@pytest.mark.parametrize(
+    "asked", [Selector("u2"), Selector(sandbox="s2"), Selector("u2", "s1"), Selector("u1", "", "shop", "other")]
+)
+def test_a_selector_that_fits_in_part_finds_nothing(asked: Selector) -> None:
+    assert show.subject(STATE, asked) is None
+
+
+def test_of_two_pods_with_one_name_the_newer_is_found_and_the_old_one_by_its_uid() -> None:
+    newer = replace(SPEC, uid=PodUid("u2"))
+    specs = {newer.uid: KnownSpec(newer, 9), UID: KnownSpec(SPEC, 5, gone=True)}
+    state = replace(STATE, pods=replace(STATE.pods, specs=specs))
+    assert found(state, Selector("", "", "shop", "web")).uid == "u2"
+    assert found(state, Selector("u1")).sandbox == HOME
+
+
+def test_before_the_spec_is_known_each_section_says_so_and_the_runtimes_are_answered() -> None:
+    one = found(EARLY, Selector(sandbox="s1"))
+    sections = {name: make(EARLY, one, show.Around()) for name, make in show.MADE.items()}
+    missing = {name for name, section in sections.items() if section.why == show.NO_SPEC}
+    assert missing == {"identity", "containers", "totals", "overhead"}
+    assert sections["cgroup"].value == PodCgroup(HOME.cgroup_parent, "systemd", 0)
+    assert sections["size"].value == PodVmSize(2, 512 * MIB, "vmm")
+
+
+def test_totals_count_init_containers_and_sidecars_as_kubernetes_does() -> None:
+    """An init container runs beside the sidecars before it; limits that are not there add nothing, and that is said."""
+    value = show.totals(STATE, found(STATE, Selector("u1")), show.Around()).value
+    assert value == PodTotals(3500, 2000, 320 * MIB, 512 * MIB, False, False)
+
+
+def test_a_report_that_the_kernel_contradicts_is_said_and_one_that_it_bears_out_is_not() -> None:
+    one = found(STATE, Selector("u1"))
+    right = ReportSandboxRequest("s1", 20, (21,), 2, 512 * MIB, ("/kubepods/u1",))
+    for section in (show.size, show.cgroup):
+        assert section(STATE, one, show.Around(report=right)).why == ""
+    wrong = ReportSandboxRequest("s1", 99, (21, 22), 4, 512 * MIB, ("/elsewhere",))
+    why = show.size(STATE, one, show.Around(report=wrong)).why
+    assert "vCPUs: the runtime reported 4, the kernel shows 2" in why
+    assert "vCPU threads: the runtime reported [21, 22], the kernel shows [21]" in why
+    assert "memory" not in why
+    why = show.cgroup(STATE, one, show.Around(report=wrong)).why
+    assert "VMM process: the runtime reported 99, the kernel shows [20]" in why
+    unread = replace(STATE, sandboxes=Sandboxes())
+    assert show.size(unread, one, show.Around(report=wrong)).value == PodVmSize(4, 512 * MIB, "reported")
+
+
+KATA = Handler("kata", "io.containerd.kata.v2", Profile.KATA_GO, "/k.toml", static=True, default_vcpus_m=1000)
+
+
+def test_a_size_is_what_the_relay_sends_and_what_kata_makes_of_it() -> None:
+    """With limits of the settings overridden; the relay's own function gives the same."""
+    one, rule = found(STATE, Selector("u1")), SizingSettings(unlimited="6")
+    handlers, asked = {"kata": replace(KATA, default_memory=256 * MIB)}, ComputeSizeRequest(unlimited="6")
+    answer = computed(asked, one, handlers, SizingSettings(), 8, 1 << 34)
+    share = HostShare(replace(HOME.asked.cpu, shares=3584, quota=200_000, period=100_000), 512 * MIB)
+    sent = sizing.sized(share, SPEC, handlers["kata"], rule, Room(8000, 1 << 34))
+    assert (answer.sent.cpu_quota, answer.sent.memory_limit) == (sent.cpu_quota, sent.memory_limit)
+    assert (answer.cpu_m, answer.vcpus) == (6000, 6)
+    assert (answer.kata.vcpus, answer.kata.memory) == (7, answer.memory + 256 * MIB)
+    terms = {term.what: term for term in answer.terms}
+    assert terms["kubelet_cpu_m"].amount == 2000
+    assert "sizing.unlimited is 6" in terms["cpu_m"].why
+    assert terms["kata_default_cpu_m"].why == "default_vcpus of /k.toml"
+
+
+def test_a_handler_that_is_not_sized_is_sent_what_kubelet_sends_with_the_reason() -> None:
+    one = found(STATE, Selector("u1"))
+    growing = {"kata": replace(KATA, static=False)}
+    answer = computed(ComputeSizeRequest(), one, growing, SizingSettings(), 8, 1 << 34)
+    assert (answer.sent.cpu_quota, answer.sent.memory_limit, answer.sent.changes) == (200_000, 512 * MIB, False)
+    assert "static_sandbox_resource_mgmt" in answer.sent.why
+    unknown = computed(ComputeSizeRequest(handler="runc"), one, growing, SizingSettings(), 8, 1 << 34)
+    assert (unknown.kata.vcpus, unknown.kata.memory) == (None, None)
+    assert "starts no VMs" in unknown.kata.why

@@ -24,6 +24,7 @@ from bench import (
     lifetimes,
     metrics,
     nri,
+    podapi,
     relay,
     rss,
     sampler,
@@ -50,6 +51,7 @@ PARTS = {
     "lifetimes": lifetimes.run,
     "webhook": webhook.run,
     "metrics": metrics.run,
+    "podapi": podapi.run,
 }
 
 

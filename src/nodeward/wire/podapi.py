@@ -1,16 +1,18 @@
 """The Pod API's messages: JSON (HTTP) and protobuf (gRPC) to the dataclasses of `model.podapi`, and back.
 
 Promises: JSON is strict (unknown fields and wrong types are faults with their path), protobuf ignores unknown fields as
-its rules say; an error holds nothing of what was asked. Protobuf goes through its own JSON mapping, so that both forms
-have one reader. Must not know what a method does.
+its rules say; an error holds nothing of what was asked. Both forms have the same names, so one reader serves them. Must
+not know what a method does.
 """
 
 import functools
-from dataclasses import is_dataclass
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from enum import Enum
 from typing import Final, TypeVar, get_args, get_type_hints
 
 import msgspec
-from google.protobuf import json_format, message_factory
+from google.protobuf import message_factory
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
@@ -31,7 +33,7 @@ def request_of_json(kind: type[T], data: bytes) -> T:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise WireError(FORMAT, f"{len(data)} bytes that are no JSON, or nested too deeply") from None
     _refuse_unknown(kind, found, "$")
-    return _converted(kind, found, strict=True)
+    return _converted(kind, found)
 
 
 def request_of_message(method: str, kind: type[T], data: bytes) -> T:
@@ -39,10 +41,9 @@ def request_of_message(method: str, kind: type[T], data: bytes) -> T:
     message = _messages(method)[0]()
     try:
         message.ParseFromString(data)
-        found = json_format.MessageToDict(message, preserving_proto_field_name=True)
-    except (DecodeError, json_format.Error, ValueError, RecursionError):
+    except (DecodeError, RecursionError):
         raise WireError(FORMAT, f"{len(data)} bytes that are no {message.DESCRIPTOR.name}") from None
-    return _converted(kind, found, strict=False)  # 64 bits are text in protobuf's JSON
+    return _converted(kind, _plain(message))
 
 
 def json_of(answer: object) -> bytes:
@@ -51,13 +52,50 @@ def json_of(answer: object) -> bytes:
 
 
 def message_of(method: str, answer: object) -> bytes:
-    """The answer of this method as protobuf. ValueError where the contract lacks a field of it."""
-    plain: dict[str, object] = msgspec.to_builtins(answer, enc_hook=lambda value: _of_json(value).decode())
-    try:
-        message = json_format.ParseDict(_without_none(plain), _messages(method)[1]())
-    except json_format.ParseError as error:
-        raise ValueError(f"an answer of {method} that proto/podapi.proto does not hold") from error
+    """The answer of this method as protobuf, which has no null: what is not known is not there."""
+    message = _messages(method)[1]()
+    _fill(message, answer)
     return message.SerializeToString()
+
+
+def _plain(message: Message) -> dict[str, object]:
+    """The fields that are there, as JSON's kinds."""
+    found: dict[str, object] = {}
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            found[field.name] = list(value) if field.is_repeated else value
+        else:
+            found[field.name] = [_plain(one) for one in value] if field.is_repeated else _plain(value)
+    return found
+
+
+def _fill(message: Message, answer: object) -> None:
+    """The dataclass' fields, into those of the same names."""
+    assert is_dataclass(answer), "every message is one"
+    for name in (one.name for one in fields(answer)):
+        value: object = getattr(answer, name)
+        match value:
+            case None:
+                continue
+            case tuple() | list():
+                rows = getattr(message, name)
+                for one in value:
+                    if is_dataclass(one):
+                        _fill(rows.add(), one)
+                    else:
+                        rows.append(one)
+            case Mapping():
+                getattr(message, name).update(value)
+            case Json():
+                setattr(message, name, value.data.decode())
+            case Enum():
+                setattr(message, name, value.value)
+            case _ if is_dataclass(value):
+                inside: Message = getattr(message, name)
+                inside.SetInParent()
+                _fill(inside, value)
+            case _:
+                setattr(message, name, value)
 
 
 @functools.cache
@@ -70,17 +108,6 @@ def _of_json(value: object) -> bytes:
     if isinstance(value, Json):
         return value.data
     raise NotImplementedError(f"{type(value).__name__} is no value of an answer")
-
-
-def _without_none(found: dict[str, object]) -> dict[str, object]:
-    """Protobuf has no null: what is not known is not there."""
-    return {key: _inside(value) for key, value in found.items() if value is not None}
-
-
-def _inside(value: object) -> object:
-    if isinstance(value, dict):
-        return _without_none(value)
-    return [_inside(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 def _refuse_unknown(kind: object, value: object, path: str) -> None:
@@ -98,9 +125,9 @@ def _refuse_unknown(kind: object, value: object, path: str) -> None:
             _refuse_unknown(hints[name], one, f"{path}.{name}")
 
 
-def _converted(kind: type[T], found: object, strict: bool) -> T:
+def _converted(kind: type[T], found: object) -> T:
     try:
-        return msgspec.convert(found, kind, strict=strict)
+        return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
         said, _, where = str(error).partition(" - at ")
         why = said if said.startswith(("Expected `", "Object missing")) else "a value that is not allowed"

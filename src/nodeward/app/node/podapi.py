@@ -5,10 +5,9 @@ for as long as the watch tells nothing new of that pod.
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeVar
 
 import msgspec
 
@@ -39,16 +38,17 @@ MOST_ASKING = 24
 """Sections that wait for a read at once: eight pods with all three of theirs."""
 MOST_KEPT, MOST_KEPT_BYTES = 256, 16 * 1024 * 1024
 API = "the API server"
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A redacted pod, as JSON, and of which telling of the watch it is."""
+    """A redacted pod, as JSON, what sections have of it, and of which telling of the watch it is."""
 
     seq: int
     version: str
     pod: bytes
+    volumes: tuple[PodVolume, ...]
+    images: Mapping[str, str]
     at: int
 
 
@@ -69,14 +69,12 @@ class Specs:
     async def volumes(self, uid: str, _: str, __: str, ___: str) -> Section[tuple[PodVolume, ...]]:
         """The volumes of the spec."""
         kept = await self._kept_of(uid)
-        found = await _beside(lambda: _volumes(msgspec.json.decode(kept.pod)))
-        return Section(found, API, observed_at=kept.at)
+        return Section(kept.volumes, API, observed_at=kept.at)
 
     async def images(self, uid: str, _: str, __: str, ___: str) -> Section[Mapping[str, str]]:
         """The images of the spec by container."""
         kept = await self._kept_of(uid)
-        found = await _beside(lambda: _images(msgspec.json.decode(kept.pod)))
-        return Section(found, API, observed_at=kept.at)
+        return Section(kept.images, API, observed_at=kept.at)
 
     async def _kept_of(self, uid: str) -> _Kept:
         known = self._core.state.pods.specs.get(PodUid(uid))
@@ -105,23 +103,18 @@ class Specs:
             raise NodewardError("no API server is configured: set kube.enabled to true")
         namespace, name = known.spec.namespace, known.spec.name
         data = await self._pods.reader.client.get_json(namespace, name, pod_redaction.MAX_BYTES)
-        pod = await _beside(partial(_redacted, data))
+        # a large one takes long, and runtimes wait for the loop
+        pod = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
         metadata = _within(pod, "metadata")
         if metadata.get("uid") != known.spec.uid:
             raise NodewardError("another pod has this name at the API server now")
-        kept = _Kept(
-            known.seq, str(metadata.get("resourceVersion", "")), msgspec.json.encode(pod), self._clock.wall_ns()
-        )
+        version, text = str(metadata.get("resourceVersion", "")), msgspec.json.encode(pod)
+        kept = _Kept(known.seq, version, text, _volumes(pod), _images(pod), self._clock.wall_ns())
         self._kept.pop(uid, None)
         self._kept[uid] = kept
         while len(self._kept) > MOST_KEPT or sum(len(one.pod) for one in self._kept.values()) > MOST_KEPT_BYTES:
             self._kept.pop(next(iter(self._kept)))
         return kept
-
-
-async def _beside(make: Callable[[], T]) -> T:
-    """What it makes, on another thread: a large pod takes long, and runtimes wait for the loop."""
-    return await asyncio.get_running_loop().run_in_executor(None, make)
 
 
 def _redacted(data: bytes) -> object:

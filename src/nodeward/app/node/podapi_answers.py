@@ -111,8 +111,11 @@ class Answers:
             raise _wrong(f"fields: has one that is no section; there are {', '.join(SECTIONS)}")
         one = await self._subject(asked.selector, asked.wait_ms / 1000)
         named = [name for name in SECTIONS if (name in asked.fields if asked.fields else name != SPEC)]
-        sections = await asyncio.gather(*(self._section(name, one) for name in named))
-        return _described(**dict(zip(named, sections, strict=True)))
+        around, asking = self._around(one.sandbox_id), [name for name in named if name in self._providers]
+        sections = {name: show.made(name, self._core.state, one, around) for name in named if name not in asking}
+        told = (self._providers[name](one.uid, one.namespace, one.name, one.sandbox_id) for name in asking)
+        found = await asyncio.gather(*map(provided, asking, told))
+        return _described(**sections, **dict(zip(asking, found, strict=True)))
 
     async def compute_size(self, asked: ComputeSizeRequest) -> ComputeSizeResponse:
         """How large the pod's VM is to be, by the settings of `sizing` or by others."""
@@ -164,15 +167,6 @@ class Answers:
         if found is None:
             raise AnswerError(Failure.NOT_FOUND, "this node knows no such pod; ListPods names those it knows")
         return found
-
-    async def _section(self, name: str, one: show.Subject) -> Section[object]:
-        sandbox = one.sandbox.id if one.sandbox is not None else ""
-        if (make := show.MADE.get(name)) is not None:
-            return make(self._core.state, one, self._around(sandbox))
-        provider = self._providers.get(name)
-        if provider is None:
-            return Section(None, "nobody", False, "not served by this daemon")
-        return await provided(name, provider(one.uid, one.namespace, one.name, sandbox))
 
     def _around(self, sandbox: str) -> show.Around:
         heard = self._node.pods.heard_ns

@@ -22,6 +22,8 @@ from nodeward.wire import podapi as codec
 
 KEPT_S = 5.0
 """So long a request may take to arrive, and a connection stays without one."""
+BACKLOG = 1024
+"""Connections that are not taken yet; a client that does not block is refused beyond."""
 MAX_LINE = 4096
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs parts of requests that are no HTTP."""
@@ -46,7 +48,7 @@ async def run(path: str, uids: Collection[int], api: Api, desk: Desk) -> None:
             os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
         old = os.umask(0o177 if list(uids) == [0] else 0o111)  # others may connect, and each is looked at
         try:
-            await web.UnixSite(runner, path).start()
+            await web.UnixSite(runner, path, backlog=BACKLOG).start()
         finally:
             os.umask(old)
         await asyncio.Event().wait()

@@ -27,6 +27,7 @@ from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, S
 
 RUNTIME, VMS, API = "the runtime", "the domain sandboxes", Source.API.value
 T = TypeVar("T")
+NOBODY: Section[object] = Section(None, "nobody", False, "not served by this daemon")
 NO_SANDBOX = "the runtime has told of no sandbox yet"
 NO_SPEC = "the pod's spec is not known yet"
 
@@ -40,6 +41,11 @@ class Subject:
     name: str
     known: KnownSpec | None
     sandbox: Sandbox | None
+
+    @property
+    def sandbox_id(self) -> str:
+        """Empty for not known."""
+        return self.sandbox.id if self.sandbox is not None else ""
 
 
 def rows(state: State) -> dict[str, tuple[PodIdentity, object]]:
@@ -208,6 +214,12 @@ MADE: Mapping[str, Make] = {
     "checkpoint": checkpoint,
 }
 """The sections that are made of the state alone."""
+
+
+def made(name: str, state: State, one: Subject, around: Around) -> Section[object]:
+    """The section of this name; of one that nobody answers, that."""
+    make = MADE.get(name)
+    return make(state, one, around) if make is not None else NOBODY
 
 
 def _by_spec(state: State, spec: PodSpec, around: Around, value: T, why: str = "") -> Section[T]:

@@ -153,10 +153,26 @@ def kata_sizes(annotations: Sequence[Mapping[str, str]]) -> list[KataSize]:
     return [KataSize(answer["cpus"], answer["memoryMiB"]) for answer in answers]
 
 
-def _asked(command: str, records: Sequence[Mapping[str, object]]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class KataVolume:
+    """What Kata's library of direct volumes returns; `info` has its own names of fields."""
+
+    info: dict[str, object] | None
+    sandbox: str
+    error: str
+
+
+def kata_volumes(folder: Path, calls: Sequence[Mapping[str, str]]) -> list[KataVolume]:
+    """Calls of that library (add, read, record, sandbox, remove) on the volumes in `folder`, in this order."""
+    return [KataVolume(**json.loads(line)) for line in _asked("volumes", calls, str(folder))]
+
+
+def _asked(command: str, records: Sequence[Mapping[str, object]], *words: str) -> list[str]:
     program = str(require("katahost") / "bin" / "katahost")
     lines = "".join(f"{json.dumps(record)}\n" for record in records)
-    done = subprocess.run([program, command], input=lines, capture_output=True, text=True, timeout=WITHIN_S, check=True)
+    done = subprocess.run(
+        [program, command, *words], input=lines, capture_output=True, text=True, timeout=WITHIN_S, check=True
+    )
     return done.stdout.splitlines()
 
 

@@ -51,6 +51,7 @@ DOCUMENTS = (
     "docs/relay.md",
     "docs/sandboxes.md",
     "docs/sizing.md",
+    "docs/volumes.md",
     "docs/scenarios.md",
 )
 TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles")

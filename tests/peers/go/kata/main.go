@@ -3,6 +3,7 @@
 //	katahost paths   the cgroup paths that Kata makes of a sandbox's cgroupsPath; touches nothing
 //	katahost size    the size of the VM that Kata reads out of a sandbox's annotations
 //	katahost place   makes the cgroups, puts processes into them, and takes them away at the end
+//	katahost volumes FOLDER   calls the library of direct volumes, for those in that folder
 //
 // Under the name katart it is an OCI runtime (runtime.go), as containerd-shim-kata-v2 the long-lived process of a
 // sandbox (shim.go).
@@ -138,6 +139,8 @@ func run(name string, arguments []string) error {
 		return each(sizeOf)
 	case len(arguments) == 1 && arguments[0] == "place":
 		return place()
+	case len(arguments) == 2 && arguments[0] == "volumes":
+		return volumes(arguments[1])
 	case len(arguments) == 2 && arguments[0] == "threads":
 		return threads(arguments[1])
 	}

@@ -33,6 +33,7 @@ class _Interface(msgspec.Struct):
 
 class _Ip(msgspec.Struct):
     address: str
+    gateway: str = ""
     interface: int | None = None
 
 
@@ -87,8 +88,12 @@ def read(data: bytes, sandbox: str) -> PodNetwork:
         )
         for number, one in inside
     )
-    routes = tuple(
-        PodRoute(one.dst, one.gw if _is_address(one.gw) else "", entry.interface, max(one.mtu, 0))
+    gateways = {":" in one.gateway: one.gateway for one in reversed(found.ips[:_MOST]) if _is_address(one.gateway)}
+    routes = tuple(  # one without a gateway goes by that of its family (CNI's SPEC.md, "Success")
+        PodRoute(
+            *(one.dst, one.gw if _is_address(one.gw) else gateways.get(":" in one.dst, ""), entry.interface),
+            max(one.mtu, 0),
+        )
         for one in (found.routes or [])[:_MOST]
         if _is_address(one.dst)
     )

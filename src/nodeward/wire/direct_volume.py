@@ -67,7 +67,10 @@ def folder_of(path: str) -> str:
         raise WireError(
             "volume path", f"{shown(path)!r} is no clean absolute path; give the mount's source as the container has it"
         )
-    data = path.encode("utf-8", "surrogateescape")
+    try:
+        data = path.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise WireError("volume path", "is no Unicode; give the mount's source as the container has it") from None
     if len(data) > MOST_PATH:
         raise WireError(
             "volume path", f"{len(data)} bytes; with more than {MOST_PATH} its folder's name is too long for Linux"

@@ -192,7 +192,7 @@ def entry(**changed: object) -> bytes:
         "cniVersion": "1.1.0",
         "interfaces": [{"name": "cni0"}, {"name": "eth0", "mtu": 1450, "sandbox": "/run/netns/x"}],
         "ips": [{"interface": 1, "address": "10.0.0.5/24", "gateway": "10.0.0.1"}, {"address": SECRET}],
-        "routes": [{"dst": "0.0.0.0/0", "gw": "10.0.0.1"}, {"dst": SECRET}],
+        "routes": [{"dst": "0.0.0.0/0"}, {"dst": "10.9.0.0/16", "gw": "10.0.0.9"}, {"dst": SECRET}],
         "dns": {"options": [SECRET]},
     }  # fmt: skip
     cached = {"kind": "cniCacheV1", "containerId": "sb1", "ifName": "eth0", "networkName": SECRET, "config": SECRET}
@@ -205,7 +205,7 @@ def test_an_entry_of_cnis_cache_is_a_network_without_its_configuration() -> None
     assert found == PodNetwork(
         "/run/netns/x",
         (PodInterface("eth0", "", 1450, ("10.0.0.5/24",)),),
-        (PodRoute("0.0.0.0/0", "10.0.0.1", "eth0"),),
+        (PodRoute("0.0.0.0/0", "10.0.0.1", "eth0"), PodRoute("10.9.0.0/16", "10.0.0.9", "eth0")),
     )
     assert SECRET not in repr(found)
 

@@ -74,6 +74,15 @@ class Specs:
                 )
         return msgspec.json.encode(answer)
 
+    async def redacted(self, uid: PodUid) -> tuple[object, int]:
+        """A pod's redacted spec, and when it was read. NodewardError where it cannot be had."""
+        known = self._core.state.pods.specs.get(uid)
+        if known is None:
+            raise NodewardError("the pod is not known on this node")
+        kept = await self._of(uid, known)
+        pod: object = msgspec.json.decode(kept.pod)
+        return pod, kept.at
+
     async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
         kept = self._kept.get(uid)
         if kept is not None and kept.seq == known.seq:

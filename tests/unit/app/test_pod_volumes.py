@@ -80,6 +80,7 @@ class Host:
     clock: ManualClock = field(default_factory=ManualClock)
     standing: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
+    api_up: bool = True
     reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -97,7 +98,7 @@ class Host:
         of = {one.sandbox.pod_uid: name for name, one in boxes.items()}
         specs = {PodUid(uid): KnownSpec(pod_spec(uid), 1) for uid in self.pods}
         gone = {f"s-{uid}": Ended(1) for uid in self.ended}
-        return State(pods=Pods(specs, boxes, sandbox_of=of, ended=gone, runtime="containerd", api_up=True))
+        return State(pods=Pods(specs, boxes, sandbox_of=of, ended=gone, runtime="containerd", api_up=self.api_up))
 
     async def read(self, uid: PodUid) -> tuple[object, int]:
         """The redacted spec."""
@@ -252,6 +253,9 @@ def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
         taken = host.folder / written.lstrip("/").replace("mountInfo.json", "s-u9")
         taken.touch()
         assert (await offered(claims))[0] == GUEST, "a sandbox that is no more has left its name"
+        host.api_up = False
+        assert await owners(host.life()) == {"s-u9": "mountInfo.json"}, "it may stand: not all is known"
+        host.api_up = True
         host.pods["u9"], host.standing = pod("x"), ("u9",)
         assert await offered(claims) == (HOST, "sandbox s-u9 has recorded itself in its mountInfo.json")
         assert await owners(claims) == {"s-u9": "mountInfo.json"}
@@ -270,6 +274,16 @@ def test_what_is_not_known_stays_with_the_host(host: Host) -> None:
         assert await offered(claims, sandbox="s-u2") == (HOST, "the sandbox is of another pod")
         host.pods["u1"] = NodewardError("the API server is away")
         assert await offered(claims) == (HOST, "the pod's spec cannot be read: the API server is away")
+
+    play(tale)
+
+
+def test_a_confirmation_without_the_spec_is_refused(host: Host) -> None:
+    async def tale() -> None:
+        claims = host.life()
+        await offered(claims)
+        host.pods["u1"] = NodewardError("the API server is away")
+        assert (await confirmed(claims))[1] == "since the offer: the pod's spec cannot be read: the API server is away"
 
     play(tale)
 

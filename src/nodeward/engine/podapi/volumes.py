@@ -225,7 +225,7 @@ def confirmed(
         return claims, ConfirmVolumeResponse(asked.volume, GUEST, "it was confirmed before")
     volume = next((one for one in pod.volumes if one.name == asked.volume), None) if pod is not None else None
     now = OfferedVolume(asked.volume, claim.path, (BLOCK,))
-    why = "the pod is gone" if pod is None else "the pod's spec has no such volume"
+    why = host.unknown or "the pod's spec has no such volume"
     if pod is not None and volume is not None:
         why = host_only(pod, volume) or _unfit(now, host, asked.sandbox)
     if why:

@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import click
 
-from nodeward.cli.volume import report
+from nodeward.cli.volume import report, told
 
 _FOLDER = click.option(
     "--folder", default="/run/kata-containers/dans", show_default=True, help="Kata's dan_conf, where it looks for them."
@@ -24,7 +24,7 @@ def command() -> None:
     """
 
 
-@command.command("check")
+@command.command("check", short_help="Say every fault, with its path and remedy.")
 @click.argument("places", metavar="[FILE|FOLDER]...", nargs=-1)
 @_FOLDER
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
@@ -63,7 +63,7 @@ def _faults(place: str) -> list[tuple[str, str]]:
     return [(one.file, fault) for one in found for fault in one.faults]
 
 
-@command.command("write")
+@command.command("write", short_help="Check a file and put it where Kata reads it.")
 @click.argument("sandbox")
 @click.option("--from", "source", type=click.File("rb"), default="-", help="The DAN file's content; else stdin.")
 @_FOLDER
@@ -81,4 +81,5 @@ def write(sandbox: str, source: BinaryIO, folder: str) -> None:
     from nodeward.edges.kata import network
     from nodeward.wire import dan
 
-    print(network.write(OsFiles(), sandbox, source.read(dan.MAX_BYTES + 1), os.path.abspath(folder)))
+    with told():
+        print(network.write(OsFiles(), sandbox, source.read(dan.MAX_BYTES + 1), os.path.abspath(folder)))

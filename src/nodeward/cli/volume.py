@@ -2,7 +2,8 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import click
 
@@ -28,7 +29,7 @@ def command() -> None:
     """
 
 
-@command.command("check")
+@command.command("check", short_help="Say every fault, with its remedy.")
 @click.argument("places", metavar="[FILE|FOLDER]...", nargs=-1)
 @_FOLDER
 @_OUTPUT
@@ -47,6 +48,17 @@ def check(places: tuple[str, ...], folder: str, output: str) -> None:
     """
     faults = [(file, fault) for place in places or (folder,) for file, fault in _faults(os.path.abspath(place))]
     report(faults, output)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What the system refuses in the block ends the command with one line that names the file."""
+    from nodeward.model.errors import NodewardError
+
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise NodewardError(str(error)) from error
 
 
 def report(faults: Sequence[tuple[str, str]], output: str) -> None:
@@ -87,7 +99,7 @@ def _faults(place: str) -> list[tuple[str, str]]:
     return [(one.place, fault) for one in found for fault in one.faults]
 
 
-@command.command("list")
+@command.command("list", short_help="List volumes, and which sandbox has taken each.")
 @_FOLDER
 @_OUTPUT
 def list_volumes(folder: str, output: str) -> None:
@@ -102,7 +114,8 @@ def list_volumes(folder: str, output: str) -> None:
     from nodeward.edges.kata import volumes
     from nodeward.model.printable import printable
 
-    found = volumes.listed(OsFiles(), os.path.abspath(folder))
+    with told():
+        found = volumes.listed(OsFiles(), os.path.abspath(folder))
     if output == "json":
         import msgspec
 
@@ -114,7 +127,7 @@ def list_volumes(folder: str, output: str) -> None:
         print(printable(f"{one.path or one.place}  {what}  sandbox {', '.join(one.sandboxes) or '-'}{faults}"))
 
 
-@command.command("add")
+@command.command("add", short_help="Let the VM mount a device itself.")
 @click.argument("path")
 @click.option("--device", required=True, metavar="PATH", help="The block device or disk image on the host.")
 @click.option("--fstype", required=True, metavar="NAME", help="The file system on it, such as ext4.")
@@ -147,10 +160,12 @@ def add(
         if not mark or not name:
             raise click.UsageError("--metadata takes KEY=VALUE, such as fsGroup=1000")
         pairs[name] = value
-    print(volumes.write(OsFiles(), path, MountInfo(device, fstype, kind, pairs, options), os.path.abspath(folder)))
+    info = MountInfo(device, fstype, kind, pairs, options)
+    with told():
+        print(volumes.write(OsFiles(), path, info, os.path.abspath(folder)))
 
 
-@command.command("remove")
+@command.command("remove", short_help="Remove a volume.")
 @click.argument("path")
 @click.option("--force", is_flag=True, help="Also while a sandbox has recorded itself there.")
 @_FOLDER
@@ -166,5 +181,6 @@ def remove(path: str, force: bool, folder: str) -> None:
     from nodeward.aio.hostfs import OsFiles
     from nodeward.edges.kata import volumes
 
-    gone = volumes.remove(OsFiles(), path, os.path.abspath(folder), force=force)
+    with told():
+        gone = volumes.remove(OsFiles(), path, os.path.abspath(folder), force=force)
     print("removed" if gone else "was not there")

@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 
 from nodeward.cli import network, volume
 from nodeward.edges.kata.volumes import VolumeFileError
+from nodeward.model.errors import NodewardError
 from nodeward.wire.errors import WireError
 
 GOOD = ("--device", "/dev/sdb", "--fstype", "ext4")
@@ -79,6 +80,20 @@ def test_a_secret_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     assert "c4n4ry" not in str(refused.value)
     assert not (tmp_path / "v").exists()
     assert called("volume", "add", "/data", *GOOD, "--metadata", "x").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("volume", "list"), ("volume", "add", "/data", *GOOD), ("volume", "remove", "/data"), ("network", "write", "s")],
+)
+def test_what_the_system_refuses_is_one_line_that_names_the_file(tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    source = ("--from", str(tmp_path / "dan")) if words[0] == "network" else ()
+    (tmp_path / "dan").write_text(json.dumps(DAN))
+
+    with pytest.raises(NodewardError, match=str(file)):
+        called(*words, *source, "--folder", f"{file}/below")
 
 
 def test_a_dan_file_is_written_where_kata_reads_it_or_not_at_all(tmp_path: Path) -> None:

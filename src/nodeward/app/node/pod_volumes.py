@@ -329,8 +329,10 @@ def _at_paths(files: HostFiles, paths: tuple[str, ...]) -> dict[str, Found]:
             )
         except FileNotFoundError:
             found[path] = UNSEEN
-        except (OSError, WireError) as error:
-            found[path] = f"what Kata has recorded at its path cannot be read: {error}"
+        except OSError as error:
+            found[path] = f"its path on the host cannot be read (CAP_SYS_PTRACE is needed): {error}"
+        except WireError as error:
+            found[path] = str(error)
     return found
 
 

@@ -16,7 +16,7 @@ from nodeward.app.process import owner_of
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
-from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
 from nodeward.model.sizing import SizingRow
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
@@ -60,6 +60,7 @@ class Status:
             told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
         driver = limits.row() if limits is not None else None
         sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
+        guard = self._plan.guard.row() if self._plan.guard is not None else VmGuardRow()
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
         pinned = limits.cpu_view() if limits is not None and whole else None
@@ -78,6 +79,7 @@ class Status:
                 limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
                 dump=told,
                 sizing=sizes,
+                guard=guard,
                 cpus=pinned() if pinned is not None else None,
                 rows=rows[:MOST_ROWS],
                 left_out=max(0, len(rows) - MOST_ROWS),

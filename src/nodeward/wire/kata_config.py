@@ -144,14 +144,15 @@ def _from_containerd(name: str, row: Table) -> Handler:
     program = _text(row, "runtime_path") or _text(options, "BinaryName")
     kind = _text(row, "runtime_type")
     rs = Profile.KATA_RS if _RS in f"{name} {kind} {program} {_text(options, 'ConfigPath')}" else None
-    return Handler(name, kind, rs, _text(options, "ConfigPath"), passes=_words(row, "pod_annotations"))
+    serves = "shim" in (_text(row, "sandboxer"), _text(row, "sandbox_mode"))  # the latter is containerd 1.7's
+    return Handler(name, kind, rs, _text(options, "ConfigPath"), passes=_words(row, "pod_annotations"), serves=serves)
 
 
 def _from_crio(name: str, row: Table) -> Handler:
     program, config = _text(row, "runtime_path"), _text(row, "runtime_config_path")
     kind = _text(row, "runtime_type") if "kata" not in program else f"{_text(row, 'runtime_type')} {program}".strip()
     rs = Profile.KATA_RS if _RS in f"{name} {program} {config}" else None
-    return Handler(name, kind, rs, config, passes=_words(row, "allowed_annotations"))
+    return Handler(name, kind, rs, config)
 
 
 def _says_kata(handler: Handler) -> bool:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
-from nodeward.model.sizing import Sized
+from nodeward.model.sizing import Sized, Way
 from nodeward.model.workload import (
     NO_RECORD,
     Container,
@@ -136,11 +136,12 @@ def handler_told(answer: bytes, sandbox_id: SandboxId) -> str | None:
 
 
 def changed_run(payload: bytes, size: Sized) -> bytes:
-    """The RunPodSandboxRequest with these resources of the pod, as in `changed_create`."""
-    config = cri.PodSandboxConfig()
-    resources = config.linux.resources
-    resources.cpu_period, resources.cpu_quota = size.cpu_period, size.cpu_quota
-    resources.memory_limit_in_bytes = size.memory_limit
+    """The RunPodSandboxRequest with these resources of the pod, or annotations, as in `changed_create`."""
+    config = cri.PodSandboxConfig(annotations=size.annotations)
+    if size.way is Way.RESOURCES:
+        resources = config.linux.resources
+        resources.cpu_period, resources.cpu_quota = size.cpu_period, size.cpu_quota
+        resources.memory_limit_in_bytes = size.memory_limit
     return payload + cri.RunPodSandboxRequest(config=config).SerializeToString()
 
 

@@ -4,6 +4,7 @@ grpcio's."""
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,11 +15,12 @@ import pytest
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.relay import run as relay
+from nodeward.app.relay import vm_guard
 from nodeward.app.relay.vm_guard import VmGuard
 from nodeward.model.rows import VmGuardRow
 from nodeward.model.settings import OnError, RelaySection, Settings
 from nodeward.proto import cri_pb2 as cri
-from tests.component.relay.rig import Runtime, client_of, relay_here, runtime_at, wait_for
+from tests.component.relay.rig import WAIT_S, Runtime, client_of, relay_here, runtime_at, wait_for
 from tests.component.relay.test_limits import call
 from tests.component.relay.test_status import people
 
@@ -151,6 +153,25 @@ def test_what_it_can_do_and_what_is_unknown_passes_as_it_came(
         assert made.got[-1] == (method, request_)
         assert guard is not None
         assert guard.row().counts == counts
+
+
+def test_a_runtime_that_is_late_with_its_answer_does_not_keep_the_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vm_guard, "ASK_S", 0.05)
+    over = threading.Event()
+
+    def late(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if name == "ListContainers":
+            over.wait(WAIT_S)
+        return runtime(name, request, context)
+
+    with node(tmp_path) as (listen, made, guard), client_of(listen) as channel:
+        made.behave = late
+        call(channel, "CheckpointContainer", checkpoint("kata"))
+        over.set()
+        assert guard is not None
+        assert guard.row().counts == {"unknown": 1}
 
 
 def test_each_setting_is_for_its_own_calls_and_without_both_nothing_is_held(tmp_path: Path) -> None:

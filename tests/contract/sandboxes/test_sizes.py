@@ -72,3 +72,8 @@ def test_our_sum_is_katas() -> None:
     decided = [sizing.sized(asked, spec, KATA, rule, MOST) for asked, spec, rule, _ in ROWS.values()]
     sent = [HostShare(CpuRecord(0, one.cpu_quota, one.cpu_period), one.memory_limit) for one in decided] + ODD
     assert [*map(ours, sent)] == [*map(theirs, kata_sizes([*map(annotations, sent)]))]
+    crio = [
+        sizing.sized(asked, spec, replace(KATA, runtime_type="vm"), rule, MOST)
+        for asked, spec, rule, _ in ROWS.values()
+    ]
+    assert kata_sizes([one.annotations for one in crio]) == kata_sizes([*map(annotations, sent[: len(decided)])])

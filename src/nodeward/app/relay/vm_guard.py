@@ -16,6 +16,7 @@ from nodeward.app.doctor.runtime_files import read_handlers
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.vm_calls import CHECKPOINTS, RESIZES, VmCall, VmCalls
 from nodeward.engine.sandboxes import fixed
+from nodeward.engine.show.sandbox_words import shown
 from nodeward.model.rows import VmGuardRow
 from nodeward.model.sandboxes import Handler
 from nodeward.model.settings import OnError, Settings
@@ -27,6 +28,8 @@ SHARE: Final = 0.8
 ASK_S: Final = 2.0
 """How long the runtime may take for one answer."""
 MOST_TEXT: Final = 1000
+MOST_ID: Final = 100
+"""Characters of what a client calls a container; the runtimes' own ids have 64."""
 log = logging.getLogger(__name__)
 
 
@@ -43,6 +46,7 @@ class VmGuard:
         self._files, self._profiles = files, settings.sandboxes.profiles
         self._counts = Counter[str]()
         self._last = ""
+        self._reading: asyncio.Future[Mapping[str, Handler]] | None = None
         checkpoints = CHECKPOINTS if self._checkpoint is OnError.REFUSE else ()
         resizes = RESIZES if self._resize is OnError.REFUSE else ()
         self.decider = VmCalls((*checkpoints, *resizes), self._why_not)
@@ -53,8 +57,8 @@ class VmGuard:
 
     async def _why_not(self, asked: VmCall, within_s: float) -> str:
         """Why the call is refused. A fault of ours, too, lets it pass."""
-        about = f"container {asked.container}" if asked.container is not None else f"sandbox {asked.sandbox}"
-        about, what = about[:100], "checkpoint" if asked.resize is None else "resize"
+        about = f"sandbox {asked.sandbox}" if asked.container is None else f"container {asked.container}"
+        about, what = shown(about[:MOST_ID]), "checkpoint" if asked.resize is None else "resize"
         try:
             async with asyncio.timeout(within_s * SHARE):
                 why = await self._found(asked)
@@ -71,7 +75,9 @@ class VmGuard:
         return f"{what} of {about} refused: {why}" if asked.resize is None else why
 
     async def _found(self, asked: VmCall) -> str:
-        handlers = await asyncio.get_running_loop().run_in_executor(None, self._read)
+        if self._reading is None or self._reading.done():  # one at a time, however many calls wait for it
+            self._reading = asyncio.get_running_loop().run_in_executor(None, self._read)
+        handlers = await asyncio.shield(self._reading)
         if not handlers:
             return ""
         handler = handlers.get(await self._handler(asked))

@@ -186,6 +186,7 @@ def restored(request: bytes, answer: bytes, most: int) -> tuple[Sandbox, tuple[C
     return home, tuple(
         Container(ContainerId(one.container_id), home.id, one.name, cpu=cpus.get(one.name, NO_RECORD))
         for one in made.restored_containers
+        if one.container_id
     )
 
 

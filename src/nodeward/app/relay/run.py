@@ -102,6 +102,8 @@ class Chain:
         for place, one in enumerate(left, 1):
             found = one.decide(call, message, max(0, end_ns - self.now_ns()))
             if isinstance(found, Awaitable):
+                if place == len(left) and isinstance(verdict, Pass):
+                    return found  # it is cancelled itself where nobody waits any more
                 return self._later(found, left[place:], call, message, verdict, end_ns)
             if isinstance(found, Refuse):
                 return found

@@ -50,7 +50,7 @@ def of_crio(handler: Handler) -> bool:
 def handed_on(handler: Handler, key: str) -> bool:
     """Whether the container runtime hands Kata's annotation `key` of a pod on to this handler. containerd compares
     whole keys with patterns (path.Match of Go), but hands a shim that serves the sandbox all of them. CRI-O (1.34,
-    pkg/annotations) keeps back none but those of a list of its own, in which Kata's are not."""
+    pkg/annotations, and tried) keeps back none but those of a list of its own, in which Kata's are not."""
     if handler.serves or of_crio(handler):
         return True
     return any(re.fullmatch(_pattern(one), key) is not None for one in handler.passes if one)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.app.relay.sizing import RelaySizing
+    from nodeward.edges.cri.pulls import PullBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +38,8 @@ class RelayPlan:
     """Who decides limits here; among the deciders and watchers too."""
     sizing: "RelaySizing | None" = None
     """Who gives VMs their size; among the deciders too."""
+    pulls: "PullBook | None" = None
+    """Who hears of image pulls; among the watchers too."""
     run_dir: str = ""
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""

@@ -135,6 +135,11 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
     if settings.sizing.mode is not Mode.OFF and (sizes := _sizing(settings, clock, files)) is not None:
         deciders.append(sizes.decider)
         made = replace(made, sizing=sizes)
+    if settings.podapi.enabled:
+        from nodeward.edges.cri.pulls import PullBook  # it reads messages: only where somebody asks for them
+
+        pulls = PullBook(clock.now_ns, clock.wall_ns, lambda do: asyncio.get_running_loop().call_soon(do))
+        made = replace(made, pulls=pulls, watchers=(*made.watchers, pulls))
     if source is not None:
         made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing))
     return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made

@@ -194,10 +194,7 @@ class PodPulls:
         except TimeoutError:
             return None, f"the relay at {self._path} did not answer within {WITHIN_S:g} s"
         except (FileNotFoundError, ConnectionRefusedError):
-            return (
-                None,
-                f"no relay answers at {self._path}: pulls are seen only where one stands between kubelet and runtime",
-            )
+            return None, f"no relay answers at {self._path}; only a relay before the runtime sees pulls"
         except (OSError, WireError) as error:
             return None, f"no answer of the relay at {self._path}: {error}"
 

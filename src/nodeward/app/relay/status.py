@@ -100,6 +100,7 @@ def _pulls(book: "PullBook | None") -> PullsView:
     if book is None:
         remedy = "set podapi.enabled to true in the relay's settings and restart it"
         raise WireError("relay line", f"this relay notes no pulls: {remedy}")
+    book.catch_up()
     return PullsView(__version__, os.getpid(), book.listed, book.pulls, book.sandboxes, book.forgotten)
 
 

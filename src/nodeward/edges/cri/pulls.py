@@ -61,6 +61,7 @@ class PullBook:
         """By the call's number, oldest first."""
         self._sandboxes: dict[str, tuple[int, SandboxKey]] = {}
         """By id, oldest first: the how many-th that was told of, and whose it is."""
+        self._owed: list[Callable[[], None]] = []
         self._told = 0
         self._list_due_ns = 0
         self.listed = False
@@ -98,7 +99,7 @@ class PullBook:
         heard = self._heard[call.number]
         if self._is_fit(heard, message):
             if heard.name == "PullImage":  # what it carries besides is not kept until it ends
-                self._soon(partial(self._quietly, self._pull_began, call.number, message.payload, self._wall_ns()))
+                self._later(partial(self._pull_began, call.number, message.payload, self._wall_ns()))
             else:
                 heard.request = message.payload
 
@@ -110,9 +111,9 @@ class PullBook:
     def ended(self, call: Call, end: Ended) -> None:
         heard = self._heard.pop(call.number)
         if heard.name == "PullImage":
-            self._soon(partial(self._quietly, self._pull_ended, call.number, heard, end, self._wall_ns()))
+            self._later(partial(self._pull_ended, call.number, heard, end, self._wall_ns()))
         elif end.status == 0 and not end.refused:
-            self._soon(partial(self._quietly, self._happened, heard))
+            self._later(partial(self._happened, heard))
 
     def unseen(self, connection: int, why: str) -> None:
         """Nothing: its calls have ended, and what comes is told to nobody."""
@@ -126,13 +127,20 @@ class PullBook:
             heard.unfit, heard.answers = True, ()
         return not heard.unfit
 
-    def _quietly(self, take: Callable[..., None], *what: object) -> None:
-        try:
-            take(*what)
-        except WireError as error:
-            self.unread += 1
-            if self.unread == 1:
-                _log.warning("pulls=not-taken-in error=%s (the first; later ones are only counted)", error)
+    def _later(self, take: Callable[[], None]) -> None:
+        self._owed.append(take)
+        self._soon(self.catch_up)
+
+    def catch_up(self) -> None:
+        """Takes in what has passed, in order; also before somebody is told."""
+        owed, self._owed = self._owed, []
+        for take in owed:
+            try:
+                take()
+            except WireError as error:
+                self.unread += 1
+                if self.unread == 1:
+                    _log.warning("pulls=not-taken-in error=%s (the first; later ones are only counted)", error)
 
     def _pull_began(self, number: int, payload: bytes, at: int) -> None:
         asked = read("cri", cri.PullImageRequest, payload)

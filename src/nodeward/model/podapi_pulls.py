@@ -117,8 +117,9 @@ class PodImage:
 
 @dataclass(frozen=True, slots=True)
 class PodPullsSeen:
-    """The section `pulls` of a pod."""
+    """The section `pulls` of a pod. `sandbox` is the newest one; `mode` a PullMode, and what says so."""
 
+    sandbox: str
     host: tuple[HostPull, ...]
     guest: tuple[GuestImage, ...]
     mode: str

@@ -15,7 +15,6 @@ from nodeward.model.podapi import Section
 from nodeward.model.podapi_pulls import PodImage, PullState, ReportPullRequest, ResolvePullRequest
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.settings import Settings
-from nodeward.model.workload import PodSpec, PodUid
 from nodeward.transport.line_socket import LineServer
 from nodeward.wire import relay_line
 from tests.unit.engine.build import ManualClock
@@ -105,7 +104,7 @@ def test_a_relay_that_does_not_tell_is_said_and_nothing_is_guessed(
         found = await pulls.resolve(ASKED)
         assert (found.state, found.sandbox, found.mode) == (PullState.UNKNOWN, "", "UNKNOWN")
         assert why in found.why
-        seen, _ = await pulls.sections(PodSpec(PodUid("u"), "shop", "web", ()), Section(None, ""))
+        seen = await pulls.pulls("u", "shop", "web", "")
         assert why in seen.why
         assert not (await pulls.report(REPORT)).accepted
 
@@ -121,11 +120,11 @@ def test_hundred_who_ask_at_once_are_two_questions_to_the_relay(tmp_path: Path) 
 
 
 def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Path) -> None:
-    web = PodSpec(PodUid("u"), "shop", "web", ())
+    web = ("u", "shop", "web", "")
     images: Section[Mapping[str, str]] = Section({"app": "app", "log": "log:1"}, "the API server")
 
     async def tale(pulls: PodPulls) -> None:
-        seen, of = await pulls.sections(web, images)
+        seen, of = await pulls.pulls(*web), await pulls.images(*web, images)
         assert of.value == (PodImage("app", "app", ("sha256:host",), ()), PodImage("log", "log:1", (), ()))
         assert seen.value is not None
         assert [(one.sandbox, one.status) for one in seen.value.host] == [("s1", "OK")]
@@ -134,7 +133,7 @@ def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Pat
         )
         assert (await pulls.report(failed)).accepted
         assert (await pulls.report(REPORT)).accepted
-        seen, of = await pulls.sections(web, images)
+        seen, of = await pulls.pulls(*web), await pulls.images(*web, images)
         assert of.value == (PodImage("app", "app", ("sha256:host",), (DIGEST,)), PodImage("log", "log:1", (), ()))
         assert seen.value is not None
         assert (seen.value.mode, [one.error for one in seen.value.guest]) == ("GUEST", ["GET https://r/   401", ""])
@@ -142,7 +141,7 @@ def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Pat
         assert not (await pulls.report(replace(REPORT, sandbox="s2"))).accepted
         for number in range(2 * pod_pulls.MOST_IMAGES):
             await pulls.report(replace(REPORT, image=f"app:{number}"))
-        seen, _ = await pulls.sections(web, images)
+        seen = await pulls.pulls(*web)
         assert seen.value is not None
         assert len(seen.value.guest) == pod_pulls.MOST_IMAGES
 

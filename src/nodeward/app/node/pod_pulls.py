@@ -7,7 +7,7 @@ never shown as a guest's; reports are bounded, and end with their sandbox. Must 
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
 from nodeward.aio.clock import Clock
@@ -31,10 +31,10 @@ from nodeward.model.podapi_pulls import (
     ResolvePullAnswer,
     ResolvePullRequest,
 )
-from nodeward.model.pulls import PullsView
+from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.sandboxes import Profile
 from nodeward.model.settings import Settings
-from nodeward.model.workload import PodSpec, PodUid, SandboxId
+from nodeward.model.workload import PodUid, SandboxId
 from nodeward.wire import kata_config, relay_line
 from nodeward.wire.errors import WireError
 
@@ -141,44 +141,48 @@ class PodPulls:
             del self._reports[next(iter(self._reports))]
         return ReportPullAnswer(True)
 
-    async def sections(
-        self, spec: PodSpec, images: Section[Mapping[str, str]]
-    ) -> tuple[Section[PodPullsSeen], Section[tuple[PodImage, ...]]]:
-        """The sections `pulls` and `images` of a pod; `images` by container, as its spec has them."""
-        view, why = await self._relay.now()
-        uids = (spec.uid, spec.config_hash or spec.uid)
-        home = self._sandbox_of(spec.uid)
-        ids = {home} if home else set[str]()
-        hosts = list[HostPull]()
-        handler = ""
-        if view is not None:
-            name = spec.namespace, spec.name
-            of_pod = [one for one in view.sandboxes if (one.namespace, one.name) == name and one.uid in uids]
-            ids |= {one.id for one in of_pod}
-            by_attempt = {one.attempt: one for one in of_pod}
-            home = home or (by_attempt[max(by_attempt)].id if by_attempt else "")
-            handler = next((one.handler for one in of_pod if one.id == home), "")
-            for row in view.pulls:
-                if (row.namespace, row.name) == name and row.uid in uids:
-                    of = by_attempt.get(row.attempt)
-                    hosts.append(
-                        HostPull(
-                            *(row.image, row.attempt, of.id if of is not None else "", row.began, row.ended),
-                            *(row.status, row.image_ref),
-                        )
-                    )
-            if view.forgotten:
-                why = f"{view.forgotten} older pulls of this node had no room"
-        guests = tuple(one for id_ in sorted(ids) for one in self._reports.get(id_, {}).values())
-        mode, said = await (self._mode(handler, home) if handler else self._mode_of(home))
-        seen = PodPullsSeen(tuple(hosts), guests, mode, said)
-        pulls = Section(seen, RELAY, not why, why, self._clock.wall_ns() if view is not None else 0)
+    async def pulls(self, uid: str, namespace: str, name: str, sandbox: str) -> Section[PodPullsSeen]:
+        """The section `pulls` of a pod; `sandbox` is empty where it is not known."""
+        seen, why, at = await self._seen(uid, namespace, name, sandbox)
+        return Section(seen, RELAY, not why, why, at)
+
+    async def images(
+        self, uid: str, namespace: str, name: str, sandbox: str, images: Section[Mapping[str, str]]
+    ) -> Section[tuple[PodImage, ...]]:
+        """The section `images`: of each container the image of its spec, and what host and guest have of it."""
         if images.value is None:
-            return pulls, Section(None, images.source, False, images.why, images.observed_at)
-        rows = tuple(_image(name, image, hosts, guests) for name, image in images.value.items())
-        return pulls, Section(rows, images.source, not why, why, images.observed_at)
+            return Section(None, images.source, False, images.why, images.observed_at)
+        seen, why, _ = await self._seen(uid, namespace, name, sandbox)
+        rows = tuple(_image(container, image, seen) for container, image in images.value.items())
+        return Section(rows, images.source, not why, why, images.observed_at)
 
     # ---- inside
+
+    async def _seen(self, uid: str, namespace: str, name: str, sandbox: str) -> tuple[PodPullsSeen, str, int]:
+        """What is known of a pod's pulls, why it is not all, and when it was asked for."""
+        view, why = await self._relay.now()
+        if view is None:
+            guests = tuple(self._reports.get(sandbox, {}).values())
+            return PodPullsSeen(sandbox, (), guests, *await self._mode_of(sandbox)), why, 0
+        known = self._pods().specs.get(PodUid(uid))
+        uids = (uid, known.spec.config_hash if known is not None else "")  # kubelet's UID of a static pod
+        of_pod = {
+            one.attempt: one
+            for one in view.sandboxes
+            if (one.namespace, one.name) == (namespace, name) and one.uid and one.uid in uids
+        }
+        hosts = [
+            _host(row, _id(of_pod.get(row.attempt)))
+            for row in view.pulls
+            if (row.namespace, row.name) == (namespace, name) and row.uid and row.uid in uids
+        ]
+        last = of_pod[max(of_pod)] if of_pod else None
+        home = _id(last) or sandbox
+        mode = await (self._mode(last.handler, home) if last is not None else self._mode_of(home))
+        ids = dict.fromkeys((*map(_id, of_pod.values()), home))
+        guests = tuple(one for id_ in ids for one in self._reports.get(id_, {}).values())
+        lost = f"{view.forgotten} older pulls of this node had no room" if view.forgotten else ""
+        return PodPullsSeen(home, tuple(hosts), guests, *mode), lost, self._clock.wall_ns()
 
     def _sandbox_of(self, uid: str) -> str:
         return self._pods().sandbox_of.get(PodUid(uid), "")
@@ -235,9 +239,19 @@ def _same(one: str, other: str) -> bool:
     return one in (other, f"{other}:latest") or other == f"{one}:latest"
 
 
-def _image(container: str, image: str, hosts: Sequence[HostPull], guests: Sequence[GuestImage]) -> PodImage:
-    refs = [one.image_ref for one in hosts if one.image_ref and _same(one.image, image)]
-    digests = [one.digest for one in guests if one.state == GuestState.PULLED and _same(one.image, image)]
+def _id(key: SandboxKey | None) -> str:
+    return key.id if key is not None else ""
+
+
+def _host(row: PullRow, sandbox: str) -> HostPull:
+    return HostPull(row.image, row.attempt, sandbox, row.began, row.ended, row.status, row.image_ref)
+
+
+def _image(container: str, image: str, seen: PodPullsSeen) -> PodImage:
+    """A guest that was replaced holds nothing any more."""
+    refs = [one.image_ref for one in seen.host if one.image_ref and _same(one.image, image)]
+    held = [one for one in seen.guest if one.state == GuestState.PULLED and one.sandbox == seen.sandbox]
+    digests = [one.digest for one in held if _same(one.image, image)]
     return PodImage(container, image, tuple(dict.fromkeys(refs)), tuple(dict.fromkeys(digests)))
 
 

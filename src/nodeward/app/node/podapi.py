@@ -78,8 +78,9 @@ class Specs:
                     volumes=Section(_volumes(pod), API, observed_at=kept.at),
                 )
                 images = Section(_images(pod), API, observed_at=kept.at)
-        seen, of_containers = await self._pulls.sections(known.spec, images)
-        return msgspec.json.encode(replace(answer, pulls=seen, images=of_containers))
+        of = (uid, namespace, name, self._core.state.pods.sandbox_of.get(uid, ""))
+        pulls, rows = await self._pulls.pulls(*of), await self._pulls.images(*of, images)
+        return msgspec.json.encode(replace(answer, pulls=pulls, images=rows))
 
     async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
         kept = self._kept.get(uid)

@@ -5,10 +5,10 @@ for as long as the watch tells nothing new of that pod.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import PodVolume, Section
+from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
 from nodeward.model.settings import Settings
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 SOCKET = "podapi.sock"
 """In the settings' `run_dir`."""
+T = TypeVar("T")
 MOST_KEPT, MOST_KEPT_BYTES = 256, 16 * 1024 * 1024
 API = "the API server"
 
@@ -148,6 +150,15 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
+async def _called(kind: type[T], answer: Callable[[T], Awaitable[object]], body: bytes) -> bytes:
+    """The answer as JSON. NodewardError where the body is no such request; the message repeats nothing of it."""
+    try:
+        asked = msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise NodewardError(f"the body is no {kind.__name__}: {error}") from error
+    return msgspec.json.encode(await answer(asked))
+
+
 def components(
     settings: Settings, files: HostFiles, core: Core, pods: NoFacts | ApiFacts, clock: Clock
 ) -> list[Component]:
@@ -159,6 +170,10 @@ def components(
 
     pulls = PodPulls(settings, files, clock, lambda: core.state.pods)
     specs = Specs(core, pods, clock, pulls)
-    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), specs.describe)
+    methods = {
+        "ResolvePull": partial(_called, ResolvePullRequest, pulls.resolve),
+        "ReportPull": partial(_called, ReportPullRequest, pulls.report),
+    }
+    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), specs.describe, methods)
     path = settings.podapi.socket or f"{settings.run_dir}/{SOCKET}"
     return [("podapi", partial(server.run, path, settings.podapi.uids, answers))]

@@ -19,6 +19,7 @@ import grpc
 from nodeward.app.node.pod_facts import SOCKET as FACTS
 from nodeward.cli import client
 from nodeward.doubles.apiserver import ApiServer
+from nodeward.edges.local.relay_line import ask_pulls
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import relay_line
 from tests.component.relay.rig import WAIT_S, client_of, log_of, relay_process, runtime_at, wait_for
@@ -85,17 +86,18 @@ class Node:
         names = ("image", "sandbox", "status", "image_ref")
         return [tuple(row[name] for name in names) for row in section["value"]["host"]], section["why"]
 
-    def start(self) -> str:
-        """Kubelet starts the pod and pulls its image; what the relay says of the VM's size."""
+    def start(self, images: Path | None = None) -> str:
+        """Kubelet starts the pod and pulls its image, from `images` where that is another socket; what the relay says
+        of the VM's size."""
         config = cri.PodSandboxConfig(annotations={"a": CANARY})
         config.metadata.CopyFrom(cri.PodSandboxMetadata(name="web", uid="u", namespace="shop"))
         config.linux.resources.cpu_shares = 307
         run = cri.RunPodSandboxRequest(config=config, runtime_handler="kata")
         pull = cri.PullImageRequest(auth=cri.AuthConfig(password=CANARY), sandbox_config=config)
         pull.image.image = "reg.io/app:1"
-        with client_of(self.listen) as channel:
+        with client_of(self.listen) as channel, client_of(images or self.listen) as puller:
             call(channel, "RunPodSandbox", run.SerializeToString())
-            channel.unary_unary("/runtime.v1.ImageService/PullImage")(pull.SerializeToString(), timeout=WAIT_S)
+            puller.unary_unary("/runtime.v1.ImageService/PullImage")(pull.SerializeToString(), timeout=WAIT_S)
         return status(self.listen).sizing.last
 
 
@@ -146,3 +148,16 @@ def test_each_says_what_the_other_told_and_when_it_is_away_or_another_version(tm
         assert CANARY not in log_of(node.listen) + (node.folder / "node.log").read_text()
 
     play(tmp_path, tale)
+
+
+def test_pulls_of_an_image_service_of_its_own_are_tied_to_the_runtimes_sandboxes(tmp_path: Path) -> None:
+    listen, doors = tmp_path / "cri.sock", [tmp_path / f"{name}.sock" for name in ("images", "behind")]
+    flags = [f"relay.image_listen={doors[0]}", f"relay.image={doors[1]}", "podapi.enabled=true"]
+    sets = [word for flag in flags for word in ("--set", flag)]
+    runtimes = (runtime_at(tmp_path / "runtime.sock", pulled), runtime_at(doors[1], pulled))
+    with runtimes[0], runtimes[1], relay_process(listen, tmp_path / "runtime.sock", *sets):
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        Node(tmp_path, "").start(doors[0])
+        seen = asyncio.run(ask_pulls(str(status_socket(listen)), WAIT_S))
+    assert [(one.name, one.status) for one in seen.pulls] == [("web", "OK")]
+    assert [(one.name, one.id) for one in seen.sandboxes] == [("web", "s1")]

@@ -7,13 +7,13 @@ annotation, nor the text of an error. What cannot be read is counted and tells n
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.counts import NO_STATUS, RESULTS, UNKNOWN
-from nodeward.edges.cri.decider import EACH, LISTS_NS, MOST_KEPT, MOST_OF_LIST
+from nodeward.edges.cri.decider import EACH, LIST_LATER_S, LISTS_NS, MOST_KEPT, MOST_OF_LIST, Soon
 from nodeward.edges.cri.methods import BY_PATH
 from nodeward.model.pulls import PullRow, SandboxKey
 from nodeward.model.relayed import Call, Ended, Interest, Message
@@ -32,7 +32,6 @@ _SHOWN: Final = {
     "RunPodSandbox": Interest.ALL,
     "RemovePodSandbox": Interest.CALL | Interest.REQUEST,
 }
-Soon = Callable[[Callable[[], None]], object]
 _log = logging.getLogger(__name__)
 
 
@@ -43,7 +42,7 @@ class _Heard:
     name: str
     as_of: int
     request: bytes = b""
-    answers: tuple[bytes, ...] = ()
+    answers: list[bytes] = field(default_factory=list)
     kept_bytes: int = 0
     unfit: bool = False
 
@@ -51,10 +50,7 @@ class _Heard:
 class PullBook:
     """A Watcher. Belongs to the loop's thread."""
 
-    def __init__(
-        self, now_ns: Callable[[], int], wall_ns: Callable[[], int], soon: Callable[[Callable[[], None]], object]
-    ) -> None:
-        """`soon` has something done once the bytes that pass now have gone on."""
+    def __init__(self, now_ns: Callable[[], int], wall_ns: Callable[[], int], soon: Soon) -> None:
         self._now_ns, self._wall_ns, self._soon = now_ns, wall_ns, soon
         self._heard: dict[int, _Heard] = {}
         self._pulls: dict[int, PullRow] = {}
@@ -106,14 +102,14 @@ class PullBook:
     def response(self, call: Call, message: Message) -> None:
         heard = self._heard[call.number]
         if self._is_fit(heard, message):
-            heard.answers += (message.payload,)
+            heard.answers.append(message.payload)
 
     def ended(self, call: Call, end: Ended) -> None:
         heard = self._heard.pop(call.number)
         if heard.name == "PullImage":
             self._later(partial(self._pull_ended, call.number, heard, end, self._wall_ns()))
         elif end.status == 0 and not end.refused:
-            self._later(partial(self._happened, heard))
+            self._later(partial(self._happened, heard), LIST_LATER_S if heard.name in _LISTS else 0.0)
 
     def unseen(self, connection: int, why: str) -> None:
         """Nothing: its calls have ended, and what comes is told to nobody."""
@@ -124,12 +120,12 @@ class PullBook:
         heard.kept_bytes += message.size_bytes + EACH
         most = MOST_OF_LIST if heard.name in _LISTS else MOST_KEPT
         if heard.kept_bytes > most or message.compressed or message.cut:
-            heard.unfit, heard.answers = True, ()
+            heard.unfit, heard.answers = True, []
         return not heard.unfit
 
-    def _later(self, take: Callable[[], None]) -> None:
+    def _later(self, take: Callable[[], None], after_s: float = 0.0) -> None:
         self._owed.append(take)
-        self._soon(self.catch_up)
+        self._soon(self.catch_up, after_s)
 
     def catch_up(self) -> None:
         """Takes in what has passed, in order; also before somebody is told."""

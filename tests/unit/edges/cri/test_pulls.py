@@ -19,7 +19,7 @@ class Told:
 
     def __init__(self) -> None:
         self.now = 100
-        self.book = PullBook(lambda: self.now, lambda: self.now, lambda do: do())
+        self.book = PullBook(lambda: self.now, lambda: self.now, lambda do, _: do())
         self.numbers = count(1)
 
     def begin(self, name: str, *requests: bytes, service: str = "RuntimeService", version: str = "v1") -> Call | None:

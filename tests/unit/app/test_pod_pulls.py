@@ -10,11 +10,12 @@ import pytest
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.node import pod_pulls
 from nodeward.app.node.pod_pulls import PodPulls, PullRequestError
-from nodeward.engine.state.pods import Pods
+from nodeward.engine.state.pods import KnownSandbox, Pods
 from nodeward.model.podapi import Section
 from nodeward.model.podapi_pulls import PodImage, PullState, ReportPullRequest, ResolvePullRequest
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.settings import Settings
+from nodeward.model.workload import PodUid, Sandbox, SandboxId
 from nodeward.transport.line_socket import LineServer
 from nodeward.wire import relay_line
 from tests.unit.engine.build import ManualClock
@@ -31,7 +32,12 @@ HANDLER = (
 )
 
 
-def play(folder: Path, tale: Tale, answer: bytes | None = relay_line.encode_pulls(SEEN)) -> int:
+def play(
+    folder: Path,
+    tale: Tale,
+    answer: bytes | None = relay_line.encode_pulls(SEEN),
+    pods: Callable[[], Pods] = Pods,
+) -> int:
     """Plays it beside a relay that answers so, or none for b"", or never for None. How often it was asked."""
     asked = 0
 
@@ -45,7 +51,7 @@ def play(folder: Path, tale: Tale, answer: bytes | None = relay_line.encode_pull
 
     async def story() -> None:
         settings, ready = replace(Settings(), run_dir=str(folder)), asyncio.Event()
-        pulls = PodPulls(settings, OsFiles(str(folder)), ManualClock(), lambda: Pods())
+        pulls = PodPulls(settings, OsFiles(str(folder)), ManualClock(), pods)
         if answer == b"":
             await tale(pulls)
             return
@@ -146,6 +152,24 @@ def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Pat
         assert len(seen.value.guest) == pod_pulls.MOST_IMAGES
 
     play(tmp_path, tale)
+
+
+def test_reports_end_with_their_sandbox(tmp_path: Path) -> None:
+    """Given a sandbox that only the runtime has told of by NRI, then what was reported of it is gone after its end."""
+    nri = KnownSandbox(Sandbox(SandboxId("s2"), PodUid("u2"), "shop", "old", handler="kata"), 1)
+    there = {nri.sandbox.id: nri}
+
+    async def tale(pulls: PodPulls) -> None:
+        assert (await pulls.report(replace(REPORT, sandbox="s2"))).accepted
+        for ended in (False, True):
+            if ended:
+                there.clear()
+            assert (await pulls.report(REPORT)).accepted
+            seen = await pulls.pulls("u2", "shop", "old", "s2")
+            assert seen.value is not None
+            assert [one.sandbox for one in seen.value.guest] == ([] if ended else ["s2"])
+
+    play(tmp_path, tale, pods=lambda: Pods(sandboxes=dict(there)))
 
 
 @pytest.mark.parametrize(

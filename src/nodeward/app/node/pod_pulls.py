@@ -78,6 +78,19 @@ class _Shared(Generic[T]):
             return await self._ask()
 
 
+class _Told:
+    """What the relay has told, by namespace and name of the pod."""
+
+    def __init__(self, view: PullsView) -> None:
+        self.view = view
+        self.pulls: dict[tuple[str, str], list[PullRow]] = {}
+        self.sandboxes: dict[tuple[str, str], list[SandboxKey]] = {}
+        for row in view.pulls:
+            self.pulls.setdefault((row.namespace, row.name), []).append(row)
+        for key in view.sandboxes:
+            self.sandboxes.setdefault((key.namespace, key.name), []).append(key)
+
+
 class PodPulls:
     """ResolvePull, ReportPull, and the sections `pulls` and `images`. Belongs to the loop's thread."""
 
@@ -94,16 +107,16 @@ class PodPulls:
     async def resolve(self, asked: ResolvePullRequest) -> ResolvePullAnswer:
         """For which sandbox a pull is. PullRequestError where no pod is named."""
         _check(asked.namespace and asked.name and asked.uid, "namespace, name, uid", "none may be empty")
-        view, why = await self._relay.now()
-        if view is None:
+        told, why = await self._relay.now()
+        if told is None:
             mode, said = await self._mode_of(self._sandbox_of(asked.uid))
             return ResolvePullAnswer(PullState.UNKNOWN, why, mode=mode, mode_why=said)
-        key = (asked.namespace, asked.name, asked.uid)
-        of_pod = [one for one in view.sandboxes if (one.namespace, one.name, one.uid) == key]
+        of_name = told.sandboxes.get((asked.namespace, asked.name), ())
+        of_pod = [one for one in of_name if one.uid == asked.uid]
         later = max((one.attempt for one in of_pod), default=-1)
         found = next((one for one in of_pod if one.attempt == asked.attempt), None)
         if found is None and later < asked.attempt:
-            wait = "" if view.listed else "; the relay began a moment ago and has seen no list of sandboxes yet"
+            wait = "" if told.view.listed else "; the relay began a moment ago and has seen no list of sandboxes yet"
             return ResolvePullAnswer(
                 PullState.PENDING, f"no sandbox of this pod and attempt is known{wait}", mode_why="no sandbox yet"
             )
@@ -122,11 +135,11 @@ class PodPulls:
         no_digest = not told.digest and told.state != GuestState.PULLED
         _check(no_digest or _DIGEST.fullmatch(told.digest), "digest", "sha256: and 64 hexadecimal digits")
         _check(0 <= told.bytes < 2**63, "bytes", "a whole number from 0 to 2^63-1")
-        view, why = await self._relay.now()
-        known = self._known(view)
+        seen, why = await self._relay.now()
+        known = self._known(seen)
         if told.sandbox not in known:
             return ReportPullAnswer(False, f"no such sandbox is known on this node{f' ({why})' if why else ''}")
-        if view is not None and view.listed:  # else it cannot be known which have ended
+        if seen is not None and seen.view.listed:  # else it cannot be known which have ended
             for ended in [one for one in self._reports if one not in known]:
                 del self._reports[ended]
         rows = self._reports.setdefault(told.sandbox, {})
@@ -160,41 +173,38 @@ class PodPulls:
 
     async def _seen(self, uid: str, namespace: str, name: str, sandbox: str) -> tuple[PodPullsSeen, str, int]:
         """What is known of a pod's pulls, why it is not all, and when it was asked for."""
-        view, why = await self._relay.now()
-        if view is None:
+        told, why = await self._relay.now()
+        if told is None:
             guests = tuple(self._reports.get(sandbox, {}).values())
             return PodPullsSeen(sandbox, (), guests, *await self._mode_of(sandbox)), why, 0
         known = self._pods().specs.get(PodUid(uid))
         uids = (uid, known.spec.config_hash if known is not None else "")  # kubelet's UID of a static pod
-        of_pod = {
-            one.attempt: one
-            for one in view.sandboxes
-            if (one.namespace, one.name) == (namespace, name) and one.uid and one.uid in uids
-        }
+        of_name = told.sandboxes.get((namespace, name), ())
+        of_pod = {one.attempt: one for one in of_name if one.uid and one.uid in uids}
         hosts = [
             _host(row, _id(of_pod.get(row.attempt)))
-            for row in view.pulls
-            if (row.namespace, row.name) == (namespace, name) and row.uid and row.uid in uids
+            for row in told.pulls.get((namespace, name), ())
+            if row.uid and row.uid in uids
         ]
         last = of_pod[max(of_pod)] if of_pod else None
         home = _id(last) or sandbox
         mode = await (self._mode(last.handler, home) if last is not None else self._mode_of(home))
         ids = dict.fromkeys((*map(_id, of_pod.values()), home))
         guests = tuple(one for id_ in ids for one in self._reports.get(id_, {}).values())
-        lost = f"{view.forgotten} older pulls of this node had no room" if view.forgotten else ""
+        lost = f"{told.view.forgotten} older pulls of this node had no room" if told.view.forgotten else ""
         return PodPullsSeen(home, tuple(hosts), guests, *mode), lost, self._clock.wall_ns()
 
     def _sandbox_of(self, uid: str) -> str:
         return self._pods().sandbox_of.get(PodUid(uid), "")
 
-    def _known(self, view: PullsView | None) -> set[str]:
+    def _known(self, told: _Told | None) -> set[str]:
         """The ids of sandboxes that there are."""
-        return {*self._pods().sandboxes, *(one.id for one in (view.sandboxes if view is not None else ()))}
+        return {*self._pods().sandboxes, *(one.id for one in (told.view.sandboxes if told is not None else ()))}
 
-    async def _ask(self) -> tuple[PullsView | None, str]:
+    async def _ask(self) -> tuple[_Told | None, str]:
         """What the relay has seen, else why not."""
         try:
-            return await line.ask_pulls(self._path, WITHIN_S), ""
+            return _Told(await line.ask_pulls(self._path, WITHIN_S)), ""
         except TimeoutError:
             return None, f"the relay at {self._path} did not answer within {WITHIN_S:g} s"
         except (FileNotFoundError, ConnectionRefusedError):

@@ -90,8 +90,12 @@ def _read_config(pieces: Sequence[bytes], reached: Reached) -> None:
     """As a file of containerd's and as Kata's own."""
     reached()
     table = kata_config.parse(b"".join(pieces))
+    said = [kata_config.Source("/etc/x.toml", table)]
+    kata_config.default_handler(said, said)
+    kata_config.names(said, said)
     for handler in kata_config.handlers([table], [table], {}):
-        kata_config.with_kata(handler, [kata_config.Source("/etc/x.toml", table)])
+        kata_config.with_kata(handler, said)
+        kata_config.pulls(handler.name, said, said, said, said)
 
 
 def _read_metrics(pieces: Sequence[bytes], reached: Reached) -> None:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.app.relay.sizing import RelaySizing
     from nodeward.app.relay.vm_guard import VmGuard
+    from nodeward.edges.cri.pulls import PullBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,8 @@ class RelayPlan:
     """Who gives VMs their size; among the deciders too."""
     guard: "VmGuard | None" = None
     """Who refuses what a VM cannot do; the first of the deciders then."""
+    pulls: "PullBook | None" = None
+    """Who hears of image pulls; among the watchers too."""
     run_dir: str = ""
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""

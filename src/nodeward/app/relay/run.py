@@ -175,9 +175,18 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
     if settings.sizing.mode is not Mode.OFF and (sizes := _sizing(settings, clock, files)) is not None:
         deciders.append(sizes.decider)
         made = replace(made, sizing=sizes)
+    if settings.podapi.enabled:
+        from nodeward.edges.cri.pulls import PullBook  # it reads messages: only where somebody asks for them
+
+        pulls = PullBook(clock.now_ns, clock.wall_ns, _soon)
+        made = replace(made, pulls=pulls, watchers=(*made.watchers, pulls))
     if source is not None:
         made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing))
     return replace(made, decider=Chain(tuple(deciders), clock.now_ns)) if deciders else made
+
+
+def _soon(do: Callable[[], None], after_s: float) -> None:
+    asyncio.get_running_loop().call_later(after_s, do)
 
 
 def _sizing(settings: Settings, clock: Clock, files: HostFiles) -> "RelaySizing | None":

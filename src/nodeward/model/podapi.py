@@ -9,6 +9,9 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from nodeward.model.errors import NodewardError
+from nodeward.model.podapi_network import PodNetwork
+from nodeward.model.podapi_pulls import PodImage, PodPullsSeen
+from nodeward.model.podapi_volumes import PodVolumeRow
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -32,6 +35,13 @@ class AnswerError(NodewardError):
     def __init__(self, failure: Failure, text: str) -> None:
         super().__init__(text)
         self.failure = failure
+
+
+class RequestError(AnswerError):
+    """A request that cannot be: which field, and its rule."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Failure.INVALID_ARGUMENT, text)
 
 
 class Json:
@@ -120,14 +130,6 @@ class PodVmSize:
 
 
 @dataclass(frozen=True, slots=True)
-class PodVolume:
-    """A volume of the spec; `kind` is the name of its source, such as secret or emptyDir."""
-
-    name: str
-    kind: str
-
-
-@dataclass(frozen=True, slots=True)
 class PodCheckpoint:
     """Whether its runtime handler can checkpoint it (None: not known)."""
 
@@ -146,10 +148,10 @@ class PodDescription:
     size: Section[PodVmSize] | None = None
     numa: Section[None] | None = None
     devices: Section[None] | None = None
-    volumes: Section[tuple[PodVolume, ...]] | None = None
-    network: Section[None] | None = None
-    images: Section[Mapping[str, str]] | None = None
-    pulls: Section[None] | None = None
+    volumes: Section[tuple[PodVolumeRow, ...]] | None = None
+    network: Section[PodNetwork] | None = None
+    images: Section[tuple[PodImage, ...]] | None = None
+    pulls: Section[PodPullsSeen] | None = None
     gate: Section[None] | None = None
     checkpoint: Section[PodCheckpoint] | None = None
     spec: Section[Json] | None = None

@@ -263,65 +263,194 @@ class VolumesSection(_message.Message):
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
-    value: _containers.RepeatedCompositeFieldContainer[PodVolume]
+    value: _containers.RepeatedCompositeFieldContainer[PodVolumeRow]
     source: str
     complete: bool
     why: str
     observed_at: int
-    def __init__(self, value: _Optional[_Iterable[_Union[PodVolume, _Mapping[str, object]]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+    def __init__(self, value: _Optional[_Iterable[_Union[PodVolumeRow, _Mapping[str, object]]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
 
-class PodVolume(_message.Message):
-    __slots__ = ("name", "kind")
+class PodVolumeRow(_message.Message):
+    __slots__ = ("name", "kind", "claim_name", "medium", "mounts", "owner", "why", "sandbox", "firm", "lease_s")
     NAME_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_NAME_FIELD_NUMBER: _ClassVar[int]
+    MEDIUM_FIELD_NUMBER: _ClassVar[int]
+    MOUNTS_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    FIRM_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
     name: str
     kind: str
-    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ...) -> None: ...
+    claim_name: str
+    medium: str
+    mounts: _containers.RepeatedCompositeFieldContainer[VolumeMount]
+    owner: str
+    why: str
+    sandbox: str
+    firm: bool
+    lease_s: int
+    def __init__(self, name: _Optional[str] = ..., kind: _Optional[str] = ..., claim_name: _Optional[str] = ..., medium: _Optional[str] = ..., mounts: _Optional[_Iterable[_Union[VolumeMount, _Mapping[str, object]]]] = ..., owner: _Optional[str] = ..., why: _Optional[str] = ..., sandbox: _Optional[str] = ..., firm: _Optional[bool] = ..., lease_s: _Optional[int] = ...) -> None: ...
+
+class VolumeMount(_message.Message):
+    __slots__ = ("container", "read_only", "sub_path", "raw", "shared")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    READ_ONLY_FIELD_NUMBER: _ClassVar[int]
+    SUB_PATH_FIELD_NUMBER: _ClassVar[int]
+    RAW_FIELD_NUMBER: _ClassVar[int]
+    SHARED_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    read_only: bool
+    sub_path: bool
+    raw: bool
+    shared: bool
+    def __init__(self, container: _Optional[str] = ..., read_only: _Optional[bool] = ..., sub_path: _Optional[bool] = ..., raw: _Optional[bool] = ..., shared: _Optional[bool] = ...) -> None: ...
 
 class NetworkSection(_message.Message):
-    __slots__ = ("source", "complete", "why", "observed_at")
-    SOURCE_FIELD_NUMBER: _ClassVar[int]
-    COMPLETE_FIELD_NUMBER: _ClassVar[int]
-    WHY_FIELD_NUMBER: _ClassVar[int]
-    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
-    source: str
-    complete: bool
-    why: str
-    observed_at: int
-    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
-
-class ImagesSection(_message.Message):
     __slots__ = ("value", "source", "complete", "why", "observed_at")
-    class ValueEntry(_message.Message):
-        __slots__ = ("key", "value")
-        KEY_FIELD_NUMBER: _ClassVar[int]
-        VALUE_FIELD_NUMBER: _ClassVar[int]
-        key: str
-        value: str
-        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
     VALUE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
-    value: _containers.ScalarMap[str, str]
+    value: PodNetwork
     source: str
     complete: bool
     why: str
     observed_at: int
-    def __init__(self, value: _Optional[_Mapping[str, str]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+    def __init__(self, value: _Optional[_Union[PodNetwork, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
 
-class PullsSection(_message.Message):
-    __slots__ = ("source", "complete", "why", "observed_at")
+class PodNetwork(_message.Message):
+    __slots__ = ("netns", "interfaces", "routes")
+    NETNS_FIELD_NUMBER: _ClassVar[int]
+    INTERFACES_FIELD_NUMBER: _ClassVar[int]
+    ROUTES_FIELD_NUMBER: _ClassVar[int]
+    netns: str
+    interfaces: _containers.RepeatedCompositeFieldContainer[PodInterface]
+    routes: _containers.RepeatedCompositeFieldContainer[PodRoute]
+    def __init__(self, netns: _Optional[str] = ..., interfaces: _Optional[_Iterable[_Union[PodInterface, _Mapping[str, object]]]] = ..., routes: _Optional[_Iterable[_Union[PodRoute, _Mapping[str, object]]]] = ...) -> None: ...
+
+class PodInterface(_message.Message):
+    __slots__ = ("name", "mac", "mtu", "addresses", "device", "host", "queues")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAC_FIELD_NUMBER: _ClassVar[int]
+    MTU_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    QUEUES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    mac: str
+    mtu: int
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    device: str
+    host: str
+    queues: int
+    def __init__(self, name: _Optional[str] = ..., mac: _Optional[str] = ..., mtu: _Optional[int] = ..., addresses: _Optional[_Iterable[str]] = ..., device: _Optional[str] = ..., host: _Optional[str] = ..., queues: _Optional[int] = ...) -> None: ...
+
+class PodRoute(_message.Message):
+    __slots__ = ("destination", "gateway", "interface", "mtu")
+    DESTINATION_FIELD_NUMBER: _ClassVar[int]
+    GATEWAY_FIELD_NUMBER: _ClassVar[int]
+    INTERFACE_FIELD_NUMBER: _ClassVar[int]
+    MTU_FIELD_NUMBER: _ClassVar[int]
+    destination: str
+    gateway: str
+    interface: str
+    mtu: int
+    def __init__(self, destination: _Optional[str] = ..., gateway: _Optional[str] = ..., interface: _Optional[str] = ..., mtu: _Optional[int] = ...) -> None: ...
+
+class ImagesSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[PodImage]
     source: str
     complete: bool
     why: str
     observed_at: int
-    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+    def __init__(self, value: _Optional[_Iterable[_Union[PodImage, _Mapping[str, object]]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodImage(_message.Message):
+    __slots__ = ("container", "image", "host", "guest")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    GUEST_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    image: str
+    host: _containers.RepeatedScalarFieldContainer[str]
+    guest: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, container: _Optional[str] = ..., image: _Optional[str] = ..., host: _Optional[_Iterable[str]] = ..., guest: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PullsSection(_message.Message):
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodPullsSeen
+    source: str
+    complete: bool
+    why: str
+    observed_at: int
+    def __init__(self, value: _Optional[_Union[PodPullsSeen, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodPullsSeen(_message.Message):
+    __slots__ = ("sandbox", "host", "guest", "mode", "mode_why")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    GUEST_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MODE_WHY_FIELD_NUMBER: _ClassVar[int]
+    sandbox: str
+    host: _containers.RepeatedCompositeFieldContainer[HostPull]
+    guest: _containers.RepeatedCompositeFieldContainer[GuestImage]
+    mode: str
+    mode_why: str
+    def __init__(self, sandbox: _Optional[str] = ..., host: _Optional[_Iterable[_Union[HostPull, _Mapping[str, object]]]] = ..., guest: _Optional[_Iterable[_Union[GuestImage, _Mapping[str, object]]]] = ..., mode: _Optional[str] = ..., mode_why: _Optional[str] = ...) -> None: ...
+
+class HostPull(_message.Message):
+    __slots__ = ("image", "attempt", "sandbox", "began", "ended", "status", "image_ref")
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    BEGAN_FIELD_NUMBER: _ClassVar[int]
+    ENDED_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_REF_FIELD_NUMBER: _ClassVar[int]
+    image: str
+    attempt: int
+    sandbox: str
+    began: int
+    ended: int
+    status: str
+    image_ref: str
+    def __init__(self, image: _Optional[str] = ..., attempt: _Optional[int] = ..., sandbox: _Optional[str] = ..., began: _Optional[int] = ..., ended: _Optional[int] = ..., status: _Optional[str] = ..., image_ref: _Optional[str] = ...) -> None: ...
+
+class GuestImage(_message.Message):
+    __slots__ = ("sandbox", "image", "state", "digest", "bytes", "error", "reported")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    REPORTED_FIELD_NUMBER: _ClassVar[int]
+    sandbox: str
+    image: str
+    state: str
+    digest: str
+    bytes: int
+    error: str
+    reported: int
+    def __init__(self, sandbox: _Optional[str] = ..., image: _Optional[str] = ..., state: _Optional[str] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ..., error: _Optional[str] = ..., reported: _Optional[int] = ...) -> None: ...
 
 class GateSection(_message.Message):
     __slots__ = ("source", "complete", "why", "observed_at")
@@ -500,3 +629,169 @@ class ReportSandboxResponse(_message.Message):
     KNOWN_FIELD_NUMBER: _ClassVar[int]
     known: bool
     def __init__(self, known: _Optional[bool] = ...) -> None: ...
+
+class ResolvePullRequest(_message.Message):
+    __slots__ = ("namespace", "name", "uid", "attempt", "image")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPT_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    name: str
+    uid: str
+    attempt: int
+    image: str
+    def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., attempt: _Optional[int] = ..., image: _Optional[str] = ...) -> None: ...
+
+class ResolvePullAnswer(_message.Message):
+    __slots__ = ("state", "why", "sandbox", "handler", "mode", "mode_why")
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    HANDLER_FIELD_NUMBER: _ClassVar[int]
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    MODE_WHY_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    why: str
+    sandbox: str
+    handler: str
+    mode: str
+    mode_why: str
+    def __init__(self, state: _Optional[str] = ..., why: _Optional[str] = ..., sandbox: _Optional[str] = ..., handler: _Optional[str] = ..., mode: _Optional[str] = ..., mode_why: _Optional[str] = ...) -> None: ...
+
+class ReportPullRequest(_message.Message):
+    __slots__ = ("sandbox", "image", "state", "digest", "bytes", "error")
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    IMAGE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    sandbox: str
+    image: str
+    state: str
+    digest: str
+    bytes: int
+    error: str
+    def __init__(self, sandbox: _Optional[str] = ..., image: _Optional[str] = ..., state: _Optional[str] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class ReportPullAnswer(_message.Message):
+    __slots__ = ("accepted", "why")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    accepted: bool
+    why: str
+    def __init__(self, accepted: _Optional[bool] = ..., why: _Optional[str] = ...) -> None: ...
+
+class OfferVolumesRequest(_message.Message):
+    __slots__ = ("pod_uid", "sandbox", "volumes")
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    VOLUMES_FIELD_NUMBER: _ClassVar[int]
+    pod_uid: str
+    sandbox: str
+    volumes: _containers.RepeatedCompositeFieldContainer[OfferedVolume]
+    def __init__(self, pod_uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., volumes: _Optional[_Iterable[_Union[OfferedVolume, _Mapping[str, object]]]] = ...) -> None: ...
+
+class OfferedVolume(_message.Message):
+    __slots__ = ("volume", "path", "capabilities", "fs")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    CAPABILITIES_FIELD_NUMBER: _ClassVar[int]
+    FS_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    path: str
+    capabilities: _containers.RepeatedScalarFieldContainer[str]
+    fs: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, volume: _Optional[str] = ..., path: _Optional[str] = ..., capabilities: _Optional[_Iterable[str]] = ..., fs: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class OfferVolumesResponse(_message.Message):
+    __slots__ = ("pod_uid", "sandbox", "offers")
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    OFFERS_FIELD_NUMBER: _ClassVar[int]
+    pod_uid: str
+    sandbox: str
+    offers: _containers.RepeatedCompositeFieldContainer[VolumeOffer]
+    def __init__(self, pod_uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., offers: _Optional[_Iterable[_Union[VolumeOffer, _Mapping[str, object]]]] = ...) -> None: ...
+
+class VolumeOffer(_message.Message):
+    __slots__ = ("volume", "owner", "why", "lease_s", "firm", "held_by")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    FIRM_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    owner: str
+    why: str
+    lease_s: int
+    firm: bool
+    held_by: str
+    def __init__(self, volume: _Optional[str] = ..., owner: _Optional[str] = ..., why: _Optional[str] = ..., lease_s: _Optional[int] = ..., firm: _Optional[bool] = ..., held_by: _Optional[str] = ...) -> None: ...
+
+class ConfirmVolumeRequest(_message.Message):
+    __slots__ = ("pod_uid", "sandbox", "volume", "release")
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    pod_uid: str
+    sandbox: str
+    volume: str
+    release: bool
+    def __init__(self, pod_uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., volume: _Optional[str] = ..., release: _Optional[bool] = ...) -> None: ...
+
+class ConfirmVolumeResponse(_message.Message):
+    __slots__ = ("volume", "owner", "why")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    OWNER_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    owner: str
+    why: str
+    def __init__(self, volume: _Optional[str] = ..., owner: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
+
+class ListVolumeClaimsRequest(_message.Message):
+    __slots__ = ("path", "pod_uid")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    pod_uid: str
+    def __init__(self, path: _Optional[str] = ..., pod_uid: _Optional[str] = ...) -> None: ...
+
+class ListVolumeClaimsResponse(_message.Message):
+    __slots__ = ("claims", "complete", "why")
+    CLAIMS_FIELD_NUMBER: _ClassVar[int]
+    COMPLETE_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    claims: _containers.RepeatedCompositeFieldContainer[VolumeClaim]
+    complete: bool
+    why: str
+    def __init__(self, claims: _Optional[_Iterable[_Union[VolumeClaim, _Mapping[str, object]]]] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ...) -> None: ...
+
+class VolumeClaim(_message.Message):
+    __slots__ = ("volume", "path", "namespace", "pod", "pod_uid", "sandbox", "claim_name", "firm", "lease_s", "by")
+    VOLUME_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POD_FIELD_NUMBER: _ClassVar[int]
+    POD_UID_FIELD_NUMBER: _ClassVar[int]
+    SANDBOX_FIELD_NUMBER: _ClassVar[int]
+    CLAIM_NAME_FIELD_NUMBER: _ClassVar[int]
+    FIRM_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    BY_FIELD_NUMBER: _ClassVar[int]
+    volume: str
+    path: str
+    namespace: str
+    pod: str
+    pod_uid: str
+    sandbox: str
+    claim_name: str
+    firm: bool
+    lease_s: int
+    by: str
+    def __init__(self, volume: _Optional[str] = ..., path: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., claim_name: _Optional[str] = ..., firm: _Optional[bool] = ..., lease_s: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...

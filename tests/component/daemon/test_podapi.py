@@ -17,6 +17,7 @@ from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kube_refusals import Json
 from nodeward.doubles.runtime import SimPod
 from nodeward.model.settings import KubeSection, PodapiSection, RecordSection, Settings
+from nodeward.wire.podapi import SERVICE
 from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig
 
 CANARY = "c4n4ry"
@@ -107,8 +108,10 @@ def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.L
                 "declared": {},
             }
         ]
-        assert said["images"]["value"] == {"app": "reg.io/app:1"}
-        assert said["volumes"]["value"] == [{"name": "v", "kind": "csi"}]
+        images = [{"container": "app", "image": "reg.io/app:1", "host": [], "guest": []}]
+        assert said["images"]["value"] == images
+        assert "no relay answers at" in str(said["pulls"]["why"])
+        assert "'name': 'v', 'kind': 'csi'" in str(said["volumes"]["value"])
         assert said["spec"]["complete"]
         assert "newField" in json.dumps(said["spec"])
         assert len([path for path in server.requests if path.startswith(reads)]) == 1
@@ -208,7 +211,10 @@ def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_a
     play(tmp_path, tale, (os.getuid(),))
 
 
+SERVED = ", ".join(name for name in SERVICE.methods_by_name if name != "Watch")
 WRONG: tuple[tuple[str, dict[str, object], str], ...] = (
+    ("Nothing", {}, f"no such method; there are {SERVED}"),
+    ("ResolvePull", {"namespace": "", "name": "", "uid": ""}, "namespace, name, uid: none may be empty"),
     ("DescribePod", {}, "selector: names no pod"),
     ("DescribePod", {"selector": {"namespace": "shop"}}, "selector: names no pod"),
     ("DescribePod", {"selector": {"uid": "u" * 513}}, "selector.uid: has more than 512"),

@@ -10,6 +10,8 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from nodeward.model import podapi as model
+from nodeward.model import podapi_pulls as pulls
+from nodeward.model import podapi_volumes as volumes
 from nodeward.proto import podapi_pb2
 from nodeward.wire import podapi as codec
 from nodeward.wire.errors import WireError
@@ -20,6 +22,11 @@ KINDS = {
     "Watch": (model.WatchRequest, model.WatchEvent),
     "ComputeSize": (model.ComputeSizeRequest, model.ComputeSizeResponse),
     "ReportSandbox": (model.ReportSandboxRequest, model.ReportSandboxResponse),
+    "ResolvePull": (pulls.ResolvePullRequest, pulls.ResolvePullAnswer),
+    "ReportPull": (pulls.ReportPullRequest, pulls.ReportPullAnswer),
+    "OfferVolumes": (volumes.OfferVolumesRequest, volumes.OfferVolumesResponse),
+    "ConfirmVolume": (volumes.ConfirmVolumeRequest, volumes.ConfirmVolumeResponse),
+    "ListVolumeClaims": (volumes.ListVolumeClaimsRequest, volumes.ListVolumeClaimsResponse),
 }
 NUMBERS = {FieldDescriptor.TYPE_INT64: int, FieldDescriptor.TYPE_BOOL: bool, FieldDescriptor.TYPE_STRING: str}
 

@@ -25,10 +25,11 @@ from nodeward.model.podapi import (
     DescribePodRequest,
     Json,
     ListPodsRequest,
-    PodVolume,
     ReportSandboxRequest,
     Section,
 )
+from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
+from nodeward.model.podapi_volumes import ConfirmVolumeRequest, ListVolumeClaimsRequest, OfferVolumesRequest
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
 
@@ -42,12 +43,11 @@ API = "the API server"
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """A redacted pod, as JSON, what sections have of it, and of which telling of the watch it is."""
+    """A redacted pod, as JSON, its images by container, and of which telling of the watch it is."""
 
     seq: int
     version: str
     pod: bytes
-    volumes: tuple[PodVolume, ...]
     images: Mapping[str, str]
     at: int
 
@@ -66,12 +66,12 @@ class Specs:
         kept = await self._kept_of(uid)
         return Section(Json(kept.pod), f"{API}, resourceVersion {kept.version}", observed_at=kept.at)
 
-    async def volumes(self, uid: str, _: str, __: str, ___: str) -> Section[tuple[PodVolume, ...]]:
-        """The volumes of the spec."""
+    async def redacted(self, uid: str) -> tuple[object, int]:
+        """The redacted spec, and when it was read. NodewardError where it cannot be had."""
         kept = await self._kept_of(uid)
-        return Section(kept.volumes, API, observed_at=kept.at)
+        return msgspec.json.decode(kept.pod), kept.at
 
-    async def images(self, uid: str, _: str, __: str, ___: str) -> Section[Mapping[str, str]]:
+    async def images(self, uid: str) -> Section[Mapping[str, str]]:
         """The images of the spec by container."""
         kept = await self._kept_of(uid)
         return Section(kept.images, API, observed_at=kept.at)
@@ -109,7 +109,7 @@ class Specs:
         if metadata.get("uid") != known.spec.uid:
             raise NodewardError("another pod has this name at the API server now")
         version, text = str(metadata.get("resourceVersion", "")), msgspec.json.encode(pod)
-        kept = _Kept(known.seq, version, text, _volumes(pod), _images(pod), self._clock.wall_ns())
+        kept = _Kept(known.seq, version, text, _images(pod), self._clock.wall_ns())
         self._kept.pop(uid, None)
         self._kept[uid] = kept
         while len(self._kept) > MOST_KEPT or sum(len(one.pod) for one in self._kept.values()) > MOST_KEPT_BYTES:
@@ -132,13 +132,6 @@ def _rows(pod: object, name: str) -> list[Mapping[str, object]]:
     return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
 
 
-def _volumes(pod: object) -> tuple[PodVolume, ...]:
-    return tuple(
-        PodVolume(_text(one.get("name")), next((kind for kind in one if kind != "name"), ""))
-        for one in _rows(pod, "volumes")
-    )
-
-
 def _images(pod: object) -> Mapping[str, str]:
     kinds = ("initContainers", "containers", "ephemeralContainers")
     return {_text(one.get("name")): _text(one.get("image")) for kind in kinds for one in _rows(pod, kind)}
@@ -153,13 +146,25 @@ def components(node: Node, pods: NoFacts | ApiFacts) -> list[Component]:
     settings = node.settings
     if not settings.podapi.enabled:
         return []
+    from nodeward.app.node.pod_pulls import PodPulls  # it reads what VMs are configured with
+    from nodeward.app.node.pod_volumes import PodVolumeClaims
     from nodeward.edges.podapi import grpc_server, methods, server
 
-    specs, watchers = Specs(node.core, pods, node.clock), Watchers(lambda: node.core.state)
-    node.core.followers.append(watchers.changed)
+    core, files, clock = node.core, node.files, node.clock
+    specs, watchers = Specs(core, pods, clock), Watchers(lambda: core.state)
+    core.followers.append(watchers.changed)
+    pulls = PodPulls(settings, files, clock, lambda: core.state.pods)
+    lane = node.lane("volumes")
+    volumes = PodVolumeClaims(lambda: core.state, specs.redacted, files, lane, clock, settings.run_dir)
+
+    async def images(uid: str, namespace: str, name: str, sandbox: str) -> Section[object]:
+        return await pulls.images(uid, namespace, name, sandbox, await specs.images(uid))
+
     providers: Mapping[str, Provider] = {
-        "volumes": specs.volumes,
-        "images": specs.images,
+        "volumes": lambda uid, *_: volumes.volumes(PodUid(uid)),
+        "network": lambda uid, *_: volumes.network(PodUid(uid)),
+        "images": images,
+        "pulls": pulls.pulls,
         "spec": specs.spec,
     }
     answers = Answers(node, watchers, providers)
@@ -168,6 +173,11 @@ def components(node: Node, pods: NoFacts | ApiFacts) -> list[Component]:
         methods.Method("ListPods", ListPodsRequest, answers.list_pods),
         methods.Method("ComputeSize", ComputeSizeRequest, answers.compute_size),
         methods.Method("ReportSandbox", ReportSandboxRequest, answers.report_sandbox),
+        methods.Method("ResolvePull", ResolvePullRequest, pulls.resolve),
+        methods.Method("ReportPull", ReportPullRequest, pulls.report),
+        methods.Method("OfferVolumes", OfferVolumesRequest, volumes.offer),
+        methods.Method("ConfirmVolume", ConfirmVolumeRequest, volumes.confirm),
+        methods.Method("ListVolumeClaims", ListVolumeClaimsRequest, volumes.claims),
     )
     api = methods.Api({one.name: one for one in served}, watchers.opened)
     desk = methods.Desk()

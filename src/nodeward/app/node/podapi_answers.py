@@ -31,6 +31,7 @@ from nodeward.model.podapi import (
     PodDescription,
     ReportSandboxRequest,
     ReportSandboxResponse,
+    RequestError,
     Section,
     Selector,
 )
@@ -46,8 +47,8 @@ MOST_TEXT: Final = 512
 """Characters of an id or a name in a request, which are at most 253 where Kubernetes makes them."""
 MOST_ITEMS: Final = 4096
 LATE_S: Final = 1.0
-SLOW: Final = {"volumes": 4.0, "images": 4.0, "spec": 4.0}
-"""These read a pod at the API server, which may be one of 3 MiB."""
+SLOW: Final = {"volumes": 4.5, "network": 4.5, "images": 4.0, "spec": 4.0, "pulls": 2.5}
+"""These read a pod of up to 3 MiB at the API server, files of the host, or ask the relay, each with its own bound."""
 MOST_REPORTS: Final = 512
 EARLY_NS: Final = 60 * 10**9
 """So long a report is kept whose sandbox the runtime has not told of."""
@@ -106,9 +107,9 @@ class Answers:
     async def describe_pod(self, asked: DescribePodRequest) -> PodDescription:
         """The sections of one pod. Waits for the pod, its spec and its sandbox where that is wanted."""
         if not 0 <= asked.wait_ms <= MOST_WAIT_MS:
-            raise _wrong(f"wait_ms: is not between 0 and {MOST_WAIT_MS}")
+            raise RequestError(f"wait_ms: is not between 0 and {MOST_WAIT_MS}")
         if any(one not in SECTIONS for one in asked.fields):
-            raise _wrong(f"fields: has one that is no section; there are {', '.join(SECTIONS)}")
+            raise RequestError(f"fields: has one that is no section; there are {', '.join(SECTIONS)}")
         one = await self._subject(asked.selector, asked.wait_ms / 1000)
         named = [name for name in SECTIONS if (name in asked.fields if asked.fields else name != SPEC)]
         around, asking = self._around(one.sandbox_id), [name for name in named if name in self._providers]
@@ -120,13 +121,15 @@ class Answers:
     async def compute_size(self, asked: ComputeSizeRequest) -> ComputeSizeResponse:
         """How large the pod's VM is to be, by the settings of `sizing` or by others."""
         if asked.unlimited and unlimited(asked.unlimited) is None:
-            raise _wrong("unlimited: is none of request, all, a number of CPUs, or a part of the machine such as 50%")
+            raise RequestError(
+                "unlimited: is none of request, all, a number of CPUs, or a part of the machine such as 50%"
+            )
         for name, value, most in (
             ("keep_cpus", asked.keep_cpus, MOST_CPUS),
             ("keep_memory_mib", asked.keep_memory_mib, MOST_MEMORY_MIB),
         ):
             if value is not None and not 0 <= value <= most:
-                raise _wrong(f"{name}: is not between 0 and {most}")
+                raise RequestError(f"{name}: is not between 0 and {most}")
         _check_text("handler", asked.handler)
         one = await self._subject(asked.selector, 0.0)
         handlers, cpus, memory = await self._read_machine()
@@ -135,7 +138,7 @@ class Answers:
     async def report_sandbox(self, asked: ReportSandboxRequest) -> ReportSandboxResponse:
         """Keeps what a runtime says of its sandbox."""
         if not asked.sandbox:
-            raise _wrong("sandbox: is empty, and has to be the sandbox's id")
+            raise RequestError("sandbox: is empty, and has to be the sandbox's id")
         for name, texts in (
             ("sandbox", (asked.sandbox,)),
             ("runtime", (asked.runtime,)),
@@ -144,18 +147,18 @@ class Answers:
             for text in texts:
                 _check_text(name, text)
         if len(asked.vcpu_tids) > MOST_ITEMS or len(asked.cgroups) > 64:
-            raise _wrong(f"vcpu_tids, cgroups: have more than {MOST_ITEMS} and 64 items")
+            raise RequestError(f"vcpu_tids, cgroups: have more than {MOST_ITEMS} and 64 items")
         if min(asked.vmm_pid, asked.vcpus, asked.memory, *asked.vcpu_tids, 0) < 0:
-            raise _wrong("vmm_pid, vcpus, memory, vcpu_tids: none may be below 0")
+            raise RequestError("vmm_pid, vcpus, memory, vcpu_tids: none may be below 0")
         if max(asked.vmm_pid, asked.vcpus, asked.memory, *asked.vcpu_tids, 0) >= 1 << 63:
-            raise _wrong("vmm_pid, vcpus, memory, vcpu_tids: none may have more than 63 bits")
+            raise RequestError("vmm_pid, vcpus, memory, vcpu_tids: none may have more than 63 bits")
         return ReportSandboxResponse(self._reports.put(asked))
 
     async def _subject(self, asked: Selector, wait_s: float) -> show.Subject:
         for name in ("uid", "sandbox", "namespace", "name"):
             _check_text(f"selector.{name}", getattr(asked, name))
         if not (asked.uid or asked.sandbox or (asked.namespace and asked.name)):
-            raise _wrong("selector: names no pod; give uid, sandbox, or namespace and name")
+            raise RequestError("selector: names no pod; give uid, sandbox, or namespace and name")
 
         def is_whole(one: show.Subject | None) -> bool:
             return one is not None and one.known is not None and (one.sandbox is not None or not asked.sandbox)
@@ -203,10 +206,6 @@ async def provided(name: str, told: Awaitable[Section[object]]) -> Section[objec
         return Section(None, "nodeward", False, f"{type(error).__name__}: a fault of nodeward's, see its log")
 
 
-def _wrong(text: str) -> AnswerError:
-    return AnswerError(Failure.INVALID_ARGUMENT, text)
-
-
 def _check_text(name: str, text: str) -> None:
     if len(text) > MOST_TEXT:
-        raise _wrong(f"{name}: has more than {MOST_TEXT} characters")
+        raise RequestError(f"{name}: has more than {MOST_TEXT} characters")

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from nodeward.app.host.core import Core
-from nodeward.app.node import podapi, run
+from nodeward.app.node import podapi
 from nodeward.cli import client, main
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.runtime import SimContainer, SimPod
@@ -49,7 +49,7 @@ def planted() -> Planted:
     pod["metadata"] |= {"name": "web", "namespace": "shop", "uid": "u1"}
     pod["spec"]["nodeName"] = "n1"
     pod["spec"]["containers"][0] |= {"name": "app", "resources": {"limits": {"sgx.intel.com/epc": "4096"}}}
-    pod["newField"] = {"deep": [found.pod["status"]["message"]]}
+    pod["newField"] = {"deep": [pod["status"]["message"]]}
     return found
 
 
@@ -79,7 +79,7 @@ def test_no_canary_leaves_a_daemon(
         cores.append(core)
         return original(settings, core, *more)
 
-    monkeypatch.setattr(run.podapi, "components", noted)
+    monkeypatch.setattr(podapi, "components", noted)
 
     def command(socket: Path, *words: str) -> None:
         said = CliRunner().invoke(main.cli, [*words, "--socket", str(socket)])

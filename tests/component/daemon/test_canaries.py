@@ -73,13 +73,13 @@ def test_no_canary_leaves_a_daemon(
     canaries in answers, metrics, logs, Events, files and the engine's state are those of public fields."""
     caplog.set_level(logging.DEBUG)
     cores, left, pod = list[Core](), dict[str, bytes](), planted()
-    original = podapi.components
 
-    def noted(settings: Settings, core: Core, *more: Any) -> Any:
-        cores.append(core)
-        return original(settings, core, *more)
+    class Noted(podapi.Specs):
+        def __init__(self, core: Core, *more: Any) -> None:
+            cores.append(core)
+            super().__init__(core, *more)
 
-    monkeypatch.setattr(podapi, "components", noted)
+    monkeypatch.setattr(podapi, "Specs", Noted)
 
     def command(socket: Path, *words: str) -> None:
         said = CliRunner().invoke(main.cli, [*words, "--socket", str(socket)])

@@ -189,7 +189,7 @@ def test_a_pods_fields_are_all_named_and_no_secret_is_shown(cluster: Cluster) ->
     with a change of an annotation alone, of which the daemon's state keeps nothing."""
     cluster.made()
     shown = cluster.daemon.command("pod", "default/web", "--spec")
-    assert (shown.returncode, C in shown.stdout, '"PASSWORD"' in shown.stdout) == (0, False, True)
+    assert (shown.returncode, C in shown.stdout, "PASSWORD" in shown.stdout) == (0, False, True)
     stored = cluster.client.call("GET", f"{PODS}/web")
     assert C in json.dumps(stored)
     assert fields(cluster.described()["spec"]["value"]) == fields(stored)

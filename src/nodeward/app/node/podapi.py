@@ -1,7 +1,8 @@
 """The Pod API: the engine's state, and the whole spec of a pod by one read at the API server, redacted.
 
 A redacted spec is kept beside the engine's state, never in it, so that no record carries one. It holds for one UID and
-for as long as the watch tells nothing new of that pod.
+for as long as the watch tells nothing new of that pod. Each change of a pod is told, also one of which the state keeps
+nothing, such as an annotation's.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component
 from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
+from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import PodVolume, Section
 from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
@@ -74,12 +76,14 @@ class Specs:
                 answer = replace(answer, spec=lost, volumes=volumes)
             else:
                 pod: object = msgspec.json.decode(kept.pod)
+                up = self._core.state.pods.api_up
+                seen = up, "" if up else show.AWAY, kept.at
                 answer = replace(
                     answer,
-                    spec=Section(pod, f"{API}, resourceVersion {kept.version}", observed_at=kept.at),
-                    volumes=Section(_volumes(pod), API, observed_at=kept.at),
+                    spec=Section(pod, f"{API}, resourceVersion {kept.version}", *seen),
+                    volumes=Section(_volumes(pod), API, *seen),
                 )
-                images = Section(_images(pod), API, observed_at=kept.at)
+                images = Section(_images(pod), API, *seen)
         of = (uid, namespace, name, self._core.state.pods.sandbox_of.get(uid, ""))
         pulls, rows = await self._pulls.pulls(*of), await self._pulls.images(*of, images)
         return msgspec.json.encode(replace(answer, pulls=pulls, images=rows))
@@ -95,13 +99,13 @@ class Specs:
 
     async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
         kept = self._kept.get(uid)
-        if kept is not None and kept.seq == known.seq:
-            return kept
-        task = self._reading.get(uid)
-        if task is None:
-            task = self._reading[uid] = asyncio.get_running_loop().create_task(self._read(uid, known))
-            task.add_done_callback(partial(self._read_ended, uid))
-        return await asyncio.shield(task)
+        while kept is None or kept.seq < known.seq:  # a read that began before the change may have missed it
+            task = self._reading.get(uid)
+            if task is None:
+                task = self._reading[uid] = asyncio.get_running_loop().create_task(self._read(uid, known))
+                task.add_done_callback(partial(self._read_ended, uid))
+            kept = await asyncio.shield(task)
+        return kept
 
     def _read_ended(self, uid: PodUid, task: asyncio.Task[_Kept]) -> None:
         self._reading.pop(uid, None)
@@ -114,9 +118,9 @@ class Specs:
         namespace, name = known.spec.namespace, known.spec.name
         data = await self._pods.reader.client.get_json(namespace, name, pod_redaction.MAX_BYTES)
         # a large one takes long, and runtimes wait for the loop
-        pod = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
+        pod, mirrored = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
         metadata = _within(pod, "metadata")
-        if metadata.get("uid") != known.spec.uid:
+        if metadata.get("uid") != known.spec.uid and not (mirrored and mirrored == known.spec.config_hash):
             raise NodewardError("another pod has this name at the API server now")
         kept = _Kept(
             known.seq, str(metadata.get("resourceVersion", "")), msgspec.json.encode(pod), self._clock.wall_ns()
@@ -128,8 +132,13 @@ class Specs:
         return kept
 
 
-def _redacted(data: bytes) -> object:
-    return pod_redaction.redacted(pod_redaction.decode(data))
+def _redacted(data: bytes) -> tuple[object, str]:
+    """The pod, and the UID of the static pod whose mirror it says it is. Kubelet makes a mirror that was deleted anew,
+    with another UID of its own."""
+    pod = pod_redaction.decode(data)
+    notes = _within(pod, "metadata", "annotations")
+    mirrored = _text(notes.get(MIRROR))
+    return pod_redaction.redacted(pod), mirrored if mirrored == notes.get(CONFIG_HASH) else ""
 
 
 def _within(value: object, *names: str) -> Mapping[str, object]:

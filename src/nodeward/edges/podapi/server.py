@@ -21,6 +21,8 @@ from nodeward.model.errors import NodewardError
 MOST_AT_ONCE = 32
 ANSWER_S = 5.0
 MAX_LINE = 4096
+BACKLOG = 512
+"""Connections that wait for the loop. With aiohttp's 128, some of 200 clients at once are refused by the kernel."""
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs parts of requests that are no HTTP."""
 
@@ -53,7 +55,7 @@ async def run(path: str, uids: Collection[int], answers: Answers) -> None:
             os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
         old = os.umask(0o177 if list(uids) == [0] else 0o111)  # others may connect, and each is looked at
         try:
-            await web.UnixSite(runner, path).start()
+            await web.UnixSite(runner, path, backlog=BACKLOG).start()
         finally:
             os.umask(old)
         await asyncio.Event().wait()

@@ -6,6 +6,7 @@ from nodeward.model.podapi import PodContainer, PodDescription, PodIdentity, Pod
 from nodeward.model.workload import PodSpec, PodUid, Source
 
 RUNTIME, NOBODY = "the runtime", "nobody"
+AWAY = "the API server does not answer; this is what was known last"
 
 
 def pods(state: State) -> list[PodIdentity]:
@@ -28,7 +29,7 @@ def described(state: State, uid: PodUid, known: KnownSpec, heard: int) -> PodDes
     """The pod without its spec. `heard` is when the API server was heard last."""
     spec = known.spec
     by_api = spec.source is Source.API and state.pods.api_up
-    why = "" if by_api else "the API server does not answer; this is what was known last"
+    why = "" if by_api else AWAY
     at = heard if by_api else state.pods.stale_since_wall_ns
     sandbox_id = state.pods.sandbox_of.get(uid)
     sandbox = state.pods.sandboxes.get(sandbox_id) if sandbox_id is not None else None

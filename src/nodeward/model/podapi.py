@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from nodeward.model.pod_devices import PodDevice, PodNuma
+
 T = TypeVar("T")
 
 
@@ -77,7 +79,8 @@ class PodDescription:
     overhead: Section[PodOverhead]
     cgroup: Section[str]
     size: Section[PodVmSize]
-    devices: Section[tuple[str, ...]]
+    devices: Section[tuple[PodDevice, ...]]
+    numa: Section[PodNuma]
     volumes: Section[tuple[PodVolume, ...]]
     images: Section[Mapping[str, str]]
     gate: Section[str]

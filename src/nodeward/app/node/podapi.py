@@ -13,6 +13,7 @@ import msgspec
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
+from nodeward.app.node.pod_devices import PodDevices
 from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component
 from nodeward.engine.show import podapi as show
@@ -42,8 +43,8 @@ class _Kept:
 class Specs:
     """Redacted specs by UID, read where they are asked for; one read of a pod at a time."""
 
-    def __init__(self, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> None:
-        self._core, self._pods, self._clock = core, pods, clock
+    def __init__(self, core: Core, pods: NoFacts | ApiFacts, devices: PodDevices, clock: Clock) -> None:
+        self._core, self._pods, self._devices, self._clock = core, pods, devices, clock
         self._kept: dict[PodUid, _Kept] = {}
         self._reading: dict[PodUid, asyncio.Task[_Kept]] = {}
 
@@ -55,7 +56,8 @@ class Specs:
         uid, known = found
         heard = self._pods.heard_ns
         at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
-        answer = show.described(self._core.state, uid, known, at)
+        devices, numa = await self._devices.sections(uid, namespace, name)
+        answer = replace(show.described(self._core.state, uid, known, at), devices=devices, numa=numa)
         if spec:
             try:
                 kept = await self._of(uid, known)
@@ -140,12 +142,16 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def components(settings: Settings, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> list[Component]:
+def components(
+    settings: Settings, core: Core, pods: NoFacts | ApiFacts, devices: PodDevices, clock: Clock
+) -> list[Component]:
     """The Pod API's socket, where the settings want it."""
     if not settings.podapi.enabled:
         return []
     from nodeward.edges.podapi import server
 
-    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), Specs(core, pods, clock).describe)
+    answers = server.Answers(
+        lambda: msgspec.json.encode(show.pods(core.state)), Specs(core, pods, devices, clock).describe
+    )
     path = settings.podapi.socket or f"{settings.run_dir}/{SOCKET}"
     return [("podapi", partial(server.run, path, settings.podapi.uids, answers))]

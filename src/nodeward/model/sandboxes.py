@@ -171,6 +171,8 @@ class Handler:
     """The patterns of pod annotations that the container runtime hands on."""
     fault: str = ""
     """Why it could not be read, with the file and a remedy."""
+    pod_resources: str = ""
+    """`pod_resource_api_sock`: where it asks for a pod's devices; empty for nowhere."""
 
 
 @dataclass(frozen=True, slots=True)

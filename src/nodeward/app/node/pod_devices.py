@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, ThreadLane, done_on
+from nodeward.app.doctor import cold_plug
 from nodeward.app.host.core import Core
 from nodeward.app.node.wiring import Component
 from nodeward.engine.podapi.devices import judged
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from nodeward.edges.kubelet.device_files import DeviceFiles
     from nodeward.proto.podresources_pb2 import PodResources
 
-SOCKET = "pod-resources.sock"
-"""In the settings' `run_dir`."""
 SOURCE = "kubelet's PodResources, its checkpoints, CDI specs"
 FRESH_S, LIST_S = 2.0, 4.0
 _Listed = dict[tuple[str, str], list[tuple["PodResources", Judged]]]
@@ -55,7 +54,7 @@ class PodDevices:
         if settings.cold_plug.enabled:
             from nodeward.edges.kubelet.cold_plug import ColdPlug
 
-            path = settings.cold_plug.socket or f"{settings.run_dir}/{SOCKET}"
+            path = settings.cold_plug.socket or f"{settings.run_dir}/{cold_plug.NAME}"
             chosen.append(("cold-plug", lambda: ColdPlug(self._allocations(), self._clock).run(path)))
         return chosen
 

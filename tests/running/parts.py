@@ -105,7 +105,7 @@ PARTS = (
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
     Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=KUBELET),
-    Part("real", ("test_cold_plug.py",), 40, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
+    Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
     Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),

@@ -51,8 +51,8 @@ def test_each_device_is_handed_on_once(told: list[Told], handed: dict[str, tuple
 def test_a_device_that_two_tell_of_is_one_with_both_sources_and_its_place() -> None:
     (found,) = judged([plugin(), dra(SAME)], UID, HOST).devices
     assert (found.paths, found.pci, found.numa) == (("/dev/vfio/1",), (NIC_AT,), (1,))
-    sources = "device-plugin a.b/nic", "CDI /etc/cdi/a.json", "dra shop/claim", "CDI /run/cdi/c.json"
-    assert found.sources == sources
+    plugins = "device-plugin a.b/nic", "CDI /etc/cdi/a.json", "its plugin says NUMA node 0"
+    assert found.sources == (*plugins, "dra shop/claim", "CDI /run/cdi/c.json")
     assert (
         judged([plugin(), plugin(container="b")], UID, HOST).devices[1].left_out == f"handed on by another name, {NIC}"
     )

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from nodeward.proto.podresources_pb2 import PodResources
 
 SOURCE = "kubelet's PodResources, its checkpoints, CDI specs"
-FRESH_S, LIST_S = 2.0, 4.0
+FRESH_S, LIST_S = 2.0, 2.5
 _Listed = dict[tuple[str, str], list[tuple["PodResources", Judged]]]
 Sections = tuple[Section[tuple[PodDevice, ...]], Section[PodNuma]]
 

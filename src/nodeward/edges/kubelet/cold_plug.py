@@ -184,14 +184,15 @@ class ColdPlug:
 
     def _say_left_out(self, judged: Judged, namespace: str, name: str) -> None:
         for one in judged.devices:
-            if one.left_out:
-                what = f"pod={namespace}/{name} uid={judged.uid} resource={one.resource!r} device={one.device!r}"
-                self._say(f"cold-plug=left-out {what} why={one.left_out!r}")
+            if one.left_out and not one.name:  # else another name of it is handed on
+                line = f"cold-plug=left-out resource={one.resource!r} why={one.left_out!r}"
+                self._say(line, f" device={one.device!r} pod={namespace}/{name}", logging.INFO)
 
-    def _say(self, line: str) -> None:
+    def _say(self, line: str, beside: str = "", level: int = logging.WARNING) -> None:
+        """Logs a line that was not logged yet, whatever stands beside it."""
         if line not in self._said:
             self._said[line] = None
-            log.warning("%s", printable(line))
+            log.log(level, "%s", printable(f"{line}{beside}"))
         while len(self._said) > MOST_SAID:
             self._said.pop(next(iter(self._said)))
 

@@ -19,6 +19,8 @@ from nodeward.model.workload import PodUid
 MOST_SHOWN = 300
 """Characters of a name in a text."""
 NO_CDI = "it is no CDI device"
+SAYS_NUMA = "its plugin says NUMA node"
+"""Where the kernel says another."""
 MERGED = "handed on by another name"
 _DRIVER = "the driver's specs must be in /etc/cdi or /var/run/cdi, where Kata reads"
 
@@ -35,8 +37,9 @@ def _row(one: Told, name: str, evidence: Evidence) -> PodDevice:
     spec = found or CdiDevice("")
     name = "" if one.kind is DeviceKind.PLUGIN and found is None else name
     said = (f"{one.kind.value} {one.resource}", *((f"CDI {spec.file}",) if spec.file else ()))
-    left_out = "" if name else NO_CDI
-    numa = spec.numa or one.numa
+    numa, left_out = spec.numa or one.numa, "" if name else NO_CDI
+    if one.numa and numa != one.numa:
+        said += (f"{SAYS_NUMA} {', '.join(map(str, one.numa))}",)
     return PodDevice(
         *(one.container, one.kind, one.resource, one.device, name, spec.paths, spec.pci, numa, said, left_out)
     )
@@ -68,7 +71,8 @@ def _refusals(told: Sequence[Told], uid: PodUid | None, evidence: Evidence) -> I
     if not told:
         return
     if uid is None:
-        yield "no pod of this name is known here, so its devices cannot be told from those of an earlier one"
+        what = "no pod of this name is known here, so its devices cannot be told from those of an earlier one"
+        yield f"{what}; pods are known where kube.enabled is true and the API server answers"
         return
     for one in told:
         what = f"{one.kind.value} {_shown(one.resource)}, {_shown(one.device)} of container {_shown(one.container)}"

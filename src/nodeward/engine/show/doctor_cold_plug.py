@@ -20,13 +20,14 @@ def cold_plug(vms: VmFacts, facts: ColdPlugFacts) -> Iterator[Finding]:
                 where = f"handler {shown(one.name)}, {shown(one.config)}"
                 yield Finding("cold-plug-not-asked", WARNING, what, where, remedy)
     if facts.listens is False and (asking or facts.enabled):
-        what = "VMs boot without their devices" if not facts.there else "VMs do not boot"
-        who = f"{', '.join(shown(one.name) for one in asking) or 'nobody'} asks it"
+        outcome = "VMs do not boot" if facts.there else "VMs boot without their devices"
+        names = ", ".join(shown(one.name) for one in asking)
+        what = f", at which {names} asks: {outcome}" if asking else ""
         remedy = "Start nodeward node" if facts.enabled else "Remove pod_resource_api_sock from Kata's configuration"
         yield Finding(
             "cold-plug-silent",
             ERROR if asking else WARNING,
-            f"nobody listens at the cold-plug socket{'' if facts.there else ', and it is not there'}; {who}: {what}",
+            f"nobody listens at the cold-plug socket{'' if facts.there else ', and it is not there'}{what}",
             facts.socket,
             f"{remedy}.",
         )

@@ -46,7 +46,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """What a CDI name stands for: device nodes on the host, the PCI devices behind them, and their NUMA nodes."""
+    """What a CDI name stands for: device nodes on the host, the PCI devices behind them, and their NUMA nodes; these
+    two are in order."""
 
     file: str
     paths: tuple[str, ...] = ()
@@ -70,11 +71,11 @@ class Evidence:
     devices: Mapping[str, CdiDevice] = field(default_factory=dict)
     """By CDI name."""
     faults: tuple[CdiFault, ...] = ()
-    holders: Mapping[tuple[str, str], frozenset[str]] = field(default_factory=dict)
+    holders: Mapping[tuple[str, str], tuple[str, ...]] = field(default_factory=dict)
     """UIDs of pods by resource and id of a device plugin."""
     holders_fault: str = ""
     """Why the checkpoint of devices was not read."""
-    claims: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    claims: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """UIDs of pods by NAMESPACE/NAME of a claim."""
     claims_fault: str = ""
 

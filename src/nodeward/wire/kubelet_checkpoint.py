@@ -108,18 +108,17 @@ def decode(data: bytes, resources: Iterable[str], pieces: Pieces = iter) -> Chec
     )
 
 
-def holders(data: bytes, pieces: Pieces = iter) -> Mapping[tuple[str, str], frozenset[str]]:
-    """The UIDs of the pods that have it, by resource and id, of every resource; WireError as for `decode`."""
+def holders(data: bytes, pieces: Pieces = iter) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """The UIDs of the pods that have it, each once, by resource and id, of all resources; WireError as for `decode`."""
     file = decode_bounded(_DECODER, data, "kubelet's checkpoint of devices", MAX_BYTES)
-    found: dict[tuple[str, str], frozenset[str]] = {}
+    found: dict[tuple[str, str], dict[str, None]] = {}
     for number, entry in enumerate(file.data.entries or ()):
         for one in _checked(_flat(entry.ids), f"Data.PodDeviceEntries[{number}].DeviceIDs"):
-            held = found.get((entry.resource, one), frozenset())
-            found[(entry.resource, one)] = held | {entry.pod_uid}
+            found.setdefault((entry.resource, one), {})[entry.pod_uid] = None
         if len(found) > MAX_IDS:
             raise WireError("kubelet checkpoint", f"more than {MAX_IDS} ids, which is the most that are read")
     _check(file, len(data), pieces)
-    return found
+    return {held: tuple(uids) for held, uids in found.items()}
 
 
 def _check(file: File, size: int, pieces: Pieces) -> None:

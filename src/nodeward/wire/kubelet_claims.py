@@ -37,14 +37,13 @@ class _Data(Struct, frozen=True):
 _FILES, _DATA = Decoder(_File), Decoder(_Data)
 
 
-def decode(data: bytes) -> Mapping[str, frozenset[str]]:
+def decode(data: bytes) -> Mapping[str, tuple[str, ...]]:
     """UIDs of the pods that have it, by NAMESPACE/NAME of a claim."""
     file = decode_bounded(_FILES, data, _WHAT, MAX_BYTES)
     inner = file.data.encode("utf-8", "surrogatepass")
     if zlib.crc32(inner) != file.checksum:
         raise WireError(_WHAT, "Checksum is not that of Data: torn, or written by an unknown kubelet")
-    found: dict[str, frozenset[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for one in decode_bounded(_DATA, inner, _WHAT, MAX_BYTES).claims or ():
-        name = f"{one.namespace}/{one.name}"
-        found[name] = found.get(name, frozenset()) | frozenset(one.pods or ())
-    return found
+        found.setdefault(f"{one.namespace}/{one.name}", {}).update(dict.fromkeys(one.pods or ()))
+    return {claim: tuple(uids) for claim, uids in found.items()}

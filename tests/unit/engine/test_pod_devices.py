@@ -18,8 +18,8 @@ HOST = Evidence(
         GPU: CdiDevice("/run/cdi/c.json", ("/dev/vfio/2",), (GPU_AT,)),
         SAME: CdiDevice("/run/cdi/c.json", ("/dev/vfio/1",), (NIC_AT,), (1,)),
     },
-    holders={(PLUGIN, "vf0"): frozenset({UID}), ("a.b/key", "k7"): frozenset({UID})},
-    claims={DRA: frozenset({UID, "of a pod that shares it"})},
+    holders={(PLUGIN, "vf0"): (UID,), ("a.b/key", "k7"): (UID,)},
+    claims={DRA: (UID, "of a pod that shares it")},
 )
 
 
@@ -64,11 +64,11 @@ OVERLAP = replace(HOST, devices={**HOST.devices, GPU: CdiDevice("c", pci=(NIC_AT
 @pytest.mark.parametrize(
     ("told", "evidence", "why"),
     [
-        (plugin(), replace(HOST, holders={(PLUGIN, "vf0"): frozenset({OTHER})}), "it is of pod UID u-old by"),
-        (plugin(), replace(HOST, holders={(PLUGIN, "vf0"): frozenset({OTHER, UID})}), "u-new, u-old"),
+        (plugin(), replace(HOST, holders={(PLUGIN, "vf0"): (OTHER,)}), "it is of pod UID u-old by"),
+        (plugin(), replace(HOST, holders={(PLUGIN, "vf0"): (OTHER, UID)}), "u-old, u-new"),
         (plugin(), replace(HOST, holders={}), "it is of no pod by kubelet's checkpoint of devices"),
         (plugin(), replace(HOST, holders_fault="/x: torn"), "whose it is cannot be read: /x: torn"),
-        (dra(GPU), replace(HOST, claims={DRA: frozenset({OTHER})}), "it is of pod UID u-old by"),
+        (dra(GPU), replace(HOST, claims={DRA: (OTHER,)}), "it is of pod UID u-old by"),
         (dra(GPU), replace(HOST, claims_fault="/y: No such file"), "/y: No such file"),
         (dra("gpu0"), HOST, "names a CDI device 'gpu0', which is no VENDOR/CLASS=DEVICE"),
         (dra("c.d/gpu=g\n0"), HOST, "which is no VENDOR/CLASS=DEVICE"),

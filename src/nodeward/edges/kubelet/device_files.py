@@ -118,7 +118,7 @@ class DeviceFiles:
             return digest, CdiFault(path, error.fault, cdi_spec.kind(data))
 
     def _device(self, file: str, nodes: tuple[str, ...]) -> CdiDevice:
-        pci = tuple(dict.fromkeys(one for path in nodes for one in self._pci(path)))
+        pci = tuple(sorted({one for path in nodes for one in self._pci(path)}))
         numa = {node for one in pci for node in self._numa(one)}
         return CdiDevice(file, nodes, pci, tuple(sorted(numa)))
 

@@ -64,7 +64,7 @@ def _merged(rows: Iterable[PodDevice]) -> Iterator[PodDevice]:
 def _is_same(one: PodDevice, other: PodDevice) -> bool:
     if not one.name or not other.name:
         return (one.name, one.kind, one.resource, one.device) == (other.name, other.kind, other.resource, other.device)
-    return one.name == other.name or (bool(one.pci) and set(one.pci) == set(other.pci))
+    return one.name == other.name or (bool(one.pci) and one.pci == other.pci)
 
 
 def _refusals(told: Sequence[Told], uid: PodUid | None, evidence: Evidence) -> Iterator[str]:
@@ -83,15 +83,15 @@ def _refusals(told: Sequence[Told], uid: PodUid | None, evidence: Evidence) -> I
 
 def _of_another(one: Told, what: str, uid: PodUid, evidence: Evidence) -> Iterator[str]:
     if one.kind is DeviceKind.PLUGIN:
-        fault, holders = evidence.holders_fault, evidence.holders.get((one.resource, one.device), frozenset())
+        fault, holders = evidence.holders_fault, evidence.holders.get((one.resource, one.device), ())
         where = "kubelet's checkpoint of devices"
     else:
-        fault, holders = evidence.claims_fault, evidence.claims.get(one.resource, frozenset())
+        fault, holders = evidence.claims_fault, evidence.claims.get(one.resource, ())
         where = "kubelet's checkpoint of claims"
     if fault:
         yield f"{what}: whose it is cannot be read: {fault}"
     elif uid not in holders or (one.kind is DeviceKind.PLUGIN and len(holders) > 1):
-        whose = f"it is of pod UID {_shown(', '.join(sorted(holders)))}" if holders else "it is of no pod"
+        whose = f"it is of pod UID {_shown(', '.join(holders))}" if holders else "it is of no pod"
         yield f"{what}: {whose} by {where}, and the pod of this name has UID {_shown(uid)}; a name may have been reused"
 
 
@@ -113,10 +113,10 @@ def _overlaps(rows: Sequence[PodDevice]) -> Iterator[str]:
     given = [row for row in rows if row.name and row.pci]
     for at, one in enumerate(given):
         for other in given[:at]:
-            both = set(one.pci) & set(other.pci)
+            both = [pci for pci in one.pci if pci in other.pci]
             if both and not _is_same(one, other):
                 names = f"{_shown(other.name)} and {_shown(one.name)}"
-                yield f"the CDI devices {names} both have PCI device {min(both)}, and are not the same device"
+                yield f"the CDI devices {names} both have PCI device {both[0]}, and are not the same device"
 
 
 def _shown(text: str) -> str:

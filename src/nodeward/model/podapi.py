@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from nodeward.model.pod_devices import PodDevice, PodNuma
 from nodeward.model.podapi_pulls import PodImage, PodPullsSeen
 
 T = TypeVar("T")
@@ -79,7 +80,8 @@ class PodDescription:
     overhead: Section[PodOverhead]
     cgroup: Section[str]
     size: Section[PodVmSize]
-    devices: Section[tuple[str, ...]]
+    devices: Section[tuple[PodDevice, ...]]
+    numa: Section[PodNuma]
     volumes: Section[tuple[PodVolume, ...]]
     images: Section[tuple[PodImage, ...]]
     gate: Section[str]

@@ -16,6 +16,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app.host.core import Core
+from nodeward.app.node.pod_devices import PodDevices
 from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component
 from nodeward.engine.show import podapi as show
@@ -51,8 +52,10 @@ class _Kept:
 class Specs:
     """Redacted specs by UID, read where they are asked for; one read of a pod at a time."""
 
-    def __init__(self, core: Core, pods: NoFacts | ApiFacts, clock: Clock, pulls: "PodPulls") -> None:
-        self._core, self._pods, self._clock, self._pulls = core, pods, clock, pulls
+    def __init__(
+        self, core: Core, pods: NoFacts | ApiFacts, devices: PodDevices, clock: Clock, pulls: "PodPulls"
+    ) -> None:
+        self._core, self._pods, self._devices, self._clock, self._pulls = core, pods, devices, clock, pulls
         self._kept: dict[PodUid, _Kept] = {}
         self._reading: dict[PodUid, asyncio.Task[_Kept]] = {}
 
@@ -64,7 +67,8 @@ class Specs:
         uid, known = found
         heard = self._pods.heard_ns
         at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
-        answer = show.described(self._core.state, uid, known, at)
+        devices, numa = await self._devices.sections(uid, namespace, name)
+        answer = replace(show.described(self._core.state, uid, known, at), devices=devices, numa=numa)
         images: Section[Mapping[str, str]] = Section(None, API, False, answer.images.why)
         if spec:
             try:
@@ -178,7 +182,12 @@ async def _called(kind: type[T], answer: Callable[[T], Awaitable[object]], body:
 
 
 def components(
-    settings: Settings, files: HostFiles, core: Core, pods: NoFacts | ApiFacts, clock: Clock
+    settings: Settings,
+    files: HostFiles,
+    core: Core,
+    pods: NoFacts | ApiFacts,
+    devices: PodDevices,
+    clock: Clock,
 ) -> list[Component]:
     """The Pod API's socket, where the settings want it."""
     if not settings.podapi.enabled:
@@ -187,7 +196,7 @@ def components(
     from nodeward.edges.podapi import server
 
     pulls = PodPulls(settings, files, clock, lambda: core.state.pods)
-    specs = Specs(core, pods, clock, pulls)
+    specs = Specs(core, pods, devices, clock, pulls)
     methods = {
         "ResolvePull": partial(_called, ResolvePullRequest, pulls.resolve),
         "ReportPull": partial(_called, ReportPullRequest, pulls.report),

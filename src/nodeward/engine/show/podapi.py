@@ -52,6 +52,7 @@ def described(state: State, uid: PodUid, known: KnownSpec, heard: int) -> PodDes
         if size is not None
         else Section(None, "the domain sandboxes", False, "no VM of it was read; see sandboxes.mode"),
         Section(None, NOBODY, False, "devices are not read yet"),
+        Section(None, NOBODY, False, "devices are not read yet"),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
         Section(None, NOBODY, False, "there is no gate yet"),

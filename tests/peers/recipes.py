@@ -126,6 +126,8 @@ RECIPES: dict[str, Recipe] = {
         Recipe("quantities", folders=("quantities",), steps=(Step(packages=(".",), output="quantities"),)),
         # A gRPC client in Go that knows a service by reflection alone.
         Recipe("grpcurl", ("grpcurl",), (Step(("github.com/fullstorydev/grpcurl/cmd/grpcurl",), "grpcurl"),)),
+        # Kubelet's own client of PodResources, used as Kata uses it.
+        Recipe("podresources", folders=("podresources",), steps=(Step(packages=(".",), output="podresources"),)),
         # What runtime-rs, Kata's runtime in Rust, places its processes with.
         Recipe("cgroupsrs", ("cgroupsrs",), (CrateOf(packages=("cgroupsrs",), output="cgroupsrs"),), root=RUST_FOLDER),
         Recipe("nristub", folders=("nri_stub",), steps=(Step(packages=(".",), output="nristub"),), root=BENCH_FOLDER),

@@ -9,6 +9,7 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from nodeward.model.errors import NodewardError
+from nodeward.model.pod_devices import PodDevice, PodNuma
 from nodeward.model.podapi_network import PodNetwork
 from nodeward.model.podapi_pulls import PodImage, PodPullsSeen
 from nodeward.model.podapi_volumes import PodVolumeRow
@@ -146,8 +147,8 @@ class PodDescription:
     overhead: Section[PodOverhead] | None = None
     cgroup: Section[PodCgroup] | None = None
     size: Section[PodVmSize] | None = None
-    numa: Section[None] | None = None
-    devices: Section[None] | None = None
+    numa: Section[PodNuma] | None = None
+    devices: Section[tuple[PodDevice, ...]] | None = None
     volumes: Section[tuple[PodVolumeRow, ...]] | None = None
     network: Section[PodNetwork] | None = None
     images: Section[tuple[PodImage, ...]] | None = None

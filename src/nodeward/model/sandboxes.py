@@ -173,6 +173,8 @@ class Handler:
     """Its shim serves the sandbox itself (containerd's `sandboxer = "shim"`): there is no pause container."""
     fault: str = ""
     """Why it could not be read, with the file and a remedy."""
+    pod_resources: str = ""
+    """`pod_resource_api_sock`: where it asks for a pod's devices; empty for nowhere."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -266,6 +266,15 @@ class PodapiSection:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdPlugSection:
+    """The cold-plug socket of `nodeward node`: PodResources for VM runtimes, with the devices of DRA claims. `socket`:
+    empty for pod-resources.sock in run_dir."""
+
+    enabled: bool = False
+    socket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings file of `nodeward node`, `nodeward relay` and `nodeward webhook`."""
 
@@ -286,6 +295,7 @@ class Settings:
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
     podapi: PodapiSection = field(default_factory=PodapiSection)
+    cold_plug: ColdPlugSection = field(default_factory=ColdPlugSection)
     webhook: WebhookSection = field(default_factory=WebhookSection)
     relay: RelaySection = field(default_factory=RelaySection)
     dump: DumpSection = field(default_factory=DumpSection)

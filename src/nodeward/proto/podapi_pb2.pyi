@@ -233,28 +233,84 @@ class PodVmSize(_message.Message):
     def __init__(self, vcpus: _Optional[int] = ..., memory: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
 
 class NumaSection(_message.Message):
-    __slots__ = ("source", "complete", "why", "observed_at")
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodNuma
     source: str
     complete: bool
     why: str
     observed_at: int
-    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+    def __init__(self, value: _Optional[_Union[PodNuma, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodNuma(_message.Message):
+    __slots__ = ("nodes", "containers")
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    nodes: _containers.RepeatedScalarFieldContainer[int]
+    containers: _containers.RepeatedCompositeFieldContainer[ContainerNuma]
+    def __init__(self, nodes: _Optional[_Iterable[int]] = ..., containers: _Optional[_Iterable[_Union[ContainerNuma, _Mapping[str, object]]]] = ...) -> None: ...
+
+class ContainerNuma(_message.Message):
+    __slots__ = ("container", "cpus", "memory")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    CPUS_FIELD_NUMBER: _ClassVar[int]
+    MEMORY_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    cpus: _containers.RepeatedScalarFieldContainer[int]
+    memory: _containers.RepeatedCompositeFieldContainer[MemoryBlock]
+    def __init__(self, container: _Optional[str] = ..., cpus: _Optional[_Iterable[int]] = ..., memory: _Optional[_Iterable[_Union[MemoryBlock, _Mapping[str, object]]]] = ...) -> None: ...
+
+class MemoryBlock(_message.Message):
+    __slots__ = ("kind", "size", "nodes")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    NODES_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    size: int
+    nodes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, kind: _Optional[str] = ..., size: _Optional[int] = ..., nodes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class DevicesSection(_message.Message):
-    __slots__ = ("source", "complete", "why", "observed_at")
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: _containers.RepeatedCompositeFieldContainer[PodDevice]
     source: str
     complete: bool
     why: str
     observed_at: int
-    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+    def __init__(self, value: _Optional[_Iterable[_Union[PodDevice, _Mapping[str, object]]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodDevice(_message.Message):
+    __slots__ = ("container", "kind", "resource", "device", "name", "paths", "pci", "numa", "sources", "left_out")
+    CONTAINER_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    RESOURCE_FIELD_NUMBER: _ClassVar[int]
+    DEVICE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    PATHS_FIELD_NUMBER: _ClassVar[int]
+    PCI_FIELD_NUMBER: _ClassVar[int]
+    NUMA_FIELD_NUMBER: _ClassVar[int]
+    SOURCES_FIELD_NUMBER: _ClassVar[int]
+    LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    container: str
+    kind: str
+    resource: str
+    device: str
+    name: str
+    paths: _containers.RepeatedScalarFieldContainer[str]
+    pci: _containers.RepeatedScalarFieldContainer[str]
+    numa: _containers.RepeatedScalarFieldContainer[int]
+    sources: _containers.RepeatedScalarFieldContainer[str]
+    left_out: str
+    def __init__(self, container: _Optional[str] = ..., kind: _Optional[str] = ..., resource: _Optional[str] = ..., device: _Optional[str] = ..., name: _Optional[str] = ..., paths: _Optional[_Iterable[str]] = ..., pci: _Optional[_Iterable[str]] = ..., numa: _Optional[_Iterable[int]] = ..., sources: _Optional[_Iterable[str]] = ..., left_out: _Optional[str] = ...) -> None: ...
 
 class VolumesSection(_message.Message):
     __slots__ = ("value", "source", "complete", "why", "observed_at")

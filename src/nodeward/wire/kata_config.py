@@ -91,6 +91,7 @@ def with_kata(handler: Handler, sources: Sequence[Source], told: Profile | None 
         overhead_vcpus_m=_scaled(machine, "overhead_vcpus", _MILLI, least=0),
         overhead_memory=_scaled(machine, "overhead_memory", _MIB, least=0),
         enable_annotations=_words(machine, "enable_annotations"),
+        pod_resources=_text(runtime, "pod_resource_api_sock"),
     )
 
 

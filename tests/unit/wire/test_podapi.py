@@ -73,7 +73,7 @@ def _of_one(hint: object, field: FieldDescriptor, where: str) -> Iterator[str]:
         names = {one.name for one in field.enum_type.values} - {"UNSPECIFIED"}
         if names != {str(one.value) for one in kind}:
             yield f"{where}: other words"
-    elif NUMBERS.get(field.type) is not (str if kind is model.Json else kind):
+    elif NUMBERS.get(field.type) is not (str if kind is model.Json or issubclass(kind, enum.Enum) else kind):
         yield f"{where}: another type"
 
 

@@ -1,7 +1,8 @@
 """The Pod API: the engine's state, and the whole spec of a pod by one read at the API server, redacted.
 
 A redacted spec is kept beside the engine's state, never in it, so that no record carries one. It holds for one UID and
-for as long as the watch tells nothing new of that pod.
+for as long as the watch tells nothing new of that pod. Each change of a pod is told, also one of which the state keeps
+nothing, such as an annotation's.
 """
 
 import asyncio
@@ -13,12 +14,14 @@ import msgspec
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
+from nodeward.app.node.pod_devices import PodDevices
 from nodeward.app.node.podapi_answers import Answers, Provider
 from nodeward.app.node.podapi_watch import Watchers
 from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component, Node
 from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
+from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import (
     ComputeSizeRequest,
@@ -64,7 +67,7 @@ class Specs:
     async def spec(self, uid: str, _: str, __: str, ___: str) -> Section[Json]:
         """The whole spec, redacted."""
         kept = await self._kept_of(uid)
-        return Section(Json(kept.pod), f"{API}, resourceVersion {kept.version}", observed_at=kept.at)
+        return Section(Json(kept.pod), f"{API}, resourceVersion {kept.version}", *self._seen(kept))
 
     async def redacted(self, uid: str) -> tuple[object, int]:
         """The redacted spec, and when it was read. NodewardError where it cannot be had."""
@@ -74,24 +77,29 @@ class Specs:
     async def images(self, uid: str) -> Section[Mapping[str, str]]:
         """The images of the spec by container."""
         kept = await self._kept_of(uid)
-        return Section(kept.images, API, observed_at=kept.at)
+        return Section(kept.images, API, *self._seen(kept))
+
+    def _seen(self, kept: _Kept) -> tuple[bool, str, int]:
+        """Whether that is still so, why not, and when it was read."""
+        up = self._core.state.pods.api_up
+        return up, "" if up else show.AWAY, kept.at
 
     async def _kept_of(self, uid: str) -> _Kept:
         known = self._core.state.pods.specs.get(PodUid(uid))
         if known is None:
             raise NodewardError(show.NO_SPEC)
         async with self._asking:
-            return await self._of(known.spec.uid, known)
+            return await self._of(PodUid(uid), known)
 
     async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
         kept = self._kept.get(uid)
-        if kept is not None and kept.seq == known.seq:
-            return kept
-        task = self._reading.get(uid)
-        if task is None:
-            task = self._reading[uid] = asyncio.get_running_loop().create_task(self._read(uid, known))
-            task.add_done_callback(partial(self._read_ended, uid))
-        return await asyncio.shield(task)
+        while kept is None or kept.seq < known.seq:  # a read that began before the change may have missed it
+            task = self._reading.get(uid)
+            if task is None:
+                task = self._reading[uid] = asyncio.get_running_loop().create_task(self._read(uid, known))
+                task.add_done_callback(partial(self._read_ended, uid))
+            kept = await asyncio.shield(task)
+        return kept
 
     def _read_ended(self, uid: PodUid, task: asyncio.Task[_Kept]) -> None:
         self._reading.pop(uid, None)
@@ -104,9 +112,9 @@ class Specs:
         namespace, name = known.spec.namespace, known.spec.name
         data = await self._pods.reader.client.get_json(namespace, name, pod_redaction.MAX_BYTES)
         # a large one takes long, and runtimes wait for the loop
-        pod = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
+        pod, mirrored = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
         metadata = _within(pod, "metadata")
-        if metadata.get("uid") != known.spec.uid:
+        if metadata.get("uid") != known.spec.uid and not (mirrored and mirrored == known.spec.config_hash):
             raise NodewardError("another pod has this name at the API server now")
         version, text = str(metadata.get("resourceVersion", "")), msgspec.json.encode(pod)
         kept = _Kept(known.seq, version, text, _images(pod), self._clock.wall_ns())
@@ -117,8 +125,13 @@ class Specs:
         return kept
 
 
-def _redacted(data: bytes) -> object:
-    return pod_redaction.redacted(pod_redaction.decode(data))
+def _redacted(data: bytes) -> tuple[object, str]:
+    """The pod, and the UID of the static pod whose mirror it says it is. Kubelet makes a mirror that was deleted anew,
+    with another UID of its own."""
+    pod = pod_redaction.decode(data)
+    notes = _within(pod, "metadata", "annotations")
+    mirrored = _text(notes.get(MIRROR))
+    return pod_redaction.redacted(pod), mirrored if mirrored == notes.get(CONFIG_HASH) else ""
 
 
 def _within(value: object, *names: str) -> Mapping[str, object]:
@@ -141,7 +154,7 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def components(node: Node, pods: NoFacts | ApiFacts) -> list[Component]:
+def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> list[Component]:
     """The Pod API's sockets and what they answer from, where the settings want it."""
     settings = node.settings
     if not settings.podapi.enabled:
@@ -160,7 +173,15 @@ def components(node: Node, pods: NoFacts | ApiFacts) -> list[Component]:
     async def images(uid: str, namespace: str, name: str, sandbox: str) -> Section[object]:
         return await pulls.images(uid, namespace, name, sandbox, await specs.images(uid))
 
+    async def device(uid: str, namespace: str, name: str, _: str) -> Section[object]:
+        return (await devices.sections(uid, namespace, name))[0]
+
+    async def numa(uid: str, namespace: str, name: str, _: str) -> Section[object]:
+        return (await devices.sections(uid, namespace, name))[1]
+
     providers: Mapping[str, Provider] = {
+        "numa": numa,
+        "devices": device,
         "volumes": lambda uid, *_: volumes.volumes(PodUid(uid)),
         "network": lambda uid, *_: volumes.network(PodUid(uid)),
         "images": images,

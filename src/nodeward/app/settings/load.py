@@ -354,6 +354,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("dump.file", dump.file),
         ("podapi.socket", settings.podapi.socket),
         ("podapi.grpc_socket", settings.podapi.grpc_socket),
+        ("cold_plug.socket", settings.cold_plug.socket),
     )
     for path, value in (
         ("state_dir", settings.state_dir),

@@ -25,6 +25,8 @@ KEPT_S = 5.0
 BACKLOG = 1024
 """Connections that are not taken yet; a client that does not block is refused beyond."""
 MAX_LINE = 4096
+BACKLOG = 512
+"""Connections that wait for the loop. With aiohttp's 128, some of 200 clients at once are refused by the kernel."""
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs parts of requests that are no HTTP."""
 

@@ -29,6 +29,7 @@ RUNTIME, VMS, API = "the runtime", "the domain sandboxes", Source.API.value
 T = TypeVar("T")
 NOBODY: Section[object] = Section(None, "nobody", False, "not served by this daemon")
 NO_SANDBOX = "the runtime has told of no sandbox yet"
+AWAY = "the API server does not answer; this is what was known last"
 NO_SPEC = "the pod's spec is not known yet"
 
 
@@ -67,6 +68,16 @@ def pods(state: State) -> tuple[PodIdentity, ...]:
     return tuple(sorted(found, key=lambda one: (one.namespace, one.name, one.uid)))
 
 
+def pod_named(state: State, namespace: str, name: str) -> tuple[PodUid, KnownSpec] | None:
+    """The pod of this name that was told of last: a name can have been taken over."""
+    named = [
+        (uid, known)
+        for uid, known in state.pods.specs.items()
+        if (known.spec.namespace, known.spec.name) == (namespace, name)
+    ]
+    return max(named, key=lambda one: (not one[1].gone, one[1].seq), default=None)
+
+
 def subject(state: State, asked: Selector) -> Subject | None:
     """The pod; by name the one that was told of last, since a name can have been taken over. None where there is none
     that all of the selector fits."""
@@ -77,18 +88,15 @@ def subject(state: State, asked: Selector) -> Subject | None:
             return None
         uid = PodUid(asked.uid or home.sandbox.pod_uid)
     elif not asked.uid:
-        named = [
-            (not known.gone, known.seq, uid)
-            for uid, known in state.pods.specs.items()
-            if (known.spec.namespace, known.spec.name) == (asked.namespace, asked.name)
-        ] or [
-            (False, known.seq, known.sandbox.pod_uid)
+        named = pod_named(state, asked.namespace, asked.name)
+        homes = [
+            (known.seq, known.sandbox.pod_uid)
             for known in state.pods.sandboxes.values()
             if (known.sandbox.namespace, known.sandbox.name) == (asked.namespace, asked.name)
         ]
-        if not named:
+        if named is None and not homes:
             return None
-        uid = max(named)[2]
+        uid = named[0] if named is not None else max(homes)[1]
     found = _of(state, uid, sandbox_id or state.pods.sandbox_of.get(uid))
     fits = (
         (found.known is not None or found.sandbox is not None)
@@ -224,7 +232,7 @@ def made(name: str, state: State, one: Subject, around: Around) -> Section[objec
 
 def _by_spec(state: State, spec: PodSpec, around: Around, value: T, why: str = "") -> Section[T]:
     by_api = spec.source is Source.API and state.pods.api_up
-    stale = "" if by_api else "the API server does not answer; this is what was known last"
+    stale = "" if by_api else AWAY
     at = around.heard if by_api else state.pods.stale_since_wall_ns
     return Section(value, spec.source.value, by_api and not why, "; ".join(one for one in (stale, why) if one), at)
 

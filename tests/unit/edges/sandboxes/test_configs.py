@@ -89,12 +89,14 @@ def test_a_handler_of_each_version_of_containerds_file_is_found_with_all_that_co
 
 
 def test_drop_ins_are_merged_by_name_and_lists_are_replaced(host: Host) -> None:
-    host.write(f"{DROP_INS}/20-later", "[runtime]\nsandbox_cgroup_only = true\n")
+    asked = 'pod_resource_api_sock = "/run/nodeward/pod-resources.sock"'
+    host.write(f"{DROP_INS}/20-later", f"[runtime]\nsandbox_cgroup_only = true\n{asked}\n")
     host.write(f"{DROP_INS}/10-first.toml", '[hypervisor.qemu]\ndefault_vcpus = 2.5\nenable_annotations = ["a"]\n')
     host.write(f"{DROP_INS}/15.toml", "[runtime]\nsandbox_cgroup_only = false\nstatic_sandbox_resource_mgmt = true\n")
     kata = host.kata()
     assert (kata.only, kata.only_from, kata.static) == (True, f"{DROP_INS}/20-later", True)
     assert (kata.default_vcpus_m, kata.default_memory, kata.enable_annotations) == (2500, 2048 * MIB, ("a",))
+    assert kata.pod_resources == "/run/nodeward/pod-resources.sock"
     assert kata.drop_ins == tuple(f"{DROP_INS}/{name}" for name in ("10-first.toml", "15.toml", "20-later"))
 
 

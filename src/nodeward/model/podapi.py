@@ -245,12 +245,14 @@ class SizeTerm:
 
 @dataclass(frozen=True, slots=True)
 class SizeSent:
-    """CRI's `linux.resources` of RunPodSandbox as the relay sends them with `sizing.mode: enforce`. `changes`: whether
-    that is other than what kubelet sends; `why` says why the handler is not sized."""
+    """CRI's `linux.resources` of RunPodSandbox, and annotations, as the relay sends them with `sizing.mode: enforce`.
+    `way`: by what the handler learns the size; `changes`: whether that is other than what kubelet sends."""
 
+    way: str
     cpu_period: int
     cpu_quota: int
     memory_limit: int
+    annotations: Mapping[str, str]
     changes: bool
     why: str
 
@@ -266,7 +268,7 @@ class KataSize:
 
 @dataclass(frozen=True, slots=True)
 class ComputeSizeResponse:
-    """`cpu_m`, `vcpus` (whole) and `memory`: what the pod's containers are to have, 0 for nothing said."""
+    """`cpu_m`, `vcpus` (whole) and `memory`: what the pod's containers are to have by the policy, 0 for nothing."""
 
     handler: str
     cpu_m: int

@@ -639,18 +639,29 @@ class SizeTerm(_message.Message):
     def __init__(self, what: _Optional[str] = ..., amount: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
 
 class SizeSent(_message.Message):
-    __slots__ = ("cpu_period", "cpu_quota", "memory_limit", "changes", "why")
+    __slots__ = ("way", "cpu_period", "cpu_quota", "memory_limit", "annotations", "changes", "why")
+    class AnnotationsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    WAY_FIELD_NUMBER: _ClassVar[int]
     CPU_PERIOD_FIELD_NUMBER: _ClassVar[int]
     CPU_QUOTA_FIELD_NUMBER: _ClassVar[int]
     MEMORY_LIMIT_FIELD_NUMBER: _ClassVar[int]
+    ANNOTATIONS_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    way: str
     cpu_period: int
     cpu_quota: int
     memory_limit: int
+    annotations: _containers.ScalarMap[str, str]
     changes: bool
     why: str
-    def __init__(self, cpu_period: _Optional[int] = ..., cpu_quota: _Optional[int] = ..., memory_limit: _Optional[int] = ..., changes: _Optional[bool] = ..., why: _Optional[str] = ...) -> None: ...
+    def __init__(self, way: _Optional[str] = ..., cpu_period: _Optional[int] = ..., cpu_quota: _Optional[int] = ..., memory_limit: _Optional[int] = ..., annotations: _Optional[_Mapping[str, str]] = ..., changes: _Optional[bool] = ..., why: _Optional[str] = ...) -> None: ...
 
 class KataSize(_message.Message):
     __slots__ = ("vcpus", "memory", "why")

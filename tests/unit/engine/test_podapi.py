@@ -12,7 +12,7 @@ from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
 from nodeward.model.podapi import ComputeSizeRequest, PodCgroup, PodTotals, PodVmSize, ReportSandboxRequest, Selector
 from nodeward.model.sandboxes import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
-from nodeward.model.sizing import Room, SizingSettings
+from nodeward.model.sizing import Room, SizingSettings, Way
 from nodeward.model.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
 
 MIB = 1 << 20
@@ -129,6 +129,16 @@ def test_a_size_is_what_the_relay_sends_and_what_kata_makes_of_it() -> None:
     assert terms["kubelet_cpu_m"].amount == 2000
     assert "sizing.unlimited is 6" in terms["cpu_m"].why
     assert terms["kata_default_cpu_m"].why == "default_vcpus of /k.toml"
+
+
+def test_a_vm_that_grows_is_told_by_its_defaults() -> None:
+    """Its limits stay as kubelet sends them; what is requested beyond them makes the default larger."""
+    grows = replace(KATA, static=False, passes=("io.katacontainers.*",), enable_annotations=("default_.*",))
+    handlers = {"kata": replace(grows, default_memory=256 * MIB)}
+    answer = computed(ComputeSizeRequest(), found(STATE, Selector("u1")), handlers, SizingSettings(), 8, 1 << 34)
+    assert (answer.cpu_m, answer.sent.cpu_quota, answer.sent.way) == (3500, 200_000, Way.DEFAULTS.value)
+    assert list(answer.sent.annotations.values())[:1] == ["3"]
+    assert answer.kata.vcpus == 3
 
 
 def test_a_handler_that_is_not_sized_is_sent_what_kubelet_sends_with_the_reason() -> None:

@@ -13,7 +13,7 @@ from nodeward.engine.sandboxes.size import CPU_M, SHARES_OF_A_CPU, cpu_limit_m, 
 from nodeward.engine.show.podapi import NO_SPEC, Subject
 from nodeward.model.podapi import ComputeSizeRequest, ComputeSizeResponse, KataSize, SizeSent, SizeTerm
 from nodeward.model.sandboxes import Handler, Profile, VmReading
-from nodeward.model.sizing import SizingSettings
+from nodeward.model.sizing import SizingSettings, Way
 from nodeward.model.workload import NO_SHARE, CpuRecord, HostShare, PodSpec, Role, SandboxId
 
 _changed: Callable[..., SizingSettings] = replace
@@ -37,25 +37,28 @@ def computed(
     name = asked.handler or (one.sandbox.handler if one.sandbox is not None else "")
     handler, most = handlers.get(name), sizing.room(rule, cpus, memory)
     share, by = _share(one, spec)
-    no_way = sizing.why_not(name, handler, rule)
-    found = sizing.sized(share, spec, handler, rule, most, "" if spec is not None else NO_SPEC)
-    cpu = CpuRecord(share.cpu.shares, found.cpu_quota, found.cpu_period)
-    cpu_m = cpu_limit_m(cpu) or 0
+    no_way, no_spec = sizing.why_not(name, handler, rule), "" if spec is not None else NO_SPEC
+    own = one.sandbox.annotations if one.sandbox is not None else {}
+    wanted = sizing.sized(share, spec, None, rule, most, no_spec)
+    cpu_m = cpu_limit_m(CpuRecord(quota=wanted.cpu_quota, period=wanted.cpu_period)) or 0
     terms = (
         SizeTerm("kubelet_cpu_m", cpu_limit_m(share.cpu) or 0, by),
         SizeTerm("kubelet_memory", share.memory, by),
-        SizeTerm("cpu_m", cpu_m, found.cpu_why),
-        SizeTerm("memory", found.memory_limit, found.memory_why),
+        SizeTerm("cpu_m", cpu_m, wanted.cpu_why),
+        SizeTerm("memory", wanted.memory_limit, wanted.memory_why),
         SizeTerm("most_cpu_m", most.cpu_m, "the machine's CPUs that are online, without sizing.keep_cpus"),
         SizeTerm("most_memory", most.memory, "the machine's memory, without sizing.keep_memory_mib"),
         *_own(handler),
     )
-    sent = SizeSent(found.cpu_period, found.cpu_quota, found.memory_limit, found.changes and not no_way, no_way)
     if no_way:
-        sent = replace(sent, cpu_period=share.cpu.period, cpu_quota=share.cpu.quota, memory_limit=share.memory)
-    given = HostShare(replace(cpu, quota=sent.cpu_quota, period=sent.cpu_period), sent.memory_limit)
-    vcpus = -(-cpu_m // CPU_M)
-    return ComputeSizeResponse(name, cpu_m, vcpus, found.memory_limit, terms, sent, _kata(one, handler, given, no_way))
+        sent = SizeSent(Way.NONE.value, share.cpu.period, share.cpu.quota, share.memory, {}, False, no_way)
+    else:
+        found = sizing.sized(share, spec, handler, rule, most, no_spec, own)
+        limits, why = (found.cpu_period, found.cpu_quota, found.memory_limit), f"{found.cpu_why}; {found.memory_why}"
+        sent = SizeSent(found.way.value, *limits, found.annotations, found.changes, why)
+    given = HostShare(replace(share.cpu, quota=sent.cpu_quota, period=sent.cpu_period), sent.memory_limit)
+    kata = _kata(handler, given, {**own, **sent.annotations}, no_way)
+    return ComputeSizeResponse(name, cpu_m, -(-cpu_m // CPU_M), wanted.memory_limit, terms, sent, kata)
 
 
 def _share(one: Subject, spec: PodSpec | None) -> tuple[HostShare, str]:
@@ -88,10 +91,9 @@ def _own(handler: Handler | None) -> Iterator[SizeTerm]:
         yield SizeTerm(what, amount, f"{option} of {where}")
 
 
-def _kata(one: Subject, handler: Handler | None, given: HostShare, no_way: str) -> KataSize:
+def _kata(handler: Handler | None, given: HostShare, annotations: Mapping[str, str], no_way: str) -> KataSize:
     if handler is None or handler.profile is None:
         return KataSize(None, None, no_way or "no configuration of this handler is known")
-    annotations = one.sandbox.annotations if one.sandbox is not None else {}
     found = size(VmReading(SandboxId(""), 0), handler, handler.profile, annotations, given)
     why = f"by {found.source}, as {handler.profile.value} sums them" if found.source else "its configuration says none"
     return KataSize(found.vcpus, found.memory, f"{why}; {no_way}" if no_way else why)

@@ -21,7 +21,8 @@ from nodeward.proto import podapi_pb2
 from nodeward.wire.errors import WireError
 
 FORMAT: Final = "request"
-MAX_REQUEST: Final = 64 * 1024
+MAX_REQUEST: Final = 512 * 1024
+"""Bytes: 64 volumes with the longest paths are 300 KiB."""
 SERVICE: Final[ServiceDescriptor] = podapi_pb2.DESCRIPTOR.services_by_name["PodApi"]
 T = TypeVar("T")
 
@@ -39,6 +40,8 @@ def request_of_json(kind: type[T], data: bytes) -> T:
 def request_of_message(method: str, kind: type[T], data: bytes) -> T:
     """The request of this method. WireError for what is none."""
     message = _messages(method)[0]()
+    if len(data) > MAX_REQUEST:
+        raise WireError(FORMAT, f"{len(data)} bytes: a request has at most {MAX_REQUEST}")
     try:
         message.ParseFromString(data)
     except (DecodeError, RecursionError):

@@ -218,7 +218,7 @@ REQUESTS = {
     "no such path": ("GET /s3cret", b"", 404),
     "another verb": ("PUT /v1/pods", b"", 405),
     "no JSON": ("POST /v1/ListPods", b"s3cret", 400),
-    "too large": ("POST /v1/ListPods", b"s3cret" * 20_000, 413),
+    "too large": ("POST /v1/ListPods", b"s3cret" * 100_000, 413),
     "a selector without a name": ("POST /v1/ListPods", b'{"s3cret":1}', 400),
 }
 
@@ -235,6 +235,8 @@ def test_requests_that_are_none_are_refused_over_http_without_an_echo(tmp_path: 
             with pytest.raises(GrpcError, match="no ListPodsRequest") as refused:
                 await client.call(LIST, b"\x0a\x05cut", WITHIN_S)
             assert refused.value.code is Code.INVALID_ARGUMENT
+            with pytest.raises(GrpcError, match="a request has at most"):
+                await client.call(LIST, b"\x0a" * 600_000, WITHIN_S)
             await client.close()
 
     played(story)

@@ -11,12 +11,12 @@ from typing import Final
 
 from nodeward.aio.clock import Clock
 from nodeward.app.doctor.runtime_files import read_handlers
-from nodeward.app.host.core import Core
 from nodeward.app.node.podapi_watch import Watchers
 from nodeward.app.node.wiring import Node
 from nodeward.edges.sysfs import topology
 from nodeward.engine.show import podapi as show
 from nodeward.engine.show.podapi_size import computed
+from nodeward.engine.state.root import State
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import (
     SECTIONS,
@@ -62,8 +62,8 @@ _described: Callable[..., PodDescription] = PodDescription
 class Reports:
     """What runtimes have reported of their sandboxes."""
 
-    def __init__(self, core: Core, clock: Clock) -> None:
-        self._core, self._clock = core, clock
+    def __init__(self, state: Callable[[], State], clock: Clock) -> None:
+        self._state, self._clock = state, clock
         self._kept: dict[str, tuple[ReportSandboxRequest, int]] = {}
         self._seen = set[str]()
 
@@ -84,7 +84,7 @@ class Reports:
 
     def _forget(self) -> None:
         """Drops reports of sandboxes that have ended."""
-        there, late_ns = self._core.state.pods.sandboxes, self._clock.now_ns() - EARLY_NS
+        there, late_ns = self._state().pods.sandboxes, self._clock.now_ns() - EARLY_NS
         self._seen = {one for one in self._kept if SandboxId(one) in there} | (self._seen & self._kept.keys())
         for one in [*self._kept]:
             ended = one in self._seen or self._kept[one][1] < late_ns
@@ -99,7 +99,7 @@ class Answers:
     def __init__(self, node: Node, watchers: Watchers, providers: Mapping[str, Provider]) -> None:
         self._node, self._core, self._clock, self._watchers = node, node.core, node.clock, watchers
         self._providers = providers
-        self._reports = Reports(node.core, node.clock)
+        self._reports = Reports(lambda: node.core.state, node.clock)
         self._machine: asyncio.Future[tuple[Mapping[str, Handler], int, int]] | None = None
         self._machine_ns = 0
 

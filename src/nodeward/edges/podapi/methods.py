@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -22,6 +23,8 @@ ANSWER_S = 10.0
 """Longer than a request may wait for a pod, and a pod's spec for the API server."""
 STALLED_S = 30.0
 """A watcher that takes no event for so long is ended."""
+asked_by: ContextVar[int] = ContextVar("asked_by", default=0)
+"""The user whose process asks, for a method that goes by it. Over gRPC it is root, who alone can open that socket."""
 T = TypeVar("T")
 
 

@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from nodeward.aio.hostfs import make_folders
-from nodeward.edges.podapi.methods import STALLED_S, Api, Desk
+from nodeward.edges.podapi.methods import STALLED_S, Api, Desk, asked_by
 from nodeward.model.podapi import SECTIONS, SPEC, AnswerError, Failure
 from nodeward.wire import podapi as codec
 
@@ -114,8 +114,10 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     async def guarded(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        if peer_uid(request) not in uids:
+        user = peer_uid(request)
+        if user is None or user not in uids:
             return _refused(403, "this user may not ask: podapi.uids in the daemon's settings names those who may")
+        asked_by.set(user)
         try:
             return await handler(request)
         except AnswerError as error:

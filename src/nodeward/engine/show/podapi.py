@@ -249,15 +249,16 @@ def _contradicts(state: State, one: Subject, around: Around, about: tuple[str, .
     if vm is None or said is None:
         return ""
     seen = vm.reading
-    vmms = {task.pid for task in seen.of(TaskRole.VMM, TaskRole.VCPU)}
-    threads = {task.tid for task in seen.of(TaskRole.VCPU)}
-    places = {found.path for found in seen.cgroups}
+    vmms = sorted(dict.fromkeys(task.pid for task in seen.of(TaskRole.VMM, TaskRole.VCPU)))
+    threads = sorted(task.tid for task in seen.of(TaskRole.VCPU))
+    places = sorted(dict.fromkeys(found.path for found in seen.cgroups))
+    tids = sorted(dict.fromkeys(said.vcpu_tids))
     pairs = (
         ("vCPUs", said.vcpus, seen.vm_vcpus, said.vcpus == seen.vm_vcpus),
         ("bytes of memory", said.memory, seen.vm_memory, said.memory == seen.vm_memory),
-        ("vCPU threads", sorted(said.vcpu_tids), sorted(threads), set(said.vcpu_tids) == threads),
-        ("VMM process", said.vmm_pid, sorted(vmms), said.vmm_pid in vmms),
-        ("cgroups", sorted(said.cgroups), sorted(places), set(said.cgroups) <= places),
+        ("vCPU threads", tids, threads, tids == threads),
+        ("VMM process", said.vmm_pid, vmms, said.vmm_pid in vmms),
+        ("cgroups", sorted(said.cgroups), places, all(one in places for one in said.cgroups)),
     )
     return "; ".join(
         f"{what}: the runtime reported {told}, the kernel shows {shown}"

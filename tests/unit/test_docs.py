@@ -47,13 +47,14 @@ DOCUMENTS = (
     "docs/hook.md",
     "docs/policies.md",
     "docs/pod-api.md",
+    "docs/gate.md",
     "docs/policies-cpus.md",
     "docs/relay.md",
     "docs/sandboxes.md",
     "docs/sizing.md",
     "docs/scenarios.md",
 )
-TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles")
+TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles", "gate.handlers")
 """Settings that are tables: their keys are the operator's."""
 ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)
 

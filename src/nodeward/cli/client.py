@@ -42,12 +42,12 @@ def socket_path(given: str | None) -> str:
     return given or os.environ.get("NODEWARD_SOCKET") or DEFAULT_SOCKET
 
 
-def get(path: str, given_socket: str | None, method: str = "GET") -> bytes:
-    """The body of what one request is answered. DaemonError says what to do."""
+def get(path: str, given_socket: str | None, method: str = "GET", sent: bytes | None = None) -> bytes:
+    """The body of what one request is answered. `sent` is its own, in JSON. DaemonError says what to do."""
     place = socket_path(given_socket)
     connection = _UnixConnection(place)
     try:
-        connection.request(method, path)
+        connection.request(method, path, sent, {} if sent is None else {"Content-Type": "application/json"})
         response = connection.getresponse()
         body = response.read(MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:

@@ -18,6 +18,7 @@ COMMANDS = {
     "keys": "Show TEE keys: how many there are, who holds them, what is free.",
     "cpus": "Draw the machine's CPUs, and who may run where.",
     "sandboxes": "Show VM sandboxes: where they are, what they cost, whether they fit.",
+    "gate": "Set the verdict on a pod that waits at its gate.",
     "pod": "Show what the node knows of a pod, its spec without secrets.",
     "policies": "List the CPU policies, and explain one.",
     "explain": "Say in sentences why a pod or container has its limit.",

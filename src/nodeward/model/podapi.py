@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from nodeward.model.podapi_gate import PodGate
+
 T = TypeVar("T")
 
 
@@ -80,5 +82,5 @@ class PodDescription:
     devices: Section[tuple[str, ...]]
     volumes: Section[tuple[PodVolume, ...]]
     images: Section[Mapping[str, str]]
-    gate: Section[str]
+    gate: Section[PodGate]
     spec: Section[object]

@@ -13,12 +13,14 @@ import msgspec
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
+from nodeward.app.node.gate import Gates, SetGateError
 from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component
 from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import PodVolume, Section
+from nodeward.model.podapi_gate import SetGateRequest
 from nodeward.model.settings import Settings
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
@@ -55,7 +57,7 @@ class Specs:
         uid, known = found
         heard = self._pods.heard_ns
         at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
-        answer = show.described(self._core.state, uid, known, at)
+        answer = show.described(self._core.state, uid, known, at, self._clock.wall_ns())
         if spec:
             try:
                 kept = await self._of(uid, known)
@@ -140,12 +142,20 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def components(settings: Settings, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> list[Component]:
+def components(settings: Settings, core: Core, pods: NoFacts | ApiFacts, clock: Clock, gates: Gates) -> list[Component]:
     """The Pod API's socket, where the settings want it."""
     if not settings.podapi.enabled:
         return []
     from nodeward.edges.podapi import server
 
-    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), Specs(core, pods, clock).describe)
+    async def set_gate(body: bytes, by: int) -> bytes:
+        try:
+            request = msgspec.json.decode(body, type=SetGateRequest)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise SetGateError(400, f"the body is no request of SetGate: {error}") from error
+        return msgspec.json.encode(await gates.set_gate(request, by))
+
+    specs = Specs(core, pods, clock)
+    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), specs.describe, set_gate)
     path = settings.podapi.socket or f"{settings.run_dir}/{SOCKET}"
     return [("podapi", partial(server.run, path, settings.podapi.uids, answers))]

@@ -30,6 +30,7 @@ from nodeward.app.host.record import RecordWriter
 from nodeward.app.node import assemble, exporter, grants, podapi
 from nodeward.app.node.answers import Health, Parts, answers
 from nodeward.app.node.assemble import WIRINGS, InKernel, Inside, OnDisk
+from nodeward.app.node.gate import Gates
 from nodeward.app.node.grants import Recalled
 from nodeward.app.node.pods import known_pods
 from nodeward.app.node.readiness import Readiness, tell_systemd
@@ -84,10 +85,12 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     health.state_unread = int(disk.unread)
     pods = known_pods(settings, clock, inside.core)
     relay, oci = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits), OciRuntimes(settings, files)
+    gates = Gates(inside.core, files, lanes.disk, settings, clock)
     node = Node(
         *(settings, files, clock, lanes, inside.core, inside.slots, inside.slots.by_edge, inside.tree, inside.undo),
         *(disk.changes, inside.grants, facts, pods, pods.listens(inside.tell), readiness.note, oci, calls),
         lambda name: lane(name, assemble.DISK_DEADLINE_S),
+        gates,
     )
     parts = Parts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci),
@@ -102,7 +105,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("relay", relay.run),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
         *(component for of in wired for component in of.components),
-        *podapi.components(settings, inside.core, pods, clock),
+        *podapi.components(settings, inside.core, pods, clock, gates),
         *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness.note),
     ]
     await _live(chosen, parts, systemd)

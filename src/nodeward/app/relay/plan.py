@@ -9,6 +9,7 @@ from nodeward.model.relayed import Decider, Watcher
 
 if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
+    from nodeward.app.relay.gate import RelayGate
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.app.relay.sizing import RelaySizing
 
@@ -37,6 +38,8 @@ class RelayPlan:
     """Who decides limits here; among the deciders and watchers too."""
     sizing: "RelaySizing | None" = None
     """Who gives VMs their size; among the deciders too."""
+    gate: "RelayGate | None" = None
+    """Who waits at the gates of pods; among the deciders too."""
     run_dir: str = ""
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""

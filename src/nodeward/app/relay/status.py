@@ -16,6 +16,7 @@ from nodeward.app.process import owner_of
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
+from nodeward.model.gate import GateRow
 from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
 from nodeward.model.sizing import SizingRow
 from nodeward.transport.relay_unix import Relay
@@ -60,6 +61,7 @@ class Status:
             told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
         driver = limits.row() if limits is not None else None
         sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
+        gate = self._plan.gate.row() if self._plan.gate is not None else GateRow()
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
         pinned = limits.cpu_view() if limits is not None and whole else None
@@ -78,6 +80,7 @@ class Status:
                 limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
                 dump=told,
                 sizing=sizes,
+                gate=gate,
                 cpus=pinned() if pinned is not None else None,
                 rows=rows[:MOST_ROWS],
                 left_out=max(0, len(rows) - MOST_ROWS),

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from aiohttp import web
 
 from nodeward.aio.hostfs import make_folders
+from nodeward.model.errors import NodewardError
 
 MOST_AT_ONCE = 32
 ANSWER_S = 5.0
@@ -31,6 +32,8 @@ class Answers:
 
     pods: Callable[[], bytes]
     describe: Callable[[str, str, bool], Awaitable[bytes | None]]
+    set_gate: Callable[[bytes, int], Awaitable[bytes]]
+    """`POST /v1/SetGate`: the answer to a body, by a user."""
 
 
 async def run(path: str, uids: Collection[int], answers: Answers) -> None:
@@ -84,6 +87,12 @@ def _application(uids: Collection[int], answers: Answers) -> web.Application:
         found = await answers.describe(request.match_info["namespace"], request.match_info["name"], bool(fields))
         return _json(found) if found is not None else _refused(404, "this node knows no such pod; see GET /v1/pods")
 
+    async def set_gate(request: web.Request) -> web.Response:
+        try:
+            return _json(await answers.set_gate(await request.read(), peer_uid(request) or 0))
+        except NodewardError as error:
+            return _refused(getattr(error, "status", 400), str(error))
+
     @web.middleware
     async def guarded(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -101,6 +110,7 @@ def _application(uids: Collection[int], answers: Answers) -> web.Application:
     application = web.Application(client_max_size=MAX_LINE, middlewares=[guarded])
     application.router.add_get("/v1/pods", pods)
     application.router.add_get("/v1/pods/{namespace}/{name}", describe)
+    application.router.add_post("/v1/SetGate", set_gate)
     return application
 
 

@@ -1,5 +1,6 @@
 """The sections of the Pod API that the engine's state answers; what needs the whole spec is given."""
 
+from nodeward.engine.show.gate import pod_gate
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.engine.state.root import State
 from nodeward.model.podapi import PodContainer, PodDescription, PodIdentity, PodOverhead, PodVmSize, Section
@@ -24,8 +25,8 @@ def pod_named(state: State, namespace: str, name: str) -> tuple[PodUid, KnownSpe
     return max(named, key=lambda one: (not one[1].gone, one[1].seq), default=None)
 
 
-def described(state: State, uid: PodUid, known: KnownSpec, heard: int) -> PodDescription:
-    """The pod without its spec. `heard` is when the API server was heard last."""
+def described(state: State, uid: PodUid, known: KnownSpec, heard: int, wall_ns: int) -> PodDescription:
+    """The pod without its spec, now. `heard` is when the API server was heard last."""
     spec = known.spec
     by_api = spec.source is Source.API and state.pods.api_up
     why = "" if by_api else "the API server does not answer; this is what was known last"
@@ -53,7 +54,7 @@ def described(state: State, uid: PodUid, known: KnownSpec, heard: int) -> PodDes
         Section(None, NOBODY, False, "devices are not read yet"),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
-        Section(None, NOBODY, False, "there is no gate yet"),
+        pod_gate(state, uid, wall_ns),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
     )
 

@@ -85,7 +85,7 @@ def _no_key(state: State, uid: str) -> Iterator[str]:
                 is_offered(state, key) and resource == kind.publish
             ):
                 have = len(held_ids(state, resource).get(PodUid(uid), ()))
-                free = f", {sums.free} of {sums.capacity} are free" if sums is not None else ""
+                free = f", {sums.free} of {sums.capacity} are free beside what was promised" if sums is not None else ""
                 if have < need:
                     yield f"kubelet has given it {have} of {need} {resource}{free}"
             elif sums is None:
@@ -113,4 +113,4 @@ def _no_quotes(state: State, uid: str) -> Iterator[str]:
 
 
 def _asks(state: State, told: tuple[PodSpec, ...], resources: tuple[str, ...]) -> bool:
-    return bool(promised(told, state.settings.words(resources)))
+    return bool(told and promised(told, state.settings.words(resources)))

@@ -70,10 +70,12 @@ def _at_gate(gate: Gate, pod: Gated, seq: int) -> Gate:
 
 
 def _absent(state: State, as_of: int) -> list[PodUid]:
-    """The pods that a list proves to be gone."""
+    """The pods that a list proves to be gone: not those that the runtime has, such as a static pod without a mirror."""
+    pods = state.pods
 
     def gone(table: Mapping[PodUid, _Entry]) -> list[PodUid]:
-        return [uid for uid, one in table.items() if one.seq <= as_of and uid not in state.pods.specs]
+        late = (uid for uid, one in table.items() if one.seq <= as_of)
+        return [uid for uid in late if uid not in pods.specs and uid not in pods.sandbox_of]
 
     return [*gone(state.gate.pods), *gone(state.gate.verdicts)]
 

@@ -11,6 +11,9 @@ LAUNCHER = "compute"
 """KubeVirt's container that asks for the key."""
 Json = dict[str, object]
 
+KATA_HANDLERS = (GO, RS)
+"""The runtime handlers of Kata pods."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -71,6 +74,13 @@ class Shape:
     qos: str = ""
     """Kubelet's folder of the pod's class: `besteffort`, `burstable`, or none for a Guaranteed one."""
     kata: KataPod | None = None
+
+    @property
+    def uid(self) -> str:
+        """The pod's."""
+        metadata = self.manifest["metadata"]
+        assert isinstance(metadata, dict)
+        return str(metadata["uid"])
 
     def own(self, plan: Planned) -> int:
         """How many CPUs kubelet's static policy gives this container for its own."""

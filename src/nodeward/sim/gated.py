@@ -66,7 +66,9 @@ class Gated:
         """The daemon's settings; a mutant's daemon has a gate that it does not enforce."""
         handlers: dict[str, object] = {name: ["verdict"] for name in KATA_HANDLERS}
         mode = "observe" if self._mutant == IGNORED else "enforce"
-        return {"gate": {"mode": mode, "handlers": handlers}, "podapi": {"enabled": True, "uids": [os.getuid()]}}
+        uids = [os.getuid()]
+        gate: dict[str, object] = {"mode": mode, "handlers": handlers, "uids": uids}
+        return {"gate": gate, "podapi": {"enabled": True, "uids": uids}}
 
     async def attest(self, uid: str) -> None:
         """The pod's VM says what it is, and the verdict on it is set."""

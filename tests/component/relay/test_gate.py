@@ -81,7 +81,7 @@ def test_a_pod_waits_at_its_gate_until_somebody_says_pass_or_deny(tmp_path: Path
     denied is refused at once and after the daemon has started anew, and without a daemon all with gates are."""
 
     def change(settings: Settings) -> Settings:
-        gate = GateSettings(Mode.ENFORCE, {"kata": ("verdict",)})
+        gate = GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, uids=(os.getuid(),))
         off = replace(settings.nri, enabled=False)
         return replace(settings, nri=off, gate=gate, podapi=PodapiSection(True, uids=(os.getuid(),)))
 

@@ -26,7 +26,7 @@ from tests.goals import slots_of
 from tests.lanes import InlineLane
 from tests.patience import scaled
 
-SETTINGS = Settings(gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}))
+SETTINGS = Settings(gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, uids=(0, 7)))
 POD = Gated("u", "shop", "web", ("verdict",))
 PASS = SetGateRequest("PASSED", namespace="shop", name="web")
 
@@ -166,6 +166,15 @@ def test_a_request_that_makes_no_sense_sets_nothing(case: str) -> None:
 
     life(files, tale, POD, Gated("a", "shop", "twice", ("verdict",)), Gated("b", "shop", "twice", ("verdict",)))
     assert read(files, SETTINGS) == GateRecalled()
+
+
+def test_a_user_who_is_not_named_sets_nothing() -> None:
+    async def tale(gates: Gates, _: Core) -> None:
+        with pytest.raises(SetGateError, match=r"gate\.uids") as caught:
+            await gates.set_gate(PASS, by=1000)
+        assert caught.value.status == 403
+
+    life(disk(), tale)
 
 
 def test_verdicts_are_bounded() -> None:

@@ -98,6 +98,7 @@ NO_NRI = {"nri.enabled": "false"}
             "gate.handlers.a: names no condition; write some of key, quotes, verdict",
         ),
         ("gate: {handlers: {Kata_q: [key]}}", {}, {}, "gate.handlers.Kata_q: 'Kata_q' is no runtime handler: a Runt"),
+        ("gate: {uids: []}", {}, {}, "gate.uids: [] is not 1 to 64 user ids from 0 to 4294967294"),
         ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed"),
         ("7: 1", {}, {}, "7: unknown key"),
         ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),

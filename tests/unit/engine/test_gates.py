@@ -51,7 +51,10 @@ def test_a_container_is_refused_for_now_until_the_verdict_and_again_once_that_ha
     assert refusal(make(told)) == ""
     told.at_ns = 5 * SECOND
     assert "PASSED (fine) has expired" in refusal(make(told))
-    assert pod_gate(told.state, U, told.at_ns).value is not None
+    shown = pod_gate(told.state, U, told.at_ns).value
+    assert shown is not None
+    assert (shown.open, shown.verdict, shown.reason, shown.set_by) == (False, "EXPIRED", "fine", 0)
+    assert [(one.name, one.open) for one in shown.conditions] == [("verdict", False)]
     assert told.state.gate.refused == 2
 
 

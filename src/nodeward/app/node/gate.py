@@ -45,8 +45,8 @@ log = logging.getLogger(__name__)
 
 
 class SetGateError(NodewardError):
-    """A verdict that is not set. `status` is HTTP's: 400 for a request that makes no sense, 404 for a pod that is not
-    known, 409 where DENIED stands, 503 where it could not be kept."""
+    """A verdict that is not set. `status` is HTTP's: 400 for a request that makes no sense, 403 for a user who may set
+    none, 404 for a pod that is not known, 409 where DENIED stands, 503 where it could not be kept."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -103,6 +103,8 @@ class Gates:
     async def set_gate(self, request: SetGateRequest, by: int = 0) -> SetGateAnswer:
         """Sets the verdict on a pod; `by` is the user whose process asks. SetGateError where it is not set. Goes on to
         its end if the caller leaves, so that disk and state agree."""
+        if by not in self._core.state.settings.gate.uids:
+            raise SetGateError(403, "this user may not set verdicts: gate.uids in the settings names those who may")
         _check(request)
         return await asyncio.shield(asyncio.ensure_future(self._set(request, by)))
 

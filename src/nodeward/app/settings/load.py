@@ -391,9 +391,9 @@ def _check(settings: Settings, faults: list[str]) -> None:
             f"metrics.listen: {settings.metrics.listen!r} is no address with a port from 0 to 65535, such as "
             "127.0.0.1:9743, [::1]:9743 or :9743 for every address"
         )
-    uids = settings.podapi.uids
-    if not 1 <= len(uids) <= MOST_UIDS or any(not 0 <= uid < MOST_UID for uid in uids):
-        faults.append(f"podapi.uids: {list(uids)} is not 1 to {MOST_UIDS} user ids from 0 to {MOST_UID - 1}")
+    for path, uids in (("podapi.uids", settings.podapi.uids), ("gate.uids", settings.gate.uids)):
+        if not 1 <= len(uids) <= MOST_UIDS or any(not 0 <= uid < MOST_UID for uid in uids):
+            faults.append(f"{path}: {list(uids)} is not 1 to {MOST_UIDS} user ids from 0 to {MOST_UID - 1}")
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
     _check_relay(settings, faults)

@@ -230,7 +230,12 @@ def _answer(uid: PodUid, namespace: str, name: str, verdict: Verdict) -> SetGate
 
 
 def _components(node: Node) -> Wired:
-    return Wired(()) if node.settings.gate.mode is Mode.OFF else Wired((("gate", node.gates.keep),))
+    settings = node.settings
+    if settings.gate.mode is Mode.OFF:
+        return Wired(())
+    if not settings.podapi.enabled and any("verdict" in words for words in settings.gate.handlers.values()):
+        log.warning("gate=no-verdicts why='podapi.enabled is false, so nobody can set one': set it to true")
+    return Wired((("gate", node.gates.keep),))
 
 
 WIRING = Wiring(_components)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.sim import gated, invariants, katas, offered, pinned, relayed, scenario, sharing
+from nodeward.sim import gated, guests, invariants, katas, offered, pinned, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
 from tests.component.lives import fires, kills, lived, made
@@ -73,6 +73,10 @@ def test_an_invariant_about_vm_sandboxes_fires_when_the_node_is_broken(
 def test_an_invariant_about_gates_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
     """A daemon that only observes, and one that does not hear of verdicts."""
     fires(made("gate", tmp_path, mutant=mutant), 9.0, invariant)
+
+
+def test_an_invariant_about_pulls_fires_where_kubelet_names_no_sandbox(tmp_path: Path) -> None:
+    fires(made("pod-api", tmp_path, mutant=guests.NAMELESS), 14.0, guests.TRUTH)
 
 
 @pytest.mark.parametrize(

@@ -241,6 +241,7 @@ def running_node() -> Iterator[Node]:
         shown = certificate_of(folder, server.clients, "nodeward")
         (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, shown=shown)))
         kube = f"{{kubeconfig: {folder}/kubeconfig}}"
-        with daemon(keys.containerd.nri_socket, folder, f"node_name: {server.node}", kube=kube) as nodeward:
+        more = (f"node_name: {server.node}", "podapi: {enabled: true}")
+        with daemon(keys.containerd.nri_socket, folder, *more, kube=kube) as nodeward:
             until(lambda: nodeward.registered() and nodeward.shown().get("api") == "answers", "the daemon is connected")
             yield Node(keys, nodeward)

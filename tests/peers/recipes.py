@@ -124,6 +124,8 @@ RECIPES: dict[str, Recipe] = {
         _nriside("0.11"),
         # Apart from Kubernetes, whose build takes minutes: a change here is built in seconds.
         Recipe("quantities", folders=("quantities",), steps=(Step(packages=(".",), output="quantities"),)),
+        # Kubelet's own client of PodResources, used as Kata uses it.
+        Recipe("podresources", folders=("podresources",), steps=(Step(packages=(".",), output="podresources"),)),
         # What runtime-rs, Kata's runtime in Rust, places its processes with.
         Recipe("cgroupsrs", ("cgroupsrs",), (CrateOf(packages=("cgroupsrs",), output="cgroupsrs"),), root=RUST_FOLDER),
         Recipe("nristub", folders=("nri_stub",), steps=(Step(packages=(".",), output="nristub"),), root=BENCH_FOLDER),

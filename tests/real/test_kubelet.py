@@ -154,12 +154,24 @@ def test_whoever_made_a_refused_pod_reads_why(node: Node) -> None:
 
 
 def test_a_static_pod_is_known_by_its_mirror_pod(node: Node) -> None:
-    """Given a file of a static pod, when it is replaced by another, then each is shown with its own promise."""
+    """Given a file of a static pod, when it is replaced by another, then each is shown with its own promise; when its
+    mirror is deleted, then its spec is that of the one which kubelet makes anew, and never of another pod."""
     for amount in (2, 6):
         spec: Record = {**END_SOON, "containers": [container("app", f"{amount}Mi")]}
         manifest: Record = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static"}, "spec": spec}
         node.kubelet.add_static("static", json.dumps(manifest))
         node.becomes("static-node-1", {"": Shown(amount * MI), "app": Shown(amount * MI)})
+    before = node.api.call("DELETE", f"{PODS}/static-node-1", {"gracePeriodSeconds": 0})
+    told = list[str]()
+
+    def shows_the_new_one() -> bool:
+        spec = json.loads(node.nodeward.command("pod", "default/static-node-1", "--spec", "-o", "json").stdout)["spec"]
+        told.append(str(spec["why"]))
+        mirror = member(spec, "value", "metadata", "uid") if spec["complete"] else None
+        return mirror not in (None, member(before, "metadata", "uid"))
+
+    until(shows_the_new_one, "the spec of the new mirror")
+    assert "another pod" not in "".join(told)
     node.kubelet.remove_static("static")
     node.becomes("static-node-1", {})
 

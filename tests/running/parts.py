@@ -49,12 +49,13 @@ class Part:
 KUBELETS = (
     *("test_keys_offered.py", "test_kubelet.py", "test_kubelet_root.py", "test_pods_api.py", "test_relay_kubelet.py"),
     "test_gate.py",
+    "test_relay_resize.py",
 )
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""
 CLUSTER = (
     *("test_admission.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py", "test_node_manifests.py"),
-    *("test_operator_manifests.py", "test_policies.py", "test_policy_rules.py", "test_service_account.py"),
-    *("test_webhook.py", "test_webhook_shipped.py"),
+    *("test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py", "test_policy_rules.py"),
+    *("test_service_account.py", "test_webhook.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (
@@ -75,6 +76,7 @@ VMS = ("nodeward.edges.sandboxes", "nodeward.edges.cri.sizer", "nodeward.app.rel
 GATES = ("nodeward.engine.gate", "nodeward.app.node.gate", "nodeward.app.relay.gate", "nodeward.edges.cri.gatekeeper")
 CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
 KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
+DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_files", "nodeward.engine.podapi")
 KUBE = ("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy")
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
@@ -101,11 +103,18 @@ PARTS = (
     Part("contract", ("cri",), 30, peers=CONTAINERDS, covers=("nodeward.doubles.cri_runtime", *RELAY)),
     Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),
     Part("contract", ("cpus",), 25, peers=("kubernetes",), covers=("nodeward.engine.cpus", "nodeward.edges.sysfs")),
-    Part("contract", ("sandboxes",), 25, peers=PLACERS, covers=("nodeward.edges.sandboxes", *PLACING)),
+    Part(
+        "contract",
+        ("sandboxes",),
+        25,
+        peers=PLACERS,
+        covers=("nodeward.edges.sandboxes", "nodeward.edges.kata", *PLACING),
+    ),
     Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
     Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=(*KUBELET, *GATES)),
+    Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
     Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),

@@ -20,6 +20,8 @@ COMMANDS = {
     "sandboxes": "Show VM sandboxes: where they are, what they cost, whether they fit.",
     "gate": "Set the verdict on a pod that waits at its gate.",
     "pod": "Show what the node knows of a pod, its spec without secrets.",
+    "volume": "Check, add and list volumes that VMs of Kata mount themselves.",
+    "network": "Check and write files of networks that VMs of Kata take over.",
     "policies": "List the CPU policies, and explain one.",
     "explain": "Say in sentences why a pod or container has its limit.",
     "sandbox-cgroup": "Place a VM sandbox in host cgroups, for VM runtimes that do not.",

@@ -35,6 +35,13 @@ def _lines(relay: RelayView) -> Iterator[Text]:
         yield Text(f"  gates: mode {relay.gate.mode}, {counts or 'no pod with a gate yet'}")
         if relay.gate.last:
             yield Text(f"    last refused: {relay.gate.last}")
+    guard = relay.guard
+    if "refuse" in (guard.checkpoint, guard.resize):
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(guard.counts.items()))
+        rules = f"vm_checkpoint {guard.checkpoint}, vm_resize {guard.resize}"
+        yield Text(f"  VM sandboxes: {rules}; {counts or 'no such call yet'}")
+        if guard.last:
+            yield Text(f"    last: {guard.last}")
     if relay.dump is not None:
         dump = relay.dump
         style = "red" if dump.lost else ""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from nodeward.cli.decided import LatestDecisions
     from nodeward.sim.gated import Gated
+    from nodeward.sim.guests import Guests
     from nodeward.sim.katas import Katas
     from nodeward.sim.offered import Offered
     from nodeward.sim.pinned import Pinned
@@ -334,6 +335,15 @@ def _gated(gated: "Gated") -> None:
     )
 
 
+def _guests(guests: "Guests") -> None:
+    counts = guests.counts
+    print(
+        f"Pod API: {counts.described} pods told at their start ({counts.pending} pulls pending then); "
+        f"{counts.resolved} pulls resolved, {counts.reported} reported, {counts.compared} compared, "
+        f"{counts.unjudged} not judged"
+    )
+
+
 def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
@@ -352,6 +362,8 @@ def _summary(world: "World", seed: int) -> None:
         _katas(world.katas)
     if world.gated is not None:
         _gated(world.gated)
+    if world.guests is not None:
+        _guests(world.guests)
     for what, count in tally.happenings.items():
         print(f"happened: {what} x {count}")
     if world.view is not None:

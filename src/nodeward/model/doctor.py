@@ -278,6 +278,16 @@ class VmFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdPlugFacts:
+    """The cold-plug socket. `listens`: None where that could not be seen; `there`: whether a file is at its path."""
+
+    enabled: bool = False
+    socket: str = ""
+    there: bool = False
+    listens: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """Everything. `failed`: each probe that did not come to its end, and why."""
 
@@ -297,6 +307,7 @@ class Facts:
     keys: KeyFacts = field(default_factory=KeyFacts)
     relay: RelayFacts = field(default_factory=RelayFacts)
     vms: VmFacts = field(default_factory=VmFacts)
+    cold_plug: ColdPlugFacts = field(default_factory=ColdPlugFacts)
     settings_faults: tuple[str, ...] = ()
     """What is wrong with the settings that doctor was given, as `config check` says it: with values."""
     failed: Mapping[str, str] = field(default_factory=dict)

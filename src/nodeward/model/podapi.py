@@ -4,7 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from nodeward.model.pod_devices import PodDevice, PodNuma
 from nodeward.model.podapi_gate import PodGate
+from nodeward.model.podapi_pulls import PodImage, PodPullsSeen
 
 T = TypeVar("T")
 
@@ -79,8 +81,10 @@ class PodDescription:
     overhead: Section[PodOverhead]
     cgroup: Section[str]
     size: Section[PodVmSize]
-    devices: Section[tuple[str, ...]]
+    devices: Section[tuple[PodDevice, ...]]
+    numa: Section[PodNuma]
     volumes: Section[tuple[PodVolume, ...]]
-    images: Section[Mapping[str, str]]
+    images: Section[tuple[PodImage, ...]]
     gate: Section[PodGate]
     spec: Section[object]
+    pulls: Section[PodPullsSeen]

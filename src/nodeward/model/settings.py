@@ -222,7 +222,8 @@ class RelaySection:
     there is one, and `image_listen` the socket at which that is relayed. `limits`: the domain limits is driven here, as
     its own settings say, for runtimes without NRI. `count_calls`: by method, result and what they waited; without that,
     calls that nobody decides or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
-    its own."""
+    its own. `vm_checkpoint`, `vm_resize`: whether CheckpointContainer in a VM sandbox, and a change of CPU or memory of
+    a VM whose size is fixed, are refused."""
 
     listen: str = "/run/nodeward/cri.sock"
     runtime: str = "/run/containerd/containerd.sock"
@@ -230,6 +231,8 @@ class RelaySection:
     image: str = ""
     limits: bool = False
     count_calls: bool = True
+    vm_checkpoint: OnError = OnError.PASS
+    vm_resize: OnError = OnError.PASS
     record: str = ""
 
 
@@ -264,6 +267,15 @@ class PodapiSection:
 
 
 @dataclass(frozen=True, slots=True)
+class ColdPlugSection:
+    """The cold-plug socket of `nodeward node`: PodResources for VM runtimes, with the devices of DRA claims. `socket`:
+    empty for pod-resources.sock in run_dir."""
+
+    enabled: bool = False
+    socket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings file of `nodeward node`, `nodeward relay` and `nodeward webhook`."""
 
@@ -285,6 +297,7 @@ class Settings:
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)
     podapi: PodapiSection = field(default_factory=PodapiSection)
+    cold_plug: ColdPlugSection = field(default_factory=ColdPlugSection)
     webhook: WebhookSection = field(default_factory=WebhookSection)
     relay: RelaySection = field(default_factory=RelaySection)
     dump: DumpSection = field(default_factory=DumpSection)

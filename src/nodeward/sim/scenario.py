@@ -34,6 +34,7 @@ ALLOWED = {
     "pinned": "a whole number from 0 to 200",
     "katas": "a whole number from 0 to 200",
     "gate": "true or false",
+    "guests": "a whole number from 0 to 200",
     "oversized": "a share from 0 to 1",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
@@ -82,6 +83,8 @@ class Scenario:
     """How many pods in a VM of Kata are kept running besides; with any, the daemon observes VM sandboxes."""
     gate: bool = False
     """Whether these wait at a gate for a verdict."""
+    guests: int = 0
+    """How many pods are kept running besides whose runtime asks the Pod API and pulls in the guest."""
     oversized: float = 0.0
     """The share of these whose VM is larger than their pod's limit."""
     life_s: tuple[float, float] = (4.0, 12.0)
@@ -141,6 +144,8 @@ def _unfit(found: Scenario) -> list[str]:
         faults.append("gate: it needs some `katas`")
     if found.katas and found.relay:
         faults.append("katas: with `relay: true` there can be none, since only NRI tells the runtime handler here")
+    if found.guests and not found.relay:
+        faults.append("guests: they need `relay: true`, since only the relay sees pulls")
     return faults
 
 
@@ -202,6 +207,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "sandboxes": (0, 200),
     "pinned": (0, 200),
     "katas": (0, 200),
+    "guests": (0, 200),
     "oversized": (0, 1),
     "charge_every_s": (0.001, 3600),
     "greedy": (0, 1),

@@ -102,11 +102,28 @@ def decode(data: bytes, resources: Iterable[str], pieces: Pieces = iter) -> Chec
     count += sum(map(len, registered.values()))
     if count > MAX_IDS:
         raise WireError("kubelet checkpoint", f"{count} ids of these resources: at most {MAX_IDS} are read")
-    if len(data) <= MAX_CHECKED_BYTES and file.checksum != checksum(found, pieces):
-        raise WireError("kubelet checkpoint", "Checksum is not that of Data: torn, or written by an unknown kubelet")
+    _check(file, len(data), pieces)
     return Checkpoint(
         {uid: {name: _ordered(ids) for name, ids in held.items()} for uid, held in pods.items()}, registered
     )
+
+
+def holders(data: bytes, pieces: Pieces = iter) -> Mapping[tuple[str, str], tuple[str, ...]]:
+    """The UIDs of the pods that have it, each once, by resource and id, of all resources; WireError as for `decode`."""
+    file = decode_bounded(_DECODER, data, "kubelet's checkpoint of devices", MAX_BYTES)
+    found: dict[tuple[str, str], dict[str, None]] = {}
+    for number, entry in enumerate(file.data.entries or ()):
+        for one in _checked(_flat(entry.ids), f"Data.PodDeviceEntries[{number}].DeviceIDs"):
+            found.setdefault((entry.resource, one), {})[entry.pod_uid] = None
+        if len(found) > MAX_IDS:
+            raise WireError("kubelet checkpoint", f"more than {MAX_IDS} ids, which is the most that are read")
+    _check(file, len(data), pieces)
+    return {held: tuple(uids) for held, uids in found.items()}
+
+
+def _check(file: File, size: int, pieces: Pieces) -> None:
+    if size <= MAX_CHECKED_BYTES and file.checksum != checksum(file.data, pieces):
+        raise WireError("kubelet checkpoint", "Checksum is not that of Data: torn, or written by an unknown kubelet")
 
 
 def checksum(data: Data, pieces: Pieces = iter) -> int:

@@ -100,7 +100,9 @@ def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.L
                 "declared": {},
             }
         ]
-        assert said["images"]["value"] == {"app": "reg.io/app:1"}
+        images = [{"container": "app", "image": "reg.io/app:1", "host": [], "guest": []}]
+        assert said["images"]["value"] == images
+        assert "no relay answers at" in str(said["pulls"]["why"])
         assert said["volumes"]["value"] == [{"name": "v", "kind": "csi"}]
         assert said["spec"]["complete"]
         assert "newField" in json.dumps(said["spec"])
@@ -116,7 +118,19 @@ def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.L
     play(tmp_path, tale, (os.getuid(),))
 
 
+async def watch_is_behind(server: ApiServer) -> None:
+    """From now on nothing of what happens is told."""
+    server.faults.silent_watches = True
+    server.kill_watches()
+    asked = len(server.requests)
+    async with asyncio.timeout(WITHIN_S):
+        while not any("watch=" in path for path in server.requests[asked:]):
+            await asyncio.sleep(0.02)
+
+
 def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) -> None:
+    """Also while the watch has not told yet of the new pod."""
+
     async def tale(node: Rig, server: ApiServer, socket: str) -> None:
         assert '"uid": "u1"' in json.dumps((await described(socket))["spec"])
         server.delete_pod("shop", "web")
@@ -124,7 +138,69 @@ def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) -> None:
         async with asyncio.timeout(WITHIN_S):
             while b'"u2"' not in await get("/v1/pods", socket):
                 await asyncio.sleep(0.02)
-        assert "u1" not in json.dumps(await described(socket))
+        await watch_is_behind(server)
+        server.delete_pod("shop", "web")
+        server.add_pod(pod("u3"))
+        said = await described(socket)
+        assert '"uid": "u2"' in json.dumps(said["identity"])
+        assert "another pod has this name" in str(said["spec"]["why"])
+        assert (said["spec"]["value"], "u1" in json.dumps(said)) == (None, False)
+
+    play(tmp_path, tale, (os.getuid(),))
+
+
+def test_a_static_pods_spec_is_its_mirrors_also_of_one_made_anew(tmp_path: Path) -> None:
+    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+        def mirror(uid: str, of: str) -> Json:
+            metadata: Json = {"name": "web-n1", "namespace": "shop", "uid": uid}
+            notes = {"kubernetes.io/config.hash": of, "kubernetes.io/config.mirror": of}
+            return {**pod(), "metadata": {**metadata, "annotations": notes}}
+
+        async def spec() -> dict[str, object]:
+            found: dict[str, dict[str, object]] = json.loads(await get("/v1/pods/shop/web-n1?fields=spec", socket))
+            return found["spec"]
+
+        server.add_pod(mirror("m1", "hash"))
+        async with asyncio.timeout(WITHIN_S):
+            while b'"uid":"hash"' not in await get("/v1/pods", socket):
+                await asyncio.sleep(0.02)
+        await watch_is_behind(server)
+        for uid, of, fits in (("m2", "other", False), ("m3", "hash", True)):
+            server.delete_pod("shop", "web-n1")
+            server.add_pod(mirror(uid, of))
+            assert ("another pod has this name" not in str((await spec())["why"])) is fits
+
+    play(tmp_path, tale, (os.getuid(),))
+
+
+def test_each_change_is_read_anew_and_no_read_from_before_it_is_shown(tmp_path: Path) -> None:
+    """Given a read of a large pod under way, when the watch tells of a change, then who asks after that sees it; and a
+    change of an annotation alone is one, too."""
+
+    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+        async def told(name: str) -> None:
+            async with asyncio.timeout(WITHIN_S):
+                while f'"name":"{name}"'.encode() not in await get("/v1/pods/shop/web", socket):
+                    await asyncio.sleep(0.01)
+
+        for name, more in (("big", "x" * (5 << 19)), ("small", "")):
+            before = len(server.requests)
+            server.update_pod(pod(containers=[{"name": name}], newField=more))
+            await told(name)
+            asking = asyncio.create_task(described(socket))
+            async with asyncio.timeout(WITHIN_S):
+                while "/api/v1/namespaces/shop/pods/web" not in server.requests[before:]:
+                    await asyncio.sleep(0)
+            if more:
+                server.update_pod(pod(containers=[{"name": "next"}]))
+                await told("next")
+                assert '"next"' in json.dumps((await described(socket))["spec"])
+            await asking
+        metadata = {"name": "web", "namespace": "shop", "uid": "u1", "annotations": {"other": CANARY}}
+        server.update_pod({**pod(containers=[{"name": "small"}]), "metadata": metadata})
+        async with asyncio.timeout(WITHIN_S):
+            while '"other"' not in json.dumps((await described(socket))["spec"]):
+                await asyncio.sleep(0.02)
 
     play(tmp_path, tale, (os.getuid(),))
 
@@ -138,6 +214,16 @@ def test_without_the_api_server_or_with_too_large_a_pod_the_spec_is_incomplete(t
         server.faults.refuse.clear()
         server.update_pod(pod(newField="x" * (3 << 20)))
         assert "more than 3145728 bytes" in str((await described(socket))["spec"]["why"])
+        server.update_pod(pod())
+        async with asyncio.timeout(WITHIN_S):
+            while not (await described(socket))["spec"]["complete"]:
+                await asyncio.sleep(0.02)
+        await server.stop()
+        async with asyncio.timeout(WITHIN_S):
+            while (spec := (await described(socket))["spec"])["complete"]:
+                await asyncio.sleep(0.02)
+        assert "does not answer" in str(spec["why"])
+        assert spec["value"] is not None
 
     play(tmp_path, tale, (os.getuid(),))
 

@@ -142,27 +142,5 @@ DEVICE_PLUGIN = (
 )
 """A key is no device: it has no file, and is at no NUMA node."""
 
-POD_RESOURCES = (
-    "AllocatableResourcesRequest",
-    "AllocatableResourcesResponse",
-    "CDIDevice",
-    "ClaimResource",
-    "ContainerDevices.topology",
-    "ContainerMemory",
-    "ContainerResources.cpu_ids",
-    "ContainerResources.dynamic_resources",
-    "ContainerResources.memory",
-    "DynamicResource",
-    "GetPodResourcesRequest",
-    "GetPodResourcesResponse",
-    "NUMANode",
-    "PodResources.cpu_ids",
-    "PodResources.memory",
-    "PodResourcesLister.Get",
-    "PodResourcesLister.GetAllocatableResources",
-    "TopologyInfo",
-)
-"""Only the ids of extended resources are read, of all pods at once."""
-
 PODS_API = ("GetPodRequest", "GetPodResponse", "Pods.GetPod")
 """Whoever asks for one pod waits for kubelet's word on it anyway: the list says that, and of all others too."""

@@ -1,11 +1,28 @@
 """Checkpoints of devices as kubelet writes them."""
 
 import json
-from collections.abc import Sequence
+import zlib
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from nodeward.wire.kubelet_checkpoint import Data, checksum
+
+
+def claims(pods: Mapping[str, Sequence[str] | None]) -> bytes:
+    """Kubelet's checkpoint of claims: UIDs of pods by NAMESPACE/NAME of a claim."""
+    rows: list[dict[str, object]] = [
+        {
+            "ClaimUID": f"c-{number}",
+            "ClaimName": claim.partition("/")[2],
+            "Namespace": claim.partition("/")[0],
+            "PodUIDs": None if uids is None else {uid: {} for uid in uids},
+            "DriverState": {"d.io": {"Devices": [{"PoolName": "p", "DeviceName": "d"}]}},
+        }
+        for number, (claim, uids) in enumerate(pods.items())
+    ]
+    data = json.dumps({"kind": "DRACheckpoint", "ClaimInfoStateList": rows})
+    return json.dumps({"Data": data, "Checksum": zlib.crc32(data.encode())}).encode()
 
 
 def entry(

@@ -3,10 +3,12 @@
 import functools
 from collections.abc import Sequence
 
+import msgspec
+
 from nodeward.edges.kubelet import mapping as device_plugin
 from nodeward.edges.kubelet.errors import RequestError
 from nodeward.proto import deviceplugin_pb2, kubepod_pb2, podresources_pb2, podsapi_pb2
-from nodeward.wire import kubelet_checkpoint, kubelet_endpoints
+from nodeward.wire import cdi_spec, kubelet_checkpoint, kubelet_claims, kubelet_endpoints
 from nodeward.wire.kube_protobuf import decode_pod
 from nodeward.wire.messages import read
 from tests.unit.wire import checkpoints
@@ -23,7 +25,34 @@ def _checkpoints(padding: int = 0) -> list[Sample]:
 
 def _read_checkpoint(pieces: Sequence[bytes], reached: Reached) -> None:
     reached()
+    kubelet_checkpoint.holders(b"".join(pieces))
     kubelet_checkpoint.decode(b"".join(pieces), ("a.b/tdx",))
+
+
+def _cdi_specs(padding: int = 0) -> list[Sample]:
+    node = {"path": "/dev/vfio/vfio", "hostPath": "/dev/vfio/7", "permissions": "r" * (1 + padding)}
+    device = {"name": "dev0", "containerEdits": {"deviceNodes": [node, {"path": "/dev/a"}], "env": ["A=b"]}}
+    json = msgspec.json.encode({"cdiVersion": "0.6.0", "kind": "a.b/tdx", "devices": [device]})
+    text = "kind: a.b/tdx\ndevices:\n- name: dev0\n  containerEdits: {deviceNodes: [{path: /dev/a}]}\n"
+    return [Sample(json), Sample(text.encode() + b"x: " + b"c" * padding)]
+
+
+def _read_cdi_spec(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    is_yaml = not data.startswith(b"{")
+    if not is_yaml:
+        cdi_spec.kind(data)
+    cdi_spec.decode(data, is_yaml)
+
+
+def _claims(padding: int = 0) -> list[Sample]:
+    return [Sample(checkpoints.claims({"shop/gpu": ["u-1", "u" * (1 + padding)], "shop/none": None}))]
+
+
+def _read_claims(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    kubelet_claims.decode(b"".join(pieces))
 
 
 def _endpoints(padding: int = 0) -> list[Sample]:
@@ -114,6 +143,8 @@ def codecs(padding: int) -> dict[str, Codec]:
     """Each codec by the name its corpus folder has."""
     return {
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet_checkpoint",)),
+        "kubelet-claims": Codec(_claims(padding), _read_claims, ("kubelet_claims",)),
+        "cdi-spec": Codec(_cdi_specs(padding), _read_cdi_spec, ("cdi_spec",)),
         "kubelet-endpoints": Codec(_endpoints(padding), _read_endpoints, ("kubelet_endpoints",)),
         "pods-api": Codec(_pods(padding), _read_pods, ("kube_protobuf", "messages")),
         "pod-resources": Codec(_resources(padding), _read_resources, ("messages",)),

@@ -22,6 +22,7 @@ from nodeward import __version__
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app.doctor import cluster, machine
+from nodeward.app.doctor import cold_plug as probe_cold_plug
 from nodeward.app.doctor import hook as probe_hook
 from nodeward.app.doctor import kubelet as probe_kubelet
 from nodeward.app.doctor.runtime_files import read_handlers
@@ -30,6 +31,7 @@ from nodeward.engine.show.doctor import findings, worst
 from nodeward.model.doctor import (
     ApiFacts,
     CgroupFacts,
+    ColdPlugFacts,
     CpuFacts,
     DaemonFacts,
     Facts,
@@ -120,6 +122,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     kubelet = look.begin("kubelet", lambda: probe_kubelet.kubelet(files))
     relay = look.begin("relay", around.relay)
     handlers = look.begin("handlers", lambda: read_handlers(files, settings.sandboxes.profiles))
+    cold_plug = look.begin("cold-plug", lambda: probe_cold_plug.cold_plug(files, settings))
     view, asked = look.end("daemon", daemon, None), look.end("api", api, ApiFacts())
     relayed = _relay(settings, around.status_at, look.end("relay", relay, ""), look.end("kubelet", kubelet, None))
     tree = look.end("cgroups", cgroups, CgroupFacts())
@@ -140,6 +143,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
         relay=relayed,
         vms=_vms(look.end("handlers", handlers, None), asked, tree),
+        cold_plug=look.end("cold-plug", cold_plug, ColdPlugFacts()),
         settings_faults=settings_faults,
         failed=look.failed,
     )

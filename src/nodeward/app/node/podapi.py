@@ -1,32 +1,42 @@
 """The Pod API: the engine's state, and the whole spec of a pod by one read at the API server, redacted.
 
 A redacted spec is kept beside the engine's state, never in it, so that no record carries one. It holds for one UID and
-for as long as the watch tells nothing new of that pod.
+for as long as the watch tells nothing new of that pod. Each change of a pod is told, also one of which the state keeps
+nothing, such as an annotation's.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
 from nodeward.app.host.core import Core
-from nodeward.app.node.gate import Gates, SetGateError
+from nodeward.app.node.gate import Gates
+from nodeward.app.node.pod_devices import PodDevices
 from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component
 from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
+from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import PodVolume, Section
 from nodeward.model.podapi_gate import SetGateRequest
+from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
 from nodeward.model.settings import Settings
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
 
+if TYPE_CHECKING:
+    from nodeward.app.node.pod_pulls import PodPulls
+
 SOCKET = "podapi.sock"
 """In the settings' `run_dir`."""
+T = TypeVar("T")
 MOST_KEPT, MOST_KEPT_BYTES = 256, 16 * 1024 * 1024
 API = "the API server"
 
@@ -44,8 +54,10 @@ class _Kept:
 class Specs:
     """Redacted specs by UID, read where they are asked for; one read of a pod at a time."""
 
-    def __init__(self, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> None:
-        self._core, self._pods, self._clock = core, pods, clock
+    def __init__(
+        self, core: Core, pods: NoFacts | ApiFacts, devices: PodDevices, clock: Clock, pulls: "PodPulls"
+    ) -> None:
+        self._core, self._pods, self._devices, self._clock, self._pulls = core, pods, devices, clock, pulls
         self._kept: dict[PodUid, _Kept] = {}
         self._reading: dict[PodUid, asyncio.Task[_Kept]] = {}
 
@@ -57,34 +69,50 @@ class Specs:
         uid, known = found
         heard = self._pods.heard_ns
         at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
-        answer = show.described(self._core.state, uid, known, at, self._clock.wall_ns())
+        devices, numa = await self._devices.sections(uid, namespace, name)
+        shown = show.described(self._core.state, uid, known, at, self._clock.wall_ns())
+        answer = replace(shown, devices=devices, numa=numa)
+        images: Section[Mapping[str, str]] = Section(None, API, False, answer.images.why)
         if spec:
             try:
                 kept = await self._of(uid, known)
             except NodewardError as error:
                 lost: Section[object] = Section(None, API, False, str(error))
                 volumes: Section[tuple[PodVolume, ...]] = Section(None, API, False, str(error))
-                images: Section[Mapping[str, str]] = Section(None, API, False, str(error))
-                answer = replace(answer, spec=lost, volumes=volumes, images=images)
+                images = Section(None, API, False, str(error))
+                answer = replace(answer, spec=lost, volumes=volumes)
             else:
                 pod: object = msgspec.json.decode(kept.pod)
+                up = self._core.state.pods.api_up
+                seen = up, "" if up else show.AWAY, kept.at
                 answer = replace(
                     answer,
-                    spec=Section(pod, f"{API}, resourceVersion {kept.version}", observed_at=kept.at),
-                    volumes=Section(_volumes(pod), API, observed_at=kept.at),
-                    images=Section(_images(pod), API, observed_at=kept.at),
+                    spec=Section(pod, f"{API}, resourceVersion {kept.version}", *seen),
+                    volumes=Section(_volumes(pod), API, *seen),
                 )
-        return msgspec.json.encode(answer)
+                images = Section(_images(pod), API, *seen)
+        of = (uid, namespace, name, self._core.state.pods.sandbox_of.get(uid, ""))
+        pulls, rows = await self._pulls.pulls(*of), await self._pulls.images(*of, images)
+        return msgspec.json.encode(replace(answer, pulls=pulls, images=rows))
+
+    async def redacted(self, uid: PodUid) -> tuple[object, int]:
+        """A pod's redacted spec, and when it was read. NodewardError where it cannot be had."""
+        known = self._core.state.pods.specs.get(uid)
+        if known is None:
+            raise NodewardError("the pod is not known on this node")
+        kept = await self._of(uid, known)
+        pod: object = msgspec.json.decode(kept.pod)
+        return pod, kept.at
 
     async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
         kept = self._kept.get(uid)
-        if kept is not None and kept.seq == known.seq:
-            return kept
-        task = self._reading.get(uid)
-        if task is None:
-            task = self._reading[uid] = asyncio.get_running_loop().create_task(self._read(uid, known))
-            task.add_done_callback(partial(self._read_ended, uid))
-        return await asyncio.shield(task)
+        while kept is None or kept.seq < known.seq:  # a read that began before the change may have missed it
+            task = self._reading.get(uid)
+            if task is None:
+                task = self._reading[uid] = asyncio.get_running_loop().create_task(self._read(uid, known))
+                task.add_done_callback(partial(self._read_ended, uid))
+            kept = await asyncio.shield(task)
+        return kept
 
     def _read_ended(self, uid: PodUid, task: asyncio.Task[_Kept]) -> None:
         self._reading.pop(uid, None)
@@ -97,9 +125,9 @@ class Specs:
         namespace, name = known.spec.namespace, known.spec.name
         data = await self._pods.reader.client.get_json(namespace, name, pod_redaction.MAX_BYTES)
         # a large one takes long, and runtimes wait for the loop
-        pod = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
+        pod, mirrored = await asyncio.get_running_loop().run_in_executor(None, _redacted, data)
         metadata = _within(pod, "metadata")
-        if metadata.get("uid") != known.spec.uid:
+        if metadata.get("uid") != known.spec.uid and not (mirrored and mirrored == known.spec.config_hash):
             raise NodewardError("another pod has this name at the API server now")
         kept = _Kept(
             known.seq, str(metadata.get("resourceVersion", "")), msgspec.json.encode(pod), self._clock.wall_ns()
@@ -111,8 +139,13 @@ class Specs:
         return kept
 
 
-def _redacted(data: bytes) -> object:
-    return pod_redaction.redacted(pod_redaction.decode(data))
+def _redacted(data: bytes) -> tuple[object, str]:
+    """The pod, and the UID of the static pod whose mirror it says it is. Kubelet makes a mirror that was deleted anew,
+    with another UID of its own."""
+    pod = pod_redaction.decode(data)
+    notes = _within(pod, "metadata", "annotations")
+    mirrored = _text(notes.get(MIRROR))
+    return pod_redaction.redacted(pod), mirrored if mirrored == notes.get(CONFIG_HASH) else ""
 
 
 def _within(value: object, *names: str) -> Mapping[str, object]:
@@ -142,20 +175,41 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def components(settings: Settings, core: Core, pods: NoFacts | ApiFacts, clock: Clock, gates: Gates) -> list[Component]:
+async def _called(kind: type[T], answer: Callable[[T], Awaitable[object]], body: bytes, _: int) -> bytes:
+    """The answer as JSON. NodewardError where the body is no such request; the message repeats nothing of it."""
+    try:
+        asked = msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise NodewardError(f"the body is no {kind.__name__}: {error}") from error
+    return msgspec.json.encode(await answer(asked))
+
+
+def components(
+    settings: Settings,
+    files: HostFiles,
+    core: Core,
+    pods: NoFacts | ApiFacts,
+    devices: PodDevices,
+    clock: Clock,
+    gates: Gates,
+) -> list[Component]:
     """The Pod API's socket, where the settings want it."""
     if not settings.podapi.enabled:
         return []
+    from nodeward.app.node.pod_pulls import PodPulls  # it reads what VMs are configured with
     from nodeward.edges.podapi import server
 
-    async def set_gate(body: bytes, by: int) -> bytes:
-        try:
-            request = msgspec.json.decode(body, type=SetGateRequest)
-        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-            raise SetGateError(400, f"the body is no request of SetGate: {error}") from error
-        return msgspec.json.encode(await gates.set_gate(request, by))
+    pulls = PodPulls(settings, files, clock, lambda: core.state.pods)
+    specs = Specs(core, pods, devices, clock, pulls)
 
-    specs = Specs(core, pods, clock)
-    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), specs.describe, set_gate)
+    async def set_gate(body: bytes, by: int) -> bytes:
+        return await _called(SetGateRequest, partial(gates.set_gate, by=by), body, by)
+
+    methods: Mapping[str, Callable[[bytes, int], Awaitable[bytes]]] = {
+        "SetGate": set_gate,
+        "ResolvePull": partial(_called, ResolvePullRequest, pulls.resolve),
+        "ReportPull": partial(_called, ReportPullRequest, pulls.report),
+    }
+    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), specs.describe, methods)
     path = settings.podapi.socket or f"{settings.run_dir}/{SOCKET}"
     return [("podapi", partial(server.run, path, settings.podapi.uids, answers))]

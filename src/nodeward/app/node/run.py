@@ -27,7 +27,7 @@ from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.calls import Calls
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
-from nodeward.app.node import assemble, exporter, grants, podapi
+from nodeward.app.node import assemble, exporter, grants, pod_devices, podapi
 from nodeward.app.node.answers import Health, Parts, answers
 from nodeward.app.node.assemble import WIRINGS, InKernel, Inside, OnDisk
 from nodeward.app.node.gate import Gates
@@ -96,6 +96,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci),
         lambda: pods.heard_ns,
     )
+    devices = pod_devices.PodDevices(settings, files, inside.core, clock)
     wired = [wiring.components(node) for wiring in WIRINGS]
     withdraw = [one for of in wired for one in of.withdraw]
     chosen: list[Component] = [
@@ -105,7 +106,8 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("relay", relay.run),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
         *(component for of in wired for component in of.components),
-        *podapi.components(settings, inside.core, pods, clock, gates),
+        *devices.components(node.lane),
+        *podapi.components(settings, files, inside.core, pods, devices, clock, gates),
         *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness.note),
     ]
     await _live(chosen, parts, systemd)

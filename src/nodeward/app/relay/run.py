@@ -32,7 +32,7 @@ from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.cri.methods import ENDLESS
 from nodeward.model.relayed import Call, Decider, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import Driver, Mode, Settings
+from nodeward.model.settings import Driver, Mode, OnError, Settings
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
@@ -157,6 +157,12 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         dump_file=section.file,
         count_calls=relay.count_calls,
     )
+    if OnError.REFUSE in (relay.vm_checkpoint, relay.vm_resize):
+        from nodeward.app.relay.vm_guard import VmGuard  # only where it is chosen
+
+        guard = VmGuard(settings, files)
+        deciders.append(guard.decider)
+        made = replace(made, guard=guard)
     if settings.sizing.mode is not Mode.OFF and (sizes := _sizing(settings, clock, files)) is not None:
         deciders.append(sizes.decider)
         made = replace(made, sizing=sizes)
@@ -175,9 +181,18 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
             deciders.append(limits.decider)
             beside = partial(limits.run, relay.runtime, clock)
             made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
+    if settings.podapi.enabled:
+        from nodeward.edges.cri.pulls import PullBook  # it reads messages: only where somebody asks for them
+
+        pulls = PullBook(clock.now_ns, clock.wall_ns, _soon)
+        made = replace(made, pulls=pulls, watchers=(*made.watchers, pulls))
     if source is not None:
         made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing, made.gate))
     return replace(made, decider=Chain(tuple(deciders), clock.now_ns)) if deciders else made
+
+
+def _soon(do: Callable[[], None], after_s: float) -> None:
+    asyncio.get_running_loop().call_later(after_s, do)
 
 
 def _sizing(settings: Settings, clock: Clock, files: HostFiles) -> "RelaySizing | None":

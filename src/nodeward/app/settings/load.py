@@ -355,6 +355,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("relay.record", relay.record),
         ("dump.file", dump.file),
         ("podapi.socket", settings.podapi.socket),
+        ("cold_plug.socket", settings.cold_plug.socket),
     )
     for path, value in (
         ("state_dir", settings.state_dir),

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from nodeward.engine.show import doctor_cluster, doctor_cpus
+from nodeward.engine.show.doctor_cold_plug import cold_plug
 from nodeward.engine.show.doctor_keys import keys
 from nodeward.engine.show.doctor_relay import relay
 from nodeward.engine.show.doctor_sandboxes import sandboxes
@@ -86,6 +87,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             relay(facts.relay, facts.daemon.answers),
             sandboxes(facts.vms),
             sizing(facts.vms, facts.relay),
+            cold_plug(facts.vms, facts.cold_plug),
             (
                 Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
                 for name, why in facts.failed.items()

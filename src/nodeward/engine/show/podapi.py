@@ -7,6 +7,7 @@ from nodeward.model.podapi import PodContainer, PodDescription, PodIdentity, Pod
 from nodeward.model.workload import PodSpec, PodUid, Source
 
 RUNTIME, NOBODY = "the runtime", "nobody"
+AWAY = "the API server does not answer; this is what was known last"
 
 
 def pods(state: State) -> list[PodIdentity]:
@@ -29,7 +30,7 @@ def described(state: State, uid: PodUid, known: KnownSpec, heard: int, wall_ns: 
     """The pod without its spec, now. `heard` is when the API server was heard last."""
     spec = known.spec
     by_api = spec.source is Source.API and state.pods.api_up
-    why = "" if by_api else "the API server does not answer; this is what was known last"
+    why = "" if by_api else AWAY
     at = heard if by_api else state.pods.stale_since_wall_ns
     sandbox_id = state.pods.sandbox_of.get(uid)
     sandbox = state.pods.sandboxes.get(sandbox_id) if sandbox_id is not None else None
@@ -52,10 +53,12 @@ def described(state: State, uid: PodUid, known: KnownSpec, heard: int, wall_ns: 
         if size is not None
         else Section(None, "the domain sandboxes", False, "no VM of it was read; see sandboxes.mode"),
         Section(None, NOBODY, False, "devices are not read yet"),
+        Section(None, NOBODY, False, "devices are not read yet"),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
         pod_gate(state, uid, wall_ns),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
+        Section(None, "the relay", False, "not asked yet"),
     )
 
 

@@ -89,12 +89,14 @@ def test_a_handler_of_each_version_of_containerds_file_is_found_with_all_that_co
 
 
 def test_drop_ins_are_merged_by_name_and_lists_are_replaced(host: Host) -> None:
-    host.write(f"{DROP_INS}/20-later", "[runtime]\nsandbox_cgroup_only = true\n")
+    asked = 'pod_resource_api_sock = "/run/nodeward/pod-resources.sock"'
+    host.write(f"{DROP_INS}/20-later", f"[runtime]\nsandbox_cgroup_only = true\n{asked}\n")
     host.write(f"{DROP_INS}/10-first.toml", '[hypervisor.qemu]\ndefault_vcpus = 2.5\nenable_annotations = ["a"]\n')
     host.write(f"{DROP_INS}/15.toml", "[runtime]\nsandbox_cgroup_only = false\nstatic_sandbox_resource_mgmt = true\n")
     kata = host.kata()
     assert (kata.only, kata.only_from, kata.static) == (True, f"{DROP_INS}/20-later", True)
     assert (kata.default_vcpus_m, kata.default_memory, kata.enable_annotations) == (2500, 2048 * MIB, ("a",))
+    assert kata.pod_resources == "/run/nodeward/pod-resources.sock"
     assert kata.drop_ins == tuple(f"{DROP_INS}/{name}" for name in ("10-first.toml", "15.toml", "20-later"))
 
 
@@ -109,13 +111,19 @@ def test_a_handler_of_crio_is_found(host: Host) -> None:
 runtime_type = "vm"
 runtime_path = "/usr/bin/containerd-shim-kata-v2"
 runtime_config_path = "{GO}"
-allowed_annotations = ["io.kubernetes.cri-o.userns-mode"]
 [crio.runtime.runtimes.crun]
 runtime_path = "/usr/bin/crun"
 """
     found = host.handlers(crio=row)
     assert list(found) == ["kata"]
-    assert (found["kata"].config, found["kata"].passes) == (GO, ("io.kubernetes.cri-o.userns-mode",))
+    assert (found["kata"].config, found["kata"].serves) == (GO, False)
+
+
+@pytest.mark.parametrize(("plugin", "key"), [("io.containerd.cri.v1.runtime", "sandboxer"), ("cri", "sandbox_mode")])
+@pytest.mark.parametrize(("value", "serves"), [("shim", True), ("podsandbox", False)])
+def test_a_shim_that_serves_the_sandbox_is_told(host: Host, plugin: str, key: str, value: str, serves: bool) -> None:
+    says = runtime(plugin, f'\n{key} = "{value}"')
+    assert host.handlers(runtime(plugin, KATA), says)["kata"].serves is serves
 
 
 def test_a_handler_that_names_no_file_has_the_first_of_katas_own_places(host: Host) -> None:

@@ -1,0 +1,192 @@
+"""The cold-plug socket beside a real kubelet 1.37, asked by kubelet's own Go client as Kata uses it: devices of a
+device plugin and of a DRA driver, a name that is reused, and a daemon that is killed while somebody asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.patience import scaled
+from tests.peers.containerd import children
+from tests.peers.daemon import NODEWARD, until
+from tests.peers.deviceplugin import running_plugin
+from tests.peers.dradriver import DraDriver, running_driver
+from tests.peers.find import require
+from tests.peers.keynode import PODS
+from tests.peers.nriside import Json, Record
+from tests.peers.podnode import Node, container, running_node
+from tests.told import tell
+
+VF, KEY = "nodeward.test/vf", "nodeward.test/key"
+GPU = "nodeward.test/gpu"
+WITHIN_S = scaled(60.0)
+
+
+def spec(kind: str, names: Sequence[str]) -> str:
+    """A CDI spec whose devices are VFIO groups that are not there."""
+    devices: list[Record] = [
+        {
+            "name": name,
+            "containerEdits": {
+                "deviceNodes": [{"path": f"/dev/vfio/9{number}", "type": "c", "major": 10, "minor": 196}],
+            },
+        }
+        for number, name in enumerate(names)
+    ]
+    return json.dumps({"cdiVersion": "0.6.0", "kind": kind, "devices": devices})
+
+
+@dataclass(slots=True)
+class Host:
+    """The node, its DRA driver, and who asks."""
+
+    node: Node
+    dra: DraDriver
+    client: Path
+
+    @property
+    def socket(self) -> Path:
+        return self.node.nodeward.folder / "run" / "pod-resources.sock"
+
+    def start(self) -> None:
+        """A daemon in the mounts of the node's runtime, where CDI specs and kubelet's folder are."""
+        self.node.nodeward.start(self.node.containerd.inside(NODEWARD, network=False))
+        until(lambda: self.node.nodeward.shown().get("api") == "answers", "the daemon knows the pods")
+        until(self.listens, "somebody listens at the socket")
+
+    def listens(self) -> bool:
+        """Whether somebody answers at the socket."""
+        return "code = InvalidArgument" in self.ask("").communicate(timeout=WITHIN_S)[1]
+
+    def ask(self, pod: str) -> subprocess.Popen[str]:
+        """The client, which asks once."""
+        line = [str(self.client), str(self.socket), "default", pod]
+        return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+    def names(self, pod: str) -> list[str]:
+        """The CDI names that Kata would cold-plug."""
+        asking = self.ask(pod)
+        said, why = asking.communicate(timeout=WITHIN_S)
+        assert asking.returncode == 0, f"{why}\n{self.node.nodeward.log()[-3000:]}"
+        return said.splitlines()
+
+    def kill(self) -> None:
+        """Ends the daemon by SIGKILL; nsenter stands before it."""
+        process = self.node.nodeward.process
+        assert process is not None
+        os.kill(children(process.pid)[0], signal.SIGKILL)
+        process.wait(WITHIN_S)
+
+    def create(self, pod: str, limits: Record, claim: str = "") -> str:
+        """A pod with these; its UID."""
+        claims: list[Json] = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
+        named: list[Json] = [{"name": "gpu"}] if claim else []
+        asked = container("app", resources={"limits": limits, "claims": named})
+        self.node.create(pod, [asked], resourceClaims=claims)
+        return self.node.keys.uid(pod)
+
+    def section(self, pod: str, name: str) -> Record:
+        """A section of the Pod API's answer."""
+        said = self.node.nodeward.command("pod", f"default/{pod}", "-o", "json")
+        found: Record = json.loads(said.stdout)[name]
+        return found
+
+
+@pytest.fixture(name="host", scope="module")
+def _host() -> Iterator[Host]:
+    client = require("podresources") / "podresources"
+    with running_node() as node:
+        keys = node.keys
+        cdi = Path("/proc", str(children(keys.containerd.holder.pid)[0]), "root/run/cdi")
+        cdi.mkdir()
+        (cdi / "vf.json").write_text(spec(VF, ("vf0", "vf1")))
+        (cdi / "gpu.yaml").write_text(spec(GPU, ("g0", "g1")))
+        plugins = keys.home / "device-plugins"
+        with (
+            running_plugin(plugins, VF, ("vf0", "vf1"), "vf.sock"),
+            running_plugin(plugins, KEY, ("k0",), "key.sock"),
+            running_driver(keys.root, {"g0": [f"{GPU}=g0"], "g1": [f"{GPU}=g1"]}) as dra,
+        ):
+            dra.publish(keys.api)
+            until(lambda: dra.registered == [True], "kubelet has the DRA driver")
+            keys.has(VF, (2, 2))
+            keys.has(KEY, (1, 1))
+            process = node.nodeward.process
+            assert process is not None
+            process.kill()
+            process.wait(WITHIN_S)
+            ledger = f"ledger: {{kubelet_dir: /var/lib/kubelet, kubelet_root: {keys.root}}}"
+            served = "cold_plug: {enabled: true}", "podapi: {enabled: true}", ledger
+            with node.nodeward.config.open("a") as config:
+                config.write("\n".join(served) + "\n")
+            host = Host(node, dra, client)
+            host.start()
+            yield host
+
+
+def test_kata_is_told_of_both_kinds_and_the_pod_api_of_every_device(host: Host) -> None:
+    """Given a pod with a device that CDI knows, one that it does not, and a claim, when Kata's client asks, then it
+    gets the first and the claim's; the Pod API shows all three, and why one is left out."""
+    uid = host.create("vm", {VF: "1", KEY: "1"}, "claim")
+    host.dra.allocate(host.node.api, "claim", "g1", "vm", uid)
+    until(lambda: host.node.phase("vm") == "Running", "the pod runs")
+    began = time.monotonic()
+    (vf,) = host.node.keys.held("vm", VF)
+    assert host.names("vm") == [f"{VF}={vf}", f"{GPU}=g1"]
+    tell(f"kubelet 1.37, device plugin and DRA, by the Go client: {time.monotonic() - began:.2f} s")
+    devices = host.section("vm", "devices")
+    assert devices["complete"], devices
+    rows = devices["value"]
+    assert isinstance(rows, list)
+    shown = {(one["kind"], one["resource"], one["name"], one["left_out"]) for one in rows if isinstance(one, dict)}
+    assert shown == {
+        ("device-plugin", VF, f"{VF}={vf}", ""),
+        ("device-plugin", KEY, "", "it is no CDI device"),
+        ("dra", "default/claim", f"{GPU}=g1", ""),
+    }
+    assert host.section("vm", "numa")["complete"]
+    host.node.api.call("DELETE", f"{PODS}/vm?gracePeriodSeconds=0")
+
+
+def test_a_name_that_is_reused_never_has_the_old_pods_device(host: Host) -> None:
+    """Given a pod that ends by force, when one of its name is made at once and asked for until it runs, then no answer
+    has anything but what the new UID has by kubelet's checkpoint."""
+    host.create("again", {VF: "1"})
+    until(lambda: host.node.phase("again") == "Running", "the pod runs")
+    for _ in range(3):
+        host.node.api.call("DELETE", f"{PODS}/again?gracePeriodSeconds=0")
+        host.create("again", {VF: "1"})
+        answers: set[str] = set()
+        while host.node.phase("again") != "Running":
+            answers |= {*host.ask("again").communicate(timeout=WITHIN_S)[0].splitlines()}
+        names = host.names("again")
+        assert answers <= {*names}
+        assert names == [f"{VF}={one}" for one in host.node.keys.held("again", VF)] != []
+    host.node.api.call("DELETE", f"{PODS}/again?gracePeriodSeconds=0")
+
+
+def test_a_pod_that_kubelet_does_not_know_yet_is_waited_for_and_one_that_never_comes_is_not_found(host: Host) -> None:
+    asking = host.ask("late")
+    host.create("late", {})
+    assert asking.wait(WITHIN_S) == 0
+    asking = host.ask("never")
+    assert "code = NotFound desc = kubelet knows no pod never in namespace default" in asking.communicate()[1]
+
+
+def test_a_daemon_that_is_killed_while_kata_asks_fails_it_until_it_is_back(host: Host) -> None:
+    asking = host.ask("never")
+    time.sleep(0.5)  # it has to be under way, and nothing tells
+    host.kill()
+    assert "code = Unavailable" in asking.communicate(timeout=WITHIN_S)[1]
+    assert host.socket.is_socket()
+    assert "connection refused" in host.ask("late").communicate(timeout=WITHIN_S)[1]
+    host.start()
+    assert host.names("late") == []

@@ -66,9 +66,8 @@ class Gated:
         """The daemon's settings; a mutant's daemon has a gate that it does not enforce."""
         handlers: dict[str, object] = {name: ["verdict"] for name in KATA_HANDLERS}
         mode = "observe" if self._mutant == IGNORED else "enforce"
-        uids = [os.getuid()]
-        gate: dict[str, object] = {"mode": mode, "handlers": handlers, "uids": uids}
-        return {"gate": gate, "podapi": {"enabled": True, "uids": uids}}
+        gate: dict[str, object] = {"mode": mode, "handlers": handlers, "uids": [os.getuid()]}
+        return {"gate": gate, "podapi": {"enabled": True, "uids": [os.getuid()]}}
 
     async def attest(self, uid: str) -> None:
         """The pod's VM says what it is, and the verdict on it is set."""

@@ -146,8 +146,8 @@ def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: C
 
 
 def for_relay(settings: Settings, core: Core, pods: PodFacts, gates: "Gates") -> list[Component]:
-    """What the relay asks of pods. With NRI a relay decides nothing but gates."""
-    if settings.nri.enabled and settings.gate.mode is Mode.OFF:
+    """What the relay asks of pods. With NRI a relay decides nothing but gates and the sizes of VMs."""
+    if settings.nri.enabled and settings.gate.mode is Mode.OFF and settings.sizing.mode is Mode.OFF:
         return []
     from nodeward.app.node.pod_facts import serve
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.sim import guests, invariants, katas, offered, pinned, relayed, scenario, sharing
+from nodeward.sim import gated, guests, invariants, katas, offered, pinned, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
 from tests.component.lives import fires, kills, lived, made
@@ -67,6 +67,12 @@ def test_an_invariant_about_vm_sandboxes_fires_when_the_node_is_broken(
 ) -> None:
     """Among them a VM that takes more than it says, and a daemon that sets limits though it should observe."""
     fires(made(name, tmp_path, mutant=mutant), 13.0, invariant)
+
+
+@pytest.mark.parametrize(("mutant", "invariant"), [(gated.IGNORED, gated.EARLY), (gated.DEAF, gated.STUCK)])
+def test_an_invariant_about_gates_fires_when_the_node_is_broken(mutant: str, invariant: str, tmp_path: Path) -> None:
+    """A daemon that only observes, and one that does not hear of verdicts."""
+    fires(made("gate", tmp_path, mutant=mutant), 9.0, invariant)
 
 
 def test_an_invariant_about_pulls_fires_where_kubelet_names_no_sandbox(tmp_path: Path) -> None:

@@ -48,6 +48,7 @@ class Part:
 
 KUBELETS = (
     *("test_keys_offered.py", "test_kubelet.py", "test_kubelet_root.py", "test_pods_api.py", "test_relay_kubelet.py"),
+    "test_gate.py",
     "test_relay_resize.py",
 )
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""
@@ -72,6 +73,7 @@ GUEST = 0.75
 NRI = ("nodeward.edges.nri", "nodeward.proto.nri_pb2", "nodeward.wire.nri_mux", "nodeward.wire.ttrpc")
 RELAY = ("nodeward.edges.cri", "nodeward.transport.relay_session", "nodeward.app.relay", "nodeward.cli.cri_resmgr")
 VMS = ("nodeward.edges.sandboxes", "nodeward.edges.cri.sizer", "nodeward.app.relay.sizing")
+GATES = ("nodeward.engine.gate", "nodeward.app.node.gate", "nodeward.app.relay.gate", "nodeward.edges.cri.gatekeeper")
 CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
 KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
 DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_files", "nodeward.engine.podapi")
@@ -112,7 +114,7 @@ PARTS = (
     Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
-    Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=KUBELET),
+    Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=(*KUBELET, *GATES)),
     Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
     Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),

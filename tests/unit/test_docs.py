@@ -48,6 +48,7 @@ DOCUMENTS = (
     "docs/hook.md",
     "docs/policies.md",
     "docs/pod-api.md",
+    "docs/gate.md",
     "docs/policies-cpus.md",
     "docs/relay.md",
     "docs/sandboxes.md",
@@ -55,7 +56,7 @@ DOCUMENTS = (
     "docs/volumes.md",
     "docs/scenarios.md",
 )
-TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles")
+TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles", "gate.handlers")
 """Settings that are tables: their keys are the operator's."""
 ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)
 

@@ -18,6 +18,7 @@ COMMANDS = {
     "keys": "Show TEE keys: how many there are, who holds them, what is free.",
     "cpus": "Draw the machine's CPUs, and who may run where.",
     "sandboxes": "Show VM sandboxes: where they are, what they cost, whether they fit.",
+    "gate": "Set the verdict on a pod that waits at its gate.",
     "pod": "Show what the node knows of a pod, its spec without secrets.",
     "volume": "Check, add and list volumes that VMs of Kata mount themselves.",
     "network": "Check and write files of networks that VMs of Kata take over.",

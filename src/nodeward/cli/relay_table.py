@@ -30,6 +30,11 @@ def _lines(relay: RelayView) -> Iterator[Text]:
         yield Text(f"  sizing of VMs: mode {relay.sizing.mode}, {counts or 'no sandbox yet'}")
         if relay.sizing.last:
             yield Text(f"    last: {relay.sizing.last}")
+    if relay.gate.mode != "off":
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(relay.gate.counts.items()))
+        yield Text(f"  gates: mode {relay.gate.mode}, {counts or 'no pod with a gate yet'}")
+        if relay.gate.last:
+            yield Text(f"    last refused: {relay.gate.last}")
     guard = relay.guard
     if "refuse" in (guard.checkpoint, guard.resize):
         counts = ", ".join(f"{count} {what}" for what, count in sorted(guard.counts.items()))

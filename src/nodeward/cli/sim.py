@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from nodeward.cli.decided import LatestDecisions
+    from nodeward.sim.gated import Gated
     from nodeward.sim.guests import Guests
     from nodeward.sim.katas import Katas
     from nodeward.sim.offered import Offered
@@ -327,6 +328,13 @@ def _katas(katas: "Katas") -> None:
         print(f"  {counts.moved} VMMs moved away, {counts.told} of them told, {counts.told_back} told to be back")
 
 
+def _gated(gated: "Gated") -> None:
+    counts = gated.counts
+    print(
+        f"gates: {counts.passed} pods passed, {counts.denied} denied; {counts.refused} creates refused at a shut gate"
+    )
+
+
 def _guests(guests: "Guests") -> None:
     counts = guests.counts
     print(
@@ -352,6 +360,8 @@ def _summary(world: "World", seed: int) -> None:
         _pinned(world.pinned)
     if world.katas is not None:
         _katas(world.katas)
+    if world.gated is not None:
+        _gated(world.gated)
     if world.guests is not None:
         _guests(world.guests)
     for what, count in tally.happenings.items():

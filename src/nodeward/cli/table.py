@@ -31,6 +31,8 @@ _BYTES = ("sgx_epc",)
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
 _LEAST_NAME = 9
+MOST_SHUT = 8
+"""Pods whose gate is shut, with a line each; `-o json` has all."""
 
 
 def console() -> Console:
@@ -46,6 +48,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
     parts += [Text(f"keys {row.key}: {row.sentence}") for row in view.keys]
     parts += cpu_lines(view)
     parts += [Text(line, style=colour) for line, colour in sandbox_lines.status(view)]
+    parts += _gates(view)
     parts += relay_lines(view)
     if view.tree.version == 1:
         parts.append(Text(f"cgroup v1 at {view.tree.root}: limits are written at the start", style="yellow"))
@@ -54,6 +57,18 @@ def render(view: NodeView, height: int | None = None) -> Group:
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
     return Group(*parts, _Rows(view.rows, cpus_by_container(view), height, tuple(parts)))
+
+
+def _gates(view: NodeView) -> list[Text]:
+    """How many pods have asked at their gates, and which of them must not start."""
+    gates = view.gates
+    if gates is None:
+        return []
+    shut = [row for row in gates.rows if row.why]
+    head = f"gates: mode {gates.mode}, {len(gates.rows)} pods, {len(shut)} shut, {gates.refused} containers refused"
+    lines = [Text(head)] + [Text(f"verdicts of before are lost: {gates.fault}", "red")] * bool(gates.fault)
+    lines += [Text(f"  {row.namespace}/{row.pod} {row.verdict}: {row.why}", "yellow") for row in shut[:MOST_SHUT]]
+    return lines + [Text(f"  ... and {len(shut) - MOST_SHUT} more", "yellow")] * (len(shut) > MOST_SHUT)
 
 
 def amount(resource: str, value: int | None) -> str:

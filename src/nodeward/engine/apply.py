@@ -10,6 +10,7 @@ from functools import reduce
 
 from nodeward.engine.cpus.domain import CPUS
 from nodeward.engine.domain import Domain
+from nodeward.engine.gate.domain import GATE
 from nodeward.engine.ledger.domain import LEDGER
 from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.notices.domain import NOTICES
@@ -25,7 +26,7 @@ MAX_NEEDS = 2
 
 _copy: Callable[..., State] = replace
 Domains = tuple[Domain, ...]
-DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES)
+DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
 """Notices come first: what an event changes is seen by what was before it."""
 
 

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 OWN_LIMITS = "nodeward.io/limits"
 """Compact JSON `{"<container>": {"sgx_epc": "<decimal bytes>"}}`, written by Nodeward's own webhook."""
 
+GATE = "nodeward.io/gate"
+"""Conditions that the pod's start waits for beside those of the settings: any of key, quotes, verdict, with commas."""
+
 UPSTREAM_EPC = "epc-limit.nri.io"
 """Bare key, `/pod` and `/container.<name>`, as nri-plugins' sgx-epc reads them."""
 
@@ -68,7 +71,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
 
 
-_READ = (OWN_LIMITS, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES)
+_READ = (OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES)
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.decision import Target
+from nodeward.model.gate import Gated, Verdict
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.sandboxes import CgroupDriver, Handler, VmReading
 from nodeward.model.settings import EngineSettings
@@ -438,6 +439,32 @@ class VmsRead(Event):
     """Of cgroups: 1, or 2."""
     driver: CgroupDriver | None = None
     there: tuple[SandboxId, ...] | None = None
+
+
+# ---- gates -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class GateAsked(Event):
+    """The relay holds the start of this pod, and asks whether its gate is open."""
+
+    pod: Gated
+
+
+@dataclass(frozen=True, slots=True)
+class GateSet(Event):
+    """A verdict on a pod; it is on disk."""
+
+    uid: PodUid
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class GateRecalled(Event):
+    """The verdicts of an earlier life of the daemon; `fault` says why they cannot be read."""
+
+    verdicts: Mapping[PodUid, Verdict] = field(default_factory=dict)
+    fault: str = ""
 
 
 # ---- the core's own --------------------------------------------------------------------------------------------------

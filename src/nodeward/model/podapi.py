@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 
 from nodeward.model.errors import NodewardError
 from nodeward.model.pod_devices import PodDevice, PodNuma
+from nodeward.model.podapi_gate import PodGate
 from nodeward.model.podapi_network import PodNetwork
 from nodeward.model.podapi_pulls import PodImage, PodPullsSeen
 from nodeward.model.podapi_volumes import PodVolumeRow
@@ -153,7 +154,7 @@ class PodDescription:
     network: Section[PodNetwork] | None = None
     images: Section[tuple[PodImage, ...]] | None = None
     pulls: Section[PodPullsSeen] | None = None
-    gate: Section[None] | None = None
+    gate: Section[PodGate] | None = None
     checkpoint: Section[PodCheckpoint] | None = None
     spec: Section[Json] | None = None
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeward.model.cpu_rows import CpusView
+from nodeward.model.gate import GateRow
 from nodeward.model.sizing import SizingRow
 
 
@@ -189,6 +190,8 @@ class RelayView:
     """The CPUs, where it gives them to containers."""
     sizing: SizingRow = field(default_factory=SizingRow)
     """What it did with the sizes of VMs."""
+    gate: GateRow = field(default_factory=GateRow)
+    """What it did with the gates of pods."""
     guard: VmGuardRow = field(default_factory=VmGuardRow)
     counted: bool = True
     """Whether it counts calls: else `calls` and `added` are empty whatever passes."""

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from nodeward.model.gate import GateAt as GateAt
+from nodeward.model.gate import GateSettings as GateSettings
 from nodeward.model.limits_rule import DEFAULT_RESOURCES as DEFAULT_RESOURCES
 from nodeward.model.limits_rule import LimitsSettings as LimitsSettings
 from nodeward.model.limits_rule import Mode as Mode
@@ -134,6 +136,7 @@ class EngineSettings:
     cpus: CpusSettings = field(default_factory=CpusSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
     sandboxes: SandboxesSettings = field(default_factory=SandboxesSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
 
     @property
     def declared(self) -> Mapping[str, str]:
@@ -288,6 +291,7 @@ class Settings:
     policy: PolicySettings = field(default_factory=PolicySettings)
     sandboxes: SandboxesSettings = field(default_factory=SandboxesSettings)
     sizing: SizingSettings = field(default_factory=SizingSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
     nri: NriSection = field(default_factory=NriSection)
     hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)
@@ -310,4 +314,5 @@ class Settings:
         told = self.kube.enabled and self.kube.events
         period_ms = round(self.cgroups.period_s * 1000)
         cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)
-        return EngineSettings(self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy, self.sandboxes)
+        asked = self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy, self.sandboxes, self.gate
+        return EngineSettings(*asked)

@@ -69,6 +69,29 @@ class SettingsRow:
 
 
 @dataclass(frozen=True, slots=True)
+class GatedRow:
+    """A pod whose start has asked at its gate. `verdict`: PENDING, PASSED, EXPIRED or DENIED; `why` the gate is shut,
+    empty where it is open."""
+
+    namespace: str
+    pod: str
+    uid: str
+    verdict: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GatesView:
+    """The gates. `refused`: creates that were refused, in mode observe those that would have been. `fault`: why earlier
+    verdicts are not known."""
+
+    mode: str
+    rows: tuple[GatedRow, ...] = ()
+    refused: int = 0
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KeyHolder:
     """A pod that holds TEE keys or was promised some. `charged` is None where no counter of it could be
     read, as before it has started. `ids` are those that kubelet gave it; `gone`: it has ended, and kubelet, which still
@@ -271,3 +294,5 @@ class NodeView:
     """The CPUs and who may use them; None while the machine is not known."""
     sandboxes: SandboxesView | None = None
     """VM sandboxes; None while `sandboxes.mode` is off."""
+    gates: GatesView | None = None
+    """Gates of pods; None while `gate.mode` is off."""

@@ -509,16 +509,50 @@ class GuestImage(_message.Message):
     def __init__(self, sandbox: _Optional[str] = ..., image: _Optional[str] = ..., state: _Optional[str] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ..., error: _Optional[str] = ..., reported: _Optional[int] = ...) -> None: ...
 
 class GateSection(_message.Message):
-    __slots__ = ("source", "complete", "why", "observed_at")
+    __slots__ = ("value", "source", "complete", "why", "observed_at")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     SOURCE_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
     OBSERVED_AT_FIELD_NUMBER: _ClassVar[int]
+    value: PodGate
     source: str
     complete: bool
     why: str
     observed_at: int
-    def __init__(self, source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+    def __init__(self, value: _Optional[_Union[PodGate, _Mapping[str, object]]] = ..., source: _Optional[str] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ..., observed_at: _Optional[int] = ...) -> None: ...
+
+class PodGate(_message.Message):
+    __slots__ = ("mode", "open", "conditions", "verdict", "reason", "evidence_digest", "set_by", "set_at", "expires_at")
+    MODE_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    CONDITIONS_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SET_BY_FIELD_NUMBER: _ClassVar[int]
+    SET_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    mode: str
+    open: bool
+    conditions: _containers.RepeatedCompositeFieldContainer[GateCondition]
+    verdict: str
+    reason: str
+    evidence_digest: str
+    set_by: int
+    set_at: int
+    expires_at: int
+    def __init__(self, mode: _Optional[str] = ..., open: _Optional[bool] = ..., conditions: _Optional[_Iterable[_Union[GateCondition, _Mapping[str, object]]]] = ..., verdict: _Optional[str] = ..., reason: _Optional[str] = ..., evidence_digest: _Optional[str] = ..., set_by: _Optional[int] = ..., set_at: _Optional[int] = ..., expires_at: _Optional[int] = ...) -> None: ...
+
+class GateCondition(_message.Message):
+    __slots__ = ("name", "open", "why")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    open: bool
+    why: str
+    def __init__(self, name: _Optional[str] = ..., open: _Optional[bool] = ..., why: _Optional[str] = ...) -> None: ...
 
 class CheckpointSection(_message.Message):
     __slots__ = ("value", "source", "complete", "why", "observed_at")
@@ -862,3 +896,37 @@ class VolumeClaim(_message.Message):
     lease_s: int
     by: str
     def __init__(self, volume: _Optional[str] = ..., path: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., claim_name: _Optional[str] = ..., firm: _Optional[bool] = ..., lease_s: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
+
+class SetGateRequest(_message.Message):
+    __slots__ = ("verdict", "uid", "namespace", "name", "reason", "evidence_digest", "expires_s")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
+    verdict: str
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+    evidence_digest: str
+    expires_s: int
+    def __init__(self, verdict: _Optional[str] = ..., uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., evidence_digest: _Optional[str] = ..., expires_s: _Optional[int] = ...) -> None: ...
+
+class SetGateAnswer(_message.Message):
+    __slots__ = ("uid", "namespace", "name", "verdict", "set_at", "expires_at")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SET_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    namespace: str
+    name: str
+    verdict: str
+    set_at: int
+    expires_at: int
+    def __init__(self, uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., verdict: _Optional[str] = ..., set_at: _Optional[int] = ..., expires_at: _Optional[int] = ...) -> None: ...

@@ -33,6 +33,7 @@ ALLOWED = {
     "sandboxes": "a whole number from 0 to 200",
     "pinned": "a whole number from 0 to 200",
     "katas": "a whole number from 0 to 200",
+    "gate": "true or false",
     "guests": "a whole number from 0 to 200",
     "oversized": "a share from 0 to 1",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
@@ -80,6 +81,8 @@ class Scenario:
     """How many pods that ask for CPUs are kept running besides; with any, the policy `static` is in force."""
     katas: int = 0
     """How many pods in a VM of Kata are kept running besides; with any, the daemon observes VM sandboxes."""
+    gate: bool = False
+    """Whether these wait at a gate for a verdict."""
     guests: int = 0
     """How many pods are kept running besides whose runtime asks the Pod API and pulls in the guest."""
     oversized: float = 0.0
@@ -137,6 +140,8 @@ def _unfit(found: Scenario) -> list[str]:
         faults += [f"events: {do} happens only with {with_}" for do in doing]
     if found.pinned and found.relay:
         faults.append("pinned: with `relay: true` there can be none, since only NRI carries the policy here")
+    if found.gate and not found.katas:
+        faults.append("gate: it needs some `katas`")
     if found.katas and found.relay:
         faults.append("katas: with `relay: true` there can be none, since only NRI tells the runtime handler here")
     if found.guests and not found.relay:
@@ -181,7 +186,7 @@ def _is_allowed(key: str, value: object) -> bool:
             return (key == "about" or bool(text.strip())) and len(text) <= _MOST_CHARACTERS[key]
         case "do", str(action):
             return action in ACTIONS
-        case "offer" | "relay" | "nfd", bool():
+        case "offer" | "relay" | "nfd" | "gate", bool():
             return True
         case "capacity", dict(amounts):
             return all(name in RESOURCES and 0 <= amount < 2**63 for name, amount in amounts.items())

@@ -11,6 +11,9 @@ LAUNCHER = "compute"
 """KubeVirt's container that asks for the key."""
 Json = dict[str, object]
 
+KATA_HANDLERS = (GO, RS)
+"""The runtime handlers of Kata pods."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -73,6 +76,13 @@ class Shape:
     kata: KataPod | None = None
     image: str = ""
     """What its runtime pulls in the guest; empty for a pod whose image is there."""
+
+    @property
+    def uid(self) -> str:
+        """The pod's."""
+        metadata = self.manifest["metadata"]
+        assert isinstance(metadata, dict)
+        return str(metadata["uid"])
 
     def own(self, plan: Planned) -> int:
         """How many CPUs kubelet's static policy gives this container for its own."""

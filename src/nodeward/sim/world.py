@@ -26,6 +26,8 @@ from nodeward.model.view import NodeView
 from nodeward.sim.charges import EPC, FORGOTTEN, Charger, Charges
 from nodeward.sim.clock import NodeClock, Waiting
 from nodeward.sim.daemon import Daemon
+from nodeward.sim.gated import MUTANTS as OF_GATED
+from nodeward.sim.gated import DeniedError, Gated
 from nodeward.sim.guests import MUTANTS as OF_GUESTS
 from nodeward.sim.guests import Guests
 from nodeward.sim.invariants import DRIFT, KILL_DAEMON, RESTART_RUNTIME, Judge
@@ -67,6 +69,7 @@ MUTANTS = (
     *OF_SHARING,
     *OF_PINNED,
     *OF_KATAS,
+    *OF_GATED,
     *OF_GUESTS,
 )
 
@@ -145,6 +148,8 @@ class World:
         self.relayed = self._relaying(log) if scenario.relay else None
         self.pinned = self._pinning() if scenario.pinned else None
         self.katas = self._kata() if scenario.katas else None
+        gates = Random(f"{seed}/gates")
+        self.gated = Gated(folder, self.judge, self._now, gates, mutant) if scenario.gate else None
         self._live: dict[str, _Live] = {}
         self._sandboxes: dict[str, Charger] = {}
         """By pod, those that charge."""
@@ -248,6 +253,8 @@ class World:
             found = {**found, **self.pinned.sections}
         if self.katas is not None:
             found = {**found, **self.katas.sections}
+        if self.gated is not None:
+            found = {**found, **self.gated.sections}
         if self.guests is not None:
             found = {**found, **self.guests.sections}
         if self.offered is not None:
@@ -357,6 +364,7 @@ class World:
             await self._pull(shape, uid, name, pod_id)
         teller = asyncio.ensure_future(self._tell_late(shape, uid, late)) if late else None
         machine: asyncio.Future[None] | None = None
+        attests = asyncio.ensure_future(self.gated.attest(uid)) if self.gated is not None and shape.kata else None
         try:
             if shape.budget is not None:
                 self.judge.watch(parent, shape.budget, self._told_s(late))
@@ -374,8 +382,12 @@ class World:
                 await self.katas.live(pod_id, shape.kata, life_s)
             else:
                 await asyncio.sleep(life_s)
+        except DeniedError:
+            pass  # its user deletes it
         finally:
-            await _cancelled(teller, machine)
+            await _cancelled(teller, machine, attests)
+            if self.gated is not None:
+                self.gated.ended(uid)
         for container_id in [i for i, live in self._live.items() if live.charger.cgroup.startswith(parent + "/")]:
             await self._end(container_id)
         if pod_id in self._sandboxes:
@@ -434,11 +446,14 @@ class World:
         self._api.add_pod(shape.manifest)
 
     async def _container_at_last(self, pod_id: str, shape: Shape, plan: Planned, late_s: float) -> str:
-        """Its cgroup. Where CPUs are given, kubelet tries a refused container again until it runs."""
+        """Its cgroup. Where CPUs are given or a gate is shut, kubelet tries a refused container again until it runs."""
         while True:
             try:
                 return await self._container(pod_id, shape, plan, late_s)
             except RuntimeRefusalError as error:
+                if self.gated is not None and shape.kata is not None:
+                    await self.gated.refused(shape.uid, error)
+                    continue
                 if self.pinned is None:
                     raise
                 self.pinned.refused(str(error))
@@ -452,6 +467,8 @@ class World:
         except RuntimeRefusalError:
             self.tally.refused_creates += 1
             raise
+        if self.gated is not None and shape.kata is not None:
+            self.gated.made(shape.uid)
         await self._begun(container_id, shape, plan)
         cgroup = self._node.cgroup(container_id)
         self._live[container_id] = _Live(Charger(cgroup, plan.promised or 0), shape, plan)

@@ -24,7 +24,7 @@ CANARY = "c4n4ry"
 PRINTED = (
     "identity  (the pod's spec in the API server)\n  namespace: shop\n  name: web\n",
     "  - name: app\n    role: container\n    cpu_request_m: 3 CPUs\n    cpu_limit_m: none\n",
-    "gate  (nobody)\n  incomplete: not served by this daemon\n",
+    "gate  (the domain gate)\n  incomplete: gate.mode is off\n",
     "- name: PASSWORD\n            value: withheld (env)\n",
 )
 
@@ -274,7 +274,7 @@ def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_a
         server.add_pod(late)
         found = await waits
         assert str(found["totals"]).startswith("{'value': {'cpu_request_m': 3000")
-        assert "not served by this daemon" in str(found["gate"])
+        assert "gate.mode is off" in str(found["gate"])
         assert found["spec"] is None
         sandbox = await node.runtime.run_pod(SimPod("u7", "late", "shop"))
         selector["sandbox"] = sandbox

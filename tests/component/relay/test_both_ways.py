@@ -46,7 +46,7 @@ class Node:
     def settings(self) -> str:
         path = self.folder / "nodeward.yaml"
         podapi = f"podapi: {{enabled: true, uids: [{os.getuid()}]}}\n"
-        kube = f"node_name: n1\nkube: {{url: '{self.url}'}}\nnri: {{enabled: false}}\n"
+        kube = f"node_name: n1\nkube: {{url: '{self.url}'}}\nnri: {{socket: '{self.folder}/nri.sock'}}\n"
         folders = f"run_dir: {self.folder}/run\nstate_dir: {self.folder}/state\ncgroups: {{root: {self.folder}}}\n"
         path.write_text(f"{folders}{podapi}{kube}sizing: {{mode: enforce, handlers: [kata]}}\n")
         return str(path)

@@ -12,12 +12,14 @@ import pytest
 from nodeward.aio.lanes import GivenUpError
 from nodeward.aio.sd_notify import Notifier
 from nodeward.app.node.assemble import ensure_folder
+from nodeward.app.relay.reload import merged as relay_merged
 from nodeward.app.settings import last_good
 from nodeward.app.settings import load as settings
 from nodeward.app.settings.reload import Reload, SettingsSource, merged
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.events import Event, SettingsChanged
+from nodeward.model.gate import GateSettings
 from nodeward.model.sandboxes import Profile
 from nodeward.model.sandboxes_rule import SandboxesSettings
 from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
@@ -207,6 +209,15 @@ def test_the_rules_for_sandboxes_hold_at_once_and_how_often_they_are_read_waits(
 
     live, late = merged(running, replace(running, sandboxes=SandboxesSettings()))
     assert (live, late) == (running, ["sandboxes.mode"])
+
+
+def test_the_rules_of_gates_hold_at_once_where_there_were_some() -> None:
+    running = replace(Settings(), gate=GateSettings(Mode.OBSERVE))
+    wanted = replace(running, gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, wait_s=1.0))
+
+    assert merged(running, wanted) == (wanted, [])
+    assert relay_merged(running, wanted, limits=False, dump=False, gate=True) == wanted
+    assert merged(Settings(), wanted)[0] == Settings()
 
 
 def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:

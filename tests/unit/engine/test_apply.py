@@ -135,7 +135,7 @@ def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(f
 
     assert [fault.domain for fault in decision.faults] == [faulty]
     assert isinstance(decision.answer, Final)
-    if faulty in ("notices", "ledger", "sandboxes"):
+    if faulty in ("notices", "ledger", "sandboxes", "gate"):  # no gate is set here
         assert decision.answer.value == Adjustment({"misc.max": f"{EPC} 5"})
     else:
         assert isinstance(decision.answer.value, Refusal)

@@ -115,6 +115,7 @@ def test_a_value_out_of_its_range_is_refused_with_its_file_its_key_and_what_is_a
         ("title: T\nevents: [{at_s: 1, do: resize}]\n", "events: resize happens only with some `pinned`"),
         ("title: T\npinned: 2\nrelay: true\n", "pinned: with `relay: true` there can be none"),
         ("title: T\nevents: [{at_s: 1, do: move-vmm}]\n", "events: move-vmm happens only with some `katas`"),
+        ("title: T\ngate: true\n", "gate: it needs some `katas`"),
         ("title: T\nkatas: 2\nrelay: true\n", "katas: with `relay: true` there can be none"),
         ("title: T\nevents: [{at_s: 1, do: lose-quotes}]\n", "events: lose-quotes happens only with `offer: true`"),
     ],

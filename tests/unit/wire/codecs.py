@@ -15,6 +15,7 @@ from itertools import chain
 from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Event, Question, SandboxStarted
+from nodeward.model.gate import Gated
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.rows import CallRow, DoorRow, RelayView
 from nodeward.model.settings import LimitsSettings
@@ -340,13 +341,18 @@ def _read_hook(pieces: Sequence[bytes], reached: Reached) -> None:
 def _facts(padding: int = 0) -> list[Sample]:
     spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
     request = facts_line.encode_request(facts_line.Asked("u", "ns", "web"))
-    return [Sample(request), Sample(facts_line.encode_answer(spec)), Sample(facts_line.encode_answer(None, "no pod"))]
+    gate = facts_line.encode_gate_request(Gated("u", "ns", "web", ("key", "verdict")), 4500)
+    answers = facts_line.encode_answer(spec), facts_line.encode_answer(None, "no pod")
+    return [Sample(one) for one in (request, gate, facts_line.encode_gate_answer("no verdict"), *answers)]
 
 
 def _read_facts(pieces: Sequence[bytes], reached: Reached) -> None:
     reached()
     data = b"".join(pieces)
-    (facts_line.decode_answer if b'"why"' in data else facts_line.decode_request)(data)
+    if b'"why"' not in data:
+        facts_line.decode_question(data)
+    else:
+        (facts_line.decode_gate_answer if b'"open"' in data else facts_line.decode_answer)(data)
 
 
 def _pod_files(padding: int = 0) -> list[Sample]:

@@ -2,10 +2,11 @@
 
 import pytest
 
+from nodeward.model.gate import Gated
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.wire import facts_line
 from nodeward.wire.errors import WireError
-from nodeward.wire.facts_line import Asked, SenselessPodError
+from nodeward.wire.facts_line import Asked, AskedGate, IsOpen, SenselessPodError
 
 POD = PodSpec(
     PodUid("u"),
@@ -23,6 +24,22 @@ def test_a_pod_comes_back_as_it_is_known() -> None:
     assert facts_line.decode_answer(facts_line.encode_answer(None, "no such pod")) == (None, "no such pod")
     asked = Asked("u", "default", "web")
     assert facts_line.decode_request(facts_line.encode_request(asked)) == asked
+
+
+def test_a_gate_is_asked_about_and_an_older_daemon_is_told_apart() -> None:
+    asked = AskedGate(Gated("u", "default", "web", ("verdict",)), 4500)
+    line = facts_line.encode_gate_request(asked.gate, asked.within_ms)
+    assert facts_line.decode_question(line) == asked
+    assert facts_line.decode_question(facts_line.encode_request(Asked("u", "", ""))) == Asked("u", "", "")
+    assert facts_line.decode_gate_answer(facts_line.encode_gate_answer("")) == IsOpen(True, "")
+    assert facts_line.decode_gate_answer(facts_line.encode_gate_answer("no key")) == IsOpen(False, "no key")
+    with pytest.raises(WireError) as older:
+        facts_line.decode_request(line)
+    with pytest.raises(WireError, match="does not know the question of gates"):
+        facts_line.decode_gate_answer(facts_line.encode_answer(None, str(older.value)))
+    for wrong in (line.replace(b":4500", b":-1"), line.replace(b'"u"', b'"%s"' % (b"u" * 254)), b'{"v":1,"gate":7}\n'):
+        with pytest.raises(WireError):
+            facts_line.decode_question(wrong)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from nodeward.model import podapi as model
+from nodeward.model import podapi_gate as gate
 from nodeward.model import podapi_pulls as pulls
 from nodeward.model import podapi_volumes as volumes
 from nodeward.proto import podapi_pb2
@@ -22,6 +23,7 @@ KINDS = {
     "Watch": (model.WatchRequest, model.WatchEvent),
     "ComputeSize": (model.ComputeSizeRequest, model.ComputeSizeResponse),
     "ReportSandbox": (model.ReportSandboxRequest, model.ReportSandboxResponse),
+    "SetGate": (gate.SetGateRequest, gate.SetGateAnswer),
     "ResolvePull": (pulls.ResolvePullRequest, pulls.ResolvePullAnswer),
     "ReportPull": (pulls.ReportPullRequest, pulls.ReportPullAnswer),
     "OfferVolumes": (volumes.OfferVolumesRequest, volumes.OfferVolumesResponse),

@@ -18,6 +18,7 @@ _CONTAINERD = "/etc/containerd/config.toml"
 _CRIO = "/etc/crio/crio.conf"
 _NYDUS = ("/etc/nydus/config.toml", "/etc/nydus-snapshotter/config.toml")
 _PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
+_CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 _LARGE = 1024 * 1024
 _MOST_FILES = 100
 
@@ -66,6 +67,21 @@ def read_handlers(files: HostFiles, profiles: Mapping[str, Profile]) -> tuple[Ha
     """The handlers that start VMs, each with Kata's configuration; `profiles` as in the settings. May sleep."""
     settings = [found for _, found in containerd(files)]
     return configs.read(files, settings, [found for _, found in crio(files)], profiles)
+
+
+def handler_names(files: HostFiles) -> frozenset[str]:
+    """The runtime handlers that containerd's and CRI-O's files name, whatever they start; empty where none is named.
+    May sleep."""
+    tables = [settings.get("plugins") for _, settings in containerd(files)]
+    found: list[object] = [_at(of, plugin, "containerd", "runtimes") for of in tables for plugin in _CRI_PLUGINS]
+    found += [_at(settings, "runtime", "runtimes") for _, settings in crio(files)]
+    return frozenset(name for table in found if isinstance(table, dict) for name in table)
+
+
+def _at(value: object, *names: str) -> object:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def hook_folders(files: HostFiles) -> tuple[list[str] | None, list[str] | None]:

@@ -17,6 +17,7 @@ from nodeward.app.node.relay_reader import RelayReader
 from nodeward.app.node.wiring import Withdraw
 from nodeward.edges.local.server import Answers
 from nodeward.engine.show.explain import explain
+from nodeward.engine.show.gate import gates_view
 from nodeward.engine.show.view import node_view
 from nodeward.model.events import Event
 from nodeward.model.view import DecidedRow, NodeView, Pace, at_most, at_once
@@ -63,7 +64,7 @@ class Parts:
         rows, settings = self.readiness.rows(), self.inside.reload.row
         chosen = tuple(row.name for row in rows)
         relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
-        lines = self.oci.row
+        lines, gates = self.oci.row, gates_view(state, self.clock.wall_ns())
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -80,6 +81,7 @@ class Parts:
                 relay_fault=relay_fault,
                 relay_missing=relay_missing,
                 lines=lines,
+                gates=gates,
             )
 
         return draw

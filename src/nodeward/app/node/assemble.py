@@ -21,7 +21,7 @@ from nodeward.app.host.core import Core, Facts, Performs
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
 from nodeward.app.host.undo import Change, UndoList
-from nodeward.app.node import cpus, grants_boot, last_known, ledger, limits, pods, sandboxes
+from nodeward.app.node import cpus, gate, grants_boot, last_known, ledger, limits, pods, sandboxes
 from nodeward.app.node.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Component, Lanes, Wiring
@@ -42,7 +42,7 @@ from nodeward.model.settings import Mode, Settings
 from nodeward.model.topology import Machine
 
 log = logging.getLogger(__name__)
-WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, cpus.WIRING, limits.WIRING, sandboxes.WIRING)
+WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, cpus.WIRING, limits.WIRING, sandboxes.WIRING, gate.WIRING)
 """The domains as this daemon runs them, in the order in which their components start."""
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0
@@ -65,6 +65,7 @@ class OnDisk:
     """Not 0 where it is not known: then a record begins with a line break, whatever stands before."""
     unread: bool = True
     """Whether the undo list could not be read, or nothing could: what an earlier life changed is not known."""
+    gates: ev.GateRecalled = field(default_factory=gate.unread)
     begun: str = ""
     """The boot in which a journal of grants was begun last; empty where that is not known, or none can be."""
 
@@ -76,11 +77,12 @@ def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     remembered = last_known.read(files, settings.state_dir)
     recorded = record.size(files, settings.record.path)
     boot = grants_boot.read(files, settings.state_dir) if may_grant(settings) else ""
+    gates = gate.read(files, settings)
     try:
-        return OnDisk(tuple(undo_list.standing(files, settings.state_dir)), remembered, recorded, False, boot)
+        return OnDisk(tuple(undo_list.standing(files, settings.state_dir)), remembered, recorded, False, gates, boot)
     except OSError as error:
         log.error("undo=unreadable folder=%s error=%s", settings.state_dir, error)
-        return OnDisk((), remembered, recorded, begun=boot)
+        return OnDisk((), remembered, recorded, gates=gates, begun=boot)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,8 @@ def wire(
     if may_grant(settings):
         grants.recall(core.tell)
     _recall(core, tell, kernel, disk.remembered)
+    if settings.gate.mode is not Mode.OFF:
+        core.tell(disk.gates)
     reader, watch = sampler.Reader(files, tree), watcher.Watcher(files, tree)
 
     def wanted() -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nodeward.engine.state.pods import Pods
+from nodeward.model.gate import Gated
 from nodeward.model.workload import PodUid
 from nodeward.transport.line_socket import LineServer
 from nodeward.wire import facts_line
@@ -19,14 +20,22 @@ READ_S: Final = 1.0
 """How long the API server may take; the relay waits longer, so that it hears why."""
 
 
-async def serve(run_dir: str, pods: Callable[[], Pods], read: Callable[[str], Awaitable[str]]) -> None:
-    """Serves until cancelled. `read` has the pod NAMESPACE/NAME/UID told to the core, and returns why it could not."""
+async def serve(
+    run_dir: str,
+    pods: Callable[[], Pods],
+    read: Callable[[str], Awaitable[str]],
+    gate: Callable[[Gated, float], Awaitable[str]],
+) -> None:
+    """Serves until cancelled. `read` has the pod NAMESPACE/NAME/UID told to the core, and returns why it could not.
+    `gate` waits at a pod's gate, for so many seconds at most, and returns why it is shut."""
 
     async def answer(line: bytes) -> bytes:
         try:
-            asked = facts_line.decode_request(line)
+            asked = facts_line.decode_question(line)
         except WireError as error:
             return facts_line.encode_answer(None, str(error))
+        if isinstance(asked, facts_line.AskedGate):
+            return facts_line.encode_gate_answer(await gate(asked.gate, asked.within_ms / 1000))
         if not asked.uid:
             return facts_line.encode_answer(None, "no pod is asked for")
         uid, why = PodUid(asked.uid), ""

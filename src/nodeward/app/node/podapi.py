@@ -31,6 +31,7 @@ from nodeward.model.podapi import (
     ReportSandboxRequest,
     Section,
 )
+from nodeward.model.podapi_gate import SetGateRequest
 from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
 from nodeward.model.podapi_volumes import ConfirmVolumeRequest, ListVolumeClaimsRequest, OfferVolumesRequest
 from nodeward.model.workload import PodUid
@@ -194,6 +195,7 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
         methods.Method("ListPods", ListPodsRequest, answers.list_pods),
         methods.Method("ComputeSize", ComputeSizeRequest, answers.compute_size),
         methods.Method("ReportSandbox", ReportSandboxRequest, answers.report_sandbox),
+        methods.Method("SetGate", SetGateRequest, lambda asked: node.gates.set_gate(asked, methods.asked_by.get())),
         methods.Method("ResolvePull", ResolvePullRequest, pulls.resolve),
         methods.Method("ReportPull", ReportPullRequest, pulls.report),
         methods.Method("OfferVolumes", OfferVolumesRequest, volumes.offer),

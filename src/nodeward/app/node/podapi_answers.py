@@ -176,8 +176,9 @@ class Answers:
 
     def _around(self, sandbox: str) -> show.Around:
         heard = self._node.pods.heard_ns
-        at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
-        return show.Around(at, self._reports.of(sandbox))
+        wall_ns = self._clock.wall_ns()
+        at = wall_ns - (self._clock.now_ns() - heard) if heard else 0
+        return show.Around(wall_ns, at, self._reports.of(sandbox))
 
     async def _read_machine(self) -> tuple[Mapping[str, Handler], int, int]:
         """Handlers that start VMs, CPUs and bytes of memory; read at most once in `MACHINE_NS`, beside the loop."""

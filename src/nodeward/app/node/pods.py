@@ -15,9 +15,10 @@ from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Nod
 from nodeward.app.settings.load import name_of_node
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 
 if TYPE_CHECKING:
+    from nodeward.app.node.gate import Gates
     from nodeward.edges.kube.reflector import PodReader
 
 log = logging.getLogger(__name__)
@@ -144,20 +145,21 @@ def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: C
     return [("kube", reflect), ("events", send_events)]
 
 
-def for_relay(settings: Settings, core: Core, pods: PodFacts) -> list[Component]:
-    """What the relay asks of pods. With NRI no relay decides anything."""
-    if settings.nri.enabled:
+def for_relay(settings: Settings, core: Core, pods: PodFacts, gates: "Gates") -> list[Component]:
+    """What the relay asks of pods. With NRI a relay decides nothing but gates and the sizes of VMs."""
+    if settings.nri.enabled and settings.gate.mode is Mode.OFF and settings.sizing.mode is Mode.OFF:
         return []
     from nodeward.app.node.pod_facts import serve
 
-    return [("facts", partial(serve, settings.run_dir, lambda: core.state.pods, partial(pods.fetch, "pod")))]
+    read = partial(pods.fetch, "pod")
+    return [("facts", partial(serve, settings.run_dir, lambda: core.state.pods, read, partial(gates.wait, read)))]
 
 
 def _components(node: Node) -> Wired:
     pods, settings = node.pods, node.settings
     node.facts.offer("pod", partial(pods.fetch, "pod"))
     of_api = kube(settings, node.clock, pods, node.tell, node.calls) if isinstance(pods, ApiFacts) else []
-    return Wired((*of_api, *for_relay(settings, node.core, pods)))
+    return Wired((*of_api, *for_relay(settings, node.core, pods, node.gates)))
 
 
 WIRING = Wiring(_components)

@@ -30,6 +30,7 @@ from nodeward.app.host.record import RecordWriter
 from nodeward.app.node import assemble, exporter, grants, pod_devices, podapi
 from nodeward.app.node.answers import Health, Parts, answers
 from nodeward.app.node.assemble import WIRINGS, InKernel, Inside, OnDisk
+from nodeward.app.node.gate import Gates
 from nodeward.app.node.grants import Recalled
 from nodeward.app.node.pods import known_pods
 from nodeward.app.node.readiness import Readiness, tell_systemd
@@ -84,10 +85,12 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     health.state_unread = int(disk.unread)
     pods = known_pods(settings, clock, inside.core)
     relay, oci = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits), OciRuntimes(settings, files)
+    gates = Gates(inside.core, files, lanes.disk, settings, clock)
     node = Node(
         *(settings, files, clock, lanes, inside.core, inside.slots, inside.slots.by_edge, inside.tree, inside.undo),
         *(disk.changes, inside.grants, facts, pods, pods.listens(inside.tell), readiness.note, oci, calls),
         lambda name: lane(name, assemble.DISK_DEADLINE_S),
+        gates,
     )
     parts = Parts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci),

@@ -6,7 +6,7 @@ are imported only where the settings choose it.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
@@ -22,6 +22,9 @@ from nodeward.app.node.grants import Grants
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.ports import Perform, Tell
 from nodeward.model.settings import Settings
+
+if TYPE_CHECKING:
+    from nodeward.app.node.gate import Gates
 
 Component = tuple[str, Callable[[], Awaitable[None]]]
 """A name and how to start it; it runs until cancelled."""
@@ -84,6 +87,7 @@ class Node:
     calls: Calls
     lane: Callable[[str], ThreadLane]
     """Makes a lane of its own for a component."""
+    gates: "Gates"
 
 
 @dataclass(frozen=True, slots=True)

@@ -345,7 +345,8 @@ def _engine(settings: Settings) -> EngineSettings:
     limits = replace(settings.limits, mode=Mode.OFF) if by_relay and not settings.relay.limits else settings.limits
     cpus = settings.cpus if by_relay else replace(settings.cpus, mode=Mode.OFF)
     pods = replace(settings.pods, wait_budget_ms=WAITS_MS)
-    return replace(settings.engine, pods=pods, limits=limits, cpus=cpus)
+    gate = replace(settings.gate, mode=Mode.OFF)  # the node daemon knows verdicts (app.relay.gate)
+    return replace(settings.engine, pods=pods, limits=limits, cpus=cpus, gate=gate)
 
 
 def soon(do: Callable[[], None], after_s: float) -> None:

@@ -9,6 +9,7 @@ from nodeward.model.relayed import Decider, Watcher
 
 if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
+    from nodeward.app.relay.gate import RelayGate
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.app.relay.sizing import RelaySizing
     from nodeward.app.relay.vm_guard import VmGuard
@@ -39,6 +40,8 @@ class RelayPlan:
     """Who decides limits here; among the deciders and watchers too."""
     sizing: "RelaySizing | None" = None
     """Who gives VMs their size; among the deciders too."""
+    gate: "RelayGate | None" = None
+    """Who waits at the gates of pods; among the deciders too."""
     guard: "VmGuard | None" = None
     """Who refuses what a VM cannot do; the first of the deciders then."""
     pulls: "PullBook | None" = None

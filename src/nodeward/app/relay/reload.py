@@ -16,12 +16,13 @@ from nodeward.model.settings import Mode, Settings
 
 if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
+    from nodeward.app.relay.gate import RelayGate
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.app.relay.sizing import RelaySizing
     from nodeward.wire.dump_rules import Rules
 
 _OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line", "podapi.enabled")
-OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "sizing.", "dump.", *_OTHERS)
+OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "sizing.", "gate.", "dump.", *_OTHERS)
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)
 
@@ -36,9 +37,10 @@ class RelayReload:
         limits: "RelayLimits | None",
         dump: "Feed | None",
         sizing: "RelaySizing | None" = None,
+        gate: "RelayGate | None" = None,
     ) -> None:
         self._running, self._source, self._limits, self._dump = running, source, limits, dump
-        self._sizing = sizing
+        self._sizing, self._gate = sizing, gate
 
     async def run(self, systemd: sd_notify.Notifier) -> None:
         """Reads them whenever it is asked to, by another thread: the file may lie on a disk that hangs, and rules of a
@@ -67,7 +69,7 @@ class RelayReload:
 
     def _take(self, wanted: Settings, rules: "Rules | None") -> None:
         before = dict(leaves(self._running))
-        parts = (self._limits, self._dump, self._sizing)
+        parts = (self._limits, self._dump, self._sizing, self._gate)
         live = merged(self._running, wanted, *(part is not None for part in parts))
         have = dict(leaves(live))
         late = [path for path, value in leaves(wanted) if value != have[path] and path.startswith(OURS)]
@@ -78,16 +80,21 @@ class RelayReload:
             self._limits.settle(live)
         if self._sizing is not None and live.sizing != self._running.sizing:
             self._sizing.settle(live)
+        if self._gate is not None:
+            self._gate.settle(live)
         self._running = live
         log.info("settings=accepted from=%r changed=%s", self._source.about, ",".join(changed) or "nothing")
         if late:
             log.warning("settings=need-restart keys=%s", ",".join(late))
 
 
-def merged(running: Settings, wanted: Settings, limits: bool, dump: bool, sizing: bool = False) -> Settings:
-    """What runs, with everything of `wanted` that can change at once in a relay that decides (`limits`), dumps, or
-    gives sizes."""
+def merged(
+    running: Settings, wanted: Settings, limits: bool, dump: bool, sizing: bool = False, gate: bool = False
+) -> Settings:
+    """What runs, with everything of `wanted` that can change at once in a relay that decides (`limits`), dumps, gives
+    sizes, or has gates."""
     live = replace(running, sizing=wanted.sizing) if sizing else running
+    live = replace(live, gate=wanted.gate) if gate else live
     if limits:  # pods are read by this table as they come
         rules = replace(wanted.limits, resources=live.limits.resources)
         live = replace(live, limits=rules, pods=wanted.pods, policy=wanted.policy)

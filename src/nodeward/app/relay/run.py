@@ -163,6 +163,15 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         guard = VmGuard(settings, files)
         deciders.append(guard.decider)
         made = replace(made, guard=guard)
+    if settings.sizing.mode is not Mode.OFF and (sizes := _sizing(settings, clock, files)) is not None:
+        deciders.append(sizes.decider)
+        made = replace(made, sizing=sizes)
+    if settings.gate.mode is not Mode.OFF:  # before CPUs are reserved for a container that has to wait
+        from nodeward.app.relay.gate import RelayGate  # only where it is chosen
+
+        gate = RelayGate(settings, files)
+        deciders.append(gate.decider)
+        made = replace(made, gate=gate)
     if settings.relay.limits or settings.cpus.driver is Driver.RELAY:
         from nodeward.app.relay import limits as relay_limits  # the engine is imported only where something is decided
 
@@ -172,16 +181,13 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
             deciders.append(limits.decider)
             beside = partial(limits.run, relay.runtime, clock)
             made = replace(made, watchers=(limits.decider,), beside=beside, limits=limits)
-    if settings.sizing.mode is not Mode.OFF and (sizes := _sizing(settings, clock, files)) is not None:
-        deciders.append(sizes.decider)
-        made = replace(made, sizing=sizes)
     if settings.podapi.enabled:
         from nodeward.edges.cri.pulls import PullBook  # it reads messages: only where somebody asks for them
 
         pulls = PullBook(clock.now_ns, clock.wall_ns, _soon)
         made = replace(made, pulls=pulls, watchers=(*made.watchers, pulls))
     if source is not None:
-        made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing))
+        made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing, made.gate))
     return replace(made, decider=Chain(tuple(deciders), clock.now_ns)) if deciders else made
 
 

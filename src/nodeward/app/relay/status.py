@@ -17,6 +17,7 @@ from nodeward.app.process import owner_of
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
+from nodeward.model.gate import GateRow
 from nodeward.model.pulls import PullsView
 from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
 from nodeward.model.sizing import SizingRow
@@ -69,6 +70,7 @@ class Status:
             told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
         driver = limits.row() if limits is not None else None
         sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
+        gate = self._plan.gate.row() if self._plan.gate is not None else GateRow()
         guard = self._plan.guard.row() if self._plan.guard is not None else VmGuardRow()
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
@@ -88,6 +90,7 @@ class Status:
                 limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
                 dump=told,
                 sizing=sizes,
+                gate=gate,
                 guard=guard,
                 cpus=pinned() if pinned is not None else None,
                 rows=rows[:MOST_ROWS],

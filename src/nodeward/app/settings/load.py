@@ -19,6 +19,7 @@ import yaml
 
 from nodeward.app.settings import policy
 from nodeward.model.errors import NodewardError
+from nodeward.model.gate import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
 from nodeward.model.policy_rule import MOST_LATE_MS, Amount
 from nodeward.model.settings import (
     Attestation,
@@ -340,6 +341,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("sandboxes.samples", settings.sandboxes.samples, 10, 100_000, ""),
         ("sizing.keep_cpus", settings.sizing.keep_cpus, 0, MOST_CPUS, ""),
         ("sizing.keep_memory_mib", settings.sizing.keep_memory_mib, 0, MOST_MEMORY_MIB, ""),
+        ("gate.wait_s", settings.gate.wait_s, 0, MOST_WAIT_S, " seconds"),
         ("webhook.port", webhook.port, 0, 65535, ""),
         ("webhook.max_connections", webhook.max_connections, 16, 100_000, ""),
         ("webhook.request_s", webhook.request_s, 0.5, 60, ""),
@@ -391,12 +393,13 @@ def _check(settings: Settings, faults: list[str]) -> None:
             f"metrics.listen: {settings.metrics.listen!r} is no address with a port from 0 to 65535, such as "
             "127.0.0.1:9743, [::1]:9743 or :9743 for every address"
         )
-    uids = settings.podapi.uids
-    if not 1 <= len(uids) <= MOST_UIDS or any(not 0 <= uid < MOST_UID for uid in uids):
-        faults.append(f"podapi.uids: {list(uids)} is not 1 to {MOST_UIDS} user ids from 0 to {MOST_UID - 1}")
+    for path, uids in (("podapi.uids", settings.podapi.uids), ("gate.uids", settings.gate.uids)):
+        if not 1 <= len(uids) <= MOST_UIDS or any(not 0 <= uid < MOST_UID for uid in uids):
+            faults.append(f"{path}: {list(uids)} is not 1 to {MOST_UIDS} user ids from 0 to {MOST_UID - 1}")
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
     _check_relay(settings, faults)
+    _check_gate(settings.gate.handlers, faults)
     if unlimited(settings.sizing.unlimited) is None:
         faults.append(
             f"sizing.unlimited: {settings.sizing.unlimited!r} is none of request, all, a number of CPUs such as '2' "
@@ -419,6 +422,26 @@ def _check_resources(resources: Mapping[str, str], faults: list[str]) -> None:
         other = first.setdefault(resource, extended)
         if other != extended:
             faults.append(f"limits.resources: {other!r} and {extended!r} both mean {resource}: keep one of them")
+
+
+def _check_gate(handlers: Mapping[str, tuple[str, ...]], faults: list[str]) -> None:
+    if len(handlers) > MOST_HANDLERS:
+        faults.append(f"gate.handlers: {len(handlers)} are more than {MOST_HANDLERS}")
+    for handler, words in handlers.items():
+        where = f"gate.handlers.{handler}"
+        if not _is_label(handler):
+            faults.append(
+                f"{where}: {handler!r} is no runtime handler: a RuntimeClass takes lower case letters, digits and '-'"
+            )
+        if not words:
+            faults.append(f"{where}: names no condition; write some of {listed()}, or leave the handler out")
+        faults += [f"{where}: {word!r} is no condition; one of {listed()}" for word in words if word not in CONDITIONS]
+
+
+def _is_label(name: str) -> bool:
+    """Whether it is a DNS label, as the API server wants of a RuntimeClass's handler."""
+    inside = all(letter in "abcdefghijklmnopqrstuvwxyz0123456789-" for letter in name)
+    return inside and 1 <= len(name) <= 63 and "-" not in (name[0], name[-1])
 
 
 def _check_ledger(settings: Settings, faults: list[str]) -> None:

@@ -128,6 +128,8 @@ def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
     live = replace(running, limits=limits, pods=wanted.pods, ledger=_ledger(running.ledger, wanted.ledger))
     live = replace(live, cpus=cpus, policy=wanted.policy, sandboxes=_sandboxes(running.sandboxes, wanted.sandboxes))
+    if Mode.OFF not in (running.gate.mode, wanted.gate.mode):  # else the socket that the relay asks would come or go
+        live = replace(live, gate=wanted.gate)
     have = dict(leaves(live))
     return live, [path for path, value in leaves(wanted) if value != have[path]]
 

@@ -86,6 +86,28 @@ def running(payload: bytes) -> Sandbox:
     return replace(sandbox("", request.config), handler=request.runtime_handler, asked=share)
 
 
+def restoring(payload: bytes) -> Sandbox:
+    """The same of a RestorePodRequest."""
+    request = read("cri", cri.RestorePodRequest, payload)
+    return replace(sandbox("", request.config), handler=request.runtime_handler)
+
+
+def home_of(payload: bytes) -> SandboxId:
+    """In which sandbox a CreateContainerRequest makes its container."""
+    return SandboxId(read("cri", cri.CreateContainerRequest, payload).pod_sandbox_id)
+
+
+def sandbox_status_of(sandbox_id: SandboxId) -> bytes:
+    """A PodSandboxStatusRequest."""
+    return cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id).SerializeToString()
+
+
+def sandbox_as_is(payload: bytes) -> Sandbox:
+    """The sandbox that a PodSandboxStatusResponse is about, by the runtime's own record."""
+    found = read("cri", cri.PodSandboxStatusResponse, payload).status
+    return replace(_sandbox(found.id, found.metadata, found.annotations), handler=found.runtime_handler)
+
+
 def resizing(payload: bytes) -> tuple[ContainerId, HostShare]:
     """Which container an UpdateContainerResourcesRequest is about, and what it asks for; a memory limit below 0 is
     none."""

@@ -97,6 +97,10 @@ def metrics(view: NodeView) -> Iterator[Metric]:
         yield from _cpus(view.cpus)
     if view.sandboxes is not None:
         yield from (_metric(family, found) for family, found in sandboxes.series(view.sandboxes, _clean))
+    if view.gates is not None:
+        shut = sum(bool(row.why) for row in view.gates.rows)
+        yield _metric(f.GATE_PODS, [({"state": "open"}, len(view.gates.rows) - shut), ({"state": "shut"}, shut)])
+        yield _metric(f.GATE_REFUSED, [({}, view.gates.refused)])
     names = [_names(row) for row in paced(rows, 64)]
     yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
     yield _metric(f.CONTAINER, _containers(names, rows))
@@ -171,6 +175,7 @@ def _relay(relay: RelayView) -> Iterator[Metric]:
         yield _metric(f.RELAY_DUMP_CUT, [({}, relay.dump.cut)])
     yield _metric(f.RELAY_LIMITS, [({}, relay.limits.here)])
     yield _metric(f.RELAY_UNREAD, [({}, relay.limits.unread)])
+    yield _metric(f.GATE_RELAYED, [({"outcome": _clean(how)}, count) for how, count in relay.gate.counts.items()])
 
 
 def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:

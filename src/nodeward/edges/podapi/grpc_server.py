@@ -13,7 +13,7 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 
 from nodeward.aio.hostfs import make_folders
-from nodeward.edges.podapi.methods import MOST_AT_ONCE, STALLED_S, Api, Desk, Method
+from nodeward.edges.podapi.methods import MOST_AT_ONCE, STALLED_S, Api, Desk, Method, asked_by
 from nodeward.model.podapi import AnswerError
 from nodeward.proto import reflection_pb2 as reflection
 from nodeward.transport.grpc_unix import Code, GrpcError, GrpcServer, Unary
@@ -54,6 +54,7 @@ async def run(path: str, api: Api, desk: Desk) -> None:
 
 def _unary(desk: Desk, method: Method) -> Unary:
     async def called(request: bytes) -> bytes:
+        asked_by.set(os.geteuid())  # nobody else can open the socket, but root
         try:
             return await desk.answered(method.name, method.by_message, request)
         except AnswerError as error:

@@ -24,7 +24,7 @@ ANSWER_S = 10.0
 STALLED_S = 30.0
 """A watcher that takes no event for so long is ended."""
 asked_by: ContextVar[int] = ContextVar("asked_by", default=0)
-"""The user whose process asks, for a method that goes by it. Over gRPC it is root, who alone can open that socket."""
+"""The user whose process asks, for a method that goes by it."""
 T = TypeVar("T")
 
 

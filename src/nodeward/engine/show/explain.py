@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from nodeward.engine.limits.readings import MAX_REPAIRS, Standing
 from nodeward.engine.show.cpu_words import cpu_sentence
 from nodeward.engine.show.cpus import cpu_sentences
+from nodeward.engine.show.gate import gate_sentences
 from nodeward.engine.show.sandbox_words import is_meant, sandbox_sentences
 from nodeward.model.decision import Reason
 from nodeward.model.hierarchy import Hierarchy
@@ -64,6 +65,8 @@ def rule_sentence(reason: Reason) -> str:
 
 def note_sentence(note: Reason) -> str:
     """What a decision remarks on beside its answer and goals."""
+    if note.code == "gate":
+        return str(note.values[0])
     if note.code != "drift":
         return cpu_sentence(note)
     path, *resources, count = note.values
@@ -85,7 +88,8 @@ def explain(view: NodeView, what: str) -> list[str] | None:
     parts = what.split("/")
     rows = [row for row in view.rows if _is_meant(row, what, parts)]
     keys = _key_sentences(view, parts[0], parts[1]) if len(parts) == 2 and parts[0] else []
-    cpus = [*_cpu_sentences(view, what, parts, rows), *_sandbox_sentences(view, what)]
+    beside = _sandbox_sentences(view, what), gate_sentences(view.gates, what)
+    cpus = [*_cpu_sentences(view, what, parts, rows), *(line for lines in beside for line in lines)]
     if not rows:
         return [*keys, *cpus] or None  # a pod that waits for its start, and any where limits are off, has these alone
     lines = [line for row in rows for line in _explain_row(row, view)]
@@ -112,6 +116,7 @@ def _pods(view: NodeView) -> Iterator[str]:
     yield from (f"{one.namespace}/{one.pod}" for row in view.keys for one in row.holders)
     yield from (f"{one.namespace}/{one.pod}" for one in (view.cpus.holders if view.cpus is not None else ()))
     yield from (one.name for one in (view.sandboxes.rows if view.sandboxes is not None else ()) if one.pod)
+    yield from (f"{row.namespace}/{row.pod}" for row in (view.gates.rows if view.gates is not None else ()))
 
 
 def _sandbox_sentences(view: NodeView, what: str) -> list[str]:

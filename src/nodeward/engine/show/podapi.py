@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from nodeward.engine.pods.budget import containers_need
+from nodeward.engine.show.gate import pod_gate
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.engine.state.root import State
 from nodeward.model.podapi import (
@@ -22,6 +23,7 @@ from nodeward.model.podapi import (
     Section,
     Selector,
 )
+from nodeward.model.podapi_gate import PodGate
 from nodeward.model.sandboxes import TaskRole
 from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, Source
 
@@ -58,7 +60,8 @@ def rows(state: State) -> dict[str, tuple[PodIdentity, object]]:
         vm = state.sandboxes.vms.get(one.sandbox.id) if one.sandbox is not None else None
         spec = one.known.spec if one.known is not None else None
         if uid and (spec is not None or one.sandbox is not None):
-            found[str(uid)] = _identity(one), (spec, one.sandbox, vm.size if vm is not None else None)
+            size, said = vm.size if vm is not None else None, state.gate.verdicts.get(uid)
+            found[str(uid)] = _identity(one), (spec, one.sandbox, size, said)
     return found
 
 
@@ -123,9 +126,10 @@ def _identity(one: Subject) -> PodIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the sections need beside the state: when the API server was heard last (wall clock), and what the runtime
-    has reported of the sandbox."""
+    """What the sections need beside the state: the time, when the API server was heard last (both by the wall clock),
+    and what the runtime has reported of the sandbox."""
 
+    wall_ns: int = 0
     heard: int = 0
     report: ReportSandboxRequest | None = None
 
@@ -212,6 +216,11 @@ def checkpoint(state: State, one: Subject, around: Around) -> Section[PodCheckpo
     return Section(PodCheckpoint(False), VMS, why="its handler starts VMs, into which CRIU cannot see")
 
 
+def gate(state: State, one: Subject, around: Around) -> Section[PodGate]:
+    """Its gate, and the verdict."""
+    return pod_gate(state, one.uid, around.wall_ns)
+
+
 MADE: Mapping[str, Make] = {
     "identity": identity,
     "containers": containers,
@@ -219,6 +228,7 @@ MADE: Mapping[str, Make] = {
     "overhead": overhead,
     "cgroup": cgroup,
     "size": size,
+    "gate": gate,
     "checkpoint": checkpoint,
 }
 """The sections that are made of the state alone."""

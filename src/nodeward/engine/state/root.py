@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward.engine.state.cpus import Cpus
+from nodeward.engine.state.gate import Gate
 from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.limits import Limits
 from nodeward.engine.state.notices import Notices
@@ -60,3 +61,4 @@ class State:
     notices: Notices = field(default_factory=Notices)
     cpus: Cpus = field(default_factory=Cpus)
     sandboxes: Sandboxes = field(default_factory=Sandboxes)
+    gate: Gate = field(default_factory=Gate)

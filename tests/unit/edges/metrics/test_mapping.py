@@ -17,6 +17,7 @@ from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.engine.ledger.refusals import REMEDIES
 from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView
+from nodeward.model.gate import GateRow
 from nodeward.model.tee import REFUSALS
 from nodeward.model.view import (
     AddedRow,
@@ -26,6 +27,8 @@ from nodeward.model.view import (
     DoorRow,
     DriverRow,
     DumpRow,
+    GatedRow,
+    GatesView,
     KeyDelays,
     KeyElsewhere,
     KeyIdRow,
@@ -82,6 +85,7 @@ RELAY = RelayView(
     queues={"held": 11},
     limits=DriverRow(here=True, unread=12),
     dump=DumpRow("/tmp/cri.dump", 13, 14, 15, 16),
+    gate=GateRow("enforce", {"refused": 17}),
 )
 CPUS = CpusView(
     *("static", "enforce", "nri", "0-3"),
@@ -103,6 +107,7 @@ RICH = replace(
     relay=RELAY,
     cpus=CPUS,
     sandboxes=SANDBOXES,
+    gates=GatesView("enforce", (GatedRow("ns", "web", "u", "PASSED"), GatedRow("ns", "a", "v", "PENDING", "no")), 18),
     decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
     components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
     health={
@@ -471,6 +476,9 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
         ("nodeward_relay_dump_lost_total", {}, 14.0),
         ("nodeward_relay_dump_cut_total", {}, 16.0),
         ("nodeward_relay_decides_limits", {}, 1.0),
+        ("nodeward_gate_relayed_total", {"outcome": "refused"}, 17.0),
+        ("nodeward_gate_refused_total", {}, 18.0),
+        ("nodeward_gate_pods", {"state": "shut"}, 1.0),
     ],
 )
 def test_a_relay_has_its_values(name: str, labels: dict[str, str], value: float) -> None:

@@ -1,0 +1,56 @@
+"""`nodeward gate`: sets the verdict on a pod with a gate, by SetGate of the Pod API."""
+
+import re
+
+import click
+
+SOCKET = "podapi.sock"
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@click.command("gate")
+@click.argument("what", metavar="NAMESPACE/NAME")
+@click.option("--pass", "passed", is_flag=True, help="It may start.")
+@click.option("--deny", "denied", metavar="REASON", help="It never starts; this is final.")
+@click.option("--expires", metavar="TIME", help="With --pass: for so long, such as 10m.  [default: for good]")
+@click.option("--socket", help="The Pod API's socket.  [default: podapi.sock beside the daemon's socket]")
+def command(what: str, passed: bool, denied: str | None, expires: str | None, socket: str | None) -> None:
+    """Set the verdict on a pod that waits at its gate. It is on disk once this command ends well.
+
+    A pod is known once its start is asked for. The daemon answers where podapi.enabled is true.
+
+    Exit code: 0, or 1 where no daemon answers or the verdict was not set.
+
+    \b
+    Examples:
+      nodeward gate shop/web --pass --expires 10m
+      nodeward gate shop/web --deny 'the evidence is of another image'
+    """
+    import json
+    import os
+
+    from nodeward.cli import client
+    from nodeward.model.printable import printable
+
+    namespace, slash, name = what.partition("/")
+    if not slash or not namespace or not name or "/" in name:
+        raise click.UsageError(f"{printable(what, 300)} is no NAMESPACE/NAME, such as shop/web")
+    if passed is (denied is not None):
+        raise click.UsageError("give --pass, or --deny with the reason")
+    asked = {
+        "namespace": namespace,
+        "name": name,
+        "verdict": "PASSED" if passed else "DENIED",
+        "reason": denied or "",
+        "expires_s": _seconds(expires) if expires else 0,
+    }
+    place = socket or os.path.join(os.path.dirname(client.socket_path(None)), SOCKET)
+    found = json.loads(client.get("/v1/SetGate", place, "POST", json.dumps(asked).encode()))
+    print(f"{namespace}/{name} (uid {printable(str(found['uid']))}): {printable(str(found['verdict']))}")
+
+
+def _seconds(text: str) -> int:
+    found = re.fullmatch(r"([0-9]{1,8})([smhd])", text)
+    if found is None:
+        raise click.UsageError("--expires: write a number with s, m, h or d, such as 10m")
+    return int(found[1]) * _UNITS[found[2]]

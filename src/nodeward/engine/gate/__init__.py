@@ -1,0 +1,1 @@
+"""The domain `gate`: which pods do not start yet, and why."""

@@ -1,0 +1,57 @@
+"""SetGate, and the section `gate` of DescribePod, as the Pod API asks and answers. Flat values, in JSON's words."""
+
+from dataclasses import dataclass
+
+PASSED, DENIED = "PASSED", "DENIED"
+
+
+@dataclass(frozen=True, slots=True)
+class SetGateRequest:
+    """The verdict on a pod, which is named by its UID, or by namespace and name. `verdict` is PASSED or DENIED, and
+    DENIED is final for the UID. `evidence_digest`: what was verified, as the verifier names it. `expires_s`: for so
+    many seconds, 0 for as long as the pod is there; DENIED does not expire."""
+
+    verdict: str
+    uid: str = ""
+    namespace: str = ""
+    name: str = ""
+    reason: str = ""
+    evidence_digest: str = ""
+    expires_s: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SetGateAnswer:
+    """The verdict as it is kept, on disk by now. `set_at` and `expires_at` are nanoseconds since 1970, 0 for never."""
+
+    uid: str
+    namespace: str
+    name: str
+    verdict: str
+    set_at: int
+    expires_at: int
+
+
+@dataclass(frozen=True, slots=True)
+class GateCondition:
+    """One condition of the pod's gate; `why` says what it waits for."""
+
+    name: str
+    open: bool
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodGate:
+    """A pod's gate. `verdict` is PENDING, PASSED, EXPIRED or DENIED; `set_by` the user whose process said it, -1 for
+    nobody. Times are nanoseconds since 1970, 0 for never."""
+
+    mode: str
+    open: bool
+    conditions: tuple[GateCondition, ...]
+    verdict: str
+    reason: str
+    evidence_digest: str
+    set_by: int
+    set_at: int
+    expires_at: int

@@ -1,0 +1,203 @@
+"""A gate before a pod's start: real kubelet, relay, node daemon and containerd. No process of a gated container exists
+before its verdict, whatever dies meanwhile. The runtime handler with the gate is `runc`, by a RuntimeClass.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.component.relay.rig import log_of, relay_process
+from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.daemon import WITHIN_S, Daemon, until
+from tests.peers.image import write_archive
+from tests.peers.kube import running_apiserver
+from tests.peers.kubeclient import KubeClient
+from tests.peers.kubelet import Api, running_kubelet
+from tests.peers.nriside import Record, member
+
+BOX = "localhost/nodeward/box:1"
+NODE = "localhost"
+PODS = "/api/v1/namespaces/default/pods"
+OPENED, DENIED = "opened", "denied"
+WAIT_S = 4
+
+
+@dataclass(slots=True)
+class Node:
+    """The node, and its users."""
+
+    api: KubeClient
+    containerd: Containerd
+    daemon: Daemon
+    listen: Path
+    at: str
+
+    def create(self, name: str) -> None:
+        """A pod with a gate; its program has its mark among its arguments."""
+        box: Record = {"name": "app", "image": BOX, "imagePullPolicy": "Never", "command": ["/busybox", "sleep"]}
+        spec: Record = {
+            "nodeName": NODE,
+            "runtimeClassName": "gated",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{**box, "args": [mark(name)]}],
+        }
+        self.api.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
+
+    def running(self, name: str) -> bool:
+        """Whether the API server has it as running."""
+        return member(self.api.find(f"{PODS}/{name}") or {}, "status", "phase") == "Running"
+
+    def asked(self) -> set[str]:
+        """The pods that have asked at their gates in this life of the daemon."""
+        gates = self.daemon.shown().get("gates")
+        rows = gates.get("rows") if isinstance(gates, dict) else None
+        return {str(row["pod"]) for row in rows if isinstance(row, dict)} if isinstance(rows, list) else set()
+
+    def set_gate(self, name: str, verdict: str) -> Record:
+        """SetGate, as an attestation adapter calls it."""
+        link = http.client.HTTPConnection("nodeward", timeout=WITHIN_S)
+        link.sock = socket.socket(socket.AF_UNIX)
+        link.sock.connect(str(self.daemon.folder / "run" / "podapi.sock"))
+        asked = {"namespace": "default", "name": name, "verdict": verdict, "reason": "said so"}
+        link.request("POST", "/v1/SetGate", json.dumps(asked), {"Content-Type": "application/json"})
+        answer = link.getresponse()
+        found: Record = json.loads(answer.read())
+        link.close()
+        assert answer.status == 200, found
+        return found
+
+    def kill(self) -> None:
+        """The daemon ends by SIGKILL, and is away."""
+        assert self.daemon.process is not None
+        self.daemon.process.send_signal(signal.SIGKILL)
+        self.daemon.process.wait(WITHIN_S)
+
+    def refused(self, name: str, why: str) -> int:
+        """How often the relay has refused the pod so."""
+        lines = log_of(self.listen).splitlines()
+        return sum(f"gate=refused pod=default/{name} " in line and why in line for line in lines)
+
+
+def mark(name: str) -> str:
+    """How long the program of this pod sleeps; no other program of this machine has such an argument."""
+    return {OPENED: "86399.4711", DENIED: "86399.4712"}[name]
+
+
+@dataclass(slots=True)
+class Watch:
+    """When a process of each pod was seen first, by /proc, and how often all were looked at."""
+
+    seen: dict[str, float] = field(default_factory=dict)
+    looks: int = 0
+
+    def look(self) -> None:
+        self.looks += 1
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit():
+                try:
+                    words = (entry / "cmdline").read_bytes().split(b"\0")
+                except OSError:
+                    continue
+                for name in (OPENED, DENIED):
+                    if mark(name).encode() in words:
+                        self.seen.setdefault(name, time.monotonic())
+
+
+@contextmanager
+def watching() -> Iterator[Watch]:
+    """Looks at every process of the machine, again and again."""
+    watch, end = Watch(), threading.Event()
+
+    def run() -> None:
+        while not end.wait(0.02):
+            watch.look()
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield watch
+    finally:
+        end.set()
+        thread.join(WITHIN_S)
+
+
+@pytest.fixture(name="node", params=["sandbox", "container"])
+def _node(request: pytest.FixtureRequest) -> Iterator[Node]:
+    """A kubelet that is ready, whose pods are held at the sandbox or at the container."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
+        control_plane = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kub")))
+        server = stack.enter_context(running_apiserver(control_plane, NODE))
+        api = KubeClient(server.base_url, server.ca_file, server.token)
+        gated: Record = {"metadata": {"name": "gated"}, "handler": "runc"}
+        api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", gated)
+        containerd = stack.enter_context(running_containerd(folder))
+        box = folder / "box.tar"
+        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
+        assert containerd.ctr("images", "import", "--local", str(box)).returncode == 0
+        daemon = Daemon(folder, folder / "nri.sock")
+        daemon.configure()
+        settings = yaml.safe_load(daemon.config.read_text())
+        settings["nri"] = {"enabled": False}
+        settings["podapi"] = {"enabled": True}
+        settings["gate"] = {"mode": "enforce", "handlers": {"runc": ["verdict"]}, "wait_s": WAIT_S}
+        settings["gate"]["at"] = request.param
+        daemon.config.write_text(yaml.safe_dump(settings))
+        listen = folder / "cri.sock"
+        flags = ("--config", str(daemon.config))
+        stack.enter_context(relay_process(listen, containerd.cri_socket, *flags))
+        stack.callback(lambda: ended(daemon.process))
+        daemon.start()
+        joins = Api(server.base_url, server.ca_file, server.node_token)
+        stack.enter_context(running_kubelet(containerd, folder / "kubelet", NODE, joins, relay=listen))
+        until(lambda: api.node_ready(NODE), "the node is ready")
+        yield Node(api, containerd, daemon, listen, str(request.param))
+
+
+def ended(process: subprocess.Popen[bytes] | None) -> None:
+    if process is not None:
+        process.kill()
+        process.wait(WITHIN_S)
+
+
+def test_a_gated_container_has_no_process_before_its_verdict_whatever_dies(node: Node) -> None:
+    with watching() as watch, node.containerd.cri() as direct:
+        node.create(OPENED)
+        node.create(DENIED)
+        until(lambda: node.asked() == {OPENED, DENIED}, "both are held at their gates")
+        node.kill()
+        until(lambda: bool(node.refused(OPENED, "ended meanwhile")), "the held start is refused when the daemon dies")
+        until(lambda: bool(node.refused(OPENED, "no node daemon answers")), "kubelet tries again, and nobody is there")
+        node.daemon.start()
+        until(lambda: node.asked() == {OPENED, DENIED}, "kubelet tries again, and both are held")
+        node.set_gate(DENIED, "DENIED")
+        until(lambda: bool(node.refused(OPENED, "no verdict was set yet")), "the wait ends without a verdict")
+        sandboxes = direct.call("ListPodSandbox")
+        assert watch.looks, "every process was looked at"
+        assert watch.seen == {}
+        assert bool(sandboxes) is (node.at == "container")
+        assert not direct.call("ListContainers")
+        passed_s = time.monotonic()
+        node.set_gate(OPENED, "PASSED")
+        node.kill()
+        node.daemon.start()
+        until(lambda: node.running(OPENED), "it runs by the verdict of before the kill")
+        again = node.refused(DENIED, "DENIED (said so)")
+        until(lambda: node.refused(DENIED, "DENIED (said so)") > again, "kubelet tries the other one again")
+    assert watch.seen.keys() == {OPENED}
+    assert watch.seen[OPENED] > passed_s

@@ -1,0 +1,101 @@
+"""Gates in the relay without sockets: what is said of handlers, what observe does, and calls without a verdict."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from dataclasses import replace
+
+import pytest
+
+from nodeward.app.node.assemble import ensure_folder
+from nodeward.app.relay.gate import RelayGate
+from nodeward.app.relay.run import Chain
+from nodeward.doubles.kernel import SimKernel
+from nodeward.model.gate import GateSettings
+from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
+from nodeward.model.settings import Mode, Settings
+from nodeward.proto import cri_pb2 as cri
+
+RUN = Call(1, 1, "/runtime.v1.RuntimeService/RunPodSandbox", 0, held=True)
+ENFORCE = Settings(run_dir="/nowhere", gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",), "katta": ("key",)}))
+OBSERVE = replace(ENFORCE, gate=replace(ENFORCE.gate, mode=Mode.OBSERVE))
+CONFIG = b"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n"
+
+
+def asked(handler: str, uid: str = "u") -> bytes:
+    made = cri.RunPodSandboxRequest(runtime_handler=handler)
+    made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="web", namespace="shop", uid=uid))
+    return made.SerializeToString()
+
+
+def decided(gate: RelayGate, message: bytes) -> Verdict:
+    async def wait() -> Verdict:
+        found = gate.decider.decide(RUN, message, 1_000_000_000)
+        return found if isinstance(found, Verdict) else await found
+
+    return asyncio.run(wait())
+
+
+def test_a_handler_that_the_runtime_does_not_have_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    files = SimKernel({})
+    ensure_folder(files, "/etc/containerd")
+    files.replace("/etc/containerd/config.toml", CONFIG)
+    RelayGate(ENFORCE, files)
+    assert [record.getMessage().partition(" why=")[0] for record in caplog.records] == [
+        "gate=unknown-handler handler=katta"
+    ]
+
+
+def test_observe_lets_pass_what_enforce_refuses_from_the_next_settings_on() -> None:
+    gate = RelayGate(OBSERVE, SimKernel({}))
+    assert decided(gate, asked("kata")) == Pass()
+    assert gate.decider.undecided(RUN, None, "too large", ending=False) == Pass()
+    gate.settle(ENFORCE)
+    assert isinstance(decided(gate, asked("kata")), Refuse)
+    assert "tells no UID" in str(decided(gate, asked("kata", uid="")))
+    assert decided(gate, asked("runc")) == Pass()
+    assert gate.row().counts == {"would-refuse": 1, "refused": 2}
+
+
+def test_a_call_without_a_verdict_passes_only_if_its_pod_is_known_to_have_no_gate() -> None:
+    decider = RelayGate(ENFORCE, SimKernel({})).decider
+    assert decider.undecided(RUN, asked("runc"), "the relay ends", ending=True) == Pass()
+    for message in (asked("kata"), None, b"\x0a\xff"):
+        refused = decider.undecided(RUN, message, "the relay ends", ending=True)
+        assert isinstance(refused, Refuse)
+        assert (refused.status, "the relay ends" in refused.text) == (14, True)
+
+
+class Adds:
+    """A Decider that makes the message longer, later or at once."""
+
+    def __init__(self, what: bytes, later: bool) -> None:
+        self.what, self.later = what, later
+
+    def holds(self, path: str) -> bool:
+        return True
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        async def soon() -> Verdict:
+            return Replace(message + self.what)
+
+        return soon() if self.later else Replace(message + self.what)
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        return Pass()
+
+
+@pytest.mark.parametrize("later", [(False, False), (True, False), (False, True), (True, True)])
+def test_what_one_decider_changes_the_next_one_is_asked_about(later: tuple[bool, bool]) -> None:
+    first, second = Adds(b"1", later[0]), Adds(b"2", later[1])
+    chain = Chain((first, second, RelayGate(ENFORCE, SimKernel({})).decider), lambda: 0)
+
+    async def wait(message: bytes) -> Verdict:
+        found = chain.decide(RUN, message, 1_000_000_000)
+        return found if isinstance(found, Verdict) else await found
+
+    unknown = b"\xfa\x7f\x011", b"\xfa\x7f\x012"  # fields that CRI does not have, so that the gate can read it
+    first.what, second.what = unknown
+    assert asyncio.run(wait(asked("runc"))) == Replace(asked("runc") + b"".join(unknown))
+    assert isinstance(asyncio.run(wait(asked("kata"))), Refuse)

@@ -116,7 +116,7 @@ class Answers:
         one = await self._subject(asked.selector, asked.wait_ms / 1000)
         named = [name for name in SECTIONS if (name in asked.fields if asked.fields else name != SPEC)]
         around, asking = self._around(one.sandbox_id), [name for name in named if name in self._providers]
-        sections = {name: show.made(name, self._core.state, one, around) for name in named if name not in asking}
+        sections = {name: show.MADE[name](self._core.state, one, around) for name in named if name not in asking}
         told = (self._providers[name](one.uid, one.namespace, one.name, one.sandbox_id) for name in asking)
         found = await asyncio.gather(*map(provided, asking, told))
         return _described(**sections, **dict(zip(asking, found, strict=True)))

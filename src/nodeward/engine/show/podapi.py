@@ -29,7 +29,6 @@ from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, S
 
 RUNTIME, VMS, API = "the runtime", "the domain sandboxes", Source.API.value
 T = TypeVar("T")
-NOBODY: Section[object] = Section(None, "nobody", False, "not served by this daemon")
 NO_SANDBOX = "the runtime has told of no sandbox yet"
 AWAY = "the API server does not answer; this is what was known last"
 NO_SPEC = "the pod's spec is not known yet"
@@ -232,12 +231,6 @@ MADE: Mapping[str, Make] = {
     "checkpoint": checkpoint,
 }
 """The sections that are made of the state alone."""
-
-
-def made(name: str, state: State, one: Subject, around: Around) -> Section[object]:
-    """The section of this name; of one that nobody answers, that."""
-    make = MADE.get(name)
-    return make(state, one, around) if make is not None else NOBODY
 
 
 def _by_spec(state: State, spec: PodSpec, around: Around, value: T, why: str = "") -> Section[T]:

@@ -7,6 +7,7 @@ from enum import Enum
 
 from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.limits_rule import Mode, OnError
+from nodeward.model.pool_rule import BalloonsSettings
 
 
 class Driver(Enum):
@@ -90,6 +91,7 @@ class PolicySettings:
     available: Amount = field(default_factory=Amount)
     reserved: Amount = field(default_factory=Amount)
     static: StaticSettings = field(default_factory=StaticSettings)
+    balloons: BalloonsSettings = field(default_factory=BalloonsSettings)
 
 
 @dataclass(frozen=True, slots=True)

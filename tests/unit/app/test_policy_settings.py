@@ -115,8 +115,8 @@ def test_no_policy_has_many_names(written: str, tmp_path: Path) -> None:
         ("Active: statik", ["policy.Active: 'statik' is no policy; did you mean static?"]),
         ("active: [static]", ["policy.active: ['static'] is no policy; policies are none, static, static-plus"]),
         (
-            "Active: balloons",
-            ["policy.Active: the policy 'balloons' comes with a later version of Nodeward; choose one"],
+            "Active: topology-aware",
+            ["policy.Active: the policy 'topology-aware' comes with a later version of Nodeward; choose one"],
         ),
         (
             "podpools: {}",

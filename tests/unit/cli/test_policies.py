@@ -31,7 +31,7 @@ def test_one_is_explained_with_what_it_needs_and_each_option_that_it_takes() -> 
 def test_an_alias_is_a_name_and_an_unknown_one_is_refused_with_those_that_are() -> None:
     assert CliRunner().invoke(policies.command, ["null"]).stdout.startswith("none: ")
 
-    for name, why in (("balloons", "comes with a later version"), ("statik", "is not known")):
+    for name, why in (("topology-aware", "comes with a later version"), ("statik", "is not known")):
         done = CliRunner().invoke(policies.command, [name])
         assert isinstance(done.exception, UnknownPolicyError)
         assert why in str(done.exception)

@@ -28,6 +28,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri import mapping
 from nodeward.edges.sysfs import topology
 from nodeward.engine.cpus.place import wanted
+from nodeward.engine.cpus.pools import apart
 from nodeward.model.decision import Adjustment
 from nodeward.model.decision import Final as Said
 from nodeward.model.events import Event, Started, TopologyRead, Updated, Updating
@@ -110,10 +111,12 @@ class RelayCpus:
         cpus = self._core.state.cpus
         held = cpus.held.get(container_id)
         grant = cpus.pools.grants.get(held.key) if held is not None else None
-        if grant is None or not grant.own:
+        alone = apart(cpus.pools, grant) if grant is not None else 0
+        if held is None or not alone:
             return False
-        others = [cpus.held.get(one) for one in self._starting.values() if one != container_id]
-        return any(other is None or not other.given or other.given & grant.own for other in others)
+        starting = [cpus.held.get(one) for one in self._starting.values() if one != container_id]
+        others = [other for other in starting if other is None or not alone & wanted(cpus.pools, other.key)]
+        return any(other is None or not other.given or other.given & alone for other in others)
 
     async def _put_right(self, container_id: ContainerId, end_s: float) -> None:
         """What the runtime remembers of the container, where that was decided anew since its create."""

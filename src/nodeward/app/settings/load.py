@@ -113,7 +113,11 @@ class _FromFile(Tree):
 
 
 def _lines(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, int]]:
-    """Each key of a mapping and of those within it: its dotted path, and its line."""
+    """Each key of a mapping and of those within it: its dotted path, and its line. An item of a list is `key[0]`."""
+    if isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            yield f"{above[:-1]}[{i}]", value.start_mark.line + 1
+            yield from _lines(value, f"{above[:-1]}[{i}].")
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -160,7 +164,7 @@ def from_tree(
         _put(tree, parts, text, faults)
     settings = _build(Settings, {name: value for name, value in tree.items() if name != policy.SECTION}, "", faults)
     if isinstance(settings, Settings):
-        chosen = policy.read(tree.get(policy.SECTION, {}), spelled, faults)
+        chosen = policy.read(_read_below(tree.get(policy.SECTION, {})), spelled, faults)
         settings = dataclasses.replace(settings, policy=chosen)
         _check(settings, faults)
     if faults or not isinstance(settings, Settings):
@@ -232,6 +236,21 @@ class _Text(str):
         except YAML_FAULTS:
             return str(self)
         return found
+
+
+def _read_below(section: object) -> object:
+    """The section, with what texts give of its sections and their lists."""
+    if not isinstance(section, dict):
+        return section
+    found = dict(section)
+    for name in policy.OF_LISTS:
+        inside = section.get(name)
+        inside = inside.read(dict) if isinstance(inside, _Text) else inside
+        if isinstance(inside, dict):
+            inside = {key: value.read(list) if isinstance(value, _Text) else value for key, value in inside.items()}
+        if name in section:
+            found[name] = inside
+    return found
 
 
 def _put(tree: Tree, parts: list[str], text: str, faults: list[str]) -> None:

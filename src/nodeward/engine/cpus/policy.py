@@ -4,7 +4,7 @@ The room around it (`engine.cpus.step`) does the rest for every policy: who is a
 when a set changes, restarts, resizes, changes of settings, the wait before a program starts, `explain` and metrics.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
@@ -32,5 +32,8 @@ class Policy:
     """By the measured load of each CPU, for policies that divide by use."""
     keeps: bool = True
     """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""
+    resume: Callable[[Ground, Pools, Sequence[Ask]], Pools] | None = None
+    """With those of these containers that run already, and may stay in their pools (`Ask.has`). None: a container's
+    set says nothing of its pool."""
     needs: tuple[str, ...] = ()
     """Settings without which it does not begin, for `nodeward policies`."""

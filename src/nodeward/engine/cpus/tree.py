@@ -98,7 +98,7 @@ def _counts(node: _Node, cpus: CpuSet) -> list[int]:
 @kept
 def _tree(machine: Machine, spread: bool) -> tuple[tuple[_Node, ...], ...]:
     """The nodes of each level. With `spread` each NUMA node is divided by the number of the thread in its core."""
-    levels = [(_Node(machine.online, (machine.online,), ""),)]
+    levels: list[tuple[_Node, ...]] = [(_Node(machine.online, (machine.online,), ""),)]
     for level, letter in _LETTERS.items():
         groups = [(f"{letter}{group.id}" if letter else "", group.cpus) for group in machine.groups(level)]
         levels.append(tuple(_below(levels[-1], groups)))

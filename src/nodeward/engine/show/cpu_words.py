@@ -36,6 +36,28 @@ def _own(values: Values) -> str:
     return f"The {full} whole CPU(s) of its request are its own: {cpus} ({kind}, within {within}){rest}."
 
 
+_BY = {
+    "annotation": "its annotation",
+    "expression": "an expression of the type",
+    "namespace": "its namespace",
+    "default": "no other type",
+}
+_HOW = {
+    "there": "it ran there already",
+    "group": "its group is there",
+    "pod": "its pod is there",
+    "space": "its namespace is there",
+    "fits": "there was room in it",
+    "grows": "it was inflated for it",
+    "new": "it was made, or empty",
+}
+
+
+def _balloon(values: Values) -> str:
+    kind, by, name, how = (str(value) for value in values)
+    return f"Of the type {kind} by {_BY.get(by, by)}; the balloon {name} was chosen since {_HOW.get(how, how)}."
+
+
 _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-none": "The policy none pins nothing: it runs wherever the runtime lets it.",
     "cpus-static-unknown": "What it requests is not known, and no CPUs are exclusive by a guess: it shares.",
@@ -55,6 +77,8 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-plus-shared": "It requests {0} m, less than a whole CPU, so it shares.",
     "cpus-plus-own": _own,
     "cpus-plus-ended": "It has ended as an init container does: its CPUs are for the other containers of its pod.",
+    "cpus-balloon": _balloon,
+    "cpus-balloon-preserved": "The settings, or its annotation, leave its CPUs alone.",
     "cpus-changed": "Its set follows what others were given or gave back.",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "

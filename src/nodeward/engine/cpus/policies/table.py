@@ -2,12 +2,13 @@
 
 from collections.abc import Mapping
 
+from nodeward.engine.cpus.policies.balloons import BALLOONS
 from nodeward.engine.cpus.policies.none import NONE
 from nodeward.engine.cpus.policies.static import STATIC
 from nodeward.engine.cpus.policies.static_plus import STATIC_PLUS
 from nodeward.engine.cpus.policy import Policy
 
-POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in (NONE, STATIC, STATIC_PLUS)}
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in (NONE, STATIC, STATIC_PLUS, BALLOONS)}
 ALIASES: Mapping[str, str] = {"null": "none", "": "none", "static+": "static-plus"}
 
 

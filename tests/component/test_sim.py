@@ -170,6 +170,19 @@ def test_a_start_is_put_off_while_nobody_makes_quotes(tmp_path: Path) -> None:
     assert "PreStartContainer" in world.offered.counts.why_put_off
 
 
+def test_a_runtime_of_vms_is_told_its_pod_and_whose_its_pulls_are(tmp_path: Path) -> None:
+    """Given pods that live shortly, then some were known at RunPodSandbox, when their pulls were still pending, and
+    some were compared after their guests had reported."""
+    world = World(replace(scenario.load("pod-api"), events=()), tmp_path, seed=3)
+    asyncio.run(world.run(8.0))
+
+    assert world.judge.violations == []
+    assert world.guests is not None
+    counts = world.guests.counts
+    assert counts.described >= counts.pending > 0
+    assert counts.resolved >= counts.reported >= counts.compared > 0
+
+
 @pytest.mark.parametrize("action", ["kill-relay", "restart-runtime"])
 def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on_after(
     action: str, tmp_path: Path

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.sim import invariants, katas, offered, pinned, relayed, scenario, sharing
+from nodeward.sim import guests, invariants, katas, offered, pinned, relayed, scenario, sharing
 from nodeward.sim.scenario import Happening, Scenario
 from nodeward.sim.world import World
 from tests.component.lives import fires, kills, lived, made
@@ -67,6 +67,10 @@ def test_an_invariant_about_vm_sandboxes_fires_when_the_node_is_broken(
 ) -> None:
     """Among them a VM that takes more than it says, and a daemon that sets limits though it should observe."""
     fires(made(name, tmp_path, mutant=mutant), 13.0, invariant)
+
+
+def test_an_invariant_about_pulls_fires_where_kubelet_names_no_sandbox(tmp_path: Path) -> None:
+    fires(made("pod-api", tmp_path, mutant=guests.NAMELESS), 14.0, guests.TRUTH)
 
 
 @pytest.mark.parametrize(

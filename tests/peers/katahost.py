@@ -51,6 +51,7 @@ image = "@FOLDER@/zeros"
 default_vcpus = @VCPUS@
 default_memory = @MEMORY@
 enable_mem_prealloc = @PREALLOC@
+enable_annotations = @ENABLED@
 
 [runtime]
 sandbox_cgroup_only = @ONLY@
@@ -74,6 +75,8 @@ class KataOptions:
     """The VM uses its whole memory from the start."""
     running: bool = False
     """The guest's CPUs run. It has no system: they burn time in its firmware."""
+    enabled: tuple[str, ...] = ()
+    """Annotations of the VM that a pod may have."""
     named_threads: bool = False
     """vCPU threads are called `CPU 0/TCG` and so on; Kata's own are not."""
 
@@ -89,6 +92,7 @@ def write_kata(folder: Path, options: KataOptions) -> Path:
         "@VCPUS@": str(options.vcpus),
         "@MEMORY@": str(options.memory_mib),
         "@PREALLOC@": str(options.prealloc).lower(),
+        "@ENABLED@": json.dumps(options.enabled),
         "@ONLY@": str(options.sandbox_cgroup_only).lower(),
         "@QEMU@": qemu,
         "@THREADS@": ",debug-threads=on" if options.named_threads else "",
@@ -153,10 +157,34 @@ def kata_sizes(annotations: Sequence[Mapping[str, str]]) -> list[KataSize]:
     return [KataSize(answer["cpus"], answer["memoryMiB"]) for answer in answers]
 
 
-def _asked(command: str, records: Sequence[Mapping[str, object]]) -> list[str]:
+@dataclass(frozen=True, slots=True)
+class KataVolume:
+    """What Kata's library of direct volumes returns; `info` has its own names of fields."""
+
+    info: dict[str, object] | None
+    sandbox: str
+    error: str
+
+
+def kata_volumes(folder: Path, calls: Sequence[Mapping[str, str]]) -> list[KataVolume]:
+    """Calls of that library (add, read, record, sandbox, remove) on the volumes in `folder`, in this order."""
+    return [KataVolume(**json.loads(line)) for line in _asked("volumes", calls, str(folder))]
+
+
+def kata_vms(base: KataSize, allowed: Sequence[str], annotations: Sequence[Mapping[str, str]]) -> list[KataSize | str]:
+    """The size of the VM that Kata makes of each sandbox's annotations over its configuration's, where those in
+    `allowed` are enabled; else why it refuses."""
+    over = {"vcpus": base.cpus, "memoryMiB": base.memory_mib, "enableAnnotations": [*allowed]}
+    answers = map(json.loads, _asked("vm", [{**over, "annotations": dict(each)} for each in annotations]))
+    return [answer["error"] or KataSize(answer["vcpus"], answer["memoryMiB"]) for answer in answers]
+
+
+def _asked(command: str, records: Sequence[Mapping[str, object]], *words: str) -> list[str]:
     program = str(require("katahost") / "bin" / "katahost")
     lines = "".join(f"{json.dumps(record)}\n" for record in records)
-    done = subprocess.run([program, command], input=lines, capture_output=True, text=True, timeout=WITHIN_S, check=True)
+    done = subprocess.run(
+        [program, command, *words], input=lines, capture_output=True, text=True, timeout=WITHIN_S, check=True
+    )
     return done.stdout.splitlines()
 
 

@@ -58,6 +58,8 @@ VCPUS = 2
 UNIFIED = (CGROUP_ROOT / "cgroup.procs").exists()
 HANDLERS = {"kata": True, "kata-overhead": False}
 """Runtime handlers, and the mode in the configuration of each."""
+GROWS, LEAST_MIB = "kata-grows", 256
+"""A handler that takes sizes by annotation, and the memory of its VM, below which Kata takes none."""
 SLICE = "kubepods-burstable-podu_1.slice"
 OF_SYSTEMD = Path("/run/systemd/system").exists()
 LEFT = UNIFIED
@@ -74,6 +76,7 @@ def _containerd() -> Iterator[Containerd]:
             )
             for name, only in HANDLERS.items()
         }
+        kata[GROWS] = write_kata(Path(folder) / GROWS, KataOptions(True, 1, LEAST_MIB, enabled=("default_.*",)))
         with running_containerd(Path(folder), handlers=kata, annotations=(PASSED_ON,)) as runtime:
             yield runtime
 
@@ -260,6 +263,35 @@ def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_
     smp, memory = (vmm[vmm.index(flag) + 1].decode() for flag in (b"-smp", b"-m"))
     assert smp.split(",")[0] == str(ours.vcpus)
     assert memory.split(",")[0] == f"{MEMORY_MIB + REQUEST_MIB}M"
+
+
+def test_a_vm_that_grows_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
+    """Given a handler whose VMs grow and whose Kata allows its defaults by annotation, then containerd hands on those
+    that the relay appends, and the VM has them."""
+    spec = PodSpec(PodUid("uid-grows"), "default", "grows", (ContainerSpec("c", cpu_m=1000, memory_request=96 << 20),))
+    etc, settings, listen = tmp_path / "etc", tmp_path / "nodeward.yaml", tmp_path / "cri.sock"
+    (etc / "containerd").mkdir(parents=True)
+    said = (containerd.folder / GROWS / "configuration.toml").read_text()
+    (etc / "kata.toml").write_text(said.replace("resource_mgmt = true", "resource_mgmt = false"))
+    (etc / "containerd" / "config.toml").write_text(
+        f"[plugins.cri.containerd.runtimes.{GROWS}]\nruntime_type = 'io.containerd.kata.v2'\n"
+        f"pod_annotations = ['{PASSED_ON}']\noptions = {{ConfigPath = '{etc}/kata.toml'}}\n"
+    )
+    settings.write_text(f"run_dir: {tmp_path}/run\nsizing: {{mode: enforce}}\n")
+    within = ("unshare", "-m", "sh", "-c", IN_ETC, str(etc))
+    pod = pod_config("grows", containerd.cgroup_parent, containerd.folder / "logs")
+    with (
+        answering(tmp_path / "run" / SOCKET, lambda _: facts_line.encode_answer(spec)),
+        relay_process(listen, containerd.cri_socket, "--config", str(settings), within=within),
+        Cri(listen, containerd.peer / "proto" / "cri.proto") as cri,
+    ):
+        sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": GROWS}), "pod_sandbox_id")
+        try:
+            vmm = Path(f"/proc/{KataSandbox.of(sandbox).vmm}/cmdline").read_bytes().decode().split("\0")
+        finally:
+            remove_pod(cri, sandbox)
+    sizes = [vmm[vmm.index(flag) + 1].split(",")[0] for flag in ("-smp", "-m")]
+    assert sizes == ["2", f"{LEAST_MIB + 96}M"]
 
 
 def test_the_size_of_a_vm_keeps_a_part_of_a_cpu() -> None:

@@ -6,6 +6,7 @@ has no EPC. What is decided is read from containerd's specification of the conta
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import socket
@@ -20,13 +21,22 @@ import grpc
 import pytest
 
 from bench.metrics import free_port
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
+from nodeward.app.node.pod_pulls import PodPulls
 from nodeward.edges.cri.methods import IMAGE as IMAGE_METHODS
 from nodeward.edges.cri.methods import STREAMING
+from nodeward.edges.local.relay_line import ask_pulls
+from nodeward.engine.state.pods import Pods
+from nodeward.model.podapi_pulls import ResolvePullAnswer, ResolvePullRequest
+from nodeward.model.pulls import PullsView
+from nodeward.model.settings import Settings
 from tests.component.relay import test_limits as limits
 from tests.component.relay.rig import WAIT_S, log_of, relay_process, wait_for
 from tests.component.relay.test_status import daemon, people, scraped
 from tests.peers.containerd import IMAGE, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, pods, remove_pod, start
+from tests.peers.crisuite import images_served
 from tests.peers.nriside import Json, Record, member, text
 from tests.peers.prometheus import asked, prometheus
 from tests.peers.tap import tapped
@@ -279,6 +289,73 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
     assert "added to calls that are held: " in top.stdout
     assert "  app" in top.stdout
     assert "Rule: Nobody knows this pod; limits.unknown_pod is unlimited." in why.stdout
+
+
+def resolved(node: Node, folder: Path, name: str, attempt: int = 0) -> ResolvePullAnswer:
+    """Whose pull it is, by the node daemon's part beside that relay and containerd's own configuration."""
+    etc = folder / "etc" / "containerd"
+    etc.mkdir(parents=True, exist_ok=True)
+    (etc / "config.toml").write_bytes((node.daemon.folder / "config.toml").read_bytes())
+    pulls = PodPulls(Settings(run_dir=f"{folder}/run"), OsFiles(str(folder)), SystemClock(), Pods)
+    asked = ResolvePullRequest("default", name, f"uid-{name}", attempt, "localhost/busybox:1")
+    return asyncio.run(pulls.resolve(asked))
+
+
+def test_each_pull_is_tied_to_its_sandbox_and_after_a_relays_restart_too(node: Node, tmp_path: Path) -> None:
+    """Given a sandbox and pulls with its metadata, as kubelet sends them, one of an image that is nowhere, then the
+    relay has both with containerd's answers; one that was killed knows the sandbox again by kubelet's next list."""
+    listen, place = tmp_path / "cri.sock", tmp_path / "run" / "relay.sock"
+    proto = node.daemon.peer / "proto" / "cri.proto"
+    secret: Record = {"username": "c4n4ry", "password": "c4n4ry"}
+    chosen = ("--set", "podapi.enabled=true")
+
+    def seen() -> PullsView:
+        return asyncio.run(ask_pulls(str(place), WAIT_S))
+
+    with images_served(node.daemon):
+        with relay_process(listen, node.daemon.cri_socket, *chosen) as relay, Cri(listen, proto) as cri:
+            wait_for(place.is_socket, "relay.sock")
+            assert resolved(node, tmp_path, "pulls").state == "PENDING"
+            pod = node.pod("pulls")
+            sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
+            ask: Record = {"image": {"image": "localhost/busybox:1"}, "sandbox_config": pod, "auth": secret}
+            got = text(cri.call("PullImage", ask, service="ImageService"), "image_ref")
+            with pytest.raises(grpc.RpcError) as failed:
+                cri.call("PullImage", ask | {"image": {"image": "localhost/nothing:1"}}, service="ImageService")
+            first = seen()
+            relay.kill()
+            relay.wait(WAIT_S)
+        with relay_process(listen, node.daemon.cri_socket, *chosen), Cri(listen, proto) as cri:
+            wait_for(place.is_socket, "relay.sock")
+            assert resolved(node, tmp_path, "pulls").state == "PENDING"
+            cri.call("ListPodSandbox")
+            again = resolved(node, tmp_path, "pulls")
+            later = text(cri.call("RunPodSandbox", {"config": _again(pod)}), "pod_sandbox_id")
+            stale, new = resolved(node, tmp_path, "pulls"), resolved(node, tmp_path, "pulls", 1)
+            for one in (sandbox, later):
+                remove_pod(cri, one)
+            assert resolved(node, tmp_path, "pulls", 1).state == "PENDING"
+
+    print(first, again, stale, sep="\n")
+    code = failed.value.code().name
+    assert [(one.name, one.attempt, one.image, one.status, one.image_ref) for one in first.pulls] == [
+        ("pulls", 0, "localhost/busybox:1", "OK", got),
+        ("pulls", 0, "localhost/nothing:1", code, ""),
+    ]
+    assert all(0 < one.began < one.ended for one in first.pulls)
+    assert [(one.id, one.name, one.attempt) for one in first.sandboxes] == [(sandbox, "pulls", 0)]
+    assert "c4n4ry" not in f"{first} {log_of(listen)}"
+    assert (again.state, again.sandbox, again.mode) == ("RESOLVED", sandbox, "HOST")
+    assert again.mode_why == "handler runc starts no VM"
+    assert (stale.state, stale.sandbox, stale.why) == ("STALE", sandbox, "attempt 1 of this pod exists")
+    assert (new.state, new.sandbox) == ("RESOLVED", later)
+
+
+def _again(pod: Record) -> Record:
+    """The next sandbox of that pod."""
+    metadata = pod["metadata"]
+    assert isinstance(metadata, dict)
+    return pod | {"metadata": metadata | {"attempt": 1}}
 
 
 @pytest.mark.matrix

@@ -6,6 +6,7 @@ is called `localhost`: for logs and commands in pods the API server reaches the 
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import signal
@@ -24,9 +25,12 @@ import grpc
 import pytest
 import yaml
 
+from nodeward.edges.local.relay_line import ask_pulls
+from nodeward.model.pulls import PullsView
 from tests.component.relay.rig import log_of, relay_process
 from tests.peers.comings import caught, in_runtime, load, programs
 from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.crisuite import images_served
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.image import write_archive
 from tests.peers.kube import ApiServer, free_port, running_apiserver
@@ -37,6 +41,7 @@ from tests.peers.podaccess import execute, logs, streams_reachable
 
 NODE = "localhost"
 BOX = "localhost/nodeward/box:1"
+NOTES_PULLS = ("--set", "podapi.enabled=true")
 PODS = "/api/v1/namespaces/default/pods"
 STEADY = ("steady-1", "steady-2", "steady-3")
 EVERY_S, KEPT = 0.8, 4
@@ -112,7 +117,7 @@ class Node:
 
     def new_relay(self) -> None:
         """Another relay in the place of the one before."""
-        self.relay = self.relays.enter_context(relay_process(self.listen, self.containerd.cri_socket))
+        self.relay = self.relays.enter_context(relay_process(self.listen, self.containerd.cri_socket, *NOTES_PULLS))
         self.told.say("a relay started")
 
     def kill(self, what: str, kill: Callable[[], None]) -> None:
@@ -213,12 +218,40 @@ def _node() -> Iterator[Node]:
         assert containerd.ctr("images", "import", "--local", str(box)).returncode == 0
         stack.enter_context(streams_reachable(containerd, port))
         listen, relays = folder / "cri.sock", stack.enter_context(ExitStack())
-        relay = relays.enter_context(relay_process(listen, containerd.cri_socket))
+        relay = relays.enter_context(relay_process(listen, containerd.cri_socket, *NOTES_PULLS))
         joins = Api(server.base_url, server.ca_file, server.node_token)
         kubelet = stack.enter_context(running_kubelet(containerd, folder / "kubelet", NODE, joins, relay=listen))
         api = KubeClient(server.base_url, server.ca_file, server.token)
         until(lambda: api.node_ready(NODE), "the node is ready")
         yield Node(server, api, containerd, kubelet, listen, Timeline(), relays, relay)
+
+
+def test_kubelet_names_the_sandbox_of_each_pull(node: Node) -> None:
+    """Given a pod whose image is pulled always, and one whose image is nowhere, then the relay ties both pulls to the
+    sandboxes that containerd has, by the UIDs of the API server."""
+
+    def seen() -> PullsView:
+        return asyncio.run(ask_pulls(str(node.listen.parent / "run" / "relay.sock"), WITHIN_S))
+
+    images = {"pulled": "localhost/busybox:1", "missing": "localhost/nothing:1"}
+    with images_served(node.containerd):
+        for name, image in images.items():
+            box: Record = {"name": "app", "image": image, "imagePullPolicy": "Always", "command": ["sleep", "1000"]}
+            node.api.call("POST", PODS, {"metadata": {"name": name}, "spec": {"nodeName": NODE, "containers": [box]}})
+        until(lambda: node.running("pulled"), "the pulled image runs")
+        until(
+            lambda: {one.image for one in seen().pulls if one.status} == set(images.values()), "both pulls have ended"
+        )
+        view = seen()
+        with node.containerd.cri() as direct:
+            sandboxes = in_runtime(direct)[0]
+    keys = {(one.namespace, one.name, one.uid, one.attempt): one.id for one in view.sandboxes}
+    told = {one.image: (one.status, keys[one.namespace, one.name, one.uid, one.attempt]) for one in view.pulls}
+    uids = {name: member(node.api.call("GET", f"{PODS}/{name}"), "metadata", "uid") for name in images}
+    print(*view.pulls, sandboxes, sep="\n")
+    assert {name: sandboxes[told[image][1]] for name, image in images.items()} == {name: name for name in images}
+    assert {one.name: one.uid for one in view.pulls} == uids
+    assert (told[images["pulled"]][0], told[images["missing"]][0]) == ("OK", "NOT_FOUND")
 
 
 def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:

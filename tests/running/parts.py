@@ -48,6 +48,7 @@ class Part:
 
 KUBELETS = (
     *("test_keys_offered.py", "test_kubelet.py", "test_kubelet_root.py", "test_pods_api.py", "test_relay_kubelet.py"),
+    "test_relay_resize.py",
 )
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""
 CLUSTER = (
@@ -99,7 +100,13 @@ PARTS = (
     Part("contract", ("cri",), 30, peers=CONTAINERDS, covers=("nodeward.doubles.cri_runtime", *RELAY)),
     Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),
     Part("contract", ("cpus",), 25, peers=("kubernetes",), covers=("nodeward.engine.cpus", "nodeward.edges.sysfs")),
-    Part("contract", ("sandboxes",), 25, peers=PLACERS, covers=("nodeward.edges.sandboxes", *PLACING)),
+    Part(
+        "contract",
+        ("sandboxes",),
+        25,
+        peers=PLACERS,
+        covers=("nodeward.edges.sandboxes", "nodeward.edges.kata", *PLACING),
+    ),
     Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),

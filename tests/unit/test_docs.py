@@ -17,6 +17,7 @@ import pytest
 
 from nodeward.app.settings import load as loader
 from nodeward.cli.main import COMMANDS
+from nodeward.edges.kata.network import CNI, DANS
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.sandboxes import shim_socket
 from nodeward.engine.limits.readings import Standing
@@ -51,6 +52,7 @@ DOCUMENTS = (
     "docs/relay.md",
     "docs/sandboxes.md",
     "docs/sizing.md",
+    "docs/volumes.md",
     "docs/scenarios.md",
 )
 TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles")
@@ -278,7 +280,7 @@ def test_the_unit_starts_the_daemon_with_the_paths_of_the_default_settings() -> 
 
 def test_the_patch_for_vm_sandboxes_mounts_every_folder_that_is_read() -> None:
     patch = text("deploy/node/sandboxes.yaml")
-    files = (*DEFAULTS_GO, *DEFAULTS_RS, *shim_socket.places(SandboxId("s1")))
+    files = (*DEFAULTS_GO, *DEFAULTS_RS, *shim_socket.places(SandboxId("s1")), f"{DANS}/s1.json", f"{CNI}/a-s1-eth0")
     mounted = re.findall(r"mountPath: (\S+)", patch)
 
     assert [file for file in files if not any(file.startswith(f"{folder}/") for folder in mounted)] == []

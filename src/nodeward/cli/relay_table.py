@@ -30,6 +30,13 @@ def _lines(relay: RelayView) -> Iterator[Text]:
         yield Text(f"  sizing of VMs: mode {relay.sizing.mode}, {counts or 'no sandbox yet'}")
         if relay.sizing.last:
             yield Text(f"    last: {relay.sizing.last}")
+    guard = relay.guard
+    if "refuse" in (guard.checkpoint, guard.resize):
+        counts = ", ".join(f"{count} {what}" for what, count in sorted(guard.counts.items()))
+        rules = f"vm_checkpoint {guard.checkpoint}, vm_resize {guard.resize}"
+        yield Text(f"  VM sandboxes: {rules}; {counts or 'no such call yet'}")
+        if guard.last:
+            yield Text(f"    last: {guard.last}")
     if relay.dump is not None:
         dump = relay.dump
         style = "red" if dump.lost else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Group
 
     from nodeward.cli.decided import LatestDecisions
+    from nodeward.sim.guests import Guests
     from nodeward.sim.katas import Katas
     from nodeward.sim.offered import Offered
     from nodeward.sim.pinned import Pinned
@@ -326,6 +327,15 @@ def _katas(katas: "Katas") -> None:
         print(f"  {counts.moved} VMMs moved away, {counts.told} of them told, {counts.told_back} told to be back")
 
 
+def _guests(guests: "Guests") -> None:
+    counts = guests.counts
+    print(
+        f"Pod API: {counts.described} pods told at their start ({counts.pending} pulls pending then); "
+        f"{counts.resolved} pulls resolved, {counts.reported} reported, {counts.compared} compared, "
+        f"{counts.unjudged} not judged"
+    )
+
+
 def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
@@ -342,6 +352,8 @@ def _summary(world: "World", seed: int) -> None:
         _pinned(world.pinned)
     if world.katas is not None:
         _katas(world.katas)
+    if world.guests is not None:
+        _guests(world.guests)
     for what, count in tally.happenings.items():
         print(f"happened: {what} x {count}")
     if world.view is not None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -29,6 +29,16 @@ MARK = re.compile(rb"\xfa\x7f\x10sim-([0-9]{12})")
 """Field 2047 of a request, which CRI does not have: the number that the client gave the call. Whoever passes a request
 on has to pass on fields that he does not know."""
 Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+class Shim(Protocol):
+    """A runtime of VMs, which asks for itself when it is called."""
+
+    async def started(self, config: cri.PodSandboxConfig) -> None:
+        """A sandbox is to be made."""
+
+    async def pulled(self, config: cri.PodSandboxConfig, image: str) -> str:
+        """An image is pulled for that sandbox; the reference that the client is answered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +74,11 @@ class CriRuntime:
         path: Path,
         told: Callable[[str, bytes, bytes], None],
         generation: CriGeneration = CRI_2_4,
+        shim: Shim | None = None,
     ) -> None:
+        """With a `shim` any image can be pulled; else there is one and no registry."""
         self._runtime, self._path, self._told, self._generation = runtime, path, told, generation
+        self._shim = shim
         self._shelf = Shelf(runtime, generation.tells_each)
         self._server: GrpcServer | None = None
 
@@ -133,7 +146,8 @@ class CriRuntime:
             asked = cri.ImageStatusRequest.FromString(request).image.image
             return cri.ImageStatusResponse(image=_image() if asked == IMAGE else None).SerializeToString()
 
-        return {"ListImages": listed, "ImageStatus": status}
+        calls: dict[str, Answer] = {"ListImages": listed, "ImageStatus": status}
+        return calls if self._shim is None else {**calls, "PullImage": self._noted("PullImage", self._pull)}
 
     def _image_streams(self) -> dict[str, Stream]:
         async def streamed(_: bytes) -> AsyncIterator[bytes]:
@@ -164,10 +178,18 @@ class CriRuntime:
 
     # ---- sandboxes
 
+    async def _pull(self, request: bytes) -> bytes:
+        asked = cri.PullImageRequest.FromString(request)
+        assert self._shim is not None
+        found = await self._shim.pulled(asked.sandbox_config, asked.image.image)
+        return cri.PullImageResponse(image_ref=found).SerializeToString()
+
     async def _run_pod(self, request: bytes) -> bytes:
         config = cri.RunPodSandboxRequest.FromString(request).config
         named = config.metadata
         with self._shelf.reserved(pod_name(named)):
+            if self._shim is not None:
+                await self._shim.started(config)
             pod = SimPod(named.uid, named.name, named.namespace, config.annotations, config.labels)
             made = await self._runtime.run_pod(pod)
             self._shelf.put_pod(made, config)

@@ -67,6 +67,19 @@ KATA_SIZES = (
 )
 """A VM's size without what its containers ask for; obeyed where Kata's `enable_annotations` allow it."""
 
+CRI_SIZES = (
+    "io.kubernetes.cri.sandbox-cpu-period",
+    "io.kubernetes.cri.sandbox-cpu-quota",
+    "io.kubernetes.cri.sandbox-memory",
+)
+"""What containerd makes of the resources of RunPodSandbox, in microseconds and bytes; Kata's static size reads them."""
+
+KATA_QUEUES = (
+    "io.katacontainers.config.hypervisor.network_queues",
+    "io.katacontainers.config.hypervisor.block_device_num_queues",
+)
+"""Queues of a VM's devices; of runtime-rs, and obeyed where its `enable_annotations` allow it."""
+
 MAX_NAME = 63
 """The longest part of a key behind its slash."""
 
@@ -78,7 +91,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 
 
 _OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU)
-_READ = (OWN_LIMITS, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED, *_OF_POOLS, KATA_ONLY, *KATA_SIZES)
+_READ = (OWN_LIMITS, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED, *_OF_POOLS, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES)
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
 _SCOPED = (_UPSTREAM_PREFIX, *(f"{key}/" for key in _OF_POOLS))
 

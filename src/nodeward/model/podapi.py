@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from nodeward.model.podapi_pulls import PodImage, PodPullsSeen
+
 T = TypeVar("T")
 
 
@@ -79,6 +81,7 @@ class PodDescription:
     size: Section[PodVmSize]
     devices: Section[tuple[str, ...]]
     volumes: Section[tuple[PodVolume, ...]]
-    images: Section[Mapping[str, str]]
+    images: Section[tuple[PodImage, ...]]
     gate: Section[str]
     spec: Section[object]
+    pulls: Section[PodPullsSeen]

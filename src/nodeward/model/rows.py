@@ -155,6 +155,19 @@ class DriverRow:
 
 
 @dataclass(frozen=True, slots=True)
+class VmGuardRow:
+    """Calls that a VM cannot do: `pass` or `refuse` by the settings, and how many were refused."""
+
+    checkpoint: str = "pass"
+    resize: str = "pass"
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Held calls by what became of them: `checkpoints refused`, `resizes refused`, `passed`, and `unknown`, which
+    passed too since the runtime or the configuration did not tell what was needed."""
+    last: str = ""
+    """The last refusal, in a line."""
+
+
+@dataclass(frozen=True, slots=True)
 class RelayView:
     """One relay. It goes over `relay.sock`, so a field may be added and none may change its meaning."""
 
@@ -176,6 +189,7 @@ class RelayView:
     """The CPUs, where it gives them to containers."""
     sizing: SizingRow = field(default_factory=SizingRow)
     """What it did with the sizes of VMs."""
+    guard: VmGuardRow = field(default_factory=VmGuardRow)
     counted: bool = True
     """Whether it counts calls: else `calls` and `added` are empty whatever passes."""
 

@@ -168,7 +168,9 @@ class Handler:
     enable_annotations: tuple[str, ...] = ()
     """Regular expressions of the `hypervisor.*` annotations that Kata obeys."""
     passes: tuple[str, ...] = ()
-    """The patterns of pod annotations that the container runtime hands on."""
+    """The patterns of pod annotations that containerd hands on."""
+    serves: bool = False
+    """Its shim serves the sandbox itself (containerd's `sandboxer = "shim"`): there is no pause container."""
     fault: str = ""
     """Why it could not be read, with the file and a remedy."""
 

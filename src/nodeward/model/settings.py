@@ -219,7 +219,8 @@ class RelaySection:
     there is one, and `image_listen` the socket at which that is relayed. `limits`: the domain limits is driven here, as
     its own settings say, for runtimes without NRI. `count_calls`: by method, result and what they waited; without that,
     calls that nobody decides or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
-    its own."""
+    its own. `vm_checkpoint`, `vm_resize`: whether CheckpointContainer in a VM sandbox, and a change of CPU or memory of
+    a VM whose size is fixed, are refused."""
 
     listen: str = "/run/nodeward/cri.sock"
     runtime: str = "/run/containerd/containerd.sock"
@@ -227,6 +228,8 @@ class RelaySection:
     image: str = ""
     limits: bool = False
     count_calls: bool = True
+    vm_checkpoint: OnError = OnError.PASS
+    vm_resize: OnError = OnError.PASS
     record: str = ""
 
 

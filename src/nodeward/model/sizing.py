@@ -32,13 +32,20 @@ class SizingSettings:
     enforce, which also sends. `unlimited`: CPUs of a pod that has containers without a CPU limit: request, N, N% or
     all. `keep_cpus`, `keep_memory_mib`: so much of the machine is kept back: what is added makes no VM larger than the
     rest. `handlers`: the runtime handlers whose pods are sized; empty for those that start VMs by the runtime's
-    configuration."""
+    configuration. `queues`: VMs of runtime-rs also get as many queues of their network and block devices as they have
+    vCPUs, up to MOST_QUEUES."""
 
     mode: Mode = Mode.OFF
     unlimited: str = Unlimited.REQUEST.value
     keep_cpus: int = 0
     keep_memory_mib: int = 0
     handlers: tuple[str, ...] = ()
+    queues: bool = False
+
+
+MOST_QUEUES = 8
+"""Each queue takes interrupts and memory of the guest and, with vhost, a thread of the host that the pod is charged
+with; kubelet's and Kata's own number is 1."""
 
 
 def unlimited(text: str) -> tuple[Unlimited, int] | None:
@@ -60,6 +67,18 @@ class Room:
     memory: int | None = None
 
 
+class Way(Enum):
+    """By what a runtime handler learns the size of a VM that the relay decides."""
+
+    RESOURCES = "resources"
+    """`linux.resources` of RunPodSandbox, of which containerd makes the annotations that Kata reads."""
+    KEYS = "the annotations io.kubernetes.cri.sandbox-*"
+    """These annotations, written by the relay: where no containerd makes them, and Kata reads them."""
+    DEFAULTS = "the annotations default_vcpus and default_memory"
+    """Kata's defaults, overridden for this pod."""
+    NONE = "nothing"
+
+
 @dataclass(frozen=True, slots=True)
 class Sized:
     """The resources of a pod as they are to be sent to the runtime (CRI's `linux.resources`), each with a sentence why.
@@ -72,6 +91,10 @@ class Sized:
     memory_why: str = ""
     changes: bool = False
     """Whether this is other than what kubelet sent."""
+    way: Way = Way.RESOURCES
+    """Resources are sent with RESOURCES only."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What is to be sent beside, or instead."""
 
 
 @dataclass(frozen=True, slots=True)

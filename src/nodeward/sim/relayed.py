@@ -23,7 +23,7 @@ from random import Random
 
 from google.protobuf.message import Message
 
-from nodeward.doubles.cri_runtime import MARK, SERVICE, CriRuntime, marked
+from nodeward.doubles.cri_runtime import MARK, SERVICE, CriRuntime, Shim, marked
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.edges.local import relay_line
@@ -49,6 +49,7 @@ OTHER = "call-failed"
 AWAY = "relay-away"
 HANGS, STAYS_AWAY = "relay-hangs", "relay-stays-away"
 MUTANTS = (DROPS, DOUBLES, FORGETS, FAILS, HANGS, STAYS_AWAY)
+IMAGES = "runtime.v1.ImageService"
 CALL_S = 8.0
 """Longer than the relay may hold a call; then nobody has answered."""
 FIRST_S = 60.0
@@ -98,11 +99,12 @@ class Relayed:
         random: Random,
         mutant: str,
         log: Path | None,
+        shim: Shim | None = None,
     ) -> None:
         self._folder, self._runtime, self._judge, self._charges = folder, runtime, judge, charges
         self._now, self._random, self._mutant = now, random, mutant if mutant in MUTANTS else ""
         self._listen, self._behind = folder / "cri.sock", folder / "runtime.sock"
-        self._cri = CriRuntime(runtime, self._behind, self._executed)
+        self._cri = CriRuntime(runtime, self._behind, self._executed, shim=shim)
         self._relay = Process(log)
         self._client: GrpcClient | None = None
         self._words = ("", "")
@@ -140,6 +142,12 @@ class Relayed:
     def pid(self) -> int | None:
         """The relay's process."""
         return self._relay.pid
+
+    @property
+    def life(self) -> float | None:
+        """Since when relay and runtime are both there, for long enough to know what there is; None else."""
+        is_there = self._now() - self._there_since_s > LEARN_S
+        return self._there_since_s if is_there else None
 
     async def look(self) -> None:
         """Asks the relay how it does: for people, not for the judge."""
@@ -233,6 +241,15 @@ class Relayed:
                 self._uids[made] = pod.uid
                 return made
 
+    async def pull(self, pod_id: str, image: str, nameless: bool) -> None:
+        """Pulls an image for this sandbox, as kubelet does: with the sandbox's metadata, unless it is `nameless`."""
+        config = self._pods[self._uids[pod_id]].config
+        assert config is not None
+        request = cri.PullImageRequest(sandbox_config=None if nameless else _config(config))
+        request.image.image = image
+        request.auth.password = "not to be kept"
+        await self._sure("PullImage", request)
+
     async def create_container(self, pod_id: str, wanted: SimContainer) -> str:
         """The new container's id. RuntimeRefusalError if it is refused."""
         pod = self._pods[self._uids[pod_id]]
@@ -318,7 +335,8 @@ class Relayed:
         self.counts.calls += 1
         client = self._client = self._client or GrpcClient(str(self._listen))
         try:
-            answer = await client.call(f"/{SERVICE}/{method}", data, CALL_S)
+            service = IMAGES if method == "PullImage" else SERVICE
+            answer = await client.call(f"/{service}/{method}", data, CALL_S)
         except GrpcError as error:
             is_current = self._client is client
             if is_current or error.code is not Code.CANCELLED:  # else a call beside it has closed the client of both

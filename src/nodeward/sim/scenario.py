@@ -33,6 +33,7 @@ ALLOWED = {
     "sandboxes": "a whole number from 0 to 200",
     "pinned": "a whole number from 0 to 200",
     "katas": "a whole number from 0 to 200",
+    "guests": "a whole number from 0 to 200",
     "oversized": "a share from 0 to 1",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "charge_every_s": "a number of seconds from 0.001 to 3600",
@@ -79,6 +80,8 @@ class Scenario:
     """How many pods that ask for CPUs are kept running besides; with any, the policy `static` is in force."""
     katas: int = 0
     """How many pods in a VM of Kata are kept running besides; with any, the daemon observes VM sandboxes."""
+    guests: int = 0
+    """How many pods are kept running besides whose runtime asks the Pod API and pulls in the guest."""
     oversized: float = 0.0
     """The share of these whose VM is larger than their pod's limit."""
     life_s: tuple[float, float] = (4.0, 12.0)
@@ -136,6 +139,8 @@ def _unfit(found: Scenario) -> list[str]:
         faults.append("pinned: with `relay: true` there can be none, since only NRI carries the policy here")
     if found.katas and found.relay:
         faults.append("katas: with `relay: true` there can be none, since only NRI tells the runtime handler here")
+    if found.guests and not found.relay:
+        faults.append("guests: they need `relay: true`, since only the relay sees pulls")
     return faults
 
 
@@ -197,6 +202,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "sandboxes": (0, 200),
     "pinned": (0, 200),
     "katas": (0, 200),
+    "guests": (0, 200),
     "oversized": (0, 1),
     "charge_every_s": (0.001, 3600),
     "greedy": (0, 1),

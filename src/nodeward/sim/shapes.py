@@ -71,6 +71,8 @@ class Shape:
     qos: str = ""
     """Kubelet's folder of the pod's class: `besteffort`, `burstable`, or none for a Guaranteed one."""
     kata: KataPod | None = None
+    image: str = ""
+    """What its runtime pulls in the guest; empty for a pod whose image is there."""
 
     def own(self, plan: Planned) -> int:
         """How many CPUs kubelet's static policy gives this container for its own."""
@@ -124,6 +126,18 @@ def make_sandboxed(number: int, random: Random) -> Shape:
     }
     manifest = _manifest(f"sandboxed-{number}", number, spec)
     return Shape(manifest, (Planned("enclave", own),), own + beside, overhead=beside)
+
+
+def make_guest(number: int, random: Random) -> Shape:
+    """The next pod whose image is pulled in a guest: what its containers request is known to kubelet alone."""
+    names = ("app", "log")[: random.randrange(1, 3)]
+    cpus = {name: random.randrange(1, 30) * 100 for name in names}
+    image = f"reg.example/guest-{number}:1"
+    rows: list[Json] = [
+        {"name": name, "image": image, "resources": {"requests": {"cpu": f"{cpus[name]}m"}}} for name in names
+    ]
+    manifest = _manifest(f"guest-{number}", number, {"nodeName": "sim", "containers": rows})
+    return Shape(manifest, tuple(Planned(name, None, cpu_m=cpus[name]) for name in names), None, image=image)
 
 
 def make_machine(number: int, random: Random) -> Shape:

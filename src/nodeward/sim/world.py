@@ -26,6 +26,8 @@ from nodeward.model.view import NodeView
 from nodeward.sim.charges import EPC, FORGOTTEN, Charger, Charges
 from nodeward.sim.clock import NodeClock, Waiting
 from nodeward.sim.daemon import Daemon
+from nodeward.sim.guests import MUTANTS as OF_GUESTS
+from nodeward.sim.guests import Guests
 from nodeward.sim.invariants import DRIFT, KILL_DAEMON, RESTART_RUNTIME, Judge
 from nodeward.sim.katas import MUTANTS as OF_KATAS
 from nodeward.sim.katas import Katas
@@ -37,7 +39,17 @@ from nodeward.sim.pinned import MUTANTS as OF_PINNED
 from nodeward.sim.relayed import MUTANTS as OF_RELAYED
 from nodeward.sim.relayed import Relayed
 from nodeward.sim.scenario import Happening, Scenario
-from nodeward.sim.shapes import Planned, Shape, asked, make, make_kata, make_machine, make_pinned, make_sandboxed
+from nodeward.sim.shapes import (
+    Planned,
+    Shape,
+    asked,
+    make,
+    make_guest,
+    make_kata,
+    make_machine,
+    make_pinned,
+    make_sandboxed,
+)
 from nodeward.sim.sharing import MUTANTS as OF_SHARING
 from nodeward.sim.sharing import Sharing
 
@@ -55,6 +67,7 @@ MUTANTS = (
     *OF_SHARING,
     *OF_PINNED,
     *OF_KATAS,
+    *OF_GUESTS,
 )
 
 
@@ -128,6 +141,7 @@ class World:
         self.daemon: Daemon | None = None
         self.view: NodeView | None = None
         self.charges = Charges(self.kernel, self.judge, self._random, scenario.greedy, mutant)
+        self.guests = Guests(folder, self.judge, self._life, mutant) if scenario.guests else None
         self.relayed = self._relaying(log) if scenario.relay else None
         self.pinned = self._pinning() if scenario.pinned else None
         self.katas = self._kata() if scenario.katas else None
@@ -217,7 +231,15 @@ class World:
 
     def _relaying(self, log: Path | None) -> Relayed:
         random = Random(f"{self._seed}/relay")
-        return Relayed(self._folder, self._runtime, self.judge, self.charges, self._now, random, self._mutant, log)
+        of_node = (self._folder, self._runtime, self.judge, self.charges, self._now, random, self._mutant, log)
+        return Relayed(*of_node, self.guests)
+
+    def _life(self) -> object | None:
+        """Of daemon and relay together; None while one is away."""
+        assert self.relayed is not None
+        assert self.daemon is not None
+        relay = self.relayed.life
+        return None if relay is None or self._begins else (relay, self.daemon.starts)
 
     def _sections(self) -> dict[str, dict[str, object]]:
         """The daemon's settings beside those that it always has."""
@@ -226,6 +248,8 @@ class World:
             found = {**found, **self.pinned.sections}
         if self.katas is not None:
             found = {**found, **self.katas.sections}
+        if self.guests is not None:
+            found = {**found, **self.guests.sections}
         if self.offered is not None:
             return {**found, "ledger": self.offered.settings}
         return {**found, "ledger": {"mode": "observe"}} if self.scenario.vms else found
@@ -284,6 +308,8 @@ class World:
                     group.create_task(self._tenant(make_pinned))
                 for _ in range(self.scenario.katas):
                     group.create_task(self._tenant(self._make_kata))
+                for _ in range(self.scenario.guests):
+                    group.create_task(self._tenant(make_guest))
                 for _ in range(self.scenario.vms):
                     group.create_task(self._tenant(make_machine))
                 group.create_task(self._charge())
@@ -324,7 +350,11 @@ class World:
         elif not late:
             self._tell(shape, uid)
         parent = self._parent(shape, uid)
+        if self.guests is not None and shape.image:
+            self.guests.admit(uid, shape.image, {plan.name: plan.cpu_m for plan in shape.containers})
         pod_id = await self._sandbox(shape, uid, name)
+        if shape.image:
+            await self._pull(shape, uid, name, pod_id)
         teller = asyncio.ensure_future(self._tell_late(shape, uid, late)) if late else None
         machine: asyncio.Future[None] | None = None
         try:
@@ -368,6 +398,15 @@ class World:
             beside = SimShare(cpu_of(kata.overhead_cpu_m, kata.overhead_cpu_m), kata.overhead_memory)
             pod = replace(pod, annotations=kata.annotations, handler=kata.handler, asked=share, overhead=beside)
         return await self._runtime.run_pod(pod)
+
+    async def _pull(self, shape: Shape, uid: str, name: str, pod_id: str) -> None:
+        """Kubelet has its image pulled, and the runtime's guest does."""
+        assert self.guests is not None
+        assert self.relayed is not None
+        life = self.guests.life()
+        await self.relayed.pull(pod_id, shape.image, self.guests.nameless)
+        await self.guests.compare("default", name, uid, pod_id, life)
+        self.guests.end(uid)
 
     def _parent(self, shape: Shape, uid: str) -> str:
         """The pod's cgroup."""

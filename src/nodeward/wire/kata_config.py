@@ -6,7 +6,7 @@ are merged, everything else is replaced); containerd's docs/cri/config.md; crio.
 """
 
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.model.sandboxes import Handler, Profile
@@ -94,6 +94,69 @@ def with_kata(handler: Handler, sources: Sequence[Source], told: Profile | None 
     )
 
 
+def pulls(
+    handler: str,
+    containerd: Sequence[Source],
+    crio: Sequence[Source],
+    kata: Sequence[Source],
+    nydus: Sequence[Source] = (),
+) -> tuple[bool | None, str]:
+    """Whether images of this handler are pulled inside the guest, and which file and key says so; None where a file
+    leaves it open. `crio` are its sections `crio`, `kata` the handler's configuration, `nydus` the snapshotter's.
+
+    Sources: Kata's configuration.toml (`experimental_force_guest_pull`; runtime-rs the word in `experimental`),
+    crio.conf(5) `runtime_pull_image`, containerd's `snapshotter` of a runtime, nydus-snapshotter's `fs_driver`."""
+    path, said = _last(kata, lambda table: _table(table, "runtime").get("experimental_force_guest_pull"))
+    if said is True:
+        return True, f"{path}: [runtime] experimental_force_guest_pull = true"
+    path, said = _last(kata, lambda table: _table(table, "runtime").get("experimental"))
+    if isinstance(said, list) and "force_guest_pull" in said:
+        return True, f"{path}: [runtime] experimental has force_guest_pull"
+    path, said = _last(crio, lambda table: _table(_crio((table,)), handler).get("runtime_pull_image"))
+    if said is True:
+        return True, f"{path}: [crio.runtime.runtimes.{handler}] runtime_pull_image = true"
+    path, said = _last(containerd, lambda table: _snapshotter(table, handler))
+    if not isinstance(said, str) or "nydus" not in said:
+        return False, "no option of the runtime or of Kata asks for a pull in the guest"
+    key = f"{path}: snapshotter {said[:_MOST_TEXT]!r} of runtime {handler}"
+    path, driver = _last(nydus, lambda table: _table(table, "daemon").get("fs_driver"))
+    if not isinstance(driver, str):
+        return None, f"{key}: that snapshotter's configuration (fs_driver) was not found"
+    return driver == "proxy", f"{key}; {path}: [daemon] fs_driver = {driver[:_MOST_TEXT]!r}"
+
+
+def default_handler(containerd: Sequence[Source], crio: Sequence[Source]) -> str:
+    """The handler of pods that name none; empty where no file names it."""
+
+    def of_containerd(table: Table) -> object:
+        plugins = [_table(_is_table(one) or {}, "containerd") for one in _table(table, "plugins").values()]
+        return next((one["default_runtime_name"] for one in plugins if "default_runtime_name" in one), None)
+
+    _, said = _last(containerd, of_containerd)
+    _, other = _last(crio, lambda table: _table(table, "runtime").get("default_runtime"))
+    return next((one for one in (said, other) if isinstance(one, str)), "")
+
+
+def names(containerd: Sequence[Source], crio: Sequence[Source]) -> frozenset[str]:
+    """The handlers that the runtimes' files name, those without a VM too."""
+    tables = (_containerd([one.table for one in containerd]), _crio([one.table for one in crio]))
+    return frozenset(name for table in tables for name, _ in _rows(table))
+
+
+def _last(sources: Sequence[Source], look: Callable[[Table], object]) -> tuple[str, object]:
+    """The file that says something last, and what."""
+    said = [(one.path, found) for one in sources if (found := look(one.table)) is not None]
+    return said[-1] if said else ("", None)
+
+
+def _snapshotter(table: Table, handler: str) -> object:
+    """containerd's for this handler: below its runtimes, or in version 3 below the plugin for images."""
+    rows = [_table(_containerd((table,)), handler)]
+    for plugin in _table(table, "plugins").values():
+        rows.append(_table(_table(_is_table(plugin) or {}, "runtime_platforms"), handler))
+    return next((row["snapshotter"] for row in rows if row.get("snapshotter")), None)
+
+
 def defaults(handler: Handler) -> tuple[str, ...]:
     """Where its configuration is if its handler names none."""
     return DEFAULTS_RS if handler.profile is Profile.KATA_RS else DEFAULTS_GO
@@ -144,14 +207,15 @@ def _from_containerd(name: str, row: Table) -> Handler:
     program = _text(row, "runtime_path") or _text(options, "BinaryName")
     kind = _text(row, "runtime_type")
     rs = Profile.KATA_RS if _RS in f"{name} {kind} {program} {_text(options, 'ConfigPath')}" else None
-    return Handler(name, kind, rs, _text(options, "ConfigPath"), passes=_words(row, "pod_annotations"))
+    serves = "shim" in (_text(row, "sandboxer"), _text(row, "sandbox_mode"))  # the latter is containerd 1.7's
+    return Handler(name, kind, rs, _text(options, "ConfigPath"), passes=_words(row, "pod_annotations"), serves=serves)
 
 
 def _from_crio(name: str, row: Table) -> Handler:
     program, config = _text(row, "runtime_path"), _text(row, "runtime_config_path")
     kind = _text(row, "runtime_type") if "kata" not in program else f"{_text(row, 'runtime_type')} {program}".strip()
     rs = Profile.KATA_RS if _RS in f"{name} {program} {config}" else None
-    return Handler(name, kind, rs, config, passes=_words(row, "allowed_annotations"))
+    return Handler(name, kind, rs, config)
 
 
 def _says_kata(handler: Handler) -> bool:

@@ -1,8 +1,9 @@
 """What the relay is asked on `relay.sock`, and what it answers: one line of JSON each way, with a version.
 
 Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer:
-`{"v":1,"status":{...}}`, a `model.rows.RelayView`, or `{"v":1,"error":"..."}`. Whoever reads a version that it does not
-know says so and believes nothing. Fields that a newer relay adds are skipped.
+`{"v":1,"status":{...}}`, a `model.rows.RelayView`, or `{"v":1,"error":"..."}`. `"ask":"pulls"` is answered
+`{"v":1,"pulls":{...}}`, a `model.pulls.PullsView`; a relay that is older answers with an error. Whoever reads a version
+that it does not know says so and believes nothing. Fields that a newer relay adds are skipped.
 """
 
 from dataclasses import replace
@@ -10,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from nodeward.model.pulls import PullsView
 from nodeward.model.rows import RelayView
 from nodeward.wire import json_line
 from nodeward.wire.errors import WireError
@@ -17,11 +19,14 @@ from nodeward.wire.errors import WireError
 VERSION: Final = 1
 STATUS: Final = "status"
 COUNTS: Final = "counts"
+PULLS: Final = "pulls"
 SOCKET: Final = "relay.sock"
 """Its name in `run_dir`, beside the daemon's."""
 MAX_REQUEST: Final = 64 * 1024
 MAX_ANSWER: Final = 4 * 1024 * 1024
 _WHAT: Final = "relay line"
+_CANNOT: Final = "cannot be asked"
+"""In the answer of each version to a question that it does not know."""
 
 
 class _Request(msgspec.Struct, frozen=True):
@@ -33,6 +38,11 @@ class _Status(msgspec.Struct, frozen=True):
     status: RelayView
 
 
+class _Pulls(msgspec.Struct, frozen=True):
+    v: int
+    pulls: PullsView
+
+
 class _Error(msgspec.Struct, frozen=True):
     v: int
     error: str
@@ -40,6 +50,7 @@ class _Error(msgspec.Struct, frozen=True):
 
 class _Answer(msgspec.Struct, frozen=True):
     status: RelayView | None = None
+    pulls: PullsView | None = None
     error: str = ""
 
 
@@ -49,11 +60,11 @@ def encode_request(ask: str) -> bytes:
 
 
 def decode_request(line: bytes) -> str:
-    """What is asked, `STATUS` or `COUNTS`; WireError for anything else."""
+    """What is asked, `STATUS`, `COUNTS` or `PULLS`; WireError for anything else."""
     json_line.check_version(_WHAT, line, VERSION)
     ask = json_line.read(_WHAT, line, _Request).ask
-    if ask not in (STATUS, COUNTS):
-        raise WireError(_WHAT, f"{ask[:80]!r} cannot be asked; {STATUS} and {COUNTS} can")
+    if ask not in (STATUS, COUNTS, PULLS):
+        raise WireError(_WHAT, f"{ask[:80]!r} {_CANNOT}; {STATUS}, {COUNTS} and {PULLS} can")
     return ask
 
 
@@ -79,3 +90,21 @@ def decode_answer(line: bytes) -> RelayView:
     if answer.status is None:
         raise WireError(_WHAT, f"the relay answers: {answer.error[:200] or 'nothing'}")
     return answer.status
+
+
+def encode_pulls(view: PullsView) -> bytes:
+    """The line, with its end."""
+    line = msgspec.json.encode(_Pulls(VERSION, view)) + b"\n"
+    return line if len(line) <= MAX_ANSWER else encode_error(f"the pulls are longer than {MAX_ANSWER} bytes")
+
+
+def decode_pulls(line: bytes) -> PullsView:
+    """The pulls that the relay has seen; WireError for anything else, and from a relay that is older than the
+    question."""
+    json_line.check_version(_WHAT, line, VERSION)
+    answer = json_line.read(_WHAT, line, _Answer)
+    if answer.pulls is None:
+        older = "this relay is older than the question, start it again with this version; it answers"
+        told = older if _CANNOT in answer.error else "the relay answers"
+        raise WireError(_WHAT, f"{told}: {answer.error[:200] or 'nothing'}")
+    return answer.pulls

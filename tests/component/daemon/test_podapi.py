@@ -100,7 +100,9 @@ def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.L
                 "declared": {},
             }
         ]
-        assert said["images"]["value"] == {"app": "reg.io/app:1"}
+        images = [{"container": "app", "image": "reg.io/app:1", "host": [], "guest": []}]
+        assert said["images"]["value"] == images
+        assert "no relay answers at" in str(said["pulls"]["why"])
         assert said["volumes"]["value"] == [{"name": "v", "kind": "csi"}]
         assert said["spec"]["complete"]
         assert "newField" in json.dumps(said["spec"])

@@ -136,6 +136,30 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, 
     assert not (tmp_path / "state").exists()
 
 
+def test_a_pod_out_of_a_checkpoint_gets_the_limits_of_its_own_description(tmp_path: Path) -> None:
+    """RestorePod reaches the runtime as it came; the runtime's lists, which have another pod, are not needed for it."""
+    asked = cri.RestorePodRequest(checkpoint_path="/checkpoint")
+    asked.config.CopyFrom(cri.CreateContainerRequest.FromString(create(uid="twin")).sandbox_config)
+    asked.config.annotations["epc-limit.nri.io/container.app"] = "4096"
+    asked.container_configs.add(metadata=cri.ContainerMetadata(name="app"))
+    restored = cri.RestoredContainer(name="app", container_id="c2")
+
+    def restores(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
+        if name == "RestorePod":
+            made = cri.RestorePodResponse(pod_sandbox_id="s2", restored_containers=[restored])
+            return made.SerializeToString()
+        return runtime(name, request, context)
+
+    with node(tmp_path, restores) as (listen, made), client_of(listen) as channel:
+        wait_for(lambda: "limits know" in log_of(listen), "the lists")
+        call(channel, "RestorePod", sent := asked.SerializeToString() + UNKNOWN)
+        wait_for(lambda: "limits=mended" in log_of(listen), "the limit")
+    assert got(made, "RestorePod") == sent
+    given = cri.UpdateContainerResourcesRequest.FromString(got(made, "UpdateContainerResources"))
+    assert (given.container_id, dict(given.linux.unified)) == ("c2", {"misc.max": "sgx_epc 4096"})
+    assert [name for name, _ in made.got].count("ListContainers") == 1
+
+
 @pytest.mark.parametrize("dumped", [False, True], ids=["", "dumped"])
 def test_what_a_proxy_loses_or_reorders_reaches_the_runtime_beside_the_limit(tmp_path: Path, dumped: bool) -> None:
     """The environment in its order with a name twice, mounts with id mappings, recursive read-only and of an image, a

@@ -1,13 +1,17 @@
 """The size of a VM by our sum, and by Kata's own Go library, for what the relay sends and for odd amounts."""
 
 import math
+import os
+from dataclasses import replace
 from itertools import product
 
 from nodeward.engine.sandboxes import sizing
-from nodeward.engine.sandboxes.size import size
+from nodeward.engine.sandboxes.size import CPU_M, size
+from nodeward.model.annotations import KATA_QUEUES, KATA_SIZES
 from nodeward.model.sandboxes import Handler, Profile, VmReading
+from nodeward.model.sizing import Room
 from nodeward.model.workload import CpuRecord, HostShare, SandboxId
-from tests.peers.katahost import KataSize, kata_sizes
+from tests.peers.katahost import KataSize, kata_sizes, kata_vms
 from tests.unit.engine.sandboxes.test_sizing import KATA, MOST, ROWS
 
 MIB = 1 << 20
@@ -36,7 +40,40 @@ def theirs(found: KataSize) -> tuple[int, int]:
     return math.ceil(BASE_M / 1000 + found.cpus), BASE + found.memory_mib * MIB
 
 
+GROWS = replace(
+    HANDLER,
+    runtime_type="io.containerd.kata.v2",
+    static=False,
+    default_memory=256 * MIB,
+    enable_annotations=("default_vcpus", "default_memory"),
+    passes=("io.katacontainers.*",),
+)
+
+
+def test_kata_makes_of_our_annotations_what_we_say() -> None:
+    """Given a VM that grows: the annotations are what it starts with, and Kata adds limits with the containers. More
+    vCPUs than the machine has, less memory than 256 MiB, and what is not enabled, fail a pod."""
+    vcpus, memory = KATA_SIZES
+    here = len(os.sched_getaffinity(0))
+    most = Room(here * CPU_M, 1 << 40)
+    decided = [sizing.sized(asked, spec, GROWS, rule, most) for asked, spec, rule, _ in ROWS.values()]
+    sent = [one.annotations for one in decided]
+    assert {tuple(one) for one in sent} >= {(), (memory,), (vcpus, memory)}
+    ours = [size(VmReading(SandboxId("s"), 0), GROWS, Profile.KATA_GO, one) for one in sent]
+    made = kata_vms(KataSize(BASE_M / CPU_M, 256), GROWS.enable_annotations, sent)
+    assert made == [KataSize(one.vcpus or 0, (one.memory or 0) // MIB) for one in ours]
+    odd = [{vcpus: str(here + 1)}, {memory: "255"}, {KATA_QUEUES[1]: "1"}]
+    refused = kata_vms(KataSize(1, 256), GROWS.enable_annotations, odd)
+    says = "greater than the number of CPUs", "less than minimum required 256", "is not enabled"
+    assert [word in str(why) for word, why in zip(says, refused, strict=True)] == [True] * 3
+
+
 def test_our_sum_is_katas() -> None:
     decided = [sizing.sized(asked, spec, KATA, rule, MOST) for asked, spec, rule, _ in ROWS.values()]
     sent = [HostShare(CpuRecord(0, one.cpu_quota, one.cpu_period), one.memory_limit) for one in decided] + ODD
     assert [*map(ours, sent)] == [*map(theirs, kata_sizes([*map(annotations, sent)]))]
+    crio = [
+        sizing.sized(asked, spec, replace(KATA, runtime_type="vm"), rule, MOST)
+        for asked, spec, rule, _ in ROWS.values()
+    ]
+    assert kata_sizes([one.annotations for one in crio]) == kata_sizes([*map(annotations, sent[: len(decided)])])

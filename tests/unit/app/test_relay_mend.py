@@ -13,6 +13,7 @@ from nodeward.model.decision import Decision
 from nodeward.model.events import Event
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass
 from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings
+from nodeward.model.workload import ContainerId, Phase, SandboxId
 from nodeward.proto import cri_pb2 as cri
 from nodeward.transport.unary_client import CallFailedError
 from tests.unit.app.relayed import Relayed, create, listed
@@ -134,8 +135,8 @@ def test_whose_container_a_create_was_that_could_not_be_read_is_asked_of_the_run
     assert (runtime.got, runtime.listed) == ([LIMITED], 1)
 
 
-def restored(*container_ids: str) -> bytes:
-    made = cri.RestorePodResponse(pod_sandbox_id="s1")
+def restored(*container_ids: str, sandbox: str = "s1") -> bytes:
+    made = cri.RestorePodResponse(pod_sandbox_id=sandbox)
     for container_id in container_ids:
         made.restored_containers.add(name="app", container_id=container_id)
     return made.SerializeToString()
@@ -146,10 +147,33 @@ def test_containers_out_of_a_checkpoint_are_given_their_limit_when_they_are_ther
     node = Relayed()
     runtime = Runtime(node)
     path = "/runtime.v1.RuntimeService/RestorePod"
-    assert (node.decider.holds(path), node.decider.interest(path)) == (False, Interest.CALL | Interest.RESPONSE)
+    assert (node.decider.holds(path), node.decider.interest(path)) == (False, Interest.ALL)
     node.passes("RestorePod", b"", restored("c1", "c9"))
     asyncio.run(runtime.paid())
     assert (runtime.got, runtime.listed) == ([LIMITED], 2)
+
+
+def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_was_checkpointed() -> None:
+    """Given a pod that goes on, and a pod that is restored from its checkpoint, then nothing is asked of the runtime,
+    and the end of the first takes nothing from the second."""
+    node = Relayed()
+    runtime = Runtime(node)
+    node.decider.asked(*listed(c1=True), node.limits.core.seq())
+    asked = cri.RestorePodRequest(checkpoint_path="/checkpoints/1", runtime_handler="runc")
+    asked.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="twin", uid="uid-2", namespace="default"))
+    asked.config.linux.cgroup_parent = "/kubepods/poduid-2"
+    asked.config.annotations["epc-limit.nri.io/container.app"] = "4096"
+    asked.container_configs.add(metadata=cri.ContainerMetadata(name="app")).linux.resources.cpu_shares = 512
+    assert node.decider.interest("/runtime.v1.RuntimeService/CheckpointPod") is Interest.NONE
+    node.passes("RestorePod", asked.SerializeToString(), restored("c2", sandbox="s2"))
+    asyncio.run(runtime.paid())
+    assert (runtime.got, runtime.listed) == ([("c2", {"misc.max": "sgx_epc 4096"})], 0)
+    node.passes("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id="s1").SerializeToString(), b"")
+    pods = node.limits.core.state.pods
+    assert (pods.sandbox_of, [*pods.containers]) == ({"uid-2": "s2"}, ["c2"])
+    home, one = pods.sandboxes[SandboxId("s2")].sandbox, pods.containers[ContainerId("c2")].container
+    assert (home.name, home.cgroup_parent, home.handler) == ("twin", "/kubepods/poduid-2", "runc")
+    assert (one.name, one.phase, one.cpu.shares) == ("app", Phase.CREATED, 512)
 
 
 @pytest.mark.parametrize(

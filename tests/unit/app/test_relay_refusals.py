@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.app.relay.run import FirstThatHolds, ImagesElsewhere
+from nodeward.app.relay.run import Chain, ImagesElsewhere
 from nodeward.edges.cri.decider import STATUSES
 from nodeward.model.annotations import OWN_LIMITS
 from nodeward.model.decision import Refused
@@ -142,7 +142,7 @@ def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:
 def test_image_calls_are_answered_with_their_own_place_whatever_limits_say() -> None:
     """Given limits that are refused on error, and images that are another service's, then an image call that cannot be
     read is not refused for its limits."""
-    both = FirstThatHolds((ImagesElsewhere("/run/images.sock"), Relayed(STRICT).decider))
+    both = Chain((ImagesElsewhere("/run/images.sock"), Relayed(STRICT).decider), lambda: 0)
     call = Call(1, 1, "/runtime.v1.ImageService/PullImage", 0, held=True)
     verdict = both.undecided(call, None, "the request is larger than what can be held", ending=False)
     assert isinstance(verdict, Refuse)

@@ -33,7 +33,12 @@ BOTH = replace(KATA, passes=("io.katacontainers.*",), enable_annotations=("defau
     ("handler", "says"),
     [
         pytest.param(KATA, "hand them on; enable_annotations lacks default_vcpus and default_memory", id="resources"),
-        pytest.param(BOTH, "annotations of a pod: obeyed", id="both ways"),
+        pytest.param(BOTH, "(resources); annotations of a pod: obeyed", id="both ways"),
+        pytest.param(
+            replace(BOTH, static=False),
+            "(the annotations default_vcpus and default_memory); annotations of a pod: obeyed",
+            id="a VM that grows",
+        ),
         pytest.param(
             replace(BOTH, enable_annotations=("default_vcpus",)),
             "annotations of a pod: not obeyed, enable_annotations lacks default_memory",
@@ -47,11 +52,21 @@ def test_sizes_are_obeyed(handler: Handler, says: str) -> None:
     assert found.what.endswith(says)
 
 
+def test_queues_are_told_of_where_they_are_wanted() -> None:
+    relay = replace(RELAY, sizing=replace(ENFORCE, queues=True))
+    assert "queues of devices: not obeyed, only runtime-rs" in only(BOTH, relay).what
+    rs = replace(BOTH, profile=Profile.KATA_RS, runtime_type="vm", enable_annotations=("network_queues",))
+    said = only(rs, relay).what
+    assert (
+        "(the annotations io.kubernetes.cri.sandbox-*); queues of devices: not obeyed, block_device_num_queues" in said
+    )
+
+
 @pytest.mark.parametrize(
     ("handler", "relay", "code", "says"),
     [
         (replace(KATA, static=False), RELAY, "sizing-not-obeyed", "start small and grow"),
-        (replace(KATA, runtime_type="vm"), RELAY, "sizing-not-obeyed", "one of CRI-O"),
+        (replace(KATA, static=False, runtime_type="vm"), RELAY, "sizing-not-obeyed", "enable_annotations lacks"),
         (replace(KATA, fault="/etc/kata.toml: line 3"), RELAY, "sizing-not-obeyed", "line 3"),
         (KATA, NAMED, "sizing-unknown", "the handler other is unknown"),
     ],

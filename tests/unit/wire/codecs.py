@@ -15,6 +15,7 @@ from itertools import chain
 from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Event, Question, SandboxStarted
+from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.rows import CallRow, DoorRow, RelayView
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
@@ -363,13 +364,16 @@ def _status(padding: int = 0) -> list[Sample]:
     door = DoorRow("/run/nodeward/cri.sock", "/run/containerd/" + "c" * (1 + padding))
     view = RelayView("1", 7, 1, doors=(door,), calls=(CallRow("Version", {"OK": 1}, {"passed": 1}),))
     request, answer = relay_line.encode_request(relay_line.STATUS), relay_line.encode_answer(view)
-    return [Sample(request), Sample(answer)]
+    pull = PullRow("ns", "web", "u", 1, "reg.io/app:1", "kata", 1, 2, "OK", "sha256:" + "c" * (1 + padding))
+    pulls = relay_line.encode_pulls(PullsView("1", 7, True, (pull,), (SandboxKey("s", "ns", "web", "u", 1),)))
+    return [Sample(request), Sample(answer), Sample(pulls)]
 
 
 def _read_status(pieces: Sequence[bytes], reached: Reached) -> None:
     reached()
     data = b"".join(pieces)
-    (relay_line.decode_request if b'"ask"' in data else relay_line.decode_answer)(data)
+    reads = (relay_line.decode_pulls, b'"pulls"'), (relay_line.decode_request, b'"ask"')
+    next((read for read, word in reads if word in data), relay_line.decode_answer)(data)
 
 
 def _specs(padding: int = 0) -> list[Sample]:

@@ -2,7 +2,18 @@
 
 from collections.abc import Sequence
 
-from nodeward.wire import cgroup_paths, guest_meminfo, guest_ram, kata_config, kata_processes, pod_redaction, proc_files
+from nodeward.wire import (
+    cgroup_paths,
+    cni_result,
+    dan,
+    direct_volume,
+    guest_meminfo,
+    guest_ram,
+    kata_config,
+    kata_processes,
+    pod_redaction,
+    proc_files,
+)
 from tests.unit.wire.sample import Codec, Reached, Sample
 
 ID = "5b" * 32
@@ -32,6 +43,26 @@ kata_guest_meminfo{item="mem_total"} 2000000000
 """
 
 POD = b'{"metadata":{"name":"a","annotations":{"k":"v"}},"spec":{"containers":[{"env":[{"name":"E","value":"x"}]}]}}'
+VOLUME = b'{"volume-type":"block","device":"/dev/a","fstype":"ext4","metadata":{"fsGroup":"1"},"options":["ro"]}'
+DAN = b"""{"netns": "/run/netns/a", "devices": [{"name": "eth0", "device": {"type": "host-tap", "tap_name": "t"},
+"network_info": {"interface": {"ip_addresses": ["10.0.0.5/24"]}, "routes": [{"gateway": "10.0.0.1"}]}}]}"""
+CNI = b"""{"kind": "cniCacheV1", "containerId": "s", "ifName": "eth0", "result": {"routes": [{"dst": "0.0.0.0/0"}],
+"interfaces": [{"name": "eth0", "sandbox": "/n"}], "ips": [{"interface": 0, "address": "10.0.0.5/24"}]}}"""
+
+
+def _read_volume(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    direct_volume.read(b"".join(pieces))
+
+
+def _read_dan(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    dan.read(b"".join(pieces))
+
+
+def _read_cni(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    cni_result.read(b"".join(pieces), "s")
 
 
 def _read_files(pieces: Sequence[bytes], reached: Reached) -> None:
@@ -59,8 +90,12 @@ def _read_config(pieces: Sequence[bytes], reached: Reached) -> None:
     """As a file of containerd's and as Kata's own."""
     reached()
     table = kata_config.parse(b"".join(pieces))
+    said = [kata_config.Source("/etc/x.toml", table)]
+    kata_config.default_handler(said, said)
+    kata_config.names(said, said)
     for handler in kata_config.handlers([table], [table], {}):
-        kata_config.with_kata(handler, [kata_config.Source("/etc/x.toml", table)])
+        kata_config.with_kata(handler, said)
+        kata_config.pulls(handler.name, said, said, said, said)
 
 
 def _read_metrics(pieces: Sequence[bytes], reached: Reached) -> None:
@@ -87,5 +122,8 @@ def codecs(padding: int) -> dict[str, Codec]:
         "kata-processes": Codec([Sample(SHIM + more), Sample(QEMU + more)], _read_words, ("kata_processes",)),
         "kata-config": Codec([Sample(CONFIG), Sample(runtimes)], _read_config, ("kata_config",)),
         "pod-redaction": Codec([Sample(POD + b" " * padding)], _read_pod, ("pod_redaction",)),
+        "direct-volume": Codec([Sample(VOLUME + b" " * padding)], _read_volume, ("direct_volume", "json_tree")),
+        "dan": Codec([Sample(DAN + b" " * padding)], _read_dan, ("dan", "json_tree")),
+        "cni-result": Codec([Sample(CNI + b" " * padding)], _read_cni, ("cni_result",)),
         "guest-meminfo": Codec([Sample(METRICS + more)], _read_metrics, ("guest_meminfo",)),
     }

@@ -31,8 +31,8 @@ PADDING_BYTES = 1 << 20
 LARGE_INPUTS = int(os.environ.get("NODEWARD_LARGE_INPUTS", "4"))
 BASE_BYTES = 64 << 10
 """What a reader needs however small its input is."""
-SMALL_BY_NATURE = ("misc-files", "cgroup-paths", "qgs")
-"""They refuse what is longer than a few kilobytes."""
+SMALL_BY_NATURE = ("misc-files", "cgroup-paths", "qgs", "direct-volume", "dan", "cni-result")
+"""They refuse what is longer than a few kilobytes, those of volumes and networks what is longer than 256."""
 NEVER_LARGE = ("kubelet-endpoints", "kata-config")
 """Of such a file at most 1 MiB is read, by a command that a person calls; YAML's tree and the changed text take up to
 16 times that, and half a second. Of Kata's, as much is read once a minute, where VM sandboxes are looked after."""

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.model.limits_rule import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
+from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.rows import AddedRow, CallRow, CgroupRow, DoorRow, DriverRow, DumpRow, RelayView, ResourceRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.wire import facts_line, hook_line, pod_file, relay_line
@@ -104,6 +105,24 @@ def test_what_the_relay_says_of_itself(view: RelayView) -> None:
     line = relay_line.encode_answer(view)
     assert relay_line.decode_answer(line) == view
     assert line.index(b"\n") == len(line) - 1
+
+
+@given(
+    some(st.builds(PullRow, texts, texts, texts, counts, texts, texts, counts, counts, texts, texts)),
+    some(st.builds(SandboxKey, texts, texts, texts, texts, counts, texts)),
+)
+def test_which_pulls_the_relay_has_seen(pulls: tuple[PullRow, ...], sandboxes: tuple[SandboxKey, ...]) -> None:
+    view = PullsView("1", 7, True, pulls, sandboxes, 3)
+    line = relay_line.encode_pulls(view)
+    assert relay_line.decode_pulls(line) == view
+    assert line.index(b"\n") == len(line) - 1
+
+
+def test_a_relay_that_does_not_know_the_question_is_older() -> None:
+    """The text is what the first relays answer."""
+    line = relay_line.encode_error("relay line: 'pulls' cannot be asked; status and counts can")
+    with pytest.raises(WireError, match="this relay is older than the question"):
+        relay_line.decode_pulls(line)
 
 
 def test_true_is_no_amount() -> None:

@@ -16,6 +16,7 @@ from nodeward.model.sandboxes import Handler, Profile
 
 _CONTAINERD = "/etc/containerd/config.toml"
 _CRIO = "/etc/crio/crio.conf"
+_NYDUS = ("/etc/nydus/config.toml", "/etc/nydus-snapshotter/config.toml")
 _PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
 _LARGE = 1024 * 1024
 _MOST_FILES = 100
@@ -53,6 +54,12 @@ def crio(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:
         section = _toml(files, path).get("crio")
         if isinstance(section, dict):
             yield path, section
+
+
+def nydus(files: HostFiles) -> Iterator[tuple[str, dict[str, object]]]:
+    """The settings of nydus-snapshotter, where they are in a usual place."""
+    for path in _NYDUS:
+        yield path, _toml(files, path)
 
 
 def read_handlers(files: HostFiles, profiles: Mapping[str, Profile]) -> tuple[Handler, ...]:

@@ -5,13 +5,15 @@ for as long as the watch tells nothing new of that pod.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
 from nodeward.app.host.core import Core
 from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component
@@ -19,12 +21,17 @@ from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import PodVolume, Section
+from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
 from nodeward.model.settings import Settings
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
 
+if TYPE_CHECKING:
+    from nodeward.app.node.pod_pulls import PodPulls
+
 SOCKET = "podapi.sock"
 """In the settings' `run_dir`."""
+T = TypeVar("T")
 MOST_KEPT, MOST_KEPT_BYTES = 256, 16 * 1024 * 1024
 API = "the API server"
 
@@ -42,8 +49,8 @@ class _Kept:
 class Specs:
     """Redacted specs by UID, read where they are asked for; one read of a pod at a time."""
 
-    def __init__(self, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> None:
-        self._core, self._pods, self._clock = core, pods, clock
+    def __init__(self, core: Core, pods: NoFacts | ApiFacts, clock: Clock, pulls: "PodPulls") -> None:
+        self._core, self._pods, self._clock, self._pulls = core, pods, clock, pulls
         self._kept: dict[PodUid, _Kept] = {}
         self._reading: dict[PodUid, asyncio.Task[_Kept]] = {}
 
@@ -56,23 +63,35 @@ class Specs:
         heard = self._pods.heard_ns
         at = self._clock.wall_ns() - (self._clock.now_ns() - heard) if heard else 0
         answer = show.described(self._core.state, uid, known, at)
+        images: Section[Mapping[str, str]] = Section(None, API, False, answer.images.why)
         if spec:
             try:
                 kept = await self._of(uid, known)
             except NodewardError as error:
                 lost: Section[object] = Section(None, API, False, str(error))
                 volumes: Section[tuple[PodVolume, ...]] = Section(None, API, False, str(error))
-                images: Section[Mapping[str, str]] = Section(None, API, False, str(error))
-                answer = replace(answer, spec=lost, volumes=volumes, images=images)
+                images = Section(None, API, False, str(error))
+                answer = replace(answer, spec=lost, volumes=volumes)
             else:
                 pod: object = msgspec.json.decode(kept.pod)
                 answer = replace(
                     answer,
                     spec=Section(pod, f"{API}, resourceVersion {kept.version}", observed_at=kept.at),
                     volumes=Section(_volumes(pod), API, observed_at=kept.at),
-                    images=Section(_images(pod), API, observed_at=kept.at),
                 )
-        return msgspec.json.encode(answer)
+                images = Section(_images(pod), API, observed_at=kept.at)
+        of = (uid, namespace, name, self._core.state.pods.sandbox_of.get(uid, ""))
+        pulls, rows = await self._pulls.pulls(*of), await self._pulls.images(*of, images)
+        return msgspec.json.encode(replace(answer, pulls=pulls, images=rows))
+
+    async def redacted(self, uid: PodUid) -> tuple[object, int]:
+        """A pod's redacted spec, and when it was read. NodewardError where it cannot be had."""
+        known = self._core.state.pods.specs.get(uid)
+        if known is None:
+            raise NodewardError("the pod is not known on this node")
+        kept = await self._of(uid, known)
+        pod: object = msgspec.json.decode(kept.pod)
+        return pod, kept.at
 
     async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
         kept = self._kept.get(uid)
@@ -140,12 +159,30 @@ def _text(value: object) -> str:
     return value if isinstance(value, str) else ""
 
 
-def components(settings: Settings, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> list[Component]:
+async def _called(kind: type[T], answer: Callable[[T], Awaitable[object]], body: bytes) -> bytes:
+    """The answer as JSON. NodewardError where the body is no such request; the message repeats nothing of it."""
+    try:
+        asked = msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise NodewardError(f"the body is no {kind.__name__}: {error}") from error
+    return msgspec.json.encode(await answer(asked))
+
+
+def components(
+    settings: Settings, files: HostFiles, core: Core, pods: NoFacts | ApiFacts, clock: Clock
+) -> list[Component]:
     """The Pod API's socket, where the settings want it."""
     if not settings.podapi.enabled:
         return []
+    from nodeward.app.node.pod_pulls import PodPulls  # it reads what VMs are configured with
     from nodeward.edges.podapi import server
 
-    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), Specs(core, pods, clock).describe)
+    pulls = PodPulls(settings, files, clock, lambda: core.state.pods)
+    specs = Specs(core, pods, clock, pulls)
+    methods = {
+        "ResolvePull": partial(_called, ResolvePullRequest, pulls.resolve),
+        "ReportPull": partial(_called, ReportPullRequest, pulls.report),
+    }
+    answers = server.Answers(lambda: msgspec.json.encode(show.pods(core.state)), specs.describe, methods)
     path = settings.podapi.socket or f"{settings.run_dir}/{SOCKET}"
     return [("podapi", partial(server.run, path, settings.podapi.uids, answers))]

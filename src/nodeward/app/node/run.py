@@ -102,7 +102,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("relay", relay.run),
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
         *(component for of in wired for component in of.components),
-        *podapi.components(settings, inside.core, pods, clock),
+        *podapi.components(settings, files, inside.core, pods, clock),
         *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness.note),
     ]
     await _live(chosen, parts, systemd)

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from nodeward.app.dump.feed import Feed
     from nodeward.app.relay.limits import RelayLimits
     from nodeward.app.relay.sizing import RelaySizing
+    from nodeward.app.relay.vm_guard import VmGuard
+    from nodeward.edges.cri.pulls import PullBook
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,10 @@ class RelayPlan:
     """Who decides limits here; among the deciders and watchers too."""
     sizing: "RelaySizing | None" = None
     """Who gives VMs their size; among the deciders too."""
+    guard: "VmGuard | None" = None
+    """Who refuses what a VM cannot do; the first of the deciders then."""
+    pulls: "PullBook | None" = None
+    """Who hears of image pulls; among the watchers too."""
     run_dir: str = ""
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""

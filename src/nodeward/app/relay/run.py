@@ -31,8 +31,8 @@ from nodeward.app.relay.status import Status
 from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.cri.methods import ENDLESS
-from nodeward.model.relayed import Call, Decider, Refuse, Verdict
-from nodeward.model.settings import Driver, Mode, Settings
+from nodeward.model.relayed import Call, Decider, Pass, Refuse, Replace, Verdict
+from nodeward.model.settings import Driver, Mode, OnError, Settings
 from nodeward.transport.relay_calls import CallBook
 from nodeward.transport.relay_unix import Relay
 from nodeward.transport.unix_listener import BACKLOG, ListenError, UnixListener
@@ -79,25 +79,59 @@ class ImagesElsewhere:
 
 
 @dataclass(frozen=True, slots=True)
-class FirstThatHolds:
-    """A Decider of several: a call is decided by the first that holds it."""
+class Chain:
+    """A Decider of several. Those that hold a call decide it one after another: the first that refuses it ends that,
+    and what one replaces is handed on to the next."""
 
     deciders: tuple[Decider, ...]
+    now_ns: Callable[[], int]
 
     def holds(self, path: str) -> bool:
         """Whether any does."""
         return any(one.holds(path) for one in self.deciders)
 
-    def _of(self, path: str) -> Decider:
-        return next(one for one in self.deciders if one.holds(path))
-
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
-        """That one's verdict."""
-        return self._of(call.path).decide(call, message, within_ns)
+        """Their verdict, at once where none of them has to wait."""
+        left = tuple(one for one in self.deciders if one.holds(call.path))
+        return self._by(left, call, message, Pass(), self.now_ns() + within_ns)
+
+    def _by(
+        self, left: tuple[Decider, ...], call: Call, message: bytes, verdict: Verdict, end_ns: int
+    ) -> Verdict | Awaitable[Verdict]:
+        """The verdict of those who are left; `verdict` is that of those before them."""
+        for place, one in enumerate(left, 1):
+            found = one.decide(call, message, max(0, end_ns - self.now_ns()))
+            if isinstance(found, Awaitable):
+                if place == len(left) and isinstance(verdict, Pass):
+                    return found  # it is cancelled itself where nobody waits any more
+                return self._later(found, left[place:], call, message, verdict, end_ns)
+            if isinstance(found, Refuse):
+                return found
+            if isinstance(found, Replace):
+                verdict, message = found, found.message
+        return verdict
+
+    async def _later(
+        self,
+        awaited: Awaitable[Verdict],
+        left: tuple[Decider, ...],
+        call: Call,
+        message: bytes,
+        verdict: Verdict,
+        end_ns: int,
+    ) -> Verdict:
+        found = await awaited
+        if isinstance(found, Refuse):
+            return found
+        if isinstance(found, Replace):
+            verdict, message = found, found.message
+        rest = self._by(left, call, message, verdict, end_ns)
+        return await rest if isinstance(rest, Awaitable) else rest
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """What that one says: others have no part in it."""
-        return self._of(call.path).undecided(call, message, why, ending)
+        """The first refusal; all that hold the call hear of it."""
+        said = [one.undecided(call, message, why, ending) for one in self.deciders if one.holds(call.path)]
+        return next((one for one in said if not isinstance(one, Pass)), Pass())
 
 
 def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSource | None = None) -> RelayPlan:
@@ -123,6 +157,12 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         dump_file=section.file,
         count_calls=relay.count_calls,
     )
+    if OnError.REFUSE in (relay.vm_checkpoint, relay.vm_resize):
+        from nodeward.app.relay.vm_guard import VmGuard  # only where it is chosen
+
+        guard = VmGuard(settings, files)
+        deciders.append(guard.decider)
+        made = replace(made, guard=guard)
     if settings.relay.limits or settings.cpus.driver is Driver.RELAY:
         from nodeward.app.relay import limits as relay_limits  # the engine is imported only where something is decided
 
@@ -135,9 +175,18 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
     if settings.sizing.mode is not Mode.OFF and (sizes := _sizing(settings, clock, files)) is not None:
         deciders.append(sizes.decider)
         made = replace(made, sizing=sizes)
+    if settings.podapi.enabled:
+        from nodeward.edges.cri.pulls import PullBook  # it reads messages: only where somebody asks for them
+
+        pulls = PullBook(clock.now_ns, clock.wall_ns, _soon)
+        made = replace(made, pulls=pulls, watchers=(*made.watchers, pulls))
     if source is not None:
         made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing))
-    return replace(made, decider=FirstThatHolds(tuple(deciders))) if deciders else made
+    return replace(made, decider=Chain(tuple(deciders), clock.now_ns)) if deciders else made
+
+
+def _soon(do: Callable[[], None], after_s: float) -> None:
+    asyncio.get_running_loop().call_later(after_s, do)
 
 
 def _sizing(settings: Settings, clock: Clock, files: HostFiles) -> "RelaySizing | None":

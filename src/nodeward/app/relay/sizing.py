@@ -111,7 +111,7 @@ class RelaySizing:
     async def _size(self, home: Sandbox, within_s: float) -> Sized | None:
         spec, no_spec = await self._spec(home, within_s)
         rule, handler = self._settings.sizing, self._has.handlers.get(home.handler)
-        found = sizing.sized(home.asked, spec, handler, rule, self._most, no_spec)
+        found = sizing.sized(home.asked, spec, handler, rule, self._most, no_spec, home.annotations)
         sends = found.changes and rule.mode is Mode.ENFORCE
         self._counts["sized" if found.changes else "kept"] += 1
         pod, text = f"{home.namespace}/{home.name}", sizing.told(home.asked, found)

@@ -7,6 +7,7 @@ import logging
 import os
 import random
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from nodeward import __version__
 from nodeward.aio.backoff import Backoff
@@ -16,10 +17,15 @@ from nodeward.app.process import owner_of
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
-from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.model.pulls import PullsView
+from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
 from nodeward.model.sizing import SizingRow
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
+from nodeward.wire.errors import WireError
+
+if TYPE_CHECKING:
+    from nodeward.edges.cri.pulls import PullBook
 
 MOST_ROWS = 4000
 """Containers that are told of; a node has some hundreds."""
@@ -40,10 +46,13 @@ class Status:
             "relay.sock", lambda: server.run(path), clock, Backoff(0.5, 60.0, random.random), lambda _, __: None
         )
 
-    def snapshot(self, asked: str) -> Callable[[], RelayView]:
-        """The relay now, its containers still to be drawn."""
+    def snapshot(self, asked: str) -> Callable[[], RelayView | PullsView]:
+        """The relay now, its containers still to be drawn; or the pulls that it has seen."""
         for _, relay in self._doors:
             relay.turn.end()  # what has passed is counted then
+        if asked == relay_line.PULLS:
+            seen = _pulls(self._plan.pulls)
+            return lambda: seen
         limits, books = self._plan.limits, [relay.book for _, relay in self._doors]
         if limits is not None and not limits.drives:
             limits = None
@@ -60,6 +69,7 @@ class Status:
             told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
         driver = limits.row() if limits is not None else None
         sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
+        guard = self._plan.guard.row() if self._plan.guard is not None else VmGuardRow()
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
         pinned = limits.cpu_view() if limits is not None and whole else None
@@ -78,12 +88,22 @@ class Status:
                 limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
                 dump=told,
                 sizing=sizes,
+                guard=guard,
                 cpus=pinned() if pinned is not None else None,
                 rows=rows[:MOST_ROWS],
                 left_out=max(0, len(rows) - MOST_ROWS),
             )
 
         return draw
+
+
+def _pulls(book: "PullBook | None") -> PullsView:
+    """WireError where none are noted."""
+    if book is None:
+        remedy = "set podapi.enabled to true in the relay's settings and restart it"
+        raise WireError("relay line", f"this relay notes no pulls: {remedy}")
+    book.catch_up()
+    return PullsView(__version__, os.getpid(), book.listed, book.pulls, book.sandboxes, book.forgotten)
 
 
 def _door(listen: str, relay: Relay) -> DoorRow:

@@ -3,9 +3,9 @@
 Promises: only these two calls are held; everything else is heard of and not delayed: what a message says is taken in
 once the bytes have gone on. A question is asked as NRI asks it, and the answer is appended to the client's own request.
 Calls of one pod are asked about in the order in which they came, also where one waits for a fact. What cannot be read
-raises, so that `limits.on_error` or `cpus.on_error` answers. What RestorePod has made is owed its decision, since
-containers that come out of a checkpoint are not asked for one by one. Must not decide anything itself, and keeps of a
-call only what its end needs.
+raises, so that `limits.on_error` or `cpus.on_error` answers. RestorePod tells of a sandbox with the new pod's UID and
+cgroup, and of containers, which are owed a decision each: they are not asked for one by one. Must not decide anything
+itself, and keeps of a call only what its end needs.
 
 A container has no id while it is being created: it is known by a tentative one until the runtime's answer names it.
 """
@@ -82,7 +82,7 @@ _ABOUT: Constant = (
 )
 """Calls whose request and success say what the runtime has."""
 _REQUEST: Constant = Interest.CALL | Interest.REQUEST
-_SHOWN: Constant = {"RunPodSandbox": Interest.ALL, "RestorePod": Interest.CALL | Interest.RESPONSE}
+_SHOWN: Constant = {"RunPodSandbox": Interest.ALL, "RestorePod": Interest.ALL}
 """What is to be seen of them; of the others the request."""
 _SANDBOXES: Constant = ("ListPodSandbox", "StreamPodSandboxes")
 _CONTAINERS: Constant = ("ListContainers", "StreamContainers")
@@ -385,11 +385,13 @@ class LimitsDecider:
             self._being_read[self._lists[call.path]] = call.number, self._now_ns()
 
     def request(self, call: Call, message: Message) -> None:
-        heard = self._under_way[call.number]
+        heard, name = self._under_way[call.number], self._names[call.path]
+        if name == "RestorePod" and (message.compressed or message.cut or message.size_bytes > MOST_KEPT // 2):
+            return  # the answer names the containers all the same, and the runtime's lists whose they are
         if self._is_fit(call, heard, message):
             heard.request = message.payload
-            if self._names[call.path] == "RunPodSandbox":
-                self._soon(partial(self._made_ready, message.payload), 0.0)
+            if name in ("RunPodSandbox", "RestorePod"):
+                self._soon(partial(self._made_ready, name, message.payload), 0.0)
 
     def response(self, call: Call, message: Message) -> None:
         heard = self._under_way[call.number]
@@ -448,9 +450,12 @@ class LimitsDecider:
 
     # ---- inside
 
-    def _made_ready(self, request: bytes) -> None:
+    def _made_ready(self, name: str, request: bytes) -> None:
         with contextlib.suppress(WireError):  # it is counted when the call has ended
-            self._ahead(mapping.sandbox("", read("cri", cri.RunPodSandboxRequest, request).config))
+            if name == "RestorePod":
+                self._ahead(mapping.sandbox("", read("cri", cri.RestorePodRequest, request).config))
+            else:
+                self._ahead(mapping.sandbox("", read("cri", cri.RunPodSandboxRequest, request).config))
 
     def _create_ended(self, heard: _Heard, end: Ended) -> None:
         try:
@@ -477,8 +482,7 @@ class LimitsDecider:
             made_id = read("cri", cri.RunPodSandboxResponse, b"".join(heard.answers)).pod_sandbox_id
             self._tell(SandboxStarted(mapping.sandbox(made_id, asked.config)))
         elif name == "RestorePod":
-            for own_id in mapping.restored_ids(b"".join(heard.answers), MOST_RESTORED):
-                self._owe(own_id)
+            self._restored(*mapping.restored(heard.request, b"".join(heard.answers), MOST_RESTORED))
         elif name in ("StopPodSandbox", "RemovePodSandbox"):
             home = self._find_sandbox(
                 SandboxId(read("cri", cri.StopPodSandboxRequest, heard.request).pod_sandbox_id)
@@ -497,6 +501,14 @@ class LimitsDecider:
                 self._tell(Stopped(home, made.in_phase(Phase.STOPPED)))
             else:
                 self._tell(Removed(home.id, made.id))
+
+    def _restored(self, home: Sandbox, ones: tuple[Container, ...]) -> None:
+        if home.pod_uid:  # else its request was not kept, or describes no pod
+            self._tell(SandboxStarted(home))
+            for one in ones:
+                self._tell(Created(home, one))
+        for one in ones:
+            self._owe(one.id)
 
     def _list_passed(self, name: str, heard: _Heard) -> None:
         """One list of sandboxes and one of containers make one that proves absence of what is older than both. Where

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
-from nodeward.model.sizing import Sized
+from nodeward.model.sizing import Sized, Way
 from nodeward.model.workload import (
     NO_RECORD,
     Container,
@@ -86,12 +86,62 @@ def running(payload: bytes) -> Sandbox:
     return replace(sandbox("", request.config), handler=request.runtime_handler, asked=share)
 
 
+def resizing(payload: bytes) -> tuple[ContainerId, HostShare]:
+    """Which container an UpdateContainerResourcesRequest is about, and what it asks for; a memory limit below 0 is
+    none."""
+    request = read("cri", cri.UpdateContainerResourcesRequest, payload)
+    return ContainerId(request.container_id), _share(request.linux)
+
+
+def status_share(payload: bytes) -> HostShare | None:
+    """What a ContainerStatusResponse says of CPUs and memory; None where the runtime tells no resources."""
+    resources = read("cri", cri.ContainerStatusResponse, payload).status.resources
+    return _share(resources.linux) if resources.HasField("linux") else None
+
+
+def _share(resources: cri.LinuxContainerResources) -> HostShare:
+    return HostShare(_cpu(resources), resources.memory_limit_in_bytes)
+
+
+def checkpointing(payload: bytes) -> ContainerId:
+    """Which container a CheckpointContainerRequest is about."""
+    return ContainerId(read("cri", cri.CheckpointContainerRequest, payload).container_id)
+
+
+def resizing_sandbox(payload: bytes) -> SandboxId:
+    """Which sandbox an UpdatePodSandboxResourcesRequest is about."""
+    return SandboxId(read("cri", cri.UpdatePodSandboxResourcesRequest, payload).pod_sandbox_id)
+
+
+def home_asked(container_id: ContainerId) -> bytes:
+    """A ListContainersRequest for one container, whose answer `home_told` reads."""
+    return cri.ListContainersRequest(filter=cri.ContainerFilter(id=container_id)).SerializeToString()
+
+
+def home_told(answer: bytes, container_id: ContainerId) -> SandboxId | None:
+    """The sandbox of the container; None where the runtime has no such container."""
+    listed = read("cri", cri.ListContainersResponse, answer).containers
+    return next((SandboxId(one.pod_sandbox_id) for one in listed if one.id == container_id), None)
+
+
+def handler_asked(sandbox_id: SandboxId) -> bytes:
+    """A ListPodSandboxRequest for one sandbox, whose answer `handler_told` reads."""
+    return cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(id=sandbox_id)).SerializeToString()
+
+
+def handler_told(answer: bytes, sandbox_id: SandboxId) -> str | None:
+    """The runtime handler of the sandbox, empty for the default one; None where the runtime has no such sandbox."""
+    listed = read("cri", cri.ListPodSandboxResponse, answer).items
+    return next((one.runtime_handler for one in listed if one.id == sandbox_id), None)
+
+
 def changed_run(payload: bytes, size: Sized) -> bytes:
-    """The RunPodSandboxRequest with these resources of the pod, as in `changed_create`."""
-    config = cri.PodSandboxConfig()
-    resources = config.linux.resources
-    resources.cpu_period, resources.cpu_quota = size.cpu_period, size.cpu_quota
-    resources.memory_limit_in_bytes = size.memory_limit
+    """The RunPodSandboxRequest with these resources of the pod, or annotations, as in `changed_create`."""
+    config = cri.PodSandboxConfig(annotations=size.annotations)
+    if size.way is Way.RESOURCES:
+        resources = config.linux.resources
+        resources.cpu_period, resources.cpu_quota = size.cpu_period, size.cpu_quota
+        resources.memory_limit_in_bytes = size.memory_limit
     return payload + cri.RunPodSandboxRequest(config=config).SerializeToString()
 
 
@@ -125,12 +175,19 @@ def created_id(payload: bytes) -> ContainerId:
     return ContainerId(read("cri", cri.CreateContainerResponse, payload).container_id)
 
 
-def restored_ids(payload: bytes, most: int) -> tuple[ContainerId, ...]:
-    """The ids of the containers that a RestorePodResponse names; WireError where they are more than `most`."""
-    made = read("cri", cri.RestorePodResponse, payload).restored_containers
-    if len(made) > most:
-        raise WireError("cri", f"RestorePod: {len(made)} containers of one pod, more than {most}")
-    return tuple(ContainerId(one.container_id) for one in made)
+def restored(request: bytes, answer: bytes, most: int) -> tuple[Sandbox, tuple[Container, ...]]:
+    """The sandbox that a RestorePod has made, by the new pod's own description, and its containers, which are created
+    and do not run yet (cri-api 0.37, RestorePodResponse); WireError where they are more than `most`."""
+    asked, made = read("cri", cri.RestorePodRequest, request), read("cri", cri.RestorePodResponse, answer)
+    if len(made.restored_containers) > most:
+        raise WireError("cri", f"RestorePod: {len(made.restored_containers)} containers of one pod, more than {most}")
+    home = replace(sandbox(made.pod_sandbox_id, asked.config), handler=asked.runtime_handler)
+    cpus = {one.metadata.name: _cpu(one.linux.resources) for one in asked.container_configs}
+    return home, tuple(
+        Container(ContainerId(one.container_id), home.id, one.name, cpu=cpus.get(one.name, NO_RECORD))
+        for one in made.restored_containers
+        if one.container_id
+    )
 
 
 def changed_create(payload: bytes, given: Adjustment) -> bytes:

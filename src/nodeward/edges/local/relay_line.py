@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from nodeward.model.pulls import PullsView
 from nodeward.model.rows import RelayView
 from nodeward.transport import line_socket
 from nodeward.transport.unix_listener import UnixListener
@@ -21,8 +22,9 @@ MOST_CLIENTS = 16
 """People, the daemon and doctor; each holds at most one request."""
 _log = logging.getLogger(__name__)
 
-Snapshot = Callable[[str], Callable[[], RelayView]]
-"""Takes what is asked, on the loop and at once; what it returns draws, on any thread."""
+Snapshot = Callable[[str], Callable[[], RelayView | PullsView]]
+"""Takes what is asked, on the loop and at once; what it returns draws, on any thread. WireError: it cannot be
+answered."""
 
 
 class RelayLineServer:
@@ -67,12 +69,26 @@ class RelayLineServer:
         except WireError as error:
             return relay_line.encode_error(str(error))
         async with self._drawing:
-            draw = self._snapshot(asked)
+            try:
+                draw = self._snapshot(asked)
+            except WireError as error:
+                return relay_line.encode_error(str(error))
             loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(None, lambda: relay_line.encode_answer(draw()))
+            return await loop.run_in_executor(None, _drawn, draw)
+
+
+def _drawn(draw: Callable[[], RelayView | PullsView]) -> bytes:
+    view = draw()
+    return relay_line.encode_pulls(view) if isinstance(view, PullsView) else relay_line.encode_answer(view)
 
 
 async def ask(path: str, what: str, within_s: float) -> RelayView:
     """What the relay at `path` answers. OSError, TimeoutError or WireError where there is no answer."""
     line = await line_socket.ask(path, relay_line.encode_request(what), relay_line.MAX_ANSWER, within_s)
     return relay_line.decode_answer(line)
+
+
+async def ask_pulls(path: str, within_s: float) -> PullsView:
+    """The pulls that the relay at `path` has seen. Errors as in `ask`."""
+    line = await line_socket.ask(path, relay_line.encode_request(relay_line.PULLS), relay_line.MAX_ANSWER, within_s)
+    return relay_line.decode_pulls(line)

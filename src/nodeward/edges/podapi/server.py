@@ -1,4 +1,4 @@
-"""The Pod API over HTTP on a unix socket: `GET /v1/pods` and `GET /v1/pods/NAMESPACE/NAME?fields=spec`.
+"""The Pod API over HTTP on a unix socket: `GET /v1/pods`, `GET /v1/pods/NAMESPACE/NAME?fields=spec`, `POST /v1/METHOD`.
 
 The kernel says whose process asks; users that the settings do not name are refused. Requests are bounded in size, time
 and number, and no error repeats what was asked.
@@ -10,12 +10,13 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 
 from aiohttp import web
 
 from nodeward.aio.hostfs import make_folders
+from nodeward.model.errors import NodewardError
 
 MOST_AT_ONCE = 32
 ANSWER_S = 5.0
@@ -27,10 +28,12 @@ _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Where the answers come from; all are JSON bytes. `describe` is given namespace, name and whether the spec is
-    wanted, and returns None for a pod that is not known."""
+    wanted, and returns None for a pod that is not known. `methods` take a body of JSON by name; NodewardError says what
+    is wrong with it."""
 
     pods: Callable[[], bytes]
     describe: Callable[[str, str, bool], Awaitable[bytes | None]]
+    methods: Mapping[str, Callable[[bytes], Awaitable[bytes]]]
 
 
 async def run(path: str, uids: Collection[int], answers: Answers) -> None:
@@ -84,6 +87,15 @@ def _application(uids: Collection[int], answers: Answers) -> web.Application:
         found = await answers.describe(request.match_info["namespace"], request.match_info["name"], bool(fields))
         return _json(found) if found is not None else _refused(404, "this node knows no such pod; see GET /v1/pods")
 
+    async def call(request: web.Request) -> web.Response:
+        method = answers.methods.get(request.match_info["method"])
+        if method is None:
+            return _refused(404, f"no such method; there are {', '.join(answers.methods)}")
+        try:
+            return _json(await method(await request.read()))
+        except NodewardError as error:
+            return _refused(400, str(error))
+
     @web.middleware
     async def guarded(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -101,6 +113,7 @@ def _application(uids: Collection[int], answers: Answers) -> web.Application:
     application = web.Application(client_max_size=MAX_LINE, middlewares=[guarded])
     application.router.add_get("/v1/pods", pods)
     application.router.add_get("/v1/pods/{namespace}/{name}", describe)
+    application.router.add_post("/v1/{method}", call)
     return application
 
 

@@ -37,18 +37,23 @@ def read(
 def _with_config(files: HostFiles, handler: Handler, told: Profile | None) -> Handler:
     if told is Profile.DOCUMENT:
         return handler  # it has no configuration of Kata
-    sources = list[Source]()
-    fault = ""
+    found, fault = sources(files, handler)
+    if not found:
+        return replace(handler, profile=told or handler.profile, fault=fault)
+    return replace(kata_config.with_kata(handler, found, told), fault=fault)
+
+
+def sources(files: HostFiles, handler: Handler) -> tuple[list[Source], str]:
+    """Kata's configuration of this handler and its drop-ins, as far as they can be read, and what is wrong."""
+    found = list[Source]()
     try:
         main = _main(files, handler)
-        sources.append(main)
+        found.append(main)
         for path in _drop_ins(files, main.path):
-            sources.append(_source(files, path, is_drop_in=True))
+            found.append(_source(files, path, is_drop_in=True))
     except _FaultError as error:
-        fault = str(error)
-    if not sources:
-        return replace(handler, profile=told or handler.profile, fault=fault)
-    return replace(kata_config.with_kata(handler, sources, told), fault=fault)
+        return found, str(error)
+    return found, ""
 
 
 def _main(files: HostFiles, handler: Handler) -> Source:

@@ -22,6 +22,8 @@ MOVED = 16 * 1024 * 1024
 SHARE = 500
 """Of the time, one part in so many is spent on smaps, and at most FIRST_NS a round on sandboxes that have none yet."""
 FIRST_NS = 15_000_000
+PAUSE_NS = 30_000_000_000
+"""No reading makes the next one wait longer: one took so long since the machine was busy, not since smaps is large."""
 
 
 @dataclass(slots=True)
@@ -94,4 +96,4 @@ class Smaps:
         known.at_ns, known.rss = now_ns, rss
         known.ram, known.most = chosen or (None, 0)
         self._left_ns -= now_ns - began_ns
-        self._not_before_ns = now_ns + (now_ns - began_ns) * SHARE
+        self._not_before_ns = now_ns + min(PAUSE_NS, (now_ns - began_ns) * SHARE)

@@ -10,6 +10,8 @@ from nodeward.model.sandboxes import Handler, ModeSaid, Profile, VmReading
 ANNOTATION, DEFAULT, DRAGONBALL = "annotation", "default", "dragonball"
 """Sources of a mode, beside the path of a configuration file."""
 
+OF_CONTAINERD = "io.containerd."
+"""How containerd's runtime types begin."""
 _RS = {"true": True, "false": False}
 _MAX_SHOWN = 80
 
@@ -40,15 +42,18 @@ def recognised(
     return None if reading is None else _seen(reading)
 
 
+def of_crio(handler: Handler) -> bool:
+    """Whether the handler is one of CRI-O."""
+    return bool(handler.runtime_type) and not handler.runtime_type.startswith(OF_CONTAINERD)
+
+
 def handed_on(handler: Handler, key: str) -> bool:
-    """Whether the container runtime hands the annotation `key` of a pod on to this handler. containerd compares whole
-    keys with patterns (path.Match of Go), CRI-O the beginnings of keys with words."""
-    by_pattern = handler.runtime_type.startswith("io.containerd.")
-    return any(
-        re.fullmatch(_pattern(one), key) is not None or (not by_pattern and key.startswith(one))
-        for one in handler.passes
-        if one
-    )
+    """Whether the container runtime hands Kata's annotation `key` of a pod on to this handler. containerd compares
+    whole keys with patterns (path.Match of Go), but hands a shim that serves the sandbox all of them. CRI-O (1.34,
+    pkg/annotations, and tried) keeps back none but those of a list of its own, in which Kata's are not."""
+    if handler.serves or of_crio(handler):
+        return True
+    return any(re.fullmatch(_pattern(one), key) is not None for one in handler.passes if one)
 
 
 def _by_annotation(handler: Handler | None, annotation: str | None, profile: Profile | None) -> tuple[bool | None, str]:

@@ -1,22 +1,26 @@
 """Which resources a VM's pod is started with: what kubelet sent, and what the pod requests without a limit. Pure.
 
-Kata reads a pod's size from the CPU quota and the memory limit of RunPodSandbox; requests are in neither. Promises: a
-limit that kubelet sent is never lowered, what is added stays below what the machine may give, and what is not known
-stays as it came, with the reason. Kata adds its own defaults or overhead on top, as it does for a pod with limits.
+Kata reads a pod's size from the CPU quota and the memory limit of RunPodSandbox; requests are in neither. By which way
+a handler learns it, `engine.sandboxes.ways` decides. Promises: a limit that kubelet sent is never lowered, what is
+added stays below what the machine may give, and what is not known stays as it came, with the reason. Kata adds its own
+defaults or overhead on top, as it does for a pod with limits.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from nodeward.engine.pods.budget import containers_need
-from nodeward.engine.sandboxes.size import CPU_M, MIB, SHARES_OF_A_CPU, cpu_limit_m, grows
+from nodeward.engine.sandboxes import ways
+from nodeward.engine.sandboxes.size import CPU_M, MIB, SHARES_OF_A_CPU, cpu_limit_m
+from nodeward.model.annotations import CRI_SIZES, KATA_SIZES
 from nodeward.model.sandboxes import Handler, Profile
-from nodeward.model.sizing import Room, Sized, SizingSettings, Unlimited, unlimited
+from nodeward.model.sizing import Room, Sized, SizingSettings, Unlimited, Way, unlimited
 from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, Role
 
+NO_NOTES: Mapping[str, str] = MappingProxyType({})
 PERIOD = 100_000
 """Microseconds: the CPU quota's period where kubelet sends none, or one that has no thousandth."""
-OF_CONTAINERD = "io.containerd."
-"""How containerd's runtime types begin."""
 NO_REQUEST_SHARES = 2
 """What kubelet sends for a pod that requests no CPU."""
 MOST_SHARES = 262_144
@@ -45,23 +49,22 @@ def why_not(name: str, handler: Handler | None, rule: SizingSettings) -> str:
         return (
             "" if rule.handlers else f"the handler {name or '(default)'} starts no VMs by the runtime's configuration"
         )
-    if handler.runtime_type and not handler.runtime_type.startswith(OF_CONTAINERD):
-        return f"the handler {name} is one of CRI-O, which does not tell Kata the resources of RunPodSandbox"
     if handler.fault and not rule.handlers:
         return f"the configuration of the handler {name} could not be read: {handler.fault}"
-    if grows(handler):
-        return (
-            f"VMs of the handler {name} start small and grow: Kata reads no size at the start. Set "
-            f"static_sandbox_resource_mgmt = true in {handler.config or 'its configuration'}"
-        )
-    return ""
+    return ways.missing(handler) if ways.way(handler) is Way.NONE else ""
 
 
 def sized(
-    asked: HostShare, spec: PodSpec | None, handler: Handler | None, rule: SizingSettings, most: Room, no_spec: str = ""
+    asked: HostShare,
+    spec: PodSpec | None,
+    handler: Handler | None,
+    rule: SizingSettings,
+    most: Room,
+    no_spec: str = "",
+    own: Mapping[str, str] = NO_NOTES,
 ) -> Sized:
-    """What is to be sent for a pod whose handler is sized. `asked`: what kubelet sent; `no_spec`: why there is no
-    spec."""
+    """What is to be sent for a pod whose handler is sized. `asked`: what kubelet sent; `no_spec`: why there is no spec;
+    `own`: the pod's annotations, which stand."""
     containers = [] if spec is None else [one for one in spec.containers if one.role is not Role.EPHEMERAL]
     unread = next((fault for one in containers for fault in one.faults), "")
     if spec is not None and spec.pod_level:
@@ -71,7 +74,15 @@ def sized(
     no_spec = no_spec or ("" if containers else "it is not known")
     cpu = _capped(_cpu(asked.cpu, containers, rule, most, no_spec), most.cpu_m, "CPUs")
     memory = _capped(_memory(containers, no_spec), most.memory, "memory")
-    return _both(asked, cpu, memory, handler)
+    kind = ways.way(handler) if handler is not None else Way.RESOURCES
+    if handler is not None and kind is Way.DEFAULTS:
+        found = _defaults(asked, cpu, memory, handler, most, own)
+    else:
+        found = _both(asked, cpu, memory, handler)
+    if handler is not None and kind is Way.KEYS:
+        found = _keys(found, handler)
+    queues = ways.queues(handler, found, own) if handler is not None and rule.queues else {}
+    return replace(found, annotations={**found.annotations, **queues}, changes=True) if queues else found
 
 
 def _cpu(cpu: CpuRecord, containers: list[ContainerSpec], rule: SizingSettings, most: Room, no_spec: str) -> _Wish:
@@ -145,6 +156,50 @@ def _both(asked: HostShare, cpu: _Wish, memory: _Wish, handler: Handler | None) 
     )
 
 
+def _keys(found: Sized, handler: Handler) -> Sized:
+    """The same by annotations. kubelet's limits are among them: nobody else hands them on. Of one resource alone
+    runtime-rs makes a VM without its default of the other."""
+    quota, memory = max(0, found.cpu_quota), found.memory_limit
+    if handler.profile is Profile.KATA_RS and bool(quota) != bool(memory):
+        default_m, default = handler.default_vcpus_m, handler.default_memory
+        if not (default if quota else default_m):
+            why = "runtime-rs leaves its defaults out once a limit is there, and the configuration tells none"
+            return replace(found, cpu_why=why, memory_why=why, way=Way.KEYS, changes=False)
+        quota, memory = quota or (default_m or 0) * found.cpu_period // CPU_M, memory or default or 0
+    period = found.cpu_period or PERIOD
+    said = {key: str(value) for key, value in zip(CRI_SIZES, (quota and period, quota, memory), strict=True) if value}
+    return Sized(period, quota, memory, found.cpu_why, found.memory_why, bool(said), Way.KEYS, said)
+
+
+def _defaults(
+    asked: HostShare, cpu: _Wish, memory: _Wish, handler: Handler, most: Room, own: Mapping[str, str]
+) -> Sized:
+    """Kata's defaults, made larger by what the pod is to have beyond its limits: Kata adds these with containers."""
+    vcpus, memory_key = KATA_SIZES
+    more_m, more = (cpu.amount or 0) - (cpu_limit_m(asked.cpu) or 0), (memory.amount or 0) - asked.memory
+    cpu_m, cpu_why = _default_of(vcpus, cpu.why, more_m, handler.default_vcpus_m, most.cpu_m, own)
+    size, memory_why = _default_of(memory_key, memory.why, more, handler.default_memory, most.memory, own)
+    said = {vcpus: str(-(-cpu_m // CPU_M))} if cpu_m else {}
+    said |= {memory_key: str(-(-max(size, ways.least(handler)) // MIB))} if size else {}
+    sent = asked.cpu.period, asked.cpu.quota, asked.memory
+    return Sized(*sent, cpu_why, memory_why, bool(said), Way.DEFAULTS, said)
+
+
+def _default_of(
+    key: str, why: str, more: int, has: int | None, room: int | None, own: Mapping[str, str]
+) -> tuple[int, str]:
+    """The default that is to be sent, 0 for none, and why. Kata fails a pod with more vCPUs than the host has."""
+    if key in own:
+        return 0, f"{why}; the pod's own annotation stands"
+    if more <= 0:
+        return 0, f"{why}; nothing to add"
+    if has is None or room is None:
+        what = "the configuration tells no default" if has is None else "what the machine has is unknown"
+        return 0, f"{why}; {what}, so nothing is sent"
+    whole = min(has + more, room)
+    return (whole, why) if whole > has else (0, f"{why}; the default is all that a VM may have")
+
+
 def _more(wish: _Wish, sent: int, unit: str) -> _Wish:
     """The wish where it is more than kubelet's limit, which else stays."""
     if wish.amount is None or wish.amount > sent:
@@ -162,13 +217,15 @@ def _default(wish: _Wish, sent: int, default: int | None, what: str) -> _Wish:
 def told(before: HostShare, after: Sized) -> str:
     """The decision in words, for a log and for a status."""
     now = cpu_limit_m(CpuRecord(quota=after.cpu_quota, period=after.cpu_period)) or 0
-    return "; ".join(
+    notes = [f"{key.rpartition('.')[2]}={value}" for key, value in after.annotations.items()]
+    lines = [
         _line(what, was, then, why)
         for what, was, then, why in (
             ("cpu_m", cpu_limit_m(before.cpu) or 0, now, after.cpu_why),
             ("memory", before.memory, after.memory_limit, after.memory_why),
         )
-    )
+    ]
+    return "; ".join([*lines, *([f"annotations {' '.join(notes)}"] if notes else [])])
 
 
 def _line(what: str, was: int, then: int, why: str) -> str:

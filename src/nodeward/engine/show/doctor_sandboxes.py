@@ -7,7 +7,7 @@ not judged.
 from collections.abc import Iterator
 
 from nodeward.engine.sandboxes.headroom import USUAL
-from nodeward.engine.sandboxes.mode import DRAGONBALL, handed_on, mode
+from nodeward.engine.sandboxes.mode import DRAGONBALL, handed_on, mode, of_crio
 from nodeward.engine.sandboxes.size import grows
 from nodeward.engine.show.doctor_cluster import unlisted
 from nodeward.engine.show.sandbox_words import shown, size_text
@@ -78,17 +78,20 @@ def _annotations(facts: VmFacts, handler: Handler) -> Iterator[Finding]:
     if not keys:
         return
     is_bound = OUR_POLICY in (facts.policies or ())
-    option = "pod_annotations" if handler.runtime_type.startswith("io.containerd.") else "allowed_annotations"
+    crio = of_crio(handler)
+    always = crio or handler.serves
+    who = "CRI-O" if crio else "containerd" if always else "pod_annotations"
     can = " and ".join(_UNASKED[key] for key in keys)
     but = f"; the policy {OUR_POLICY} refuses such pods, but not static ones" if is_bound else ""
-    apply = "" if is_bound else " and apply deploy/policies/kata-annotations.yaml (docs/policies.md)"
+    less = "No setting keeps them back" if always else "List in pod_annotations only what pods need, without these"
+    apply = "" if is_bound else "; apply deploy/policies/kata-annotations.yaml (docs/policies.md)"
     yield Finding(
         "kata-annotation-passes",
         NOTE if is_bound else WARNING,
-        f"{option} hands on {' and '.join(keys)}, which Kata obeys whatever enable_annotations says: a pod's author "
+        f"{who} hands on {' and '.join(keys)}, which Kata obeys whatever enable_annotations says: a pod's author "
         f"can {can}{but}",
         _where(handler),
-        f"List in {option} only what pods need, without these{apply}.",
+        f"{less}{apply}.",
     )
 
 

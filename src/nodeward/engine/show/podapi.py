@@ -55,6 +55,7 @@ def described(state: State, uid: PodUid, known: KnownSpec, heard: int) -> PodDes
         Section(None, "the API server", False, "not asked for: name spec in fields"),
         Section(None, NOBODY, False, "there is no gate yet"),
         Section(None, "the API server", False, "not asked for: name spec in fields"),
+        Section(None, "the relay", False, "not asked yet"),
     )
 
 

@@ -2,7 +2,9 @@
 //
 //	katahost paths   the cgroup paths that Kata makes of a sandbox's cgroupsPath; touches nothing
 //	katahost size    the size of the VM that Kata reads out of a sandbox's annotations
+//	katahost vm      the size of the VM that Kata makes of a sandbox's annotations over a configuration, or why it refuses
 //	katahost place   makes the cgroups, puts processes into them, and takes them away at the end
+//	katahost volumes FOLDER   calls the library of direct volumes, for those in that folder
 //
 // Under the name katart it is an OCI runtime (runtime.go), as containerd-shim-kata-v2 the long-lived process of a
 // sandbox (shim.go).
@@ -110,6 +112,28 @@ func sizeOf(spec specs.Spec) size {
 	return size{CPUs: cpus, MemoryMiB: memory}
 }
 
+// vm is a VM's size over its configuration.
+type vm struct {
+	Annotations       map[string]string `json:"annotations,omitempty"`
+	EnableAnnotations []string          `json:"enableAnnotations,omitempty"`
+	VCPUs             float32           `json:"vcpus"`
+	MemoryMiB         uint32            `json:"memoryMiB"`
+	Error             string            `json:"error"`
+}
+
+func vmOf(asked vm) vm {
+	spec := specs.Spec{Annotations: asked.Annotations, Root: &specs.Root{}, Linux: &specs.Linux{}}
+	spec.Process = &specs.Process{Capabilities: &specs.LinuxCapabilities{}}
+	var config configuration
+	qemu := &config.Hypervisor.Qemu
+	qemu.DefaultVCPUs, qemu.DefaultMemory, qemu.EnableAnnotations = asked.VCPUs, asked.MemoryMiB, asked.EnableAnnotations
+	made, err := sandboxConfig(spec, config, "", "vm", false)
+	if err != nil {
+		return vm{Error: err.Error()}
+	}
+	return vm{VCPUs: made.HypervisorConfig.NumVCPUsF, MemoryMiB: made.HypervisorConfig.MemorySize}
+}
+
 // each answers every line of stdin.
 func each[Asked, Answered any](answer func(Asked) Answered) error {
 	in, out := bufio.NewScanner(os.Stdin), json.NewEncoder(os.Stdout)
@@ -136,12 +160,16 @@ func run(name string, arguments []string) error {
 		return each(cell.read)
 	case len(arguments) == 1 && arguments[0] == "size":
 		return each(sizeOf)
+	case len(arguments) == 1 && arguments[0] == "vm":
+		return each(vmOf)
 	case len(arguments) == 1 && arguments[0] == "place":
 		return place()
+	case len(arguments) == 2 && arguments[0] == "volumes":
+		return volumes(arguments[1])
 	case len(arguments) == 2 && arguments[0] == "threads":
 		return threads(arguments[1])
 	}
-	return fmt.Errorf("usage: katahost paths|size|place, or by the name katart as an OCI runtime")
+	return fmt.Errorf("usage: katahost paths|size|vm|place, or by the name katart as an OCI runtime")
 }
 
 func main() {

@@ -28,6 +28,8 @@ type configuration struct {
 			DefaultVCPUs  float32 `toml:"default_vcpus"`
 			DefaultMemory uint32  `toml:"default_memory"`
 			MemPrealloc   bool    `toml:"enable_mem_prealloc"`
+
+			EnableAnnotations []string `toml:"enable_annotations"`
 		} `toml:"qemu"`
 	} `toml:"hypervisor"`
 	Runtime struct {
@@ -88,7 +90,7 @@ func sandboxConfig(spec specs.Spec, config configuration, bundle, id string, sys
 	runtime := oci.RuntimeConfig{
 		HypervisorType: vc.QemuHypervisor,
 		HypervisorConfig: vc.HypervisorConfig{
-			HypervisorPath: qemu.Path, HypervisorPathList: []string{qemu.Path},
+			EnableAnnotations: qemu.EnableAnnotations, HypervisorPath: qemu.Path, HypervisorPathList: []string{qemu.Path},
 			KernelPath: qemu.Kernel, ImagePath: qemu.Image, RootfsType: "ext4", HypervisorMachineType: vc.QemuQ35,
 			NumVCPUsF: max(qemu.DefaultVCPUs, 1), MemorySize: qemu.DefaultMemory, MemPrealloc: qemu.MemPrealloc,
 			MemSlots: 2, DefaultBridges: 1, SharedFS: "virtio-9p", BlockDeviceDriver: "virtio-scsi",

@@ -5,6 +5,7 @@ import pytest
 
 from nodeward.edges.cri import mapping
 from nodeward.model.decision import Adjustment, Mount
+from nodeward.model.sizing import Sized, Way
 from nodeward.model.workload import CpuRecord
 from nodeward.proto import cri_pb2 as cri
 
@@ -61,3 +62,16 @@ def test_a_cgroup_that_is_no_path_and_an_impossible_amount_count_as_not_said(cap
     assert (home.cgroup_parent, made.cpu) == ("", CpuRecord())
     assert "cgroup=ignored" in caplog.text
     assert "cpu=ignored error=cpu.shares is -5" in caplog.text
+
+
+def test_a_sandbox_gets_its_size_by_annotations_and_nothing_else_of_it_changes() -> None:
+    request = cri.RunPodSandboxRequest(runtime_handler="kata")
+    request.config.annotations.update({"own": "kept", "key": "own"})
+    request.config.linux.resources.cpu_shares = 2
+    size = Sized(100_000, 200_000, 1 << 20, way=Way.KEYS, annotations={"key": "1"})
+
+    changed = mapping.changed_run(asked := request.SerializeToString(), size)
+
+    assert changed.startswith(asked)
+    request.config.annotations["key"] = "1"
+    assert cri.RunPodSandboxRequest.FromString(changed) == request

@@ -109,13 +109,19 @@ def test_a_handler_of_crio_is_found(host: Host) -> None:
 runtime_type = "vm"
 runtime_path = "/usr/bin/containerd-shim-kata-v2"
 runtime_config_path = "{GO}"
-allowed_annotations = ["io.kubernetes.cri-o.userns-mode"]
 [crio.runtime.runtimes.crun]
 runtime_path = "/usr/bin/crun"
 """
     found = host.handlers(crio=row)
     assert list(found) == ["kata"]
-    assert (found["kata"].config, found["kata"].passes) == (GO, ("io.kubernetes.cri-o.userns-mode",))
+    assert (found["kata"].config, found["kata"].serves) == (GO, False)
+
+
+@pytest.mark.parametrize(("plugin", "key"), [("io.containerd.cri.v1.runtime", "sandboxer"), ("cri", "sandbox_mode")])
+@pytest.mark.parametrize(("value", "serves"), [("shim", True), ("podsandbox", False)])
+def test_a_shim_that_serves_the_sandbox_is_told(host: Host, plugin: str, key: str, value: str, serves: bool) -> None:
+    says = runtime(plugin, f'\n{key} = "{value}"')
+    assert host.handlers(runtime(plugin, KATA), says)["kata"].serves is serves
 
 
 def test_a_handler_that_names_no_file_has_the_first_of_katas_own_places(host: Host) -> None:

@@ -82,8 +82,9 @@ def test_dragonball_has_its_vmm_in_the_shim_whatever_is_said() -> None:
     assert mode(handler(False, hypervisor="dragonball"), "false", RS) == ModeSaid(True, "dragonball")
 
 
-def test_cri_o_compares_the_beginning_of_a_key() -> None:
-    assert handed_on(Handler("kata", "vm", passes=("io.katacontainers.",)), KATA_ONLY)
+def test_cri_o_and_a_shim_that_serves_the_sandbox_get_every_annotation() -> None:
+    assert handed_on(Handler("kata", "vm"), KATA_ONLY)
+    assert handed_on(Handler("kata", "io.containerd.kata.v2", serves=True), KATA_ONLY)
     assert not handed_on(Handler("kata", "io.containerd.kata.v2", passes=("io.katacontainers.",)), KATA_ONLY)
 
 

@@ -101,7 +101,7 @@ NAMED = SizingSettings(handlers=("kata",))
         pytest.param("other", KATA, NAMED, "not in sizing.handlers", id="not named"),
         pytest.param("kata", None, NAMED, "", id="named, and the configuration is elsewhere"),
         pytest.param("kata", replace(KATA, static=False), NAMED, "static_sandbox_resource_mgmt = true", id="it grows"),
-        pytest.param("kata", replace(KATA, runtime_type="vm"), RULE, "one of CRI-O", id="CRI-O"),
+        pytest.param("kata", replace(KATA, static=False, runtime_type="vm"), RULE, "enable_annotations", id="CRI-O"),
         pytest.param("kata", replace(KATA, fault="line 3"), RULE, "line 3", id="unreadable"),
     ],
 )

@@ -1,0 +1,186 @@
+"""`nodeward volume`: Kata's direct volumes, which a VM mounts itself. Asks no daemon."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import click
+
+_FOLDER = click.option(
+    "--folder",
+    default="/run/kata-containers/shared/direct-volumes",
+    show_default=True,
+    help="Where Kata looks for direct volumes.",
+)
+_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@click.group("volume")
+def command() -> None:
+    """Check, add, remove and list volumes that a VM of Kata mounts itself (mountInfo.json).
+
+    \b
+    Examples:
+      nodeward volume list
+      nodeward volume check
+      nodeward volume add /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount --device /dev/sdb --fstype ext4
+      nodeward volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
+    """
+
+
+@command.command("check", short_help="Say every fault, with its remedy.")
+@click.argument("places", metavar="[FILE|FOLDER]...", nargs=-1)
+@_FOLDER
+@_OUTPUT
+def check(places: tuple[str, ...], folder: str, output: str) -> None:
+    """Say every fault of these files, with its remedy: a mountInfo.json, a volume's folder, or a folder of volumes.
+
+    Without a name the node's own folder is checked. Values that look like secrets are faults, and are not printed.
+
+    Exit code: 0 without a fault, 1 with one, 2 for wrong usage.
+
+    \b
+    Examples:
+      nodeward volume check
+      nodeward volume check ./mountInfo.json
+      nodeward volume check -o json | jq -r '.faults[] | "\\(.file): \\(.fault)"'
+    """
+    faults = [(file, fault) for place in places or (folder,) for file, fault in _faults(os.path.abspath(place))]
+    report(faults, output)
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """What the system refuses in the block ends the command with one line that names the file."""
+    from nodeward.model.errors import NodewardError
+
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        raise NodewardError(str(error)) from error
+
+
+def report(faults: Sequence[tuple[str, str]], output: str) -> None:
+    """Prints what is wrong with which file, and ends with 1 if anything is."""
+    from nodeward.model.printable import printable
+
+    if output == "json":
+        import json
+
+        print(json.dumps({"faults": [{"file": file, "fault": fault} for file, fault in faults]}))
+    elif not faults:
+        print("no faults")
+    else:
+        for file, fault in faults:
+            print(f"{printable(file)}: {printable(fault)}")
+    if faults:
+        sys.exit(1)
+
+
+def _faults(place: str) -> list[tuple[str, str]]:
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.edges.kata import volumes
+    from nodeward.wire import direct_volume
+    from nodeward.wire.errors import WireError
+
+    files = OsFiles()
+    try:
+        if not files.stat(place).is_dir:
+            read = direct_volume.read(files.read(place, direct_volume.MAX_BYTES))
+            return [(place, fault) for fault in read.faults]
+        found = volumes.in_folder(files, place)
+    except FileNotFoundError:
+        if place == volumes.FOLDER:
+            return []  # no volume was ever added
+        return [(place, "is not there; name a mountInfo.json, or a folder with some")]
+    except (OSError, WireError) as error:
+        return [(place, error.fault if isinstance(error, WireError) else os.strerror(error.errno or 0))]
+    return [(one.place, fault) for one in found for fault in one.faults]
+
+
+@command.command("list", short_help="List volumes, and which sandbox has taken each.")
+@_FOLDER
+@_OUTPUT
+def list_volumes(folder: str, output: str) -> None:
+    """List the direct volumes of this node: path, device, file system, and the sandbox that has taken it.
+
+    \b
+    Examples:
+      nodeward volume list
+      nodeward volume list -o json | jq -r '.[] | select(.sandboxes == []) | .path'
+    """
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.edges.kata import volumes
+    from nodeward.model.printable import printable
+
+    with told():
+        found = volumes.listed(OsFiles(), os.path.abspath(folder))
+    if output == "json":
+        import msgspec
+
+        print(msgspec.json.encode(found).decode())
+        return
+    for one in found:
+        what = f"{one.info.device} {one.info.fs_type}" if one.info is not None else "-"
+        faults = f"  {len(one.faults)} fault(s), see nodeward volume check" if one.faults else ""
+        print(printable(f"{one.path or one.place}  {what}  sandbox {', '.join(one.sandboxes) or '-'}{faults}"))
+
+
+@command.command("add", short_help="Let the VM mount a device itself.")
+@click.argument("path")
+@click.option("--device", required=True, metavar="PATH", help="The block device or disk image on the host.")
+@click.option("--fstype", required=True, metavar="NAME", help="The file system on it, such as ext4.")
+@click.option("--type", "kind", default="block", show_default=True, help="Kata's volume-type.")
+@click.option("--option", "options", multiple=True, metavar="WORD", help="A mount option; may be given again.")
+@click.option("--metadata", multiple=True, metavar="KEY=VALUE", help="Such as fsGroup=1000; may be given again.")
+@_FOLDER
+def add(
+    path: str, device: str, fstype: str, kind: str, options: tuple[str, ...], metadata: tuple[str, ...], folder: str
+) -> None:
+    """Let the VM mount a device itself in place of the volume at PATH, the mount's source as the container has it.
+
+    Call it after the volume is attached and before the pod's sandbox starts. The host must not mount the device.
+    What looks like a secret is refused: the file lies on the host in the clear.
+
+    Exit code: 0, 1 where it is refused, 2 for wrong usage.
+
+    \b
+    Examples:
+      nodeward volume add /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount --device /dev/sdb --fstype ext4
+      nodeward volume add /data --device /dev/sdc --fstype xfs --option ro --metadata fsGroup=1000
+    """
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.edges.kata import volumes
+    from nodeward.wire.direct_volume import MountInfo
+
+    pairs = dict[str, str]()
+    for one in metadata:
+        name, mark, value = one.partition("=")
+        if not mark or not name:
+            raise click.UsageError("--metadata takes KEY=VALUE, such as fsGroup=1000")
+        pairs[name] = value
+    info = MountInfo(device, fstype, kind, pairs, options)
+    with told():
+        print(volumes.write(OsFiles(), path, info, os.path.abspath(folder)))
+
+
+@command.command("remove", short_help="Remove a volume.")
+@click.argument("path")
+@click.option("--force", is_flag=True, help="Also while a sandbox has recorded itself there.")
+@_FOLDER
+def remove(path: str, force: bool, folder: str) -> None:
+    """Remove the volume at PATH from Kata's folder. One that is not there is no error.
+
+    Exit code: 0, 1 where a sandbox still has it, 2 for wrong usage.
+
+    \b
+    Example:
+      nodeward volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
+    """
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.edges.kata import volumes
+
+    with told():
+        gone = volumes.remove(OsFiles(), path, os.path.abspath(folder), force=force)
+    print("removed" if gone else "was not there")

@@ -1,0 +1,127 @@
+"""JSON files that other programs wrote and a strict program will read: every fault is collected, each with its path.
+
+Must not: repeat a value in a fault, which may be a secret. Pure.
+"""
+
+import json
+import re
+from collections.abc import Collection, Mapping
+
+from nodeward.wire.errors import WireError
+
+Table = Mapping[str, object]
+_MOST_FAULTS = 100
+_MOST_SHOWN = 64
+_SECRET = re.compile(
+    r"secret|passw|passphrase|\bpass\b|token|credential|private|crypt\w*key|api_?key|access_?key|\bkey\b|\bauth", re.I
+)
+_SECRET_VALUE = re.compile(r"sealed\.|[a-z][a-z0-9+.-]*://[^/]*@|Bearer |-----BEGIN ", re.I)
+
+
+def is_secret(name: str, value: str = "") -> bool:
+    """Whether a value looks like one that must not lie in a file in the clear: by its name, or by its shape."""
+    return _SECRET.search(name) is not None or _SECRET_VALUE.match(value) is not None
+
+
+def parse(what: str, data: bytes, most: int) -> tuple[object, tuple[str, ...]]:
+    """The value, and each name that one object has twice. WireError for what no reader takes for JSON."""
+    if len(data) > most:
+        raise WireError(what, f"{len(data)} bytes: at most {most} are read; this is no such file")
+    twice = list[str]()
+
+    def table(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            names = [name for name, _ in pairs]
+            twice.extend(shown(name) for name in found if names.count(name) > 1)
+        return found
+
+    try:
+        tree: object = json.loads(data.decode("utf-8"), object_pairs_hook=table, parse_constant=_no_constant)
+        json.dumps(tree, ensure_ascii=False).encode("utf-8")  # half a surrogate pair is no text
+    except json.JSONDecodeError as error:
+        raise WireError(what, f"no JSON at line {error.lineno}, column {error.colno}: {error.msg}") from None
+    except (UnicodeError, ValueError, RecursionError) as error:
+        raise WireError(what, f"no JSON: {type(error).__name__}; write it again as UTF-8 JSON") from None
+    return tree, tuple(twice[:_MOST_FAULTS])
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(name)
+
+
+def shown(name: str) -> str:
+    """A field's name for a fault: printable, and not long."""
+    return "".join(one if one.isprintable() else "?" for one in name[:_MOST_SHOWN])
+
+
+class Reading:
+    """Takes values out of a tree. What is missing or wrong is a fault; then the value is empty."""
+
+    def __init__(self) -> None:
+        self.faults = list[str]()
+
+    def fault(self, path: str, rule: str) -> None:
+        """Notes one; of very many the first."""
+        if len(self.faults) < _MOST_FAULTS:
+            self.faults.append(f"{path}: {rule}" if path else rule)
+
+    def table(self, value: object, path: str, known: Collection[str] = ()) -> Table:
+        """An object. With `known` each other name in it is a fault."""
+        if not isinstance(value, dict):
+            self.fault(path, "is missing; give an object" if value is None else f"must be an object, is {_kind(value)}")
+            return {}
+        for name in value if known else ():
+            if name not in known:
+                self.fault(f"{path}.{shown(name)}".lstrip("."), "no reader knows this field; remove it, or correct it")
+        return value
+
+    def rows(self, table: Table, name: str, path: str, most: int, *, needed: bool = False) -> list[object]:
+        """A list of at most `most` values."""
+        value = table.get(name)
+        where = f"{path}.{name}".lstrip(".")
+        if name not in table:
+            if needed:
+                self.fault(where, "is missing; give a list")
+            return []
+        if not isinstance(value, list):
+            self.fault(where, f"must be a list, is {_kind(value)}")
+            return []
+        if len(value) > most:
+            self.fault(where, f"has {len(value)} entries, at most {most} are read; remove some")
+        return value[:most]
+
+    def text(self, value: object, path: str, shape: re.Pattern[str] | None = None, rule: str = "") -> str:
+        """A text; one that has not the shape is a fault that says `rule`, and is empty."""
+        if not isinstance(value, str):
+            self.fault(path, "is missing; give a text" if value is None else f"must be a text, is {_kind(value)}")
+            return ""
+        if shape is not None and not shape.fullmatch(value):
+            self.fault(path, rule)
+            return ""
+        return value
+
+    def number(self, table: Table, name: str, path: str, most: int, least: int = 0) -> int:
+        """A whole number from `least` to `most`; 0 where it is not there."""
+        value = table.get(name, 0)
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            said = "another number" if isinstance(value, int | float) and not isinstance(value, bool) else _kind(value)
+            self.fault(f"{path}.{name}", f"must be a whole number from {least} to {most}, is {said}")
+            return 0
+        return value
+
+
+def _kind(value: object) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "a boolean"
+        case int() | float():
+            return "a number"
+        case str():
+            return "a text"
+        case list():
+            return "a list"
+        case _:
+            return "an object"

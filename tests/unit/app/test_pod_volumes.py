@@ -1,0 +1,366 @@
+"""Claims of volumes on a node: what is asked of pods and files, what outlives the daemon, and the sections shown."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+
+from nodeward.aio.hostfs import FileInfo, HostFiles, OsFiles
+from nodeward.app.node.pod_volumes import FILE, HOST_ROOT, PodVolumeClaims, VolumeRequestError
+from nodeward.edges.kata import network, volumes
+from nodeward.engine.podapi.volumes import LEASE_S
+from nodeward.engine.state.pods import Ended, KnownSandbox, KnownSpec, Pods
+from nodeward.engine.state.root import State
+from nodeward.model.errors import NodewardError
+from nodeward.model.podapi_network import PodInterface, PodNetwork, PodRoute
+from nodeward.model.podapi_volumes import (
+    GUEST,
+    HOST,
+    ConfirmVolumeRequest,
+    ListVolumeClaimsRequest,
+    OfferedVolume,
+    OfferVolumesRequest,
+    PodVolumeRow,
+    VolumeMount,
+)
+from nodeward.model.workload import PodUid, SandboxId
+from nodeward.wire import pod_redaction
+from nodeward.wire.direct_volume import MountInfo
+from tests.faults import FaultyFiles
+from tests.lanes import InlineLane
+from tests.unit.engine.build import ManualClock, pod_spec, sandbox
+from tests.unit.wire.test_kata_files import SECRET, entry
+
+T = TypeVar("T")
+RUN = "/run/nodeward"
+PATH = "/pods/u1/volumes/kubernetes.io~csi/pv/mount"
+MOUNTS = "31 23 0:27 / {} rw,relatime - ext4 /dev/sdb rw\n"
+
+
+class AtOnce(InlineLane):
+    """Each job is done at once."""
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        return super().submit(name, job, done, ended) and self.drain() > 0
+
+
+class Linked(OsFiles):
+    """The volume is mounted by way of a symbolic link."""
+
+    def stat(self, path: str) -> FileInfo:
+        found = super().stat(path)
+        return found._replace(device=found.device + path.endswith(PATH))
+
+
+def pod(claim: str = "disk", **mount: object) -> object:
+    """A pod as the API server has it, redacted: one PersistentVolumeClaim and a Secret."""
+    data = {"name": "data", "persistentVolumeClaim": {"claimName": claim}}
+    kept = {"name": "keys", "secret": {"secretName": SECRET}}
+    mounts = [{"name": "data", "mountPath": "/d", "readOnly": True, **mount}, {"name": "keys", "mountPath": "/k"}]
+    spec = {"containers": [{"name": "app", "volumeMounts": mounts}], "volumes": [data, kept]}
+    return pod_redaction.redacted({"spec": spec})
+
+
+@dataclass(slots=True)
+class Host:
+    """A node with the pods u1, u2 and so on, whose sandboxes are s-u1 and so on, and files below a folder."""
+
+    folder: Path
+    pods: dict[str, object] = field(default_factory=lambda: {"u1": pod()})
+    clock: ManualClock = field(default_factory=ManualClock)
+    standing: tuple[str, ...] = ()
+    ended: tuple[str, ...] = ()
+    api_up: bool = True
+    reads: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for name in (RUN, f"{HOST_ROOT}{PATH}"):
+            (self.folder / name.lstrip("/")).mkdir(parents=True)
+        self.mounts("/elsewhere")
+
+    def mounts(self, place: str) -> None:
+        """What is mounted on the host."""
+        (self.folder / "proc/1/mountinfo").write_text(MOUNTS.format(place))
+
+    def state(self) -> State:
+        """As the daemon knows it now."""
+        boxes = {SandboxId(f"s-{uid}"): KnownSandbox(sandbox(uid), 1) for uid in self.standing}
+        of = {one.sandbox.pod_uid: name for name, one in boxes.items()}
+        specs = {PodUid(uid): KnownSpec(pod_spec(uid), 1) for uid in self.pods}
+        gone = {f"s-{uid}": Ended(1) for uid in self.ended}
+        return State(pods=Pods(specs, boxes, sandbox_of=of, ended=gone, runtime="containerd", api_up=self.api_up))
+
+    async def read(self, uid: PodUid) -> tuple[object, int]:
+        """The redacted spec."""
+        self.reads.append(uid)
+        found = self.pods[uid]
+        if isinstance(found, Exception):
+            raise found
+        return found, 7
+
+    def life(self, files: HostFiles | None = None) -> PodVolumeClaims:
+        """A new life of the daemon."""
+        return PodVolumeClaims(*(self.state, self.read, files or OsFiles(str(self.folder)), AtOnce(), self.clock, RUN))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Host:
+    return Host(tmp_path)
+
+
+def play(tale: Callable[[], Awaitable[None]]) -> None:
+    async def main() -> None:
+        await tale()
+
+    asyncio.run(main())
+
+
+async def offered(claims: PodVolumeClaims, uid: str = "u1", *volume: str, **more: str) -> tuple[str, str]:
+    """Owner and why of the first volume that is asked for."""
+    rows = tuple(OfferedVolume(name, more.get("path", PATH), ("block",)) for name in volume or ("data",))
+    said = await claims.offer(OfferVolumesRequest(uid, more.get("sandbox", f"s-{uid}"), rows))
+    assert [one.volume for one in said.offers] == [one.volume for one in rows]
+    return said.offers[0].owner, said.offers[0].why
+
+
+async def confirmed(claims: PodVolumeClaims, uid: str = "u1", release: bool = False) -> tuple[str, str]:
+    said = await claims.confirm(ConfirmVolumeRequest(uid, f"s-{uid}", "data", release))
+    return said.owner, said.why
+
+
+async def owners(claims: PodVolumeClaims, path: str = PATH) -> Mapping[str, str]:
+    """Who has the volume at the path, by whose word."""
+    return {one.sandbox: one.by for one in (await claims.claims(ListVolumeClaimsRequest(path))).claims}
+
+
+def test_a_confirmed_volume_outlives_the_daemon_and_ends_with_its_sandbox(host: Host) -> None:
+    async def tale() -> None:
+        first = host.life()
+        assert (await offered(first))[0] == GUEST
+        assert await owners(first) == {"s-u1": "OfferVolumes"}
+        assert (await confirmed(first))[0] == GUEST
+        host.pods["u2"] = pod("other")
+        second = host.life()
+        assert await owners(second) == {"s-u1": "ConfirmVolume"}
+        assert (await offered(second, "u2"))[1] == "sandbox s-u1 of pod shop/pod-u1 has it"
+        host.ended = ("u1",)
+        assert await owners(second) == {}
+        assert (await offered(second, "u2"))[0] == GUEST
+
+    play(tale)
+
+
+def test_a_lease_that_runs_out_falls_back_to_the_host(host: Host) -> None:
+    """Also by a restart: the runtime asks again."""
+
+    async def tale() -> None:
+        claims = host.life()
+        await offered(claims)
+        assert (await confirmed(host.life()))[0] == HOST
+        host.clock.ns += LEASE_S * 10**9
+        assert await owners(claims) == {}
+        assert (await confirmed(claims))[0] == HOST
+
+    play(tale)
+
+
+def test_what_the_guest_gives_back_is_free(host: Host) -> None:
+    async def tale() -> None:
+        claims = host.life()
+        await offered(claims)
+        await confirmed(claims)
+        assert await confirmed(claims, release=True) == (HOST, "released")
+        assert await owners(host.life()) == {}
+
+    play(tale)
+
+
+def test_no_guest_has_a_volume_whose_claim_is_not_on_disk(host: Host) -> None:
+    """Given a disk that refuses any one call, then the answer is HOST, or the claim is there after a restart."""
+
+    async def tale() -> None:
+        for number in range(1, 40):
+            files = FaultyFiles(OsFiles(str(host.folder)), fail_at=number)
+            claims = host.life(files)
+            await offered(claims)
+            owner, _ = await confirmed(claims)
+            assert (owner == GUEST) == bool(await owners(host.life()))
+            if files.total < number:
+                return
+            (host.folder / RUN.lstrip("/") / FILE).unlink(missing_ok=True)
+        raise AssertionError("more calls than expected")
+
+    play(tale)
+
+
+@pytest.mark.parametrize("content", [b"", b"[2, {}]", b'[1, {"x": 5}]', b"[" * 100_000])
+def test_while_the_claims_cannot_be_read_no_guest_is_given_a_volume(host: Host, content: bytes) -> None:
+    async def tale() -> None:
+        file = host.folder / RUN.lstrip("/") / FILE
+        file.write_bytes(content)
+        claims = host.life()
+        owner, why = await offered(claims)
+        assert (owner, why.partition(" cannot be read: ")[0]) == (HOST, f"{RUN}/{FILE}")
+        assert not (await claims.claims(ListVolumeClaimsRequest())).complete
+        file.unlink()
+        assert (await offered(claims))[0] == GUEST
+
+    play(tale)
+
+
+def test_a_claim_that_another_pod_of_the_node_uses_stays_with_the_host(host: Host) -> None:
+    """Only pods of the namespace that name claims are read; where one cannot be, that is said."""
+
+    async def tale() -> None:
+        host.pods["u2"] = pod("other")
+        claims = host.life()
+        assert (await offered(claims))[0] == GUEST
+        host.pods["u3"] = pod()
+        assert await confirmed(claims) == (HOST, "since the offer: pod shop/pod-u3 on this node uses the same claim")
+        host.pods["u3"] = NodewardError("the API server is away")
+        owner, why = await offered(claims)
+        assert (owner, why) == (
+            HOST,
+            "whether another pod of this node uses the claim is not known: the API server is away",
+        )
+
+    play(tale)
+
+
+def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
+    async def tale() -> None:
+        claims, files = host.life(), OsFiles(str(host.folder))
+        host.mounts(PATH)
+        assert await offered(claims) == (HOST, "it is mounted on the host already")
+        host.mounts("/elsewhere")
+        linked = host.life(Linked(str(host.folder)))
+        assert await offered(linked) == (HOST, "it is mounted on the host already")
+        assert (await offered(claims, path="/not/there"))[1].startswith("the daemon sees nothing at its path")
+        assert await owners(claims, f"{PATH}/new") == {}, "a folder that a CSI driver is about to make"
+        with pytest.raises(VolumeRequestError, match="path must be a clean absolute path"):
+            await owners(claims, "/a/../b")
+        written = volumes.write(files, PATH, MountInfo("/dev/sdb", "ext4"), f"{HOST_ROOT}{volumes.FOLDER}")
+        taken = host.folder / written.lstrip("/").replace("mountInfo.json", "s-u9")
+        taken.touch()
+        assert (await offered(claims))[0] == GUEST, "a sandbox that is no more has left its name"
+        host.api_up = False
+        assert await owners(host.life()) == {"s-u9": "mountInfo.json"}, "it may stand: not all is known"
+        host.api_up = True
+        host.pods["u9"], host.standing = pod("x"), ("u9",)
+        assert await offered(claims) == (HOST, "sandbox s-u9 has recorded itself in its mountInfo.json")
+        assert await owners(claims) == {"s-u9": "mountInfo.json"}
+        (host.folder / "proc/1/mountinfo").unlink()
+        assert (await offered(claims))[1].startswith("the host's mounts cannot be read")
+        assert not (await claims.claims(ListVolumeClaimsRequest(PATH))).complete
+
+    play(tale)
+
+
+def test_what_is_not_known_stays_with_the_host(host: Host) -> None:
+    async def tale() -> None:
+        claims = host.life()
+        assert await offered(claims, "u7") == (HOST, "the pod is not known on this node, or is gone")
+        host.pods["u2"], host.standing = pod(), ("u2",)
+        assert await offered(claims, sandbox="s-u2") == (HOST, "the sandbox is of another pod")
+        host.pods["u1"] = NodewardError("the API server is away")
+        assert await offered(claims) == (HOST, "the pod's spec cannot be read: the API server is away")
+
+    play(tale)
+
+
+def test_a_confirmation_without_the_spec_is_refused(host: Host) -> None:
+    async def tale() -> None:
+        claims = host.life()
+        await offered(claims)
+        host.pods["u1"] = NodewardError("the API server is away")
+        assert (await confirmed(claims))[1] == "since the offer: the pod's spec cannot be read: the API server is away"
+
+    play(tale)
+
+
+@pytest.mark.parametrize(
+    ("request_", "fault"),
+    [
+        (OfferVolumesRequest("", "s\n", ()), "pod_uid must .*\nsandbox must .*\nvolumes must be 1 to 64, are 0"),
+        (OfferVolumesRequest("u", "s", (OfferedVolume("v"),) * 65), "are 65"),
+        (
+            OfferVolumesRequest("u", "s", (OfferedVolume("v"), OfferedVolume("v"))),
+            r"volumes\[1\].volume is there twice",
+        ),
+        (OfferVolumesRequest("u", "s", (OfferedVolume("v", "/a/../b"),)), r"volumes\[0\].path"),
+        (OfferVolumesRequest("u", "s", (OfferedVolume("v", "/" + "a" * 5000),)), r"volumes\[0\].path"),
+        (OfferVolumesRequest("u", "s", (OfferedVolume("v", "/\ud800"),)), r"volumes\[0\].path"),
+        (OfferVolumesRequest("u", "s", (OfferedVolume("v", fs=("x" * 300,)),)), r"volumes\[0\].fs"),
+    ],
+)
+def test_a_request_that_cannot_be_is_refused_with_every_fault(
+    host: Host, request_: OfferVolumesRequest, fault: str
+) -> None:
+    with pytest.raises(VolumeRequestError, match=fault):
+        asyncio.run(host.life().offer(request_))
+
+
+def test_the_section_of_volumes_says_who_mounts_each_and_no_secret(host: Host) -> None:
+    async def tale() -> None:
+        host.pods["u1"] = pod(subPath=SECRET)
+        claims = host.life()
+        section = await claims.volumes(PodUid("u1"))
+        data = PodVolumeRow(
+            *("data", "persistentVolumeClaim", "disk", "", (VolumeMount("app", True, True),), HOST),
+            "container app mounts a part of it (subPath), which kubelet prepares on the host",
+        )
+        assert section.value is not None
+        assert (section.value[0], section.complete, section.observed_at) == (data, True, 7)
+        assert (section.value[1].kind, section.value[1].owner) == ("secret", HOST)
+        assert SECRET not in repr(section)
+        host.pods["u1"] = pod()
+        await offered(claims)
+        value = (await claims.volumes(PodUid("u1"))).value
+        assert value is not None
+        row = value[0]
+        assert (row.owner, row.sandbox, row.firm, row.lease_s) == (GUEST, "s-u1", False, LEASE_S)
+        host.pods["u1"] = NodewardError("the API server is away")
+        assert (await claims.volumes(PodUid("u1"))).why == "the API server is away"
+
+    play(tale)
+
+
+def test_the_section_of_the_network_is_by_dan_else_by_cni(host: Host) -> None:
+    async def tale() -> None:
+        claims = host.life()
+        assert (await claims.network(PodUid("u1"))).why == "the runtime has told of no sandbox yet"
+        host.standing = ("u1",)
+        assert "host's network" in (await claims.network(PodUid("u1"))).why
+        folder = host.folder / network.CNI.lstrip("/")
+        folder.mkdir(parents=True)
+        (folder / "pods-s-u1-eth0").write_bytes(entry(containerId="s-u1"))
+        (folder / "pods-s-u11-eth0").write_bytes(entry(containerId="s-u11"))
+        by_cni = await claims.network(PodUid("u1"))
+        assert by_cni.value == PodNetwork(
+            "/run/netns/x",
+            (PodInterface("eth0", "", 1450, ("10.0.0.5/24",)),),
+            (PodRoute("0.0.0.0/0", "10.0.0.1", "eth0"), PodRoute("10.9.0.0/16", "10.0.0.9", "eth0")),
+        )
+        assert SECRET not in repr(by_cni)
+        (folder / "pods-s-u1-eth1").write_bytes(b"{")
+        assert not (await claims.network(PodUid("u1"))).complete
+        device = {"type": "vfio", "pci_device_id": "0000:3b:00.1"}
+        row = {"name": "eth0", "device": device, "network_info": {"interface": {"ip_addresses": ["10.0.0.5/24"]}}}
+        network.write(OsFiles(str(host.folder)), "s-u1", json.dumps({"devices": [row]}).encode())
+        found = await claims.network(PodUid("u1"))
+        assert found.value == PodNetwork(
+            "", (PodInterface("eth0", "", 1500, ("10.0.0.5/24",), "vfio", "0000:3b:00.1"),)
+        )
+        assert (found.source, found.complete) == (f"{network.DANS}/s-u1.json", True)
+
+    play(tale)

@@ -1,0 +1,113 @@
+"""`nodeward volume` and `nodeward network`: what they print, how they end, and what becomes of the files."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nodeward.cli import network, volume
+from nodeward.edges.kata.volumes import VolumeFileError
+from nodeward.model.errors import NodewardError
+from nodeward.wire.errors import WireError
+
+GOOD = ("--device", "/dev/sdb", "--fstype", "ext4")
+DAN = {
+    "devices": [
+        {
+            "name": "eth0",
+            "device": {"type": "vhost-user", "path": "/run/v.sock"},
+            "network_info": {"interface": {"ip_addresses": ["10.0.0.5/24"]}},
+        }
+    ]
+}
+
+
+def called(*words: str) -> Result:
+    """The command's end; an error of the house goes through, as to the console script."""
+    group = volume.command if words[0] == "volume" else network.command
+    result = CliRunner().invoke(group, words[1:])
+    if result.exception is not None and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+def test_a_volume_is_added_listed_and_removed(tmp_path: Path) -> None:
+    at = ("--folder", str(tmp_path / "v"))
+    added = Path(
+        called("volume", "add", "/data", *GOOD, "--option", "ro", "--metadata", "fsGroup=5", *at).output.strip()
+    )
+    (added.parent / "sb1").touch()
+    (added.parent / ".mountInfo.json.new").touch()
+    (added.parents[1] / "x").mkdir()
+
+    assert json.loads(added.read_text())["metadata"] == {"fsGroup": "5"}
+    assert called("volume", "list", *at).output.splitlines() == [
+        "/data  /dev/sdb ext4  sandbox sb1  1 fault(s), see nodeward volume check",
+        f"{tmp_path}/v/x  -  sandbox -  2 fault(s), see nodeward volume check",
+    ]
+    checked = called("volume", "check", *at)
+    assert checked.exit_code == 1
+    assert [line.partition(": ")[2].partition(":")[0] for line in checked.output.splitlines()] == [
+        *(".mountInfo.json.new", "folder of a volume", "mountInfo.json"),
+    ]
+    with pytest.raises(VolumeFileError, match="taken by sandbox sb1"):
+        called("volume", "remove", "/data", *at)
+    assert called("volume", "remove", "/data", "--force", *at).output == "removed\n"
+    assert called("volume", "remove", "/data", *at).output == "was not there\n"
+
+
+def test_a_file_is_checked_by_itself_and_for_programs(tmp_path: Path) -> None:
+    file = tmp_path / "mountInfo.json"
+    file.write_text('{"volume-type": "block", "device": "/dev/a"}')
+    said = called("volume", "check", str(file), str(tmp_path / "none"), "-o", "json")
+
+    assert said.exit_code == 1
+    assert json.loads(said.output)["faults"] == [
+        {"file": str(file), "fault": "fstype: is missing; give a text"},
+        {"file": str(tmp_path / "none"), "fault": "is not there; name a mountInfo.json, or a folder with some"},
+    ]
+    file.write_text('{"volume-type": "block", "device": "/dev/a", "fstype": "xfs"}')
+    assert (called("volume", "check", str(file)).output, called("volume", "check", str(tmp_path)).exit_code) == (
+        "no faults\n",
+        1,
+    )
+
+
+def test_a_secret_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
+    with pytest.raises(WireError, match=r"metadata\.encryptionKey: looks like a secret") as refused:
+        called("volume", "add", "/data", *GOOD, "--metadata", "encryptionKey=c4n4ry", "--folder", str(tmp_path / "v"))
+    assert "c4n4ry" not in str(refused.value)
+    assert not (tmp_path / "v").exists()
+    assert called("volume", "add", "/data", *GOOD, "--metadata", "x").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("volume", "list"), ("volume", "add", "/data", *GOOD), ("volume", "remove", "/data"), ("network", "write", "s")],
+)
+def test_what_the_system_refuses_is_one_line_that_names_the_file(tmp_path: Path, words: tuple[str, ...]) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    source = ("--from", str(tmp_path / "dan")) if words[0] == "network" else ()
+    (tmp_path / "dan").write_text(json.dumps(DAN))
+
+    with pytest.raises(NodewardError, match=str(file)):
+        called(*words, *source, "--folder", f"{file}/below")
+
+
+def test_a_dan_file_is_written_where_kata_reads_it_or_not_at_all(tmp_path: Path) -> None:
+    at, source = ("--folder", str(tmp_path / "dans")), tmp_path / "dan.json"
+    source.write_text(json.dumps({"devices": [{}]}))
+    with pytest.raises(WireError, match=r"devices\[0\].name: is missing"):
+        called("network", "write", "sb1", "--from", str(source), *at)
+    assert not (tmp_path / "dans").exists()
+    assert called("network", "check", str(source)).exit_code == 1
+
+    source.write_text(json.dumps(DAN))
+    written = Path(called("network", "write", "sb1", "--from", str(source), *at).output.strip())
+    assert (written, json.loads(written.read_text())) == (tmp_path / "dans" / "sb1.json", DAN)
+    assert (written.stat().st_mode & 0o777, written.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert called("network", "check", *at).output == "no faults\n"
+    (tmp_path / "dans" / "sb2.txt").write_text(json.dumps(DAN))
+    assert "Kata reads SANDBOX.json only" in called("network", "check", *at).output

@@ -1,0 +1,249 @@
+"""Who mounts a volume: the rules one by one, leases, and that no two sandboxes ever have the same one."""
+
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from nodeward.engine.podapi import volumes
+from nodeward.engine.podapi.volumes import LEASE_S, MOST_CLAIMS, Claim, Claims, Host, PodVolumes, Standing
+from nodeward.model.podapi_volumes import (
+    GUEST,
+    HOST,
+    ConfirmVolumeRequest,
+    OfferedVolume,
+    SpecVolume,
+    VolumeMount,
+    VolumeOffer,
+)
+from nodeward.model.workload import PodUid, SandboxId
+
+SECOND = 1_000_000_000
+DATA = SpecVolume("data", "persistentVolumeClaim", "disk", mounts=(VolumeMount("app"),))
+ASKED = OfferedVolume("data", "/v/data", ("block",), ("ext4",))
+NOBODY = Standing(())
+
+
+def pod(*rows: SpecVolume, uid: str = "u1") -> PodVolumes:
+    return PodVolumes(uid, "shop", f"pod-{uid}", rows or (DATA,))
+
+
+def offer(
+    claims: Claims, of: PodVolumes, sandbox: str = "s1", asked: OfferedVolume = ASKED, host: Host | None = None,
+    standing: Standing = NOBODY, now_s: int = 1,
+) -> tuple[Claims, VolumeOffer]:  # fmt: skip
+    """The offer to one sandbox."""
+    return volumes.offered(claims, of, sandbox, asked, host or Host(), standing, now_s * SECOND)
+
+
+def confirm(claims: Claims, of: PodVolumes, sandbox: str = "s1", host: Host | None = None) -> tuple[Claims, str, str]:
+    claims, said = volumes.confirmed(claims, of, ConfirmVolumeRequest(of.uid, sandbox, "data"), host or Host())
+    return claims, said.owner, said.why
+
+
+def a(kind: str, **more: str) -> SpecVolume:
+    return SpecVolume("data", kind, mounts=DATA.mounts, **more)
+
+
+def mounted(**how: bool) -> SpecVolume:
+    return replace(DATA, mounts=(VolumeMount("app", read_only=True), VolumeMount("side", **how)))
+
+
+TWIN = replace(DATA, name="again")
+HOSTS = {
+    "not in the spec": (SpecVolume("other", "emptyDir"), ASKED, Host(), "no such volume"),
+    "secret": (a("secret"), ASKED, Host(), "kubelet writes it"),
+    "configMap": (a("configMap"), ASKED, Host(), "kubelet writes it"),
+    "projected": (a("projected"), ASKED, Host(), "kubelet writes it"),
+    "downwardAPI": (a("downwardAPI"), ASKED, Host(), "kubelet writes it"),
+    "hostPath": (a("hostPath"), ASKED, Host(), "folder of the host"),
+    "nfs, in the spec": (a("nfs"), ASKED, Host(), "asks nobody"),
+    "a kind of a later release": (a("newKind"), ASKED, Host(), "newKind: .* asks nobody"),
+    "tmpfs": (a("emptyDir", medium="Memory"), ASKED, Host(), "medium Memory: .* memory limit"),
+    "a claim without a name": (a("persistentVolumeClaim"), ASKED, Host(), "is not known"),
+    "mounted nowhere": (replace(DATA, mounts=()), ASKED, Host(), "no container mounts it"),
+    "subPath": (mounted(sub_path=True), ASKED, Host(), "container side .*subPath"),
+    "raw": (mounted(raw=True), ASKED, Host(), "raw device"),
+    "propagation": (mounted(shared=True), ASKED, Host(), "mountPropagation"),
+    "no path": (DATA, replace(ASKED, path=""), Host(), "no path"),
+    "virtiofs only": (DATA, replace(ASKED, capabilities=("virtiofs",)), Host(), "neither block nor nfs"),
+    "two pods": (DATA, ASKED, Host(users=("shop/b",)), "pod shop/b .*same claim"),
+    "unknown": (DATA, ASKED, Host(unknown="cannot be read"), "cannot be read"),
+    "mounted on the host": (DATA, ASKED, Host(mounted=True), "mounted on the host"),
+    "recorded by another": (DATA, ASKED, Host(recorded="s9"), "sandbox s9 has recorded"),
+    "another file system": (DATA, ASKED, Host(fs_type="xfs"), "is xfs"),
+}
+
+
+@pytest.mark.parametrize("case", HOSTS)
+def test_the_host_stays_the_owner(case: str) -> None:
+    row, asked, host, why = HOSTS[case]
+    claims, said = offer({}, pod(row), asked=asked, host=host)
+
+    assert (claims, said.owner) == ({}, HOST)
+    assert re.search(why, said.why)
+
+
+@pytest.mark.parametrize(
+    "row", [DATA, a("csi"), a("emptyDir"), a("ephemeral", claim_name="pod-u1-data"), mounted(read_only=True)]
+)
+def test_a_guest_is_offered_what_is_its_pods_alone(row: SpecVolume) -> None:
+    claims, said = offer({}, pod(row), host=Host(fs_type="ext4", recorded="s1"))
+
+    assert (said.owner, said.lease_s, said.firm, len(claims)) == (GUEST, LEASE_S, False, 1)
+    assert offer({}, pod(row), asked=replace(ASKED, fs=()))[1].owner == GUEST
+
+
+def test_two_volumes_of_one_claim_stay_with_the_host() -> None:
+    said = offer({}, pod(DATA, TWIN))[1]
+
+    assert (said.owner, said.why) == (HOST, "volume again of this pod is the same claim disk")
+
+
+def test_a_lease_becomes_firm_in_time_or_falls_back_to_the_host() -> None:
+    """Given an offer, when it is confirmed within its lease it is firm for good; when the lease has run out, the host
+    is the owner, and a late confirmation is refused."""
+    claims, _ = offer({}, pod())
+    early = volumes.kept(claims, NOBODY, (LEASE_S + 1) * SECOND - 1)
+    late = volumes.kept(claims, NOBODY, (LEASE_S + 1) * SECOND)
+    firm, owner, _ = confirm(early, pod())
+
+    assert [one.lease_s for one in volumes.listed(early, "/v/data", "", LEASE_S * SECOND)] == [1]
+    assert owner == GUEST
+    assert volumes.kept(firm, NOBODY, 10**18) == firm
+    assert offer(firm, pod())[1] == VolumeOffer("data", GUEST, "this sandbox has confirmed it", firm=True)
+    assert late == {}
+    assert confirm(late, pod())[1:] == (HOST, "no lease of this sandbox, or it ran out: offer it again")
+
+
+def test_what_has_changed_since_the_offer_refuses_the_confirmation() -> None:
+    claims, _ = offer({}, pod())
+    after, owner, why = confirm(claims, pod(), host=Host(users=("shop/b",)))
+
+    assert (after, owner, why) == ({}, HOST, "since the offer: pod shop/b on this node uses the same claim")
+
+
+def test_a_second_claim_is_refused_with_who_has_it() -> None:
+    """By the same PersistentVolumeClaim under another path, and by the same path under another name."""
+    claims, _ = offer({}, pod())
+    other = pod(uid="u2")
+    said = offer(claims, other, "s2", replace(ASKED, path="/elsewhere"), now_s=11)[1]
+    twice = replace(DATA, name="x", claim_name="y")
+    own = offer(claims, pod(DATA, twice), "s1", OfferedVolume("x", "/v/data", ("block",)))
+
+    assert (said.owner, said.held_by) == (HOST, "s1")
+    assert said.why == "sandbox s1 of pod shop/pod-u1 is offered it for 20 s more"
+    assert (own[0], own[1].owner) == (claims, HOST)
+    firm, _, _ = confirm(claims, pod())
+    assert offer(firm, other, "s2")[1].why == "sandbox s1 of pod shop/pod-u1 has it"
+
+
+ENDS = {
+    "its sandbox ended": (Standing((), ended=("s1",)), False),
+    "its sandbox stands": (Standing(("s1",), ended=("s1",), pods=()), True),
+    "its sandbox was never told of": (Standing((), pods=("u1",)), True),
+    "its pod is gone": (Standing((), pods=("u2",)), False),
+    "nothing is known": (Standing(()), True),
+    "its pod has another sandbox": (Standing(("s2",), sandbox_of={PodUid("u1"): SandboxId("s2")}), False),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_claim_ends_with_its_sandbox(case: str) -> None:
+    standing, stays = ENDS[case]
+    firm, _, _ = confirm(offer({}, pod())[0], pod())
+
+    assert bool(volumes.kept(firm, standing, SECOND)) == stays
+
+
+def test_a_sandbox_that_stood_and_is_no_more_has_no_claim() -> None:
+    firm, _, _ = confirm(offer({}, pod())[0], pod())
+    seen = volumes.kept(firm, Standing(("s1",)), SECOND)
+
+    assert volumes.kept(seen, NOBODY, SECOND) == {}
+
+
+def test_a_pods_next_sandbox_follows_one_that_does_not_stand() -> None:
+    firm, _, _ = confirm(offer({}, pod())[0], pod())
+
+    assert offer(firm, pod(), "s2", standing=Standing(("s1",)))[1].held_by == "s1"
+    claims, said = offer(firm, pod(), "s2")
+    assert (said.owner, [one.sandbox for one in claims.values()]) == (GUEST, ["s2"])
+
+
+def test_a_node_has_so_many_claims_and_no_more() -> None:
+    full = {f"k{number}": Claim("v", f"/{number}", "n", "p", "u", "s", "", 0) for number in range(MOST_CLAIMS)}
+    claims, said = offer(full, pod())
+
+    assert (claims, said.owner) == (full, HOST)
+    assert "which is the most" in said.why
+
+
+class Node(RuleBasedStateMachine):
+    """Sandboxes of three pods, two of which name the same claim, ask in any order, and time goes by."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims: Claims = {}
+        self.now = SECOND
+        self.standing: list[str] = []
+        self.guests: dict[str, str] = {}
+        """Who has been told that it mounts a volume for good, by claim."""
+
+    def _pod(self, number: int) -> PodVolumes:
+        return pod(replace(DATA, claim_name="disk" if number < 2 else "own"), uid=f"u{number}")
+
+    def _kept(self) -> None:
+        self.claims = volumes.kept(self.claims, Standing(self.standing), self.now)
+
+    @rule(number=st.integers(0, 2), turn=st.integers(0, 1), path=st.sampled_from(["/a", "/b"]))
+    def asks(self, number: int, turn: int, path: str) -> None:
+        self._kept()
+        asked, standing = replace(ASKED, path=path), Standing(self.standing)
+        self.claims, said = volumes.offered(
+            self.claims, self._pod(number), f"s{number}{turn}", asked, Host(), standing, self.now
+        )
+        other = self.guests.get("disk" if number < 2 else "own")
+        if other in self.standing and other != f"s{number}{turn}":
+            assert said.owner == HOST
+
+    @rule(number=st.integers(0, 2), turn=st.integers(0, 1))
+    def confirms(self, number: int, turn: int) -> None:
+        self._kept()
+        name = f"s{number}{turn}"
+        had = any(one.sandbox == name for one in self.claims.values())
+        self.claims, owner, _ = confirm(self.claims, self._pod(number), name)
+        assert (owner == GUEST) == had
+        if owner == GUEST:
+            self.guests["disk" if number < 2 else "own"] = name
+            if name not in self.standing:
+                self.standing.append(name)
+
+    @rule(seconds=st.integers(1, 40))
+    def time_goes_by(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+        self._kept()
+
+    @precondition(lambda self: self.standing)
+    @rule(data=st.data())
+    def a_sandbox_ends(self, data: st.DataObject) -> None:
+        self._kept()
+        gone = data.draw(st.sampled_from(self.standing))
+        self.standing.remove(gone)
+        self._kept()
+        assert not any(one.sandbox == gone for one in self.claims.values())
+        self.guests = {claim: who for claim, who in self.guests.items() if who != gone}
+
+    @invariant()
+    def every_guest_has_its_claim_and_no_path_has_two(self) -> None:
+        held = [(one.sandbox, one.claim_name) for one in self.claims.values() if not one.ends_ns]
+        assert sorted(held) == sorted((who, claim) for claim, who in self.guests.items())
+        paths = [one.path for one in self.claims.values()]
+        assert len(paths) == len(dict.fromkeys(paths))
+
+
+Node.TestCase.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
+test_a_node = Node.TestCase

@@ -103,9 +103,19 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
         *(component for of in wired for component in of.components),
         *podapi.components(settings, files, inside.core, pods, clock),
+        *_policy_objects(settings, clock, inside),
         *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness.note),
     ]
     await _live(chosen, parts, systemd)
+
+
+def _policy_objects(settings: Settings, clock: Clock, inside: Inside) -> list[Component]:
+    """What follows the policy objects of the API server, where the settings choose it."""
+    if not settings.policy_objects.enabled:
+        return []
+    from nodeward.app.node import policy_objects
+
+    return policy_objects.components(settings, clock, inside.core, inside.tell, inside.reload)
 
 
 def _lanes(health: Health) -> Callable[[str, float], ThreadLane]:

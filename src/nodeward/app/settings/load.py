@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import logging
 import platform
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -43,6 +44,7 @@ MAX_PATH = 256
 """So much of a path is shown in a fault."""
 PREFIX = "NODEWARD_"
 MOST_UIDS, MOST_UID = 64, 2**32 - 1
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _TOP = [field.name for field in dataclasses.fields(Settings)]
 
 Tree = dict[str, object]
@@ -424,6 +426,15 @@ def _check(settings: Settings, faults: list[str]) -> None:
             "cpus.driver: nri carries no CPUs while nri.enabled is false: set nri.enabled to true, or cpus.driver "
             "to relay"
         )
+    if settings.policy_objects.enabled and not (
+        settings.kube.enabled and settings.nri.enabled and driver is Driver.NRI
+    ):
+        faults.append(
+            "policy_objects.enabled: objects come from the API server, and the policy is carried out by NRI: set "
+            "kube.enabled and nri.enabled to true and cpus.driver to nri"
+        )
+    if not _NAMESPACE.fullmatch(settings.policy_objects.namespace):
+        faults.append(f"policy_objects.namespace: {settings.policy_objects.namespace!r} is no namespace's name")
     if settings.kube.url:
         _check_url(settings.kube, faults)
 

@@ -184,12 +184,17 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
 
 
 def _rebalance(ground: Ground, at: Pools, load: Mapping[int, int]) -> Pools:
+    """A pool that would gain or lose one CPU stays as it is until the next container comes or goes: else sets would
+    change at every look."""
     node = _node(ground.machine, ground.rules)
     if isinstance(node, Denied):
         return at
     used = {name: sum(load.get(cpu, 0) for cpu in ids(pool.cpus)) for name, pool in at.pools.items()}
     pools = {name: replace(pool, weight=used[name] if pool.members else 0) for name, pool in at.pools.items()}
-    return _divided(node, Pools(pools, at.grants), {}) or at
+    weighed = Pools(pools, at.grants)
+    after = _divided(node, weighed, {}) or at
+    far = (abs(pool.cpus.bit_count() - at.pools[name].cpus.bit_count()) > 1 for name, pool in after.pools.items())
+    return after if any(far) else weighed
 
 
 DYNAMIC_POOLS = replace(

@@ -94,7 +94,7 @@ class Pool:
     members: tuple[str, ...] = ()
     """Keys of the grants that share it, in the order in which they came."""
     firsts: CpuSet = 0
-    """Of `cpus` and `lent` the lowest thread of each core."""
+    """The lowest thread of each core, of `cpus` before `lent`."""
     apart: bool = False
     """Nobody but its members may run on `cpus`."""
     parts: tuple[Part, ...] = ()

@@ -7,7 +7,7 @@ from enum import Enum
 
 from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.limits_rule import Mode, OnError
-from nodeward.model.pool_rule import BalloonsSettings
+from nodeward.model.pool_rule import BalloonsSettings, DynamicPoolsSettings, PodpoolsSettings, StaticPoolsSettings
 
 
 class Driver(Enum):
@@ -92,6 +92,9 @@ class PolicySettings:
     reserved: Amount = field(default_factory=Amount)
     static: StaticSettings = field(default_factory=StaticSettings)
     balloons: BalloonsSettings = field(default_factory=BalloonsSettings)
+    podpools: PodpoolsSettings = field(default_factory=PodpoolsSettings)
+    static_pools: StaticPoolsSettings = field(default_factory=StaticPoolsSettings)
+    dynamic_pools: DynamicPoolsSettings = field(default_factory=DynamicPoolsSettings)
 
 
 @dataclass(frozen=True, slots=True)

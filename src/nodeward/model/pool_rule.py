@@ -4,6 +4,7 @@ Only what Nodeward does is here. What it takes and does not enforce, and what it
 `app.settings.pool_words`.
 """
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 
@@ -119,6 +120,18 @@ class PodPool:
     max_pods: int = 0
     instances: str = ""
     fill_order: FillOrder = FillOrder.BALANCED
+
+
+_INSTANCES = re.compile(r"([0-9]{1,4}) *(cpus?|%)?", re.ASCII | re.IGNORECASE)
+
+
+def instances(text: str, cpu: int, free: int) -> int | None:
+    """How many pools of so many CPUs `PodPool.instances` means where so many are free; None where it says no number."""
+    found = _INSTANCES.fullmatch(text.strip() or "1")
+    if found is None:
+        return None
+    number, unit = int(found[1]), (found[2] or "").lower()
+    return free * number // 100 // cpu if unit == "%" else number // cpu if unit else number
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,22 @@ import pytest
 from nodeward.app.settings import last_good
 from nodeward.app.settings.load import SettingsError, from_tree, load, schema
 from nodeward.app.settings.pool_words import MAX_ITEMS, NOT_ENFORCED
+from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.pool_rule import (
     BalloonsSettings,
     BalloonType,
     CoreType,
+    CpuList,
     Creation,
+    DynamicPoolsSettings,
+    DynamicPoolType,
     Expression,
+    FillOrder,
+    PodPool,
+    PodpoolsSettings,
     Priority,
+    StaticPool,
+    StaticPoolsSettings,
     Within,
 )
 from nodeward.model.settings import Settings
@@ -169,7 +178,7 @@ def test_faults_of_the_section(text: str, fault: str, tmp_path: Path) -> None:
         ("{name: a, shareIdleCPUsInSame: node}", "[0].shareIdleCPUsInSame: 'node' is not allowed; one of system, "),
         ("{name: 'a[0]'}", "[0].name: 'a[0]' must be 1 to 63 letters, digits and any of _ . -"),
         ("{minCPUs: 1}", "[0].name: '' must be 1 to 63 letters"),
-        ("{name: a}, {name: a}", "[1].name: 'a' is the name of another type too"),
+        ("{name: a}, {name: a}", "[1].name: 'a' is the name of another one too"),
         ("{name: a, memoryTypes: [HBM]}", "[0].memoryTypes: memory is not pinned yet"),
         ("{name: a, preferCloseToDevices: [x]}", "[0].preferCloseToDevices: which CPUs are close to a device is not"),
         ("{name: a, groupBy: '${pod/labels/x}'}", "[0].groupBy: 'pod/labels/x': labels and tags are not read"),
@@ -188,6 +197,53 @@ def test_faults_of_the_section(text: str, fault: str, tmp_path: Path) -> None:
 def test_faults_of_types(text: str, fault: str, tmp_path: Path) -> None:
     found = told(f"{{BalloonTypes: [{text}]}}", tmp_path)[0]
     assert found.startswith(f"policy.balloons.BalloonTypes{fault}")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "podpools: {Pools: [{Name: a, CPU: 5, MaxPods: 2, Instances: 50 %, FillOrder: packed}]}",
+            PolicySettings(podpools=PodpoolsSettings(True, (PodPool("a", 5, 2, "50 %", FillOrder.PACKED),))),
+        ),
+        (
+            "static-pools: {pools: {shared: {exclusive: false, cpuLists: [{Socket: 1, Cpuset: '0,16'}]}}}",
+            PolicySettings(static_pools=StaticPoolsSettings((StaticPool("shared", False, (CpuList(1, "0,16"),)),))),
+        ),
+        (
+            "dynamic-pools: {PinCPU: false, DynamicPoolTypes: [{Name: a, Namespaces: [b], AllocatorPriority: 2}]}",
+            PolicySettings(
+                dynamic_pools=DynamicPoolsSettings(False, (), (DynamicPoolType("a", ("b",), Priority.LOW),))
+            ),
+        ),
+    ],
+)
+def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp_path: Path) -> None:
+    settings = loaded(f"policy: {{{text}}}", tmp_path)
+    assert settings.policy == found
+    assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("podpools: {Pools: [{Name: a}]}", "podpools.Pools[0].CPU: 0 is no number of CPUs"),
+        ("podpools: {Pools: [{Name: a, CPU: 1, Instances: many}]}", "podpools.Pools[0].Instances: 'many' is no number"),
+        (
+            "podpools: {Pools: [{Name: default, Instances: 2}]}",
+            "podpools.Pools[0].Instances: there is one pool default",
+        ),
+        ("podpools: {Pools: [{Name: a, CPU: 1, MaxPods: -1}]}", "podpools.Pools[0].MaxPods: -1 is less than 0"),
+        ("static-pools: {pools: {a: {cpuLists: [{Cpuset: x}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: 'x': "),
+        ("static-pools: {pools: {a: {cpuLists: [{}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: it names no CPU"),
+        ("static-pools: {ConfDirPath: /etc/cmk}", "static-pools.ConfDirPath: pools are not read from other files"),
+        ("dynamic-pools: {dynamicPoolTypes: [{name: reserved}]}", "dynamic-pools.dynamicPoolTypes[0].name: 'reserved'"),
+    ],
+)
+def test_faults_of_the_other_policies(text: str, fault: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        loaded(f"policy: {{{text}}}", tmp_path)
+    assert caught.value.faults[0].startswith(f"policy.{fault}")
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:

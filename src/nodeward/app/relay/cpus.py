@@ -18,7 +18,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, done_on
 from nodeward.app.host.core import Core
-from nodeward.app.host.cpu_watch import watch_drift, watch_topology
+from nodeward.app.host.cpu_watch import watch_drift, watch_topology, watch_use
 from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.slots import Slots
 from nodeward.app.host.start_gate import StartGate, pins
@@ -78,6 +78,7 @@ class RelayCpus:
         return {
             "places": self._seek,
             "topology": lambda: watch_topology(self._files, self._lane, self._core, self._clock),
+            "use": lambda: watch_use(self._files, self._lane, self._core, self._clock),
             "cpusets": lambda: watch_drift(self._files, self._tree.root, self._lane, self._core, self._clock),
         }
 

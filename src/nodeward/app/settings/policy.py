@@ -10,11 +10,17 @@ from nodeward.app.settings import pool_words
 from nodeward.app.settings.words import near, shown, switch
 from nodeward.model import cpuset
 from nodeward.model.policy_rule import NO_POLICY, STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
-from nodeward.model.pool_rule import RESERVED, BalloonsSettings
+from nodeward.model.pool_rule import (
+    RESERVED,
+    BalloonsSettings,
+    DynamicPoolsSettings,
+    PodpoolsSettings,
+    StaticPoolsSettings,
+)
 
 SECTION = "policy"
 MAX_MILLI = 1000 * (cpuset.MAX_CPU + 1)
-LATER = ("topology-aware", "podpools", "static-pools", "dynamic-pools", "memtier", "eda")
+LATER = ("topology-aware", "memtier", "eda")
 """Policies of CRI Resource Manager and nri-plugins that a later version of Nodeward brings."""
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -25,6 +31,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "ReservedResources": "reserved",
         "reservedResources": "reserved",
         "reserved_resources": "reserved",
+        "static-pools": "static_pools",
+        "dynamic-pools": "dynamic_pools",
     },
     "static": {"RelaxedIsolation": "relaxed_isolation", "relaxedIsolation": "relaxed_isolation", "Options": "options"},
     **{name: pool_words.spellings(kind) for name, kind in pool_words.SECTIONS.items()},
@@ -164,11 +172,14 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
         )
     static = _static(section.get("static", {}), found)
     balloons = pool_words.read(BalloonsSettings, section.get("balloons"), f"{SECTION}.balloons", found)
+    podpools = pool_words.read(PodpoolsSettings, section.get("podpools"), f"{SECTION}.podpools", found)
+    lists = pool_words.read(StaticPoolsSettings, section.get("static_pools"), f"{SECTION}.static_pools", found)
+    divided = pool_words.read(DynamicPoolsSettings, section.get("dynamic_pools"), f"{SECTION}.dynamic_pools", found)
     found += _of_reserved(reserved, balloons)
     if reserved.kind is AmountKind.NONE and not found and active != "none":
         found += _lacking(active)
     faults += [_as_written(fault, spelled) for fault in found]
-    return PolicySettings(active, available, reserved, static, balloons)
+    return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided)
 
 
 def _as_written(fault: str, spelled: Spelled) -> str:

@@ -15,19 +15,33 @@ from typing import TypeVar
 
 from nodeward.app.settings.words import near, shown, switch
 from nodeward.engine.cpus.match import KEYS, OPERATORS, keys_of, references
+from nodeward.model import cpuset
 from nodeward.model.cpuset import MAX_CPU
 from nodeward.model.pool_rule import (
+    DEFAULT,
     RESERVED,
     BalloonsSettings,
     BalloonType,
     Creation,
+    DynamicPoolsSettings,
+    DynamicPoolType,
     Expression,
+    PodPool,
+    PodpoolsSettings,
     Priority,
+    StaticPool,
+    StaticPoolsSettings,
+    instances,
 )
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
-SECTIONS: Mapping[str, type] = {"balloons": BalloonsSettings}
+SECTIONS: Mapping[str, type] = {
+    "balloons": BalloonsSettings,
+    "podpools": PodpoolsSettings,
+    "static_pools": StaticPoolsSettings,
+    "dynamic_pools": DynamicPoolsSettings,
+}
 MAX_ITEMS = 256
 """Of a list."""
 MAX_TEXT = 256
@@ -36,6 +50,8 @@ _CLASSES = "frequencies, idle states and scheduling classes are not set by Nodew
 _IRQS = "interrupts are not moved by Nodeward"
 _LOADS = "load classes do not keep balloons apart yet"
 _MEMORY = "memory nodes are left as they are"
+_NODE = "Nodeward neither labels nor taints the node"
+_ELSEWHERE = "pools are not read from other files; write them here, below pools"
 _ZONES = "NodeResourceTopology objects are not written yet"
 NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
     BalloonsSettings: {
@@ -57,6 +73,10 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "irqMode": _IRQS,
         "showContainersInNrt": _ZONES,
     },
+    PodpoolsSettings: {"pinMemory": _MEMORY},
+    StaticPoolsSettings: {"labelNode": _NODE, "taintNode": _NODE},
+    DynamicPoolsSettings: {"pinMemory": _MEMORY},
+    DynamicPoolType: {"cpuClass": _CLASSES},
 }
 """Keys that are taken and have no effect, and why."""
 REFUSED: Mapping[type, Mapping[str, str]] = {
@@ -68,6 +88,7 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
         "memoryTypes": "memory is not pinned yet, so containers would run on any memory; leave it out",
         "preferCloseToDevices": "which CPUs are close to a device is not read yet; leave it out",
     },
+    StaticPoolsSettings: {"confFilePath": _ELSEWHERE, "confDirPath": _ELSEWHERE, "confFileDir": _ELSEWHERE},
 }
 """Keys without which a node would run otherwise than its operator believes, and why they are refused."""
 _SPELLED = {"prefer_isol_cpus": "preferIsolCpus"}
@@ -144,6 +165,8 @@ def _hint_schema(hint: object) -> object:
         return {"type": ["string", "integer"]}
     if typing.get_origin(hint) is tuple:
         (item, _) = typing.get_args(hint)
+        if item is StaticPool:
+            return {"type": ["array", "object", "null"]}
         items = {"type": "string"} if item is str else {"$ref": f"#/$defs/{item.__name__}"}
         return {"type": ["array", "null"], "items": items}
     return {"type": ["string", "number"]}
@@ -156,8 +179,19 @@ def read(kind: type[T], section: object, where: str, faults: list[str]) -> T:
     """A policy's section, one of SECTIONS; the default stands in for what has a fault."""
     before = len(faults)
     found = _section(kind, section, where, faults)
-    if isinstance(found, BalloonsSettings) and len(faults) == before:
-        faults += _balloon_faults(found, section, where)
+    if len(faults) == before:
+        match found:
+            case BalloonsSettings():
+                faults += _balloon_faults(found, section, where)
+            case PodpoolsSettings():
+                faults += _name_faults([one.name for one in found.pools], f"{where}.pools")
+                faults += (fault for i, one in enumerate(found.pools) for fault in _pod_pool_faults(one, i, where))
+            case StaticPoolsSettings():
+                faults += _name_faults([one.name for one in found.pools], f"{where}.pools")
+                faults += (fault for one in found.pools for fault in _list_faults(one, f"{where}.pools.{one.name}"))
+            case DynamicPoolsSettings():
+                names = [RESERVED, *(one.name for one in found.dynamic_pool_types)]
+                faults += _name_faults(names, f"{where}.dynamic_pool_types", built_in=1)
     return found if len(faults) == before else kind()
 
 
@@ -238,6 +272,8 @@ def _items(name: str, item: type, value: object, where: str, faults: list[str]) 
         value, where = _unwrapped(value, _WRAPPED[name], where, faults), f"{where}.{_WRAPPED[name]}"
     if value is None:
         return ()
+    if item is StaticPool and isinstance(value, dict):
+        value = [one | {"name": key} if isinstance(one, dict) else {"name": key} for key, one in value.items()]
     if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
         faults.append(f"{where}: is {shown(value)}, must be a list of at most {MAX_ITEMS} items")
         return ()
@@ -289,16 +325,46 @@ def _key_fault(key: str) -> str:
     return f"{key!r} is no key; {f'did you mean {meant}?' if meant else 'keys are ' + ', '.join(KEYS)}"
 
 
+def _name_faults(names: list[str], where: str, built_in: int = 0) -> Iterator[str]:
+    """Of names that may be written in an annotation. The first ones are there without being written down."""
+    for i, name in enumerate(names[built_in:]):
+        if not _NAME.fullmatch(name):
+            yield f"{where}[{i}].name: {name!r} must be 1 to 63 letters, digits and any of _ . -"
+        elif name in names[: i + built_in]:
+            yield f"{where}[{i}].name: {name!r} is the name of another one too; names are unique"
+
+
+def _pod_pool_faults(one: PodPool, i: int, where: str) -> Iterator[str]:
+    here, built_in = f"{where}.pools[{i}]", one.name in (DEFAULT, RESERVED)
+    if one.cpu < (0 if built_in else 1):
+        yield f"{here}.CPU: {one.cpu} is no number of CPUs; write 1 or more"
+    if one.max_pods < 0:
+        yield f"{here}.MaxPods: {one.max_pods} is less than 0"
+    count = instances(one.instances, 1, 0)
+    if count is None:
+        yield f"{here}.Instances: {one.instances!r} is no number of pools; write 2, 7 cpus or 50%"
+    elif built_in and one.instances not in ("", "1"):
+        yield f"{here}.Instances: there is one pool {one.name}; leave it out"
+
+
+def _list_faults(one: StaticPool, where: str) -> Iterator[str]:
+    for i, given in enumerate(one.cpu_lists):
+        try:
+            found = cpuset.parse(given.cpuset)
+        except ValueError as error:
+            yield f"{where}.cpuLists[{i}].Cpuset: {shown(given.cpuset)}: {error}"
+        else:
+            if not found:
+                yield f"{where}.cpuLists[{i}].Cpuset: it names no CPU; write CPUs as the kernel does, such as 0-3,8"
+
+
 def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Iterator[str]:
     for i, one in enumerate(rules.preserve):
         yield from _expression_faults(one, f"{where}.preserve[{i}]")
     types = dict[str, BalloonType]()
+    yield from _name_faults([kind.name for kind in rules.balloon_types], f"{where}.balloon_types")
     for i, kind in enumerate(rules.balloon_types):
         here = f"{where}.balloon_types[{i}]"
-        if not _NAME.fullmatch(kind.name):
-            yield f"{here}.name: {kind.name!r} must be 1 to 63 letters, digits and any of _ . -"
-        elif kind.name in types:
-            yield f"{here}.name: {kind.name!r} is the name of another type too; names are unique"
         types[kind.name] = kind
         yield from _limit_faults(kind, here)
         for j, one in enumerate(kind.match_expressions):

@@ -10,10 +10,6 @@ from dataclasses import dataclass
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
 
 
-def _as_before(_: Ground, at: Pools, __: Mapping[int, int]) -> Pools:
-    return at
-
-
 @dataclass(frozen=True, slots=True)
 class Policy:
     """One policy."""
@@ -28,8 +24,8 @@ class Policy:
     requests, and it keeps what it may keep. On Denied nothing has changed."""
     release: Callable[[Ground, Pools, str], Pools]
     """Without the container of this key; as before where it is not there."""
-    rebalance: Callable[[Ground, Pools, Mapping[int, int]], Pools] = _as_before
-    """By the measured load of each CPU, for policies that divide by use."""
+    rebalance: Callable[[Ground, Pools, Mapping[int, int]], Pools] | None = None
+    """By the measured use of each CPU in thousandths, for policies that divide by use."""
     keeps: bool = True
     """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""
     resume: Callable[[Ground, Pools, Sequence[Ask]], Pools] | None = None

@@ -83,6 +83,8 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
             return _outcome(state, event)
         case ev.CpusetsRead():
             return _read(state, event)
+        case ev.CpusUsed():
+            return _used(state, event)
         case ev.StartLate():
             return replace(cpus, late=cpus.late + 1), Decision(notes=(_late(state, event),))
         case ev.Abandoned():
@@ -98,6 +100,11 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
 def is_active(cpus: Cpus) -> bool:
     """Whether a policy is in force that pins, or whose predecessor has."""
     return bool(cpus.held) or policy_of(cpus.rules.active).name != "none"
+
+
+def divides_by_use(cpus: Cpus) -> bool:
+    """Whether the policy in force wants to know how much CPUs are used."""
+    return bool(cpus.held) and policy_of(cpus.rules.active).rebalance is not None
 
 
 def is_unfit(cpus: Cpus) -> bool:
@@ -503,6 +510,16 @@ def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
     goals = _goals(replace(state, cpus=after), after.pools, tuple(new))
     notes = tuple(Reason("cpus-drift", (held.path, text(held.has))) for held in list(new.values())[:10])
     return after, Decision(goals=goals, notes=notes)
+
+
+def _used(state: State, event: ev.CpusUsed) -> tuple[Cpus, Decision]:
+    cpus = state.cpus
+    rebalance = policy_of(cpus.rules.active).rebalance
+    if rebalance is None or cpus.machine is None:
+        return cpus, NOTHING
+    pools = rebalance(Ground(cpus.machine, cpus.rules), cpus.pools, event.used)
+    after = replace(cpus, pools=pools)
+    return after, Decision(goals=_goals(replace(state, cpus=after), cpus.pools))
 
 
 def _late(state: State, event: ev.StartLate) -> Reason:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.engine.cpus.place import all_placed
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed, set_of
@@ -15,7 +16,8 @@ from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Creation, Expression, Priority, Within
 from nodeward.model.topology import Machine
-from nodeward.model.workload import Qos
+from nodeward.model.workload import ContainerId, Qos
+from tests.unit.engine.cpus.build import create, given, settle, told
 from tests.unit.engine.cpus.machines import W, machine, shapes
 
 POLICY = policy_of("balloons")
@@ -277,6 +279,35 @@ def test_settings_that_do_not_fit_are_refused_whole(kind: BalloonType, reserved:
     )
     assert isinstance(denied, Denied)
     assert why in denied.why
+
+
+def test_other_settings_move_only_who_cannot_stay() -> None:
+    node = Node(of("t"), of("n", "n"))
+    for name, milli in (("a", 2000), ("b", 1500)):
+        node.asks(name, milli)
+        node.asks(f"n{name}", milli, "n")
+    asks = [asked(name, 2000 if "a" in name else 1500, "n" if "n" in name else "a") for name in ("a", "na", "b", "nb")]
+    asks = [replace(ask, has=set_of(node.at, node.at.grants[ask.key])) for ask in asks]
+    taken = Amount(AmountKind.CPUSET, 1 | asks[0].has & -asks[0].has)
+    newer = Node(of("first", min_cpus=4, min_balloons=1), of("n", "n", max_cpus=2), of("t"), reserved=taken)
+    newer.runs(*asks[:2], *asks[2:])
+    assert parse(newer.has("a")) & ~asks[0].has, "one of its CPUs is reserved now"
+    assert newer.balloon("na") != newer.balloon("nb"), "together they are too large now"
+    assert parse(newer.has("na")) & ~asks[1].has == 0
+    assert parse(newer.has_pool("first[0]")) & asks[1].has == 0, "a balloon without containers is not in the way"
+
+
+def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -> None:
+    lends = of("l", "shop", share_idle_cpus_in_same=Within.SYSTEM, prefer_new_balloons=True)
+    rules = BalloonsSettings(balloon_types=(lends,), preserve=(Expression("pod/name", "Equals", ("free",)),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    for pod in ("free", "a", "b"):
+        decision = create(engine, pod, qos="burstable")
+    assert given(decision) == "2-7"
+    waits_for = in_the_way(engine.state, ContainerId("b-0"))
+    assert waits_for == (ContainerId("a-0"),)
+    settle(engine, decision)
+    assert in_the_way(engine.state, ContainerId("b-0")) == ()
 
 
 TYPES = (

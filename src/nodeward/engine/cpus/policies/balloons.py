@@ -11,6 +11,7 @@ Faults of upstream left out:
 - the balloon `reserved` by a cpuset has no CPUs there unless its type has `maxCPUs`, and others may take these CPUs
 - CPUs that the kernel isolates are given to any balloon when others are short there; here only to types that ask for
   them, since the kernel's scheduler does not balance there
+- where hyperthreads are hidden, a lent thread may take the place of the balloon's own one of that core there
 - components of a composite balloon share its size there by a division that may leave one without a CPU
 """
 
@@ -393,7 +394,7 @@ def _made(node: _Node, pool: Pool, parts: tuple[Part, ...]) -> Pool:
     cpus = 0
     for part in parts:
         cpus |= part.cpus
-    return replace(pool, cpus=cpus, parts=parts, apart=True, firsts=firsts(node.machine, cpus | pool.lent))
+    return replace(pool, cpus=cpus, parts=parts, apart=True, firsts=firsts(node.machine, cpus, pool.lent))
 
 
 def _lent(node: _Node, at: Pools) -> Pools:
@@ -408,7 +409,7 @@ def _lent(node: _Node, at: Pools) -> Pools:
                 near |= group.cpus if group.cpus & pool.cpus else 0
         if pool.lent != near & idle:
             lent = near & idle
-            new[name] = replace(pool, lent=lent, firsts=firsts(node.machine, pool.cpus | lent))
+            new[name] = replace(pool, lent=lent, firsts=firsts(node.machine, pool.cpus, lent))
     return Pools(beside(at.pools, new), at.grants) if new else at
 
 

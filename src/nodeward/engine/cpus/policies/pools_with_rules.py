@@ -149,11 +149,11 @@ def is_system(more: Iterable[str], ask: Ask) -> bool:
     return ask.namespace == SYSTEM_NAMESPACE or is_of(more, ask)
 
 
-def firsts(machine: Machine, cpus: CpuSet) -> CpuSet:
-    """The lowest thread of each core, of these CPUs."""
+def firsts(machine: Machine, cpus: CpuSet, lent: CpuSet) -> CpuSet:
+    """The lowest thread of each core: of `cpus`, and in cores where there is none of `lent`."""
     found = 0
     for core in machine.cores:
-        have = core.cpus & cpus
+        have = core.cpus & cpus or core.cpus & lent
         found |= have & -have
     return found
 

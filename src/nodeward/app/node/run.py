@@ -100,7 +100,10 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("settings", lambda: inside.reload.run(inside.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         ("relay", relay.run),
-        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
+        (
+            "local",
+            lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, lambda: inside.core.state, withdraw)),
+        ),
         *(component for of in wired for component in of.components),
         *podapi.components(settings, files, inside.core, pods, clock),
         *_policy_objects(settings, clock, inside),

@@ -86,8 +86,22 @@ def _parsed(data: bytes) -> tuple[yaml.Node | None, object]:
         loader.dispose()
 
 
-def read_yaml(path: str) -> Tree:
-    """The mapping in a YAML file. SettingsError for one that is missing, too large or no mapping."""
+def documents(data: bytes, where: str) -> list[tuple[object, Mapping[str, int]]]:
+    """Every document of a YAML text, as strict as settings, with the line of each path in it."""
+    loader, found = _Strict(data), list[tuple[object, Mapping[str, int]]]()
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            found.append((loader.construct_document(node), dict(_lines(node))))
+    except YAML_FAULTS as error:
+        raise SettingsError([f"{where}: is no YAML: {' '.join(str(error).split())}"]) from error
+    finally:
+        loader.dispose()
+    return found
+
+
+def read_bytes(path: str) -> bytes:
+    """A file's content. SettingsError for one that is missing or too large."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -95,6 +109,12 @@ def read_yaml(path: str) -> Tree:
         raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
     if len(data) > MAX_BYTES:
         raise SettingsError([f"{path}: larger than {MAX_BYTES} bytes"])
+    return data
+
+
+def read_yaml(path: str) -> Tree:
+    """The mapping in a YAML file. SettingsError for one that is missing, too large or no mapping."""
+    data = read_bytes(path)
     try:
         node, tree = _parsed(data)
     except YAML_FAULTS as error:

@@ -30,10 +30,11 @@ BESIDE: Mapping[str, str] = {
 }
 """Keys of every object beside the policy's own, which have no effect here, and why."""
 _ABOVE = ("availableResources", "reservedResources")
-_TOPOLOGY_AWARE = (
+TOPOLOGY_AWARE = (
     "the policy topology-aware comes with a later version of Nodeward; the policy that was in force stays. Use a "
     "BalloonsPolicy, or keep nri-plugins' topology-aware plugin on this node with policy_objects.enabled false"
 )
+"""Why a TopologyAwarePolicy is refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +56,7 @@ def sections(spec: Mapping[str, object]) -> tuple[dict[str, object], dict[str, o
 def translated(found: PolicyObject) -> Chosen:
     """The policy that the object means. Raises SettingsError with every fault."""
     if found.kind is not PolicyKind.BALLOONS:
-        raise SettingsError([f"kind {found.kind.value}: {_TOPOLOGY_AWARE}"])
+        raise SettingsError([f"kind {found.kind.value}: {TOPOLOGY_AWARE}"])
     try:
         spec: object = msgspec.json.decode(found.spec)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, named
 from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
-from nodeward.engine.cpus.pools import changed
+from nodeward.engine.cpus.pools import apart, changed, set_of
 from nodeward.engine.cpus.requested import ESTIMATE, UNREAD
 from nodeward.engine.state.cpus import Cpus, Held
 from nodeward.engine.state.pods import KnownContainer
@@ -428,7 +428,9 @@ def _asks_of_all(state: State) -> list[Ask]:
         home, one = told
         held, grant = cpus.held.get(container_id), cpus.pools.grants.get(key_of(home.pod_uid, one.name))
         has = held.has if held is not None and held.has else one.cpu.cpus
-        ask = ask_of(state, home, one, grant.own if grant is not None and grant.own else has)
+        if grant is not None and apart(cpus.pools, grant):
+            has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
+        ask = ask_of(state, home, one, has)
         asks[ask.key] = ask
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))

@@ -81,6 +81,10 @@ def _explained(row: "PolicyRow") -> list[str]:
     if row.options:
         lines.append(f"options (policy.{row.name}.options):")
         lines += [f"  {option}: {meaning}" for option, meaning in row.options.items()]
+    for title, keys in (("taken and not enforced", row.not_enforced), ("refused", row.refused)):
+        if keys:
+            lines.append(f"{title}:")
+            lines += [f"  {key}: {why}" for key, why in keys.items()]
     return [*lines, f"example: nodeward node --set policy.active={row.name}" + "".join(_needed(row))]
 
 

@@ -213,7 +213,7 @@ def _section(kind: type[T], section: object, where: str, faults: list[str]) -> T
         elif word in fields:
             found[fields[word]] = _value(fields[word], hints[fields[word]], value, here, faults)
         elif word in barred:
-            faults.append(f"{here}: {barred[word]}")
+            faults += [f"{here}: {barred[word]}"] if value else []
         elif word in idle:
             log.warning("settings=not-enforced key=%s why=%r", here, idle[word])
         else:

@@ -28,6 +28,8 @@ class Policy:
     """By the measured use of each CPU in thousandths, for policies that divide by use."""
     keeps: bool = True
     """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""
+    keeps_pools: bool = False
+    """Whether its place in a pool stays its own likewise."""
     resume: Callable[[Ground, Pools, Sequence[Ask]], Pools] | None = None
     """With those of these containers that run already, and may stay in their pools (`Ask.has`). None: a container's
     set says nothing of its pool."""

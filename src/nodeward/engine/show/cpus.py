@@ -145,7 +145,7 @@ def _holder(
 def _kind(grant: Grant) -> str:
     if grant.own:
         return "exclusive+shared" if grant.shares_pool else "exclusive"
-    if not grant.shares_pool:
+    if not grant.shares_pool or not grant.pinned:
         return "exclusive" if grant.extra else "unpinned"
     return "reserved" if grant.pool == RESERVED else "shared"
 

@@ -11,13 +11,15 @@ from nodeward.engine.cpus.place import all_placed
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed, set_of
 from nodeward.model import annotations as keys
+from nodeward.model import events as ev
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
 from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Creation, Expression, Priority, Within
 from nodeward.model.topology import Machine
 from nodeward.model.workload import ContainerId, Qos
-from tests.unit.engine.cpus.build import create, given, settle, told
+from tests.unit.engine.cpus import build
+from tests.unit.engine.cpus.build import create, given, sets, settle, told, writes
 from tests.unit.engine.cpus.machines import W, machine, shapes
 
 POLICY = policy_of("balloons")
@@ -308,6 +310,28 @@ def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -
     assert waits_for == (ContainerId("a-0"),)
     settle(engine, decision)
     assert in_the_way(engine.state, ContainerId("b-0")) == ()
+
+
+def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:
+    rules = BalloonsSettings(balloon_types=(of("g", "shop", prefer_new_balloons=True),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    for pod in "ab":
+        settle(engine, create(engine, pod, 2))
+    before = sets(engine)
+    decision = engine(ev.TopologyRead(build.machine(offline=parse(before["a"]) & -parse(before["a"]))))
+    after = sets(engine)
+    assert after["b"] == before["b"]
+    assert (parse(after["a"]).bit_count(), (parse(after["a"]) & parse(before["a"])).bit_count()) == (2, 1)
+    assert list(writes(decision).values()) == [after["a"]]
+
+
+def test_who_is_not_pinned_any_more_may_use_all_cpus() -> None:
+    rules = BalloonsSettings(balloon_types=(of("g", "shop"),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    settle(engine, create(engine, "a", 2))
+    loose = PolicySettings("balloons", reserved=CPU0, balloons=replace(rules, pin_cpu=False))
+    assert list(writes(build.settings(engine, loose)).values()) == ["0-7"]
+    assert given(create(engine, "b", 2)) == ""
 
 
 TYPES = (

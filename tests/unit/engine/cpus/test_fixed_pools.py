@@ -27,6 +27,7 @@ from nodeward.model.pool_rule import (
 )
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos
+from tests.unit.engine.cpus.build import create, end, refused, stop, told
 from tests.unit.engine.cpus.machines import W, machine
 
 NOTES = {
@@ -116,6 +117,17 @@ def test_pods_fill_pools_in_order_and_the_rest_goes_to_default(order: FillOrder,
     assert node.runs("f", "nope") == node.runs("g") == "default"
     assert node.runs("h", "A", namespace="kube-system") == "reserved"
     node.restarts([node.ask(name, "A") for name in "abcde"])
+
+
+def test_a_pod_keeps_its_pool_while_its_container_is_tried_again() -> None:
+    rules = PodpoolsSettings(True, (PodPool("default", 0, 1),))
+    engine = told(PolicySettings("podpools", reserved=two(), podpools=rules))
+    create(engine, "a", qos="burstable")
+    stop(engine, "a", qos="burstable")
+    assert "has 1 pods" in str(refused(create(engine, "b", qos="burstable")))
+    assert refused(create(engine, "a", qos="burstable", life=1)) is None
+    end(engine, "a", qos="burstable")
+    assert refused(create(engine, "b", qos="burstable")) is None
 
 
 def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:

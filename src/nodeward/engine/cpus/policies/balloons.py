@@ -235,8 +235,11 @@ def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple
     rooms = {name: _room_m(node, at, one, pool) - sums[name] for name, pool in mine.items()}
     frees = {name: 1000 * pool.cpus.bit_count() - sums[name] for name, pool in mine.items()}
 
+    def has_room(of: Mapping[str, int], name: str) -> bool:
+        return of[name] >= max(ask.request_m, 1 - sums[name])  # a balloon with containers has a CPU
+
     def best(of: Mapping[str, int], are: Callable[[str], bool]) -> Iterator[tuple[Pools, str]]:
-        good = [name for name in mine if rooms[name] >= max(ask.request_m, 1 - sums[name]) and are(name)]
+        good = [name for name in mine if has_room(rooms, name) and are(name)]
         good.sort(key=lambda name: (-of[name], len(mine[name].members)))
         yield from ((at, name) for name in good)
 
@@ -261,7 +264,7 @@ def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple
         its = ask.namespace
         steps.append(("space", best(frees, lambda name: any(at.grants[key].namespace == its for key in members(name)))))
         steps.append(("new", new()))
-    fits = ("fits", best(frees, lambda name: frees[name] >= max(ask.request_m, 1)))
+    fits = ("fits", best(frees, lambda name: has_room(frees, name)))
     grows = ("grows", best(rooms, lambda _: True))
     steps += [("new", new()), fits, grows] if one.prefer_new_balloons else [fits, grows, ("new", new())]
     for how, found in steps:

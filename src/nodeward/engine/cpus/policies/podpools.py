@@ -9,7 +9,7 @@ fault, as there: `nodeward explain` shows it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
 from nodeward.engine.cpus.picker import Kind, pick
@@ -140,9 +140,12 @@ def _full(ground: Ground, at: Pools, ask: Ask) -> str:
     return f"the pool {name} has {pods} pods, as many as it may have (MaxPods); end a pod, or raise MaxPods"
 
 
-PODPOOLS = policy(
-    "podpools",
-    "pods share pools of a fixed size, chosen by annotation",
-    Hooks(_carve, _order, _capacity, lambda _, at, __, ___: at, _full),
-    needs=("policy.reserved",),
+PODPOOLS = replace(
+    policy(
+        "podpools",
+        "pods share pools of a fixed size, chosen by annotation",
+        Hooks(_carve, _order, _capacity, lambda _, at, __, ___: at, _full),
+        needs=("policy.reserved",),
+    ),
+    keeps_pools=True,
 )

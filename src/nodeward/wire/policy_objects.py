@@ -24,8 +24,8 @@ GROUP_LABELS = ("config.nri/group", "group.config.nri", "resource-policy.nri.io/
 MAX_BYTES = 8 * 1024 * 1024
 """An object in etcd is at most 1.5 MiB; JSON may triple it."""
 MAX_SPEC_BYTES = 1024 * 1024
-MAX_ERRORS = 4096
-"""Characters of what is written into a status."""
+MAX_ERRORS = 1024
+"""Characters of what is written into a status, where each node that an object means writes its own."""
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):

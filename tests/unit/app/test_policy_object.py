@@ -41,7 +41,7 @@ FAULTS = {
     "unknown key": ({"balloonTyps": []}, "spec.balloonTyps: unknown key; did you mean balloonTypes?"),
     "unknown key of a type": (
         {"balloonTypes": [{"name": "a", "minCpu": 1}]},
-        "spec.balloonTypes[0].minCpu: unknown key; did you mean min",
+        "spec.balloonTypes[0].minCpu: unknown key; did you mean minCPUs?",
     ),
     "unknown amount": ({"reservedResources": {"cpus": 1}}, "spec.reservedResources.cpus: unknown key"),
     "available by number": ({"availableResources": {"cpu": 4}}, "spec.availableResources.cpu: '4' is a number of CPUs"),

@@ -58,7 +58,7 @@ class Told:
 
 def play(told: Told) -> Told:
     async def story() -> None:
-        session = Session(told, told, told.tell, told.reload, YieldingClock())  # type: ignore[arg-type]
+        session = Session(told, told, told.tell, told.reload, YieldingClock(), lambda *_: None)  # type: ignore[arg-type]
         running = asyncio.create_task(session.forever())
         async with asyncio.timeout(10):
             await told.over.wait()

@@ -18,7 +18,7 @@ from random import random
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
-from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component
+from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Note
 from nodeward.app.settings.load import SettingsError, name_of_node
 from nodeward.app.settings.policy_object import translated
 from nodeward.app.settings.reload import Reload
@@ -37,19 +37,23 @@ GAP_S = 0.5
 ABSENT_S = 30.0
 """How often it is looked whether the kinds are served, while they are not."""
 SUCCESS, FAILURE = "Success", "Failure"
+NAME = "policy-objects"
 _Key = tuple[PolicyKind, str]
 
 
 class Session:
     """The objects that mean one node."""
 
-    def __init__(self, client: PolicyObjectsClient, core: Core, tell: Tell, reload: Reload, clock: Clock) -> None:
+    def __init__(
+        self, client: PolicyObjectsClient, core: Core, tell: Tell, reload: Reload, clock: Clock, note: Note
+    ) -> None:
+        self._note = note
         self._client, self._core, self._tell, self._reload, self._clock = client, core, tell, reload, clock
         of = reload.chosen.named if reload.chosen is not None else None
         self._spoken: _Key | None = (of.kind, of.name) if of is not None else None
         self._judged: tuple[_Key, tuple[str, int]] | None = None
         self._why: tuple[str, ...] = ()
-        self._unserved = self._lost = False
+        self._unserved = False
 
     async def forever(self) -> None:
         """Round after round."""
@@ -61,15 +65,11 @@ class Session:
                     await self._clock.sleep(ABSENT_S)
                     continue
                 await self._round(seen)
-                if self._lost:
-                    log.info("policy-objects=back")
-                self._lost = False
+                self._note(NAME, True, "watched")
                 delays.reset()
                 await self._until_next(seen)
             except KubeError as error:
-                if not self._lost:
-                    log.warning("policy-objects=away why=%r so='what is in force stays'", str(error))
-                self._lost = True
+                self._note(NAME, False, f"{error}; what is in force stays")
                 await self._clock.sleep(delays.next_s())
             await self._clock.sleep(GAP_S)
 
@@ -86,8 +86,8 @@ class Session:
         judged = (key, found.mark) if found is not None and key is not None else None
         if judged is None:
             self._give_back()
-        elif found is not None and (judged != self._judged or self._why):  # what was refused may fit by now
-            self._take(found)
+        elif found is not None and (judged != self._judged or self._why or self._core.state.cpus.refused):
+            self._take(found)  # also again: what was refused may fit the machine by now, or the other way round
         self._judged = judged
         if self._spoken is not None and self._spoken != key:
             await self._unsay(*self._spoken)
@@ -153,7 +153,7 @@ class Session:
             await asyncio.gather(*ends, return_exceptions=True)
 
 
-def components(settings: Settings, clock: Clock, core: Core, tell: Tell, reload: Reload) -> list[Component]:
+def components(settings: Settings, clock: Clock, core: Core, tell: Tell, reload: Reload, note: Note) -> list[Component]:
     """The session."""
     name = name_of_node(settings, os.environ)
     chosen = KubeSettings(endpoint=auth.endpoint_of(settings.kube, os.environ), node_name=name)
@@ -161,8 +161,8 @@ def components(settings: Settings, clock: Clock, core: Core, tell: Tell, reload:
     async def run() -> None:
         client = PolicyObjectsClient(chosen, settings.policy_objects.namespace, clock)
         try:
-            await Session(client, core, tell, reload, clock).forever()
+            await Session(client, core, tell, reload, clock, note).forever()
         finally:
             await client.aclose()
 
-    return [("policy-objects", run)]
+    return [(NAME, run)]

@@ -217,7 +217,8 @@ def _section(kind: type[T], section: object, where: str, faults: list[str]) -> T
         elif word in idle:
             log.warning("settings=not-enforced key=%s why=%r", here, idle[word])
         else:
-            meant = near(str(name), spellings(kind), NOT_ENFORCED.get(kind, {}))
+            usual = [one for one in spellings(kind) if "_" in str(name) or "_" not in one]
+            meant = near(str(name), usual, NOT_ENFORCED.get(kind, {}))
             every = ", ".join(map(_camel, names))
             faults.append(f"{here}: unknown key; {f'did you mean {meant}?' if meant else f'known keys are {every}'}")
         seen[word] = name

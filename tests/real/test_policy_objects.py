@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -131,6 +131,12 @@ def _cluster() -> Iterator[Cluster]:
         yield Cluster(server, client)
 
 
+async def until_true(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():
+            await asyncio.sleep(0.05)
+
+
 class Way:
     """Between a daemon and the API server: a port of the loopback whose connections a test cuts."""
 
@@ -143,12 +149,11 @@ class Way:
         server = await asyncio.start_server(self._passes, "127.0.0.1", 0)
         return f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
 
-    def cut(self) -> int:
-        """Breaks every connection; how many."""
-        ends = tuple(self._ends)
-        for end in ends:
+    async def cut(self) -> None:
+        """Breaks every connection, once the watches are there: on pods, two kinds and the node."""
+        await until_true(lambda: len(self._ends) >= 4)
+        for end in tuple(self._ends):
             end.transport.abort()
-        return len(ends)
 
     async def _passes(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         far_reader, far = await asyncio.open_connection("127.0.0.1", self._to)
@@ -200,10 +205,7 @@ def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp_path:
                 return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
 
             async def until_cpus(wanted: dict[str, str]) -> None:
-                async with asyncio.timeout(WITHIN_S):
-                    while (now := {cgroup: cpus(cgroup) for cgroup in wanted}) != wanted:
-                        await asyncio.sleep(0.05)
-                assert now == wanted
+                await until_true(lambda: {cgroup: cpus(cgroup) for cgroup in wanted} == wanted)
 
             await cluster.put("default", SPEC)
             assert "errors" not in await cluster.until_said("default", "Success", 1)
@@ -230,7 +232,7 @@ def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp_path:
             assert "99" in str((await cluster.until_said("default", "Failure", 3))["errors"])
             assert {one: cpus(one) for one in held} == held
 
-            assert way.cut() > 3  # the watches and more
+            await way.cut()
             await cluster.put("group.fast", {**SPEC, "balloonTypes": []})
             await cluster.move("fast")
             await cluster.until_said("group.fast", "Success", 1)

@@ -124,7 +124,7 @@ PARTS = (
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
     Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=KUBELET),
-    Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
+    Part("real", CLUSTER, 145, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
     Part("real", ("test_kata_host.py",), 12, 0.5, after=(SUITE,), peers=KATA, covers=VMS),

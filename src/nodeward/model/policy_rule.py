@@ -7,6 +7,7 @@ from enum import Enum
 
 from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.limits_rule import Mode, OnError
+from nodeward.model.pool_rule import BalloonsSettings, DynamicPoolsSettings, PodpoolsSettings, StaticPoolsSettings
 
 
 class Driver(Enum):
@@ -90,6 +91,10 @@ class PolicySettings:
     available: Amount = field(default_factory=Amount)
     reserved: Amount = field(default_factory=Amount)
     static: StaticSettings = field(default_factory=StaticSettings)
+    balloons: BalloonsSettings = field(default_factory=BalloonsSettings)
+    podpools: PodpoolsSettings = field(default_factory=PodpoolsSettings)
+    static_pools: StaticPoolsSettings = field(default_factory=StaticPoolsSettings)
+    dynamic_pools: DynamicPoolsSettings = field(default_factory=DynamicPoolsSettings)
 
 
 @dataclass(frozen=True, slots=True)

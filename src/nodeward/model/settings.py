@@ -185,6 +185,15 @@ class KubeSection:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyObjectsSection:
+    """BalloonsPolicy objects of nri-plugins in the API server: the one that means this node stands in the place of the
+    section policy. `namespace`: where they are."""
+
+    enabled: bool = False
+    namespace: str = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
 class CgroupsSection:
     """Where the cgroup2 tree is mounted and how often it is read."""
 
@@ -295,6 +304,7 @@ class Settings:
     nri: NriSection = field(default_factory=NriSection)
     hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)
+    policy_objects: PolicyObjectsSection = field(default_factory=PolicyObjectsSection)
     cgroups: CgroupsSection = field(default_factory=CgroupsSection)
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)

@@ -10,14 +10,15 @@ from dataclasses import replace
 from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, named
 from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
-from nodeward.engine.cpus.pools import changed
+from nodeward.engine.cpus.policy import Policy
+from nodeward.engine.cpus.pools import apart, changed, set_of
 from nodeward.engine.cpus.requested import ESTIMATE, UNREAD
 from nodeward.engine.state.cpus import Cpus, Held
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import beside, put, without
 from nodeward.model import events as ev
-from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pools
 from nodeward.model.cpuset import CpuSet, parse, text
 from nodeward.model.decision import (
     NOTHING,
@@ -83,6 +84,8 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
             return _outcome(state, event)
         case ev.CpusetsRead():
             return _read(state, event)
+        case ev.CpusUsed():
+            return _used(state, event)
         case ev.StartLate():
             return replace(cpus, late=cpus.late + 1), Decision(notes=(_late(state, event),))
         case ev.Abandoned():
@@ -98,6 +101,11 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
 def is_active(cpus: Cpus) -> bool:
     """Whether a policy is in force that pins, or whose predecessor has."""
     return bool(cpus.held) or policy_of(cpus.rules.active).name != "none"
+
+
+def divides_by_use(cpus: Cpus) -> bool:
+    """Whether the policy in force wants to know how much CPUs are used."""
+    return bool(cpus.held) and policy_of(cpus.rules.active).rebalance is not None
 
 
 def is_unfit(cpus: Cpus) -> bool:
@@ -283,7 +291,7 @@ def _pruned(state: State) -> tuple[State, Decision]:
     ended = [
         key
         for key, grant in cpus.pools.grants.items()
-        if key not in live and not (policy.keeps and grant.own and _stands(state, key))
+        if key not in live and not (_is_lasting(policy, grant) and _stands(state, key))
     ]
     if not gone and not ended:
         return state, NOTHING
@@ -302,6 +310,11 @@ def _pruned(state: State) -> tuple[State, Decision]:
     forget = tuple(Target(KIND, cpus.held[one].path, "cpus") for one in gone if cpus.held[one].path)
     new = replace(state, cpus=after)
     return new, Decision(goals=_goals(new, cpus.pools), forget=forget)
+
+
+def _is_lasting(policy: Policy, grant: Grant) -> bool:
+    """Whether the grant is kept for the next try of its container, until the pod ends."""
+    return policy.keeps if grant.own else bool(grant.pool) and policy.keeps_pools
 
 
 def _stands(state: State, key: str) -> bool:
@@ -421,14 +434,16 @@ def _asks_of_all(state: State) -> list[Ask]:
         home, one = told
         held, grant = cpus.held.get(container_id), cpus.pools.grants.get(key_of(home.pod_uid, one.name))
         has = held.has if held is not None and held.has else one.cpu.cpus
-        ask = ask_of(state, home, one, grant.own if grant is not None and grant.own else has)
+        if grant is not None and apart(cpus.pools, grant):
+            has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
+        ask = ask_of(state, home, one, has)
         asks[ask.key] = ask
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))
-        if key not in asks and grant.own and sandbox_id is not None:
+        if key not in asks and _is_lasting(policy_of(cpus.rules.active), grant) and sandbox_id is not None:
             home = state.pods.sandboxes[sandbox_id].sandbox
             one = Container(ContainerId(""), home.id, key.rpartition("/")[2])
-            ask = ask_of(state, home, one, grant.own)
+            ask = ask_of(state, home, one, grant.own or set_of(cpus.pools, grant))
             asks[key] = ask if ask.known else replace(ask, request_m=grant.request_m, qos=Qos.GUARANTEED, known=True)
     return list(asks.values())
 
@@ -503,6 +518,16 @@ def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
     goals = _goals(replace(state, cpus=after), after.pools, tuple(new))
     notes = tuple(Reason("cpus-drift", (held.path, text(held.has))) for held in list(new.values())[:10])
     return after, Decision(goals=goals, notes=notes)
+
+
+def _used(state: State, event: ev.CpusUsed) -> tuple[Cpus, Decision]:
+    cpus = state.cpus
+    rebalance = policy_of(cpus.rules.active).rebalance
+    if rebalance is None or cpus.machine is None:
+        return cpus, NOTHING
+    pools = rebalance(Ground(cpus.machine, cpus.rules), cpus.pools, event.used)
+    after = replace(cpus, pools=pools)
+    return after, Decision(goals=_goals(replace(state, cpus=after), cpus.pools))
 
 
 def _late(state: State, event: ev.StartLate) -> Reason:

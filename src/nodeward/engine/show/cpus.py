@@ -145,7 +145,7 @@ def _holder(
 def _kind(grant: Grant) -> str:
     if grant.own:
         return "exclusive+shared" if grant.shares_pool else "exclusive"
-    if not grant.shares_pool:
+    if not grant.shares_pool or not grant.pinned:
         return "exclusive" if grant.extra else "unpinned"
     return "reserved" if grant.pool == RESERVED else "shared"
 
@@ -226,7 +226,8 @@ def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
     if row.why:
         yield f"  {row.why}"
     if (pool := view.of(row)) is not None:
-        yield f"  Shares pool {pool.name} (CPUs {pool.cpus or 'none'}) with {_others(row.name, pool.members)}."
+        lent = f"; idle ones lent to it: {pool.lent}" if pool.lent else ""
+        yield f"  Shares pool {pool.name} (CPUs {pool.cpus or 'none'}{lent}) with {_others(row.name, pool.members)}."
     since = "" if row.for_ms is None else f", for {row.for_ms / 1000:.0f} s"
     match row.state:
         case "observed":

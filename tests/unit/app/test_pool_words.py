@@ -5,10 +5,12 @@ import logging
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeward.app.settings import last_good
 from nodeward.app.settings.load import SettingsError, from_tree, load, schema
-from nodeward.app.settings.pool_words import MAX_ITEMS, NOT_ENFORCED
+from nodeward.app.settings.pool_words import MAX_ITEMS, NOT_ENFORCED, SECTIONS, kinds, spellings
 from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.pool_rule import (
     BalloonsSettings,
@@ -257,6 +259,27 @@ def told(section: str, folder: Path) -> list[str]:
     line = f" ({folder}/s.yaml line 3)"
     assert all(fault.endswith(line) for fault in caught.value.faults)
     return [fault.removesuffix(line) for fault in caught.value.faults]
+
+
+KEYS = sorted({name for kind in SECTIONS.values() for one in kinds(kind) for name in spellings(one)})
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 1 << 70) | st.floats() | st.text(max_size=6) | st.sampled_from(KEYS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["balloons", "podpools", "static-pools", "dynamic-pools"]), values))
+def test_whatever_is_written_is_read_or_refused(sections: dict[str, object]) -> None:
+    faults, settings = list[str](), Settings()
+    try:
+        settings = from_tree({"policy": sections}, {})
+    except SettingsError as error:
+        faults = error.faults
+    assert all(fault.startswith("policy.") for fault in faults)
+    assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
 
 
 def test_what_is_taken_and_not_enforced_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

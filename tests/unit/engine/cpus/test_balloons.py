@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, settings
+from hypothesis import given as given_any
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -341,7 +343,83 @@ TYPES = (
     of("m", "d", components=("t", "z")),
     of("z", "none", max_balloons=3, allocator_topology_balancing=True),
 )
-LIMITS = {"t": 4}
+
+
+def check(node: Node) -> None:
+    """No CPU is in two balloons, each has what its containers request, and only idle CPUs are lent."""
+    taken, pools = 0, node.at.pools.values()
+    for pool in pools:
+        assert not taken & pool.cpus, "in two balloons"
+        taken |= pool.cpus
+        requested = sum(node.at.grants[key].part_m for key in pool.members)
+        assert 1000 * pool.cpus.bit_count() >= max(requested, bool(pool.members))
+        assert all(set_of(node.at, node.at.grants[key]) for key in pool.members)
+    assert not any(pool.lent & (taken | node.ground.machine.isolated) for pool in pools)
+    assert not taken & ~node.ground.machine.online
+
+
+def restarted(node: Node, asks: dict[str, Ask]) -> Pools:
+    """A daemon that knows nothing finds the containers where they are: each balloon is made of their CPUs."""
+    has = {key: set_of(node.at, grant) for key, grant in node.at.grants.items()}
+    again = all_placed(node.ground, node.begun, [replace(asks[key], has=cpus) for key, cpus in has.items()])
+    assert again.denied == {}
+    for key, cpus in has.items():
+        grant = again.pools.grants[key]
+        pool = again.pools.pools[grant.pool]
+        assert pool.cpus & cpus if grant.hide else not pool.cpus & ~cpus, "it has moved"
+    return again.pools
+
+
+@st.composite
+def types(draw: st.DrawFn, name: str) -> BalloonType:
+    low, more, few, many = (draw(st.integers(0, 3)) for _ in range(4))
+    return draw(
+        st.builds(
+            BalloonType,
+            name=st.just(name),
+            namespaces=st.just((name,)),
+            min_cpus=st.just(low),
+            max_cpus=st.just(low + more if more else 0),
+            min_balloons=st.just(few),
+            max_balloons=st.just(few + many if many else 0),
+            allocator_priority=...,
+            prefer_new_balloons=...,
+            prefer_spreading_pods=...,
+            prefer_per_namespace_balloon=...,
+            prefer_spread_on_physical_cores=...,
+            allocator_topology_balancing=...,
+            prefer_isol_cpus=...,
+            share_idle_cpus_in_same=...,
+            hide_hyperthreads=...,
+        )
+    )
+
+
+@given_any(
+    shape=shapes.filter(lambda one: one.online.bit_count() > 3),
+    kinds=st.tuples(types("a"), types("b"), types("default")),
+    isolated=st.integers(0, 2**20),
+    steps=st.lists(st.tuples(st.sampled_from("pqrs"), st.sampled_from("abcd"), st.integers(0, 4000)), max_size=12),
+)
+def test_whatever_the_settings_are(
+    shape: Machine, kinds: tuple[BalloonType, ...], isolated: int, steps: list[tuple[str, str, int]]
+) -> None:
+    both = of("c", "c", components=("a", "b"))
+    rules = BalloonsSettings(balloon_types=(*kinds, both))
+    ground = Ground(replace(shape, isolated=shape.online & isolated), PolicySettings("balloons", balloons=rules))
+    assume(isinstance(POLICY.begin(ground), Pools))
+    node, asks = Node(*rules.balloon_types, of=ground.machine, reserved=Amount()), dict[str, Ask]()
+    for name, namespace, milli in steps:
+        key = f"{name}/{name}"
+        if key in asks and not milli % 3:
+            node.ends(name)
+            del asks[key]
+        else:
+            namespace = asks[key].namespace if key in asks else namespace
+            if not node.asks(name, milli, namespace).startswith("no suitable"):
+                asks[key] = asked(name, milli, namespace)
+        check(node)
+    restarted(node, asks)
 
 
 class Histories(RuleBasedStateMachine):
@@ -375,34 +453,17 @@ class Histories(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        """Who runs stays exactly where it is."""
-        node, asks = self.node, [self.asks[key] for key in self.node.at.grants]
-        has = {ask.key: set_of(node.at, node.at.grants[ask.key]) for ask in asks}
-        again = all_placed(node.ground, node.begun, [replace(ask, has=has[ask.key]) for ask in asks])
-        assert again.denied == {}
-        for key, cpus in has.items():
-            grant = again.pools.grants[key]
-            pool = again.pools.pools[grant.pool]
-            assert pool.cpus & cpus if grant.hide else not pool.cpus & ~cpus, "it has moved"
-        node.at = again.pools
+        self.node.at = restarted(self.node, self.asks)
 
     @precondition(lambda self: hasattr(self, "node"))
     @invariant()
     def sums_hold(self) -> None:
-        node, taken = self.node, 0
-        for name, pool in node.at.pools.items():
-            kind = name.partition("[")[0]
-            assert taken & pool.cpus == 0, "in two balloons"
-            taken |= pool.cpus
-            requested = sum(node.at.grants[key].part_m for key in pool.members)
-            assert pool.cpus.bit_count() >= max(-(-requested // 1000), bool(pool.members))
-            assert pool.cpus.bit_count() <= LIMITS.get(kind, 1 << 20)
-            assert all(set_of(node.at, node.at.grants[key]) for key in pool.members)
-        assert not any(pool.lent & taken for pool in node.at.pools.values()), "only idle ones are lent"
-        counts = [sum(name.startswith(f"{kind}[") for name in node.at.pools) for kind in "ts"]
-        assert counts[0] >= 1
-        assert counts[1] <= 2
-        assert sum(part.type == "z" for pool in node.at.pools.values() for part in pool.parts) <= 3
+        check(self.node)
+        pools = self.node.at.pools
+        assert sum(name.startswith("t[") for name in pools) >= 1
+        assert sum(name.startswith("s[") for name in pools) <= 2
+        assert max(pool.cpus.bit_count() for name, pool in pools.items() if name.startswith("t[")) <= 4
+        assert sum(part.type == "z" for pool in pools.values() for part in pool.parts) <= 3
 
     def teardown(self) -> None:
         if hasattr(self, "node"):
@@ -414,3 +475,4 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=40, stateful_step_count=30)

@@ -15,6 +15,7 @@ Faults of upstream left out:
 - components of a composite balloon share its size there by a division that may leave one without a CPU
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -353,16 +354,20 @@ def _filled(node: _Node, at: Pools, name: str, milli: int, *, shrinks: bool) -> 
 
 def _with_new(node: _Node, at: Pools, one: BalloonType) -> tuple[Pools, str] | None:
     """With one more balloon of the type, and its name; None where there may be none, or too few CPUs are free."""
-    if one.max_balloons and _count(at, one) >= one.max_balloons:
-        return None
     parts = tuple(_parts(node, at, one))
-    for part in parts:
-        most = node.types[part.type].max_balloons
-        if most and part.type != one.name and _instances(at, part.type) >= most:
-            return None
+    if _is_beyond(node, at, one, parts):
+        return None
     name = _next_name(at, one)
     found = _filled(node, Pools(put(at.pools, name, Pool(0, parts=parts)), at.grants), name, 0, shrinks=False)
     return (found, name) if found is not None else None
+
+
+def _is_beyond(node: _Node, at: Pools, one: BalloonType, parts: tuple[Part, ...]) -> bool:
+    """Whether one more balloon of the type, made of these parts, is more than it or a component may have."""
+    if one.max_balloons and _count(at, one) >= one.max_balloons:
+        return True
+    new = Counter(part.type for part in parts)
+    return any(0 < node.types[kind].max_balloons < _instances(at, kind) + more for kind, more in new.items())
 
 
 def _next_name(at: Pools, one: BalloonType) -> str:
@@ -440,6 +445,10 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
     if not groups:
         return at
     found = Pools({name: pool for name, pool in at.pools.items() if pool.members}, at.grants)
+    there = dict(at.pools)
+    for group in groups:
+        group.parts = tuple(_parts(node, Pools(there), group.kind))
+        there[f"of group {len(there)}"] = Pool(0, parts=group.parts)
     _choose(node, found, groups)
     run = 0
     for group in groups:
@@ -480,7 +489,6 @@ def _choose(node: _Node, at: Pools, groups: list[_Group]) -> None:
     for group in groups:
         twice |= once & group.has
         once |= group.has
-        group.parts = tuple(_parts(node, at, group.kind))
     passes: tuple[Callable[[CpuSet], CpuSet], ...] = (
         lambda has: has & ~twice,
         lambda has: has,
@@ -491,7 +499,7 @@ def _choose(node: _Node, at: Pools, groups: list[_Group]) -> None:
     for among in passes:
         for group in groups:
             milli = max(1, sum(ask.request_m for ask in group.asks))
-            for i, part in enumerate(group.parts):
+            for i, part in sorted(enumerate(group.parts), key=lambda one: node.may(one[1].type).bit_count()):
                 free = among(group.has) & node.may(part.type) & ~taken
                 more = min(_wanted(node, group.kind, part, milli) - part.cpus.bit_count(), free.bit_count())
                 if more > 0:
@@ -511,7 +519,7 @@ def _siblings(machine: Machine, cpus: CpuSet) -> CpuSet:
 def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     one, milli = group.kind, max(1, sum(ask.request_m for ask in group.asks))
     short = any(part.cpus.bit_count() < _wanted(node, one, part, milli) for part in group.parts)
-    if short or one.max_cpus < 0 or (one.max_balloons and _count(at, one) >= one.max_balloons):
+    if short or one.max_cpus < 0 or _is_beyond(node, at, one, group.parts):
         return at
     name = _next_name(at, one)
     at = Pools(put(at.pools, name, _made(node, Pool(0), group.parts)), at.grants)

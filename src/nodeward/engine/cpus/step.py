@@ -121,10 +121,13 @@ def _undecided(state: State, event: ev.Creating) -> Decision:
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
-    after = _admit(state, ask_of(state, event.sandbox, event.container))
+    ask = ask_of(state, event.sandbox, event.container)
+    after = _admit(state, ask)
     if isinstance(after, Denied):
         return _denied(state, event.sandbox, event.container, after)
-    return _given(state, after, event)
+    cpus, decision = _given(state, after, event)
+    notes = tuple(Reason("cpus-source", (_named(ask), fault)) for fault in ask.faults)
+    return cpus, replace(decision, notes=notes) if notes else decision
 
 
 def _updating(state: State, event: ev.Updating) -> tuple[Cpus, Decision]:

@@ -56,6 +56,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-plus-own": _own,
     "cpus-plus-ended": "It has ended as an init container does: its CPUs are for the other containers of its pod.",
     "cpus-changed": "Its set follows what others were given or gave back.",
+    "cpus-source": "{0}: {1}",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "
     "whether it began. nodeward cpus shows who is where.",

@@ -7,6 +7,7 @@ import pytest
 from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.engine.show.cpus import cpus_view
 from nodeward.model import events as ev
+from nodeward.model.annotations import CRI_RM_RESOURCES
 from nodeward.model.cpuset import ids, parse
 from nodeward.model.decision import Decision
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
@@ -388,3 +389,30 @@ def test_a_resize_after_the_policy_none_came_brings_no_older_set_back() -> None:
     settle(node, create(node, "c", cpus=2))
     settle(node, settings(node, PolicySettings("none")))
     assert given(resize(node, "c", 3)) == "0-7"
+
+
+def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
+    """Given no spec, only what a webhook's annotation says. One that claims nine CPUs of a container with half a CPU
+    gives none, and a note says why. One that kubelet agrees with counts, also after the policy has set other shares."""
+    node = told(replace(STATIC_RULES, active="static-plus"))
+
+    def make(pod: str, shares: int, claimed: str) -> Decision:
+        resources = f'{{"containers":{{"app":{{"requests":{{"cpu":"{claimed}"}}}}}}}}'
+        sandbox = replace(home(pod, "burstable"), annotations={CRI_RM_RESOURCES: resources})
+        made = replace(one(pod, qos="burstable"), cpu=CpuRecord(shares))
+        decision = node(ev.Creating(sandbox, made, ask_id=node.state.seq + 1))
+        now = replace(made, cpu=CpuRecord(node.state.cpus.pools.grants[f"{pod}/app"].shares or shares))
+        node(ev.Created(sandbox, now))
+        node(ev.Started(sandbox, now.in_phase(Phase.RUNNING)))
+        return decision
+
+    lied = make("liar", 512, "3")
+    honest = make("honest", 2560, "2500m")
+    before = dict(node.state.cpus.pools.grants)
+    settings(node, replace(STATIC_RULES, active="static-plus", available=Amount(AmountKind.CPUSET, cpus=0b1111111)))
+
+    assert [note.code for note in lied.notes] == ["cpus-source"]
+    assert "says 3000m CPU" in str(lied.notes[0].values[1])
+    assert (before["liar/app"].own, honest.notes) == (0, ())
+    assert before["honest/app"].own.bit_count() == 2
+    assert node.state.cpus.pools.grants["honest/app"].own == before["honest/app"].own

@@ -25,9 +25,14 @@ def ask_of(
     known = state.pods.specs.get(home.pod_uid)
     spec = known.spec if known is not None else None
     key = key_of(home.pod_uid, one.name)
-    grant = state.cpus.pools.grants.get(key)
-    taken = (grant.source, grant.request_m) if grant is not None else None
-    found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent, taken)
+
+    def is_placed(source: str, request_m: int) -> bool:
+        grant = state.cpus.pools.grants.get(key)
+        if grant is not None:
+            return (grant.source, grant.request_m) == (source, request_m)
+        return _runs_by(state, one, request_m)
+
+    found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent, is_placed)
     if resize and one.cpu.shares and shares_of(found.request_m) != one.cpu.shares:
         found = _as_allocated(found, home, one, spec)
     elif (by_quota or _is_from_disk(spec)) and found.qos is Qos.GUARANTEED and _differs(found.request_m, one.cpu):
@@ -51,6 +56,19 @@ def ask_of(
         pod_level=found.pod_level,
         faults=found.faults,
     )
+
+
+def _runs_by(state: State, one: Container, request_m: int) -> bool:
+    """Whether a container that was there before us has whole CPUs alone, and shares for the rest, as static-plus gives
+    them for this request."""
+    full, part = divmod(request_m, 1000)
+    if not full or not part or one.cpu.shares != shares_of(part):
+        return False
+    alone = one.cpu.cpus
+    for other, known in state.pods.containers.items():
+        if other != one.id:
+            alone &= ~known.container.cpu.cpus
+    return alone.bit_count() >= full
 
 
 def is_resized(state: State, home: Sandbox, one: Container, request_m: int) -> bool:

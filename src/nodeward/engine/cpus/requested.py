@@ -8,7 +8,7 @@ amount, is a fault, in a sentence, and counts as not there. Must not raise for a
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -50,10 +50,10 @@ def requested(
     container: str,
     record: CpuRecord,
     cgroup_parent: str,
-    taken: tuple[str, int] | None = None,
+    is_placed: Callable[[str, int], bool] = lambda _, __: False,
 ) -> Requested:
-    """What `container` requests, and who says so. `annotations` and `cgroup_parent` are the sandbox's. `taken`: the
-    source and request by which it was placed: the record may say since then what a policy gave."""
+    """What `container` requests, and who says so. `annotations` and `cgroup_parent` are the sandbox's. `is_placed`:
+    whether it has its CPUs by this source and request: the record may say since then what a policy gave."""
     own = next((one for one in spec.containers if one.name == container), None) if spec is not None else None
     qos = (spec.qos if spec is not None else None) or qos_of(cgroup_parent)
     if spec is not None and own is not None and own.cpu_m is not None:
@@ -71,7 +71,8 @@ def requested(
         elif said is not None:
             request_m, limit_m, role = said
             role, source = own.role if own is not None else role, f"annotation {key}"
-            if taken != (source, request_m) and (why := _contradicted(request_m, limit_m, qos, record)):
+            why = _contradicted(request_m, limit_m, qos, record)
+            if why and not is_placed(source, request_m):
                 faults.append(f"{source}: {why}")
                 continue
             return Requested(request_m, limit_m, qos or Qos.BURSTABLE, role, source, True, level, tuple(faults))

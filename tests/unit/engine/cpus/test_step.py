@@ -21,10 +21,12 @@ from nodeward.model.workload import (
     PodSpec,
     PodUid,
     Qos,
+    Sandbox,
     Source,
 )
 from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.build import (
+    RESERVED_ONE,
     STATIC_RULES,
     create,
     end,
@@ -392,27 +394,27 @@ def test_a_resize_after_the_policy_none_came_brings_no_older_set_back() -> None:
 
 
 def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
-    """Given no spec, only what a webhook's annotation says. One that claims nine CPUs of a container with half a CPU
-    gives none, and a note says why. One that kubelet agrees with counts, also after the policy has set other shares."""
-    node = told(replace(STATIC_RULES, active="static-plus"))
-
-    def make(pod: str, shares: int, claimed: str) -> Decision:
-        resources = f'{{"containers":{{"app":{{"requests":{{"cpu":"{claimed}"}}}}}}}}'
-        sandbox = replace(home(pod, "burstable"), annotations={CRI_RM_RESOURCES: resources})
+    """Given no spec, only what a webhook's annotation says. One that claims three CPUs of a container with half a CPU
+    gives none, and a note says why. One that kubelet agrees with counts, also once the policy has set other shares: by
+    newer settings, and after a restart without a memory."""
+    rules = replace(STATIC_RULES, active="static-plus")
+    node, again = told(rules), told(rules)
+    homes, ones = list[Sandbox](), list[Container]()
+    for pod, shares, claimed in (("liar", 512, "3500m"), ("honest", 2560, "2500m")):
+        said = f'{{"containers":{{"app":{{"requests":{{"cpu":"{claimed}"}}}}}}}}'
+        homes.append(replace(home(pod, "burstable"), annotations={CRI_RM_RESOURCES: said}))
         made = replace(one(pod, qos="burstable"), cpu=CpuRecord(shares))
-        decision = node(ev.Creating(sandbox, made, ask_id=node.state.seq + 1))
-        now = replace(made, cpu=CpuRecord(node.state.cpus.pools.grants[f"{pod}/app"].shares or shares))
-        node(ev.Created(sandbox, now))
-        node(ev.Started(sandbox, now.in_phase(Phase.RUNNING)))
-        return decision
+        decision = node(ev.Creating(homes[-1], made, ask_id=node.state.seq + 1))
+        assert [note.code for note in decision.notes] == (["cpus-source"] if pod == "liar" else [])
+        node(ev.Created(homes[-1], made))
+        shares = node.state.cpus.pools.grants[f"{pod}/app"].shares
+        ones.append(replace(made.in_phase(Phase.RUNNING), cpu=CpuRecord(shares, cpus=parse(given(decision)))))
+        node(ev.Started(homes[-1], ones[-1]))
+    has = sets(node)
+    assert has == {"liar": "1,4-7", "honest": "1-7"}
+    settings(node, replace(rules, available=Amount(AmountKind.CPUSET, cpus=0b1111_1110), reserved=RESERVED_ONE))
+    assert len(ids(node.state.cpus.pools.grants["honest/app"].own)) == 2
 
-    lied = make("liar", 512, "3")
-    honest = make("honest", 2560, "2500m")
-    before = dict(node.state.cpus.pools.grants)
-    settings(node, replace(STATIC_RULES, active="static-plus", available=Amount(AmountKind.CPUSET, cpus=0b1111111)))
-
-    assert [note.code for note in lied.notes] == ["cpus-source"]
-    assert "says 3000m CPU" in str(lied.notes[0].values[1])
-    assert (before["liar/app"].own, honest.notes) == (0, ())
-    assert before["honest/app"].own.bit_count() == 2
-    assert node.state.cpus.pools.grants["honest/app"].own == before["honest/app"].own
+    ones[0] = replace(ones[0], cpu=replace(ones[0].cpu, cpus=parse(has["liar"])))
+    again(ev.Listed(tuple(homes), tuple(ones), as_of=again.state.seq))
+    assert sets(again) == has

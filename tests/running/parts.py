@@ -74,7 +74,10 @@ RELAY = ("nodeward.edges.cri", "nodeward.transport.relay_session", "nodeward.app
 VMS = ("nodeward.edges.sandboxes", "nodeward.edges.cri.sizer", "nodeward.app.relay.sizing")
 CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
 KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
-KUBE = ("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy")
+KUBE = (
+    *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
+    "nodeward.cli.cri_resmgr_webhook",
+)
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
 PLACING = ("nodeward.engine.sandboxes", "nodeward.app.tools.sandbox_cgroup", "nodeward.cli.sandbox_cgroup")

@@ -55,6 +55,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-plus-shared": "It requests {0} m, less than a whole CPU, so it shares.",
     "cpus-plus-own": _own,
     "cpus-plus-ended": "It has ended as an init container does: its CPUs are for the other containers of its pod.",
+    "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",
     "cpus-source": "{0}: {1}",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",

@@ -78,12 +78,8 @@ CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
 KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
 DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_files", "nodeward.engine.podapi")
 KUBE = (
-    "nodeward.edges.kube",
-    "nodeward.app.node.policy_objects",
-    "nodeward.edges.nfd",
-    "nodeward.edges.webhook",
-    "nodeward.engine.admission",
-    "deploy",
+    *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
+    *("nodeward.app.node.policy_objects", "nodeward.cli.cri_resmgr_webhook"),
 )
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")

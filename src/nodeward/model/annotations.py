@@ -28,7 +28,8 @@ QUOTE_PROVIDER = "sgx.intel.com/quote-provider"
 REQUIRED_PLUGINS = "required-plugins.noderesource.dev"
 """Bare key, `/pod` and `/container.<name>`: a YAML list of NRI plugins without which NRI's validator refuses."""
 
-CPU_REQUESTS = ("noderesource.dev/resources", "intel.com/resources")
+CRI_RM_RESOURCES = "intel.com/resources"
+CPU_REQUESTS = ("noderesource.dev/resources", CRI_RM_RESOURCES)
 """What the containers of a pod request, as a webhook of nri-plugins or of CRI Resource Manager writes it: JSON
 `{"initContainers": {name: {"requests": .., "limits": ..}}, "containers": {..}}`. The first that is there counts."""
 
@@ -118,7 +119,7 @@ def read_ones(found: Mapping[str, str]) -> dict[str, str]:
     return {key: text if len(text := found[key]) <= MAX_VALUE else TOO_LONG for key in found if is_read(key)}
 
 
-_ADMITTED = (OWN_LIMITS, UPSTREAM_EPC, MIRROR, EPC_SUM, QUOTE_PROVIDER, REQUIRED_PLUGINS)
+_ADMITTED = (OWN_LIMITS, UPSTREAM_EPC, MIRROR, EPC_SUM, QUOTE_PROVIDER, REQUIRED_PLUGINS, *CPU_REQUESTS)
 _REQUIRED_PREFIX = REQUIRED_PLUGINS + "/"
 
 

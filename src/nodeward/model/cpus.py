@@ -37,6 +37,8 @@ class Ask:
     """What it has, where it runs already: it stays there if it may. 0 for nothing known."""
     pod_level: bool = False
     """The pod has resources as a whole, and its containers none of their own but by these."""
+    faults: tuple[str, ...] = ()
+    """Why a more trusted source than `source` does not count, in sentences."""
 
 
 @dataclass(frozen=True, slots=True)

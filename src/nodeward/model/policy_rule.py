@@ -28,6 +28,13 @@ class OnLate(Enum):
     REFUSE = "refuse"
 
 
+class MemoryNodes(Enum):
+    """Which NUMA nodes' memory a container may use."""
+
+    OFF = "off"
+    FOLLOW = "follow"
+
+
 class AmountKind(Enum):
     """How an amount of CPUs is given."""
 
@@ -100,10 +107,12 @@ class PolicySettings:
 @dataclass(frozen=True, slots=True)
 class CpusSettings:
     """The domain `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
-    of a container with CPUs of its own when others are still on them after `late_ms`."""
+    of a container with CPUs of its own when others are still on them after `late_ms`. `memory`: whether a new
+    container's memory is that of the NUMA nodes of its CPUs."""
 
     mode: Mode = Mode.ENFORCE
     driver: Driver = Driver.NRI
     on_error: OnError = OnError.PASS
     on_late: OnLate = OnLate.START
     late_ms: int = 1000
+    memory: MemoryNodes = MemoryNodes.OFF

@@ -19,6 +19,7 @@ import msgspec
 import yaml
 
 from nodeward.app.settings import policy
+from nodeward.model.annotations import CPU_REQUESTS
 from nodeward.model.errors import NodewardError
 from nodeward.model.gate import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
 from nodeward.model.policy_rule import MOST_LATE_MS, Amount
@@ -422,6 +423,9 @@ def _check(settings: Settings, faults: list[str]) -> None:
     name, plugin = settings.nri.plugin_name, webhook.required_plugin
     if plugin and not _is_plugin(plugin):
         faults.append(f"webhook.required_plugin: {plugin!r} is no plugin's name, such as nodeward")
+    for key in webhook.annotate:
+        if key not in CPU_REQUESTS:
+            faults.append(f"webhook.annotate: {key!r} is none of {', '.join(CPU_REQUESTS)}")
     if not _is_plugin(name):
         faults.append(f"nri.plugin_name: {name!r} may only have letters, digits and any of . _ + -, such as nodeward")
     index = settings.nri.plugin_index

@@ -109,7 +109,9 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-podpool": _podpool,
     "cpus-static-pool": "Of the pool {0} it has {1} list(s) of CPUs.",
     "cpus-dynamic-pool": _dynamic,
+    "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",
+    "cpus-source": "{0}: {1}",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "
     "whether it began. nodeward cpus shows who is where.",

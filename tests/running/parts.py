@@ -55,7 +55,8 @@ KUBELETS = (
 CLUSTER = (
     *("test_admission.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py", "test_node_manifests.py"),
     *("test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py", "test_policy_objects.py"),
-    *("test_policy_rules.py", "test_service_account.py", "test_webhook.py", "test_webhook_shipped.py"),
+    *("test_policy_rules.py", "test_service_account.py", "test_topology_objects.py"),
+    *("test_webhook.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (
@@ -79,7 +80,7 @@ KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.nod
 DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_files", "nodeward.engine.podapi")
 KUBE = (
     *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
-    *("nodeward.app.node.policy_objects", "nodeward.cli.cri_resmgr_webhook"),
+    *("nodeward.app.node.policy_objects", "nodeward.app.node.topology_object", "nodeward.cli.cri_resmgr_webhook"),
 )
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")

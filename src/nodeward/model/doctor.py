@@ -212,6 +212,8 @@ class DaemonFacts:
     """It gives a runtime `misc.max` of several lines."""
     object_faults: tuple[str, ...] = ()
     """As `settings_faults`, of the policy object that means this node."""
+    no_zones: str = ""
+    """Why this node's NodeResourceTopology object is not as the settings want it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -462,6 +462,11 @@ def _check(settings: Settings, faults: list[str]) -> None:
             "policy_objects.enabled: objects come from the API server, and the policy is carried out by NRI: set "
             "kube.enabled and nri.enabled to true and cpus.driver to nri"
         )
+    if settings.topology_objects.enabled and not (settings.kube.enabled and driver is Driver.NRI):
+        faults.append(
+            "topology_objects.enabled: the object is in the API server, and this daemon knows the CPUs only where it "
+            "decides them: set kube.enabled to true and cpus.driver to nri"
+        )
     if not _NAMESPACE.fullmatch(settings.policy_objects.namespace):
         faults.append(f"policy_objects.namespace: {settings.policy_objects.namespace!r} is no namespace's name")
     if settings.kube.url:

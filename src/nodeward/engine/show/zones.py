@@ -4,7 +4,7 @@ A NUMA node is named as NFD's topology updater names it (`node-0`, type `Node`),
 NodeResourceTopologyMatch looks at no other type. Balloons are told as nri-plugins tells them. Nothing is decided here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nodeward.engine.cpus.amounts import universe
@@ -12,9 +12,11 @@ from nodeward.engine.cpus.policies.pools_with_rules import requested_m
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.step import is_unfit
 from nodeward.engine.state.root import State
+from nodeward.engine.tables import kept
 from nodeward.model import cpuset
 from nodeward.model.cpus import Denied, Ground, Pool, Pools
 from nodeward.model.cpuset import CpuSet
+from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.settings import Mode
 from nodeward.model.topology import Machine
 from nodeward.model.zones import CpuAmount, NodeZones, Zone
@@ -65,7 +67,7 @@ def _packages(of: _Uses) -> Iterator[Zone]:
 def _nodes(of: _Uses) -> Iterator[Zone]:
     memory = {one.id: one for one in of.machine.memory}
     groups = {one.id: one.cpus for one in of.machine.nodes}
-    for number in sorted({*memory, *groups}):
+    for number in sorted(dict.fromkeys((*memory, *groups))):
         inside, known = groups.get(number, 0), memory.get(number)
         above = next((one.id for one in of.machine.packages if inside and not inside & ~one.cpus), None)
         bytes_ = {"memory capacity": str(known.bytes)} if known is not None and known.bytes else {}
@@ -113,7 +115,7 @@ def _pools(ground: Ground, at: Pools) -> Iterator[Zone]:
         has_m, requested = 1000 * pool.cpus.bit_count(), requested_m(at, name)
         most_m, room_m = has_m, has_m
         if policy.room_m is not None:
-            most_m = policy.room_m(ground, Pools({name: pool}), name)
+            most_m = policy.room_m(ground, Pools({**_begun(ground.machine, ground.rules), name: pool}), name)
             room_m = policy.room_m(ground, at, name)
         yield Zone(
             name,
@@ -123,8 +125,15 @@ def _pools(ground: Ground, at: Pools) -> Iterator[Zone]:
         )
 
 
+@kept
+def _begun(machine: Machine, rules: PolicySettings) -> Mapping[str, Pool]:
+    """The pools before any container."""
+    found = policy_of(rules.active).begin(Ground(machine, rules))
+    return {} if isinstance(found, Denied) else found.pools
+
+
 def _pool_sets(pool: Pool) -> dict[str, str]:
-    parts = {part.type: cpuset.text(part.cpus) for part in pool.parts}
-    components = "; ".join(f"{kind}: {cpus}" for kind, cpus in parts.items()) if len(parts) > 1 else ""
+    parts = ", ".join(f"{{{cpuset.text(part.cpus)}}}" for part in pool.parts) if len(pool.parts) > 1 else ""
+    components = f"{{{parts}}}" if parts else ""
     found = {"cpuset": cpuset.text(pool.cpus), "shared cpuset": cpuset.text(pool.lent), "component cpusets": components}
     return {name: text for name, text in found.items() if text}

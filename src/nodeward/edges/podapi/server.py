@@ -25,6 +25,9 @@ KEPT_S = 5.0
 BACKLOG = 1024
 """Connections that are not taken yet; a client that does not block is refused beyond."""
 MAX_LINE = 4096
+_REQUESTS = (
+    "this is the Pod API, which has POST /v1/METHOD with JSON, and GET /v1/pods, /v1/pods/NAMESPACE/NAME and /v1/watch"
+)
 BACKLOG = 512
 """Connections that wait for the loop. With aiohttp's 128, some of 200 clients at once are refused by the kernel."""
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
@@ -75,7 +78,9 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     async def called(name: str, body: bytes) -> bytes:
         method = api.methods.get(name)
         if method is None:
-            raise AnswerError(Failure.NOT_FOUND, f"no such method; there are {', '.join(api.methods)}")
+            raise AnswerError(
+                Failure.NOT_FOUND, f"no such method; there are {', '.join(api.methods)}, and GET /v1/watch"
+            )
         return await desk.answered(name, method.by_json, body)
 
     async def call(request: web.Request) -> web.Response:
@@ -125,7 +130,7 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
         except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"a request has at most {codec.MAX_REQUEST} bytes")
         except web.HTTPException as error:
-            return _refused(error.status, f"{error.reason}: docs/pod-api.md has the requests that there are")
+            return _refused(error.status, f"{error.reason}: {_REQUESTS}")
 
     application = web.Application(client_max_size=codec.MAX_REQUEST, middlewares=[guarded])
     application.router.add_get("/v1/pods", pods)

@@ -89,8 +89,9 @@ def command(
 
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own log, on our standard error, tells of each peer's end
     if listed:
+        width = max(map(len, scenario.names()))
         for shipped in scenario.names():
-            print(f"{shipped:20} {scenario.load(shipped).about}")
+            print(f"{shipped:{width}} {scenario.load(shipped).about}")
         return
     if mutant and mutant not in MUTANTS:
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")

@@ -35,6 +35,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "docs/add-a-domain.md",
     "docs/architecture.md",
+    "docs/cold-plug.md",
     "docs/commands.md",
     "docs/status.md",
     "docs/dump.md",

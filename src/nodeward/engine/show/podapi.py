@@ -27,7 +27,7 @@ from nodeward.model.podapi_gate import PodGate
 from nodeward.model.sandboxes import TaskRole
 from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, Source
 
-RUNTIME, VMS, API = "the runtime", "the domain sandboxes", Source.API.value
+RUNTIME, VMS, API = "the runtime", "the VM's processes and its handler's configuration", Source.API.value
 T = TypeVar("T")
 NO_SANDBOX = "the runtime has told of no sandbox yet"
 AWAY = "the API server does not answer; this is what was known last"

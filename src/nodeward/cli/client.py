@@ -43,25 +43,25 @@ def socket_path(given: str | None) -> str:
     return given or os.environ.get("NODEWARD_SOCKET") or DEFAULT_SOCKET
 
 
-def get(path: str, given_socket: str | None, method: str = "GET", request: bytes | None = None) -> bytes:
-    """The body of what one request is answered. DaemonError says what to do."""
+def get(path: str, given_socket: str | None, method: str = "GET", body: bytes | None = None) -> bytes:
+    """The body of what one request, with `body`, is answered. DaemonError says what to do."""
     place = socket_path(given_socket)
     connection = _UnixConnection(place)
     try:
-        connection.request(method, path, request)
+        connection.request(method, path, body)
         response = connection.getresponse()
-        body = response.read(MAX_BYTES)
+        answer = response.read(MAX_BYTES)
     except (OSError, http.client.HTTPException) as error:
         raise AwayError(_why_no_answer(place, error)) from error
     finally:
         connection.close()
     if response.status != 200:
         try:
-            said = str(json.loads(body)["error"])
+            said = str(json.loads(answer)["error"])
         except (ValueError, KeyError, TypeError):
             said = f"{place} answers HTTP {response.status}: {_OTHER}"
         raise DaemonError(said)
-    return body
+    return answer
 
 
 _OTHER = "is it another socket? The daemon's is nodeward.sock, the Pod API's podapi.sock"

@@ -298,6 +298,13 @@ def test_a_plugins_name_may_have_what_a_runtime_takes() -> None:
     assert from_tree({"nri": {"plugin_name": name}, "webhook": {"required_plugin": name}}, {}).nri.plugin_name == name
 
 
+def test_the_webhook_writes_only_annotations_that_somebody_reads() -> None:
+    with pytest.raises(
+        SettingsError, match=r"webhook\.annotate: 'intel\.com/x' is none of noderesource\.dev/resources, "
+    ):
+        from_tree({"webhook": {"annotate": ["intel.com/x", "intel.com/resources"]}}, {})
+
+
 def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NRI_PLUGIN_SOCKET", "3")
     monkeypatch.setenv("NRI_PLUGIN_NAME", "a b")

@@ -16,9 +16,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def command(what: str, passed: bool, denied: str | None, expires: str | None, socket: str | None) -> None:
     """Set the verdict on a pod that waits at its gate. It is on disk once this command ends well.
 
-    A pod is known once its start is asked for. The daemon answers where podapi.enabled is true.
+    A pod is known once its start is asked for, or the API server has told of it. The daemon answers where
+    podapi.enabled is true and gate.mode is observe or enforce; gate.uids names the users who may.
 
-    Exit code: 0, or 1 where no daemon answers or the verdict was not set.
+    Exit code: 0, 1 where no daemon answers or the verdict was not set, 2 for wrong usage.
 
     \b
     Examples:

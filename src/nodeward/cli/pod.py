@@ -23,7 +23,7 @@ def command(what: str | None, every: bool, spec: bool, socket: str | None, outpu
     Values that may be secret are withheld, and the rule is named, such as `withheld (env)`. The daemon answers
     where podapi.enabled is true.
 
-    Exit code: 0, or 1 where no daemon answers or no such pod is known.
+    Exit code: 0, 1 where no daemon answers or no such pod is known, 2 for wrong usage.
 
     \b
     Examples:

@@ -25,9 +25,6 @@ KEPT_S = 5.0
 BACKLOG = 1024
 """Connections that are not taken yet; a client that does not block is refused beyond."""
 MAX_LINE = 4096
-_REQUESTS = (
-    "this is the Pod API, which has POST /v1/METHOD with JSON, and GET /v1/pods, /v1/pods/NAMESPACE/NAME and /v1/watch"
-)
 BACKLOG = 512
 """Connections that wait for the loop. With aiohttp's 128, some of 200 clients at once are refused by the kernel."""
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
@@ -138,6 +135,11 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     application.router.add_get("/v1/watch", watch)
     application.router.add_post("/v1/{method}", call)
     return application
+
+
+_REQUESTS = (
+    "this is the Pod API, which has POST /v1/METHOD with JSON, and GET /v1/pods, /v1/pods/NAMESPACE/NAME and /v1/watch"
+)
 
 
 def _json(body: bytes) -> web.Response:

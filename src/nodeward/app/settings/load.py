@@ -84,6 +84,11 @@ def _parsed(data: bytes) -> tuple[yaml.Node | None, object]:
         loader.dispose()
 
 
+def parsed(data: bytes) -> object:
+    """What YAML holds, without aliases and keys that stand twice. YAML_FAULTS for what is none."""
+    return _parsed(data)[1]
+
+
 def read_yaml(path: str) -> Tree:
     """The mapping in a YAML file. SettingsError for one that is missing, too large or no mapping."""
     try:
@@ -353,6 +358,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("relay.record", relay.record),
         ("dump.file", dump.file),
         ("podapi.socket", settings.podapi.socket),
+        ("agent.config_socket", settings.agent.config_socket),
     )
     for path, value in (
         ("state_dir", settings.state_dir),

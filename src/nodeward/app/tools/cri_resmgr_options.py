@@ -8,7 +8,6 @@ from collections.abc import Mapping
 
 LATER_POLICY = "comes with a later one of Nodeward's CPU policies, which is not built yet"
 _LATER_CONTROL = "comes with Nodeward's control of caches, block I/O and frequencies, which is not built yet"
-_LATER_AGENT = "comes with Nodeward's agent, which is not built yet"
 _NO_MEANING = "has no meaning here"
 _ONE_LOG = f"{_NO_MEANING}: one event a line on standard error"
 _SOURCE = f"{_NO_MEANING}: each line names its source"
@@ -122,8 +121,7 @@ MODULES = ("policy", "dump", "logger", "rdt", "cpu", "blockio", "control", "reso
 
 REMARKS: Mapping[str, str] = {
     "relay-dir": f"{_NO_MEANING}: the relay keeps nothing on disk",
-    "agent-socket": _LATER_AGENT,
-    "config-socket": _LATER_AGENT,
+    "agent-socket": f"{_NO_MEANING}: the relay asks the agent nothing; --config-socket takes its configurations",
     "host-root": f"{_NO_MEANING}: the relay runs on the host, ordered before kubelet",
     "allow-untested-runtimes": f"{_NO_MEANING}: any runtime is relayed",
     "allow-policy-switch": f"{_NO_MEANING}: a policy may be another than the last, without --disable-policy-switch",

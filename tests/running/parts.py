@@ -52,7 +52,14 @@ KUBELETS = (
 )
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""
 CLUSTER = (
-    *("test_admission.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py", "test_node_manifests.py"),
+    *(
+        "test_admission.py",
+        "test_agent.py",
+        "test_doctor.py",
+        "test_nfd.py",
+        "test_nfd_daemon.py",
+        "test_node_manifests.py",
+    ),
     *("test_operator_manifests.py", "test_policies.py", "test_policy_rules.py", "test_service_account.py"),
     *("test_webhook.py", "test_webhook_shipped.py"),
 )
@@ -74,7 +81,10 @@ RELAY = ("nodeward.edges.cri", "nodeward.transport.relay_session", "nodeward.app
 VMS = ("nodeward.edges.sandboxes", "nodeward.edges.cri.sizer", "nodeward.app.relay.sizing")
 CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
 KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
-KUBE = ("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy")
+KUBE = (
+    *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
+    *("nodeward.edges.resmgr", "nodeward.app.agent", "nodeward.cli.agent"),
+)
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
 PLACING = ("nodeward.engine.sandboxes", "nodeward.app.tools.sandbox_cgroup", "nodeward.cli.sandbox_cgroup")

@@ -1,4 +1,4 @@
-"""The program `nodeward` of the bundle, and `cri-resmgr`, a link to it.
+"""The program `nodeward` of the bundle, and `cri-resmgr`, `cri-resmgr-agent` and its probe, which are links to it.
 
 An interpreter can be told by `-m` which module to run, and `nodeward sim` starts its daemon so. In the bundle this
 program stands in the interpreter's place, so it understands that one call.
@@ -18,6 +18,14 @@ if __name__ == "__main__":
         from nodeward.cli.cri_resmgr import main as cri_resmgr
 
         cri_resmgr()
+    elif os.path.basename(sys.argv[0]) == "cri-resmgr-agent":
+        from nodeward.cli.agent import main as agent
+
+        agent()
+    elif os.path.basename(sys.argv[0]) == "cri-resmgr-agent-probe":
+        from nodeward.cli.agent import probe
+
+        probe()
     else:
         from nodeward.cli.main import main
 

@@ -34,6 +34,7 @@ DOCUMENTS = (
     "SECURITY.md",
     "CONTRIBUTING.md",
     "docs/add-a-domain.md",
+    "docs/agent.md",
     "docs/architecture.md",
     "docs/commands.md",
     "docs/status.md",

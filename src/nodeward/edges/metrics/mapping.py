@@ -171,6 +171,8 @@ def _relay(relay: RelayView) -> Iterator[Metric]:
         yield _metric(f.RELAY_DUMP_CUT, [({}, relay.dump.cut)])
     yield _metric(f.RELAY_LIMITS, [({}, relay.limits.here)])
     yield _metric(f.RELAY_UNREAD, [({}, relay.limits.unread)])
+    if relay.config.socket:
+        yield _metric(f.RELAY_CONFIG, [({}, len(relay.config.faults))])
 
 
 def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:

@@ -17,6 +17,7 @@ from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.engine.ledger.refusals import REMEDIES
 from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView
+from nodeward.model.rows import ConfigRow
 from nodeward.model.tee import REFUSALS
 from nodeward.model.view import (
     AddedRow,
@@ -82,6 +83,7 @@ RELAY = RelayView(
     queues={"held": 11},
     limits=DriverRow(here=True, unread=12),
     dump=DumpRow("/tmp/cri.dump", 13, 14, 15, 16),
+    config=ConfigRow("/run/cri-resmgr/cri-resmgr-config.sock", "node-1", 1, ("a", "b")),
 )
 CPUS = CpusView(
     *("static", "enforce", "nri", "0-3"),
@@ -471,6 +473,7 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
         ("nodeward_relay_dump_lost_total", {}, 14.0),
         ("nodeward_relay_dump_cut_total", {}, 16.0),
         ("nodeward_relay_decides_limits", {}, 1.0),
+        ("nodeward_relay_configuration_faults", {}, 2.0),
     ],
 )
 def test_a_relay_has_its_values(name: str, labels: dict[str, str], value: float) -> None:

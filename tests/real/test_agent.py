@@ -154,6 +154,8 @@ def policy(name: str) -> dict[str, str]:
 def test_the_walk_of_the_readme_with_the_shipped_sample(node: Node) -> None:
     """Given the sample's ConfigMaps, then the node's own holds, its group's without that, the default one out of the
     group, and nothing in a group without a ConfigMap."""
+    for one in objects("daemonset.yaml"):
+        node.client.call("POST", "/apis/apps/v1/namespaces/kube-system/daemonsets?fieldValidation=Strict", one)
     for one in objects("sample.yaml"):
         node.client.call("POST", f"{MAPS}?fieldValidation=Strict", one)
     with node.relay.running(), node.agent():

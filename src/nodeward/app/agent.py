@@ -21,7 +21,7 @@ from nodeward.edges.kube.configmaps import ConfigMapsClient, Held, Names
 from nodeward.edges.kube.errors import KubeError, from_transport
 from nodeward.edges.kube.events import EventSender
 from nodeward.edges.kube.settings import KubeSettings
-from nodeward.edges.resmgr import agent, config
+from nodeward.edges.resmgr import config
 from nodeward.edges.resmgr.agent import AgentService
 from nodeward.edges.resmgr.config import NotPushedError
 from nodeward.transport.kube_http import Endpoint, KubeHttpError, Waits
@@ -56,8 +56,8 @@ class Chosen:
 
     endpoint: Endpoint
     names: Names
-    agent_socket: str = agent.SOCKET
-    config_socket: str = config.SOCKET
+    agent_socket: str
+    config_socket: str
     pace: Pace = field(default_factory=Pace)
 
 

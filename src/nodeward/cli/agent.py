@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import click
 
+from nodeward.model.resmgr import AGENT_SOCKET, CONFIG_SOCKET
+
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
-AGENT_SOCKET = "/var/run/cri-resmgr/cri-resmgr-agent.sock"
-CONFIG_SOCKET = "/var/run/cri-resmgr/cri-resmgr-config.sock"
 
 
 def _option(name: str, default: str, about: str) -> Callable[[click.decorators.FC], click.decorators.FC]:

@@ -118,7 +118,7 @@ def _run(words: list[str]) -> None:
 
         def by(pushed: "Mapping[str, str]") -> "Settings":
             now.pairs = {**own, **pushed}
-            return _settings(now)
+            return _settings(now, dict.fromkeys(pushed, cri_resmgr_pushed.WHERE))
 
         return _settings(now) if config is None else cri_resmgr_pushed.over(config, by)
 
@@ -187,11 +187,11 @@ def _remark(chosen: "Chosen") -> None:
         print(f"cri-resmgr: {note}", file=sys.stderr)
 
 
-def _settings(chosen: "Chosen") -> "Settings":
+def _settings(chosen: "Chosen", given_by: "Mapping[str, str] | None" = None) -> "Settings":
     from nodeward.app.settings import load as settings
     from nodeward.app.tools import cri_resmgr
 
-    return settings.load(None, os.environ, chosen.pairs, cri_resmgr.GIVEN_BY)
+    return settings.load(None, os.environ, chosen.pairs, {**cri_resmgr.GIVEN_BY, **(given_by or {})})
 
 
 def _read(path: str) -> str:

@@ -120,6 +120,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{to}: &{to} [*{of}, *{of}]\n" for of, to in 
         pytest.param("- Active\n", "has no names with values", id="a-list"),
         pytest.param("Active: static\n", "policy.reserved: is not set", id="lacks-what-it-needs"),
         pytest.param("Active: static\nReservedResources: {CPU: 'cpuset:1000'}\n", "1000", id="no-such-cpu"),
+        pytest.param("Active: none\nReservedResources: {CPU: []}\n", "holds other values", id="a-list-for-an-amount"),
         pytest.param("Active: eda\n", "later", id="not-built-yet"),
         pytest.param("#" * 60_000, "at most 49152", id="too-long"),
     ],
@@ -128,6 +129,17 @@ def test_what_a_configmap_may_hold_and_no_configuration_is(relay: Relayed, text:
     with relay.running():
         assert said in relay.set({"policy": text})
         assert relay.policy() == "none"
+
+
+def test_a_cluster_chooses_neither_a_file_nor_rules_that_cannot_be_read(relay: Relayed) -> None:
+    """Else the next start of the relay would fail, or root write where the cluster wants."""
+    with relay.running():
+        assert relay.set({"dump": "Config: 'full:('\n"}).endswith("(pushed configuration)")
+        assert relay.set(STATIC | {"dump": f"Config: off:.*\nFile: {relay.folder}/dump\n"}) == ""
+        assert "a cluster names no file that root writes" in (relay.folder / "relay.log").read_text()
+    with relay.running():
+        assert relay.policy() == "static"
+        assert not (relay.folder / "dump").exists()
 
 
 def test_a_mebibyte_and_bytes_that_are_no_call_cost_their_connection_only(relay: Relayed) -> None:

@@ -1,4 +1,4 @@
-"""New settings for a running relay, at SIGHUP: rules of limits, sizes and the dump change at once, as in the daemon.
+"""New settings for a running relay, at SIGHUP and by an agent's push: what can change at once does, as in the daemon.
 
 Promises: faults leave everything as it was, and are logged; what needs a restart is named; calls are relayed meanwhile,
 whatever becomes of the file. Must not know frames.

@@ -75,10 +75,11 @@ class Pushed:
         return config == self.config and not self.row.faults
 
     def refused(self, node: str, why: str) -> str:
-        """Notes the faults of one that was not taken, and returns them."""
-        for fault in why.splitlines():
+        """Notes the faults of one that was not taken, and returns them. It is pushed again and again, and said once."""
+        faults = tuple(why.splitlines())
+        for fault in faults if faults != self.row.faults else ():
             log.error("config=refused node=%s fault=%r", node, fault)
-        self.row = ConfigRow(self.row.socket, node, self.row.taken_wall_ns, tuple(why.splitlines()))
+        self.row = ConfigRow(self.row.socket, node, self.row.taken_wall_ns, faults)
         return why
 
     def taken(self, node: str, config: Config, wall_ns: int) -> None:

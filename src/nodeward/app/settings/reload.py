@@ -67,8 +67,9 @@ class Reload:
             if systemd.told_ready:
                 systemd.reloading()
             try:
+                assert self._source is not None  # who else asks
                 async with self._turn:
-                    self._take(await self._read(self._source.read if self._source is not None else Settings), tell)
+                    self._take(await self._read(self._source.read), tell)
             finally:
                 if systemd.told_ready:
                     systemd.tell(sd_notify.READY)
@@ -82,11 +83,10 @@ class Reload:
 
     def _take(self, found: Settings | BaseException, tell: Tell) -> None:
         if isinstance(found, BaseException):
-            faults = tuple(found.faults) if isinstance(found, SettingsError) else (str(found),)
+            faults = self._refuse(found)
             for fault in faults:
                 log.error("settings=refused fault=%r", fault)
             log.error("settings=kept why='the new ones have %d fault(s)'", len(faults))
-            self.row = replace(self.row, faults=faults)
             return
         live, late = merged(self._running, found)
         if live.engine != self._running.engine:
@@ -111,9 +111,9 @@ class Reload:
                 return ""
             before = self._running
             found = await self._read(partial(pushed.tried, config))
-            self._take(found, tell)
             if isinstance(found, BaseException):
-                return pushed.refused(node, "\n".join(self.row.faults))
+                return pushed.refused(node, "\n".join(self._refuse(found)))
+            self._take(found, tell)
             if why := unfit():
                 self._take(before, tell)
                 self.row = replace(self.row, faults=why)
@@ -121,6 +121,12 @@ class Reload:
             pushed.taken(node, config, self._clock.wall_ns())
             await asyncio.to_thread(pushed.keep, found)
         return ""
+
+    def _refuse(self, error: BaseException) -> tuple[str, ...]:
+        """The faults, which the status has from here on."""
+        faults = tuple(error.faults) if isinstance(error, SettingsError) else (str(error),)
+        self.row = replace(self.row, faults=faults)
+        return faults
 
     async def keep(self) -> None:
         """Tries again to keep what the disk did not take, for ever."""

@@ -1,8 +1,10 @@
 """A configuration that CRI Resource Manager's agent pushes, in our words: modules by name, each of YAML.
 
-It is read as `cri-resmgr --force-config` reads a file, but without YAML's aliases and with every fault at once.
+It is read as `cri-resmgr --force-config` reads a file, but without YAML's aliases and with every fault at once. Taken
+are a policy and the rules of a dump: what else a node does, and which files root writes there, is the node's to say.
 """
 
+import logging
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
@@ -14,6 +16,7 @@ from nodeward.wire.errors import WireError
 from nodeward.wire.yaml_faults import YAML_FAULTS
 
 WHERE = "pushed configuration"
+log = logging.getLogger(__name__)
 
 
 def over(config: Mapping[str, str], load: Callable[[Mapping[str, str]], Settings]) -> Settings:
@@ -32,13 +35,19 @@ def over(config: Mapping[str, str], load: Callable[[Mapping[str, str]], Settings
                     cri_resmgr.take(found, one)
             except (WireError, cri_resmgr.CriResmgrError) as error:
                 faults.append(str(error))
-    found.pairs.pop("cpus.driver", None)  # who gives CPUs is the node's to say
+    pairs = {path: value for path, value in found.pairs.items() if path.startswith("policy.") or path == "dump.rules"}
+    if "dump.file" in found.pairs:
+        found.notes.append("dump.File: a cluster names no file that root writes; set dump.file on the node")
+    if found.debug or found.log_level != cri_resmgr.Chosen().log_level:
+        found.notes.append("logger: the log's level is chosen on the node; SIGUSR1 switches debug on and off")
     try:
-        settings = load(found.pairs)
+        settings = load(pairs)
     except SettingsError as error:
         raise SettingsError([*faults, *error.faults]) from error
     if faults:
         raise SettingsError(faults)
+    for note in found.notes:
+        log.info("config note=%r", note)
     return settings
 
 

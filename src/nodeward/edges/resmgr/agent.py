@@ -19,8 +19,6 @@ from nodeward.transport.unary_server import INVALID_ARGUMENT, AnswerError, Unary
 from nodeward.wire.errors import WireError
 from nodeward.wire.messages import read
 
-SOCKET: Final = "/var/run/cri-resmgr/cri-resmgr-agent.sock"
-"""CRI Resource Manager's default."""
 CONFIG_STATUS: Final = "config-status"
 """The query for what became of the last configuration."""
 DOMAINS: Final = ("cri-resource-manager.intel.com", "cmk.intel.com")

@@ -14,8 +14,6 @@ from nodeward.transport.unary_server import UNIMPLEMENTED, AnswerError, UnarySer
 from nodeward.wire.errors import WireError
 from nodeward.wire.messages import read
 
-SOCKET: Final = "/var/run/cri-resmgr/cri-resmgr-config.sock"
-"""CRI Resource Manager's default."""
 SET_S: Final = 5.0
 _FORMAT: Final = "v1.Config"
 _SET: Final = "/v1.Config/SetConfig"

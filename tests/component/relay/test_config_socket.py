@@ -121,6 +121,7 @@ BOMB = "a: &a [x, x]\n" + "".join(f"{to}: &{to} [*{of}, *{of}]\n" for of, to in 
         pytest.param("Active: static\n", "policy.reserved: is not set", id="lacks-what-it-needs"),
         pytest.param("Active: static\nReservedResources: {CPU: 'cpuset:1000'}\n", "1000", id="no-such-cpu"),
         pytest.param("Active: none\nReservedResources: {CPU: []}\n", "holds other values", id="a-list-for-an-amount"),
+        pytest.param(f"Active: 0x{'f' * 9000}\n", "cannot be read", id="endless-number"),
         pytest.param("Active: eda\n", "later", id="not-built-yet"),
         pytest.param("#" * 60_000, "at most 49152", id="too-long"),
     ],

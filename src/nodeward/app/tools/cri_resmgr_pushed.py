@@ -35,6 +35,8 @@ def over(config: Mapping[str, str], load: Callable[[Mapping[str, str]], Settings
                     cri_resmgr.take(found, one)
             except (WireError, cri_resmgr.CriResmgrError) as error:
                 faults.append(str(error))
+            except ValueError:  # a number whose digits Python does not write out
+                faults.append(f"{WHERE} {module}: {printable(str(key), 64)} has a value that cannot be read")
     pairs = {path: value for path, value in found.pairs.items() if path.startswith("policy.") or path == "dump.rules"}
     if "dump.file" in found.pairs:
         found.notes.append("dump.File: a cluster names no file that root writes; set dump.file on the node")

@@ -86,8 +86,10 @@ class UnaryServer:
                 _log.warning("client=refused: %d are connected, which is the most", MOST_CLIENTS)
             else:
                 await _Connection(self._methods, writer).run(reader)
-        except (OSError, TimeoutError, WireError) as error:
-            _log.warning("client=dropped why=%r", str(error) or type(error).__name__)
+        except (TimeoutError, WireError) as error:
+            _log.warning("client=dropped why=%r", str(error) or "it took too long")
+        except OSError as error:
+            _log.debug("client=gone why=%r", str(error))
         finally:
             self._clients -= 1
             writer.transport.abort()

@@ -205,9 +205,9 @@ def test_a_cut_watch_and_ends_of_either_process_lose_no_change(node: Node) -> No
             node.way.cut()
             node.put(DEFAULT, policy("static-plus"))
             node.has("static-plus")
+            assert "kube api=lost" in node.log()
         node.put(DEFAULT, policy("static"))
-        until(lambda: "not-pushed" in node.log(), "word of the absent relay")
-        assert node.probe("-query", "config-status")[0] == 1
+        until(lambda: "is not pushed" in node.probe("-query", "config-status")[1], "word of the absent relay")
         with node.relay.running():
             node.has("static")
     with node.relay.running():

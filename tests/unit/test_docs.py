@@ -35,6 +35,7 @@ DOCUMENTS = (
     "SECURITY.md",
     "CONTRIBUTING.md",
     "docs/add-a-domain.md",
+    "docs/agent.md",
     "docs/architecture.md",
     "docs/cold-plug.md",
     "docs/commands.md",

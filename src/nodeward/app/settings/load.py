@@ -88,6 +88,11 @@ def _parsed(data: bytes) -> tuple[yaml.Node | None, object]:
         loader.dispose()
 
 
+def parsed(data: bytes) -> object:
+    """What YAML holds, without aliases and keys that stand twice. YAML_FAULTS for what is none."""
+    return _parsed(data)[1]
+
+
 def documents(data: bytes, where: str) -> list[tuple[object, Mapping[str, int]]]:
     """Every document of a YAML text, as strict as settings, with the line of each path in it."""
     loader, found = _Strict(data), list[tuple[object, Mapping[str, int]]]()
@@ -415,6 +420,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("podapi.socket", settings.podapi.socket),
         ("podapi.grpc_socket", settings.podapi.grpc_socket),
         ("cold_plug.socket", settings.cold_plug.socket),
+        ("agent.config_socket", settings.agent.config_socket),
     )
     for path, value in (
         ("state_dir", settings.state_dir),

@@ -158,6 +158,28 @@ def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_and_ar
     played(story)
 
 
+def test_a_connection_too_many_is_closed_and_one_that_ends_leaves_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(server, "KEPT_S", 2 * WITHIN_S)  # else who says nothing is closed for that
+
+    async def story() -> None:
+        node = Node()
+        async with served(tmp_path, node, list_of(node)) as (path, _):
+            _, first = await asyncio.open_unix_connection(path)
+            second, _ = await asyncio.open_unix_connection(path)
+            assert await second.read() == b""
+            first.close()
+            while True:
+                with contextlib.suppress(OSError, IndexError):  # it is closed while the first one's end is not seen
+                    assert (await http(path, "POST /v1/ListPods"))[0] == 200
+                    break
+                await asyncio.sleep(0.01)
+
+    played(story)
+
+
 def test_over_grpc_a_watcher_that_stops_reading_is_ended_and_one_too_many_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

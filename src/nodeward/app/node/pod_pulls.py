@@ -106,6 +106,7 @@ class PodPulls:
     async def resolve(self, asked: ResolvePullRequest) -> ResolvePullAnswer:
         """For which sandbox a pull is. PullRequestError where no pod is named."""
         _check(asked.namespace and asked.name and asked.uid, "namespace, name, uid", "none may be empty")
+        _check(0 <= asked.attempt < 2**32, "attempt", "a whole number from 0 to 2^32-1")
         told, why = await self._relay.now()
         if told is None:
             mode, said = await self._mode_of(self._sandbox_of(asked.uid))

@@ -251,6 +251,16 @@ def test_a_source_that_is_wrong_ends_the_call_with_the_reason(
     play(tmp_path, story)
 
 
+def test_a_list_is_bounded_too(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        hangs(host)
+        with pytest.raises(GrpcError, match="were not read within") as refused:
+            await host.ask(method=LIST)
+        assert refused.value.code is Code.DEADLINE_EXCEEDED
+
+    play(tmp_path, story)
+
+
 def test_the_sockets_file_is_roots_alone_outlives_the_server_and_is_replaced(tmp_path: Path) -> None:
     async def story(host: Host) -> None:
         assert stat.S_IMODE(host.socket.stat().st_mode) == 0o600

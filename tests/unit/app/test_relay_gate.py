@@ -19,7 +19,7 @@ from nodeward.proto import cri_pb2 as cri
 RUN = Call(1, 1, "/runtime.v1.RuntimeService/RunPodSandbox", 0, held=True)
 ENFORCE = Settings(run_dir="/nowhere", gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",), "katta": ("key",)}))
 OBSERVE = replace(ENFORCE, gate=replace(ENFORCE.gate, mode=Mode.OBSERVE))
-CONFIG = b"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n"
+CONFIG = "[plugins.{}.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n"
 
 
 def asked(handler: str, uid: str = "u") -> bytes:
@@ -36,11 +36,13 @@ def decided(gate: RelayGate, message: bytes) -> Verdict:
     return asyncio.run(wait())
 
 
-def test_a_handler_that_the_runtime_does_not_have_is_said(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("plugin", ["'io.containerd.cri.v1.runtime'", "'io.containerd.grpc.v1.cri'", "cri"])
+def test_a_handler_that_the_runtime_does_not_have_is_said(plugin: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In each version of containerd's file."""
     caplog.set_level(logging.WARNING)
     files = SimKernel({})
     ensure_folder(files, "/etc/containerd")
-    files.replace("/etc/containerd/config.toml", CONFIG)
+    files.replace("/etc/containerd/config.toml", CONFIG.format(plugin).encode())
     RelayGate(ENFORCE, files)
     assert [record.getMessage().partition(" why=")[0] for record in caplog.records] == [
         "gate=unknown-handler handler=katta"

@@ -92,8 +92,8 @@ class Gates:
         self._core, self._lane, self._clock = core, lane, clock
         self._path, self._files = path_in(settings.state_dir), files
         self._one = asyncio.Lock()
-        self._there = self._verdicts()
-        """What the file has."""
+        self._there: Mapping[PodUid, Verdict] | None = self._verdicts()
+        """What the file has; None where a write failed, and may have been done all the same."""
         self._hangs = False
         """A write was given up and may come back, so that nothing may be written after it."""
         self.waiting = 0
@@ -161,7 +161,7 @@ class Gates:
         try:
             await done_on(self._lane, "gate", partial(self._files.replace, self._path, data), self._came_back)
         except (OSError, GivenUpError) as error:
-            self._hangs = isinstance(error, GivenUpError)
+            self._hangs, self._there = isinstance(error, GivenUpError), None
             raise SetGateError(503, f"{self._path} cannot be written: {error}") from error
         self._there = dict(verdicts)
 
@@ -169,7 +169,7 @@ class Gates:
         self._hangs = False
 
     async def keep(self) -> None:
-        """Takes the verdicts of ended pods out of the file, for ever."""
+        """Takes out of the file, for ever, the verdicts of ended pods, and those that were answered not to be kept."""
         while True:
             await self._clock.sleep(KEEP_S)
             async with self._one:

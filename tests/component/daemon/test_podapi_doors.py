@@ -180,6 +180,37 @@ def test_a_connection_too_many_is_closed_and_one_that_ends_leaves_its_place(
     played(story)
 
 
+def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path) -> None:
+    """It is the whole process's, and others make files and sockets meanwhile."""
+    modes = {"ours": ([0], 0o600), "others": ([0, 1], 0o666), "more": ([1], 0o666)}
+    before, seen = os.umask(0o022), set[int]()
+
+    def look() -> None:
+        now = os.umask(0o022)
+        os.umask(now)
+        seen.add(now)
+        asyncio.get_running_loop().call_soon(look)
+
+    async def story() -> None:
+        look()
+        api = methods.Api({}, Node().watchers.opened)
+        run = [server.run(str(tmp_path / name), uids, api, methods.Desk()) for name, (uids, _) in modes.items()]
+        serving = [asyncio.ensure_future(one) for one in run]
+        while not all((tmp_path / name).exists() for name in modes):
+            await asyncio.sleep(0.01)
+        assert {name: (tmp_path / name).stat().st_mode & 0o777 for name in modes} == {
+            name: mode for name, (_, mode) in modes.items()
+        }
+        for one in serving:
+            one.cancel()
+        await asyncio.wait(serving)
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # uvloop takes no turn where this one does
+        runner.run(asyncio.wait_for(story(), WITHIN_S))
+    os.umask(before)
+    assert seen == {0o022}
+
+
 def test_over_grpc_a_watcher_that_stops_reading_is_ended_and_one_too_many_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,9 +15,9 @@ from collections.abc import Awaitable, Callable, Collection
 import msgspec
 from aiohttp import web
 
-from nodeward.aio.hostfs import make_folders
 from nodeward.edges.podapi.methods import STALLED_S, Api, Desk, asked_by
 from nodeward.model.podapi import SECTIONS, SPEC, AnswerError, Failure
+from nodeward.transport.line_socket import bound
 from nodeward.wire import podapi as codec
 
 KEPT_S = 5.0
@@ -59,15 +59,8 @@ async def run(path: str, uids: Collection[int], api: Api, desk: Desk) -> None:
 
     listening: asyncio.Server | None = None
     try:
-        make_folders(os.path.dirname(path))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
-        old = os.umask(0o177 if list(uids) == [0] else 0o111)  # others may connect, and each is looked at
-        try:
-            loop = asyncio.get_running_loop()
-            listening = await loop.create_unix_server(connected, path, backlog=BACKLOG)
-        finally:
-            os.umask(old)
+        at = bound(path, 0o600 if list(uids) == [0] else 0o666)  # others may connect, and each is looked at
+        listening = await asyncio.get_running_loop().create_unix_server(connected, sock=at, backlog=BACKLOG)
         await asyncio.Event().wait()
     finally:
         if listening is not None:

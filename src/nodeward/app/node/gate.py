@@ -24,7 +24,7 @@ from nodeward.engine.gate.rule import is_denied, shut
 from nodeward.model.events import GateAsked, GateRecalled, GateSet
 from nodeward.model.gate import Gated, Verdict
 from nodeward.model.podapi import AnswerError, Failure
-from nodeward.model.podapi_gate import DENIED, PASSED, SetGateAnswer, SetGateRequest
+from nodeward.model.podapi_gate import DENIED, PASSED, SetGateRequest, SetGateResponse
 from nodeward.model.settings import Mode, Settings
 from nodeward.model.workload import PodUid
 
@@ -100,7 +100,7 @@ class Gates:
 
     # ---- verdicts
 
-    async def set_gate(self, request: SetGateRequest, by: int = 0) -> SetGateAnswer:
+    async def set_gate(self, request: SetGateRequest, by: int = 0) -> SetGateResponse:
         """Sets the verdict on a pod; `by` is the user whose process asks. SetGateError where it is not set. Goes on to
         its end if the caller leaves, so that disk and state agree."""
         if by not in self._core.state.settings.gate.uids:
@@ -108,7 +108,7 @@ class Gates:
         _check(request)
         return await asyncio.shield(asyncio.ensure_future(self._set(request, by)))
 
-    async def _set(self, request: SetGateRequest, by: int) -> SetGateAnswer:
+    async def _set(self, request: SetGateRequest, by: int) -> SetGateResponse:
         async with self._one:
             if self._core.state.settings.gate.mode is Mode.OFF:
                 raise SetGateError(503, "gate.mode is off: set it to observe or enforce, and restart the daemon")
@@ -224,9 +224,9 @@ def _check(request: SetGateRequest) -> None:
         raise SetGateError(400, "; ".join(wrong))
 
 
-def _answer(uid: PodUid, namespace: str, name: str, verdict: Verdict) -> SetGateAnswer:
+def _answer(uid: PodUid, namespace: str, name: str, verdict: Verdict) -> SetGateResponse:
     said = PASSED if verdict.passed else DENIED
-    return SetGateAnswer(uid, namespace, name, said, verdict.at_ns, verdict.expires_ns)
+    return SetGateResponse(uid, namespace, name, said, verdict.at_ns, verdict.expires_ns)
 
 
 def _components(node: Node) -> Wired:

@@ -50,7 +50,7 @@ RETRY_S, APART_S = 5.0, 0.25
 """So long a call is tried again, and so far apart: kubelet may not know a new pod yet, nor may we. Kata's runtime-rs
 waits for ten seconds."""
 MOST_DEVICES = 512
-"""Of one pod."""
+"""Of one pod, each CDI name counted."""
 MAX_NAME = 253
 """Characters of a pod's name or namespace."""
 MOST_SAID = 1024
@@ -114,7 +114,7 @@ class Allocations:
         told = [tuple(told_of(pod)) for pod in pods]
         evidence = await self._look({name for some in told for one in some for name in one.names})
         return [
-            (pod, self._judge(pod.namespace, pod.name, some, evidence) if len(some) <= MOST_DEVICES else _TOO_MANY)
+            (pod, self._judge(pod.namespace, pod.name, some, evidence) if _count(some) <= MOST_DEVICES else _TOO_MANY)
             for pod, some in zip(pods, told, strict=True)
         ]
 
@@ -199,6 +199,10 @@ def told_of(pod: pb.PodResources) -> Iterator[Told]:
                 device = f"{part.driver_name}/{part.pool_name}/{part.device_name}"
                 named = tuple(one.name for one in part.cdi_devices)
                 yield Told(container.name, DeviceKind.DRA, name, device, named)
+
+
+def _count(told: Sequence[Told]) -> int:
+    return sum(max(1, len(one.names)) for one in told)
 
 
 def filled(pod: pb.PodResources, judged: Judged) -> pb.PodResources:

@@ -1,4 +1,4 @@
-"""The program `nodeward` of the bundle, and `cri-resmgr`, a link to it.
+"""The program `nodeward` of the bundle, and `cri-resmgr` and `cri-resmgr-webhook`, links to it.
 
 An interpreter can be told by `-m` which module to run, and `nodeward sim` starts its daemon so. In the bundle this
 program stands in the interpreter's place, so it understands that one call.
@@ -18,6 +18,10 @@ if __name__ == "__main__":
         from nodeward.cli.cri_resmgr import main as cri_resmgr
 
         cri_resmgr()
+    elif os.path.basename(sys.argv[0]) == "cri-resmgr-webhook":
+        from nodeward.cli.cri_resmgr_webhook import main as cri_resmgr_webhook
+
+        cri_resmgr_webhook()
     else:
         from nodeward.cli.main import main
 

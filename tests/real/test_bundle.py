@@ -150,6 +150,7 @@ def test_the_relay_has_all_that_it_needs(bare: Bare) -> None:
 
 def test_cri_resmgr_is_in_it_under_its_own_name(bare: Bare) -> None:
     assert bare.run("cri-resmgr", "-h").startswith("cri-resmgr: CRI Resource Manager's relay, by Nodeward.")
+    assert bare.run("cri-resmgr-webhook", "-h").startswith("cri-resmgr-webhook: ")
     told = bare.run("cri-resmgr", "-runtime-socket", "/tmp/x", "-relay-socket", "/tmp/x", code=1)
     assert told.startswith("cri-resmgr: ")
 

@@ -124,7 +124,7 @@ def _host() -> Iterator[Host]:
             process.kill()
             process.wait(WITHIN_S)
             ledger = f"ledger: {{kubelet_dir: /var/lib/kubelet, kubelet_root: {keys.root}}}"
-            served = "cold_plug: {enabled: true}", "podapi: {enabled: true}", ledger
+            served = "cold_plug: {enabled: true}", ledger
             with node.nodeward.config.open("a") as config:
                 config.write("\n".join(served) + "\n")
             host = Host(node, dra, client)

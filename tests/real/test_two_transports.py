@@ -23,6 +23,14 @@ from nodeward.model import events as ev
 from nodeward.model.cpuset import text
 from nodeward.model.decision import Adjustment, Decision, Final
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, Driver, PolicySettings
+from nodeward.model.pool_rule import (
+    BalloonsSettings,
+    BalloonType,
+    DynamicPoolsSettings,
+    DynamicPoolType,
+    Expression,
+    Within,
+)
 from nodeward.model.relayed import Refuse, Replace
 from nodeward.model.settings import EngineSettings, Settings
 from nodeward.model.workload import Phase
@@ -43,7 +51,15 @@ PODS = 6
 KINDS = (("", 1), ("", 2), ("", 5), ("burstable", 0), ("besteffort", 0))
 """QoS class by the pod's cgroup, and whole CPUs of a Guaranteed one."""
 PLAN = Plan(sockets=1)
-POLICIES = ("static", "static-plus")
+POLICIES = ("static", "static-plus", "balloons", "dynamic-pools")
+GUARANTEED = Expression("qosclass", "Equals", ("Guaranteed",))
+BALLOONS = BalloonsSettings(
+    balloon_types=(
+        BalloonType("own", match_expressions=(GUARANTEED,), max_balloons=2, prefer_new_balloons=True),
+        BalloonType("rest", ("*",), share_idle_cpus_in_same=Within.NUMA),
+    )
+)
+DYNAMIC = DynamicPoolsSettings(dynamic_pool_types=(DynamicPoolType("all", ("*",)),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +212,8 @@ def test_both_transports_lead_to_the_same_cpus() -> None:
     for history in range(HISTORIES):
         choose = random.Random(history)
         reserved = Amount(AmountKind.QUANTITY, milli=1000)
-        policy = PolicySettings(POLICIES[history % 2], reserved=reserved)
+        name = POLICIES[history % len(POLICIES)]
+        policy = PolicySettings(name, reserved=reserved, balloons=BALLOONS, dynamic_pools=DYNAMIC)
         one, other = ByNri(policy), ByCri(policy)
         there: dict[int, int] = {}
         for step in range(STEPS):

@@ -14,11 +14,12 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
 import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -140,12 +141,12 @@ def cluster(pki: Path) -> Iterator[Cluster]:
         yield found
 
 
-def at_the_loopback(configuration: Record, url: str, authority: bytes) -> None:
+def at_the_loopback(configuration: Record, url: str, authority: bytes, shipped: str = PATH) -> None:
     """Points the configuration to a URL."""
     webhooks = configuration["webhooks"]
     assert isinstance(webhooks, list)
     for one in webhooks:
-        assert at(one, "clientConfig", "service", "path") == PATH
+        assert at(one, "clientConfig", "service", "path") == shipped
         assert isinstance(one, dict)
         one["clientConfig"] = {"url": url, "caBundle": base64.b64encode(authority).decode()}
 
@@ -409,3 +410,82 @@ def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
         lines = [line for line in metrics.splitlines() if line.startswith(f"{family}{{")]
         assert [line for line in lines if all(label in line for label in labels)], lines
         assert family in rules
+
+
+@pytest.mark.parametrize("short", ["noderesource", "intel"])
+def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path, short: str) -> None:
+    """Given the shipped configuration for one of the annotations, when a pod that lies by it is made, then it says what
+    the spec says, in the API server's quantities; a change is set right, and a resize leaves it as it is."""
+    (configuration,) = objects(f"resources-{short}.yaml")
+    key = str(at(configuration, "webhooks", 0, "clientConfig", "service", "path"))[1:]
+    name = str(at(configuration, "metadata", "name"))
+    place = f"{COLLECTIONS['MutatingWebhookConfiguration']}"
+    app = container("app", resources={"requests": {"cpu": "1500m"}, "limits": {"cpu": "2000m", "memory": "1Gi"}})
+    made = pod_of(app, container("plain"), annotations={key: '{"containers":{"app":{"requests":{"cpu":"9"}}}}'})
+    says = {
+        "app": {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1500m", "memory": "1Gi"}},
+        "plain": {},
+    }
+    with program(pki / "tls", f'webhook.annotate=["{key}"]') as annotating:
+        url = f"https://127.0.0.1:{port_of(annotating)}/{key}"
+        at_the_loopback(configuration, url, (pki / "ca.crt").read_bytes(), f"/{key}")
+        cluster.client.call("POST", f"{place}?fieldValidation=Strict", configuration)
+        try:
+            until(lambda: '"9"' not in str(notes(cluster.tried(made))[key]), "the API server asks the webhook")
+            text = str(notes(cluster.create(f"annotated-{short}", made))[key])
+            path = f"{PODS}/annotated-{short}"
+            change: Record = {"metadata": {"annotations": {key: "{}"}}}
+            changed = cluster.client.call("PATCH", path, change, STRATEGIC)
+            more: Record = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "2"}}}]}}
+            resized = cluster.client.call("PATCH", f"{path}/resize", more, STRATEGIC)
+        finally:
+            cluster.client.call("DELETE", f"{place}/{name}")
+
+    assert json.loads(text)["containers"] == says
+    assert ("initContainers" in json.loads(text)) is (short == "intel")
+    assert notes(changed)[key] == notes(resized)[key] == text
+
+
+def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Cluster, pki: Path) -> None:
+    """Given a webhook configuration without a path, as CRI Resource Manager ships it, and the program with its options,
+    then pods get its annotation, and the probe of its Deployment an answer."""
+    with socket.create_server(("127.0.0.1", 0)) as chosen:
+        port = chosen.getsockname()[1]
+    command = [sys.executable, "-c", "from nodeward.cli.cri_resmgr_webhook import main; main()", f"-port={port}"]
+    tls = [f"-cert-file={pki}/tls/tls.crt", f"-key-file={pki}/tls/tls.key"]
+    authority = base64.b64encode((pki / "ca.crt").read_bytes()).decode()
+    rule: Record = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}
+    configuration: Record = {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "cri-resmgr"},
+        "webhooks": [
+            {
+                "name": "cri-resmgr.intel.com",
+                "sideEffects": "None",
+                "admissionReviewVersions": ["v1"],
+                "rules": [rule],
+                "clientConfig": {"url": f"https://127.0.0.1:{port}", "caBundle": authority},
+            }
+        ],
+    }
+    place = COLLECTIONS["MutatingWebhookConfiguration"]
+    with subprocess.Popen([*command, *tls], stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert port_of(process) == port
+            cluster.client.call("POST", place, configuration)
+            made = pod_of(container("app", {"cpu": "2"}))
+            until(lambda: "intel.com/resources" in notes(cluster.tried(made)), "the API server asks the webhook")
+            text = notes(cluster.tried(made))["intel.com/resources"]
+            trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
+            link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=trust)
+            link.request("GET", "/", headers={"Content-Type": "application/json"})
+            probed = link.getresponse().status
+            link.close()
+        finally:
+            with suppress(ApiError):
+                cluster.client.call("DELETE", f"{place}/cri-resmgr")
+            process.terminate()
+
+    both = '{"limits":{"cpu":"2"},"requests":{"cpu":"2"}}'
+    assert (text, probed) == (f'{{"initContainers":{{}},"containers":{{"app":{both}}}}}', 200)

@@ -54,8 +54,8 @@ KUBELETS = (
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""
 CLUSTER = (
     *("test_admission.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py", "test_node_manifests.py"),
-    *("test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py", "test_policy_rules.py"),
-    *("test_service_account.py", "test_webhook.py", "test_webhook_shipped.py"),
+    *("test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py", "test_policy_objects.py"),
+    *("test_policy_rules.py", "test_service_account.py", "test_webhook.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (
@@ -77,7 +77,10 @@ GATES = ("nodeward.engine.gate", "nodeward.app.node.gate", "nodeward.app.relay.g
 CGROUPS = ("nodeward.edges.cgroups", "nodeward.engine.limits")
 KUBELET = ("nodeward.edges.kubelet", "nodeward.engine.ledger", "nodeward.app.node.grants")
 DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_files", "nodeward.engine.podapi")
-KUBE = ("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy")
+KUBE = (
+    *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
+    *("nodeward.app.node.policy_objects", "nodeward.cli.cri_resmgr_webhook"),
+)
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
 PLACING = ("nodeward.engine.sandboxes", "nodeward.app.tools.sandbox_cgroup", "nodeward.cli.sandbox_cgroup")
@@ -116,7 +119,7 @@ PARTS = (
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
     Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=(*KUBELET, *GATES)),
     Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
-    Part("real", CLUSTER, 130, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
+    Part("real", CLUSTER, 150, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
     Part("real", ("test_kata_host.py",), 12, 0.5, after=(SUITE,), peers=KATA, covers=VMS),

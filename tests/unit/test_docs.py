@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.app.settings import load as loader
+from nodeward.app.settings import pool_words
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.kata.network import CNI, DANS
 from nodeward.edges.metrics.families import FAMILIES
@@ -35,6 +36,7 @@ DOCUMENTS = (
     "CONTRIBUTING.md",
     "docs/add-a-domain.md",
     "docs/architecture.md",
+    "docs/cold-plug.md",
     "docs/commands.md",
     "docs/status.md",
     "docs/dump.md",
@@ -222,12 +224,26 @@ def test_the_page_on_sandboxes_says_what_to_do_for_every_verdict() -> None:
 
 
 def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -> None:
-    blocks = re.findall(r"\n((?:    .*\n)+)", text("docs/policies-cpus.md").partition("## static")[0])
+    blocks = re.findall(r"\n((?:    .*\n)+)", text("docs/policies-cpus.md").partition("## Write a policy")[0])
     for number, block in enumerate(blocks):
         (tmp_path / f"{number}.yaml").write_text(textwrap.dedent(block))
     active = [loader.load(str(file), {}).policy.active for file in sorted(tmp_path.iterdir())]
 
-    assert active == ["static-plus", "static"]
+    assert active == ["static-plus", "static", "balloons", "podpools", "static-pools", "dynamic-pools"]
+
+
+def test_the_page_of_cpu_policies_names_every_option_of_pools() -> None:
+    page = text("docs/policies-cpus.md").lower()
+    kinds = [one for section in pool_words.SECTIONS.values() for one in pool_words.kinds(section)]
+    words = {name.replace("_", "") for kind in kinds for name in pool_words.spellings(kind)}
+    left_out = {
+        word
+        for kind in kinds
+        for table in (pool_words.NOT_ENFORCED, pool_words.REFUSED)
+        for word in table.get(kind, ())
+    }
+
+    assert [word for word in sorted(words | left_out) if word.lower() not in page] == []
 
 
 def _leaves(tree: object, above: str = "") -> Iterator[str]:

@@ -125,12 +125,30 @@ def resized_in_place(node: CpusNode) -> list[str]:
     return [f"2, 3, 1 CPUs: {' -> '.join(seen)}; {node.sets()}"]
 
 
+def memory_follows(node: CpusNode) -> list[str]:
+    """Given `cpus.memory: follow`, a container on one socket has that node's memory; one that shares the CPUs of one
+    node gets the other one's memory besides when it gets CPUs there, and keeps its own. So does one that was resized,
+    by the runtime, after the daemon had been started anew."""
+    assert node.pods["last"].mems() == "0-1", "on CPUs 4-5, then 3-5, then 3"
+    wide = node.run("wide", "Guaranteed", 4000)
+    narrow = node.run("narrow", "Burstable", 100)
+    seen = [f"{pod.name} {pod.cpus()}: {pod.mems()}" for pod in (wide, narrow)]
+    assert (wide.cpus(), wide.mems(), narrow.mems()) == ("4-7", "1", "0"), seen
+    node.remove(wide)
+    until(lambda: narrow.mems() == "0-1", "its memory follows its CPUs")
+    assert (narrow.cgroup / "cpuset.mems.effective").read_text().strip() == "0-1"
+    assert {pod.mems() for name, pod in node.pods.items() if name in _SHARED} == {""}, "who has all CPUs is not pinned"
+    node.remove(narrow)
+    return [*seen, "narrow then: 0-1"]
+
+
 CASES: Final[Mapping[str, Callable[[CpusNode], list[str]]]] = {
     "CPUs of its own come and go, each other set is written once": one_comes,
     "at the first act of a program nobody else may run on its own CPUs": nobody_at_the_first_act,
     "a restart of daemon or runtime moves nobody": nobody_moves,
     "a set that somebody else wrote is put right": drift_is_repaired,
     "a container is resized in place": resized_in_place,
+    "memory nodes follow CPUs and are never taken away": memory_follows,
     "nobody is on its own CPUs where writes are late": and_where_writes_are_late,
     "a daemon that does not wait is noticed": but_without_the_wait,
 }

@@ -27,7 +27,7 @@ from tests.vm.overlaps import FirstAct, first_act, overlaps
 FOLDER: Final = Path("/dev/shm/cpus")
 POLICY: Final = """
 policy: {Active: static, ReservedResources: {CPU: 1}}
-cpus: {driver: DRIVER, on_late: refuse}
+cpus: {driver: DRIVER, on_late: refuse, memory: follow}
 """.lstrip()
 """A guest beside others is so slow at times that a second is not enough: kubelet then tries again."""
 _RUNTIME_WAITS_S: Final = 20.0
@@ -59,6 +59,10 @@ class Pod:
     def cpus(self) -> str:
         """The set that was asked of the kernel for it."""
         return (self.cgroup / "cpuset.cpus").read_text().strip()
+
+    def mems(self) -> str:
+        """The memory nodes that were asked of the kernel for it; empty for any."""
+        return (self.cgroup / "cpuset.mems").read_text().strip()
 
 
 def resources(request_m: int, *, guaranteed: bool = True) -> Record:

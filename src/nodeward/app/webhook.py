@@ -1,7 +1,8 @@
 """The admission webhook's process: settings in, one server with a certificate that follows its files.
 
-It keeps nothing and needs no privileges; more of it is more replicas. `limits.mode` holds here too: `observe` decides,
-tells the pod's author by a warning, and changes and refuses nothing; `off` does not decide.
+It keeps nothing and needs no privileges; more of it is more replicas. By `webhook.annotate` it is the annotating
+webhook too, at paths of its own. At the path for EPC `limits.mode` holds: `observe` decides, tells the pod's author by
+a warning, and changes and refuses nothing; `off` does not decide.
 """
 
 import asyncio
@@ -9,6 +10,7 @@ import dataclasses
 import gc
 import logging
 import random
+from collections.abc import Mapping
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
@@ -19,6 +21,7 @@ from nodeward.app.process import cannot_listen, raise_descriptor_limit
 from nodeward.edges.webhook.doors import Patience, listen
 from nodeward.edges.webhook.server import Decide, WebhookServer
 from nodeward.engine.admission.decide import admit
+from nodeward.engine.admission.requests import annotated
 from nodeward.model.admission import AdmissionRule, Operation, PodAsked, Verdict
 from nodeward.model.settings import Mode, Settings
 
@@ -57,8 +60,19 @@ def connections(wanted: int) -> int:
     return max(1, min(wanted, may))
 
 
-async def run(settings: Settings, clock: Clock) -> None:
-    """Serves until cancelled; then what has begun is answered. TlsFilesError or ListenError if it cannot begin."""
+def annotators(settings: Settings, root: str = "") -> Mapping[str, Decide]:
+    """The decision at each path of an annotating webhook. `root`: the annotation that the path / is for."""
+
+    def writes(key: str) -> Decide:
+        return lambda operation, pod: annotated(operation, pod, key)
+
+    found = {f"/{key}": writes(key) for key in settings.webhook.annotate}
+    return found | ({"/": writes(root)} if root else {})
+
+
+async def run(settings: Settings, clock: Clock, root: str = "") -> None:
+    """Serves until cancelled; then what has begun is answered. TlsFilesError or ListenError if it cannot begin. `root`:
+    see `annotators`."""
     section = settings.webhook
     tls = ReloadingTls(section.certificate_file, section.key_file)
     await tls.check()
@@ -70,7 +84,7 @@ async def run(settings: Settings, clock: Clock) -> None:
     patience = Patience(
         request_s=section.request_s, close_s=section.close_s, max_connections=connections(section.max_connections)
     )
-    server = WebhookServer(decider(settings), lambda: tls.context, patience=patience)
+    server = WebhookServer(decider(settings), lambda: tls.context, patience=patience, others=annotators(settings, root))
     log.info("serving address=%s port=%d mode=%s", *listener.getsockname()[:2], settings.limits.mode.value)
     keep_freed_memory()
     gc.collect()

@@ -22,7 +22,7 @@ COMMANDS = {
     "pod": "Show what the node knows of a pod, its spec without secrets.",
     "volume": "Check, add and list volumes that VMs of Kata mount themselves.",
     "network": "Check and write files of networks that VMs of Kata take over.",
-    "policies": "List the CPU policies, and explain one.",
+    "policies": "List the CPU policies, explain one, check and plan one of a file.",
     "explain": "Say in sentences why a pod or container has its limit.",
     "sandbox-cgroup": "Place a VM sandbox in host cgroups, for VM runtimes that do not.",
     "doctor": "Say what this machine and cluster lack, and how to mend it.",

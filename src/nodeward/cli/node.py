@@ -54,7 +54,7 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     try:
         if chosen.nri.enabled:
             locks.append(process.own_domain(chosen.run_dir, "limits"))
-        if chosen.nri.enabled and chosen.pins_by(Driver.NRI):
+        if chosen.nri.enabled and (chosen.pins_by(Driver.NRI) or chosen.policy_objects.enabled):
             locks.append(process.own_domain(chosen.run_dir, "cpus"))
         process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:

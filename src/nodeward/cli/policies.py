@@ -1,18 +1,43 @@
-"""`nodeward policies`: the CPU policies, and what each needs."""
+"""`nodeward policies`: the CPU policies, what each needs, and what a configuration of one would do."""
 
+import json
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Iterable
+from functools import partial
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 if TYPE_CHECKING:
+    from nodeward.app.host.cpu_plan import CpuPlan
     from nodeward.app.tools.policies import PolicyRow
+    from nodeward.app.tools.policy_files import Checked
+
+UNUSABLE = 2
+SHOWN = 40
+"""So many containers the text names; JSON has all."""
+_output = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
-@click.command("policies")
-@click.argument("name", required=False)
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(name: str | None, output: str) -> None:
+class _ByName(click.Group):
+    """Sub-commands, and each other word as the name of a policy."""
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        found = super().get_command(ctx, cmd_name)
+        if found is not None:
+            return found
+        output = click.Option(
+            ["-o", "--output"], type=click.Choice(["text", "json"]), default=ctx.params.get("output", "text")
+        )
+        return click.Command(
+            cmd_name, callback=partial(_explain, cmd_name), params=[output], help="Explain this policy."
+        )
+
+
+@click.group("policies", cls=_ByName, invoke_without_command=True, subcommand_metavar="[NAME | check FILE | plan FILE]")
+@_output
+@click.pass_context
+def command(ctx: click.Context, output: str) -> None:
     """List the CPU policies, or explain the policy NAME: aliases, the settings that it needs, its options.
 
     The setting policy.active chooses one. Exit code: 0, or 1 for a policy that is not known.
@@ -22,7 +47,14 @@ def command(name: str | None, output: str) -> None:
       nodeward policies
       nodeward policies static
       nodeward policies -o json | jq -r '.[].name'
+      nodeward policies check balloons.yaml
+      nodeward policies plan balloons.yaml
     """
+    if ctx.invoked_subcommand is None:
+        _explain("", output)
+
+
+def _explain(name: str, output: str) -> None:
     from nodeward.app.tools import policies
 
     rows = (policies.row_of(name),) if name else policies.rows()
@@ -49,8 +81,124 @@ def _explained(row: "PolicyRow") -> list[str]:
     if row.options:
         lines.append(f"options (policy.{row.name}.options):")
         lines += [f"  {option}: {meaning}" for option, meaning in row.options.items()]
+    for title, keys in (("taken and not enforced", row.not_enforced), ("refused", row.refused)):
+        if keys:
+            lines.append(f"{title}:")
+            lines += [f"  {key}: {why}" for key, why in keys.items()]
     return [*lines, f"example: nodeward node --set policy.active={row.name}" + "".join(_needed(row))]
 
 
 def _needed(row: "PolicyRow") -> list[str]:
     return [f" --set {path}=1" for path in row.needs]
+
+
+@command.command("check")
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
+@_output
+def check(path: str, output: str) -> None:
+    """Say which keys of a policy's configuration for nri-plugins or CRI Resource Manager Nodeward does.
+
+    FILE is a BalloonsPolicy or TopologyAwarePolicy object, nri-plugins' plain configuration, CRI Resource Manager's
+    file or its ConfigMap. Each key is done, differs in meaning, is not enforced, or is refused.
+
+    Exit code: 0 Nodeward takes it, 1 something is refused, 2 the file cannot be used.
+
+    \b
+    Examples:
+      nodeward policies check balloons.yaml
+      kubectl get -n kube-system balloonspolicy default -o yaml > p.yaml && nodeward policies check p.yaml
+      nodeward policies check balloons.yaml -o json | jq '.[].rows[] | select(.verdict == "refused")'
+    """
+    from nodeward.app.settings.load import SettingsError
+    from nodeward.app.tools import policy_files
+
+    try:
+        found = policy_files.check(path)
+    except SettingsError as error:
+        _unusable(error.faults)
+    if output == "json":
+        import msgspec
+
+        print(msgspec.json.encode(found).decode())
+    else:
+        _write(line for one in found for line in _checked(path, one))
+    sys.exit(1 if any(one.is_refused for one in found) else 0)
+
+
+def _checked(path: str, found: "Checked") -> list[str]:
+    lines = [f"{path}: {found.what}, policy {found.policy}"]
+    for row in found.rows:
+        if row.verdict != "done":
+            lines.append(f"  line {row.line}: " * bool(row.line) + f"{row.path}: {row.verdict}: {row.why}")
+    done = [row.path for row in found.rows if row.verdict == "done"]
+    lines += [f"  done: {', '.join(done)}"] if done else []
+    return [*lines, *(f"  note: {note}" for note in found.notes)]
+
+
+@command.command("plan")
+@click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
+@click.option(
+    "--record", metavar="RECORD", type=click.Path(exists=True, dir_okay=False), help="A recorded node instead."
+)
+@click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
+@_output
+def plan(path: str, record: str | None, socket: str | None, output: str) -> None:
+    """Show which containers of this node would have other CPUs by a policy's configuration, and which.
+
+    FILE is one of those that `nodeward policies check` reads. The running daemon decides, and changes nothing. With
+    --record the events of a recorded node are decided again by the policy; each container is shown as it first differs.
+
+    Exit code: 0 the plan is made, 1 the policy would be refused on this node (with --record: something would differ),
+    2 the file or the record cannot be used.
+
+    \b
+    Examples:
+      nodeward policies plan balloons.yaml
+      nodeward policies plan balloons.yaml --record /var/log/node.record
+    """
+    from nodeward.app.settings.load import SettingsError
+    from nodeward.app.tools import policy_files
+
+    try:
+        section, chosen = policy_files.policy_of(path)
+    except SettingsError as error:
+        _unusable(error.faults)
+    if record is not None:
+        from nodeward.cli import replay
+
+        replay.read(record, lambda: replay.compare(record, chosen, path, output))
+    import msgspec
+
+    from nodeward.app.host.cpu_plan import CpuPlan
+    from nodeward.cli import client
+
+    answer = client.get("/v1/plan", socket, "POST", json.dumps(section).encode())
+    made = msgspec.json.decode(answer, type=CpuPlan)
+    if output == "json":
+        print(answer.decode())
+    else:
+        _write(_planned(made))
+    sys.exit(1 if made.refused else 0)
+
+
+def _planned(made: "CpuPlan") -> list[str]:
+    if made.refused:
+        return ["this node would refuse it, and keep what is in force:", *(f"  {why}" for why in made.refused)]
+    lines = [f"{len(made.moved)} container(s) would have other CPUs, {len(made.staying)} the same:"]
+    lines += [
+        f"  {row.container}: {row.now or 'not pinned'} -> {row.then or 'not pinned'}" for row in made.moved[:SHOWN]
+    ]
+    return lines if len(made.moved) <= SHOWN else [*lines, f"  ... and {len(made.moved) - SHOWN} more in -o json"]
+
+
+def _write(lines: Iterable[str]) -> None:
+    """Lines with names that others chose."""
+    from nodeward.model.printable import printable
+
+    sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
+
+
+def _unusable(faults: list[str]) -> NoReturn:
+    for fault in faults:
+        print(f"nodeward: {fault}", file=sys.stderr)
+    sys.exit(UNUSABLE)

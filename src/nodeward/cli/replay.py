@@ -2,12 +2,15 @@
 
 import signal
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 if TYPE_CHECKING:
     from nodeward.app.tools.what_if import Difference, WhatIf
+    from nodeward.model.policy_rule import PolicySettings
+    from nodeward.model.settings import EngineSettings
 
 SHOWN = 20
 """Differences that the text names; JSON has more."""
@@ -41,12 +44,17 @@ def command(path: str, settings_path: str | None, output: str) -> None:
       nodeward replay /tmp/node.record --settings strict.yaml
       nodeward replay /tmp/node.record --settings strict.yaml -o json | jq '.differences[0]'
     """
+    read(path, lambda: _by_settings(path, settings_path, output) if settings_path else _again(path, output))
+
+
+def read(path: str, compared: Callable[[], bool]) -> NoReturn:
+    """Ends with the exit code of what a record was found to say."""
     from nodeward.model.errors import NodewardError
     from nodeward.wire.record import RecordError
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe is no fault of the record: it ends, as dump does
     try:
-        differs = _compare(path, settings_path, output) if settings_path else _again(path, output)
+        differs = compared()
     except RecordError as error:
         _unusable(f"{path}: {error}")
     except NodewardError as error:
@@ -82,14 +90,19 @@ def _again(path: str, output: str) -> bool:
     return bool(found.difference)
 
 
-def _compare(path: str, settings_path: str, output: str) -> bool:
+def _by_settings(path: str, settings_path: str, output: str) -> bool:
+    from nodeward.app.settings import load as settings
+
+    return compare(path, settings.load(settings_path, {}).engine, settings_path, output)
+
+
+def compare(path: str, other: "EngineSettings | PolicySettings", of: str, output: str) -> bool:
+    """Shows what other settings, or another CPU policy, decide otherwise than the record has it; `of` is their file."""
     import msgspec
 
-    from nodeward.app.settings import load as settings
     from nodeward.app.tools.what_if import what_if
     from nodeward.wire.record import lines_of
 
-    other = settings.load(settings_path, {}).engine
     with open(path, "rb") as file:
         found = what_if(lines_of(file), other)
     _refuse_nothing(found.events)
@@ -97,7 +110,7 @@ def _compare(path: str, settings_path: str, output: str) -> bool:
         print(msgspec.json.encode(found).decode())
     else:
         print(_head(path, found.segments, found.events, found.torn))
-        _print(found, settings_path)
+        _print(found, of)
     return found.count > 0
 
 

@@ -185,6 +185,10 @@ def _troubles(view: NodeView) -> list[str]:
         lines.append(f"newer settings were refused, older ones hold: {'; '.join(view.settings.faults)}")
     if view.settings.need_restart:
         lines.append(f"settings that need a restart: {', '.join(view.settings.need_restart)}")
+    if view.settings.policy_object:
+        lines.append(f"the policy is by {view.settings.policy_object}")
+    if view.settings.policy_object_faults:
+        lines.append(f"a policy object was refused: {'; '.join(view.settings.policy_object_faults)}")
     broken = dict.fromkeys(pod_name(row) for row in view.rows if row.faults)
     if broken:
         lines.append(f"declarations with faults, see nodeward explain: {', '.join(broken)}")

@@ -28,12 +28,35 @@ QUOTE_PROVIDER = "sgx.intel.com/quote-provider"
 REQUIRED_PLUGINS = "required-plugins.noderesource.dev"
 """Bare key, `/pod` and `/container.<name>`: a YAML list of NRI plugins without which NRI's validator refuses."""
 
-CPU_REQUESTS = ("noderesource.dev/resources", "intel.com/resources")
+CRI_RM_RESOURCES = "intel.com/resources"
+CPU_REQUESTS = ("noderesource.dev/resources", CRI_RM_RESOURCES)
 """What the containers of a pod request, as a webhook of nri-plugins or of CRI Resource Manager writes it: JSON
 `{"initContainers": {name: {"requests": .., "limits": ..}}, "containers": {..}}`. The first that is there counts."""
 
 PREFER_ISOLATED = "cri-resource-manager.intel.com/prefer-isolated-cpus"
 """Whether CPUs that the kernel isolates are taken for a pod's own CPUs: for the policies static and static-plus."""
+
+BALLOON_TYPES = (
+    "balloon.balloons.resource-policy.nri.io",
+    "balloon.balloons.cri-resource-manager.intel.com",
+)
+"""A balloon type, for the policy balloons. Bare key, `/pod` and `/container.<name>`. The first that is there counts."""
+
+POD_POOL = "pool.podpools.cri-resource-manager.intel.com"
+"""Pools for the whole pod, for the policy podpools."""
+
+DYNAMIC_POOL = "dynamic-pool.dynamic-pools.cri-resource-manager.intel.com"
+"""A pool, for the policy dynamic-pools. Bare key, `/pod` and `/container.<name>`."""
+
+STATIC_POOL = "pool.static-pools.cri-resource-manager.intel.com"
+"""A pool, for the policy static-pools. Bare key, `/pod` and `/container.<name>`. Nodeward's own: CRI Resource Manager
+reads the container's environment and command line, which no edge copies."""
+
+HIDE_HYPERTHREADS = "hide-hyperthreads.resource-policy.nri.io"
+"""Whether a container has one thread of each core. Bare key, `/pod` and `/container.<name>`."""
+
+PRESERVE_CPU = "cpu.preserve.resource-policy.nri.io"
+"""`true`: a container's CPUs are left alone. Bare key, `/pod` and `/container.<name>`."""
 
 KATA_ONLY = "io.katacontainers.config.runtime.sandbox_cgroup_only"
 """Whether everything of a VM sandbox is put in the sandbox's cgroup. Kata obeys it whatever its `enable_annotations`
@@ -71,13 +94,18 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
 
 
-_READ = (OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES)
+_OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU)
+_READ = (
+    *(OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED),
+    *(*_OF_POOLS, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES),
+)
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
+_SCOPED = (_UPSTREAM_PREFIX, *(f"{key}/" for key in _OF_POOLS))
 
 
 def is_read(key: str) -> bool:
     """Whether an edge copies the annotation `key`."""
-    return key.startswith(_UPSTREAM_PREFIX) or key in _READ
+    return key in _READ or key.startswith(_SCOPED)
 
 
 def upstream_epc_of(container: str) -> tuple[str, str, str]:
@@ -91,7 +119,7 @@ def read_ones(found: Mapping[str, str]) -> dict[str, str]:
     return {key: text if len(text := found[key]) <= MAX_VALUE else TOO_LONG for key in found if is_read(key)}
 
 
-_ADMITTED = (OWN_LIMITS, UPSTREAM_EPC, MIRROR, EPC_SUM, QUOTE_PROVIDER, REQUIRED_PLUGINS)
+_ADMITTED = (OWN_LIMITS, UPSTREAM_EPC, MIRROR, EPC_SUM, QUOTE_PROVIDER, REQUIRED_PLUGINS, *CPU_REQUESTS)
 _REQUIRED_PREFIX = REQUIRED_PLUGINS + "/"
 
 

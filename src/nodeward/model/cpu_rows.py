@@ -61,6 +61,10 @@ class CpuHolderRow:
     nothing is written; waiting: it has CPUs and no container yet, or none any more; unpinned; unplaced."""
     why: str = ""
     error: str = ""
+    memory: str = ""
+    """The NUMA nodes whose memory it may use, where that is decided; empty for any."""
+    memory_error: str = ""
+    """Why they could not be set."""
 
     @property
     def name(self) -> str:

@@ -37,6 +37,8 @@ class Ask:
     """What it has, where it runs already: it stays there if it may. 0 for nothing known."""
     pod_level: bool = False
     """The pod has resources as a whole, and its containers none of their own but by these."""
+    faults: tuple[str, ...] = ()
+    """Why a more trusted source than `source` does not count, in sentences."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,28 @@ class Grant:
     source: str = ""
     reason: Reason = field(default_factory=lambda: Reason(""))
     """Why these: code and values for `explain`."""
+    hide: bool = False
+    """Of the pool's CPUs it has one thread of each core."""
+    pinned: bool = True
+    """False: it counts in its pool, and is not held to its CPUs."""
+    namespace: str = ""
+    group: str = ""
+    """By which containers are kept together, where the pool's type has `group_by`."""
 
     @property
     def shares_pool(self) -> bool:
         """Whether it runs on its pool's CPUs."""
         return bool(self.pool) and (self.part_m > 0 or not self.own)
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """CPUs of a pool that are there for a type, which counts them as its own. Of what the pool needs, the part bears
+    one of so many `shares`."""
+
+    type: str
+    shares: int
+    cpus: CpuSet = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +95,14 @@ class Pool:
     """Idle CPUs of nobody that its members may use too."""
     members: tuple[str, ...] = ()
     """Keys of the grants that share it, in the order in which they came."""
+    firsts: CpuSet = 0
+    """The lowest thread of each core, of `cpus` before `lent`."""
+    apart: bool = False
+    """Nobody but its members may run on `cpus`."""
+    parts: tuple[Part, ...] = ()
+    """Of which `cpus` are made, where several types have a share in them."""
+    weight: int = 0
+    """How much its CPUs were used when that was measured last, in thousandths of a CPU."""
 
 
 @dataclass(frozen=True, slots=True)

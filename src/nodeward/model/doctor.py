@@ -210,6 +210,8 @@ class DaemonFacts:
     """Why it serves no metrics though the settings want them; empty where it does, or they do not."""
     joins: bool = False
     """It gives a runtime `misc.max` of several lines."""
+    object_faults: tuple[str, ...] = ()
+    """As `settings_faults`, of the policy object that means this node."""
 
 
 @dataclass(frozen=True, slots=True)

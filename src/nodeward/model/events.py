@@ -423,6 +423,13 @@ class CpusetsRead(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class CpusUsed(Event):
+    """How much each CPU was used since the last such event, in thousandths, where a policy divides CPUs by use."""
+
+    used: Mapping[int, int]
+
+
+@dataclass(frozen=True, slots=True)
 class HandlersRead(Event):
     """The runtime handlers that start VMs, by the configurations on this node: at the start and when these change."""
 

@@ -7,6 +7,7 @@ from enum import Enum
 
 from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.limits_rule import Mode, OnError
+from nodeward.model.pool_rule import BalloonsSettings, DynamicPoolsSettings, PodpoolsSettings, StaticPoolsSettings
 
 
 class Driver(Enum):
@@ -25,6 +26,13 @@ class OnLate(Enum):
 
     START = "start"
     REFUSE = "refuse"
+
+
+class MemoryNodes(Enum):
+    """Which NUMA nodes' memory a container may use."""
+
+    OFF = "off"
+    FOLLOW = "follow"
 
 
 class AmountKind(Enum):
@@ -90,15 +98,21 @@ class PolicySettings:
     available: Amount = field(default_factory=Amount)
     reserved: Amount = field(default_factory=Amount)
     static: StaticSettings = field(default_factory=StaticSettings)
+    balloons: BalloonsSettings = field(default_factory=BalloonsSettings)
+    podpools: PodpoolsSettings = field(default_factory=PodpoolsSettings)
+    static_pools: StaticPoolsSettings = field(default_factory=StaticPoolsSettings)
+    dynamic_pools: DynamicPoolsSettings = field(default_factory=DynamicPoolsSettings)
 
 
 @dataclass(frozen=True, slots=True)
 class CpusSettings:
     """The domain `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
-    of a container with CPUs of its own when others are still on them after `late_ms`."""
+    of a container with CPUs of its own when others are still on them after `late_ms`. `memory`: whether a new
+    container's memory is that of the NUMA nodes of its CPUs."""
 
     mode: Mode = Mode.ENFORCE
     driver: Driver = Driver.NRI
     on_error: OnError = OnError.PASS
     on_late: OnLate = OnLate.START
     late_ms: int = 1000
+    memory: MemoryNodes = MemoryNodes.OFF

@@ -185,6 +185,15 @@ class KubeSection:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyObjectsSection:
+    """BalloonsPolicy objects of nri-plugins in the API server: the one that means this node stands in the place of the
+    section policy. `namespace`: where they are."""
+
+    enabled: bool = False
+    namespace: str = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
 class CgroupsSection:
     """Where the cgroup2 tree is mounted and how often it is read."""
 
@@ -204,13 +213,15 @@ class RecordSection:
 
 @dataclass(frozen=True, slots=True)
 class WebhookSection:
-    """The admission webhook, `nodeward webhook`: where it listens, its certificate, its patience."""
+    """The admission webhook, `nodeward webhook`: where it listens, its certificate, its patience. `annotate`: the
+    annotations with each container's requests and limits that it writes, each at the path of its name."""
 
     address: str = ""
     port: int = 9443
     certificate_file: str = "/etc/nodeward/tls/tls.crt"
     key_file: str = "/etc/nodeward/tls/tls.key"
     required_plugin: str = ""
+    annotate: tuple[str, ...] = ()
     max_connections: int = 2000
     request_s: float = 10.0
     close_s: float = 10.0
@@ -295,6 +306,7 @@ class Settings:
     nri: NriSection = field(default_factory=NriSection)
     hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)
+    policy_objects: PolicyObjectsSection = field(default_factory=PolicyObjectsSection)
     cgroups: CgroupsSection = field(default_factory=CgroupsSection)
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)

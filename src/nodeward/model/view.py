@@ -66,6 +66,10 @@ class SettingsRow:
     """Why newer settings were refused; empty once they are accepted."""
     need_restart: tuple[str, ...] = ()
     """Settings that were accepted and only hold after a restart."""
+    policy_object: str = ""
+    """The BalloonsPolicy object that the policy is by; empty: the settings have it."""
+    policy_object_faults: tuple[str, ...] = ()
+    """Why the object that means this node is not in force."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -102,6 +102,8 @@ class CpuRecord:
     """The cpuset: by the kernel where it was read there, else by the record."""
     unread: bool = False
     """The record could not be read: what kubelet asked for is unknown, which is not the same as nothing."""
+    mems: CpuSet = 0
+    """Memory nodes, as bits; 0 for any."""
 
 
 NO_RECORD = CpuRecord()

@@ -14,10 +14,10 @@ MAX_QUOTA = 2**44
 
 
 def cpu_record(
-    shares: int, quota: int, period: int, cpus: str, before: CpuRecord = NO_RECORD
+    shares: int, quota: int, period: int, cpus: str, before: CpuRecord = NO_RECORD, mems: str = ""
 ) -> tuple[CpuRecord, tuple[str, ...]]:
     """These values over those of `before`, and a sentence for each that was ignored since it is no possible one."""
-    if not (shares or quota or period or cpus):
+    if not (shares or quota or period or cpus or mems):
         return before, ()
     faults: list[str] = []
     record = CpuRecord(
@@ -26,6 +26,7 @@ def cpu_record(
         _within(period, 0, MAX_PERIOD, "the CPU period", faults) or before.period,
         _set(cpus, faults) or before.cpus,
         before.unread and not shares,
+        _set(mems, faults) or before.mems,
     )
     return record, tuple(faults)
 

@@ -1,8 +1,10 @@
-"""Files of a process below /proc (proc(5)): stat, statm, status, smaps. Sans-I/O: bytes to values, or WireError."""
+"""Files below /proc (proc(5)): stat, statm, status and smaps of a process, and stat of the machine. Sans-I/O: bytes to
+values, or WireError."""
 
 import re
 from typing import NamedTuple
 
+from nodeward.model.cpuset import MAX_CPU
 from nodeward.wire.errors import WireError
 
 MAX_SMAPS = 8 * 1024 * 1024
@@ -13,6 +15,8 @@ _HEAD = re.compile(rb"^([0-9a-f]{1,16})-([0-9a-f]{1,16}) (\S{4}) \S+ \S+ \S+ *(.
 _RSS = re.compile(rb"\nRss: +(\d{1,15}) kB")
 _HUGE = re.compile(rb"\n(?:Shared|Private)_Hugetlb: +(\d{1,15}) kB")
 _STATUS = re.compile(rb"^(VmRSS|RssShmem|HugetlbPages):\s+(\d{1,15}) kB", re.MULTILINE)
+
+_CPU_TIMES = re.compile(rb"^cpu(\d{1,4})((?: +\d{1,19}){1,16})", re.MULTILINE)
 
 
 class Stat(NamedTuple):
@@ -48,6 +52,19 @@ def stat(data: bytes) -> Stat:
         raise WireError("stat", f"{data[:100]!r} has no numbers where proc(5) has them") from error
     name = data[opened + 1 : closed].decode("utf-8", "replace")
     return Stat(name, fields[0].decode("ascii", "replace"), parent, ticks, threads, start)
+
+
+def cpu_times(data: bytes) -> dict[int, tuple[int, int]]:
+    """By CPU: its ticks in all since the start, and those in which it did something, from /proc/stat."""
+    found = dict[int, tuple[int, int]]()
+    for cpu, numbers in _CPU_TIMES.findall(data):
+        ticks = [int(number) for number in numbers.split()]
+        if len(ticks) >= 4 and int(cpu) <= MAX_CPU:
+            total = sum(ticks[:8])  # time of guests is in user's
+            found[int(cpu)] = total, total - sum(ticks[3:5])
+    if not found:
+        raise WireError("stat", f"{data[:100]!r} has no line of a CPU, such as cpu0 1 2 3 4")
+    return found
 
 
 def resident_pages(statm: bytes, *, shared: bool = True) -> int:

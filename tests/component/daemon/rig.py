@@ -17,6 +17,7 @@ from nodeward.app.node import last_known
 from nodeward.app.node import run as node
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.settings.reload import SettingsSource
+from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
@@ -277,12 +278,13 @@ async def rig(
     troubles: tuple[Trouble, ...] = (),
     capacity: Mapping[str, int] | None = None,
     disk: HostFiles | None = None,
+    machine: Plan | None = None,
 ) -> AsyncIterator[Rig]:
     """The node with its daemon, for as long as the block lasts; `change` may alter its settings.
 
     With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon.
     `disk` has what is below STATE, a folder that is there."""
-    kernel = SimKernel(capacity or {EPC: 1 << 30})
+    kernel = SimKernel(capacity or {EPC: 1 << 30}, machine=machine)
     ensure_folder(kernel, STATE)
     files = TroubledFiles(kernel, disk)
     known = [

@@ -258,7 +258,7 @@ def test_a_configuration_of_a_policy_relays_says_what_it_does_not_serve_and_dump
     """With klog's flags as a unit file of v0.9 has them."""
     runtime, dump, config = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "config"
     config.write_text(
-        f"policy: {{Active: none, balloons: {{}}}}\nrdt: {{}}\nlogger: {{Debug: 'off:*'}}\n"
+        f"policy: {{Active: none, memtier: {{}}}}\nrdt: {{}}\nlogger: {{Debug: 'off:*'}}\n"
         f"dump: {{Disabled: true, Config: 'full:.*', File: {dump}}}\n"
     )
     options = ["-force-config", str(config), "-logtostderr", "-v=2", "--skip_headers=true"]
@@ -269,7 +269,7 @@ def test_a_configuration_of_a_policy_relays_says_what_it_does_not_serve_and_dump
     ):
         assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
     log = (tmp_path / "cri-resmgr.log").read_text()
-    for name in ("policy.balloons: comes with", "rdt: comes with", "--logtostderr: ", "--v: ", "--skip_headers: "):
+    for name in ("policy.memtier: comes with", "rdt: comes with", "--logtostderr: ", "--v: ", "--skip_headers: "):
         assert log.count(f"cri-resmgr: {name}") == 1
     assert "cri-resmgr: dump.Disabled: nothing is dumped\n" in log
     assert "debug" not in log.replace("switch the log to debug", "")

@@ -267,7 +267,7 @@ def test_reviews_that_are_all_there_are_shed_when_a_turn_has_been_too_long_and_o
         parser = HttpRequestParser(BaseProtocol(asyncio.get_running_loop()), asyncio.get_running_loop(), 1 << 16)
         ((head, _),) = parser.feed_data(REQUEST)[0]
         server = WebhookServer(slow, lambda: None, now=lambda: clock[0])
-        at_once = [server.whole(head, GOOD) for _ in range(3)] + [server.rest(GOOD, len(GOOD))]
+        at_once = [server.whole(head, GOOD) for _ in range(3)] + [server.rest(head, GOOD, len(GOOD))]
         assert [(one.status, one.ends) for one in at_once] == [(200, False)] * 2 + [(503, False)] * 2
         assert server.counts.overloaded == 2
         await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from nodeward.app.settings.load import SettingsError, from_tree, load
 from nodeward.app.tools import cri_resmgr
 from nodeward.app.tools.cri_resmgr import Chosen, CriResmgrError
 from nodeward.app.tools.cri_resmgr_options import SWITCHES
+from nodeward.model.pool_rule import BalloonType
 from nodeward.model.settings import Settings
 from nodeward.wire import dump_rules
 
@@ -392,7 +393,7 @@ def test_a_dump_that_a_file_disables_shows_nothing_whatever_its_rules_are() -> N
 
 def test_what_a_file_has_for_coming_parts_is_said_a_line_each() -> None:
     config = (
-        "policy: {Active: none, topology-aware: {PinCPU: true}, balloons: {}}\n"
+        "policy: {Active: none, topology-aware: {PinCPU: true}, memtier: {}}\n"
         "rdt: {mode: Full}\ncpu: {classes: {}}\nblockio: {}\ncontrol: {cpu: {}}\n"
         "resource-manager: {control: {Controllers: {}}}\ninstrumentation: {HTTPEndpoint: ':8888'}\n"
         "dump: {Debug: true}\nlogger: {LogSource: true, Klog: {skip_headers: true}}\n"
@@ -400,7 +401,7 @@ def test_what_a_file_has_for_coming_parts_is_said_a_line_each() -> None:
     lines = said(config)
     assert [line.partition(": ")[0] for line in lines] == [
         "policy.topology-aware",
-        "policy.balloons",
+        "policy.memtier",
         "rdt",
         "cpu",
         "blockio",
@@ -488,3 +489,21 @@ def test_an_amount_that_is_none_names_the_option_and_the_module() -> None:
         SettingsError, match=r"^policy\.reserved: 'x' is no amount .* \(by --reserved-resources, or Res"
     ):
         load(None, {}, choose("-policy static -reserved-resources cpu=x").pairs, cri_resmgr.GIVEN_BY)
+
+
+def test_the_section_of_a_policy_with_pools_is_taken_as_it_is() -> None:
+    config = (
+        "policy: {Active: balloons, ReservedResources: {CPU: 1}, balloons: {BalloonTypes: [{Name: a, MinCPUs: 2}]}}"
+    )
+    chosen = choose("-force-config /c", {"/c": config})
+    settings = from_tree({}, {}, chosen.pairs)
+    assert settings.policy.balloons.balloon_types == (BalloonType("a", min_cpus=2),)
+    assert from_tree(yaml.safe_load(chosen.as_file()), {}) == settings
+
+
+def test_a_section_that_is_a_bomb_is_refused() -> None:
+    bomb = "policy: {balloons: {x: [&a [1, 2], " + ", ".join(
+        f"&{name} [*{above}, *{above}, *{above}, *{above}]" for above, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    with pytest.raises(CriResmgrError, match="balloons: has more than 65536 values"):
+        choose("-force-config /c", {"/c": bomb + "]}}"})

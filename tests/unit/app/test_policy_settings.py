@@ -115,12 +115,12 @@ def test_no_policy_has_many_names(written: str, tmp_path: Path) -> None:
         ("Active: statik", ["policy.Active: 'statik' is no policy; did you mean static?"]),
         ("active: [static]", ["policy.active: ['static'] is no policy; policies are none, static, static-plus"]),
         (
-            "Active: balloons",
-            ["policy.Active: the policy 'balloons' comes with a later version of Nodeward; choose one"],
+            "Active: topology-aware",
+            ["policy.Active: the policy 'topology-aware' comes with a later version of Nodeward; choose one"],
         ),
         (
-            "podpools: {}",
-            ["policy.podpools: the policy podpools comes with a later version of Nodeward, and so do its"],
+            "memtier: {}",
+            ["policy.memtier: the policy memtier comes with a later version of Nodeward, and so do its"],
         ),
         ("static-plus: {}", ["policy.static-plus: unknown key; the policy static-plus has no settings: leave it out"]),
         ("ReservedResource: 1", ["policy.ReservedResource: unknown key; did you mean ReservedResources?"]),

@@ -99,7 +99,13 @@ NO_NRI = {"nri.enabled": "false"}
         ),
         ("gate: {handlers: {Kata_q: [key]}}", {}, {}, "gate.handlers.Kata_q: 'Kata_q' is no runtime handler: a Runt"),
         ("gate: {uids: []}", {}, {}, "gate.uids: [] is not 1 to 64 user ids from 0 to 4294967294"),
-        ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed"),
+        ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed; it must be keys with values"),
+        (
+            "gate: {handlers: {a: key}}",
+            {},
+            {},
+            "gate.handlers: {'a': 'key'} is not allowed; each value must be a list, such as [a, b]",
+        ),
         ("7: 1", {}, {}, "7: unknown key"),
         ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),
         ("relay: {record: /r}", {}, {}, "relay.record: needs relay.limits"),
@@ -290,6 +296,13 @@ def test_a_plugins_name_may_have_what_a_runtime_takes() -> None:
     name = "Node.ward_2+x-y"
 
     assert from_tree({"nri": {"plugin_name": name}, "webhook": {"required_plugin": name}}, {}).nri.plugin_name == name
+
+
+def test_the_webhook_writes_only_annotations_that_somebody_reads() -> None:
+    with pytest.raises(
+        SettingsError, match=r"webhook\.annotate: 'intel\.com/x' is none of noderesource\.dev/resources, "
+    ):
+        from_tree({"webhook": {"annotate": ["intel.com/x", "intel.com/resources"]}}, {})
 
 
 def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:

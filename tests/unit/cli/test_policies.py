@@ -28,10 +28,19 @@ def test_one_is_explained_with_what_it_needs_and_each_option_that_it_takes() -> 
     assert told.endswith("nodeward node --set policy.active=static --set policy.reserved=1\n")
 
 
+def test_keys_that_have_no_effect_are_told_with_the_reason() -> None:
+    told = CliRunner().invoke(policies.command, ["balloons"]).stdout
+
+    idle, _, refused = told.partition("taken and not enforced:\n")[2].partition("refused:\n")
+    assert "  cpuClass: frequencies" in idle
+    assert "  memoryTypes: memory is not pinned yet" in refused
+    assert "settings: policy.balloons.pin_cpu, " in told
+
+
 def test_an_alias_is_a_name_and_an_unknown_one_is_refused_with_those_that_are() -> None:
     assert CliRunner().invoke(policies.command, ["null"]).stdout.startswith("none: ")
 
-    for name, why in (("balloons", "comes with a later version"), ("statik", "is not known")):
+    for name, why in (("topology-aware", "comes with a later version"), ("statik", "is not known")):
         done = CliRunner().invoke(policies.command, [name])
         assert isinstance(done.exception, UnknownPolicyError)
         assert why in str(done.exception)

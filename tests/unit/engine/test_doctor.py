@@ -234,6 +234,12 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
             replace(WELL, daemon=DaemonFacts(True, "", (), ("limits.mode",))), "daemon-settings", WARNING, id="refused"
         ),
         pytest.param(
+            replace(WELL, daemon=DaemonFacts(True, object_faults=("spec",))),
+            "daemon-policy-object",
+            WARNING,
+            id="object",
+        ),
+        pytest.param(
             replace(WELL, daemon=DaemonFacts(True, no_metrics="held")), "daemon-metrics", WARNING, id="no-metrics"
         ),
         pytest.param(replace(WELL, settings_faults=("limits.mode",)), "settings-faults", ERROR, id="settings"),

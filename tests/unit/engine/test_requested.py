@@ -45,20 +45,46 @@ def test_a_spec_that_does_not_tell_it_leaves_it_to_the_others() -> None:
 
 
 def test_the_annotation_comes_before_the_estimate_and_the_newer_key_before_the_older() -> None:
-    found = requested(None, {NEW: TWO, OLD: said({})}, "app", CpuRecord(1024), BURSTABLE)
+    found = requested(None, {NEW: TWO, OLD: said({})}, "app", ASKED, BURSTABLE)
     assert found == Requested(2000, 3000, Qos.BURSTABLE, Role.REGULAR, f"annotation {NEW}")
-    init = requested(None, {OLD: said({"limits": {"cpu": "1.5"}}, "initContainers")}, "app", ASKED, "")
+    init = requested(None, {OLD: said({"limits": {"cpu": "1.5"}}, "initContainers")}, "app", CpuRecord(1536), "")
     assert init == Requested(1500, 1500, Qos.BURSTABLE, Role.INIT, f"annotation {OLD}")
-    assert requested(None, {NEW: said({"limits": {"memory": "1Gi"}})}, "app", ASKED, GUARANTEED).request_m == 0
+    assert requested(None, {NEW: said({"limits": {"memory": "1Gi"}})}, "app", CpuRecord(2), "").source != ESTIMATE
     assert requested(None, {NEW: TWO}, "other", ASKED, GUARANTEED).source == ESTIMATE
+
+
+NINE = said({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}})
+
+
+@pytest.mark.parametrize(
+    ("record", "parent", "request_m"),
+    [
+        (CpuRecord(512), BURSTABLE, 500),
+        (ASKED, GUARANTEED, 2000),
+        (CpuRecord(9216, 200_000, 100_000), GUARANTEED, 9000),
+        (CpuRecord(2), BEST_EFFORT, 0),
+    ],
+    ids=["Burstable, by the shares", "Guaranteed", "Guaranteed, by the quota though the shares fit", "BestEffort"],
+)
+def test_an_annotation_that_claims_more_than_kubelet_asked_for_gives_nothing(
+    record: CpuRecord, parent: str, request_m: int
+) -> None:
+    """Given no webhook, so that a pod's author could write the annotation: then the estimate counts, and a sentence
+    says so."""
+    found = requested(None, {NEW: NINE}, "app", record, parent)
+
+    assert (found.request_m, found.source) == (request_m, ESTIMATE)
+    assert found.known is (request_m != 9000)  # nothing is a container's own by what contradicts itself
+    assert "says 9000m CPU, and kubelet asked the runtime for" in found.faults[0]
+    assert requested(None, {NEW: NINE}, "app", record, parent, lambda *_: True).request_m == 9000
 
 
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        pytest.param("{", "is no JSON (JSONDecodeError): '{'", id="no JSON"),
+        pytest.param("{", "is no JSON (JSONDecodeError)", id="no JSON"),
         pytest.param("[" * 100_000, "is no JSON (RecursionError)", id="too deep"),
-        pytest.param("[]", "is no JSON object: '[]'", id="a list"),
+        pytest.param("[]", "is no JSON object", id="a list"),
         pytest.param(TOO_LONG, "is longer than 262144 characters", id="too long"),
         pytest.param('{"containers": []}', "containers is no object of containers", id="containers are a list"),
         pytest.param(said("2"), "containers.app is no object of requests and limits", id="a container is a text"),

@@ -204,6 +204,17 @@ def test_the_picture_is_the_same_behind_the_socket() -> None:
             id="the shape of what was taken",
         ),
         pytest.param(Reason("cpus-static-isolated", (1, "9", "single")), "requests a single one", id="why isolated"),
+        pytest.param(
+            Reason("cpus-balloon", ("web", "namespace", "web[1]", "grows")),
+            "Of the type web by its namespace; the balloon web[1] was chosen since it was inflated for it.",
+            id="a balloon",
+        ),
+        pytest.param(
+            Reason("cpus-podpool", ("a[0]", "annotation", 3000, 2000)),
+            "3000 m with it, of 2000 m, more",
+            id="overbooked",
+        ),
+        pytest.param(Reason("cpus-dynamic-pool", ("a", "nothing")), "In the pool a since it requests", id="a pool"),
         pytest.param(Reason("cpus-static-taken", (3, "3")), "cpus-static-taken 3 3", id="too few values"),
         pytest.param(Reason("cpus-unheard-of", (3, "x")), "cpus-unheard-of 3 x", id="no known code"),
     ],

@@ -16,6 +16,7 @@ from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Event, Question, SandboxStarted
 from nodeward.model.gate import Gated
+from nodeward.model.policy_object import PolicyKind
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.rows import CallRow, DoorRow, RelayView
 from nodeward.model.settings import LimitsSettings
@@ -36,6 +37,7 @@ from nodeward.wire import (
     nri_mux,
     oci,
     pod_file,
+    policy_objects,
     qgs,
     record,
     relay_line,
@@ -260,6 +262,27 @@ def _read_nfd(pieces: Sequence[bytes], reached: Reached) -> None:
         nfd.says(found, "n1", nfd.controller_of(data), {"tdx": 12})
 
 
+def _policies(padding: int = 0) -> list[Sample]:
+    name, nodes = "default" + "x" * padding, {"n1": {"status": "Success", "generation": 3, "errors": "e"}}
+    metadata = {"name": name, "uid": "u", "generation": 3, "labels": {"config.nri/group": "g"}}
+    one = {"metadata": metadata, "spec": {"pinCPU": True}, "status": {"nodes": nodes}}
+    page = {"metadata": {"resourceVersion": "5"}, "items": [one]}
+    return [Sample(json.dumps(each).encode()) for each in (one, page, {"type": "MODIFIED", "object": one})]
+
+
+def _read_policies(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    if b'"items"' in data:
+        policy_objects.version_of(data)
+    elif b'"object"' in data:
+        policy_objects.touched(data)
+        policy_objects.group_in(data)
+    else:
+        policy_objects.group(data)
+        policy_objects.status_patch("n1", policy_objects.policy_object(data, PolicyKind.BALLOONS, "n1").said, "")
+
+
 # ---- this machine's files and names, the daemon's own record
 
 
@@ -432,6 +455,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "kube-lists": Codec(_kube_lists(padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
         "kube-node": Codec(_node(padding), _read_node, ("kube_node",)),
         "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
+        "policy-objects": Codec(_policies(padding), _read_policies, ("policy_objects",)),
         "misc-files": Codec(misc, _read_misc, ("misc_files",)),
         "cgroup-paths": Codec(paths, _read_path, ("cgroup_paths",)),
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("cgroup_mounts",)),

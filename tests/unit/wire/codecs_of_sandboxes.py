@@ -85,6 +85,8 @@ def _read_files(pieces: Sequence[bytes], reached: Reached) -> None:
         proc_files.resident_pages(data)
     elif kind == b"c":
         cgroup_paths.by_controller(data)
+    elif kind == b"u":
+        proc_files.cpu_times(data)
     elif kind == b"t":
         proc_files.status(data)
     else:
@@ -131,7 +133,14 @@ def _read_request(pieces: Sequence[bytes], reached: Reached) -> None:
 def codecs(padding: int) -> dict[str, Codec]:
     """Each codec by the name its corpus folder has."""
     more = b"x" * padding
-    files = [b"s" + STAT, b"m1000 200 30\n", b"c" + CGROUP, b"t" + b"VmRSS:\t 100 kB\nRssShmem: 5 kB\n", b"p" + SMAPS]
+    files = [
+        b"s" + STAT,
+        b"m1000 200 30\n",
+        b"ucpu  1 2 3 4\ncpu0 1 2 3 4 5 6 7 8 9 10\n",
+        b"c" + CGROUP,
+        b"t" + b"VmRSS:\t 100 kB\nRssShmem: 5 kB\n",
+        b"p" + SMAPS,
+    ]
     runtimes = (
         b'[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.kata]\nruntime_type="io.containerd.kata.v2"\n'
     )

@@ -200,6 +200,7 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
         paths_of(view.settings.faults),
         next((row.detail for row in view.components if row.name == "metrics" and not row.ready), ""),
         view.lines.state in ("on", "unverified"),
+        paths_of(view.settings.policy_object_faults),
     )
 
 
@@ -264,7 +265,10 @@ def bundle(settings: Settings, diagnosis: Diagnosis, around: Around) -> bytes:
         "settings.json": _json(last_good.plain(redacted(settings))),
     }
     if diagnosis.view is not None:
-        rows = dataclasses.replace(diagnosis.view.settings, faults=paths_of(diagnosis.view.settings.faults))
+        shown = diagnosis.view.settings
+        rows = dataclasses.replace(
+            shown, faults=paths_of(shown.faults), policy_object_faults=paths_of(shown.policy_object_faults)
+        )
         members["status.json"] = _json(dataclasses.replace(diagnosis.view, settings=rows))
     at = facts.cgroups
     v1 = at.tree.root if at.tree.version == 1 else ""

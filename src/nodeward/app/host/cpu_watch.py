@@ -10,16 +10,19 @@ from nodeward.aio.lanes import GivenUpError, Lane, done_on
 from nodeward.app.host.core import Core
 from nodeward.app.host.start_gate import pins
 from nodeward.edges.cgroups import cpusets
-from nodeward.edges.sysfs import topology
+from nodeward.edges.sysfs import topology, use
 from nodeward.engine.cpus.place import wanted
-from nodeward.engine.cpus.step import latest
+from nodeward.engine.cpus.step import divides_by_use, latest
 from nodeward.model.cpuset import CpuSet
-from nodeward.model.events import CpusetsRead, TopologyRead
+from nodeward.model.events import CpusetsRead, CpusUsed, TopologyRead
 from nodeward.model.ports import ReadSets
+from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 TOPOLOGY_S = 10.0
 """How often it is looked whether CPUs have come or gone."""
+USE_S = 10.0
+"""Over so long the use of CPUs is measured, where a policy divides them by it."""
 DRIFT_S = 2.0
 """How often the kernel's sets are compared with the wanted ones."""
 
@@ -72,3 +75,22 @@ async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock
         others = {path: cpus for path, cpus in found.items() if cpus != at[path]}
         if others:
             core.tell(CpusetsRead(others, as_of))
+
+
+async def watch_use(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:
+    """Tells how much each CPU was used, while the policy divides CPUs by that."""
+    before: use.Counters = {}
+    while True:
+        await clock.sleep(USE_S)
+        if not divides_by_use(core.state.cpus):
+            before = {}
+            continue
+        try:
+            now = await done_on(lane, "use", partial(use.read, files))
+        except (GivenUpError, OSError, WireError) as error:
+            log.warning("use=unread error=%s so='CPUs stay divided as they are'", error)
+            continue
+        used = use.between(before, now)
+        before = now
+        if used:
+            core.tell(CpusUsed(used))

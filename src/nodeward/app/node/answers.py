@@ -1,5 +1,6 @@
 """What the operators' socket answers: the engine's picture of the node, with the daemon's own state beside it."""
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,15 +11,18 @@ from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.calls import Calls
+from nodeward.app.host.cpu_plan import CpuPlan, plan
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node.assemble import Inside
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.relay_reader import RelayReader
 from nodeward.app.node.wiring import Withdraw
+from nodeward.app.settings import policy
 from nodeward.edges.local.server import Answers
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.gate import gates_view
 from nodeward.engine.show.view import node_view
+from nodeward.engine.state.root import State
 from nodeward.model.events import Event
 from nodeward.model.view import DecidedRow, NodeView, Pace, at_most, at_once
 
@@ -131,8 +135,8 @@ def decided_rows(took: Mapping[type[Event], Sequence[int]]) -> tuple[DecidedRow,
     )
 
 
-def answers(view: Callable[[], NodeView], withdraw: Sequence[Withdraw] = ()) -> Answers:
-    """The socket's answers from a picture of the node; `withdraw` takes back what kubelet is offered."""
+def answers(view: Callable[[], NodeView], state: Callable[[], State], withdraw: Sequence[Withdraw] = ()) -> Answers:
+    """The socket's answers from a picture of the node, and its state; `withdraw` takes back what kubelet is offered."""
 
     def explained(what: str) -> bytes | None:
         lines = explain(view(), what)
@@ -141,4 +145,18 @@ def answers(view: Callable[[], NodeView], withdraw: Sequence[Withdraw] = ()) -> 
     async def decommissioned() -> bytes:
         return msgspec.json.encode([line for one in withdraw for line in await one()])
 
-    return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned)
+    async def planned(section: bytes) -> bytes:
+        return await asyncio.to_thread(_planned, state(), section)
+
+    return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned, planned)
+
+
+def _planned(state: State, section: bytes) -> bytes:
+    """Not on the loop's thread: all containers are placed anew."""
+    try:
+        tree: object = msgspec.json.decode(section)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"the section policy is no JSON: {error}") from error
+    faults = list[str]()
+    chosen = policy.read(*policy.respelled(tree, faults), faults)
+    return msgspec.json.encode(CpuPlan(tuple(faults)) if faults else plan(state, chosen))

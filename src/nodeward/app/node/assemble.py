@@ -25,6 +25,8 @@ from nodeward.app.node import cpus, gate, grants_boot, last_known, ledger, limit
 from nodeward.app.node.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Component, Lanes, Wiring
+from nodeward.app.settings import policy_object
+from nodeward.app.settings.policy_object import Chosen
 from nodeward.app.settings.reload import Reload, SettingsSource
 from nodeward.edges.cgroups import sampler, watcher
 from nodeward.edges.cgroups.capacity import read_capacity
@@ -68,6 +70,8 @@ class OnDisk:
     gates: ev.GateRecalled = field(default_factory=gate.unread)
     begun: str = ""
     """The boot in which a journal of grants was begun last; empty where that is not known, or none can be."""
+    chosen: Chosen | None = None
+    """The policy object that was in force."""
 
 
 def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
@@ -78,11 +82,13 @@ def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     recorded = record.size(files, settings.record.path)
     boot = grants_boot.read(files, settings.state_dir) if may_grant(settings) else ""
     gates = gate.read(files, settings)
+    chosen = policy_object.kept(files, settings)
     try:
-        return OnDisk(tuple(undo_list.standing(files, settings.state_dir)), remembered, recorded, False, gates, boot)
+        standing = tuple(undo_list.standing(files, settings.state_dir))
+        return OnDisk(standing, remembered, recorded, False, gates, boot, chosen)
     except OSError as error:
         log.error("undo=unreadable folder=%s error=%s", settings.state_dir, error)
-        return OnDisk((), remembered, recorded, gates=gates, begun=boot)
+        return OnDisk((), remembered, recorded, gates=gates, begun=boot, chosen=chosen)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +150,8 @@ def wire(
     for domain in DOMAINS:
         slots.require(domain.name, domain.kinds)
     kept = recorder if settings.record.path else None
-    core = Core(State(settings=settings.engine), clock, slots, facts, grants.commit, kept, calls=calls)
+    began = policy_object.overlaid(settings, disk.chosen)
+    core = Core(State(settings=began.engine), clock, slots, facts, grants.commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
     grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
     if may_grant(settings):
@@ -157,7 +164,7 @@ def wire(
     def wanted() -> list[str]:
         return list(core.state.limits.wanted)
 
-    reload = Reload(settings, source, files, lanes.disk, clock)
+    reload = Reload(settings, source, files, lanes.disk, clock, disk.chosen)
     components: tuple[Component, ...] = (
         ("cgroups", _sampling(settings, files, tree, lanes.cgroup, reader, core, readiness, tell, clock)),
         ("refusals", lambda: watcher.run(lanes.watch, watch, wanted, core.tell, core.seq, clock)),

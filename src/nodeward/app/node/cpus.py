@@ -1,6 +1,6 @@
-"""What the domain `cpus` needs: who writes cpusets, who looks at the machine's CPUs, and who finds a drift."""
+"""What the domain `cpus` needs: who writes cpusets, who looks at the CPUs and their use, and who finds a drift."""
 
-from nodeward.app.host.cpu_watch import watch_drift, watch_topology
+from nodeward.app.host.cpu_watch import watch_drift, watch_topology, watch_use
 from nodeward.app.node.wiring import Component, Node, Wired, Wiring
 from nodeward.edges.cgroups import cpusets
 
@@ -12,6 +12,7 @@ def _components(node: Node) -> Wired:
             "cpusets",
             lambda: watch_drift(node.files, node.settings.cgroups.root, node.lanes.cgroup, node.core, node.clock),
         ),
+        ("use", lambda: watch_use(node.files, node.lanes.disk, node.core, node.clock)),
     )
     return Wired(parts)
 

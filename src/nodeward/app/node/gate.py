@@ -217,7 +217,7 @@ def _check(request: SetGateRequest) -> None:
         (not request.reason.isprintable(), "reason: characters that cannot be printed"),
         (len(request.evidence_digest) > MOST_DIGEST, f"evidence_digest: more than {MOST_DIGEST} characters"),
         (not request.evidence_digest.isprintable(), "evidence_digest: characters that cannot be printed"),
-        (not 0 <= request.expires_s <= MOST_EXPIRES_S, f"expires_s: not 0 to {MOST_EXPIRES_S} seconds"),
+        (not 0 <= request.expires_s <= MOST_EXPIRES_S, f"expires_s: must be 0 to {MOST_EXPIRES_S}, which is 366 days"),
     )
     wrong = [why for is_wrong, why in faults if is_wrong]
     if wrong:
@@ -234,7 +234,11 @@ def _components(node: Node) -> Wired:
     if settings.gate.mode is Mode.OFF:
         return Wired(())
     if not settings.podapi.enabled and any("verdict" in words for words in settings.gate.handlers.values()):
-        log.warning("gate=no-verdicts why='podapi.enabled is false, so nobody can set one': set it to true")
+        log.warning("gate=no-verdicts why='podapi.enabled is false, so nobody can set one: set it to true'")
+    if settings.ledger.mode is Mode.OFF and any(
+        {"key", "quotes"} & {*words} for words in settings.gate.handlers.values()
+    ):
+        log.warning("gate=no-keys why='ledger.mode is off, so key and quotes stay shut: set it to observe or enforce'")
     return Wired((("gate", node.gates.keep),))
 
 

@@ -180,6 +180,8 @@ class PodVolumeClaims:
         sandbox = self._state().pods.sandbox_of.get(uid)
         if sandbox is None:
             return Section(None, networks.CNI, False, "the runtime has told of no sandbox yet")
+        if self._state().pods.sandboxes[sandbox].by_cgroup:
+            return Section(None, networks.CNI, False, "the sandbox's id is not known: only NRI tells it")
         at = self._clock.wall_ns()
         try:
             found = await self._job("network of a pod", partial(_network, self._files, sandbox))

@@ -15,7 +15,6 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
 from nodeward.app.node.pod_devices import PodDevices
-from nodeward.app.node.podapi_answers import Answers, Provider
 from nodeward.app.node.podapi_watch import Watchers
 from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component, Node
@@ -162,6 +161,7 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
         return []
     from nodeward.app.node.pod_pulls import PodPulls  # it reads what VMs are configured with
     from nodeward.app.node.pod_volumes import PodVolumeClaims
+    from nodeward.app.node.podapi_answers import Answers, Provider
     from nodeward.edges.podapi import grpc_server, methods, server
 
     core, files, clock = node.core, node.files, node.clock

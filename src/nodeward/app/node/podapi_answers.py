@@ -170,7 +170,9 @@ class Answers:
 
         found = await self._watchers.until(find, is_whole, wait_s) if wait_s else find()
         if found is None:
-            raise AnswerError(Failure.NOT_FOUND, "this node knows no such pod; ListPods names those it knows")
+            raise AnswerError(
+                Failure.NOT_FOUND, "this node knows no such pod; ListPods (`nodeward pod --list`) names those it knows"
+            )
         return found
 
     def _around(self, sandbox: str) -> show.Around:

@@ -35,7 +35,7 @@ from nodeward.app.node.grants import Recalled
 from nodeward.app.node.pods import known_pods
 from nodeward.app.node.readiness import Readiness, tell_systemd
 from nodeward.app.node.relay_reader import RelayReader
-from nodeward.app.node.wiring import Component, Lanes, Node
+from nodeward.app.node.wiring import Component, Lanes, Node, Note
 from nodeward.app.settings.load import name_of_node
 from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cgroups.hierarchy import Tree
@@ -104,13 +104,26 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("settings", lambda: inside.reload.run(inside.tell, systemd)),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         ("relay", relay.run),
-        ("local", lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, withdraw))),
+        (
+            "local",
+            lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, lambda: inside.core.state, withdraw)),
+        ),
         *(component for of in wired for component in of.components),
         *devices.components(node.lane),
         *podapi.components(node, pods, devices),
+        *_policy_objects(settings, clock, inside, readiness.note),
         *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness.note),
     ]
     await _live(chosen, parts, systemd)
+
+
+def _policy_objects(settings: Settings, clock: Clock, inside: Inside, note: Note) -> list[Component]:
+    """What follows the policy objects of the API server, where the settings choose it."""
+    if not settings.policy_objects.enabled:
+        return []
+    from nodeward.app.node import policy_objects
+
+    return policy_objects.components(settings, clock, inside.core, inside.tell, inside.reload, note)
 
 
 def _lanes(health: Health) -> Callable[[str, float], ThreadLane]:

@@ -18,7 +18,7 @@ from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, done_on
 from nodeward.app.host.core import Core
-from nodeward.app.host.cpu_watch import watch_drift, watch_topology
+from nodeward.app.host.cpu_watch import watch_drift, watch_topology, watch_use
 from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.slots import Slots
 from nodeward.app.host.start_gate import StartGate, pins
@@ -28,6 +28,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri import mapping
 from nodeward.edges.sysfs import topology
 from nodeward.engine.cpus.place import wanted
+from nodeward.engine.cpus.pools import apart
 from nodeward.model.decision import Adjustment
 from nodeward.model.decision import Final as Said
 from nodeward.model.events import Event, Started, TopologyRead, Updated, Updating
@@ -77,6 +78,7 @@ class RelayCpus:
         return {
             "places": self._seek,
             "topology": lambda: watch_topology(self._files, self._lane, self._core, self._clock),
+            "use": lambda: watch_use(self._files, self._lane, self._core, self._clock),
             "cpusets": lambda: watch_drift(self._files, self._tree.root, self._lane, self._core, self._clock),
         }
 
@@ -110,10 +112,12 @@ class RelayCpus:
         cpus = self._core.state.cpus
         held = cpus.held.get(container_id)
         grant = cpus.pools.grants.get(held.key) if held is not None else None
-        if grant is None or not grant.own:
+        alone = apart(cpus.pools, grant) if grant is not None else 0
+        if held is None or not alone:
             return False
-        others = [cpus.held.get(one) for one in self._starting.values() if one != container_id]
-        return any(other is None or not other.given or other.given & grant.own for other in others)
+        starting = [cpus.held.get(one) for one in self._starting.values() if one != container_id]
+        others = [other for other in starting if other is None or not alone & wanted(cpus.pools, other.key)]
+        return any(other is None or not other.given or other.given & alone for other in others)
 
     async def _put_right(self, container_id: ContainerId, end_s: float) -> None:
         """What the runtime remembers of the container, where that was decided anew since its create."""

@@ -76,4 +76,6 @@ def _plain(value: object) -> object:
         return value.value
     if isinstance(value, dict):
         return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
     return value

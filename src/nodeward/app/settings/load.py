@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import logging
 import platform
+import re
 import typing
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,6 +19,7 @@ import msgspec
 import yaml
 
 from nodeward.app.settings import policy
+from nodeward.model.annotations import CPU_REQUESTS
 from nodeward.model.errors import NodewardError
 from nodeward.model.gate import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
 from nodeward.model.policy_rule import MOST_LATE_MS, Amount
@@ -44,6 +46,7 @@ MAX_PATH = 256
 """So much of a path is shown in a fault."""
 PREFIX = "NODEWARD_"
 MOST_UIDS, MOST_UID = 64, 2**32 - 1
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _TOP = [field.name for field in dataclasses.fields(Settings)]
 
 Tree = dict[str, object]
@@ -85,8 +88,22 @@ def _parsed(data: bytes) -> tuple[yaml.Node | None, object]:
         loader.dispose()
 
 
-def read_yaml(path: str) -> Tree:
-    """The mapping in a YAML file. SettingsError for one that is missing, too large or no mapping."""
+def documents(data: bytes, where: str) -> list[tuple[object, Mapping[str, int]]]:
+    """Every document of a YAML text, as strict as settings, with the line of each path in it."""
+    loader, found = _Strict(data), list[tuple[object, Mapping[str, int]]]()
+    try:
+        while loader.check_node():
+            node = loader.get_node()
+            found.append((loader.construct_document(node), dict(_lines(node))))
+    except YAML_FAULTS as error:
+        raise SettingsError([f"{where}: is no YAML: {' '.join(str(error).split())}"]) from error
+    finally:
+        loader.dispose()
+    return found
+
+
+def read_bytes(path: str) -> bytes:
+    """A file's content. SettingsError for one that is missing or too large."""
     try:
         with Path(path).open("rb") as file:
             data = file.read(MAX_BYTES + 1)
@@ -94,6 +111,12 @@ def read_yaml(path: str) -> Tree:
         raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error
     if len(data) > MAX_BYTES:
         raise SettingsError([f"{path}: larger than {MAX_BYTES} bytes"])
+    return data
+
+
+def read_yaml(path: str) -> Tree:
+    """The mapping in a YAML file. SettingsError for one that is missing, too large or no mapping."""
+    data = read_bytes(path)
     try:
         node, tree = _parsed(data)
     except YAML_FAULTS as error:
@@ -114,7 +137,11 @@ class _FromFile(Tree):
 
 
 def _lines(node: yaml.Node | None, above: str = "") -> Iterator[tuple[str, int]]:
-    """Each key of a mapping and of those within it: its dotted path, and its line."""
+    """Each key of a mapping and of those within it: its dotted path, and its line. An item of a list is `key[0]`."""
+    if isinstance(node, yaml.SequenceNode):
+        for i, value in enumerate(node.value):
+            yield f"{above[:-1]}[{i}]", value.start_mark.line + 1
+            yield from _lines(value, f"{above[:-1]}[{i}].")
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
             if isinstance(key, yaml.ScalarNode):
@@ -161,7 +188,7 @@ def from_tree(
         _put(tree, parts, text, faults)
     settings = _build(Settings, {name: value for name, value in tree.items() if name != policy.SECTION}, "", faults)
     if isinstance(settings, Settings):
-        chosen = policy.read(tree.get(policy.SECTION, {}), spelled, faults)
+        chosen = policy.read(_read_below(tree.get(policy.SECTION, {})), spelled, faults)
         settings = dataclasses.replace(settings, policy=chosen)
         _check(settings, faults)
     if faults or not isinstance(settings, Settings):
@@ -233,6 +260,21 @@ class _Text(str):
         except YAML_FAULTS:
             return str(self)
         return found
+
+
+def _read_below(section: object) -> object:
+    """The section, with what texts give of its sections and their lists."""
+    if not isinstance(section, dict):
+        return section
+    found = dict(section)
+    for name in policy.OF_LISTS:
+        inside = section.get(name)
+        inside = inside.read(dict) if isinstance(inside, _Text) else inside
+        if isinstance(inside, dict):
+            inside = {key: value.read(list) if isinstance(value, _Text) else value for key, value in inside.items()}
+        if name in section:
+            found[name] = inside
+    return found
 
 
 def _put(tree: Tree, parts: list[str], text: str, faults: list[str]) -> None:
@@ -314,12 +356,28 @@ def _leaf(
     try:
         found[name] = msgspec.convert(value, type=kind)
     except msgspec.ValidationError as error:
-        allowed = ""
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            allowed = f"; one of {', '.join(str(member.value) for member in kind)}"
-        if kind is str and isinstance(value, int | float):
-            allowed = "; it is text: write it in quotes"
-        faults.append(f"{where}: {value!r} is not allowed ({error}){allowed}")
+            rule = f"one of {', '.join(str(member.value) for member in kind)}"
+        else:
+            rule = _in_words(error)
+        faults.append(f"{where}: {value!r} is not allowed; {rule}")
+
+
+_KINDS = {
+    "array": "a list, such as [a, b]",
+    "bool": "true or false, without quotes",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "keys with values",
+    "str": "text: write it in quotes",
+}
+
+
+def _in_words(error: msgspec.ValidationError) -> str:
+    """What msgspec expected, as a person writes it in YAML."""
+    expected, _, inside = str(error).partition(" - at ")
+    kind = _KINDS.get(expected.removeprefix("Expected `").partition("`")[0].partition(" ")[0])
+    return f"{'each value' if inside else 'it'} must be {kind}" if kind else str(error)
 
 
 def _check(settings: Settings, faults: list[str]) -> None:
@@ -381,6 +439,9 @@ def _check(settings: Settings, faults: list[str]) -> None:
     name, plugin = settings.nri.plugin_name, webhook.required_plugin
     if plugin and not _is_plugin(plugin):
         faults.append(f"webhook.required_plugin: {plugin!r} is no plugin's name, such as nodeward")
+    for key in webhook.annotate:
+        if key not in CPU_REQUESTS:
+            faults.append(f"webhook.annotate: {key!r} is none of {', '.join(CPU_REQUESTS)}")
     if not _is_plugin(name):
         faults.append(f"nri.plugin_name: {name!r} may only have letters, digits and any of . _ + -, such as nodeward")
     index = settings.nri.plugin_index
@@ -410,6 +471,15 @@ def _check(settings: Settings, faults: list[str]) -> None:
             "cpus.driver: nri carries no CPUs while nri.enabled is false: set nri.enabled to true, or cpus.driver "
             "to relay"
         )
+    if settings.policy_objects.enabled and not (
+        settings.kube.enabled and settings.nri.enabled and driver is Driver.NRI
+    ):
+        faults.append(
+            "policy_objects.enabled: objects come from the API server, and the policy is carried out by NRI: set "
+            "kube.enabled and nri.enabled to true and cpus.driver to nri"
+        )
+    if not _NAMESPACE.fullmatch(settings.policy_objects.namespace):
+        faults.append(f"policy_objects.namespace: {settings.policy_objects.namespace!r} is no namespace's name")
     if settings.kube.url:
         _check_url(settings.kube, faults)
 

@@ -5,16 +5,22 @@ spelling; every fault has the path as it was written. Must not judge what only t
 """
 
 from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
-from itertools import chain
 
+from nodeward.app.settings import pool_words
+from nodeward.app.settings.words import near, shown, switch
 from nodeward.model import cpuset
-from nodeward.model.go_bool import parse_bool
 from nodeward.model.policy_rule import NO_POLICY, STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
+from nodeward.model.pool_rule import (
+    RESERVED,
+    BalloonsSettings,
+    DynamicPoolsSettings,
+    PodpoolsSettings,
+    StaticPoolsSettings,
+)
 
 SECTION = "policy"
 MAX_MILLI = 1000 * (cpuset.MAX_CPU + 1)
-LATER = ("balloons", "topology-aware", "podpools", "static-pools", "dynamic-pools", "memtier", "eda")
+LATER = ("topology-aware", "memtier", "eda")
 """Policies of CRI Resource Manager and nri-plugins that a later version of Nodeward brings."""
 _NAMES: Mapping[str, Mapping[str, str]] = {
     "": {
@@ -25,14 +31,19 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
         "ReservedResources": "reserved",
         "reservedResources": "reserved",
         "reserved_resources": "reserved",
+        "static-pools": "static_pools",
+        "dynamic-pools": "dynamic_pools",
     },
     "static": {"RelaxedIsolation": "relaxed_isolation", "relaxedIsolation": "relaxed_isolation", "Options": "options"},
+    **{name: pool_words.spellings(kind) for name, kind in pool_words.SECTIONS.items()},
 }
 """By section, the other spellings of each key."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
-    "": ("active", "available", "reserved", "static"),
+    "": ("active", "available", "reserved", "static", *pool_words.SECTIONS),
     "static": ("relaxed_isolation", "options"),
 }
+OF_LISTS = tuple(pool_words.SECTIONS)
+"""Sections with lists in them: where the environment or a flag gives one, it is YAML."""
 _CPU = ("cpu", "CPU")
 _UNUSED = {"static": ("Rdt",)}
 """Keys that CRI Resource Manager takes and does not use either."""
@@ -54,8 +65,8 @@ def canonical(parts: list[str]) -> list[str]:
     rest = parts[2:]
     if key in ("available", "reserved") and len(rest) == 1 and rest[0] in _CPU:
         rest = []
-    if key == "static" and rest:
-        rest = [_NAMES["static"].get(rest[0], rest[0]), *rest[1:]]
+    if key in _NAMES and rest:
+        rest = [_NAMES[key].get(rest[0], rest[0]), *rest[1:]]
         if rest[0] == "options":
             rest[1:] = [one.replace("_", "-") for one in rest[1:]]  # a variable's name has no dash
     return [SECTION, key, *rest]
@@ -72,10 +83,10 @@ def respelled(section: object, faults: list[str]) -> tuple[object, Spelled]:
         if isinstance(inside, dict):
             path = f"{SECTION}.{key}"
             _take_cpu(tree, key, inside, path, spelled, faults)
-    static = tree.get("static")
-    if isinstance(static, dict):
-        above = f"{SECTION}.static"
-        tree["static"] = _renamed(static, "static", above, spelled.get(above, above), spelled, faults)
+    for key in ("static", *pool_words.SECTIONS):
+        inside, above = tree.get(key), f"{SECTION}.{key}"
+        if isinstance(inside, dict):
+            tree[key] = _renamed(inside, key, above, spelled.get(above, above), spelled, faults)
     return tree, spelled
 
 
@@ -113,14 +124,15 @@ def schema() -> Tree:
     cpus = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}
     within = {"type": "object", "properties": dict.fromkeys(_CPU, cpus), "additionalProperties": False}
     amounts = {"anyOf": [*cpus["anyOf"], within]}
-    switch = {"enum": [True, False, "true", "false"]}
-    options = {"type": "object", "properties": dict.fromkeys(STATIC_OPTIONS, switch), "additionalProperties": False}
+    on_off = {"enum": [True, False, "true", "false"]}
+    options = {"type": "object", "properties": dict.fromkeys(STATIC_OPTIONS, on_off), "additionalProperties": False}
     kinds: Mapping[str, object] = {
         "active": {"type": ["string", "null"]},
         "available": amounts,
         "reserved": amounts,
         "static": {"$ref": "#/$defs/StaticSettings"},
-        "relaxed_isolation": switch,
+        **{name: {"$ref": f"#/$defs/{kind.__name__}"} for name, kind in pool_words.SECTIONS.items()},
+        "relaxed_isolation": on_off,
         "options": options,
         "Rdt": {},
     }
@@ -128,6 +140,7 @@ def schema() -> Tree:
         "PolicySettings": _section("PolicySettings", PolicySettings, "", kinds),
         "StaticSettings": _section("StaticSettings", StaticSettings, "static", kinds),
         "Amount": amounts,
+        **pool_words.schema(),
     }
 
 
@@ -158,18 +171,21 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
             '"cpuset:0-7" or "exclude-cpuset:0"'
         )
     static = _static(section.get("static", {}), found)
+    balloons = pool_words.read(BalloonsSettings, section.get("balloons"), f"{SECTION}.balloons", found)
+    podpools = pool_words.read(PodpoolsSettings, section.get("podpools"), f"{SECTION}.podpools", found)
+    lists = pool_words.read(StaticPoolsSettings, section.get("static_pools"), f"{SECTION}.static_pools", found)
+    divided = pool_words.read(DynamicPoolsSettings, section.get("dynamic_pools"), f"{SECTION}.dynamic_pools", found)
+    found += _of_reserved(reserved, balloons)
     if reserved.kind is AmountKind.NONE and not found and active != "none":
         found += _lacking(active)
     faults += [_as_written(fault, spelled) for fault in found]
-    return PolicySettings(active, available, reserved, static)
+    return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided)
 
 
 def _as_written(fault: str, spelled: Spelled) -> str:
     path, _, what = fault.partition(": ")
-    if path in spelled:
-        return f"{spelled[path]}: {what}"
-    above, dot, last = path.rpartition(".")
-    return f"{spelled.get(above, above)}{dot}{last}: {what}"
+    known = max((one for one in spelled if path == one or path.startswith((f"{one}.", f"{one}["))), key=len, default="")
+    return f"{spelled.get(known, known)}{path[len(known) :]}: {what}"
 
 
 def _unknown(name: str) -> str:
@@ -179,14 +195,8 @@ def _unknown(name: str) -> str:
         return f"unknown key; the policy {name} has no settings: leave it out"
     if name in LATER:
         return f"the policy {name} comes with a later version of Nodeward, and so do its settings: leave them out"
-    near = _near(name, _KEYS[""], _NAMES[""])
-    return f"unknown key; {f'did you mean {near}?' if near else 'known keys are ' + ', '.join(_KEYS[''])}"
-
-
-def _near(name: str, *known: Mapping[str, str] | tuple[str, ...]) -> str:
-    names = list(chain(*known))
-    is_long = len(name) > 2 * max(map(len, names))
-    return "" if is_long else next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), "")
+    meant = near(name, _KEYS[""], _NAMES[""])
+    return f"unknown key; {f'did you mean {meant}?' if meant else 'known keys are ' + ', '.join(_KEYS[''])}"
 
 
 def _policy(value: object, faults: list[str]) -> str:
@@ -198,13 +208,13 @@ def _policy(value: object, faults: list[str]) -> str:
     name = ALIASES.get(value, value) if isinstance(value, str) else ""
     if name in POLICIES:
         return name
-    where, shown = f"{SECTION}.active", _shown(value)
+    where, told = f"{SECTION}.active", shown(value)
     if name in LATER:
-        fault = f"the policy {shown} comes with a later version of Nodeward; choose one of {', '.join(POLICIES)}"
+        fault = f"the policy {told} comes with a later version of Nodeward; choose one of {', '.join(POLICIES)}"
     else:
-        near = _near(value, tuple(POLICIES), tuple(ALIASES), LATER) if isinstance(value, str) else ""
-        hint = f"did you mean {near}? " if near else ""
-        fault = f"{shown} is no policy; {hint}policies are {', '.join(POLICIES)}: see nodeward policies"
+        meant = near(value, tuple(POLICIES), tuple(ALIASES), LATER) if isinstance(value, str) else ""
+        hint = f"did you mean {meant}? " if meant else ""
+        fault = f"{told} is no policy; {hint}policies are {', '.join(POLICIES)}: see nodeward policies"
     faults.append(f"{where}: {fault}")
     return "none"
 
@@ -219,21 +229,32 @@ def _lacking(active: str) -> Iterator[str]:
         )
 
 
+def _of_reserved(reserved: Amount, rules: BalloonsSettings) -> Iterator[str]:
+    """Where the balloon of the reserved CPUs has a size of its own, it is that of the number that is reserved."""
+    for i, one in enumerate(rules.balloon_types):
+        count = -(-reserved.milli // 1000)
+        if one.name == RESERVED and one.min_cpus and reserved.kind is AmountKind.QUANTITY and one.min_cpus != count:
+            yield (
+                f"{SECTION}.balloons.balloon_types[{i}].minCPUs: {one.min_cpus} is not {count}, as many as are "
+                f"reserved ({reserved}); leave one of them out"
+            )
+
+
 def _static(section: object, faults: list[str]) -> StaticSettings:
     where = f"{SECTION}.static"
     if section is None:
         return StaticSettings()
     if not isinstance(section, dict):
-        faults.append(f"{where}: is {_shown(section)}, must be a section with keys")
+        faults.append(f"{where}: is {shown(section)}, must be a section with keys")
         return StaticSettings()
     for name in section:
         if name not in _KEYS["static"]:
-            near = _near(str(name), _KEYS["static"], _NAMES["static"])
+            meant = near(str(name), _KEYS["static"], _NAMES["static"])
             known = ", ".join(_KEYS["static"])
             faults.append(
-                f"{where}.{name}: unknown key; {f'did you mean {near}?' if near else 'known keys are ' + known}"
+                f"{where}.{name}: unknown key; {f'did you mean {meant}?' if meant else 'known keys are ' + known}"
             )
-    relaxed = _switch(section.get("relaxed_isolation", False), f"{where}.relaxed_isolation", faults)
+    relaxed = switch(section.get("relaxed_isolation", False), f"{where}.relaxed_isolation", faults)
     return StaticSettings(relaxed, dict(_options(section.get("options"), f"{where}.options", faults)))
 
 
@@ -241,31 +262,15 @@ def _options(section: object, where: str, faults: list[str]) -> Iterator[tuple[s
     if section is None:
         return
     if not isinstance(section, dict):
-        faults.append(f"{where}: is {_shown(section)}, must be a section such as {{full-pcpus-only: true}}")
+        faults.append(f"{where}: is {shown(section)}, must be a section such as {{full-pcpus-only: true}}")
         return
     for name, value in section.items():
         if name in STATIC_OPTIONS:
-            yield str(name), _switch(value, f"{where}.{name}", faults)
+            yield str(name), switch(value, f"{where}.{name}", faults)
             continue
-        near = _near(str(name), tuple(STATIC_OPTIONS))
-        hint = f"did you mean {near}?" if near else f"options are {', '.join(STATIC_OPTIONS)}"
+        meant = near(str(name), tuple(STATIC_OPTIONS))
+        hint = f"did you mean {meant}?" if meant else f"options are {', '.join(STATIC_OPTIONS)}"
         faults.append(f"{where}.{name}: is no option of kubelet's CPU manager; {hint}")
-
-
-def _switch(value: object, where: str, faults: list[str]) -> bool:
-    """Kubelet's options are texts, as Go's ParseBool takes them."""
-    word = str(value) if isinstance(value, bool | str | int) else ""
-    is_on = parse_bool(word)
-    if is_on is None:
-        faults.append(f"{where}: {_shown(value)} is not allowed; true or false")
-    return bool(is_on)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, int) and value.bit_length() > 128:  # Python writes out no number of any length
-        return f"a number of {value.bit_length()} bits"
-    shown = repr(str(value) if isinstance(value, str) else value)
-    return shown if len(shown) <= 128 else f"{shown[:128]}..."
 
 
 # ---- amounts ---------------------------------------------------------------------------------------------------------
@@ -277,7 +282,7 @@ def _amount(value: object, where: str, faults: list[str]) -> Amount:
     try:
         return amount(value)
     except ValueError as error:
-        faults.append(f"{where}: {_shown(value)} is no amount of CPUs: {error}")
+        faults.append(f"{where}: {shown(value)} is no amount of CPUs: {error}")
         return Amount()
 
 
@@ -285,7 +290,7 @@ def amount(value: object) -> Amount:
     """An amount as it is written: `cpuset:LIST`, `exclude-cpuset:LIST`, `#LIST`, a list with `-` or `,`, `750m`, or a
     number of CPUs. ValueError says why it is none."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return _quantity(_shown(value))
+        return _quantity(shown(value))
     if not isinstance(value, str):
         raise ValueError(_GRAMMAR)
     text = value.strip()

@@ -8,7 +8,7 @@ disk, as soon as the disk takes it.
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -16,8 +16,9 @@ from nodeward.aio import sd_notify
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
-from nodeward.app.settings import last_good
+from nodeward.app.settings import last_good, policy_object
 from nodeward.app.settings.load import SettingsError
+from nodeward.app.settings.policy_object import Chosen
 from nodeward.model.events import SettingsChanged
 from nodeward.model.policy_rule import Amount
 from nodeward.model.ports import Tell
@@ -43,16 +44,27 @@ class Reload:
     """The settings of one daemon's life."""
 
     def __init__(
-        self, running: Settings, source: SettingsSource | None, files: HostFiles, lane: Lane, clock: Clock
+        self,
+        own: Settings,
+        source: SettingsSource | None,
+        files: HostFiles,
+        lane: Lane,
+        clock: Clock,
+        chosen: Chosen | None = None,
     ) -> None:
-        self._running, self._source, self._files, self._lane, self._clock = running, source, files, lane, clock
+        """`own` are the source's settings; `chosen` is the policy object in the place of their policy."""
+        self._source, self._files, self._lane, self._clock = source, files, lane, clock
         faults = source.faults if source is not None else ()
         about = "last good settings" if faults else source.about if source is not None else ""
-        self.row = SettingsRow(about, clock.wall_ns(), faults)
+        self.chosen = chosen
+        self._own, self._running = own, policy_object.overlaid(own, chosen)
+        named = str(chosen.named) if chosen is not None else ""
+        self.row = SettingsRow(about, clock.wall_ns(), faults, policy_object=named)
         self._unkept: Settings | None = None
+        self._unkept_object = False
         self._busy = False
         if not faults:
-            self._keep(running)
+            self._keep(own)
 
     async def run(self, tell: Tell, systemd: sd_notify.Notifier) -> None:
         """Reads them whenever it is asked to."""
@@ -84,17 +96,36 @@ class Reload:
             log.error("settings=kept why='the new ones have %d fault(s)'", len(faults))
             self.row = replace(self.row, faults=faults)
             return
-        live, late = merged(self._running, found)
+        late = self._hold(found, tell)
+        about = self._source.about if self._source is not None else ""
+        self.row = replace(
+            self.row, source=about, accepted_wall_ns=self._clock.wall_ns(), faults=(), need_restart=tuple(late)
+        )
+        if late:
+            log.warning("settings=need-restart keys=%s", ",".join(late))
+        self._keep(found)
+
+    def choose(self, chosen: Chosen | None, tell: Tell) -> None:
+        """The policy object that holds from now on; None: the settings have the policy again."""
+        self.chosen = chosen
+        self._hold(self._own, tell)
+        self.row = replace(self.row, policy_object=str(chosen.named) if chosen is not None else "")
+
+    def refuse(self, why: Sequence[str]) -> None:
+        """Shows why the policy object that means this node is not in force; nothing where it is."""
+        if self.row.policy_object_faults != tuple(why):
+            self.row = replace(self.row, policy_object_faults=tuple(why))
+
+    def _hold(self, own: Settings, tell: Tell) -> list[str]:
+        """Settings of the source, and the object's policy, are in force; returns what needs a restart for that."""
+        self._own = own
+        live, late = merged(self._running, policy_object.overlaid(own, self.chosen))
         if live.engine != self._running.engine:
             tell(SettingsChanged(live.engine))
         changed = [path for path, value in leaves(live) if value != dict(leaves(self._running))[path]]
         self._running = live
-        about = self._source.about if self._source is not None else ""
-        self.row = SettingsRow(about, self._clock.wall_ns(), (), tuple(late))
         log.info("settings=accepted changed=%s", ",".join(changed) or "nothing")
-        if late:
-            log.warning("settings=need-restart keys=%s", ",".join(late))
-        self._keep(found)
+        return late
 
     async def keep(self) -> None:
         """Tries again to keep what the disk did not take, for ever."""
@@ -102,10 +133,27 @@ class Reload:
             await self._clock.sleep(EVERY_S)
             if self._unkept is not None and not self._busy:
                 self._write(self._unkept, is_news=False)
+            if self._unkept_object:
+                self.remember()
 
     def _keep(self, accepted: Settings) -> None:
         self._unkept = accepted
         self._write(accepted, is_news=True)
+
+    def remember(self) -> None:
+        """Keeps the policy object that holds now for the next start, as soon as the disk takes it."""
+        self._unkept_object, chosen = True, self.chosen
+
+        def kept(result: object) -> None:
+            if isinstance(result, BaseException):
+                log.warning("policy-object=not-kept error=%s", result)
+            elif chosen is self.chosen:
+                self._unkept_object = False
+
+        path = policy_object.path_in(self._running.state_dir)
+        write = partial(self._files.replace, path, policy_object.encode(chosen))
+        if not self._lane.submit("policy-object", write, kept):
+            kept(OSError("the disk lane is full or hangs"))
 
     def _write(self, accepted: Settings, *, is_news: bool) -> None:
         def kept(result: object) -> None:

@@ -5,6 +5,7 @@ line; what would change containers and is not there is refused, since a node wou
 believes. Which options there are: `cri_resmgr_options`, from the sources of its releases.
 """
 
+import json
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from nodeward.wire.go_flags import Given
 LISTEN = "/var/run/cri-resmgr/cri-resmgr.sock"
 RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock")
 """Where a runtime answers, the historic default first."""
+_SECTIONS = tuple(f"policy.{name}" for name in cri_resmgr_yaml.POOLS)
 _OPTIONS = "policy.static.options."
 LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LEVELS |= {"fatal": "error", "panic": "error"}
@@ -92,7 +94,7 @@ class Chosen:
                 inside = here.setdefault(section, {})
                 assert isinstance(inside, dict)
                 here = inside
-            here[name] = value
+            here[name] = json.loads(value) if path in _SECTIONS else value
         return "\n".join((*told, yaml.safe_dump(tree, allow_unicode=True, width=4096)))
 
 
@@ -173,6 +175,8 @@ def _take(chosen: Chosen, one: Given) -> None:
             chosen.keeps_policy = one.value == "true"
         case "available-resources" | "reserved-resources":
             _resources(chosen, one)
+        case section if section in _SECTIONS:
+            chosen.pairs[section] = one.value
         case "static-policy-relaxed-isolation":
             chosen.pairs["policy.static.relaxed_isolation"] = one.value
         case "runtime-socket":

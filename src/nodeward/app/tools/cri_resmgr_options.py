@@ -9,6 +9,7 @@ from collections.abc import Mapping
 LATER_POLICY = "comes with a later one of Nodeward's CPU policies, which is not built yet"
 _LATER_CONTROL = "comes with Nodeward's control of caches, block I/O and frequencies, which is not built yet"
 _LATER_AGENT = "comes with Nodeward's agent, which is not built yet"
+_NO_POOL_FILES = "is not read: write the lists into the configuration, below policy.static-pools"
 _NO_MEANING = "has no meaning here"
 _ONE_LOG = f"{_NO_MEANING}: one event a line on standard error"
 _SOURCE = f"{_NO_MEANING}: each line names its source"
@@ -134,10 +135,10 @@ REMARKS: Mapping[str, str] = {
     "count-period": f"{_NO_MEANING}: what is to be counted has its name in the dump, and its number in the metrics",
     "no-rdt": _LATER_CONTROL,
     "resctrl-path": _LATER_CONTROL,
-    "static-pools-conf-file": LATER_POLICY,
-    "static-pools-conf-dir": LATER_POLICY,
-    "static-pools-create-cmk-node-label": LATER_POLICY,
-    "static-pools-create-cmk-node-taint": LATER_POLICY,
+    "static-pools-conf-file": _NO_POOL_FILES,
+    "static-pools-conf-dir": _NO_POOL_FILES,
+    "static-pools-create-cmk-node-label": _LATER_AGENT,
+    "static-pools-create-cmk-node-taint": _LATER_AGENT,
     "topology-aware-pin-cpu": LATER_POLICY,
     "topology-aware-pin-memory": LATER_POLICY,
     "topology-aware-prefer-isolated-cpus": LATER_POLICY,

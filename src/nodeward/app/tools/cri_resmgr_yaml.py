@@ -4,6 +4,7 @@ It has modules at its top. What is in `policy`, `dump` and `logger` has an optio
 modules the name is given, so that nothing in a file goes unmentioned. What no module has is refused, as it was there.
 """
 
+import json
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
@@ -32,6 +33,10 @@ _INSIDE: Mapping[str, Mapping[str, str]] = {
 }
 """Which option each has; `Klog` has klog's flags."""
 _AMOUNTS = ("available-resources", "reserved-resources")
+POOLS = ("balloons", "podpools", "static-pools", "dynamic-pools")
+"""Sections of `policy` that are given as they are: the settings' reader knows their words."""
+_MOST_VALUES, _MOST_DEPTH = 65_536, 32
+"""Of such a section. With aliases of aliases a short file would have billions."""
 _STATIC = ("RelaxedIsolation", "Rdt", "Options")
 _SWITCHES = ("dump.Disabled", "dump.Debug", "logger.LogSource")
 
@@ -66,6 +71,8 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
         option = names.get(str(key))
         if module == "policy" and key == "static":
             yield from _static(where, value)
+        elif module == "policy" and key in POOLS:
+            yield Given(f"policy.{key}", _as_json(where, value), where)
         elif option is None and module == "policy" and (value is None or isinstance(value, dict)):
             yield Given(f"policy.{key}", "", path)
         elif option is None:
@@ -94,6 +101,18 @@ def _static(where: str, inside: object) -> Iterator[Given]:
             yield Given("static-policy-relaxed-isolation", _switch(at, value), at)
         else:
             yield Given(f"policy.static.{key}", "", at)
+
+
+def _as_json(where: str, value: object) -> str:
+    count, left = 0, [(value, 0)]
+    while left:
+        one, depth = left.pop()
+        count += 1
+        if count > _MOST_VALUES or depth > _MOST_DEPTH:
+            raise WireError(where, f"has more than {_MOST_VALUES} values, or {_MOST_DEPTH} levels")
+        inside = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        left += ((inner, depth + 1) for inner in inside)
+    return json.dumps(value, default=str)
 
 
 def _amounts(option: str, where: str, inside: object) -> Iterator[Given]:

@@ -1,9 +1,11 @@
 """What `nodeward policies` tells of each CPU policy: from the engine's table, so a new policy appears by itself."""
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import get_type_hints
 
+from nodeward.app.settings import pool_words
 from nodeward.app.settings.policy import LATER
 from nodeward.engine.cpus.policies.table import ALIASES, POLICIES
 from nodeward.model.errors import NodewardError
@@ -27,6 +29,10 @@ class PolicyRow:
     """Settings of its own."""
     options: dict[str, str]
     """What its setting `options` takes, and what each means."""
+    not_enforced: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Keys of nri-plugins and CRI Resource Manager that are taken and have no effect, and why."""
+    refused: dict[str, str] = dataclasses.field(default_factory=dict)
+    """Keys of theirs that are refused, and why."""
 
 
 def rows() -> tuple[PolicyRow, ...]:
@@ -40,8 +46,15 @@ def rows() -> tuple[PolicyRow, ...]:
         aliases = tuple(alias for alias, meant in ALIASES.items() if alias and meant == name)
         options = dict(STATIC_OPTIONS) if name == "static" else {}
         settings = tuple(f"policy.{name}.{one}" for one in own)
-        found.append(PolicyRow(name, aliases, policy.about, policy.needs, settings, options))
+        idle, barred = (dict(_left_out(name, table)) for table in (pool_words.NOT_ENFORCED, pool_words.REFUSED))
+        found.append(PolicyRow(name, aliases, policy.about, policy.needs, settings, options, idle, barred))
     return tuple(found)
+
+
+def _left_out(name: str, table: Mapping[type, Mapping[str, str]]) -> Iterator[tuple[str, str]]:
+    section = pool_words.SECTIONS.get(name.replace("-", "_"))
+    for kind in pool_words.kinds(section) if section is not None else ():
+        yield from table.get(kind, {}).items()
 
 
 def row_of(name: str) -> PolicyRow:

@@ -10,6 +10,7 @@ The other settings stand in for the first ones of each segment and for every lat
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from nodeward.app.host.cpu_plan import with_policy
 from nodeward.app.tools import replay
 from nodeward.engine.apply import apply
 from nodeward.engine.show import cpus, decision_words
@@ -17,6 +18,7 @@ from nodeward.engine.state.cpus import Cpus
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event, SettingsChanged
+from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.settings import EngineSettings
 
 MOST_KEPT = 1000
@@ -61,8 +63,9 @@ class WhatIf:
     cpus: tuple[CpuDifference, ...] = ()
 
 
-def what_if(lines: Iterable[bytes], other: EngineSettings) -> WhatIf:
-    """Compares what is decided under the recorded settings with what is under `other`. Raises RecordError."""
+def what_if(lines: Iterable[bytes], other: EngineSettings | PolicySettings) -> WhatIf:
+    """Compares what is decided under the recorded settings with what is under `other`, or under the recorded ones with
+    the CPU policy `other`. Raises RecordError."""
     compared = _Compared(other)
     for step in replay.walk(lines):
         match step:
@@ -86,9 +89,9 @@ def what_if(lines: Iterable[bytes], other: EngineSettings) -> WhatIf:
 class _Compared:
     """The state under the other settings, beside the recorded one."""
 
-    def __init__(self, other: EngineSettings) -> None:
+    def __init__(self, other: EngineSettings | PolicySettings) -> None:
         self._asked, self._state = other, State()
-        self._settings = other
+        self._settings = EngineSettings()
         self.segments = self.events = self.torn = self.count = 0
         self.kept: list[Difference] = []
         self.notes: dict[str, str] = {}
@@ -107,6 +110,8 @@ class _Compared:
         again, recorded = apply(state, replace(change, settings=state.settings))
         changed, other = apply(state, change)
         self._state = _but_for_the_change(state, again, changed)
+        for why in changed.cpus.refused:
+            self._note("refused", f"the other CPU policy does not fit, and the recorded one goes on: {why}")
         self._compare(change, "the segment's begin", recorded, other)
         self._compare_cpus(state)
 
@@ -157,6 +162,8 @@ class _Compared:
 
     def _like(self, recorded: EngineSettings) -> EngineSettings:
         """The other settings, but for what shaped the events themselves."""
+        if isinstance(self._asked, PolicySettings):
+            return with_policy(recorded, self._asked)
         if self._asked.limits.resources != recorded.limits.resources:
             self._note(
                 "resources",

@@ -1,4 +1,5 @@
-"""Makes the cpuset of a cgroup so, and reads which CPUs cgroups may use. Synchronous; runs on the cgroup lane.
+"""Makes the cpuset of a cgroup so, widens its memory nodes, and reads which CPUs cgroups may use. Synchronous;
+runs on the cgroup lane.
 
 Promises: a set is written only where another one is there; what the kernel makes of it is read back, since cgroup v2
 refuses nothing and runs a cgroup on its parent's CPUs where its own are not to be had; an empty set, which means "all
@@ -19,6 +20,7 @@ from nodeward.model.decision import Goal, Special, Target
 from nodeward.model.ports import Perform, Written
 
 SET = "cpuset.cpus"
+MEMS = "cpuset.mems"
 MAX_CONTROL = 4096
 _GONE = (errno.ENOENT, errno.ENODEV)
 _REFUSED = {
@@ -27,6 +29,10 @@ _REFUSED = {
     errno.EBUSY: "a cgroup below it has others (cgroup v1)",
 }
 """What the kernel says of a set that it does not take."""
+_REFUSED_MEMS = {
+    errno.EINVAL: "none of these nodes has memory",
+    errno.EACCES: "the cgroup above it does not have all of these (cgroup v1)",
+}
 _NOT_GIVEN = {
     errno.ENOENT: "the cgroup does not get the cpuset controller from above",
     errno.EBUSY: "there are processes in the cgroup itself; move them into one below it",
@@ -50,6 +56,10 @@ class _Place:
         """The file that says what holds."""
         return f"{self.folder(path)}/{'cpuset.effective_cpus' if self.version == 1 else 'cpuset.cpus.effective'}"
 
+    def effective_mems_of(self, path: str) -> str:
+        """The file that says which memory nodes hold."""
+        return f"{self.folder(path)}/{'cpuset.effective_mems' if self.version == 1 else 'cpuset.mems.effective'}"
+
     def folder(self, path: str) -> str:
         return self.root if path == "/" else f"{self.root}{path}"
 
@@ -68,7 +78,12 @@ def performers(files: HostFiles, root: str) -> Mapping[str, Perform]:
         known = place
         return written
 
-    return {"cpuset": cpus}
+    def mems(target: Target, goal: Goal, _: bool) -> Written:
+        if goal.value is Special.ABSENT:
+            return Written(wrote=False, old="left as it is")
+        return _widen_mems(files, _place(files, root), target.where, str(goal.value))
+
+    return {"cpuset": cpus, "cpuset.mems": mems}
 
 
 def _set_cpus(files: HostFiles, place: _Place, path: str, value: str) -> Written:
@@ -86,6 +101,28 @@ def _set_cpus(files: HostFiles, place: _Place, path: str, value: str) -> Written
         if error.errno in _GONE and not hierarchy.is_there(files, place.folder(path)):
             return Written(wrote=False, old="gone")
         raise
+
+
+def _widen_mems(files: HostFiles, place: _Place, path: str, value: str) -> Written:
+    """The cgroup has the memory nodes of `value` at least. One that has none of its own may use its parent's: it stays
+    so. Nothing is taken away: the kernel would move its pages. OSError where it does not have them then."""
+    file = f"{place.folder(path)}/{MEMS}"
+    try:
+        before, wanted = _read(files, file), cpuset.parse(value)
+        if not before or not wanted & ~before:
+            return Written(wrote=False, old=cpuset.text(before))
+        _write(files, file, cpuset.text(before | wanted), _REFUSED_MEMS)
+        has = _read(files, place.effective_mems_of(path))
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error), path) from error
+    except OSError as error:
+        if error.errno in _GONE and not hierarchy.is_there(files, place.folder(path)):
+            return Written(wrote=False, old="gone")
+        raise
+    if wanted & ~has:
+        why = f"it may use memory nodes {cpuset.text(has) or 'of nobody'}, not {cpuset.text(wanted & ~has)}"
+        raise OSError(errno.EIO, f"{why}: a cgroup above it has fewer ({MEMS}), or they have no memory", file)
+    return Written(wrote=True, old=cpuset.text(before))
 
 
 def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Mapping[str, CpuSet]:

@@ -72,7 +72,7 @@ def _parent(named: str) -> str:
 def _cpu(resources: cri.LinuxContainerResources, before: CpuRecord = NO_RECORD) -> CpuRecord:
     """What is said of CPUs, over `before`."""
     asked = resources.cpu_shares, resources.cpu_quota, resources.cpu_period, resources.cpuset_cpus
-    record, faults = cpu_record(*asked, before)
+    record, faults = cpu_record(*asked, before, resources.cpuset_mems)
     for fault in faults:
         _log.warning("cpu=ignored error=%s", fault)
     return record

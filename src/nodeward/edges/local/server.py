@@ -1,8 +1,8 @@
 """The operators' socket: HTTP on a unix socket that only root opens. Answers are JSON.
 
-`GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say. Nothing is changed by
-these; `POST /v1/decommission` takes back what kubelet is offered. The version in the path changes when an answer's
-shape does.
+`GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say, and `POST /v1/plan` what
+a CPU policy would do. Nothing is changed by these; `POST /v1/decommission` takes back what kubelet is offered. The
+version in the path changes when an answer's shape does.
 """
 
 import asyncio
@@ -16,17 +16,19 @@ from aiohttp import web
 from nodeward.transport.line_socket import bound
 
 MAX_WHAT = 1024
+MAX_BODY = 1024 * 1024
 FORMS = "[NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, the first characters of a container's id, or the path of a cgroup"
 
 
 @dataclass(frozen=True, slots=True)
 class Answers:
     """Where the answers come from; all are JSON bytes. `explain` returns None for what is not known; `decommission` a
-    list of sentences."""
+    list of sentences. `plan` takes a section `policy` as JSON; ValueError says what is wrong with it."""
 
     status: Callable[[], bytes]
     explain: Callable[[str], bytes | None]
     decommission: Callable[[], Awaitable[bytes]]
+    plan: Callable[[bytes], Awaitable[bytes]]
 
 
 async def run(path: str, answers: Answers) -> None:
@@ -58,10 +60,22 @@ def _application(answers: Answers) -> web.Application:
     async def decommission(_: web.Request) -> web.Response:
         return _json(await answers.decommission())
 
-    application = web.Application(client_max_size=4096)
+    planning = asyncio.Lock()
+
+    async def plan(request: web.Request) -> web.Response:
+        if planning.locked():
+            return web.json_response({"error": "another plan is being made; ask again"}, status=503)
+        async with planning:
+            try:
+                return _json(await answers.plan(await request.read()))
+            except ValueError as error:
+                return web.json_response({"error": str(error)}, status=400)
+
+    application = web.Application(client_max_size=MAX_BODY)
     application.router.add_get("/v1/status", status)
     application.router.add_get("/v1/explain", explain)
     application.router.add_post("/v1/decommission", decommission)
+    application.router.add_post("/v1/plan", plan)
     return application
 
 

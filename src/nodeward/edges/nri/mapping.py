@@ -193,7 +193,7 @@ def container(
 def _cpu(resources: nri_pb2.LinuxResources, before: CpuRecord = NO_RECORD) -> CpuRecord:
     """What is said of CPUs, over `before`. Runtimes send a 0 for what the client did not say."""
     cpu = resources.cpu
-    record, faults = cpu_record(cpu.shares.value, cpu.quota.value, cpu.period.value, cpu.cpus, before)
+    record, faults = cpu_record(cpu.shares.value, cpu.quota.value, cpu.period.value, cpu.cpus, before, cpu.mems)
     for fault in faults:
         _log.warning("cpu=ignored error=%s", fault)
     return record

@@ -85,7 +85,9 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     async def called(name: str, body: bytes) -> bytes:
         method = api.methods.get(name)
         if method is None:
-            raise AnswerError(Failure.NOT_FOUND, f"no such method; there are {', '.join(api.methods)}")
+            raise AnswerError(
+                Failure.NOT_FOUND, f"no such method; there are {', '.join(api.methods)}, and GET /v1/watch"
+            )
         return await desk.answered(name, method.by_json, body)
 
     async def call(request: web.Request) -> web.Response:
@@ -135,7 +137,7 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
         except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"a request has at most {codec.MAX_REQUEST} bytes")
         except web.HTTPException as error:
-            return _refused(error.status, f"{error.reason}: docs/pod-api.md has the requests that there are")
+            return _refused(error.status, f"{error.reason}: {_REQUESTS}")
 
     application = web.Application(client_max_size=codec.MAX_REQUEST, middlewares=[guarded])
     application.router.add_get("/v1/pods", pods)
@@ -143,6 +145,11 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     application.router.add_get("/v1/watch", watch)
     application.router.add_post("/v1/{method}", call)
     return application
+
+
+_REQUESTS = (
+    "this is the Pod API, which has POST /v1/METHOD with JSON, and GET /v1/pods, /v1/pods/NAMESPACE/NAME and /v1/watch"
+)
 
 
 def _json(body: bytes) -> web.Response:

@@ -42,7 +42,7 @@ class Service(Protocol):
         """How many bytes the body of a request may have that is still to come, or at once the answer. A number is
         followed by `rest` or `ended`, with the same number."""
 
-    def rest(self, body: bytes | bytearray, room: int) -> Answer:
+    def rest(self, head: RawRequestMessage, body: bytes | bytearray, room: int) -> Answer:
         """The answer to a request that is whole now; or more than whole."""
 
     def ended(self, room: int) -> None:
@@ -239,7 +239,7 @@ class Connection(asyncio.BufferedProtocol):
         room = self._room
         if room is None or self._head is None or not (payload.is_eof() or len(self._body) > room):
             return
-        answer = self._service.rest(self._body, room)
+        answer = self._service.rest(self._head, self._body, room)
         self._body = bytearray()
         self._give_back()
         if payload.is_eof():

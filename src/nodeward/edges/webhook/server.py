@@ -1,9 +1,9 @@
 """The admission webhook's HTTP: bytes of a review in, bytes of an answer out, everything bounded.
 
-`POST /mutate--v1-pod` takes an AdmissionReview; the path is that of Intel's SGX webhook. `GET /healthz` says that the
-loop turns, `GET /readyz` that reviews are taken. What is no review is answered by an HTTP status with one line of text,
-and what that means for the pod is the failurePolicy's: 400 not a review, 404 and 405, 413 too large, 415 not JSON, 503
-too much under way or to answer. A pod is refused only by a verdict.
+`POST /mutate--v1-pod` takes an AdmissionReview; the path is that of Intel's SGX webhook. Each other path has a decision
+of its own. `GET /healthz` says that the loop turns, `GET /readyz` that reviews are taken. What is no review is answered
+by an HTTP status with one line of text, and what that means for the pod is the failurePolicy's: 400 not a review, 404
+and 405, 413 too large, 415 not JSON, 503 too much under way or to answer. A pod is refused only by a verdict.
 
 Must not: judge. `decide` does, and is called on the loop's thread, without waiting.
 """
@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from aiohttp.http import RawRequestMessage
@@ -72,12 +72,14 @@ class WebhookServer:
         bounds: Bounds | None = None,
         patience: Patience | None = None,
         now: Callable[[], float] | None = None,
+        others: Mapping[str, Decide] | None = None,
     ) -> None:
+        """`decide` is for PATH; `others` has the decisions of other paths."""
         self._loop = asyncio.get_running_loop()
         self._now = now or self._loop.time
         self._turn_ends: float | None = None
         """When reviews of this turn of the loop are no longer answered; None before its first one."""
-        self._decide = decide
+        self._paths = {PATH: decide, **(others or {})}
         self._bounds = bounds or Bounds()
         self.counts = Counts()
         self._turned = RefusalLog()
@@ -107,7 +109,7 @@ class WebhookServer:
             return found
         if len(body) > self._bounds.max_body_bytes:
             return self._too_large(len(body))
-        return self._review(body)
+        return self._review(head, body)
 
     def opened(self, head: RawRequestMessage) -> int | Answer:
         """See connection.Service."""
@@ -125,11 +127,11 @@ class WebhookServer:
         self._held += room
         return room
 
-    def rest(self, body: bytes | bytearray, room: int) -> Answer:
+    def rest(self, head: RawRequestMessage, body: bytes | bytearray, room: int) -> Answer:
         """See connection.Service."""
         if len(body) > room:
             return self._no(413, f"a body of more than {room} bytes was not read to its end")
-        return self._review(body)
+        return self._review(head, body)
 
     def ended(self, room: int) -> None:
         """See connection.Service."""
@@ -146,10 +148,12 @@ class WebhookServer:
 
     def _without_body(self, head: RawRequestMessage) -> Answer | None:
         """The answer to a request whose body makes no difference."""
-        path = head.path.partition("?")[0]
-        if path != PATH:
+        path = _path(head)
+        if path == "/" and path in self._paths and head.method in ("GET", "HEAD"):
+            return said("ok")  # the probe of CRI Resource Manager's manifest
+        if path not in self._paths:
             if path not in ("/healthz", "/readyz"):
-                return self._no(404, f"there is nothing at this path; reviews go to {PATH}")
+                return self._no(404, f"there is nothing at this path; reviews go to {' or '.join(self._paths)}")
             if path == "/readyz" and self.closing:
                 return said("stopping", 503)
             return said("ok")
@@ -173,7 +177,7 @@ class WebhookServer:
     def _next_turn(self) -> None:
         self._turn_ends = None
 
-    def _review(self, body: bytes | bytearray) -> Answer:
+    def _review(self, head: RawRequestMessage, body: bytes | bytearray) -> Answer:
         full = self._unsent > self._bounds.max_held_bytes
         if full or self._late():
             self.counts.overloaded += 1
@@ -181,7 +185,7 @@ class WebhookServer:
             self._turned.tell("503", text)
             return said(f"nodeward webhook: {text}", 503)
         try:
-            return Answer(self._decided(body), reviewed=True)
+            return Answer(self._decided(self._paths[_path(head)], body), reviewed=True)
         except WireError as error:
             self.counts.not_reviews += 1
             self._turned.tell("400", f"not a review: {error}")
@@ -191,11 +195,11 @@ class WebhookServer:
             log.exception("review=failed")
             return said("nodeward webhook: a fault of its own; see its log", 500)
 
-    def _decided(self, body: bytes | bytearray) -> bytes:
+    def _decided(self, decide: Decide, body: bytes | bytearray) -> bytes:
         request = decode_review(body, self._bounds.max_body_bytes)
         pod = request.object
         asked = pod_asked(request)
-        verdict = self._decide(operation(request), asked)
+        verdict = decide(operation(request), asked)
         operations = patch(pod, verdict) if pod is not None and not verdict.refusals else []
         changes = encode(operations) if operations else b""
         refusals = verdict.refusals or self._too_much(asked, len(changes))
@@ -226,3 +230,7 @@ class WebhookServer:
     def _turned_away(self, status: int, text: str) -> Answer:
         self._turned.tell(f"{status}", text)
         return said(f"nodeward webhook: {text}", status, ends=True)
+
+
+def _path(head: RawRequestMessage) -> str:
+    return head.path.partition("?")[0]

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nodeward.engine.cpus.requested import ESTIMATE, Requested, qos_of, requested, shares_of
+from nodeward.engine.cpus.requested import ESTIMATE, MIN_QUOTA, Requested, qos_of, requested, shares_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
@@ -16,10 +16,6 @@ def key_of(pod_uid: str, name: str) -> str:
     return f"{pod_uid}/{name}"
 
 
-MIN_QUOTA = 1000
-"""Kubelet writes no lower one, whatever the limit is."""
-
-
 def ask_of(
     state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resize: bool = False, by_quota: bool = False
 ) -> Ask:
@@ -28,7 +24,15 @@ def ask_of(
     what."""
     known = state.pods.specs.get(home.pod_uid)
     spec = known.spec if known is not None else None
-    found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent)
+    key = key_of(home.pod_uid, one.name)
+
+    def is_placed(source: str, request_m: int) -> bool:
+        grant = state.cpus.pools.grants.get(key)
+        if grant is not None:
+            return (grant.source, grant.request_m) == (source, request_m)
+        return _runs_by(state, one, request_m)
+
+    found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent, is_placed)
     if resize and one.cpu.shares and shares_of(found.request_m) != one.cpu.shares:
         found = _as_allocated(found, home, one, spec)
     elif (by_quota or _is_from_disk(spec)) and found.qos is Qos.GUARANTEED and _differs(found.request_m, one.cpu):
@@ -36,7 +40,7 @@ def ask_of(
         limit_m = _limit_of(one.cpu)
         found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE, known=True)
     return Ask(
-        key=key_of(home.pod_uid, one.name),
+        key=key,
         pod_uid=home.pod_uid,
         namespace=home.namespace,
         pod=home.name,
@@ -50,7 +54,21 @@ def ask_of(
         annotations=home.annotations,
         has=has,
         pod_level=found.pod_level,
+        faults=found.faults,
     )
+
+
+def _runs_by(state: State, one: Container, request_m: int) -> bool:
+    """Whether a container that was there before us has whole CPUs alone, and shares for the rest, as static-plus gives
+    them for this request."""
+    full, part = divmod(request_m, 1000)
+    if not full or not part or one.cpu.shares != shares_of(part):
+        return False
+    alone = one.cpu.cpus
+    for other, known in state.pods.containers.items():
+        if other != one.id:
+            alone &= ~known.container.cpu.cpus
+    return alone.bit_count() >= full
 
 
 def is_resized(state: State, home: Sandbox, one: Container, request_m: int) -> bool:

@@ -5,6 +5,7 @@ from what was only decided.
 """
 
 from nodeward.engine.cpus.place import wanted
+from nodeward.engine.cpus.pools import apart, set_of
 from nodeward.engine.state.root import State
 from nodeward.model.settings import Mode
 from nodeward.model.workload import ContainerId, Phase
@@ -18,7 +19,7 @@ def in_the_way(state: State, container_id: ContainerId) -> tuple[ContainerId, ..
     if held is None or state.settings.cpus.mode is not Mode.ENFORCE:
         return ()
     grant = cpus.pools.grants.get(held.key)
-    own = grant.own if grant is not None else 0
+    own = apart(cpus.pools, grant) if grant is not None else 0
     mine = wanted(cpus.pools, held.key)
     waits = (
         [container_id]
@@ -30,7 +31,9 @@ def in_the_way(state: State, container_id: ContainerId) -> tuple[ContainerId, ..
     for one, other in cpus.held.items():
         if one == container_id or other.key in cpus.unplaced or (other.has and not (other.has | other.may) & own):
             continue
-        known = state.pods.containers.get(one)
+        known, theirs = state.pods.containers.get(one), cpus.pools.grants.get(other.key)
+        if theirs is not None and not theirs.own and not set_of(cpus.pools, theirs):
+            continue  # nobody holds it to any CPUs
         if known is not None and known.container.phase is Phase.RUNNING and wanted(cpus.pools, other.key) & own == 0:
             waits.append(one)
     return tuple(waits)

@@ -1,5 +1,6 @@
 """The domain `cpus`: CPUs of containers by a policy."""
 
+from nodeward.engine.cpus.memory import KIND as MEMORY
 from nodeward.engine.cpus.step import KIND, step
 from nodeward.engine.domain import Domain
 from nodeward.engine.pods.fault import passed_or_refused
@@ -12,4 +13,4 @@ def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.cpus.on_error, state.settings.cpus.mode)
 
 
-CPUS = Domain("cpus", step, on_fault=_on_fault, kinds=(KIND,))
+CPUS = Domain("cpus", step, on_fault=_on_fault, kinds=(KIND, MEMORY))

@@ -3,7 +3,7 @@
 Whoever may stay where it is stays: CPUs that only one container has are taken for its own.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus.policies.table import policy_of
@@ -77,6 +77,9 @@ def all_placed(ground: Ground, at: Pools, asks: Sequence[Ask], kept: CpuSet = 0)
     denied = dict[str, str]()
     rest = list[Ask]()
     before = at
+    resume = policy_of(ground.rules.active).resume
+    if resume is not None:
+        return _resumed(ground, resume, at, asks)
     for ask in _settled_first(asks):
         if is_kept(ask):
             found = _left_there(ground, before, at, ask)
@@ -98,6 +101,35 @@ def all_placed(ground: Ground, at: Pools, asks: Sequence[Ask], kept: CpuSet = 0)
         else:
             at = after
     return Placed(at, denied)
+
+
+def _resumed(
+    ground: Ground, resume: Callable[[Ground, Pools, Sequence[Ask]], Pools], at: Pools, asks: Sequence[Ask]
+) -> Placed:
+    """By a policy that knows its pools by the sets of those in them."""
+    denied = dict[str, str]()
+    asks = [_as_it_is(ask, asks) if is_kept(ask) else ask for ask in asks]
+    news = [ask for ask in asks if ask.key not in at.grants]
+    after = resume(ground, at, news)
+    placed = {ask.key for ask in news if ask.key in after.grants}
+    at = after
+    for ask in asks:
+        if ask.key in placed:
+            continue
+        found = admitted(ground, at, ask)
+        if isinstance(found, Denied):
+            denied[ask.key] = found.why
+        else:
+            at = found
+    return Placed(at, denied)
+
+
+def _as_it_is(ask: Ask, asks: Sequence[Ask]) -> Ask:
+    """A container of which nobody knows what it requests, as if that were what others leave of its CPUs: so it keeps
+    them."""
+    rest = 1000 * ask.has.bit_count()
+    rest -= sum(other.request_m for other in asks if other is not ask and other.has == ask.has)
+    return replace(ask, request_m=max(0, rest))
 
 
 def is_kept(ask: Ask) -> bool:

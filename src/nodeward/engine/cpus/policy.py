@@ -4,14 +4,10 @@ The room around it (`engine.cpus.step`) does the rest for every policy: who is a
 when a set changes, restarts, resizes, changes of settings, the wait before a program starts, `explain` and metrics.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
-
-
-def _as_before(_: Ground, at: Pools, __: Mapping[int, int]) -> Pools:
-    return at
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +24,14 @@ class Policy:
     requests, and it keeps what it may keep. On Denied nothing has changed."""
     release: Callable[[Ground, Pools, str], Pools]
     """Without the container of this key; as before where it is not there."""
-    rebalance: Callable[[Ground, Pools, Mapping[int, int]], Pools] = _as_before
-    """By the measured load of each CPU, for policies that divide by use."""
+    rebalance: Callable[[Ground, Pools, Mapping[int, int]], Pools] | None = None
+    """By the measured use of each CPU in thousandths, for policies that divide by use."""
     keeps: bool = True
     """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""
+    keeps_pools: bool = False
+    """Whether its place in a pool stays its own likewise."""
+    resume: Callable[[Ground, Pools, Sequence[Ask]], Pools] | None = None
+    """With those of these containers that run already, and may stay in their pools (`Ask.has`). None: a container's
+    set says nothing of its pool."""
     needs: tuple[str, ...] = ()
     """Settings without which it does not begin, for `nodeward policies`."""

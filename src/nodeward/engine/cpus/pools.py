@@ -13,10 +13,20 @@ from nodeward.model.cpuset import CpuSet
 
 def set_of(at: Pools, grant: Grant) -> CpuSet:
     """The CPUs that a container with this grant may use. 0: it is not pinned."""
+    if not grant.pinned:
+        return 0
     if not grant.shares_pool:
         return grant.own | grant.extra
     pool = at.pools[grant.pool]
+    if grant.hide:
+        return grant.own | pool.firsts | grant.extra
     return grant.own | pool.cpus | pool.lent | grant.extra
+
+
+def apart(at: Pools, grant: Grant) -> CpuSet:
+    """The CPUs on which no container may be beside this one and those that share its pool."""
+    pool = at.pools.get(grant.pool) if grant.shares_pool and grant.pinned else None
+    return grant.own | (pool.cpus if pool is not None and pool.apart else 0)
 
 
 def joined(at: Pools, grant: Grant) -> Pools:

@@ -2,12 +2,13 @@
 
 The pod's spec comes first; then the annotation that a webhook of nri-plugins or of CRI Resource Manager writes; then an
 estimate by what kubelet asked the runtime for. Promises: an estimate is not `known`, so that it gives nobody CPUs of
-its own, where the pod's cgroup does not tell the QoS class or contradicts the CPU limit. What cannot be read is a
-fault, in a sentence, and counts as not there. Must not raise for anything that a user wrote.
+its own, where the pod's cgroup does not tell the QoS class or contradicts the CPU limit. An annotation counts where
+kubelet asked the runtime for the same: where no webhook is, any user can write one. What cannot be read, or is another
+amount, is a fault, in a sentence, and counts as not there. Must not raise for anything that a user wrote.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -18,6 +19,8 @@ from nodeward.model.workload import ContainerSpec, CpuRecord, PodSpec, Qos, Role
 
 MIN_SHARES, MAX_SHARES = 2, 262_144
 """What kubelet writes for no request, and at most."""
+MIN_QUOTA = 1000
+"""Kubelet writes no lower one, whatever the limit is."""
 ESTIMATE = "an estimate by cpu.shares and the pod's cgroup"
 UNTOLD = "nothing: the runtime tells no cpu.shares"
 UNREAD = "nothing: the runtime's record could not be read"
@@ -47,8 +50,10 @@ def requested(
     container: str,
     record: CpuRecord,
     cgroup_parent: str,
+    is_placed: Callable[[str, int], bool] = lambda _, __: False,
 ) -> Requested:
-    """What `container` requests, and who says so. `annotations` and `cgroup_parent` are the sandbox's."""
+    """What `container` requests, and who says so. `annotations` and `cgroup_parent` are the sandbox's. `is_placed`:
+    whether it has its CPUs by this source and request: the record may say since then what a policy gave."""
     own = next((one for one in spec.containers if one.name == container), None) if spec is not None else None
     qos = (spec.qos if spec is not None else None) or qos_of(cgroup_parent)
     if spec is not None and own is not None and own.cpu_m is not None:
@@ -66,6 +71,10 @@ def requested(
         elif said is not None:
             request_m, limit_m, role = said
             role, source = own.role if own is not None else role, f"annotation {key}"
+            why = _contradicted(request_m, limit_m, qos, record)
+            if why and not is_placed(source, request_m):
+                faults.append(f"{source}: {why}")
+                continue
             return Requested(request_m, limit_m, qos or Qos.BURSTABLE, role, source, True, level, tuple(faults))
     return _estimate(record, qos, own, level, tuple(faults))
 
@@ -116,9 +125,9 @@ def _annotated(text: str, container: str) -> tuple[int, int, Role] | str | None:
     try:
         raw: object = json.loads(text, parse_int=str, parse_float=str)
     except (ValueError, RecursionError) as error:
-        return f"is no JSON ({error.__class__.__name__}): {text[:64]!r}; {_REMEDY}"
+        return f"is no JSON ({error.__class__.__name__}); {_REMEDY}"
     if not isinstance(raw, dict):
-        return f"is no JSON object: {text[:64]!r}; {_REMEDY}"
+        return f"is no JSON object; {_REMEDY}"
     found: tuple[str, object, Role] | None = None
     for section, role in _SECTIONS:
         ones = raw.get(section)
@@ -152,6 +161,25 @@ def _amounts(path: str, given: object, role: Role) -> tuple[int, int, Role] | st
     if 0 < limit_m < request_m:
         return f"{path} requests {request_m}m CPU, more than its limit of {limit_m}m; {_REMEDY}"
     return request_m, limit_m, role
+
+
+def _contradicted(request_m: int, limit_m: int, qos: Qos | None, record: CpuRecord) -> str:
+    """What kubelet asked the runtime for, where that is not what it computes of this request; else nothing. In a
+    Guaranteed pod the quota counts: it is kubelet's alone, while a policy may have set the shares."""
+    if record.shares < MIN_SHARES:
+        return ""
+    if qos is Qos.GUARANTEED and record.quota > 0 and record.period > 0:
+        if record.quota == max(MIN_QUOTA, request_m * record.period // 1000):
+            return ""
+        asked = f"a quota of {record.quota} in {record.period} us"
+    else:
+        if record.shares == shares_of(request_m or limit_m):
+            return ""
+        asked = f"cpu.shares {record.shares}"
+    return (
+        f"says {request_m}m CPU, and kubelet asked the runtime for {asked}: somebody else wrote it, or the container "
+        f"was resized; {_REMEDY}"
+    )
 
 
 class Scope(IntEnum):

@@ -7,17 +7,19 @@ read back. What the runtime remembers is put right with its next question about 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from nodeward.engine.cpus import memory
 from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, named
 from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
-from nodeward.engine.cpus.pools import changed
+from nodeward.engine.cpus.policy import Policy
+from nodeward.engine.cpus.pools import apart, changed, set_of
 from nodeward.engine.cpus.requested import ESTIMATE, UNREAD
 from nodeward.engine.state.cpus import Cpus, Held
 from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import beside, put, without
 from nodeward.model import events as ev
-from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pools
 from nodeward.model.cpuset import CpuSet, parse, text
 from nodeward.model.decision import (
     NOTHING,
@@ -41,10 +43,10 @@ _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.Cre
 
 def step(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
     """The slice after `event`, and what follows from it."""
-    cpus, decision = _stepped(state, event)
+    cpus, decision = memory.followed(state, *_stepped(state, event))
     asked = dict[str, CpuSet]()
     for goal in decision.goals:
-        if goal.perform:
+        if goal.perform and goal.target.kind == KIND:
             asked.update(dict.fromkeys((goal.target.where, *goal.also), parse(str(goal.value))))
     if not asked:
         return cpus, decision
@@ -83,6 +85,8 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
             return _outcome(state, event)
         case ev.CpusetsRead():
             return _read(state, event)
+        case ev.CpusUsed():
+            return _used(state, event)
         case ev.StartLate():
             return replace(cpus, late=cpus.late + 1), Decision(notes=(_late(state, event),))
         case ev.Abandoned():
@@ -98,6 +102,11 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
 def is_active(cpus: Cpus) -> bool:
     """Whether a policy is in force that pins, or whose predecessor has."""
     return bool(cpus.held) or policy_of(cpus.rules.active).name != "none"
+
+
+def divides_by_use(cpus: Cpus) -> bool:
+    """Whether the policy in force wants to know how much CPUs are used."""
+    return bool(cpus.held) and policy_of(cpus.rules.active).rebalance is not None
 
 
 def is_unfit(cpus: Cpus) -> bool:
@@ -121,10 +130,13 @@ def _undecided(state: State, event: ev.Creating) -> Decision:
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
-    after = _admit(state, ask_of(state, event.sandbox, event.container))
+    ask = ask_of(state, event.sandbox, event.container)
+    after = _admit(state, ask)
     if isinstance(after, Denied):
         return _denied(state, event.sandbox, event.container, after)
-    return _given(state, after, event)
+    cpus, decision = _given(state, after, event)
+    notes = tuple(Reason("cpus-source", (_named(ask), fault)) for fault in ask.faults)
+    return cpus, replace(decision, notes=notes) if notes else decision
 
 
 def _updating(state: State, event: ev.Updating) -> tuple[Cpus, Decision]:
@@ -180,8 +192,13 @@ def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]
     else:
         machine = state.cpus.machine
         free = machine.online if before is not None and not mine and machine is not None else 0
-        answer = Adjustment(cpus=text(mine or free), cpu_shares=grant.shares)  # or the record's older set came back
-        held = replace(held, given=mine)
+        if isinstance(event, ev.Creating):
+            mems = memory.at_creation(state, one, mine)
+        else:
+            mems = memory.widened(machine, held.mems, mine)
+        # what the record has is given anew, or its older sets came back
+        answer = Adjustment(cpus=text(mine or free), memory_nodes=text(mems), cpu_shares=grant.shares)
+        held = replace(held, given=mine, mems=mems, mems_asked=mems)
     cpus = replace(
         state.cpus,
         pools=after,
@@ -253,7 +270,9 @@ def _known(state: State, before: Held | None, one: Container, known: KnownContai
     path = one.cgroups_path
     if before is None:
         key = key_of(known.pod_uid, one.name)
-        held = Held(key, path, given=_given_at_create(state, key))
+        made = _at_create(state, key)
+        mems = made.mems_asked or one.cpu.mems
+        held = Held(key, path, given=made.given, mems=mems, mems_asked=mems)
     elif path and path != before.path:
         held = replace(before, path=path)
     else:
@@ -264,10 +283,10 @@ def _known(state: State, before: Held | None, one: Container, known: KnownContai
     return held
 
 
-def _given_at_create(state: State, key: str) -> CpuSet:
+def _at_create(state: State, key: str) -> Held:
     """What the answer to the container's create gave it, where it was known by another id then, as by CRI."""
     held = state.cpus.held
-    return next((held[one].given for one in state.pods.creating if one in held and held[one].key == key), 0)
+    return next((held[one] for one in state.pods.creating if one in held and held[one].key == key), Held(key))
 
 
 # ---- a container, or a pod, goes
@@ -283,7 +302,7 @@ def _pruned(state: State) -> tuple[State, Decision]:
     ended = [
         key
         for key, grant in cpus.pools.grants.items()
-        if key not in live and not (policy.keeps and grant.own and _stands(state, key))
+        if key not in live and not (_is_lasting(policy, grant) and _stands(state, key))
     ]
     if not gone and not ended:
         return state, NOTHING
@@ -297,11 +316,17 @@ def _pruned(state: State) -> tuple[State, Decision]:
         held=held,
         pools=pools,
         misses=without(cpus.misses, gone),
+        memory_misses=without(cpus.memory_misses, gone),
         unplaced=without(cpus.unplaced, [key for key in cpus.unplaced if key not in live]),
     )
-    forget = tuple(Target(KIND, cpus.held[one].path, "cpus") for one in gone if cpus.held[one].path)
+    forget = _targets(cpus.held[one] for one in gone)
     new = replace(state, cpus=after)
     return new, Decision(goals=_goals(new, cpus.pools), forget=forget)
+
+
+def _is_lasting(policy: Policy, grant: Grant) -> bool:
+    """Whether the grant is kept for the next try of its container, until the pod ends."""
+    return policy.keeps if grant.own else bool(grant.pool) and policy.keeps_pools
 
 
 def _stands(state: State, key: str) -> bool:
@@ -328,7 +353,7 @@ def latest(cpus: Cpus) -> Machine | None:
 def _settings(state: State) -> tuple[Cpus, Decision]:
     cpus, mode = state.cpus, state.settings.cpus.mode
     if mode is Mode.OFF:
-        forget = tuple(Target(KIND, held.path, "cpus") for held in cpus.held.values() if held.path)
+        forget = _targets(cpus.held.values())
         return Cpus(latest(cpus), drifts=cpus.drifts, late=cpus.late), Decision(forget=forget)
     if state.settings.policy == cpus.rules and cpus.pools.pools:
         cpus = replace(cpus, held=_unasked(cpus.held))
@@ -421,14 +446,16 @@ def _asks_of_all(state: State) -> list[Ask]:
         home, one = told
         held, grant = cpus.held.get(container_id), cpus.pools.grants.get(key_of(home.pod_uid, one.name))
         has = held.has if held is not None and held.has else one.cpu.cpus
-        ask = ask_of(state, home, one, grant.own if grant is not None and grant.own else has)
+        if grant is not None and apart(cpus.pools, grant):
+            has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
+        ask = ask_of(state, home, one, has)
         asks[ask.key] = ask
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))
-        if key not in asks and grant.own and sandbox_id is not None:
+        if key not in asks and _is_lasting(policy_of(cpus.rules.active), grant) and sandbox_id is not None:
             home = state.pods.sandboxes[sandbox_id].sandbox
             one = Container(ContainerId(""), home.id, key.rpartition("/")[2])
-            ask = ask_of(state, home, one, grant.own)
+            ask = ask_of(state, home, one, grant.own or set_of(cpus.pools, grant))
             asks[key] = ask if ask.known else replace(ask, request_m=grant.request_m, qos=Qos.GUARANTEED, known=True)
     return list(asks.values())
 
@@ -471,9 +498,15 @@ def _outcome(state: State, event: ev.Reached | ev.Missed) -> tuple[Cpus, Decisio
     cpus = state.cpus
     at = {held.path: one for one, held in cpus.held.items() if held.path}
     if isinstance(event, ev.Missed):
-        missed = {at[target.where]: why for target, why in event.why if target.where in at}
-        return replace(cpus, misses=beside(cpus.misses, missed)), NOTHING
-    ids = [at[target.where] for target in event.targets if target.where in at]
+        missed, short = dict[ContainerId, str](), dict[ContainerId, str]()
+        for target, why in event.why:
+            if target.where in at:
+                (missed if target.kind == KIND else short)[at[target.where]] = why
+        misses, memory_misses = beside(cpus.misses, missed), beside(cpus.memory_misses, short)
+        return replace(cpus, misses=misses, memory_misses=memory_misses), NOTHING
+    mended = [at[target.where] for target in event.targets if target.kind == memory.KIND and target.where in at]
+    cpus = replace(cpus, memory_misses=without(cpus.memory_misses, mended)) if cpus.memory_misses else cpus
+    ids = [at[target.where] for target in event.targets if target.kind == KIND and target.where in at]
     new = dict[ContainerId, Held]()
     for one in ids:
         held = cpus.held[one]
@@ -505,10 +538,27 @@ def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
     return after, Decision(goals=goals, notes=notes)
 
 
+def _used(state: State, event: ev.CpusUsed) -> tuple[Cpus, Decision]:
+    cpus = state.cpus
+    rebalance = policy_of(cpus.rules.active).rebalance
+    if rebalance is None or cpus.machine is None:
+        return cpus, NOTHING
+    pools = rebalance(Ground(cpus.machine, cpus.rules), cpus.pools, event.used)
+    after = replace(cpus, pools=pools)
+    return after, Decision(goals=_goals(replace(state, cpus=after), cpus.pools))
+
+
 def _late(state: State, event: ev.StartLate) -> Reason:
     held = state.cpus.held.get(event.container_id)
     paths = [other.path for one in event.others if (other := state.cpus.held.get(one)) is not None]
     return Reason("cpus-late", (held.key if held else str(event.container_id), event.refused, *paths[:5]))
+
+
+def _targets(of: Iterable[Held]) -> tuple[Target, ...]:
+    """Every target of these containers that there may be a goal for."""
+    paths = [held.path for held in of if held.path]
+    kinds = ((KIND, "cpus"), (memory.KIND, "memory"))
+    return tuple(Target(kind, path, resource) for kind, resource in kinds for path in paths)
 
 
 def _both(one: Decision, two: Decision) -> Decision:

@@ -36,6 +36,55 @@ def _own(values: Values) -> str:
     return f"The {full} whole CPU(s) of its request are its own: {cpus} ({kind}, within {within}){rest}."
 
 
+_BY = {
+    "annotation": "its annotation",
+    "expression": "an expression of the type",
+    "namespace": "its namespace",
+    "default": "no other type",
+}
+_HOW = {
+    "there": "it ran there already",
+    "group": "its group is there",
+    "pod": "its pod is there",
+    "space": "its namespace is there",
+    "fits": "there was room in it",
+    "grows": "it was inflated for it",
+    "new": "it was made, or empty",
+}
+
+
+def _balloon(values: Values) -> str:
+    kind, by, name, how = (str(value) for value in values)
+    return f"Of the type {kind} by {_BY.get(by, by)}; the balloon {name} was chosen since {_HOW.get(how, how)}."
+
+
+_PODPOOL = {
+    "pod": "its pod is there",
+    "system": "its namespace is kube-system",
+    "annotation": "its pod's annotation names it",
+    "none": "its pod names no pool",
+    "full": "no pool that its pod names has room",
+    "unknown": "its pod names a pool that is not there",
+}
+_DYNAMIC = {
+    "annotation": "by its annotation",
+    "namespace": "by its namespace",
+    "nothing": "since it requests nothing",
+    "none": "since no type is for its namespace",
+}
+
+
+def _podpool(values: Values) -> str:
+    name, how, asked, has = values
+    over = ", more than it has" if int(asked) > int(has) else ""
+    return f"In {name} since {_PODPOOL.get(str(how), how)}; requests there were {asked} m with it, of {has} m{over}."
+
+
+def _dynamic(values: Values) -> str:
+    name, by = values
+    return f"In the pool {name} {_DYNAMIC.get(str(by), by)}."
+
+
 _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-none": "The policy none pins nothing: it runs wherever the runtime lets it.",
     "cpus-static-unknown": "What it requests is not known, and no CPUs are exclusive by a guess: it shares.",
@@ -55,7 +104,14 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-plus-shared": "It requests {0} m, less than a whole CPU, so it shares.",
     "cpus-plus-own": _own,
     "cpus-plus-ended": "It has ended as an init container does: its CPUs are for the other containers of its pod.",
+    "cpus-balloon": _balloon,
+    "cpus-balloon-preserved": "The settings, or its annotation, leave its CPUs alone.",
+    "cpus-podpool": _podpool,
+    "cpus-static-pool": "Of the pool {0} it has {1} list(s) of CPUs.",
+    "cpus-dynamic-pool": _dynamic,
+    "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",
+    "cpus-source": "{0}: {1}",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "
     "whether it began. nodeward cpus shows who is where.",

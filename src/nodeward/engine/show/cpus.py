@@ -139,13 +139,15 @@ def _holder(
         stands,
         cpu_sentence(grant.reason),
         error,
+        cpuset.text(held[1].mems) if held is not None else "",
+        cpus.memory_misses.get(held[0], "") if held is not None else "",
     )
 
 
 def _kind(grant: Grant) -> str:
     if grant.own:
         return "exclusive+shared" if grant.shares_pool else "exclusive"
-    if not grant.shares_pool:
+    if not grant.shares_pool or not grant.pinned:
         return "exclusive" if grant.extra else "unpinned"
     return "reserved" if grant.pool == RESERVED else "shared"
 
@@ -203,7 +205,9 @@ def troubles(view: CpusView) -> Iterator[str]:
     for row in view.holders:
         if row.error:
             yield f"{row.name}: its CPUs could not be set: {row.error}"
-        elif row.kind == "unplaced":
+        if row.memory_error:
+            yield f"{row.name}: its memory nodes could not be set: {row.memory_error}"
+        if row.kind == "unplaced":
             yield f"{row.name}: has no CPUs by the policy and stays where it is: {row.why}"
     if view.drifts:
         yield f"somebody else changed CPUs of containers {view.drifts} time(s); each was put right"
@@ -225,8 +229,13 @@ def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
             yield f"cpus {row.name}: {row.cpus}, {row.kind}; {asks}."
     if row.why:
         yield f"  {row.why}"
+    if row.memory:
+        yield f"  It may use the memory of NUMA node(s) {row.memory}: they follow its CPUs (cpus.memory)."
+    if row.memory_error:
+        yield f"  These could not be set: {row.memory_error}."
     if (pool := view.of(row)) is not None:
-        yield f"  Shares pool {pool.name} (CPUs {pool.cpus or 'none'}) with {_others(row.name, pool.members)}."
+        lent = f"; idle ones lent to it: {pool.lent}" if pool.lent else ""
+        yield f"  Shares pool {pool.name} (CPUs {pool.cpus or 'none'}{lent}) with {_others(row.name, pool.members)}."
     since = "" if row.for_ms is None else f", for {row.for_ms / 1000:.0f} s"
     match row.state:
         case "observed":
@@ -323,7 +332,8 @@ def _legend(view: CpusView, signs: Mapping[str, str]) -> Iterator[str]:
     for row in sorted((row for row in view.holders if row.own), key=lambda row: cpuset.ids(cpuset.parse(row.own))):
         beside = f" and pool {row.pool}" if row.pool else ""
         state = "" if row.state == "held" else f" ({row.state})"
-        yield f"{signs.get(row.name, '?')} {row.name}: {row.own}{beside}{state}"
+        memory = f", memory of node(s) {row.memory}" if row.memory else ""
+        yield f"{signs.get(row.name, '?')} {row.name}: {row.own}{beside}{memory}{state}"
     for pool in view.pools:
         lent = f", lent {pool.lent}" if pool.lent else ""
         yield f"pool {pool.name}: {pool.cpus or 'no CPUs'}{lent}, {len(pool.members)} container(s)"

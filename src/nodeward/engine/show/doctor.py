@@ -433,3 +433,7 @@ def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
     if facts.settings_faults:
         what = f"nodeward node refused newer settings, with faults at {', '.join(facts.settings_faults)}"
         yield Finding("daemon-settings", WARNING, what, facts.where, "Mend them and reload the daemon.")
+    if facts.object_faults:
+        what = f"nodeward node refused the policy object of this node, with faults at {', '.join(facts.object_faults)}"
+        remedy = "Mend the object; nodeward status and the object's own status have the reasons."
+        yield Finding("daemon-policy-object", WARNING, what, facts.where, remedy)

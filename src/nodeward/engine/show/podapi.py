@@ -27,7 +27,7 @@ from nodeward.model.podapi_gate import PodGate
 from nodeward.model.sandboxes import TaskRole
 from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, Source
 
-RUNTIME, VMS, API = "the runtime", "the domain sandboxes", Source.API.value
+RUNTIME, VMS, API = "the runtime", "the VM's processes and its handler's configuration", Source.API.value
 T = TypeVar("T")
 NO_SANDBOX = "the runtime has told of no sandbox yet"
 AWAY = "the API server does not answer; this is what was known last"
@@ -43,11 +43,13 @@ class Subject:
     name: str
     known: KnownSpec | None
     sandbox: Sandbox | None
+    stand_in: bool = False
+    """Whether only the sandbox's cgroup is known, and not its id."""
 
     @property
     def sandbox_id(self) -> str:
         """Empty for not known."""
-        return self.sandbox.id if self.sandbox is not None else ""
+        return self.sandbox.id if self.sandbox is not None and not self.stand_in else ""
 
 
 def rows(state: State) -> dict[str, tuple[PodIdentity, object]]:
@@ -86,7 +88,7 @@ def subject(state: State, asked: Selector) -> Subject | None:
     uid, sandbox_id = PodUid(asked.uid), SandboxId(asked.sandbox)
     if asked.sandbox:
         home = state.pods.sandboxes.get(sandbox_id)
-        if home is None:
+        if home is None or home.by_cgroup:
             return None
         uid = PodUid(asked.uid or home.sandbox.pod_uid)
     elif not asked.uid:
@@ -114,13 +116,14 @@ def _of(state: State, uid: PodUid, sandbox_id: SandboxId | None) -> Subject:
     home = state.pods.sandboxes.get(sandbox_id) if sandbox_id else None
     sandbox = home.sandbox if home is not None else None
     told = known.spec if known is not None else sandbox
-    return Subject(uid, told.namespace if told else "", told.name if told else "", known, sandbox)
+    stand_in = home is not None and home.by_cgroup
+    return Subject(uid, told.namespace if told else "", told.name if told else "", known, sandbox, stand_in)
 
 
 def _identity(one: Subject) -> PodIdentity:
-    sandbox_id, handler = (one.sandbox.id, one.sandbox.handler) if one.sandbox is not None else ("", "")
+    handler = one.sandbox.handler if one.sandbox is not None else ""
     runtime_class = one.known.spec.runtime_class if one.known is not None else ""
-    return PodIdentity(one.namespace, one.name, one.uid, sandbox_id, handler, runtime_class)
+    return PodIdentity(one.namespace, one.name, one.uid, one.sandbox_id, handler, runtime_class)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,14 +29,20 @@ class Held:
     """When `has` became what it is."""
     seq: int = 0
     """The same by sequence number: a reading that began before says nothing of it."""
+    mems: CpuSet = 0
+    """The memory nodes that it is to have at least; 0: it is not pinned to any."""
+    mems_asked: CpuSet = 0
+    """Those that the runtime was told at its creation, or the latest goal for its cgroup."""
 
     def told(self, to: CpuSet) -> "Held":
         """With a goal for its cgroup. Written out, since one decision may change hundreds."""
-        return Held(self.key, self.path, self.has, self.given, to, self.may | to, self.since_ns, self.seq)
+        may, mems = self.may | to, (self.mems, self.mems_asked)
+        return Held(self.key, self.path, self.has, self.given, to, may, self.since_ns, self.seq, *mems)
 
     def read_back(self, to: CpuSet, at_ns: int, seq: int) -> "Held":
         """Once the kernel has said so. 0: it is held to nothing any more."""
-        return Held(self.key, self.path, to, self.given if to else 0, 0, 0, at_ns, seq)
+        given, mems = self.given if to else 0, (self.mems, self.mems_asked)
+        return Held(self.key, self.path, to, given, 0, 0, at_ns, seq, *mems)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +61,8 @@ class Cpus:
     """By key, why a container that runs has no grant by the policy: it stays where it is."""
     misses: Mapping[ContainerId, str] = field(default_factory=dict)
     """Why the last write failed, until one succeeds."""
+    memory_misses: Mapping[ContainerId, str] = field(default_factory=dict)
+    """The same for memory nodes."""
     drifts: int = 0
     """How often somebody else had changed a set, ever; each time it was put right."""
     late: int = 0

@@ -58,6 +58,9 @@ class Kernel(OsFiles):
         if name == "cpuset.cpus":
             self._set(folder, data.decode())
             return
+        if name == "cpuset.mems":
+            (self.folder / path.lstrip("/")).write_bytes(data)
+            return
         assert data == b"+cpuset"
         self._put(folder, name, "cpu cpuset")
         for below in self.listdir(folder):
@@ -173,3 +176,26 @@ def test_what_the_kernel_refuses_is_a_failure_with_its_reason(
     with pytest.raises(OSError, match=why) as failed:
         perform(kernel, "2")
     assert failed.value.errno == code
+
+
+def test_memory_nodes_are_added_never_taken_away_and_read_back(kernel: Kernel) -> None:
+    """Given a cgroup with memory nodes of its own, when its CPUs are on others too, then it has both; one without any
+    may use all and is left so; where the kernel does not give a node, the error says which and why."""
+    file = f"{kernel.folder}{kernel.mount}{APP}/cpuset.mems"
+    effective = Path(f"{file}.effective" if kernel.mount == ROOT else file.replace("mems", "effective_mems"))
+
+    def widen(has: str, wanted: str, holds: str) -> Written:
+        Path(file).write_text(has)
+        effective.write_text(holds)
+        target = Target("cpuset.mems", APP, "memory")
+        return performers(kernel, ROOT)["cpuset.mems"](target, Goal(target, wanted, Reason("test")), False)
+
+    assert (widen("0", "1", "0-1"), Path(file).read_text()) == (Written(wrote=True, old="0"), "0-1")
+    for has in ("", "0-3", "1"):
+        assert not widen(has, "1", "0-3").wrote
+        assert Path(file).read_text() == has
+    with pytest.raises(OSError, match=r"it may use memory nodes 0, not 2: a cgroup above it has fewer \(cpuset.mems\)"):
+        widen("0", "2", "0")
+    kernel.refuses = errno.EINVAL
+    with pytest.raises(OSError, match="0,9 is refused: none of these nodes has memory"):
+        widen("0", "9", "0")

@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 import pytest
 
 from nodeward.engine.cpus.place import wanted
+from nodeward.engine.cpus.pools import apart
 from nodeward.model import events as ev
 from nodeward.model.cpuset import parse
 from nodeward.model.decision import Decision
 from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, Within
 from nodeward.model.workload import Phase
 from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.build import RESERVED_ONE, given, home, machine, one, refused, told
@@ -67,15 +69,25 @@ class World:
         self.write(self.engine(ev.Listed(homes, ones, as_of=0)), 10_000)
 
     def own(self) -> dict[str, int]:
-        """The CPUs that are exclusive, by pod."""
-        grants = self.engine.state.cpus.pools.grants
-        return {key.partition("/")[0]: grant.own for key, grant in grants.items() if grant.own}
+        """The CPUs that are exclusive, by pod; not of balloons that are lent others, which may be exchanged."""
+        pools = self.engine.state.cpus.pools
+        ones = {key: grant for key, grant in pools.grants.items() if not grant.pool.startswith("idle")}
+        return {key.partition("/")[0]: own for key, grant in ones.items() if (own := apart(pools, grant))}
 
 
-@pytest.mark.parametrize("policy", ["static", "static-plus"])
+BALLOONS = (
+    BalloonType(
+        "one", match_expressions=(Expression("qosclass", "Equals", ("Guaranteed",)),), prefer_new_balloons=True
+    ),
+    BalloonType("idle", ("shop",), share_idle_cpus_in_same=Within.SYSTEM),
+)
+
+
+@pytest.mark.parametrize("policy", ["static", "static-plus", "balloons"])
 @pytest.mark.parametrize("killed", [False, True], ids=["quiet", "killed at a write"])
 def test_who_may_stay_stays_whatever_dies_when(policy: str, killed: bool) -> None:
-    rules, kills = PolicySettings(policy, reserved=RESERVED_ONE), 0
+    balloons = BalloonsSettings(balloon_types=BALLOONS)
+    rules, kills = PolicySettings(policy, reserved=RESERVED_ONE, balloons=balloons), 0
     for history in range(HISTORIES):
         choose = random.Random(history)
         world = World(rules, told(rules, of=machine(8)))
@@ -112,7 +124,12 @@ def _consistent(world: World) -> None:
     for held in cpus.held.values():
         assert world.kernel[held.path] == wanted(cpus.pools, held.key)
     for key, grant in cpus.pools.grants.items():
-        assert not any(grant.own & wanted(cpus.pools, other) for other in cpus.pools.grants if other != key)
+        others = [
+            other
+            for other, its in cpus.pools.grants.items()
+            if other != key and (not its.pool or its.pool != grant.pool)
+        ]
+        assert not any(apart(cpus.pools, grant) & wanted(cpus.pools, other) for other in others)
 
 
 def test_each_set_that_changes_is_written_once_and_no_other() -> None:

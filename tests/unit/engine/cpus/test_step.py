@@ -7,6 +7,7 @@ import pytest
 from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.engine.show.cpus import cpus_view
 from nodeward.model import events as ev
+from nodeward.model.annotations import CRI_RM_RESOURCES
 from nodeward.model.cpuset import ids, parse
 from nodeward.model.decision import Decision
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
@@ -20,10 +21,12 @@ from nodeward.model.workload import (
     PodSpec,
     PodUid,
     Qos,
+    Sandbox,
     Source,
 )
 from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.build import (
+    RESERVED_ONE,
     STATIC_RULES,
     create,
     end,
@@ -388,3 +391,30 @@ def test_a_resize_after_the_policy_none_came_brings_no_older_set_back() -> None:
     settle(node, create(node, "c", cpus=2))
     settle(node, settings(node, PolicySettings("none")))
     assert given(resize(node, "c", 3)) == "0-7"
+
+
+def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
+    """Given no spec, only what a webhook's annotation says. One that claims three CPUs of a container with half a CPU
+    gives none, and a note says why. One that kubelet agrees with counts, also once the policy has set other shares: by
+    newer settings, and after a restart without a memory."""
+    rules = replace(STATIC_RULES, active="static-plus")
+    node, again = told(rules), told(rules)
+    homes, ones = list[Sandbox](), list[Container]()
+    for pod, shares, claimed in (("liar", 512, "3500m"), ("honest", 2560, "2500m")):
+        said = f'{{"containers":{{"app":{{"requests":{{"cpu":"{claimed}"}}}}}}}}'
+        homes.append(replace(home(pod, "burstable"), annotations={CRI_RM_RESOURCES: said}))
+        made = replace(one(pod, qos="burstable"), cpu=CpuRecord(shares))
+        decision = node(ev.Creating(homes[-1], made, ask_id=node.state.seq + 1))
+        assert [note.code for note in decision.notes] == (["cpus-source"] if pod == "liar" else [])
+        node(ev.Created(homes[-1], made))
+        shares = node.state.cpus.pools.grants[f"{pod}/app"].shares
+        ones.append(replace(made.in_phase(Phase.RUNNING), cpu=CpuRecord(shares, cpus=parse(given(decision)))))
+        node(ev.Started(homes[-1], ones[-1]))
+    has = sets(node)
+    assert has == {"liar": "1,4-7", "honest": "1-7"}
+    settings(node, replace(rules, available=Amount(AmountKind.CPUSET, cpus=0b1111_1110), reserved=RESERVED_ONE))
+    assert len(ids(node.state.cpus.pools.grants["honest/app"].own)) == 2
+
+    ones[0] = replace(ones[0], cpu=replace(ones[0].cpu, cpus=parse(has["liar"])))
+    again(ev.Listed(tuple(homes), tuple(ones), as_of=again.state.seq))
+    assert sets(again) == has

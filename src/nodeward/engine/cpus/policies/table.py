@@ -2,12 +2,17 @@
 
 from collections.abc import Mapping
 
+from nodeward.engine.cpus.policies.balloons import BALLOONS
+from nodeward.engine.cpus.policies.dynamic_pools import DYNAMIC_POOLS
 from nodeward.engine.cpus.policies.none import NONE
+from nodeward.engine.cpus.policies.podpools import PODPOOLS
 from nodeward.engine.cpus.policies.static import STATIC
 from nodeward.engine.cpus.policies.static_plus import STATIC_PLUS
+from nodeward.engine.cpus.policies.static_pools import STATIC_POOLS
 from nodeward.engine.cpus.policy import Policy
 
-POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in (NONE, STATIC, STATIC_PLUS)}
+_ALL = (NONE, STATIC, STATIC_PLUS, BALLOONS, PODPOOLS, STATIC_POOLS, DYNAMIC_POOLS)
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}
 ALIASES: Mapping[str, str] = {"null": "none", "": "none", "static+": "static-plus"}
 
 

@@ -1,0 +1,109 @@
+"""Memory nodes (`cpuset.mems`) that follow a container's CPUs, where `cpus.memory` is `follow`.
+
+A new container begins with the nodes of its CPUs, and of each other type of memory the closest node. A container that
+runs is only ever given more: to take a node away makes the kernel move its pages (cgroup v2), which stalls it. One that
+was not pinned at its creation never is. Nodes are counted as bits, as CPUs are.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
+
+from nodeward.engine.cpus.pools import set_of
+from nodeward.engine.state.cpus import Cpus, Held
+from nodeward.engine.state.root import State
+from nodeward.engine.tables import beside
+from nodeward.model.cpus import Pools
+from nodeward.model.cpuset import CpuSet, of, text
+from nodeward.model.decision import Decision, Goal, Reason, Target
+from nodeward.model.policy_rule import MemoryNodes
+from nodeward.model.settings import Mode
+from nodeward.model.topology import Machine, MemoryNode
+from nodeward.model.workload import Container, ContainerId, Phase
+
+KIND = "cpuset.mems"
+"""Goals whose value is the nodes that a cgroup has at least, if it has any of its own."""
+
+
+class _Type(Enum):
+    """As nri-plugins tells types apart: a node with CPUs is DRAM, a small one without is HBM, another one PMEM."""
+
+    DRAM = "DRAM"
+    HBM = "HBM"
+    PMEM = "PMEM"
+
+
+def nodes_of(machine: Machine, cpus: CpuSet) -> CpuSet:
+    """The memory nodes for these CPUs. 0: they cannot be told, and any are good."""
+    there = [node for node in machine.memory if node.bytes > 0]
+    near = [node for node in machine.memory if node.cpus & cpus]
+    if not near or not there:
+        return 0
+    zone = [node for node in near if node.bytes > 0]
+    types = {node.id: _type(node, there) for node in there}
+    for one in _Type:
+        if all(types[node.id] is not one for node in zone):
+            zone += _closest(near, [node for node in there if types[node.id] is one])
+    if not any(node.normal for node in zone):
+        zone += _closest(near, [node for node in there if node.normal])
+    return of(node.id for node in zone)
+
+
+def _type(node: MemoryNode, there: Sequence[MemoryNode]) -> _Type:
+    if node.cpus:
+        return _Type.DRAM
+    dram = [one.bytes for one in there if one.cpus]
+    return _Type.HBM if dram and node.bytes * len(dram) < sum(dram) else _Type.PMEM
+
+
+def _closest(near: Iterable[MemoryNode], others: Sequence[MemoryNode]) -> list[MemoryNode]:
+    """All of `others` that have the smallest distance from any of `near`; all of them where sysfs tells none."""
+    far = max((*(distance for one in near for distance in one.distances.values()), 0)) + 1
+    to = {other.id: min(one.distances.get(other.id, far) for one in near) for other in others}
+    least = min(to.values(), default=0)
+    return [other for other in others if to[other.id] == least]
+
+
+def at_creation(state: State, one: Container, cpus: CpuSet) -> CpuSet:
+    """The nodes that a new container is given; 0 to leave them: by the setting, where kubelet's memory manager has
+    given it some, or where it would get every node."""
+    machine = state.cpus.machine
+    if machine is None or not cpus or one.cpu.mems or state.settings.cpus.memory is MemoryNodes.OFF:
+        return 0
+    found = nodes_of(machine, cpus)
+    return 0 if found == of(node.id for node in machine.memory if node.bytes > 0) else found
+
+
+def widened(machine: Machine | None, has: CpuSet, cpus: CpuSet) -> CpuSet:
+    """The nodes of a container that has some, with those of its CPUs now. `cpus` 0: all CPUs."""
+    return has | nodes_of(machine, cpus or machine.online) if has and machine is not None else has
+
+
+def followed(state: State, cpus: Cpus, decision: Decision) -> tuple[Cpus, Decision]:
+    """The slice and decision with what follows for memory nodes from `cpus`, the CPUs as they are decided now. There is
+    a goal for each cgroup that is there and has fewer nodes than it is to have."""
+    if cpus.held is state.cpus.held and cpus.pools is state.cpus.pools:
+        return cpus, decision
+    new, places = dict[ContainerId, Held](), dict[CpuSet, list[str]]()
+    for one, held in cpus.held.items():
+        if not held.mems or held.key in cpus.unplaced:
+            continue
+        to, known = widened(cpus.machine, held.mems, _cpus(cpus.pools, held.key)), state.pods.containers.get(one)
+        runs = known is not None and known.container.phase is Phase.RUNNING and bool(held.path)
+        writes = runs and state.settings.cpus.mode is Mode.ENFORCE and to != held.mems_asked
+        if writes:
+            places.setdefault(to, []).append(held.path)
+        if writes or to != held.mems:
+            new[one] = replace(held, mems=to, mems_asked=to if writes else held.mems_asked)
+    if not new:
+        return cpus, decision
+    goals = tuple(
+        Goal(Target(KIND, paths[0], "memory"), text(to), Reason("cpus-memory"), also=tuple(paths[1:]))
+        for to, paths in places.items()
+    )
+    return replace(cpus, held=beside(cpus.held, new)), replace(decision, goals=decision.goals + goals)
+
+
+def _cpus(at: Pools, key: str) -> CpuSet:
+    grant = at.grants.get(key)
+    return set_of(at, grant) if grant is not None else 0

@@ -1,0 +1,58 @@
+"""Containers in balloons, by NRI: what the kernel double lets each run on, through a restart and other settings."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from nodeward.doubles.cpus import Plan
+from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
+from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Within
+from nodeward.model.settings import Settings
+from tests.component.daemon.rig import ROOT, Rig, play, rig, until
+
+CPU0 = Amount(AmountKind.CPUSET, 1)
+TYPES = (
+    BalloonType("web", ("web",), max_cpus=4, prefer_new_balloons=True),
+    BalloonType("batch", ("batch",), share_idle_cpus_in_same=Within.SYSTEM),
+)
+
+
+def by_balloons(settings: Settings, types: tuple[BalloonType, ...] = TYPES) -> Settings:
+    rules = PolicySettings(
+        "balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=BalloonsSettings(True, (), False, False, (), types)
+    )
+    return replace(settings, policy=rules)
+
+
+async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
+    """Starts a pod with one container; the container's cgroup."""
+    sandbox = await node.runtime.run_pod(SimPod(uid, uid, namespace, cgroup_parent=f"/kubepods/burstable/pod{uid}"))
+    made = await node.runtime.create_container(sandbox, SimContainer("app", cpu=SimCpu(milli * 1024 // 1000)))
+    await node.runtime.start(made)
+    node.made[uid] = (sandbox, made)
+    return node.runtime.cgroup(made)
+
+
+def test_containers_are_held_to_their_balloons(tmp_path: Path) -> None:
+    async def tale(node: Rig) -> None:
+        def cpus(cgroup: str) -> str:
+            return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
+
+        batch = await runs(node, "a", "batch", 1000)
+        assert cpus(batch) == "1-7"
+        web, other = await runs(node, "b", "web", 2000), await runs(node, "c", "web", 1500)
+        assert (cpus(web), cpus(other)) == ("1,5", "2,6")
+        await until(lambda: cpus(batch) == "3-4,7", "the idle CPUs are taken back")
+
+        await node.stop()
+        await node.start()
+        assert [cpus(one) for one in (batch, web, other)] == ["3-4,7", "1,5", "2,6"]
+
+        await node.runtime.stop_pod(node.made["b"][0])
+        await until(lambda: cpus(batch) == "1,3-5,7", "they are lent again")
+
+        node.settings = by_balloons(node.settings, (replace(TYPES[0], min_cpus=3), TYPES[1]))
+        node.source.asked.set()
+        await until(lambda: cpus(other) == "1-2,6", "the balloon has grown where it is")
+
+    play(rig(tmp_path, change=by_balloons, machine=Plan(sockets=1, nodes=1)), tale)

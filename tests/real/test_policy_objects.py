@@ -1,0 +1,279 @@
+"""BalloonsPolicy objects of a real kube-apiserver: which one holds on a node, what its status says, who runs where.
+
+The definitions are of our own making (config_nri_crds.yaml); the account has the rights of deploy/node/rbac.yaml and
+policy-objects.yaml. The kernel and the runtime are doubles, but for the daemon that is a process of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+import yaml
+
+from nodeward.doubles.cpus import Plan
+from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
+from nodeward.model.settings import KubeSection, PolicyObjectsSection, Settings
+from tests.component.daemon.rig import ROOT, Rig, rig
+from tests.patience import scaled
+from tests.peers.daemon import daemon, until
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.peers.kubeclient import MERGE, ApiError, KubeClient
+from tests.peers.nriside import Record, member
+from tests.real.nfd_cluster import CRDS, allow
+
+HERE = Path(__file__).resolve().parent
+WITHIN_S = scaled(60.0)
+API = "/apis/config.nri/v1alpha1/namespaces/kube-system"
+BALLOONS, TOPOLOGY = f"{API}/balloonspolicies", f"{API}/topologyawarepolicies"
+SPEC: Record = {
+    "reservedResources": {"cpu": "cpuset:0"},
+    "pinCPU": True,
+    "pinMemory": False,
+    "idleCPUClass": "idle",
+    "reservedPoolNamespaces": ["monitoring"],
+    "balloonTypes": [
+        {"name": "dedicated", "namespaces": ["web-*"], "minCPUs": 2, "maxCPUs": 4, "preferNewBalloons": True},
+        {"name": "batch", "namespaces": ["batch"], "minBalloons": 1, "shareIdleCPUsInSame": "numa"},
+    ],
+    "log": {"debug": ["policy"]},
+    "instrumentation": {"httpEndpoint": ":8891"},
+    "agent": {"nodeResourceTopology": True},
+    "control": {"rdt": {"enable": False}},
+}
+"""As pages of nri-plugins configure balloons."""
+
+
+def spec(most: int) -> Record:
+    """SPEC with another maxCPUs of its first type."""
+    kinds = yaml.safe_load(yaml.safe_dump(SPEC["balloonTypes"]))
+    kinds[0]["maxCPUs"] = most
+    return {**SPEC, "balloonTypes": kinds}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """The API server and who rules it."""
+
+    server: ApiServer
+    client: KubeClient
+
+    async def put(self, name: str, body: Record, kinds: str = BALLOONS) -> None:
+        """Makes the object, or gives it another spec."""
+        kind = {BALLOONS: "BalloonsPolicy", TOPOLOGY: "TopologyAwarePolicy"}[kinds]
+        whole: Record = {"apiVersion": "config.nri/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": body}
+
+        def done() -> None:
+            if self.client.find(f"{kinds}/{name}") is None:
+                self.client.call("POST", kinds, whole)
+            else:
+                self.client.call("PATCH", f"{kinds}/{name}", {"spec": body}, MERGE)
+
+        await asyncio.to_thread(done)
+
+    async def remove(self, name: str, kinds: str = BALLOONS) -> None:
+        with suppress(ApiError):
+            await asyncio.to_thread(self.client.call, "DELETE", f"{kinds}/{name}")
+
+    async def move(self, group: str | None) -> None:
+        """Sets the node's group."""
+        body: Record = {"metadata": {"labels": {"config.nri/group": group}}}
+        await asyncio.to_thread(self.client.call, "PATCH", f"/api/v1/nodes/{self.server.node}", body, MERGE)
+
+    def says(self, name: str, kinds: str = BALLOONS) -> Record:
+        """What the object's status has of the node; empty for nothing."""
+        try:
+            found = self.client.call("GET", f"{kinds}/{name}")
+            one = member(found, "status", "nodes", self.server.node)
+        except (KeyError, AssertionError, ApiError):
+            return {}
+        return one if isinstance(one, dict) else {}
+
+    async def until_said(self, name: str, status: str, generation: int, kinds: str = BALLOONS) -> Record:
+        """Waits for that; what it says besides."""
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                found = await asyncio.to_thread(self.says, name, kinds)
+                if (found.get("status"), found.get("generation")) == (status, generation):
+                    return found
+                await asyncio.sleep(0.05)
+
+    async def until_silent(self, name: str) -> None:
+        """Waits until its status has nothing of the node."""
+        async with asyncio.timeout(WITHIN_S):
+            while await asyncio.to_thread(self.says, name):
+                await asyncio.sleep(0.05)
+
+
+def served(client: KubeClient, path: str) -> bool:
+    try:
+        return client.find(path) is not None
+    except ApiError:  # 429 while it begins
+        return False
+
+
+@pytest.fixture(name="cluster", scope="module")
+def _cluster() -> Iterator[Cluster]:
+    with tempfile.TemporaryDirectory(prefix="nwp") as folder, running_apiserver(Path(folder)) as server:
+        client = KubeClient(server.base_url, server.ca_file, server.token)
+        client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
+        allow(client, "somebody", "rbac.yaml", "policy-objects.yaml")
+        for one in yaml.safe_load_all((HERE / "config_nri_crds.yaml").read_text()):
+            client.call("POST", CRDS, one)
+        for path in (BALLOONS, TOPOLOGY):
+            until(partial(served, client, path), "the kinds are served")
+        yield Cluster(server, client)
+
+
+async def until_true(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while not holds():
+            await asyncio.sleep(0.05)
+
+
+class Way:
+    """Between a daemon and the API server: a port of the loopback whose connections a test cuts."""
+
+    def __init__(self, to: int) -> None:
+        self._to = to
+        self._ends = set[asyncio.StreamWriter]()
+
+    async def open(self) -> str:
+        """Its URL."""
+        server = await asyncio.start_server(self._passes, "127.0.0.1", 0)
+        return f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+
+    async def cut(self) -> None:
+        """Breaks every connection, once the watches are there: on pods, two kinds and the node."""
+        await until_true(lambda: len(self._ends) >= 4)
+        for end in tuple(self._ends):
+            end.transport.abort()
+
+    async def _passes(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        far_reader, far = await asyncio.open_connection("127.0.0.1", self._to)
+        self._ends.add(writer)
+        try:
+            with suppress(OSError):
+                await asyncio.gather(self._copies(reader, far), self._copies(far_reader, writer))
+        finally:
+            self._ends.discard(writer)
+            far.transport.abort()
+
+    @staticmethod
+    async def _copies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            writer.write(data)
+            await writer.drain()
+        writer.transport.abort()
+
+
+def joined(cluster: Cluster, token: Path) -> KubeSection:
+    token.write_text(cluster.server.plain_token)
+    ca_file = str(cluster.server.ca_file)
+    return KubeSection(url=cluster.server.base_url, token_file=str(token), ca_file=ca_file, events=False)
+
+
+async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
+    """Starts a pod with one container; the container's cgroup."""
+    sandbox = await node.runtime.run_pod(SimPod(uid, uid, namespace, cgroup_parent=f"/kubepods/burstable/pod{uid}"))
+    made = await node.runtime.create_container(sandbox, SimContainer("app", cpu=SimCpu(milli * 1024 // 1000)))
+    await node.runtime.start(made)
+    return node.runtime.cgroup(made)
+
+
+def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp_path: Path, cluster: Cluster) -> None:
+    """Created, changed, broken, the watch cut, the node's own above the group's above `default`, the group moved,
+    deleted."""
+
+    def joins(url: str, settings: Settings) -> Settings:
+        kube = replace(joined(cluster, tmp_path / "token"), url=url)
+        objects = PolicyObjectsSection(enabled=True)
+        return replace(settings, kube=kube, policy_objects=objects, node_name=cluster.server.node)
+
+    async def story() -> None:
+        way = Way(int(cluster.server.base_url.rpartition(":")[2]))
+        url = await way.open()
+        async with rig(tmp_path, change=partial(joins, url), machine=Plan(sockets=1, nodes=1)) as node:
+
+            def cpus(cgroup: str) -> str:
+                return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
+
+            async def until_cpus(wanted: dict[str, str]) -> None:
+                await until_true(lambda: {cgroup: cpus(cgroup) for cgroup in wanted} == wanted)
+
+            await cluster.put("default", SPEC)
+            assert "errors" not in await cluster.until_said("default", "Success", 1)
+            web, batch = await runs(node, "w", "web-a", 3000), await runs(node, "b", "batch", 1000)
+            system = await runs(node, "s", "monitoring", 100)
+            held = {one: cpus(one) for one in (web, batch, system)}
+            assert held == {web: "1,4-5", batch: "2-3,6-7", system: "0"}
+
+            await cluster.put("default", spec(1))
+            errors = str((await cluster.until_said("default", "Failure", 2))["errors"])
+            assert "spec.balloonTypes[0].minCPUs: 2 is more than maxCPUs, which is 1" in errors
+            assert {one: cpus(one) for one in held} == held
+            settings = (await node.ask())["settings"]
+            assert isinstance(settings, dict)
+            assert settings["policy_object"] == "BalloonsPolicy kube-system/default, generation 1"
+            assert settings["policy_object_faults"] == [errors]
+
+            await node.stop()
+            await node.start()
+            await cluster.until_said("default", "Failure", 2)
+            assert {one: cpus(one) for one in held} == held
+
+            await cluster.put("default", {**SPEC, "reservedResources": {"cpu": "cpuset:0,99"}})
+            assert "99" in str((await cluster.until_said("default", "Failure", 3))["errors"])
+            assert {one: cpus(one) for one in held} == held
+
+            await way.cut()
+            await cluster.put("group.fast", {**SPEC, "balloonTypes": []})
+            await cluster.move("fast")
+            await cluster.until_said("group.fast", "Success", 1)
+            await cluster.until_silent("default")
+            await until_cpus({system: "0", web: cpus(batch)})  # all in the default balloon
+            await cluster.put(f"node.{cluster.server.node}", SPEC)
+            await cluster.until_said(f"node.{cluster.server.node}", "Success", 1)
+            await cluster.until_silent("group.fast")
+            await cluster.remove(f"node.{cluster.server.node}")
+            await cluster.until_said("group.fast", "Success", 1)
+
+            await cluster.move(None)
+            await cluster.put("default", {}, TOPOLOGY)  # of one name, BalloonsPolicy counts
+            await cluster.until_said("default", "Failure", 3)
+            await cluster.remove("default")
+            errors = str((await cluster.until_said("default", "Failure", 1, TOPOLOGY))["errors"])
+            assert "topology-aware comes with a later version" in errors
+            await cluster.remove("default", TOPOLOGY)
+            await until_cpus(dict.fromkeys(held, "0-7"))
+            for name in ("default", "group.fast"):
+                await cluster.remove(name)
+
+    asyncio.run(story())
+
+
+def test_a_process_names_its_object_and_keeps_it_while_the_api_server_is_away(tmp_path: Path, cluster: Cluster) -> None:
+    """Given a daemon by an object, when it starts again where no API server answers, its status names the object."""
+    kube = joined(cluster, tmp_path / "token")
+    asyncio.run(cluster.put("default", {"reservedResources": {"cpu": "1"}}))
+    section = f"{{url: {{url}}, token_file: {kube.token_file}, ca_file: {kube.ca_file}, events: false}}"
+    more = ("policy_objects: {enabled: true}", f"node_name: {cluster.server.node}")
+    named = "the policy is by BalloonsPolicy kube-system/default, generation 1"
+    here, nowhere = (section.replace("{url}", url) for url in (kube.url, "https://127.0.0.1:1"))
+    with daemon(tmp_path / "nri.sock", tmp_path, *more, kube=here) as node:
+        until(lambda: named in node.command("status").stdout, "the status names the object")
+        assert node.process is not None
+        until(lambda: (tmp_path / "state" / "policy-object.json").exists(), "the object is kept")
+        node.process.terminate()
+        node.process.wait(WITHIN_S)
+        node.configure(*more, kube=nowhere)
+        node.start()
+        until(lambda: named in node.command("status").stdout, "the status names the object again")
+        assert "not ready: policy-objects" in node.command("status").stdout
+    asyncio.run(cluster.remove("default"))

@@ -1,0 +1,305 @@
+"""Sections of policies with pools: every spelling means the same, all faults are told, nothing is passed over."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.app.settings import last_good
+from nodeward.app.settings.load import SettingsError, from_tree, load, schema
+from nodeward.app.settings.pool_words import MAX_ITEMS, NOT_ENFORCED, SECTIONS, kinds, spellings
+from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.pool_rule import (
+    BalloonsSettings,
+    BalloonType,
+    CoreType,
+    CpuList,
+    Creation,
+    DynamicPoolsSettings,
+    DynamicPoolType,
+    Expression,
+    FillOrder,
+    PodPool,
+    PodpoolsSettings,
+    Priority,
+    StaticPool,
+    StaticPoolsSettings,
+    Within,
+)
+from nodeward.model.settings import Settings
+
+NRI = """
+policy:
+  active: balloons
+  reservedResources: {cpu: 1}
+  balloons:
+    pinCPU: true
+    allocatorTopologyBalancing: true
+    reservedPoolNamespaces: [monitoring]
+    preserve: {matchExpressions: [{key: name, operator: In, values: [a, b]}]}
+    balloonTypes:
+    - name: fast
+      namespaces: ["web-*"]
+      matchExpressions: [{key: ":namespace:pod/name", operator: Matches, values: ["a:b*"]}]
+      groupBy: ${namespace}-x
+      minCPUs: 1
+      maxCPUs: "4"
+      minBalloons: 1
+      maxBalloons: 3
+      allocatorPriority: normal
+      preferNewBalloons: true
+      preferSpreadingPods: true
+      preferPerNamespaceBalloon: true
+      preferSpreadOnPhysicalCores: false
+      shareIdleCPUsInSame: numa
+      hideHyperthreads: true
+      preferIsolCpus: true
+      preferCoreType: efficient
+    - {name: both, components: [{balloonType: fast}, {balloonType: both2}], componentCreation: balance-balloons}
+    - {name: both2, maxCPUs: -1}
+"""
+WANTED = BalloonsSettings(
+    True,
+    ("monitoring",),
+    True,
+    False,
+    (Expression("name", "In", ("a", "b")),),
+    (
+        BalloonType(
+            "fast",
+            ("web-*",),
+            (Expression(":namespace:pod/name", "Matches", ("a:b*",)),),
+            "${namespace}-x",
+            1,
+            4,
+            1,
+            3,
+            Priority.NORMAL,
+            True,
+            True,
+            True,
+            False,
+            None,
+            True,
+            CoreType.EFFICIENT,
+            Within.NUMA,
+            True,
+        ),
+        BalloonType("both", components=("fast", "both2"), component_creation=Creation.BALANCE),
+        BalloonType("both2", max_cpus=-1),
+    ),
+)
+
+
+def loaded(text: str, folder: Path, environ: dict[str, str] | None = None) -> Settings:
+    file = folder / "s.yaml"
+    file.write_text(text)
+    return load(str(file), environ or {})
+
+
+def pascal(text: str) -> str:
+    """As CRI Resource Manager writes keys."""
+    tree = json.dumps(_renamed(load_yaml(text)))
+    return tree.replace('"normal"', "1")
+
+
+def load_yaml(text: str) -> object:
+    import yaml
+
+    return yaml.safe_load(text)
+
+
+def _renamed(tree: object, above: str = "policy") -> object:
+    if isinstance(tree, list):
+        return [_renamed(one, "") for one in tree]
+    if not isinstance(tree, dict):
+        return tree
+    lower = ("policy", "balloons", "cpu")
+    return {key if key in lower else key[0].upper() + key[1:]: _renamed(value, key) for key, value in tree.items()}
+
+
+def test_both_spellings_mean_the_same_and_are_kept_for_the_next_start(tmp_path: Path) -> None:
+    settings = loaded(NRI, tmp_path)
+
+    assert settings.policy.balloons == WANTED
+    assert loaded(pascal(NRI), tmp_path) == settings
+    assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
+
+
+def test_a_variable_gives_a_switch_or_a_whole_list(tmp_path: Path) -> None:
+    environ = {
+        "NODEWARD_POLICY__BALLOONS__PIN_CPU": "false",
+        "NODEWARD_POLICY__BALLOONS__BALLOON_TYPES": "[{name: x, minCPUs: 2}]",
+    }
+    found = loaded(NRI, tmp_path, environ).policy.balloons
+    assert (found.pin_cpu, found.balloon_types) == (False, (BalloonType("x", min_cpus=2),))
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("BalloonType: []", "BalloonType: unknown key; did you mean BalloonTypes?"),
+        ("balloonTypes: {}", "balloonTypes: is {}, must be a list of at most 256 items"),
+        ("pinCPU: maybe", "pinCPU: 'maybe' is not allowed; true or false"),
+        ("pinCPU: true, PinCPU: true", "PinCPU: is the setting policy.balloons.pinCPU again; keep one of them"),
+        ("reservedResources: {cpu: 1}", "reservedResources: stands beside the section, as policy.reservedResources"),
+        (
+            "preserve: {matchExpression: []}",
+            "preserve.matchExpression: unknown key; the only one is matchExpressions",
+        ),
+        (
+            "preserve: [{key: name, operator: Equal, values: [a]}]",
+            "preserve[0].operator: 'Equal' is no operator; did",
+        ),
+        ("preserve: [{key: name, operator: In}]", "preserve[0].values: In takes at least one value, and there are 0"),
+        (
+            "preserve: [{key: labels/a, operator: Exists}]",
+            "preserve[0].key: 'labels/a': labels and tags are not read",
+        ),
+        ("preserve: [{key: nme, operator: Exists}]", "preserve[0].key: 'nme' is no key; did you mean name?"),
+    ],
+)
+def test_faults_of_the_section(text: str, fault: str, tmp_path: Path) -> None:
+    (found,) = told(f"{{{text}}}", tmp_path)
+    assert found.startswith(f"policy.balloons.{fault}")
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("{name: a, minCPU: 2}", "[0].minCPU: unknown key; did you mean minCPUs?"),
+        ("{name: a, minCPUs: 3, maxCPUs: 2}", "[0].minCPUs: 3 is more than maxCPUs, which is 2"),
+        ("{name: a, minCPUs: 3, maxCPUs: -1}", "[0].minCPUs: 3 is more than maxCPUs, which is -1"),
+        ("{name: a, minBalloons: 3, maxBalloons: 2}", "[0].minBalloons: 3 is more than maxBalloons, which is 2"),
+        ("{name: a, minCPUs: 1.5}", "[0].minCPUs: 1.5 is no whole number up to 8192"),
+        ("{name: a, maxCPUs: 99999}", "[0].maxCPUs: 99999 is no whole number up to 8192"),
+        ("{name: a, allocatorPriority: 4}", "[0].allocatorPriority: 4 is not allowed; one of high, normal, low, none"),
+        ("{name: a, shareIdleCPUsInSame: node}", "[0].shareIdleCPUsInSame: 'node' is not allowed; one of system, "),
+        ("{name: 'a[0]'}", "[0].name: 'a[0]' must be 1 to 63 letters, digits and any of _ . -"),
+        ("{minCPUs: 1}", "[0].name: '' must be 1 to 63 letters"),
+        ("{name: a}, {name: a}", "[1].name: 'a' is the name of another one too"),
+        ("{name: a, memoryTypes: [HBM]}", "[0].memoryTypes: memory is not pinned yet"),
+        ("{name: a, preferCloseToDevices: [x]}", "[0].preferCloseToDevices: which CPUs are close to a device is not"),
+        ("{name: a, groupBy: '${pod/labels/x}'}", "[0].groupBy: 'pod/labels/x': labels and tags are not read"),
+        ("{name: a, components: [b]}", "[0].components: 'b' is no type; define it"),
+        ("{name: a, components: [b]}, {name: b, components: [a]}", "[0].components: a is among the components of its"),
+        ("{name: a, components: [b], preferIsolCpus: true}, {name: b}", "[0].preferIsolCpus: a type with components"),
+        ("{name: a, components: [b], cpuClass: x}, {name: b}", "[0].cpuClass: a type with components has no CPUs"),
+        ("{name: a, componentCreation: balance-balloons}", "[0].componentCreation: there are no components"),
+        ("{name: a, loads: [x]}", "[0].loads: 'x' is no load class; define it in loadClasses"),
+        ("{name: a, schedulingClass: x}", "[0].schedulingClass: 'x' is no scheduling class"),
+        ("{name: reserved, maxBalloons: 2}", "[0]: there is one balloon of the type reserved"),
+        ("{name: reserved, minCPUs: 3}", "[0].minCPUs: 3 is not 2, as many as are reserved (2)"),
+        (", ".join(["{}"] * (MAX_ITEMS + 1)), ": is [{}, {}, "),
+    ],
+)
+def test_faults_of_types(text: str, fault: str, tmp_path: Path) -> None:
+    found = told(f"{{BalloonTypes: [{text}]}}", tmp_path)[0]
+    assert found.startswith(f"policy.balloons.BalloonTypes{fault}")
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "podpools: {Pools: [{Name: a, CPU: 5, MaxPods: 2, Instances: 50 %, FillOrder: packed}]}",
+            PolicySettings(podpools=PodpoolsSettings(True, (PodPool("a", 5, 2, "50 %", FillOrder.PACKED),))),
+        ),
+        (
+            "static-pools: {pools: {shared: {exclusive: false, cpuLists: [{Socket: 1, Cpuset: '0,16'}]}}}",
+            PolicySettings(static_pools=StaticPoolsSettings((StaticPool("shared", False, (CpuList(1, "0,16"),)),))),
+        ),
+        (
+            "dynamic-pools: {PinCPU: false, DynamicPoolTypes: [{Name: a, Namespaces: [b], AllocatorPriority: 2}]}",
+            PolicySettings(
+                dynamic_pools=DynamicPoolsSettings(False, (), (DynamicPoolType("a", ("b",), Priority.LOW),))
+            ),
+        ),
+    ],
+)
+def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp_path: Path) -> None:
+    settings = loaded(f"policy: {{{text}}}", tmp_path)
+    assert settings.policy == found
+    assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("podpools: {Pools: [{Name: a}]}", "podpools.Pools[0].CPU: 0 is no number of CPUs"),
+        ("podpools: {Pools: [{Name: a, CPU: 1, Instances: many}]}", "podpools.Pools[0].Instances: 'many' is no number"),
+        (
+            "podpools: {Pools: [{Name: default, Instances: 2}]}",
+            "podpools.Pools[0].Instances: there is one pool default",
+        ),
+        ("podpools: {Pools: [{Name: a, CPU: 1, MaxPods: -1}]}", "podpools.Pools[0].MaxPods: -1 is less than 0"),
+        ("static-pools: {pools: {a: {cpuLists: [{Cpuset: x}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: 'x': "),
+        ("static-pools: {pools: {a: {cpuLists: [{}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: it names no CPU"),
+        ("static-pools: {ConfDirPath: /etc/cmk}", "static-pools.ConfDirPath: pools are not read from other files"),
+        ("dynamic-pools: {dynamicPoolTypes: [{name: reserved}]}", "dynamic-pools.dynamicPoolTypes[0].name: 'reserved'"),
+    ],
+)
+def test_faults_of_the_other_policies(text: str, fault: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError) as caught:
+        loaded(f"policy: {{{text}}}", tmp_path)
+    assert caught.value.faults[0].startswith(f"policy.{fault}")
+
+
+def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
+    assert len(told("{pinCPU: 3, BalloonTypes: [{nme: a}, {name: b, minCPUs: x}], loadClasses: []}", tmp_path)) == 3
+
+
+def told(section: str, folder: Path) -> list[str]:
+    """The faults, without where they were written."""
+    with pytest.raises(SettingsError) as caught:
+        loaded(f"policy:\n  reserved: 2\n  balloons: {section}", folder)
+    line = f" ({folder}/s.yaml line 3)"
+    assert all(fault.endswith(line) for fault in caught.value.faults)
+    return [fault.removesuffix(line) for fault in caught.value.faults]
+
+
+KEYS = sorted({name for kind in SECTIONS.values() for one in kinds(kind) for name in spellings(one)})
+values = st.recursive(
+    st.none() | st.booleans() | st.integers(-2, 1 << 70) | st.floats() | st.text(max_size=6) | st.sampled_from(KEYS),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS) | st.text(max_size=4), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+
+
+@given(st.dictionaries(st.sampled_from(["balloons", "podpools", "static-pools", "dynamic-pools"]), values))
+def test_whatever_is_written_is_read_or_refused(sections: dict[str, object]) -> None:
+    faults, settings = list[str](), Settings()
+    try:
+        settings = from_tree({"policy": sections}, {})
+    except SettingsError as error:
+        faults = error.faults
+    assert all(fault.startswith("policy.") for fault in faults)
+    assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
+
+
+def test_what_is_taken_and_not_enforced_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    section = dict.fromkeys(NOT_ENFORCED[BalloonsSettings]) | {
+        "loadClasses": [{"name": "avx", "level": "core"}],
+        "balloonTypes": [{"name": "a", "loads": ["avx"], **dict.fromkeys(("cpuClass", "irqClaim", "irqMode"), "x")}],
+    }
+    caplog.set_level(logging.WARNING)
+    found = loaded(json.dumps({"policy": {"balloons": section}}), tmp_path).policy.balloons
+
+    assert found == BalloonsSettings(balloon_types=(BalloonType("a"),))
+    said = [record.getMessage().split()[1] for record in caplog.records]
+    assert sorted(one.rpartition(".")[2] for one in said) == sorted(
+        [*NOT_ENFORCED[BalloonsSettings], "loads", "cpuClass", "irqClaim", "irqMode"]
+    )
+
+
+def test_the_schema_knows_every_spelling_and_no_other_key() -> None:
+    defined = schema()["$defs"]
+    assert isinstance(defined, dict)
+    kind = defined["BalloonType"]
+    assert not kind["additionalProperties"]
+    assert {"MinCPUs", "minCPUs", "min_cpus", "cpuClass", "CpuClass"} < set(kind["properties"])

@@ -1,0 +1,117 @@
+"""`nodeward policies check`: each key of a file of nri-plugins or CRI Resource Manager with its verdict and line."""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from nodeward.cli import policies
+
+OBJECT = """apiVersion: config.nri/v1alpha1
+kind: BalloonsPolicy
+metadata: {name: default}
+spec:
+  reservedResources: {cpu: "cpuset:0"}
+  pinMemory: true
+  balloonTypes:
+    - name: a
+      minCPUs: 1
+      maxCPUs: 4
+      cpuClass: turbo
+  control: {rdt: {enable: true}}
+"""
+CONFIG_MAP = """kind: ConfigMap
+metadata: {name: cri-resmgr-config.default}
+data:
+  policy: |
+    Active: balloons
+    ReservedResources: {CPU: 1}
+    balloons:
+      PinMemory: true
+      BalloonTypes: [{Name: a, MinCPUs: 1}]
+  rdt: |
+    enable: true
+"""
+FILE = "policy: {Active: static-plus, ReservedResources: {CPU: 1}}\nlogger: {Debug: cache}\n"
+PLAIN = "reservedResources: {cpu: 1}\nballoonTypes: [{name: a}]\n"
+
+
+def checked(folder: Path, text: str) -> Result:
+    file = folder / "p.yaml"
+    file.write_text(text)
+    return CliRunner().invoke(policies.command, ["check", str(file), "-o", "json"])
+
+
+def verdicts(folder: Path, text: str) -> dict[str, tuple[int, str]]:
+    """By path the line and the verdict, but for keys that are done."""
+    rows = [row for one in json.loads(checked(folder, text).stdout) for row in one["rows"]]
+    return {row["path"]: (row["line"], row["verdict"]) for row in rows if row["verdict"] != "done"}
+
+
+ACCEPTED = {
+    "object": (
+        OBJECT,
+        {
+            "spec.reservedResources": (5, "differs"),
+            "spec.pinMemory": (6, "not enforced"),
+            "spec.balloonTypes[0].cpuClass": (11, "not enforced"),
+            "spec.control": (12, "not enforced"),
+        },
+    ),
+    "config map": (CONFIG_MAP, {"policy.balloons.PinMemory": (8, "not enforced"), "rdt": (10, "not enforced")}),
+    "cri-resmgr": (FILE, {"policy.Active": (1, "differs"), "logger": (2, "not enforced")}),
+    "plain": (PLAIN, {}),
+}
+
+
+@pytest.mark.parametrize(("text", "found"), ACCEPTED.values(), ids=ACCEPTED)
+def test_each_key_has_its_verdict_and_line(tmp_path: Path, text: str, found: dict[str, tuple[int, str]]) -> None:
+    assert verdicts(tmp_path, text) == found
+    assert checked(tmp_path, text).exit_code == 0
+
+
+REFUSED = {
+    "min above max": (OBJECT.replace("minCPUs: 1", "minCPUs: 5"), "spec.balloonTypes[0].minCPUs", 9),
+    "unknown key": (
+        OBJECT.replace("minCPUs: 1", "minCpus: 1\n      minBallons: 1"),
+        "spec.balloonTypes[0].minBallons",
+        10,
+    ),
+    "topology-aware": (OBJECT.replace("BalloonsPolicy", "TopologyAwarePolicy"), "kind", 2),
+    "policy of later": (FILE.replace("static-plus", "topology-aware"), "policy.Active", 1),
+    "unknown module": (FILE.replace("logger", "loger"), "loger", 2),
+}
+
+
+@pytest.mark.parametrize(("text", "path", "line"), REFUSED.values(), ids=REFUSED)
+def test_what_is_refused_has_its_line_and_ends_with_1(tmp_path: Path, text: str, path: str, line: int) -> None:
+    assert verdicts(tmp_path, text)[path] == (line, "refused")
+    assert checked(tmp_path, text).exit_code == 1
+
+
+UNUSABLE = {
+    "no policy": "a: 1\n",
+    "empty": "",
+    "a list": "- a\n",
+    "no YAML": "a: [\n",
+    "aliases": "balloonTypes: [&a {name: x}, *a]\n",
+    "a bomb in a config map": "kind: ConfigMap\ndata:\n  policy: |\n    a: &a [1]\n    b: [*a, *a]\n",
+    "too large": f"# {'x' * (1 << 20)}\n",
+}
+
+
+@pytest.mark.parametrize("text", UNUSABLE.values(), ids=UNUSABLE)
+def test_a_file_that_is_none_ends_with_2_and_says_why(tmp_path: Path, text: str) -> None:
+    done = checked(tmp_path, text)
+
+    assert (done.exit_code, done.stderr.startswith("nodeward: ")) == (2, True)
+    assert CliRunner().invoke(policies.command, ["plan", str(tmp_path / "p.yaml")]).exit_code == 2
+
+
+def test_the_text_names_the_line_the_nearest_key_and_what_is_done(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text(REFUSED["unknown key"][0])
+    told = CliRunner().invoke(policies.command, ["check", str(tmp_path / "p.yaml")]).stdout
+
+    assert "line 10: spec.balloonTypes[0].minBallons: refused: unknown key; did you mean minBalloons?" in told
+    assert "done: spec.reservedResources.cpu, spec.balloonTypes" in told

@@ -1,0 +1,478 @@
+"""`balloons`: the rules of nri-plugins on two packages of two NUMA nodes, and what holds in any history."""
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import assume, settings
+from hypothesis import given as given_any
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from nodeward.engine.cpus.barrier import in_the_way
+from nodeward.engine.cpus.place import all_placed
+from nodeward.engine.cpus.policies.table import policy_of
+from nodeward.engine.cpus.pools import changed, set_of
+from nodeward.model import annotations as keys
+from nodeward.model import events as ev
+from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpuset import parse, text
+from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Creation, Expression, Priority, Within
+from nodeward.model.topology import Machine
+from nodeward.model.workload import ContainerId, Qos
+from tests.unit.engine.cpus import build
+from tests.unit.engine.cpus.build import create, given, sets, settle, told, writes
+from tests.unit.engine.cpus.machines import W, machine, shapes
+
+POLICY = policy_of("balloons")
+CPU0 = Amount(AmountKind.CPUSET, 1)
+
+
+class Node:
+    """A node with this policy, and its containers by name."""
+
+    def __init__(
+        self, *types: BalloonType, of: Machine = W, reserved: Amount = CPU0, rules: BalloonsSettings | None = None
+    ) -> None:
+        rules = replace(rules or BalloonsSettings(), balloon_types=types)
+        self.ground = Ground(of, PolicySettings(POLICY.name, reserved=reserved, balloons=rules))
+        begun = POLICY.begin(self.ground)
+        assert isinstance(begun, Pools), begun
+        self.at, self.begun = begun, begun
+        self.updated = list[str]()
+        """Who has other CPUs since the last change."""
+
+    def asks(self, name: str, milli: int = 100, namespace: str = "a", pod: str = "", **notes: str) -> str:
+        """Which balloon it is in then, or why none."""
+        after = POLICY.admit(self.ground, self.at, asked(name, milli, namespace, pod, 0, **notes))
+        if isinstance(after, Denied):
+            return after.why
+        self.updated = sorted(changed(self.at, after))
+        self.at = after
+        return self.balloon(name, pod)
+
+    def balloon(self, name: str, pod: str = "") -> str:
+        return self.at.grants[f"{pod or name}/{name}"].pool
+
+    def has(self, name: str, pod: str = "") -> str:
+        return text(set_of(self.at, self.at.grants[f"{pod or name}/{name}"]))
+
+    def ends(self, name: str, pod: str = "") -> None:
+        after = POLICY.release(self.ground, self.at, f"{pod or name}/{name}")
+        self.updated = sorted(changed(self.at, after))
+        self.at = after
+
+    def has_pool(self, name: str) -> str:
+        return text(self.at.pools[name].cpus)
+
+    def runs(self, *asks: Ask) -> None:
+        """Containers that are there already."""
+        placed = all_placed(self.ground, self.at, asks)
+        assert placed.denied == {}
+        self.updated = sorted(changed(self.at, placed.pools))
+        self.at = placed.pools
+
+    def sizes(self) -> dict[str, int]:
+        return {name: pool.cpus.bit_count() for name, pool in self.at.pools.items()}
+
+
+def asked(name: str, milli: int, namespace: str = "a", pod: str = "", has: int = 0, **notes: str) -> Ask:
+    pod = pod or name
+    written = {"type": keys.BALLOON_TYPES[0], "hide": keys.HIDE_HYPERTHREADS, "preserve": keys.PRESERVE_CPU}
+    said = {written[key]: value for key, value in notes.items()}
+    return Ask(f"{pod}/{name}", pod, namespace, pod, name, Qos.BURSTABLE, milli, annotations=said, has=has)
+
+
+def of(name: str = "t", *namespaces: str, **more: object) -> BalloonType:
+    return replace(BalloonType(name, namespaces or ("a",)), **more)  # type: ignore[arg-type]
+
+
+def test_built_in_types_catch_who_has_none() -> None:
+    node = Node(of("t", "a*"), reserved=Amount(AmountKind.QUANTITY, milli=1500))
+    assert node.sizes() == {"reserved": 2, "default[0]": 0}
+    assert node.asks("s", 2500, "kube-system") == "reserved"
+    assert node.asks("d", 0, "other") == "default[0]"
+    assert node.asks("t", 1500, "a-1") == "t[0]"
+    assert node.sizes() == {"reserved": 3, "default[0]": 1, "t[0]": 2}
+
+
+def test_idle_cpus_are_lent_and_taken_back_with_exactly_the_updates_needed() -> None:
+    node = Node(of("b", "b", share_idle_cpus_in_same=Within.NUMA), of("o", "o"), of("n", "n"))
+    for name, cpus in (("b", "4,20"), ("o", "5,8-15,21,24-31")):
+        node.runs(asked(name, 1000 * parse(cpus).bit_count(), name, has=parse(cpus)))
+    assert node.has("b") == "4,6-7,20,22-23"
+    node.runs(asked("n", 2000, "n", has=parse("6,22")))
+    assert node.updated == ["b/b", "n/n"]
+    assert (node.has("b"), node.has("n")) == ("4,7,20,23", "6,22")
+    node.ends("n")
+    assert node.updated == ["b/b"]
+    assert node.has("b") == "4,6-7,20,22-23"
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        pytest.param({"namespace": "a"}, "t[0]", id="a namespace"),
+        pytest.param({"name": "web-1"}, "m[0]", id="an expression"),
+        pytest.param({"type": "m"}, "m[0]", id="the annotation comes first"),
+        pytest.param({"namespace": "kube-system", "type": "t"}, "t[0]", id="also in kube-system"),
+        pytest.param({"namespace": "z"}, "default[0]", id="nothing"),
+        pytest.param({"type": "nope"}, "names the balloon type 'nope', which is not there", id="an unknown type"),
+        pytest.param({"preserve": "true"}, "", id="left alone by annotation"),
+        pytest.param({"preserve": "yes"}, "t[0]", id="which is exactly true"),
+        pytest.param({"name": "left"}, "", id="left alone by the settings"),
+    ],
+)
+def test_which_type(said: dict[str, str], expected: str) -> None:
+    matches = (Expression("name", "Matches", ("web-*",)),)
+    left = BalloonsSettings(preserve=(Expression(":name:namespace", "Equals", ("left:a",)),))
+    node = Node(of("m", "none", match_expressions=matches), of("t"), rules=left)
+    found = node.asks(**{"name": "c", **said})  # type: ignore[arg-type]
+    assert found == expected if "names" not in expected else expected in found
+    if not expected:
+        assert node.has(said.get("name", "c")) == ""
+
+
+def spread(node: Node, *asks: tuple[str, int, str, str]) -> str:
+    """The number of each one's balloon."""
+    return "".join(node.asks(name, milli, namespace, pod)[-2] for name, milli, namespace, pod in asks)
+
+
+SAME = [("a", 600, "a1", "p"), ("b", 100, "a2", "q"), ("c", 900, "a1", "p"), ("d", 900, "a2", "r")]
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param({}, "0000", id="fits, then grows"),
+        pytest.param({"prefer_new_balloons": True}, "0102", id="new ones, but for the same pod"),
+        pytest.param({"prefer_new_balloons": True, "prefer_spreading_pods": True}, "0123", id="pods spread"),
+        pytest.param({"prefer_per_namespace_balloon": True}, "0101", id="one a namespace"),
+        pytest.param({"prefer_new_balloons": True, "group_by": "${namespace}"}, "0101", id="a group together"),
+        pytest.param({"max_cpus": 1}, "0012", id="none grows beyond the limit"),
+        pytest.param({"max_cpus": 2, "max_balloons": 2}, "0001", id="several with a limit each"),
+    ],
+)
+def test_which_balloon(more: dict[str, object], expected: str) -> None:
+    assert spread(Node(of("t", "a*", **more)), *SAME) == expected
+
+
+def test_of_several_the_one_with_most_room_and_then_with_fewest_containers() -> None:
+    node = Node(of("t", min_cpus=2, min_balloons=3, prefer_spreading_pods=True))
+    found = spread(node, ("a", 500, "a", ""), ("b", 500, "a", ""), ("c", 400, "a", ""), ("d", 0, "a", ""))
+    assert found == "0122"
+    assert spread(node, ("e", 0, "a", ""), ("f", 1900, "a", "")) == "22", "for what fits nowhere the most room counts"
+
+
+def test_a_balloon_follows_its_containers_and_ends_with_the_last_one() -> None:
+    node = Node(of("t", min_cpus=1, max_cpus=4))
+    node.asks("a", 2500)
+    node.asks("b", 1500)
+    assert node.sizes()["t[0]"] == 4
+    had = parse(node.has("a"))
+    node.ends("b")
+    assert node.sizes()["t[0]"] == 3
+    assert parse(node.has("a")) & ~had == 0
+    node.ends("a")
+    assert "t[0]" not in node.sizes()
+
+
+def test_a_resize_in_place_grows_and_shrinks_its_balloon_or_is_refused() -> None:
+    node = Node(of("t", max_cpus=4))
+    node.asks("a", 1000)
+    node.asks("b", 1000)
+    before = parse(node.has("a"))
+    assert node.asks("a", 3000) == "t[0]"
+    assert before & ~parse(node.has("b")) == 0
+    at = node.at
+    assert "at most 4 CPUs each" in node.asks("a", 3100)
+    assert node.at is at
+    node.asks("a", 100)
+    assert node.sizes()["t[0]"] == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "milli", "why"),
+    [
+        pytest.param(of(max_cpus=-1), 0, "at most 0 CPUs each", id="nobody may run"),
+        pytest.param(of(max_cpus=2), 2001, "at most 2 CPUs each", id="larger than its type"),
+        pytest.param(of(), 32_000, "CPUs of no balloon are 31 (1-31)", id="larger than the machine"),
+        pytest.param(of(min_cpus=16, min_balloons=1, max_balloons=1, max_cpus=16), 17_000, "at most 1,", id="no more"),
+    ],
+)
+def test_who_fits_nowhere_is_refused_with_the_numbers(kind: BalloonType, milli: int, why: str) -> None:
+    node = Node(kind)
+    assert why in node.asks("c", milli).removeprefix("no suitable balloon instance available: ")
+    assert node.at is node.begun
+
+
+def test_hyperthreads_are_hidden_by_type_and_by_annotation_and_stay_allocated() -> None:
+    node = Node(of("t", hide_hyperthreads=True))
+    node.asks("c", 4000)
+    node.asks("d", 0, hide="false")
+    node.asks("e", 0, hide="maybe")
+    whole = node.at.pools["t[0]"].cpus
+    assert [node.has(name) for name in "cde"] == [text(whole & 0xFFFF), text(whole), text(whole)]
+
+
+def test_isolated_cpus_are_for_types_that_ask_for_them_and_never_lent() -> None:
+    lends = of("l", "l", share_idle_cpus_in_same=Within.SYSTEM)
+    node = Node(of("i", "i", prefer_isol_cpus=True), lends, of("t"), of=machine(isolated=parse("8-9,24-25")))
+    node.asks("i", 4000, "i")
+    assert node.has("i") == "8-9,24-25"
+    node.ends("i")
+    node.asks("l", 1000, "l")
+    assert parse(node.has("l")) & parse("8-9,24-25") == 0
+    assert "CPUs of no balloon are 26" in node.asks("t", 27_000)
+
+
+def test_a_composite_balloon_has_its_share_of_each_component() -> None:
+    left, right = of("left", "none", max_cpus=4), of("right", "none", min_cpus=2)
+    node = Node(of("t", components=("left", "right")), left, right)
+    node.asks("c", 3000)
+    assert [(part.type, part.cpus.bit_count()) for part in node.at.pools["t[0]"].parts] == [("left", 2), ("right", 2)]
+    node.asks("d", 5000)
+    assert node.sizes()["t[0]"] == 8
+    assert node.asks("e", 100) == "t[1]", "no component may be larger than its type"
+    node.ends("d")
+    assert node.sizes()["t[0]"] == 4
+
+
+def test_components_may_be_taken_in_turn() -> None:
+    turn = {"component_creation": Creation.BALANCE, "prefer_new_balloons": True, "prefer_spreading_pods": True}
+    node = Node(of("t", components=("x", "y"), **turn), of("x", "none"), of("y", "none"))
+    for name in "abc":
+        node.asks(name, 1000)
+    assert [node.at.pools[f"t[{i}]"].parts[0].type for i in range(3)] == ["x", "y", "x"]
+
+
+def test_the_first_balloons_are_made_by_priority_then_in_the_order_of_the_list() -> None:
+    first = {"min_cpus": 1, "min_balloons": 1}
+    low, high = of("low", allocator_priority=Priority.LOW, **first), of("high", **first)
+    node = Node(low, high, of("other", **first))
+    assert [name for name in node.at.pools if name != "default[0]"] == ["high[0]", "other[0]", "reserved", "low[0]"]
+    assert node.has_pool("reserved") == "0", "others avoid it"
+
+
+@pytest.mark.parametrize(
+    ("amount", "size"),
+    [
+        pytest.param(Amount(), 1, id="nothing is reserved"),
+        pytest.param(Amount(AmountKind.QUANTITY, milli=1100), 2, id="a quantity is rounded up"),
+        pytest.param(Amount(AmountKind.CPUSET, parse("3,19,4")), 3, id="a set"),
+    ],
+)
+def test_the_reserved_balloon(amount: Amount, size: int) -> None:
+    node = Node(reserved=amount)
+    assert node.sizes()["reserved"] == size
+    assert not amount.cpus or node.has_pool("reserved") == text(amount.cpus)
+    assert node.asks("s", 5000, "kube-system") == "reserved"
+    assert node.sizes()["reserved"] == 5, "it grows as any other"
+
+
+@pytest.mark.parametrize(
+    ("kind", "reserved", "why"),
+    [
+        pytest.param(of(min_cpus=8, min_balloons=4), CPU0, "4 balloon(s) of the type t with 8 CPU(s)", id="too many"),
+        pytest.param(of(), Amount(AmountKind.CPUSET, 1 << 99), "CPUs 99 are not online", id="reserved and not there"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused_whole(kind: BalloonType, reserved: Amount, why: str) -> None:
+    denied = POLICY.begin(
+        Ground(W, PolicySettings("balloons", reserved=reserved, balloons=BalloonsSettings(balloon_types=(kind,))))
+    )
+    assert isinstance(denied, Denied)
+    assert why in denied.why
+
+
+def test_other_settings_move_only_who_cannot_stay() -> None:
+    node = Node(of("t"), of("n", "n"))
+    for name, milli in (("a", 2000), ("b", 1500)):
+        node.asks(name, milli)
+        node.asks(f"n{name}", milli, "n")
+    asks = [asked(name, 2000 if "a" in name else 1500, "n" if "n" in name else "a") for name in ("a", "na", "b", "nb")]
+    asks = [replace(ask, has=set_of(node.at, node.at.grants[ask.key])) for ask in asks]
+    taken = Amount(AmountKind.CPUSET, 1 | asks[0].has & -asks[0].has)
+    newer = Node(of("first", min_cpus=4, min_balloons=1), of("n", "n", max_cpus=2), of("t"), reserved=taken)
+    newer.runs(*asks[:2], *asks[2:])
+    assert parse(newer.has("a")) & ~asks[0].has, "one of its CPUs is reserved now"
+    assert newer.balloon("na") != newer.balloon("nb"), "together they are too large now"
+    assert parse(newer.has("na")) & ~asks[1].has == 0
+    assert parse(newer.has_pool("first[0]")) & asks[1].has == 0, "a balloon without containers is not in the way"
+
+
+def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -> None:
+    lends = of("l", "shop", share_idle_cpus_in_same=Within.SYSTEM, prefer_new_balloons=True)
+    rules = BalloonsSettings(balloon_types=(lends,), preserve=(Expression("pod/name", "Equals", ("free",)),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    for pod in ("free", "a", "b"):
+        decision = create(engine, pod, qos="burstable")
+    assert given(decision) == "2-7"
+    waits_for = in_the_way(engine.state, ContainerId("b-0"))
+    assert waits_for == (ContainerId("a-0"),)
+    settle(engine, decision)
+    assert in_the_way(engine.state, ContainerId("b-0")) == ()
+
+
+def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:
+    rules = BalloonsSettings(balloon_types=(of("g", "shop", prefer_new_balloons=True),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    for pod in "ab":
+        settle(engine, create(engine, pod, 2))
+    before = sets(engine)
+    decision = engine(ev.TopologyRead(build.machine(offline=parse(before["a"]) & -parse(before["a"]))))
+    after = sets(engine)
+    assert after["b"] == before["b"]
+    assert (parse(after["a"]).bit_count(), (parse(after["a"]) & parse(before["a"])).bit_count()) == (2, 1)
+    assert list(writes(decision).values()) == [after["a"]]
+
+
+def test_who_is_not_pinned_any_more_may_use_all_cpus() -> None:
+    rules = BalloonsSettings(balloon_types=(of("g", "shop"),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    settle(engine, create(engine, "a", 2))
+    loose = PolicySettings("balloons", reserved=CPU0, balloons=replace(rules, pin_cpu=False))
+    assert list(writes(build.settings(engine, loose)).values()) == ["0-7"]
+    assert given(create(engine, "b", 2)) == ""
+
+
+TYPES = (
+    of("t", max_cpus=4, min_cpus=1, min_balloons=1),
+    of("n", "b", prefer_new_balloons=True, share_idle_cpus_in_same=Within.NUMA, hide_hyperthreads=True),
+    of("s", "c", prefer_spreading_pods=True, prefer_spread_on_physical_cores=True, max_balloons=2),
+    of("m", "d", components=("t", "z")),
+    of("z", "none", max_balloons=3, allocator_topology_balancing=True),
+)
+
+
+def check(node: Node) -> None:
+    """No CPU is in two balloons, each has what its containers request, and only idle CPUs are lent."""
+    taken, pools = 0, node.at.pools.values()
+    for pool in pools:
+        assert not taken & pool.cpus, "in two balloons"
+        taken |= pool.cpus
+        requested = sum(node.at.grants[key].part_m for key in pool.members)
+        assert 1000 * pool.cpus.bit_count() >= max(requested, bool(pool.members))
+        assert all(set_of(node.at, node.at.grants[key]) for key in pool.members)
+    assert not any(pool.lent & (taken | node.ground.machine.isolated) for pool in pools)
+    assert not taken & ~node.ground.machine.online
+
+
+def restarted(node: Node, asks: dict[str, Ask]) -> Pools:
+    """A daemon that knows nothing finds the containers where they are: each balloon is made of their CPUs."""
+    has = {key: set_of(node.at, grant) for key, grant in node.at.grants.items()}
+    again = all_placed(node.ground, node.begun, [replace(asks[key], has=cpus) for key, cpus in has.items()])
+    assert again.denied == {}
+    for key, cpus in has.items():
+        grant = again.pools.grants[key]
+        pool = again.pools.pools[grant.pool]
+        assert pool.cpus & cpus if grant.hide else not pool.cpus & ~cpus, "it has moved"
+    return again.pools
+
+
+@st.composite
+def types(draw: st.DrawFn, name: str) -> BalloonType:
+    low, more, few, many = (draw(st.integers(0, 3)) for _ in range(4))
+    return draw(
+        st.builds(
+            BalloonType,
+            name=st.just(name),
+            namespaces=st.just((name,)),
+            min_cpus=st.just(low),
+            max_cpus=st.just(low + more if more else 0),
+            min_balloons=st.just(few),
+            max_balloons=st.just(few + many if many else 0),
+            allocator_priority=...,
+            prefer_new_balloons=...,
+            prefer_spreading_pods=...,
+            prefer_per_namespace_balloon=...,
+            prefer_spread_on_physical_cores=...,
+            allocator_topology_balancing=...,
+            prefer_isol_cpus=...,
+            share_idle_cpus_in_same=...,
+            hide_hyperthreads=...,
+        )
+    )
+
+
+@given_any(
+    shape=shapes.filter(lambda one: one.online.bit_count() > 3),
+    kinds=st.tuples(types("a"), types("b"), types("default")),
+    isolated=st.integers(0, 2**20),
+    steps=st.lists(st.tuples(st.sampled_from("pqrs"), st.sampled_from("abcd"), st.integers(0, 4000)), max_size=12),
+)
+def test_whatever_the_settings_are(
+    shape: Machine, kinds: tuple[BalloonType, ...], isolated: int, steps: list[tuple[str, str, int]]
+) -> None:
+    both = of("c", "c", components=("a", "b"))
+    rules = BalloonsSettings(balloon_types=(*kinds, both))
+    ground = Ground(replace(shape, isolated=shape.online & isolated), PolicySettings("balloons", balloons=rules))
+    assume(isinstance(POLICY.begin(ground), Pools))
+    node, asks = Node(*rules.balloon_types, of=ground.machine, reserved=Amount()), dict[str, Ask]()
+    for name, namespace, milli in steps:
+        key = f"{name}/{name}"
+        if key in asks and not milli % 3:
+            node.ends(name)
+            del asks[key]
+        else:
+            namespace = asks[key].namespace if key in asks else namespace
+            if not node.asks(name, milli, namespace).startswith("no suitable"):
+                asks[key] = asked(name, milli, namespace)
+        check(node)
+    restarted(node, asks)
+
+
+class Histories(RuleBasedStateMachine):
+    """Whatever comes, changes, goes and is started again: no CPU is in two balloons, sums, least and most hold."""
+
+    @initialize(shape=shapes.filter(lambda one: one.online.bit_count() > 3), named=st.booleans())
+    def begin(self, shape: Machine, named: bool) -> None:
+        low = Amount(AmountKind.CPUSET, shape.online & -shape.online)
+        self.node = Node(*TYPES, of=shape, reserved=low if named else Amount())
+        self.asks = dict[str, Ask]()
+
+    @rule(
+        name=st.sampled_from("abcdef"),
+        pod=st.sampled_from("pqr"),
+        milli=st.one_of(st.sampled_from([0, 1000, 2000]), st.integers(0, 5000)),
+        namespace=st.sampled_from(["a", "b", "c", "d", "e", "kube-system"]),
+    )
+    def admit(self, name: str, pod: str, milli: int, namespace: str) -> None:
+        key = f"{pod}/{name}"
+        namespace = self.asks[key].namespace if key in self.asks else namespace
+        before = self.node.at
+        if self.node.asks(name, milli, namespace, pod).startswith("no suitable"):
+            assert self.node.at is before
+        else:
+            self.asks[key] = asked(name, milli, namespace, pod)
+
+    @rule(name=st.sampled_from("abcdef"), pod=st.sampled_from("pqr"))
+    def release(self, name: str, pod: str) -> None:
+        self.node.ends(name, pod)
+        self.asks.pop(f"{pod}/{name}", None)
+
+    @rule()
+    def restart(self) -> None:
+        self.node.at = restarted(self.node, self.asks)
+
+    @precondition(lambda self: hasattr(self, "node"))
+    @invariant()
+    def sums_hold(self) -> None:
+        check(self.node)
+        pools = self.node.at.pools
+        assert sum(name.startswith("t[") for name in pools) >= 1
+        assert sum(name.startswith("s[") for name in pools) <= 2
+        assert max(pool.cpus.bit_count() for name, pool in pools.items() if name.startswith("t[")) <= 4
+        assert sum(part.type == "z" for pool in pools.values() for part in pool.parts) <= 3
+
+    def teardown(self) -> None:
+        if hasattr(self, "node"):
+            for key in list(self.node.at.grants):
+                self.node.at = POLICY.release(self.node.ground, self.node.at, key)
+            assert sorted(self.node.sizes().values()) == sorted(
+                pool.cpus.bit_count() for pool in self.node.begun.pools.values()
+            )
+
+
+TestHistories = Histories.TestCase
+TestHistories.settings = settings(max_examples=40, stateful_step_count=30)

@@ -1,0 +1,280 @@
+"""`podpools`, `static-pools` and `dynamic-pools`: CRI Resource Manager's rules, and what holds in any history."""
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.engine.cpus.place import all_placed
+from nodeward.engine.cpus.policies.dynamic_pools import sizes
+from nodeward.engine.cpus.policies.table import policy_of
+from nodeward.engine.cpus.pools import changed, set_of
+from nodeward.model import annotations as keys
+from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpuset import ids, text
+from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.pool_rule import (
+    CpuList,
+    DynamicPoolsSettings,
+    DynamicPoolType,
+    FillOrder,
+    PodPool,
+    PodpoolsSettings,
+    StaticPool,
+    StaticPoolsSettings,
+)
+from nodeward.model.topology import Machine
+from nodeward.model.workload import Qos
+from tests.unit.engine.cpus.build import create, end, refused, stop, told
+from tests.unit.engine.cpus.machines import W, machine
+
+NOTES = {
+    "podpools": keys.POD_POOL,
+    "static-pools": keys.STATIC_POOL,
+    "dynamic-pools": keys.DYNAMIC_POOL,
+}
+
+
+class Node:
+    """A node with one of the policies."""
+
+    def __init__(self, rules: PolicySettings, of: Machine = W) -> None:
+        self.policy, self.ground = policy_of(rules.active), Ground(of, rules)
+        begun = self.policy.begin(self.ground)
+        assert isinstance(begun, Pools), begun
+        self.at, self.begun = begun, begun
+
+    def is_used(self, use: dict[int, int]) -> None:
+        """Measured."""
+        assert self.policy.rebalance is not None
+        self.at = self.policy.rebalance(self.ground, self.at, use)
+
+    def ask(
+        self, name: str, kind: str = "", milli: int = 100, pod: str = "", namespace: str = "a", lists: int = 0
+    ) -> Ask:
+        notes = {NOTES[self.policy.name]: kind} if kind else {}
+        if lists:
+            said = {"containers": {name: {"requests": {"cmk.intel.com/exclusive-cores": str(lists)}}}}
+            notes["intel.com/resources"] = json.dumps(said)
+        pod = pod or name
+        return Ask(f"{pod}/{name}", pod, namespace, pod, name, Qos.BURSTABLE, milli, annotations=notes)
+
+    def runs(self, *args: object, **more: object) -> str:
+        """Where it is then, or why not."""
+        ask = self.ask(*args, **more)  # type: ignore[arg-type]
+        after = self.policy.admit(self.ground, self.at, ask)
+        if isinstance(after, Denied):
+            return after.why
+        self.at = after
+        return after.grants[ask.key].pool or self.has(ask.key)
+
+    def has(self, key: str) -> str:
+        return text(set_of(self.at, self.at.grants[key]))
+
+    def ends(self, name: str) -> None:
+        self.at = self.policy.release(self.ground, self.at, f"{name}/{name}")
+
+    def restarts(self, asks: list[Ask]) -> None:
+        """A daemon that knows nothing finds these containers where they are: none of them moves."""
+        has = {ask.key: set_of(self.at, self.at.grants[ask.key]) for ask in asks}
+        again = all_placed(self.ground, self.begun, [replace(ask, has=has[ask.key]) for ask in asks])
+        assert again.denied == {}
+        assert list(changed(self.at, again.pools)) == []
+
+    def cpus(self) -> dict[str, str]:
+        return {name: text(pool.cpus) for name, pool in self.at.pools.items()}
+
+
+def two() -> Amount:
+    return Amount(AmountKind.QUANTITY, milli=2000)
+
+
+# ---- podpools
+
+
+def pods(*pools: PodPool, of: Machine = W) -> Node:
+    return Node(PolicySettings("podpools", reserved=two(), podpools=PodpoolsSettings(True, pools)), of)
+
+
+def test_how_many_pools_there_are() -> None:
+    node = pods(PodPool("A", 5, instances="50%"), PodPool("B", 3, instances="7cpus"), of=machine(1, 2, cores=6))
+    sizes = {name: pool.cpus.bit_count() for name, pool in node.at.pools.items()}
+    assert sizes == {"reserved": 2, "default": 6, "A[0]": 5, "A[1]": 5, "B[0]": 3, "B[1]": 3}
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [(FillOrder.BALANCED, "0101"), (FillOrder.PACKED, "0011"), (FillOrder.FIRST_FREE, "0011")],
+)
+def test_pods_fill_pools_in_order_and_the_rest_goes_to_default(order: FillOrder, expected: str) -> None:
+    node = pods(PodPool("A", 4, 2, "2", order))
+    found = [node.runs(name, "A") for name in "abcd"]
+    assert "".join(name[-2] for name in found) == expected
+    assert node.runs("side", "A", pod="a") == found[0], "a pod's containers stay together"
+    assert node.runs("e", "A") == "default"
+    assert node.runs("f", "nope") == node.runs("g") == "default"
+    assert node.runs("h", "A", namespace="kube-system") == "reserved"
+    node.restarts([node.ask(name, "A") for name in "abcde"])
+
+
+def test_a_pod_keeps_its_pool_while_its_container_is_tried_again() -> None:
+    rules = PodpoolsSettings(True, (PodPool("default", 0, 1),))
+    engine = told(PolicySettings("podpools", reserved=two(), podpools=rules))
+    create(engine, "a", qos="burstable")
+    stop(engine, "a", qos="burstable")
+    assert "has 1 pods" in str(refused(create(engine, "b", qos="burstable")))
+    assert refused(create(engine, "a", qos="burstable", life=1)) is None
+    end(engine, "a", qos="burstable")
+    assert refused(create(engine, "b", qos="burstable")) is None
+
+
+def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
+    node = pods(PodPool("A", 15, instances="2"))
+    assert node.cpus()["default"] == node.cpus()["reserved"] == "0,16"
+    assert not node.at.pools["default"].apart
+
+
+@pytest.mark.parametrize(
+    ("pools", "why"),
+    [
+        ([PodPool("A", 16, instances="2")], "2 pool(s) A of 16 CPUs do not fit: 30 of 30 CPUs are left"),
+        ([PodPool("A", 2, instances="2", fill_order=FillOrder.PACKED)], "of 2 pools A that are Packed only the first"),
+        ([PodPool("reserved", 3)], "the pool reserved has 3 CPUs, and 2 are reserved"),
+    ],
+)
+def test_pools_that_cannot_be_are_refused(pools: list[PodPool], why: str) -> None:
+    rules = PolicySettings("podpools", reserved=two(), podpools=PodpoolsSettings(True, tuple(pools)))
+    denied = policy_of("podpools").begin(Ground(W, rules))
+    assert isinstance(denied, Denied)
+    assert why in denied.why
+
+
+def test_a_full_default_pool_refuses() -> None:
+    node = pods(PodPool("default", 0, 1))
+    assert node.runs("a") == "default"
+    assert node.runs("b").startswith("the pool default has 1 pods, as many as it may have (MaxPods)")
+
+
+# ---- static-pools
+
+LISTS = (
+    StaticPool(
+        "exclusive", True, tuple(CpuList(socket, cpus) for socket, cpus in ((0, "4,20"), (0, "5,21"), (1, "8,24")))
+    ),
+    StaticPool("shared", False, (CpuList(0, "0-3,16-19"), CpuList(1, "12-15,28-31"))),
+)
+
+
+def lists(*pools: StaticPool) -> PolicySettings:
+    return PolicySettings("static-pools", static_pools=StaticPoolsSettings(pools))
+
+
+def test_exclusive_lists_are_taken_whole_and_come_back() -> None:
+    node = Node(lists(*LISTS))
+    assert node.runs("a", "exclusive", lists=2) == "4-5,20-21"
+    assert node.runs("b", "exclusive/1", lists=1) == "8,24"
+    assert node.runs("c", "exclusive", lists=1).startswith(
+        "it asks for 1 list(s) of the pool exclusive, and 0 of 3 are"
+    )
+    assert node.runs("d", "exclusive").startswith("it is to be in an exclusive pool and asks for no lists")
+    assert [node.runs(name) for name in "efg"] == ["shared[0]", "shared[1]", "shared[0]"]
+    assert "is 'nope', which is no pool; write one of exclusive, shared" in node.runs("h", "nope")
+    kept = [node.ask("e"), node.ask("f"), node.ask("g")]
+    node.restarts([*kept, node.ask("b", "exclusive/1", lists=1), node.ask("a", "exclusive", lists=2)])
+    node.ends("a")
+    assert node.runs("c", "exclusive", lists=1) == "4,20"
+
+
+@pytest.mark.parametrize(
+    ("pools", "why"),
+    [
+        ([LISTS[0]], "there is no pool shared that is not exclusive"),
+        ([LISTS[1], StaticPool("x", False, (CpuList(0, "3-4"),))], "CPUs 3 are in another list too"),
+        ([LISTS[1], StaticPool("x", False, (CpuList(0, "40"),))], "CPUs 40 are not available"),
+    ],
+)
+def test_lists_that_cannot_be_are_refused(pools: list[StaticPool], why: str) -> None:
+    denied = policy_of("static-pools").begin(Ground(W, lists(*pools)))
+    assert isinstance(denied, Denied)
+    assert why in denied.why
+
+
+# ---- dynamic-pools
+
+TYPES = (DynamicPoolType("a", ("a",)), DynamicPoolType("b", ("b",)))
+
+
+def dynamic(of: Machine = W) -> Node:
+    rules = DynamicPoolsSettings(dynamic_pool_types=TYPES)
+    return Node(PolicySettings("dynamic-pools", reserved=two(), dynamic_pools=rules), of)
+
+
+def test_the_rest_is_divided_by_use() -> None:
+    requests = {"shared": 0, "a": 4, "b": 3}
+    assert sizes(requests, {"shared": 30, "a": 60, "b": 10}, 20) == {"shared": 3, "a": 13, "b": 4}
+    assert sizes(requests, dict.fromkeys(requests, 0), 20) == {"shared": 13, "a": 4, "b": 3}
+    assert sizes(requests, dict.fromkeys(requests, 0), 6) is None
+
+
+def test_pools_follow_requests_and_use() -> None:
+    node = dynamic()
+    assert node.runs("x", milli=3500) == "a"
+    assert node.runs("y", milli=1000, namespace="b") == "b"
+    assert node.runs("z", milli=0, namespace="b") == "shared", "it asks for nothing"
+    assert node.runs("s", milli=500, namespace="kube-system") == "reserved"
+    assert node.runs("w", "b", milli=1) == "b"
+    assert {name: pool.cpus.bit_count() for name, pool in node.at.pools.items()} == {
+        "reserved": 2,
+        "shared": 24,
+        "a": 4,
+        "b": 2,
+    }
+    node.is_used(dict.fromkeys(ids(node.at.pools["a"].cpus), 900) | dict.fromkeys(ids(node.at.pools["b"].cpus), 450))
+    assert [node.at.pools[name].cpus.bit_count() for name in ("shared", "a", "b")] == [1, 23, 6]
+    before = node.at
+    node.is_used(dict.fromkeys(ids(node.at.pools["a"].cpus), 900) | dict.fromkeys(ids(node.at.pools["b"].cpus), 850))
+    assert list(changed(before, node.at)) == [], "one CPU more or less is not worth a change"
+    assert "of 30 CPUs that are divided pools need shared 0, a 4, b 2" in node.runs("v", milli=25_000)
+    assert node.at.pools["shared"].cpus, "it has a container"
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from("pqrs"), st.sampled_from(["a", "b", "c"]), st.integers(0, 5000)), max_size=30
+    ),
+    use=st.lists(st.integers(0, 1000), min_size=32, max_size=32),
+)
+def test_all_cpus_are_divided_always_and_a_restart_moves_nobody(
+    steps: list[tuple[str, str, int]], use: list[int]
+) -> None:
+    node, asks = dynamic(), dict[str, Ask]()
+    for name, namespace, milli in steps:
+        if name in asks and not milli % 3:
+            node.ends(name)
+            del asks[name]
+        else:
+            if name in asks:  # it keeps its pool, whatever it requests later
+                namespace, milli = asks[name].namespace, max(1, milli) if asks[name].request_m else 0
+            ask = node.ask(name, milli=milli, namespace=namespace)
+            after = node.policy.admit(node.ground, node.at, ask)
+            if isinstance(after, Pools):
+                node.at, asks[name] = after, ask
+        check(node)
+    node.is_used(dict(enumerate(use)))
+    check(node)
+    node.restarts([asks[key.partition("/")[0]] for key in node.at.grants])
+    for name in asks:
+        node.ends(name)
+    assert {n: p.cpus.bit_count() for n, p in node.at.pools.items()} == {"reserved": 2, "shared": 30, "a": 0, "b": 0}
+
+
+def check(node: Node) -> None:
+    taken = 0
+    for name, pool in node.at.pools.items():
+        assert taken & pool.cpus == 0
+        taken |= pool.cpus
+        requested = sum(node.at.grants[key].part_m for key in pool.members)
+        assert name == "reserved" or 1000 * pool.cpus.bit_count() >= max(requested, bool(pool.members))
+    assert taken == W.online

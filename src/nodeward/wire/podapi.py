@@ -17,6 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from nodeward.model.podapi import Json
+from nodeward.model.quantity import MAX_VALUE
 from nodeward.proto import podapi_pb2
 from nodeward.wire.errors import WireError
 
@@ -56,7 +57,8 @@ def json_of(answer: object) -> bytes:
 
 
 def message_of(method: str, answer: object) -> bytes:
-    """The answer of this method as protobuf, which has no null: what is not known is not there."""
+    """The answer of this method as protobuf, which has no null: what is not known is not there. A number of more than
+    63 bits is told as the largest of these, as Kubernetes does."""
     message = _messages(method)[1]()
     _fill(message, answer)
     return message.SerializeToString()
@@ -98,6 +100,8 @@ def _fill(message: Message, answer: object) -> None:
                 inside: Message = getattr(message, name)
                 inside.SetInParent()
                 _fill(inside, value)
+            case int():  # a sum of a pod's limits can be more than the field holds
+                setattr(message, name, min(value, MAX_VALUE))
             case _:
                 setattr(message, name, value)
 

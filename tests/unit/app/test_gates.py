@@ -133,6 +133,32 @@ def test_an_ended_pods_verdict_leaves_the_file() -> None:
     assert read(files, SETTINGS) == GateRecalled()
 
 
+class Written(SimKernel):
+    """Says once that it could not write, and has."""
+
+    said = False
+
+    def replace(self, path: str, data: bytes) -> None:
+        super().replace(path, data)
+        if not self.said and path == path_in(SETTINGS.state_dir):
+            self.said = True
+            raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_verdict_that_was_not_set_is_not_in_the_next_life_either() -> None:
+    ensure_folder(files := Written({}), SETTINGS.state_dir)
+
+    async def tale(gates: Gates, _: Core) -> None:
+        with pytest.raises(SetGateError, match="cannot be written"):
+            await gates.set_gate(PASS)
+        gates._clock = Soon()
+        with pytest.raises(asyncio.CancelledError):
+            await gates.keep()
+
+    life(files, tale)
+    assert read(files, SETTINGS) == GateRecalled()
+
+
 class Soon(SystemClock):
     """Sleeps once, for no time."""
 

@@ -122,6 +122,9 @@ def test_a_report_that_the_kernel_contradicts_is_said_and_one_that_it_bears_out_
     assert "VMM process: the runtime reported 99, the kernel shows [20]" in why
     unread = replace(STATE, sandboxes=Sandboxes())
     assert show.size(unread, one, show.Around(report=wrong)).value == PodVmSize(4, 512 * MIB, "reported")
+    around = show.Around(wall_ns=1000, now_ns=90, report=wrong, reported_ns=50)
+    told = [section.observed_at for section in (show.size(STATE, one, around), show.size(unread, one, around))]
+    assert told == [1000 - 90 + 1, 1000 - 90 + 50], "by the wall clock"
 
 
 KATA = Handler("kata", "io.containerd.kata.v2", Profile.KATA_GO, "/k.toml", static=True, default_vcpus_m=1000)

@@ -73,7 +73,7 @@ class PodDevices:
         from nodeward.edges.kubelet.cold_plug import numa_of
 
         ((pod, known),) = found
-        if known.refused or (known.devices and known.uid != uid):
+        if known.refused or known.uid not in (None, uid):
             return _lacking(known.refused or "another pod has this name by now", at)
         return Section(known.devices, SOURCE, observed_at=at), Section(numa_of(pod, known), SOURCE, observed_at=at)
 

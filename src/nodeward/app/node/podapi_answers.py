@@ -76,11 +76,10 @@ class Reports:
         self._forget()
         return report.sandbox in self._seen
 
-    def of(self, sandbox: str) -> ReportSandboxRequest | None:
-        """What was reported of it last."""
+    def of(self, sandbox: str) -> tuple[ReportSandboxRequest | None, int]:
+        """What was reported of it last, and when (CLOCK_BOOTTIME)."""
         self._forget()
-        kept = self._kept.get(sandbox)
-        return kept[0] if kept is not None else None
+        return self._kept.get(sandbox, (None, 0))
 
     def _forget(self) -> None:
         """Drops reports of sandboxes that have ended."""
@@ -177,10 +176,9 @@ class Answers:
         return found
 
     def _around(self, sandbox: str) -> show.Around:
-        heard = self._node.pods.heard_ns
-        wall_ns = self._clock.wall_ns()
-        at = wall_ns - (self._clock.now_ns() - heard) if heard else 0
-        return show.Around(wall_ns, at, self._reports.of(sandbox))
+        return show.Around(
+            self._clock.wall_ns(), self._clock.now_ns(), self._node.pods.heard_ns, *self._reports.of(sandbox)
+        )
 
     async def _read_machine(self) -> tuple[Mapping[str, Handler], int, int]:
         """Handlers that start VMs, CPUs and bytes of memory; read at most once in `MACHINE_NS`, beside the loop."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nodeward.app.relay.sizing import RelaySizing
     from nodeward.wire.dump_rules import Rules
 
-_OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line", "podapi.enabled")
+_OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line", "podapi.enabled", "sandboxes.profiles")
 OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "sizing.", "gate.", "dump.", *_OTHERS)
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)

@@ -128,12 +128,18 @@ def _identity(one: Subject) -> PodIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the sections need beside the state: the time, when the API server was heard last (both by the wall clock),
-    and what the runtime has reported of the sandbox."""
+    """What the sections need beside the state: the time by the wall clock and, as all that follow, by CLOCK_BOOTTIME;
+    when the API server was heard last; what the runtime has reported of the sandbox, and when. 0 is not known."""
 
     wall_ns: int = 0
-    heard: int = 0
+    now_ns: int = 0
+    heard_ns: int = 0
     report: ReportSandboxRequest | None = None
+    reported_ns: int = 0
+
+    def wall(self, at_ns: int) -> int:
+        """A time of CLOCK_BOOTTIME by the wall clock."""
+        return self.wall_ns - (self.now_ns - at_ns) if at_ns else 0
 
 
 Make = Callable[[State, Subject, Around], Section[object]]
@@ -203,10 +209,12 @@ def size(state: State, one: Subject, around: Around) -> Section[PodVmSize]:
     vm = state.sandboxes.vms.get(one.sandbox.id) if one.sandbox is not None else None
     if vm is not None and vm.size is not None:
         value = PodVmSize(vm.size.vcpus, vm.size.memory, vm.size.source)
-        return Section(value, VMS, why=_contradicts(state, one, around, _SIZES))
+        why, at = _contradicts(state, one, around, _SIZES), around.wall(vm.reading.at_ns)
+        return Section(value, VMS, why=why, observed_at=at)
     report = around.report
     if report is not None and (report.vcpus or report.memory):
-        return Section(PodVmSize(report.vcpus or None, report.memory or None, "reported"), "ReportSandbox")
+        value = PodVmSize(report.vcpus or None, report.memory or None, "reported")
+        return Section(value, "ReportSandbox", observed_at=around.wall(around.reported_ns))
     return Section(None, VMS, False, "no VM of it was read; see sandboxes.mode" if one.sandbox else NO_SANDBOX)
 
 
@@ -239,7 +247,7 @@ MADE: Mapping[str, Make] = {
 def _by_spec(state: State, spec: PodSpec, around: Around, value: T, why: str = "") -> Section[T]:
     by_api = spec.source is Source.API and state.pods.api_up
     stale = "" if by_api else AWAY
-    at = around.heard if by_api else state.pods.stale_since_wall_ns
+    at = around.wall(around.heard_ns) if by_api else state.pods.stale_since_wall_ns
     return Section(value, spec.source.value, by_api and not why, "; ".join(one for one in (stale, why) if one), at)
 
 

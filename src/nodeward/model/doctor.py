@@ -283,12 +283,14 @@ class VmFacts:
 
 @dataclass(frozen=True, slots=True)
 class ColdPlugFacts:
-    """The cold-plug socket. `listens`: None where that could not be seen; `there`: whether a file is at its path."""
+    """The cold-plug socket. `listens`: None where that could not be seen; `there`: whether a file is at its path;
+    `kube`: whether the settings have an API server, which tells the UIDs of pods."""
 
     enabled: bool = False
     socket: str = ""
     there: bool = False
     listens: bool | None = None
+    kube: bool = True
 
 
 @dataclass(frozen=True, slots=True)

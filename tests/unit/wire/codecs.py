@@ -20,6 +20,7 @@ from nodeward.model.policy_object import PolicyKind
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.rows import CallRow, DoorRow, RelayView
 from nodeward.model.settings import LimitsSettings
+from nodeward.model.sizing import Allocatable
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.model.zones import CpuAmount, NodeZones, Zone
 from nodeward.proto import nri_pb2
@@ -401,7 +402,7 @@ def _facts(padding: int = 0) -> list[Sample]:
     spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
     request = facts_line.encode_request(facts_line.Asked("u", "ns", "web"))
     gate = facts_line.encode_gate_request(Gated("u", "ns", "web", ("key", "verdict")), 4500)
-    answers = facts_line.encode_answer(spec), facts_line.encode_answer(None, "no pod")
+    answers = facts_line.encode_answer(spec, "", Allocatable(7500, 1 << 33)), facts_line.encode_answer(None, "no pod")
     return [Sample(one) for one in (request, gate, facts_line.encode_gate_answer("no verdict"), *answers)]
 
 

@@ -14,9 +14,10 @@ from enum import Enum
 from typing import TypeVar
 
 from nodeward.app.settings.words import near, shown, switch
-from nodeward.engine.cpus.match import KEYS, OPERATORS, keys_of, references
+from nodeward.engine.cpus.match import KEYS, OPERATORS, keys_of, labels_named, references
 from nodeward.model import cpuset
 from nodeward.model.cpuset import MAX_CPU
+from nodeward.model.labels import MOST, OWN, PREFIXES
 from nodeward.model.pool_rule import (
     DEFAULT,
     RESERVED,
@@ -94,6 +95,7 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
 _SPELLED = {"prefer_isol_cpus": "preferIsolCpus"}
 _WRAPPED = {"preserve": "matchExpressions", "components": "balloonType"}
 """Keys whose values stand in a section of one key of their own."""
+_LABEL = re.compile(r"(?:pod/)?labels/(?:[a-z0-9][a-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
@@ -304,7 +306,7 @@ def _unwrapped(value: Mapping[object, object], key: str, where: str, faults: lis
 def _expression_faults(one: Expression, where: str) -> Iterator[str]:
     split = keys_of(one.key)
     for key in split[1] if split is not None else [one.key]:
-        if key not in KEYS and one.operator != "AlwaysTrue":
+        if not _is_key(key) and one.operator != "AlwaysTrue":
             yield f"{where}.key: {_key_fault(key)}"
     if one.operator not in OPERATORS:
         meant = near(one.operator, OPERATORS)
@@ -319,11 +321,18 @@ def _expression_faults(one: Expression, where: str) -> Iterator[str]:
         yield f"{where}.values: a backslash in a pattern is not supported; write [*] for a star"
 
 
+def _is_key(key: str) -> bool:
+    return key in KEYS or _LABEL.fullmatch(key) is not None
+
+
 def _key_fault(key: str) -> str:
-    if key.startswith(("labels/", "tags/", "pod/labels/")):
-        return f"{key!r}: labels and tags are not read by Nodeward yet; match by {', '.join(KEYS)}"
+    if key.startswith(PREFIXES):
+        return f"{key!r}: {key.partition(OWN)[2]!r} is no name of a label; write one such as app.kubernetes.io/name"
+    if key.startswith("tags/") or key in ("id", "pod/id"):
+        return f"{key!r}: a container has none when it is placed; match by {', '.join(KEYS)} or pod/labels/NAME"
     meant = near(key, KEYS)
-    return f"{key!r} is no key; {f'did you mean {meant}?' if meant else 'keys are ' + ', '.join(KEYS)}"
+    names = f"{', '.join(KEYS)}, labels/NAME, pod/labels/NAME"
+    return f"{key!r} is no key; {f'did you mean {meant}?' if meant else f'keys are {names}'}"
 
 
 def _name_faults(names: list[str], where: str, built_in: int = 0) -> Iterator[str]:
@@ -371,10 +380,13 @@ def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Ite
         for j, one in enumerate(kind.match_expressions):
             yield from _expression_faults(one, f"{here}.matchExpressions[{j}]")
         for key in references(kind.group_by):
-            if key not in KEYS and keys_of(key) is None:
+            if not _is_key(key) and keys_of(key) is None:
                 yield f"{here}.groupBy: {_key_fault(key)}"
     for i, kind in enumerate(rules.balloon_types):
         yield from _component_faults(kind, types, f"{where}.balloon_types[{i}]")
+    named = labels_named(rules)
+    if len(named) > MOST:
+        yield f"{where}: expressions name {len(named)} labels, more than {MOST}; match by fewer"
     yield from _class_faults(section, where)
 
 

@@ -1,15 +1,18 @@
 """Whether an expression of the settings holds for a container, and what a text with `${key}` becomes for it.
 
-As nri-plugins has them, but for labels, tags and ids: no edge copies labels out of a pod, so settings with these keys
-are refused. Must not raise for any expression that the settings' reader accepts.
+As nri-plugins has them, but for tags and ids, which no container has here: settings with these keys are refused. Must
+not raise for any expression that the settings' reader accepts.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from nodeward.engine.tables import kept
 from nodeward.model.cpus import Ask
-from nodeward.model.pool_rule import Expression
+from nodeward.model.labels import PREFIXES
+from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, Expression
 
 KEYS: Mapping[str, Callable[[Ask], str]] = {
     "name": lambda ask: ask.container,
@@ -20,7 +23,7 @@ KEYS: Mapping[str, Callable[[Ask], str]] = {
     "pod/qosclass": lambda ask: ask.qos.value,
     "pod/uid": lambda ask: ask.pod_uid,
 }
-"""The keys, and what each is of a container."""
+"""The keys but for labels, and what each is of a container."""
 ONE, SOME, NO = (1, 1), (1, 256), (0, 0)
 OPERATORS: Mapping[str, tuple[int, int]] = {
     "Equals": ONE,
@@ -61,10 +64,11 @@ def value_of(key: str, ask: Ask) -> str | None:
     separators `:<between keys><between values>a<between keys>b`."""
     split = keys_of(key)
     if split is None:
-        known = KEYS.get(key)
-        return (known(ask) if known is not None else "") or None
+        if key.startswith(PREFIXES):
+            return ask.labels.get(key)  # a label may be there and empty
+        return KEYS[key](ask) or None if key in KEYS else None
     between, keys = split
-    values = [KEYS[one](ask) if one in KEYS else "" for one in keys]
+    values = [value_of(one, ask) or "" if not one.startswith(":") else "" for one in keys]
     return between.join(values) if any(values) else None
 
 
@@ -85,6 +89,28 @@ def filled(text: str, ask: Ask) -> str:
 def references(text: str) -> list[str]:
     """The keys that the text refers to."""
     return _REFERENCE.findall(text)
+
+
+def labels_in(keys: Iterable[str]) -> frozenset[str]:
+    """The labels that these keys name, joint ones too."""
+    split = ((keys_of(key) or ("", [key]))[1] for key in keys)
+    return frozenset(one for ones in split for one in ones if one.startswith(PREFIXES))
+
+
+@kept
+def labels_of(rules: PolicySettings) -> frozenset[str]:
+    """The labels that the settings of the active policy name, as their keys are written."""
+    return labels_named(rules.balloons) if rules.active == "balloons" else frozenset()
+
+
+def labels_named(balloons: BalloonsSettings) -> frozenset[str]:
+    """The labels that these expressions name."""
+    found = set[str]()
+    for keys in (balloons.preserve, *(one.match_expressions for one in balloons.balloon_types)):
+        found |= labels_in(one.key for one in keys)
+    for one in balloons.balloon_types:
+        found |= labels_in(references(one.group_by))
+    return frozenset(found)
 
 
 def globs(pattern: str, value: str) -> bool:

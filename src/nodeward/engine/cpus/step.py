@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.cpus import memory
-from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, named
+from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, label_keys, named
 from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.policy import Policy
@@ -220,6 +220,8 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
     new_held = dict[ContainerId, Held]()
     bare = list[ContainerId]()
     """They run, and neither an answer nor a goal has given them their set."""
+    freed = list[str]()
+    """They were placed before all of their labels were known."""
     for container_id in ids:
         known = state.pods.containers.get(container_id)
         told = named(state, known) if known is not None else None
@@ -235,7 +237,16 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         grant = state.cpus.pools.grants.get(held.key)
         read_now = grant is not None and grant.source == UNREAD and not one.cpu.unread
         resized = listed and grant is not None and is_resized(state, home, one, grant.request_m)
-        if grant is None or read_now or resized or (late and _says_more(state, grant.source, home.pod_uid)):
+        relabelled = grant is not None and grant.waits and label_keys(state) <= home.labels.keys() | one.labels.keys()
+        if relabelled:
+            freed.append(held.key)
+        if (
+            grant is None
+            or read_now
+            or resized
+            or relabelled
+            or (late and _says_more(state, grant.source, home.pod_uid))
+        ):
             # what the record said before is not taken back by a spec that the API server told late
             by_record = grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
             has = held.has or one.cpu.cpus
@@ -244,7 +255,10 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     machine = cpus.machine
     if newcomers and machine is not None:
-        placed = all_placed(Ground(machine, cpus.rules), cpus.pools, newcomers, _kept(state))
+        ground, pools = Ground(machine, cpus.rules), cpus.pools
+        for key in freed:
+            pools = policy_of(cpus.rules.active).release(ground, pools, key)
+        placed = all_placed(ground, pools, newcomers, _kept(state))
         denied = {key: why for key, why in placed.denied.items() if key not in placed.pools.grants}
         unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), denied)
         cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)
@@ -421,7 +435,10 @@ def _taken(state: State, ground: Ground, placed: Placed) -> tuple[Cpus, Decision
     goals = _goals(replace(state, cpus=after), cpus.pools, tuple(held))
     if not after.pools.pools and not any(one.has or one.given for one in held.values()):
         after = replace(after, held={}, pools=Pools())  # nothing was pinned, and nothing is
-    return after, Decision(goals=goals)
+    waiting = sum(grant.waits for grant in after.pools.grants.values())
+    names = ", ".join(sorted(label_keys(replace(state, cpus=after))))
+    notes = (Reason("cpus-labels-unread", (waiting, names)),) if waiting else ()
+    return after, Decision(goals=goals, notes=notes)
 
 
 def _unasked(held: Mapping[ContainerId, Held]) -> dict[ContainerId, Held]:
@@ -449,7 +466,7 @@ def _asks_of_all(state: State) -> list[Ask]:
         if grant is not None and apart(cpus.pools, grant):
             has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
         ask = ask_of(state, home, one, has)
-        asks[ask.key] = ask
+        asks[ask.key] = replace(ask, was=grant.pool) if grant is not None else ask
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))
         if key not in asks and _is_lasting(policy_of(cpus.rules.active), grant) and sandbox_id is not None:

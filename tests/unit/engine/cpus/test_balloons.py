@@ -19,7 +19,7 @@ from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Creation, Expression, Priority, Within
 from nodeward.model.topology import Machine
-from nodeward.model.workload import ContainerId, Qos
+from nodeward.model.workload import ContainerId, Phase, Qos
 from tests.unit.engine.cpus import build
 from tests.unit.engine.cpus.build import create, given, sets, settle, told, writes
 from tests.unit.engine.cpus.machines import W, machine, shapes
@@ -312,6 +312,29 @@ def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -
     assert waits_for == (ContainerId("a-0"),)
     settle(engine, decision)
     assert in_the_way(engine.state, ContainerId("b-0")) == ()
+
+
+def test_a_label_that_newer_settings_name_moves_nobody_until_it_is_told() -> None:
+    plain = PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=(of("a", "shop"),)))
+    engine = told(plain)
+    for pod in ("web", "db"):
+        settle(engine, create(engine, pod, 2))
+    before = sets(engine)
+    matches = (Expression("pod/labels/tier", "Equals", ("web",)),)
+    types = (of("w", "none", match_expressions=matches), of("a", "shop"))
+    newer = replace(plain, balloons=BalloonsSettings(balloon_types=types))
+    decision = build.settings(engine, newer)
+    assert sets(engine) == before, "nobody knows yet whether they are of the type w"
+    assert [note.values[0] for note in decision.notes] == [2]
+    homes = [replace(build.home(pod), labels={"pod/labels/tier": pod}) for pod in ("web", "db")]
+    ones = [build.one(pod, 2).in_phase(Phase.RUNNING) for pod in ("web", "db")]
+    settle(engine, engine(ev.Listed(tuple(homes), tuple(ones), engine.state.seq)))
+    grants = engine.state.cpus.pools.grants
+    assert [(grants[f"{pod}/app"].pool, grants[f"{pod}/app"].waits) for pod in ("web", "db")] == [
+        ("w[0]", False),
+        ("a[0]", False),
+    ]
+    assert parse(sets(engine)["db"]) & ~parse(before["db"]) == 0, "who keeps its type keeps its CPUs"
 
 
 def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
-from nodeward.engine.cpus.match import filled, holds
+from nodeward.engine.cpus.match import filled, holds, labels_in, labels_of
 from nodeward.engine.cpus.picker import Kind
 from nodeward.engine.cpus.policies.pools_with_rules import (
     Hooks,
@@ -86,6 +86,8 @@ class _Node:
     wishes: Mapping[str, Wish]
     named: CpuSet
     """CPUs that are reserved by number: of the balloon `reserved` alone."""
+    labels: frozenset[str]
+    """Those that the settings name."""
 
     def may(self, kind: str) -> CpuSet:
         """The CPUs that a balloon of the type may have."""
@@ -119,7 +121,7 @@ def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
         types = {RESERVED: reserved, **types}
     types.setdefault(DEFAULT, BalloonType(DEFAULT, min_balloons=1, max_balloons=1, allocator_priority=Priority.LOW))
     wishes = {name: _wish(machine, rules, one, types, named) for name, one in types.items()}
-    return _Node(machine, allowed, rules, types, wishes, named)
+    return _Node(machine, allowed, rules, types, wishes, named, labels_of(settings))
 
 
 def _reserved(listed: BalloonType | None, rules: BalloonsSettings, count: int, is_named: bool) -> BalloonType:
@@ -196,6 +198,9 @@ def _kind(node: _Node, ask: Ask) -> tuple[BalloonType, str] | Denied:
     for one in node.types.values():
         if any(holds(expression, ask) for expression in one.match_expressions):
             return one, "expression"
+        before = node.types.get(type_of(ask.was))
+        if before and not labels_in(expression.key for expression in one.match_expressions) <= ask.labels.keys():
+            return before, "unread"  # whether it is of this type cannot be told yet
         if is_of(one.namespaces, ask):
             return one, "namespace"
     return node.types[DEFAULT], "default"
@@ -225,7 +230,7 @@ def _grant(node: _Node, ask: Ask, one: BalloonType, by: str, name: str, how: str
     said = flag(ask.annotations, keys.HIDE_HYPERTHREADS, ask.container)
     hides = one.hide_hyperthreads if said is None else said is True
     grant = grant_of(ask, name, Reason("cpus-balloon", (one.name, by, name, how)), node.rules.pin_cpu)
-    return replace(grant, hide=hides, group=filled(one.group_by, ask))
+    return replace(grant, hide=hides, group=filled(one.group_by, ask), waits=not node.labels <= ask.labels.keys())
 
 
 def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple[str, Pools, str]]:

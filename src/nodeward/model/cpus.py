@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.labels import Labels
 from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.pool_rule import MemoryType
 from nodeward.model.refusal import Reason
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos, Role
@@ -74,6 +75,10 @@ class Grant:
     namespace: str = ""
     group: str = ""
     """By which containers are kept together, where the pool's type has `group_by`."""
+    pins_memory: bool | None = None
+    """Whether it is held to the memory near its CPUs; None: the policy has no word on that."""
+    memory_types: tuple[MemoryType, ...] = ()
+    """Of which that memory is; none means any."""
     waits: bool = False
     """Given without a label that the settings name and nobody has told yet: it is placed anew once all are known."""
 

@@ -181,7 +181,7 @@ def test_faults_of_the_section(text: str, fault: str, tmp_path: Path) -> None:
         ("{name: 'a[0]'}", "[0].name: 'a[0]' must be 1 to 63 letters, digits and any of _ . -"),
         ("{minCPUs: 1}", "[0].name: '' must be 1 to 63 letters"),
         ("{name: a}, {name: a}", "[1].name: 'a' is the name of another one too"),
-        ("{name: a, memoryTypes: [HBM]}", "[0].memoryTypes: memory is not pinned yet"),
+        ("{name: a, memoryTypes: [HBN]}", "[0].memoryTypes[0]: 'HBN' is not allowed; one of DRAM, HBM, PMEM"),
         ("{name: a, preferCloseToDevices: [x]}", "[0].preferCloseToDevices: which CPUs are close to a device is not"),
         ("{name: a, groupBy: '${pod/labels/x y}'}", "[0].groupBy: 'pod/labels/x y': 'x y' is no name of a label"),
         ("{name: a, components: [b]}", "[0].components: 'b' is no type; define it"),

@@ -50,13 +50,11 @@ MAX_TEXT = 256
 _CLASSES = "frequencies, idle states and scheduling classes are not set by Nodeward yet"
 _IRQS = "interrupts are not moved by Nodeward"
 _LOADS = "load classes do not keep balloons apart yet"
-_MEMORY = "memory nodes are left as they are"
 _NODE = "Nodeward neither labels nor taints the node"
 _ELSEWHERE = "pools are not read from other files; write them here, below pools"
 _ZONES = "NodeResourceTopology objects are not written yet"
 NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
     BalloonsSettings: {
-        "pinMemory": _MEMORY,
         "idleCPUClass": _CLASSES,
         "cpuClasses": _CLASSES,
         "turboDomain": _CLASSES,
@@ -66,7 +64,6 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "showContainersInNrt": _ZONES,
     },
     BalloonType: {
-        "pinMemory": _MEMORY,
         "cpuClass": _CLASSES,
         "schedulingClass": _CLASSES,
         "loads": _LOADS,
@@ -74,9 +71,7 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "irqMode": _IRQS,
         "showContainersInNrt": _ZONES,
     },
-    PodpoolsSettings: {"pinMemory": _MEMORY},
     StaticPoolsSettings: {"labelNode": _NODE, "taintNode": _NODE},
-    DynamicPoolsSettings: {"pinMemory": _MEMORY},
     DynamicPoolType: {"cpuClass": _CLASSES},
 }
 """Keys that are taken and have no effect, and why."""
@@ -86,7 +81,6 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
         "reservedResources": "stands beside the section, as policy.reservedResources",
     },
     BalloonType: {
-        "memoryTypes": "memory is not pinned yet, so containers would run on any memory; leave it out",
         "preferCloseToDevices": "which CPUs are close to a device is not read yet; leave it out",
     },
     StaticPoolsSettings: {"confFilePath": _ELSEWHERE, "confDirPath": _ELSEWHERE, "confFileDir": _ELSEWHERE},
@@ -169,7 +163,7 @@ def _hint_schema(hint: object) -> object:
         (item, _) = typing.get_args(hint)
         if item is StaticPool:
             return {"type": ["array", "object", "null"]}
-        items = {"type": "string"} if item is str else {"$ref": f"#/$defs/{item.__name__}"}
+        items = {"type": "string"} if item is str or issubclass(item, Enum) else {"$ref": f"#/$defs/{item.__name__}"}
         return {"type": ["array", "null"], "items": items}
     return {"type": ["string", "number"]}
 
@@ -285,7 +279,10 @@ def _items(name: str, item: type, value: object, where: str, faults: list[str]) 
         here = f"{where}[{i}]"
         if name == "components" and isinstance(one, dict):
             one = _unwrapped(one, _WRAPPED[name], here, faults)
-        found.append(_text(one, here, faults) if item is str else _section(item, one, here, faults))
+        if issubclass(item, Enum):
+            found.append(_word(item, one, here, faults))
+        else:
+            found.append(_text(one, here, faults) if item is str else _section(item, one, here, faults))
     return tuple(found)
 
 

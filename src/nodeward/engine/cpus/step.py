@@ -193,9 +193,9 @@ def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]
         machine = state.cpus.machine
         free = machine.online if before is not None and not mine and machine is not None else 0
         if isinstance(event, ev.Creating):
-            mems = memory.at_creation(state, one, mine)
+            mems = memory.at_creation(state, one, after, grant)
         else:
-            mems = memory.widened(machine, held.mems, mine)
+            mems = memory.widened(machine, held.mems, after, key)
         # what the record has is given anew, or its older sets came back
         answer = Adjustment(cpus=text(mine or free), memory_nodes=text(mems), cpu_shares=grant.shares)
         held = replace(held, given=mine, mems=mems, mems_asked=mems)

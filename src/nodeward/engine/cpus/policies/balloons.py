@@ -50,6 +50,7 @@ from nodeward.model.pool_rule import (
     BalloonType,
     CoreType,
     Creation,
+    MemoryType,
     Priority,
     Within,
 )
@@ -63,6 +64,7 @@ KINDS: Mapping[Priority, Kind] = {
     Priority.NONE: Kind.ANY,
 }
 """In the order in which the first balloons are made."""
+_MEMORY_TYPES = {one.value for one in MemoryType}
 _LEVELS = {
     Within.SYSTEM: Level.SYSTEM,
     Within.PACKAGE: Level.PACKAGE,
@@ -230,7 +232,17 @@ def _grant(node: _Node, ask: Ask, one: BalloonType, by: str, name: str, how: str
     said = flag(ask.annotations, keys.HIDE_HYPERTHREADS, ask.container)
     hides = one.hide_hyperthreads if said is None else said is True
     grant = grant_of(ask, name, Reason("cpus-balloon", (one.name, by, name, how)), node.rules.pin_cpu)
+    pins = node.rules.pin_memory if one.pin_memory is None else one.pin_memory
+    types = _annotated_types(ask) or one.memory_types
+    grant = replace(grant, pins_memory=pins, memory_types=types if pins else ())
     return replace(grant, hide=hides, group=filled(one.group_by, ask), waits=not node.labels <= ask.labels.keys())
+
+
+def _annotated_types(ask: Ask) -> tuple[MemoryType, ...]:
+    """The types of memory that the pod's annotation names; none where it has none, or a word that is no type."""
+    said = scoped(ask.annotations, keys.MEMORY_TYPE, ask.container)
+    words = [word.strip().upper() for word in said[0].split(",")] if said is not None else []
+    return tuple(one for one in MemoryType if one.value in words) if set(words) <= _MEMORY_TYPES else ()
 
 
 def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple[str, Pools, str]]:

@@ -4,7 +4,7 @@ The answer to a create carries the container's own set. What changes for others 
 read back. What the runtime remembers is put right with its next question about that container.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.cpus import memory
@@ -438,7 +438,15 @@ def _taken(state: State, ground: Ground, placed: Placed) -> tuple[Cpus, Decision
     waiting = sum(grant.waits for grant in after.pools.grants.values())
     names = ", ".join(sorted(label_keys(replace(state, cpus=after))))
     notes = (Reason("cpus-labels-unread", (waiting, names)),) if waiting else ()
-    return after, Decision(goals=goals, notes=notes)
+    return after, Decision(goals=goals, notes=(*notes, *list(_short(after.pools))[:10]))
+
+
+def _short(at: Pools) -> Iterator[Reason]:
+    """Pools with fewer CPUs than their containers request, where that is nothing usual."""
+    for name, pool in at.pools.items():
+        requested_m = sum(at.grants[key].part_m for key in pool.members)
+        if pool.apart and requested_m > 1000 * pool.cpus.bit_count():
+            yield Reason("cpus-short", (name, text(pool.cpus), requested_m))
 
 
 def _unasked(held: Mapping[ContainerId, Held]) -> dict[ContainerId, Held]:

@@ -350,6 +350,24 @@ def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:
     assert list(writes(decision).values()) == [after["a"]]
 
 
+def test_a_balloon_goes_on_by_the_cpus_that_are_left_until_others_are_online_again() -> None:
+    rules = BalloonsSettings(balloon_types=(of("g", "shop", prefer_new_balloons=True),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    for pod, cpus in (("a", 4), ("b", 3)):
+        settle(engine, create(engine, pod, cpus))
+    before, offline = sets(engine), 0
+    for lost in parse(before["a"]) & -parse(before["a"]), parse(before["b"]) & -parse(before["b"]):
+        offline |= lost
+        decision = engine(ev.TopologyRead(build.machine(offline=offline)))
+        left = {pod: text(parse(cpus) & ~offline) for pod, cpus in before.items()}
+        assert (sets(engine), engine.state.cpus.unplaced) == (left, {})
+        assert "cpus-short" in [note.code for note in decision.notes]
+        settle(engine, decision)
+        assert "no suitable balloon" in str(build.refused(create(engine, "c", 1)))
+    settle(engine, engine(ev.TopologyRead(build.machine())))
+    assert sets(engine) == before
+
+
 def test_who_is_not_pinned_any_more_may_use_all_cpus() -> None:
     rules = BalloonsSettings(balloon_types=(of("g", "shop"),))
     engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))

@@ -535,7 +535,11 @@ def _siblings(machine: Machine, cpus: CpuSet) -> CpuSet:
 
 def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     one, milli = group.kind, max(1, sum(ask.request_m for ask in group.asks))
-    short = any(part.cpus.bit_count() < _wanted(node, one, part, milli) for part in group.parts)
+    wanted = [_wanted(node, one, part, milli) for part in group.parts]
+    short = any(part.cpus.bit_count() < count for part, count in zip(group.parts, wanted, strict=True))
+    if short and node.machine.offline and group.has.bit_count() < sum(wanted):
+        # some of its CPUs are offline and no others are free: it goes on by those that are left
+        short = not all(part.cpus for part in group.parts)
     if short or one.max_cpus < 0 or _is_beyond(node, at, one, group.parts):
         return at
     name = _next_name(at, one)

@@ -481,8 +481,8 @@ def _groups(node: _Node, at: Pools, asks: Sequence[Ask]) -> list[_Group]:
     found = list[_Group]()
     for ask in asks:
         has = ask.has & node.allowed
-        kind = _kind(node, ask)
-        if not has or isinstance(kind, Denied) or _is_preserved(node, ask):
+        kind = _kind(node, ask) if has else None
+        if kind is None or isinstance(kind, Denied) or _is_preserved(node, ask):
             continue
         one, by = kind
         if any(type_of(name) == one.name and is_there(pool, has) for name, pool in at.pools.items() if pool.members):

@@ -1,4 +1,4 @@
-"""The program `nodeward` of the bundle, and `cri-resmgr` and `cri-resmgr-webhook`, links to it.
+"""The program `nodeward` of the bundle, and `cri-resmgr`, its webhook, its agent and the agent's probe, links to it.
 
 An interpreter can be told by `-m` which module to run, and `nodeward sim` starts its daemon so. In the bundle this
 program stands in the interpreter's place, so it understands that one call.
@@ -22,6 +22,14 @@ if __name__ == "__main__":
         from nodeward.cli.cri_resmgr_webhook import main as cri_resmgr_webhook
 
         cri_resmgr_webhook()
+    elif os.path.basename(sys.argv[0]) == "cri-resmgr-agent":
+        from nodeward.cli.agent import main as agent
+
+        agent()
+    elif os.path.basename(sys.argv[0]) == "cri-resmgr-agent-probe":
+        from nodeward.cli.agent import probe
+
+        probe()
     else:
         from nodeward.cli.main import main
 

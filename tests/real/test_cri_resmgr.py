@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -15,6 +16,7 @@ from pathlib import Path
 import grpc
 import pytest
 
+from nodeward.edges.resmgr import config as pushing
 from nodeward.model import cpuset
 from nodeward.model.cpuset import CpuSet
 from tests.component.relay.rig import WAIT_S, wait_for
@@ -176,6 +178,29 @@ def test_each_policy_gives_whole_cpus_to_one_container_alone_and_is_not_switched
         assert cpus_of(whole).bit_count() == WHOLE
         assert cpus_of(whole) & (cpus_of(shared) | cpus_of(elsewhere)) == 0
         remove_pod(cri, sandbox)
+
+
+def test_a_policy_that_is_pushed_moves_containers_that_run_and_the_empty_configuration_lets_them_go(walk: Walk) -> None:
+    """By `v1.Config`, as a node agent pushes."""
+    path = walk.daemon.folder / "config.sock"
+
+    def push(config: dict[str, str]) -> None:
+        assert asyncio.run(pushing.push(str(path), "node", config)) == ""
+
+    with walk.relay("-config-socket", str(path)) as cri:
+        (sandbox, whole), (other, shared) = (
+            walk.start(cri, "pushed", "", WHOLE * 1000),
+            walk.start(cri, "beside", "burstable", 200),
+        )
+        assert [cpus_of(whole), cpus_of(shared)] == [ALL, ALL]
+        push({"policy": "Active: static-plus\nReservedResources: {CPU: 1}\n"})
+        wait_for(lambda: cpus_of(whole).bit_count() == WHOLE, "CPUs of its own")
+        wait_for(lambda: cpus_of(whole) & cpus_of(shared) == 0, "parted sets")
+        push({})
+        wait_for(lambda: [cpus_of(whole), cpus_of(shared)] == [ALL, ALL], "all CPUs for both")
+        remove_pod(cri, sandbox)
+        remove_pod(cri, other)
+    assert walk.told("-reset-config")[1].startswith("cri-resmgr: forgot the last configuration of the agent\n")
 
 
 def test_policies_are_listed(walk: Walk) -> None:

@@ -28,7 +28,7 @@ from nodeward.edges.cri.methods import IMAGE as IMAGE_METHODS
 from nodeward.edges.cri.methods import STREAMING
 from nodeward.edges.local.relay_line import ask_pulls
 from nodeward.engine.state.pods import Pods
-from nodeward.model.podapi_pulls import ResolvePullAnswer, ResolvePullRequest
+from nodeward.model.podapi_pulls import ResolvePullRequest, ResolvePullResponse
 from nodeward.model.pulls import PullsView
 from nodeward.model.settings import Settings
 from tests.component.relay import test_limits as limits
@@ -291,7 +291,7 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
     assert "Rule: Nobody knows this pod; limits.unknown_pod is unlimited." in why.stdout
 
 
-def resolved(node: Node, folder: Path, name: str, attempt: int = 0) -> ResolvePullAnswer:
+def resolved(node: Node, folder: Path, name: str, attempt: int = 0) -> ResolvePullResponse:
     """Whose pull it is, by the node daemon's part beside that relay and containerd's own configuration."""
     etc = folder / "etc" / "containerd"
     etc.mkdir(parents=True, exist_ok=True)

@@ -53,9 +53,10 @@ KUBELETS = (
 )
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""
 CLUSTER = (
-    *("test_admission.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py", "test_node_manifests.py"),
-    *("test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py", "test_policy_objects.py"),
-    *("test_policy_rules.py", "test_service_account.py", "test_webhook.py", "test_webhook_shipped.py"),
+    *("test_admission.py", "test_agent.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py"),
+    *("test_node_manifests.py", "test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py"),
+    *("test_policy_objects.py", "test_policy_rules.py", "test_service_account.py", "test_webhook.py"),
+    "test_webhook_shipped.py",
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (
@@ -80,6 +81,7 @@ DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_fi
 KUBE = (
     *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
     *("nodeward.app.node.policy_objects", "nodeward.cli.cri_resmgr_webhook"),
+    *("nodeward.edges.resmgr", "nodeward.app.agent", "nodeward.cli.agent"),
 )
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
@@ -101,7 +103,7 @@ PARTS = (
     _guest("joined_restarts", 300, (), CLUSTERED),
     *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
     *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
-    *(Part("component", cap_s=150, covers=("nodeward.edges.podapi",)), Part("component", ("relay",), 80)),
+    *(Part("component", cap_s=150, covers=("nodeward.edges.podapi",)), Part("component", ("relay",), 95)),
     Part("contract", ("nri",), 40, peers=(*NRISIDES, *CONTAINERDS), covers=NRI),
     Part("contract", ("cri",), 30, peers=CONTAINERDS, covers=("nodeward.doubles.cri_runtime", *RELAY)),
     Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),
@@ -119,7 +121,7 @@ PARTS = (
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
     Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=(*KUBELET, *GATES)),
     Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
-    Part("real", CLUSTER, 150, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
+    Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
     Part("real", ("test_kata_host.py",), 12, 0.5, after=(SUITE,), peers=KATA, covers=VMS),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 DEFAULT_SOCKET = "/run/nodeward/nodeward.sock"
 TIMEOUT_S = 5.0
 MAX_BYTES = 64 * 1024 * 1024
+PODAPI_SOCKET = "podapi.sock"
 
 
 class DaemonError(NodewardError):
@@ -58,9 +59,23 @@ def get(path: str, given_socket: str | None, method: str = "GET", body: bytes | 
         try:
             said = str(json.loads(answer)["error"])
         except (ValueError, KeyError, TypeError):
-            said = f"HTTP {response.status}"
+            said = f"{place} answers HTTP {response.status}: {_OTHER}"
         raise DaemonError(said)
     return answer
+
+
+_OTHER = "is it another socket? The daemon's is nodeward.sock, the Pod API's podapi.sock"
+
+
+def podapi(given_socket: str | None, path: str, request: object = None) -> bytes:
+    """The Pod API's answer: a GET without a request, else a POST of it. The socket is beside the daemon's."""
+    place = given_socket or os.path.join(os.path.dirname(socket_path(None)), PODAPI_SOCKET)
+    try:
+        if request is None:
+            return get(path, place)
+        return get(path, place, "POST", json.dumps(request).encode())
+    except AwayError as error:
+        raise DaemonError(f"{error}. The Pod API is served where podapi.enabled is true") from error
 
 
 def _why_no_answer(place: str, error: Exception) -> str:
@@ -72,8 +87,10 @@ def _why_no_answer(place: str, error: Exception) -> str:
             return f"{place} cannot be opened by this user: ask as the daemon's, which is root as a rule"
         case TimeoutError():
             return f"the daemon at {place} did not answer within {TIMEOUT_S:g} s; its log may say why"
+        case http.client.HTTPException():
+            return f"what listens at {place} speaks no HTTP: {_OTHER}"
         case _:
-            return f"no answer on {place}: {error}. Is it the socket of `nodeward node`?"
+            return f"no answer on {place}: {error}"
 
 
 # ---- the relay, beside the daemon

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from nodeward import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from nodeward.app.tools.cri_resmgr import Chosen
     from nodeward.model.settings import Settings
 
@@ -40,8 +42,10 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -kubelet-cgroup-root PATH  kubelet's --cgroup-root
   -version, -print-config, -list-policies, -list-loggers
                              print and end
+  -config-socket SOCKET      take configurations of nodeward agent (cri-resmgr-agent) there; the last one is kept, and
+                             takes the place of -fallback-config. Not with -force-config
   -reset-policy, -reset-config
-                             forget which policy was the last one, and end; no configuration is kept
+                             forget which policy was the last one, or the agent's last configuration, and end
 
 All other options of CRI Resource Manager are known: what they mean here is said when they are given. Nodeward's own
 settings that have no option here come from the environment, as NODEWARD_RUN_DIR. SIGUSR1 switches the log to debug and
@@ -75,8 +79,8 @@ def _run(words: list[str]) -> None:
         except OSError:
             return False
 
-    def choose() -> cri_resmgr.Chosen:
-        return cri_resmgr.choose(words, os.environ, _read, is_socket)
+    def choose(fallback: bool = True) -> cri_resmgr.Chosen:
+        return cri_resmgr.choose(words, os.environ, _read, is_socket, fallback)
 
     chosen = choose()
     match chosen.asked:
@@ -100,22 +104,40 @@ def _run(words: list[str]) -> None:
             _remark(chosen)
             print(chosen.as_file(), end="")
             return
-    first = _settings(chosen)
-    _remark(chosen)
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app.relay import last_policy
+    from nodeward.app.settings.pushed import Pushed
+    from nodeward.app.tools import cri_resmgr_pushed
     from nodeward.cli import relay
 
     files, is_started = OsFiles(), False
 
-    def read() -> "Settings":
-        now = choose()
-        settings = _settings(now)
-        if now.keeps_policy:
+    def overlaid(config: "Mapping[str, str] | None") -> "Settings":
+        now = choose(config is None)
+        own = {path: value for path, value in now.pairs.items() if not path.startswith("policy.")}
+
+        def by(pushed: "Mapping[str, str]") -> "Settings":
+            now.pairs = {**own, **pushed}
+            return _settings(now, dict.fromkeys(pushed, cri_resmgr_pushed.WHERE))
+
+        return _settings(now) if config is None else cri_resmgr_pushed.over(config, by)
+
+    def check(settings: "Settings") -> None:
+        if chosen.keeps_policy:
             last_policy.check(files, settings.state_dir, settings.policy.active)
+
+    def note(settings: "Settings") -> None:
+        last_policy.note(files, settings.state_dir, settings.policy.active)
+
+    def read() -> "Settings":
+        settings = pushed.read()
         if is_started:
-            last_policy.note(files, settings.state_dir, settings.policy.active)
+            note(settings)
         return settings
+
+    pushed = Pushed(overlaid, files, check, note)
+    first = pushed.first()
+    _remark(chosen)
 
     with contextlib.ExitStack() as told:
 
@@ -123,9 +145,9 @@ def _run(words: list[str]) -> None:
             nonlocal is_started
             is_started = True
             told.enter_context(_pid_in(chosen.pid_file))
-            last_policy.note(files, first.state_dir, first.policy.active)
+            note(first)
 
-        relay.run(read, chosen.log_level, started, chosen.reload_by)
+        relay.run(read, chosen.log_level, started, chosen.reload_by, pushed)
 
 
 def _list_policies(historic: bool) -> None:
@@ -144,13 +166,17 @@ def _list_policies(historic: bool) -> None:
 def _reset(chosen: "Chosen") -> None:
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app.relay import last_policy
+    from nodeward.app.settings import pushed
 
     last = ""
     if chosen.resets_policy:
         last = last_policy.erase(OsFiles(), _settings(chosen).state_dir)
+    forgot = chosen.resets_config and pushed.forget(OsFiles(), _settings(chosen).state_dir)
+    if forgot:
+        print("cri-resmgr: forgot the last configuration of the agent")
     if last:
         print(f"cri-resmgr: forgot the last policy, {last}")
-    else:
+    elif not forgot:
         print("cri-resmgr: nothing to erase: no policy is noted, and no configuration is kept")
     print("cri-resmgr: containers keep the CPUs that they have until a policy gives them others")
 
@@ -161,11 +187,11 @@ def _remark(chosen: "Chosen") -> None:
         print(f"cri-resmgr: {note}", file=sys.stderr)
 
 
-def _settings(chosen: "Chosen") -> "Settings":
+def _settings(chosen: "Chosen", given_by: "Mapping[str, str] | None" = None) -> "Settings":
     from nodeward.app.settings import load as settings
     from nodeward.app.tools import cri_resmgr
 
-    return settings.load(None, os.environ, chosen.pairs, cri_resmgr.GIVEN_BY)
+    return settings.load(None, os.environ, chosen.pairs, {**cri_resmgr.GIVEN_BY, **(given_by or {})})
 
 
 def _read(path: str) -> str:

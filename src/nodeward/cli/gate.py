@@ -4,7 +4,6 @@ import re
 
 import click
 
-SOCKET = "podapi.sock"
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -17,9 +16,10 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def command(what: str, passed: bool, denied: str | None, expires: str | None, socket: str | None) -> None:
     """Set the verdict on a pod that waits at its gate. It is on disk once this command ends well.
 
-    A pod is known once its start is asked for. The daemon answers where podapi.enabled is true.
+    A pod is known once its start is asked for, or the API server has told of it. The daemon answers where
+    podapi.enabled is true and gate.mode is observe or enforce; gate.uids names the users who may.
 
-    Exit code: 0, or 1 where no daemon answers or the verdict was not set.
+    Exit code: 0, 1 where no daemon answers or the verdict was not set, 2 for wrong usage.
 
     \b
     Examples:
@@ -27,7 +27,6 @@ def command(what: str, passed: bool, denied: str | None, expires: str | None, so
       nodeward gate shop/web --deny 'the evidence is of another image'
     """
     import json
-    import os
 
     from nodeward.cli import client
     from nodeward.model.printable import printable
@@ -37,6 +36,8 @@ def command(what: str, passed: bool, denied: str | None, expires: str | None, so
         raise click.UsageError(f"{printable(what, 300)} is no NAMESPACE/NAME, such as shop/web")
     if passed is (denied is not None):
         raise click.UsageError("give --pass, or --deny with the reason")
+    if denied is not None and (expires or not denied.strip()):
+        raise click.UsageError("--deny is final: give it a reason and no --expires")
     asked = {
         "namespace": namespace,
         "name": name,
@@ -44,13 +45,13 @@ def command(what: str, passed: bool, denied: str | None, expires: str | None, so
         "reason": denied or "",
         "expires_s": _seconds(expires) if expires else 0,
     }
-    place = socket or os.path.join(os.path.dirname(client.socket_path(None)), SOCKET)
-    found = json.loads(client.get("/v1/SetGate", place, "POST", json.dumps(asked).encode()))
+    found = json.loads(client.podapi(socket, "/v1/SetGate", asked))
     print(f"{namespace}/{name} (uid {printable(str(found['uid']))}): {printable(str(found['verdict']))}")
 
 
 def _seconds(text: str) -> int:
     found = re.fullmatch(r"([0-9]{1,8})([smhd])", text)
-    if found is None:
+    seconds = int(found[1]) * _UNITS[found[2]] if found is not None else 0
+    if not seconds:
         raise click.UsageError("--expires: write a number with s, m, h or d, such as 10m")
-    return int(found[1]) * _UNITS[found[2]]
+    return seconds

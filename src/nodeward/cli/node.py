@@ -54,7 +54,7 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     try:
         if chosen.nri.enabled:
             locks.append(process.own_domain(chosen.run_dir, "limits"))
-        if chosen.nri.enabled and (chosen.pins_by(Driver.NRI) or chosen.policy_objects.enabled):
+        if chosen.nri.enabled and (chosen.pins_by(Driver.NRI) or _may_pin(chosen)):
             locks.append(process.own_domain(chosen.run_dir, "cpus"))
         process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:
@@ -62,17 +62,26 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
             os.close(lock)
 
 
+def _may_pin(chosen: "Settings") -> bool:
+    """Whether an agent may push a policy to this daemon later, or an object may hold one."""
+    pushed = bool(chosen.agent.config_socket) and chosen.cpus.driver.value == "nri"
+    return pushed or chosen.policy_objects.enabled
+
+
 def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":
     """The settings to start with, and where newer ones come from. A file with faults: the last good ones, if any."""
     from nodeward.app.settings import last_good
     from nodeward.app.settings import load as settings
+    from nodeward.app.settings.pushed import Pushed
     from nodeward.app.settings.reload import SettingsSource
+    from nodeward.app.tools import cri_resmgr_pushed
 
     settings.warn(os.environ)
     about = f"file {config_path}" if config_path else "environment and flags"
-    source = SettingsSource(lambda: settings.load(config_path, os.environ, pairs), about)
+    pushed = Pushed(cri_resmgr_pushed.over_file(config_path, os.environ, pairs), files)
+    source = SettingsSource(pushed.read, about, pushed=pushed)
     try:
-        return source.read(), source
+        return pushed.first(), source
     except settings.SettingsError as error:
         folder = last_good.folder_of(config_path or "", os.environ, pairs)
         found = last_good.read(files, folder, os.environ, pairs) if config_path else None

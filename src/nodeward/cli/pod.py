@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime
 
 import click
 
-SOCKET = "podapi.sock"
 WITHHELD = "$withheld"
 MIB = 1 << 20
 
@@ -23,7 +23,7 @@ def command(what: str | None, every: bool, spec: bool, socket: str | None, outpu
     Values that may be secret are withheld, and the rule is named, such as `withheld (env)`. The daemon answers
     where podapi.enabled is true.
 
-    Exit code: 0, or 1 where no daemon answers or no such pod is known.
+    Exit code: 0, 1 where no daemon answers or no such pod is known, 2 for wrong usage.
 
     \b
     Examples:
@@ -32,28 +32,24 @@ def command(what: str | None, every: bool, spec: bool, socket: str | None, outpu
       nodeward pod shop/web --spec
       nodeward pod shop/web --spec -o json | jq .spec.value
     """
-    import os
-
     from nodeward.cli import client
     from nodeward.model.printable import printable
 
     if every is (what is not None):
         raise click.UsageError("give NAMESPACE/NAME, such as shop/web, or --list")
+    if every and spec:
+        raise click.UsageError("--spec is of one pod: give NAMESPACE/NAME without --list")
     namespace, slash, name = (what or "").partition("/")
     if what is not None and (not slash or not namespace or not name or "/" in name):
         raise click.UsageError(f"{printable(what, 300)} is no NAMESPACE/NAME, such as shop/web")
-    place = socket or os.path.join(os.path.dirname(client.socket_path(None)), SOCKET)
-    try:
-        if every:
-            body = client.get("/v1/pods", place)
-        else:
-            asked = {"selector": {"namespace": namespace, "name": name}}
-            body = client.get("/v1/DescribePod", place, "POST", json.dumps(asked).encode())
-            if spec:
-                more = client.get("/v1/DescribePod", place, "POST", json.dumps(asked | {"fields": ["spec"]}).encode())
-                body = json.dumps(json.loads(body) | {"spec": json.loads(more)["spec"]}).encode()
-    except client.AwayError as error:
-        raise client.DaemonError(f"{error}. The Pod API is served where podapi.enabled is true") from error
+    if every:
+        body = client.podapi(socket, "/v1/pods")
+    else:
+        asked: dict[str, object] = {"selector": {"namespace": namespace, "name": name}}
+        body = client.podapi(socket, "/v1/DescribePod", asked)
+        if spec:
+            more = client.podapi(socket, "/v1/DescribePod", asked | {"fields": ["spec"]})
+            body = json.dumps(json.loads(body) | {"spec": json.loads(more)["spec"]}).encode()
     if output == "json":
         print(body.decode())
         return
@@ -62,6 +58,9 @@ def command(what: str | None, every: bool, spec: bool, socket: str | None, outpu
 
 
 def _table(pods: list[dict[str, str]]) -> Iterator[str]:
+    if not pods:
+        yield "no pod is known: neither the API server nor the runtime has told of one; see nodeward status"
+        return
     names = ("namespace", "name", "uid", "sandbox", "handler", "runtime_class")
     rows = [[name.upper() for name in names], *([one[name] or "-" for name in names] for one in pods)]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -107,6 +106,12 @@ def _text(value: object, name: str) -> str:
             return "not known"
         case bool():
             return "yes" if value else "no"
+        case 0 if name in ("began", "ended", "expires_at", "reported", "set_at"):
+            return "-"
+        case int() if name in ("began", "ended", "expires_at", "reported", "set_at"):
+            return datetime.fromtimestamp(value // 10**9, UTC).isoformat()
+        case -1 if name == "set_by":
+            return "-"
         case int() if name.endswith("_m"):
             return "none" if not value and "limit" in name else f"{value / 1000:g} CPUs"
         case int() if re.fullmatch("memory(_.*)?", name):

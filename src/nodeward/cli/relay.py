@@ -10,6 +10,7 @@ import click
 from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
+    from nodeward.app.settings.pushed import Pushed
     from nodeward.model.settings import Settings
 
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
@@ -45,7 +46,9 @@ def command(
       nodeward relay --listen /run/nodeward/cri.sock --runtime /run/crio/crio.sock
       nodeward relay --dump-file /tmp/cri.dump --dump 'short:.*,full:.*Container$'
     """
-    from nodeward.app.settings import load as settings
+    from nodeward.aio.hostfs import OsFiles
+    from nodeward.app.settings.pushed import Pushed
+    from nodeward.app.tools import cri_resmgr_pushed
 
     pairs, given_by = dict(flags), {}
     for path, flag, value in (
@@ -59,7 +62,8 @@ def command(
             is_path = value and path != "dump.rules"
             pairs[path] = os.path.abspath(value.removeprefix("unix://")) if is_path else value
             given_by[path] = f"flag {flag}"
-    run(lambda: settings.load(config_path, os.environ, pairs, given_by), log_level)
+    pushed = Pushed(cri_resmgr_pushed.over_file(config_path, os.environ, pairs, given_by), OsFiles())
+    run(pushed.read, log_level, pushed=pushed)
 
 
 def run(
@@ -67,9 +71,10 @@ def run(
     log_level: str,
     started: Callable[[], None] = lambda: None,
     reload_by: signal.Signals = signal.SIGHUP,
+    pushed: "Pushed | None" = None,
 ) -> None:
     """Relays by the settings until a signal; SIGHUP and `reload_by` have them read again. `started` is called once it
-    has sockets."""
+    has sockets. `pushed` has what an agent pushed."""
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process
@@ -79,8 +84,8 @@ def run(
 
     process.set_up_logs(log_level)
     settings.warn(os.environ)
-    source = SettingsSource(read, "file, environment and flags")
-    chosen = read()
+    source = SettingsSource(read, "file, environment and flags", pushed=pushed)
+    chosen = pushed.first() if pushed is not None else read()
     process.raise_descriptor_limit()
     clock = SystemClock()
     plan = relay.plan(chosen, clock, OsFiles(), source)

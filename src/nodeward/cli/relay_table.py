@@ -42,6 +42,10 @@ def _lines(relay: RelayView) -> Iterator[Text]:
         yield Text(f"  VM sandboxes: {rules}; {counts or 'no such call yet'}")
         if guard.last:
             yield Text(f"    last: {guard.last}")
+    if relay.config.socket:
+        config = relay.config
+        yield Text(f"  configuration: {'refused' if config.faults else 'taken'} at {config.socket}")
+        yield from (Text(f"    {fault}", "red") for fault in config.faults)
     if relay.dump is not None:
         dump = relay.dump
         style = "red" if dump.lost else ""

@@ -68,8 +68,8 @@ def command(
 ) -> None:
     """Run the daemon against a simulated node: no hardware, no cluster, no root.
 
-    On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line says
-    how `nodeward status`, `top` and `explain` look at the same daemon.
+    On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line
+    prints the command to inspect the same daemon from another terminal.
 
     Exit code: 0 no invariant broke, 1 one broke, 2 a usage error, a fault in the scenario's file or an address of
     --metrics that cannot be had, 3 the simulation itself failed. docs/scenarios.md says what a scenario's file may
@@ -89,8 +89,9 @@ def command(
 
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own log, on our standard error, tells of each peer's end
     if listed:
+        width = max(map(len, scenario.names()))
         for shipped in scenario.names():
-            print(f"{shipped:20} {scenario.load(shipped).about}")
+            print(f"{shipped:{width}} {scenario.load(shipped).about}")
         return
     if mutant and mutant not in MUTANTS:
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")

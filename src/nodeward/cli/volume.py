@@ -52,11 +52,13 @@ def check(places: tuple[str, ...], folder: str, output: str) -> None:
 
 @contextmanager
 def told() -> Iterator[None]:
-    """What the system refuses in the block ends the command with one line that names the file."""
+    """What the system refuses in the block ends the command with one line that names the file and a remedy."""
     from nodeward.model.errors import NodewardError
 
     try:
         yield
+    except PermissionError as error:
+        raise NodewardError(f"{error.filename}: {error.strerror}; run this as root") from error
     except (OSError, ValueError) as error:
         raise NodewardError(str(error)) from error
 
@@ -121,6 +123,8 @@ def list_volumes(folder: str, output: str) -> None:
 
         print(msgspec.json.encode(found).decode())
         return
+    if not found:
+        print(f"no volumes in {printable(folder)}")
     for one in found:
         what = f"{one.info.device} {one.info.fs_type}" if one.info is not None else "-"
         faults = f"  {len(one.faults)} fault(s), see nodeward volume check" if one.faults else ""

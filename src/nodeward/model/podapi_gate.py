@@ -21,7 +21,7 @@ class SetGateRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class SetGateAnswer:
+class SetGateResponse:
     """The verdict as it is kept, on disk by now. `set_at` and `expires_at` are nanoseconds since 1970, 0 for never."""
 
     uid: str

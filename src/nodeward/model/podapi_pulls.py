@@ -44,7 +44,7 @@ class ResolvePullRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ResolvePullAnswer:
+class ResolvePullResponse:
     """For which sandbox the pull is, and where the image is pulled. `handler` is empty for the runtime's default."""
 
     state: str
@@ -70,7 +70,7 @@ class ReportPullRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class ReportPullAnswer:
+class ReportPullResponse:
     """Whether the report was taken in, else why not."""
 
     accepted: bool

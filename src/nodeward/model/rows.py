@@ -169,6 +169,17 @@ class VmGuardRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfigRow:
+    """A cluster's configuration: the `socket` at which it is taken (empty: none is), for which node it came, when one
+    was taken last (0: not in this life), and the faults of the last one, if that was refused."""
+
+    socket: str = ""
+    node: str = ""
+    taken_wall_ns: int = 0
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class RelayView:
     """One relay. It goes over `relay.sock`, so a field may be added and none may change its meaning."""
 
@@ -193,6 +204,8 @@ class RelayView:
     gate: GateRow = field(default_factory=GateRow)
     """What it did with the gates of pods."""
     guard: VmGuardRow = field(default_factory=VmGuardRow)
+    config: ConfigRow = field(default_factory=ConfigRow)
+    """The cluster's configuration."""
     counted: bool = True
     """Whether it counts calls: else `calls` and `added` are empty whatever passes."""
 

@@ -289,6 +289,14 @@ class ColdPlugSection:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentSection:
+    """A cluster's configuration by `nodeward agent`. `config_socket`: the socket at which the process that gives
+    containers CPUs (cpus.driver) takes it; empty for none."""
+
+    config_socket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """The settings file of `nodeward node`, `nodeward relay` and `nodeward webhook`."""
 
@@ -312,6 +320,7 @@ class Settings:
     metrics: MetricsSection = field(default_factory=MetricsSection)
     podapi: PodapiSection = field(default_factory=PodapiSection)
     cold_plug: ColdPlugSection = field(default_factory=ColdPlugSection)
+    agent: AgentSection = field(default_factory=AgentSection)
     webhook: WebhookSection = field(default_factory=WebhookSection)
     relay: RelaySection = field(default_factory=RelaySection)
     dump: DumpSection = field(default_factory=DumpSection)

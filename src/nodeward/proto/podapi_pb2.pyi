@@ -745,7 +745,7 @@ class ResolvePullRequest(_message.Message):
     image: str
     def __init__(self, namespace: _Optional[str] = ..., name: _Optional[str] = ..., uid: _Optional[str] = ..., attempt: _Optional[int] = ..., image: _Optional[str] = ...) -> None: ...
 
-class ResolvePullAnswer(_message.Message):
+class ResolvePullResponse(_message.Message):
     __slots__ = ("state", "why", "sandbox", "handler", "mode", "mode_why")
     STATE_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -777,7 +777,7 @@ class ReportPullRequest(_message.Message):
     error: str
     def __init__(self, sandbox: _Optional[str] = ..., image: _Optional[str] = ..., state: _Optional[str] = ..., digest: _Optional[str] = ..., bytes: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
 
-class ReportPullAnswer(_message.Message):
+class ReportPullResponse(_message.Message):
     __slots__ = ("accepted", "why")
     ACCEPTED_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
@@ -915,7 +915,7 @@ class SetGateRequest(_message.Message):
     expires_s: int
     def __init__(self, verdict: _Optional[str] = ..., uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., evidence_digest: _Optional[str] = ..., expires_s: _Optional[int] = ...) -> None: ...
 
-class SetGateAnswer(_message.Message):
+class SetGateResponse(_message.Message):
     __slots__ = ("uid", "namespace", "name", "verdict", "set_at", "expires_at")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -25,6 +26,24 @@ Answer = Callable[[bytes], Awaitable[bytes | None]]
 """The answer to a line, with its end; None where nobody waits for one. WireError: the client gets none."""
 
 
+def bound(path: str, mode: int = 0o600) -> socket.socket:
+    """A socket at this path, which nobody can open with another mode; its folder is made. It does not listen yet.
+    Returns without a turn of the loop: the umask is the whole process's, and others begin to serve meanwhile."""
+    make_folders(os.path.dirname(path))
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # left by a process that was killed; the lock says there is no other
+    made, old = socket.socket(socket.AF_UNIX), os.umask(0o177)
+    try:
+        made.bind(path)
+        os.chmod(path, mode)
+    except BaseException:
+        made.close()
+        raise
+    finally:
+        os.umask(old)
+    return made
+
+
 class LineServer:
     """Answers lines. `what` names it in the log."""
 
@@ -34,14 +53,7 @@ class LineServer:
 
     async def run(self, path: str, serving: Callable[[], None] = lambda: None) -> None:
         """Serves until cancelled; the socket's file is there meanwhile, mode 0600. Calls `serving` once it is."""
-        make_folders(os.path.dirname(path))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # left by a process that was killed; the lock says there is no other
-        old = os.umask(0o177)
-        try:
-            server = await asyncio.start_unix_server(self._client, path, limit=self._most_bytes)
-        finally:
-            os.umask(old)
+        server = await asyncio.start_unix_server(self._client, sock=bound(path), limit=self._most_bytes)
         try:
             async with server:
                 serving()

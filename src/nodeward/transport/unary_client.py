@@ -59,8 +59,8 @@ class Exchange:
     """The bytes of such a call, without its connection."""
 
     def __init__(self, path: str, request: bytes, within_s: float) -> None:
-        if len(request) + grpc_messages.PREFIX_BYTES > h2.DEFAULT_FRAME_BYTES:
-            raise ValueError(f"a request of {len(request)} bytes is more than one frame")
+        if len(request) + grpc_messages.PREFIX_BYTES > h2.DEFAULT_WINDOW:
+            raise ValueError(f"a request of {len(request)} bytes is more than every server has room for at once")
         self._path, self._request, self._within_s = path, request, within_s
         self._frames, self._blocks, self._decoder = (
             h2.FrameReader(False),
@@ -86,13 +86,16 @@ class Exchange:
             (b"te", b"trailers"),
             (b"grpc-timeout", b"%dm" % max(1, int(self._within_s * 1000))),
         )
+        message, most = grpc_messages.encode_message(self._request), h2.DEFAULT_FRAME_BYTES
+        pieces = [message[at : at + most] for at in range(0, len(message), most)]
         return b"".join(
             (
                 h2.PREFACE,
                 h2.encode_settings({h2.SETTING_INITIAL_WINDOW_SIZE: _WINDOW}),
                 h2.encode_window_update(0, _WINDOW - h2.DEFAULT_WINDOW),
                 h2.encode_headers(_STREAM, encode_literals(headers), 0),
-                h2.encode(h2.DATA, h2.END_STREAM, _STREAM, grpc_messages.encode_message(self._request)),
+                *(h2.encode(h2.DATA, 0, _STREAM, piece) for piece in pieces[:-1]),
+                h2.encode(h2.DATA, h2.END_STREAM, _STREAM, pieces[-1]),
             )
         )
 

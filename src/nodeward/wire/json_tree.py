@@ -73,7 +73,13 @@ class Reading:
             return {}
         for name in value if known else ():
             if name not in known:
-                self.fault(f"{path}.{shown(name)}".lstrip("."), "no reader knows this field; remove it, or correct it")
+                right = next((one for one in known if one.casefold() == name.casefold()), None)
+                rule = (
+                    f"runtime-rs does not read it; write {right}"
+                    if right
+                    else "no reader knows it; remove or correct it"
+                )
+                self.fault(f"{path}.{shown(name)}".lstrip("."), rule)
         return value
 
     def rows(self, table: Table, name: str, path: str, most: int, *, needed: bool = False) -> list[object]:

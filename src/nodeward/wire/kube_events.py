@@ -36,6 +36,8 @@ class EventObject:
     last_wall_ns: int
     of_node: bool = False
     """It is on a Node, and `pod` names that."""
+    action: str = ""
+    """What was done; empty for a limit set, or on a Node keys granted."""
 
 
 def path_of(event: EventObject, *, is_there: bool) -> str:
@@ -57,7 +59,7 @@ def created(event: EventObject) -> bytes:
         "eventTime": _micro(event.first_wall_ns),
         "reportingController": "nodeward.io/node",
         "reportingInstance": f"nodeward-{event.node}"[:128],
-        "action": "Grant" if event.of_node else "Limit",
+        "action": event.action or ("Grant" if event.of_node else "Limit"),
         "reason": event.reason,
         "type": "Warning" if event.is_warning else "Normal",
         "regarding": _regarding(event),

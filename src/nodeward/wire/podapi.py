@@ -17,6 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from nodeward.model.podapi import Json
+from nodeward.model.quantity import MAX_VALUE
 from nodeward.proto import podapi_pb2
 from nodeward.wire.errors import WireError
 
@@ -24,6 +25,7 @@ FORMAT: Final = "request"
 MAX_REQUEST: Final = 512 * 1024
 """Bytes: 64 volumes with the longest paths are 300 KiB."""
 SERVICE: Final[ServiceDescriptor] = podapi_pb2.DESCRIPTOR.services_by_name["PodApi"]
+_WHOLE: Final = "the request"
 T = TypeVar("T")
 
 
@@ -33,7 +35,7 @@ def request_of_json(kind: type[T], data: bytes) -> T:
         found = msgspec.json.decode(data or b"{}")
     except (msgspec.MsgspecError, ValueError, RecursionError):
         raise WireError(FORMAT, f"{len(data)} bytes that are no JSON, or nested too deeply") from None
-    _refuse_unknown(kind, found, "$")
+    _refuse_unknown(kind, found, "")
     return _converted(kind, found)
 
 
@@ -55,7 +57,8 @@ def json_of(answer: object) -> bytes:
 
 
 def message_of(method: str, answer: object) -> bytes:
-    """The answer of this method as protobuf, which has no null: what is not known is not there."""
+    """The answer of this method as protobuf, which has no null: what is not known is not there. A number of more than
+    63 bits is told as the largest of these, as Kubernetes does."""
     message = _messages(method)[1]()
     _fill(message, answer)
     return message.SerializeToString()
@@ -97,6 +100,8 @@ def _fill(message: Message, answer: object) -> None:
                 inside: Message = getattr(message, name)
                 inside.SetInParent()
                 _fill(inside, value)
+            case int():  # a sum of a pod's limits can be more than the field holds
+                setattr(message, name, min(value, MAX_VALUE))
             case _:
                 setattr(message, name, value)
 
@@ -123,9 +128,9 @@ def _refuse_unknown(kind: object, value: object, path: str) -> None:
         hints = get_type_hints(kind)
         if any(key not in hints for key in value):
             known = f"known are {', '.join(hints)}" if hints else "it has none"
-            raise WireError(FORMAT, f"{path}: has an unknown field; {known}")
+            raise WireError(FORMAT, f"{path or _WHOLE}: has an unknown field; {known}")
         for name, one in value.items():
-            _refuse_unknown(hints[name], one, f"{path}.{name}")
+            _refuse_unknown(hints[name], one, f"{path}.{name}".lstrip("."))
 
 
 def _converted(kind: type[T], found: object) -> T:
@@ -133,5 +138,9 @@ def _converted(kind: type[T], found: object) -> T:
         return msgspec.convert(found, kind)
     except msgspec.ValidationError as error:
         said, _, where = str(error).partition(" - at ")
-        why = said if said.startswith(("Expected `", "Object missing")) else "a value that is not allowed"
-        raise WireError(FORMAT, f"{where.strip('`') or '$'}: {why}") from None
+        path = where.strip("`").removeprefix("$").lstrip(".")
+        if said.startswith("Object missing required field"):
+            missing = said.split("`")[1]
+            raise WireError(FORMAT, f"{path}.{missing}: is missing".lstrip(".")) from None
+        why = said if said.startswith("Expected `") else "a value that is not allowed"
+        raise WireError(FORMAT, f"{path or _WHOLE}: {why}") from None

@@ -24,7 +24,7 @@ CANARY = "c4n4ry"
 PRINTED = (
     "identity  (the pod's spec in the API server)\n  namespace: shop\n  name: web\n",
     "  - name: app\n    role: container\n    cpu_request_m: 3 CPUs\n    cpu_limit_m: none\n",
-    "gate  (the domain gate)\n  incomplete: gate.mode is off\n",
+    "gate  (the node daemon's gates)\n  incomplete: gate.mode is off\n",
     "- name: PASSWORD\n            value: withheld (env)\n",
 )
 

@@ -158,6 +158,59 @@ def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_and_ar
     played(story)
 
 
+def test_a_connection_too_many_is_closed_and_one_that_ends_leaves_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
+    monkeypatch.setattr(server, "KEPT_S", 2 * WITHIN_S)  # else who says nothing is closed for that
+
+    async def story() -> None:
+        node = Node()
+        async with served(tmp_path, node, list_of(node)) as (path, _):
+            _, first = await asyncio.open_unix_connection(path)
+            second, _ = await asyncio.open_unix_connection(path)
+            assert await second.read() == b""
+            first.close()
+            while True:
+                with contextlib.suppress(OSError, IndexError):  # it is closed while the first one's end is not seen
+                    assert (await http(path, "POST /v1/ListPods"))[0] == 200
+                    break
+                await asyncio.sleep(0.01)
+
+    played(story)
+
+
+def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path) -> None:
+    """It is the whole process's, and others make files and sockets meanwhile."""
+    modes = {"ours": ([0], 0o600), "others": ([0, 1], 0o666), "more": ([1], 0o666)}
+    before, seen = os.umask(0o022), set[int]()
+
+    def look() -> None:
+        now = os.umask(0o022)
+        os.umask(now)
+        seen.add(now)
+        asyncio.get_running_loop().call_soon(look)
+
+    async def story() -> None:
+        look()
+        api = methods.Api({}, Node().watchers.opened)
+        run = [server.run(str(tmp_path / name), uids, api, methods.Desk()) for name, (uids, _) in modes.items()]
+        serving = [asyncio.ensure_future(one) for one in run]
+        while not all((tmp_path / name).exists() for name in modes):
+            await asyncio.sleep(0.01)
+        assert {name: (tmp_path / name).stat().st_mode & 0o777 for name in modes} == {
+            name: mode for name, (_, mode) in modes.items()
+        }
+        for one in serving:
+            one.cancel()
+        await asyncio.wait(serving)
+
+    with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # uvloop takes no turn where this one does
+        runner.run(asyncio.wait_for(story(), WITHIN_S))
+    os.umask(before)
+    assert seen == {0o022}
+
+
 def test_over_grpc_a_watcher_that_stops_reading_is_ended_and_one_too_many_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

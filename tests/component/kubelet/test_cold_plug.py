@@ -210,6 +210,10 @@ def malformed(host: Host) -> None:
     host.pods["vm"] = pod("gpu-0")
 
 
+def many(host: Host) -> None:
+    host.pods["vm"] = pod(*(f"{GPU}=g{number}" for number in range(20_000)))
+
+
 def torn(host: Host) -> None:
     host.put("etc/cdi/vf.json", b'{"kind": "a.b/vf", "devices": [')
 
@@ -233,6 +237,7 @@ def another(host: Host) -> None:
         (known_late, Code.FAILED_PRECONDITION, "the pod of this name has UID u-old"),
         (two_specs, Code.FAILED_PRECONDITION, "/etc/cdi/again.json has this device too"),
         (malformed, Code.FAILED_PRECONDITION, "'gpu-0', which is no VENDOR/CLASS=DEVICE"),
+        (many, Code.FAILED_PRECONDITION, "more than 512 devices"),
         (torn, Code.FAILED_PRECONDITION, "/etc/cdi/vf.json: "),
         (no_claims, Code.FAILED_PRECONDITION, "dra_manager_state: No such file"),
         (hangs, Code.DEADLINE_EXCEEDED, "were not read within"),
@@ -247,6 +252,16 @@ def test_a_source_that_is_wrong_ends_the_call_with_the_reason(
         said = await host.refusal()
         assert why in said
         assert said.endswith(f"({code.value})")
+
+    play(tmp_path, story)
+
+
+def test_a_list_is_bounded_too(tmp_path: Path) -> None:
+    async def story(host: Host) -> None:
+        hangs(host)
+        with pytest.raises(GrpcError, match="were not read within") as refused:
+            await host.ask(method=LIST)
+        assert refused.value.code is Code.DEADLINE_EXCEEDED
 
     play(tmp_path, story)
 

@@ -56,6 +56,7 @@ def test_rules_of_limits_and_dump_change_at_once_and_the_rest_is_named(tmp_path:
         ("limits: {mode: sometimes}\n", "settings=refused"),
         ("dump: {rules: 'full:('}\n", "settings=refused"),
         ("dump: {max_bytes: 70000000}\n", "settings=need-restart keys=dump.max_bytes"),
+        ("sandboxes: {profiles: {kata: kata-go}}\n", "settings=need-restart keys=sandboxes.profiles"),
         ("- nothing\n", "settings=refused"),
     ],
 )

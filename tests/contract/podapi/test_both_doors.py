@@ -65,6 +65,12 @@ async def called(run: str, method: str, request: object) -> subprocess.Completed
     return await grpcurl(run, f"{SERVICE}/{method}", options=("-d", json.dumps(request), *limit))
 
 
+def is_connected(path: str) -> bool:
+    """Whether the server at this path has a client: the kernel tells its socket with the state 03 (SS_CONNECTED)."""
+    rows = [line.split() for line in Path("/proc/net/unix").read_text().splitlines()]
+    return any((row[5], row[-1]) == ("03", path) for row in rows[1:])
+
+
 async def post(run: str, method: str, request: object) -> bytes:
     """The answer over HTTP."""
     body = json.dumps(request).encode()
@@ -114,8 +120,9 @@ def test_a_shim_that_waits_hears_of_the_daemons_death_at_once_and_the_next_daemo
         async with service(tmp_path) as daemon:
             await daemon.manager.until("READY=1")
             waits = asyncio.create_task(called(run, "DescribePod", asked))
-            await asyncio.sleep(1.0)
-            assert not waits.done()
+            while not is_connected(f"{run}/podapi-grpc.sock"):
+                assert not waits.done()
+                await asyncio.sleep(0.02)
             daemon.process.kill()
             assert "Unavailable" in (await waits).stderr
         assert Path(run, "podapi-grpc.sock").exists()

@@ -4,6 +4,8 @@ import asyncio
 import errno
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
@@ -12,8 +14,9 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.app.host.core import Core
 from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.node.gate import MOST_VERDICTS, Gates, SetGateError, path_in, read
+from nodeward.app.node.gate import MOST_VERDICTS, WIRING, Gates, SetGateError, path_in, read
 from nodeward.app.node.pods import NoFacts
+from nodeward.app.node.wiring import Node
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.root import State
 from nodeward.model.events import GateAsked, GateRecalled, PodGone
@@ -130,6 +133,32 @@ def test_an_ended_pods_verdict_leaves_the_file() -> None:
     assert read(files, SETTINGS) == GateRecalled()
 
 
+class Written(SimKernel):
+    """Says once that it could not write, and has."""
+
+    said = False
+
+    def replace(self, path: str, data: bytes) -> None:
+        super().replace(path, data)
+        if not self.said and path == path_in(SETTINGS.state_dir):
+            self.said = True
+            raise OSError(errno.EIO, "Input/output error")
+
+
+def test_a_verdict_that_was_not_set_is_not_in_the_next_life_either() -> None:
+    ensure_folder(files := Written({}), SETTINGS.state_dir)
+
+    async def tale(gates: Gates, _: Core) -> None:
+        with pytest.raises(SetGateError, match="cannot be written"):
+            await gates.set_gate(PASS)
+        gates._clock = Soon()
+        with pytest.raises(asyncio.CancelledError):
+            await gates.keep()
+
+    life(files, tale)
+    assert read(files, SETTINGS) == GateRecalled()
+
+
 class Soon(SystemClock):
     """Sleeps once, for no time."""
 
@@ -175,6 +204,12 @@ def test_a_user_who_is_not_named_sets_nothing() -> None:
         assert caught.value.status == 403
 
     life(disk(), tale)
+
+
+def test_conditions_that_nothing_can_open_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    gate = replace(SETTINGS.gate, handlers={"kata": ("key", "verdict")})
+    WIRING.components(cast(Node, SimpleNamespace(settings=replace(SETTINGS, gate=gate), gates=SimpleNamespace(keep=0))))
+    assert [one.partition(" ")[0] for one in caplog.messages] == ["gate=no-verdicts", "gate=no-keys"]
 
 
 def test_verdicts_are_bounded() -> None:

@@ -183,6 +183,7 @@ def test_reports_end_with_their_sandbox(tmp_path: Path) -> None:
         (replace(REPORT, image="c4n4ry" * 100), "image"),
         (replace(REPORT, sandbox=""), "sandbox"),
         (replace(ASKED, uid=""), "namespace, name, uid"),
+        (replace(ASKED, attempt=-2), "attempt"),
     ],
 )
 def test_a_senseless_request_is_refused_without_an_echo(

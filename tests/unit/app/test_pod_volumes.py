@@ -278,6 +278,27 @@ def test_what_is_not_known_stays_with_the_host(host: Host) -> None:
     play(tale)
 
 
+def test_while_the_api_server_is_away_no_guest_is_given_a_volume_and_one_that_has_it_keeps_it(host: Host) -> None:
+    """Another pod of the node may use the claim by now, and nobody has told."""
+    away = "the API server does not answer, so whether another pod uses its volumes is not known"
+
+    async def tale() -> None:
+        claims = host.life()
+        host.api_up = False
+        assert await offered(claims) == (HOST, away)
+        host.api_up = True
+        await offered(claims)
+        host.api_up = False
+        assert await confirmed(claims) == (HOST, f"since the offer: {away}")
+        host.api_up = True
+        await offered(claims)
+        await confirmed(claims)
+        host.api_up = False
+        assert await offered(claims) == (GUEST, "this sandbox has confirmed it")
+
+    play(tale)
+
+
 def test_a_confirmation_without_the_spec_is_refused(host: Host) -> None:
     async def tale() -> None:
         claims = host.life()

@@ -11,15 +11,18 @@ from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.relay.gate import RelayGate
 from nodeward.app.relay.run import Chain
 from nodeward.doubles.kernel import SimKernel
-from nodeward.model.gate import GateSettings
+from nodeward.edges.cri.gatekeeper import Gatekeeper
+from nodeward.model.gate import GateAt, GateSettings
 from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
 from nodeward.model.settings import Mode, Settings
 from nodeward.proto import cri_pb2 as cri
+from nodeward.wire.errors import WireError
 
+CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 RUN = Call(1, 1, "/runtime.v1.RuntimeService/RunPodSandbox", 0, held=True)
 ENFORCE = Settings(run_dir="/nowhere", gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",), "katta": ("key",)}))
 OBSERVE = replace(ENFORCE, gate=replace(ENFORCE.gate, mode=Mode.OBSERVE))
-CONFIG = b"[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n"
+CONFIG = "[plugins.{}.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n"
 
 
 def asked(handler: str, uid: str = "u") -> bytes:
@@ -36,11 +39,13 @@ def decided(gate: RelayGate, message: bytes) -> Verdict:
     return asyncio.run(wait())
 
 
-def test_a_handler_that_the_runtime_does_not_have_is_said(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("plugin", ["'io.containerd.cri.v1.runtime'", "'io.containerd.grpc.v1.cri'", "cri"])
+def test_a_handler_that_the_runtime_does_not_have_is_said(plugin: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In each version of containerd's file."""
     caplog.set_level(logging.WARNING)
     files = SimKernel({})
     ensure_folder(files, "/etc/containerd")
-    files.replace("/etc/containerd/config.toml", CONFIG)
+    files.replace("/etc/containerd/config.toml", CONFIG.format(plugin).encode())
     RelayGate(ENFORCE, files)
     assert [record.getMessage().partition(" why=")[0] for record in caplog.records] == [
         "gate=unknown-handler handler=katta"
@@ -65,6 +70,24 @@ def test_a_call_without_a_verdict_passes_only_if_its_pod_is_known_to_have_no_gat
         refused = decider.undecided(RUN, message, "the relay ends", ending=True)
         assert isinstance(refused, Refuse)
         assert (refused.status, "the relay ends" in refused.text) == (14, True)
+
+
+@pytest.mark.parametrize("told", ["", "other"])
+def test_a_runtime_that_tells_of_no_such_sandbox_leaves_a_container_undecided(told: str) -> None:
+    """Else its pod would have no handler, and so no gate."""
+
+    async def status(path: str, request: bytes, within_s: float) -> bytes:
+        return cri.PodSandboxStatusResponse(status=cri.PodSandboxStatus(id=told)).SerializeToString()
+
+    async def wait() -> None:
+        found = keeper.decide(replace(RUN, path=CREATE), made.SerializeToString(), 1_000_000_000)
+        assert isinstance(found, Awaitable)
+        await found
+
+    keeper = Gatekeeper(lambda: GateAt.CONTAINER, lambda home, within_s: None, status, lambda home, why: why)
+    made = cri.CreateContainerRequest(pod_sandbox_id="s1")
+    with pytest.raises(WireError, match="no such sandbox"):
+        asyncio.run(wait())
 
 
 class Adds:

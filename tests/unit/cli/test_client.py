@@ -56,15 +56,23 @@ def test_a_daemon_that_stands_is_named(tmp_path: Path, monkeypatch: pytest.Monke
     assert said(tmp_path / "s") == f"the daemon at {tmp_path}/s did not answer within 0.05 s; its log may say why"
 
 
-def test_another_program_at_the_socket_is_named(tmp_path: Path, listener: socket.socket) -> None:
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"hello\r\n\r\n", "what listens at {} speaks no HTTP: "),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "{} answers HTTP 404: "),
+    ],
+    ids=["no HTTP", "another daemon's"],
+)
+def test_another_socket_is_named(tmp_path: Path, listener: socket.socket, answer: bytes, what: str) -> None:
     listener.settimeout(10)
 
     def babble() -> None:
         with closing(listener.accept()[0]) as one:
             one.recv(65536)
-            one.sendall(b"hello\r\n\r\n")
+            one.sendall(answer)
 
     thread = Thread(target=babble)
     thread.start()
-    assert "Is it the socket of `nodeward node`?" in said(tmp_path / "s")
+    assert said(tmp_path / "s").startswith(what.format(tmp_path / "s") + "is it another socket? The daemon's is")
     thread.join(10)

@@ -7,7 +7,8 @@ from rich.console import Console
 
 from nodeward.cli.table import amount, render
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.view import CgroupRow, KeyRow, LinesRow, NodeView, ResourceRow
+from nodeward.model.rows import ConfigRow
+from nodeward.model.view import CgroupRow, KeyRow, LinesRow, NodeView, RelayView, ResourceRow
 
 KI, MI, GI = 1024, 1024**2, 1024**3
 
@@ -164,3 +165,11 @@ def test_no_more_lines_are_drawn_than_there_are(height: int) -> None:
 
     assert len(lines) == height
     assert lines[-1] == f"... and {40 - (height - 4)} more lines"
+
+
+def test_a_clusters_configuration_that_is_refused_is_shown_with_its_faults() -> None:
+    relay = RelayView("1", 7, 1, config=ConfigRow("/run/c.sock", "n", 1, ("policy.Activ is not known",)))
+
+    lines = drawn(replace(view(), relay=relay), 80)
+
+    assert lines[lines.index("  configuration: refused at /run/c.sock") + 1] == "    policy.Activ is not known"

@@ -34,6 +34,8 @@ def called(*words: str) -> Result:
 
 def test_a_volume_is_added_listed_and_removed(tmp_path: Path) -> None:
     at = ("--folder", str(tmp_path / "v"))
+    (tmp_path / "v").mkdir(0o700)
+    assert called("volume", "list", *at).output == f"no volumes in {tmp_path}/v\n"
     added = Path(
         called("volume", "add", "/data", *GOOD, "--option", "ro", "--metadata", "fsGroup=5", *at).output.strip()
     )
@@ -94,6 +96,11 @@ def test_what_the_system_refuses_is_one_line_that_names_the_file(tmp_path: Path,
 
     with pytest.raises(NodewardError, match=str(file)):
         called(*words, *source, "--folder", f"{file}/below")
+
+
+def test_who_may_not_write_is_told_who_may() -> None:
+    with pytest.raises(NodewardError, match=r"^/run/x: Permission denied; run this as root$"), volume.told():
+        raise PermissionError(13, "Permission denied", "/run/x")
 
 
 def test_a_dan_file_is_written_where_kata_reads_it_or_not_at_all(tmp_path: Path) -> None:

@@ -71,6 +71,16 @@ def test_a_denied_pod_stays_denied_and_a_pod_that_ended_is_forgotten() -> None:
     assert (told.state.gate.verdicts, told.state.gate.pods) == ({}, {})
 
 
+def test_a_denied_pod_is_kept_by_every_gate() -> None:
+    """Also by one whose conditions have no verdict and are met."""
+    told = node(kata=("quotes",))
+    told(ev.QuotesTold("tdx", True))
+    told(ev.GateSet(U, PASSED))
+    assert refusal(make(told)) == ""
+    told(ev.GateSet(U, DENIED))
+    assert "verdict: DENIED (another image), which is final" in refusal(make(told))
+
+
 def test_observe_says_what_it_would_refuse_and_refuses_nothing() -> None:
     told = node(Mode.OBSERVE, kata=("verdict",))
     decision = make(told)

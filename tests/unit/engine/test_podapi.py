@@ -73,6 +73,18 @@ def test_a_selector_that_fits_in_part_finds_nothing(asked: Selector) -> None:
     assert show.subject(STATE, asked) is None
 
 
+def test_the_stand_in_for_a_sandbox_of_which_only_the_cgroup_is_known_is_no_sandbox_id() -> None:
+    home = replace(HOME, id=SandboxId("cgroup:/u1"))
+    sandboxes = {home.id: KnownSandbox(home, 6, by_cgroup=True)}
+    state = replace(STATE, pods=replace(STATE.pods, sandboxes=sandboxes, sandbox_of={UID: home.id}))
+    one = found(state, Selector("u1"))
+    cgroup = show.cgroup(state, one, show.Around()).value
+    assert (show.pods(state)[0].sandbox, one.sandbox_id) == ("", "")
+    assert cgroup is not None
+    assert cgroup.parent == HOME.cgroup_parent
+    assert show.subject(state, Selector(sandbox=home.id)) is None
+
+
 def test_of_two_pods_with_one_name_the_newer_is_found_and_the_old_one_by_its_uid() -> None:
     newer = replace(SPEC, uid=PodUid("u2"))
     specs = {newer.uid: KnownSpec(newer, 9), UID: KnownSpec(SPEC, 5, gone=True)}
@@ -110,6 +122,9 @@ def test_a_report_that_the_kernel_contradicts_is_said_and_one_that_it_bears_out_
     assert "VMM process: the runtime reported 99, the kernel shows [20]" in why
     unread = replace(STATE, sandboxes=Sandboxes())
     assert show.size(unread, one, show.Around(report=wrong)).value == PodVmSize(4, 512 * MIB, "reported")
+    around = show.Around(wall_ns=1000, now_ns=90, report=wrong, reported_ns=50)
+    told = [section.observed_at for section in (show.size(STATE, one, around), show.size(unread, one, around))]
+    assert told == [1000 - 90 + 1, 1000 - 90 + 50], "by the wall clock"
 
 
 KATA = Handler("kata", "io.containerd.kata.v2", Profile.KATA_GO, "/k.toml", static=True, default_vcpus_m=1000)

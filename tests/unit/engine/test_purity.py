@@ -11,8 +11,8 @@ import nodeward
 HOUSE = Path(nodeward.__file__).parent
 PURE = [file for part in ("model", "engine") for file in sorted((HOUSE / part).rglob("*.py"))]
 MODULES = (
-    *("collections", "dataclasses", "datetime", "enum", "fractions", "functools", "itertools", "json", "math", "re"),
-    *("sys", "types", "typing"),
+    *("collections", "dataclasses", "datetime", "enum", "fnmatch", "fractions", "functools", "itertools", "json"),
+    *("math", "re", "sys", "types", "typing"),
     "nodeward",
 )
 """What may be imported; import-linter says which rooms of `nodeward`."""

@@ -29,6 +29,7 @@ from nodeward.wire import (
     hook_install,
     hook_line,
     kube_access,
+    kube_configmaps,
     kube_neighbours,
     kube_node,
     kube_objects,
@@ -234,6 +235,25 @@ def _node(padding: int = 0) -> list[Sample]:
 def _read_node(pieces: Sequence[bytes], reached: Reached) -> None:
     reached()
     kube_node.on_node(b"".join(pieces), "a/b")
+
+
+def _config_maps(padding: int = 0) -> list[Sample]:
+    listed = {"resourceVersion": "7"}
+    maps = {"metadata": listed, "items": [{"data": {"policy": "Active: static\n" + "#" * padding}}]}
+    node = {"metadata": {"labels": {"g": "x" * (1 + padding)}}}
+    event = {"type": "MODIFIED", "object": node}
+    return [Sample(json.dumps(one).encode()) for one in (maps, {"metadata": listed, "items": [node]}, event)]
+
+
+def _read_config_maps(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    if b"object" in data:
+        kube_configmaps.label_now(data, "g")
+    elif b"labels" in data:
+        kube_configmaps.label(data, "g")
+    else:
+        kube_configmaps.config_map(data)
 
 
 def _nfd(padding: int = 0) -> list[Sample]:
@@ -454,6 +474,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "review": Codec(_review(padding), _read_review, ("admission_review",)),
         "kube-lists": Codec(_kube_lists(padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
         "kube-node": Codec(_node(padding), _read_node, ("kube_node",)),
+        "kube-configmaps": Codec(_config_maps(padding), _read_config_maps, ("kube_configmaps",)),
         "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
         "policy-objects": Codec(_policies(padding), _read_policies, ("policy_objects",)),
         "misc-files": Codec(misc, _read_misc, ("misc_files",)),

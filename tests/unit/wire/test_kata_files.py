@@ -77,6 +77,7 @@ def test_every_fault_of_a_mount_info_is_told_at_its_path() -> None:
     }
     found = direct_volume.read(json.dumps(data).encode())
 
+    assert found.faults[0] == "fsType: runtime-rs does not read it; write fstype"
     assert [one.partition(":")[0] for one in found.faults] == [
         *("fsType", "volume-type", "device", "fstype", "metadata.other", "metadata.fsGroup"),
         *("metadata.fsGroupChangePolicy", "options[1]", "options[2]"),

@@ -23,9 +23,9 @@ KINDS = {
     "Watch": (model.WatchRequest, model.WatchEvent),
     "ComputeSize": (model.ComputeSizeRequest, model.ComputeSizeResponse),
     "ReportSandbox": (model.ReportSandboxRequest, model.ReportSandboxResponse),
-    "SetGate": (gate.SetGateRequest, gate.SetGateAnswer),
-    "ResolvePull": (pulls.ResolvePullRequest, pulls.ResolvePullAnswer),
-    "ReportPull": (pulls.ReportPullRequest, pulls.ReportPullAnswer),
+    "SetGate": (gate.SetGateRequest, gate.SetGateResponse),
+    "ResolvePull": (pulls.ResolvePullRequest, pulls.ResolvePullResponse),
+    "ReportPull": (pulls.ReportPullRequest, pulls.ReportPullResponse),
     "OfferVolumes": (volumes.OfferVolumesRequest, volumes.OfferVolumesResponse),
     "ConfirmVolume": (volumes.ConfirmVolumeRequest, volumes.ConfirmVolumeResponse),
     "ListVolumeClaims": (volumes.ListVolumeClaimsRequest, volumes.ListVolumeClaimsResponse),
@@ -94,9 +94,9 @@ def test_the_contract_has_every_field_of_the_dataclasses_and_no_other() -> None:
 WRONG = {
     "cut": (b'{"selector":{"uid":', "no JSON"),
     "deep": (b"[" * 20_000, "no JSON, or nested too deeply"),
-    "no object": (b"[]", "$: Expected `object`, got `array`"),
-    "unknown field": (b'{"selector":{"s3cret":1}}', "$.selector: has an unknown field; known are uid"),
-    "wrong type": (b'{"wait_ms":"s3cret"}', "$.wait_ms: Expected `int`, got `str`"),
+    "no object": (b"[]", "the request: Expected `object`, got `array`"),
+    "unknown field": (b'{"selector":{"s3cret":1}}', "selector: has an unknown field; known are uid"),
+    "wrong type": (b'{"wait_ms":"s3cret"}', "wait_ms: Expected `int`, got `str`"),
     "bad text": (b'{"selector":{"uid":"\\ud800"}}', "no JSON"),
 }
 
@@ -125,7 +125,8 @@ def test_protobuf_is_read_as_its_rules_say_and_refused_where_it_is_cut() -> None
 def test_what_is_not_known_is_null_in_json_and_absent_in_protobuf_and_a_spec_keeps_its_numbers() -> None:
     large = b'{"n":9007199254740993}'
     checkpoint = model.Section(model.PodCheckpoint(None), "x", False, "why", 1 << 62)
-    answer = model.PodDescription(checkpoint=checkpoint, spec=model.Section(model.Json(large), "x"))
+    sums = model.Section(model.PodTotals(None, 0, 1, 1 << 64, False, True), "x")
+    answer = model.PodDescription(checkpoint=checkpoint, totals=sums, spec=model.Section(model.Json(large), "x"))
     told = msgspec.json.decode(codec.json_of(answer))
     assert told["identity"] is None
     assert told["checkpoint"]["value"] == {"possible": None}
@@ -134,3 +135,4 @@ def test_what_is_not_known_is_null_in_json_and_absent_in_protobuf_and_a_spec_kee
     assert not message.HasField("identity")
     assert not message.checkpoint.value.HasField("possible")
     assert (message.checkpoint.observed_at, message.spec.value) == (1 << 62, large.decode())
+    assert (message.totals.value.memory_limit, message.totals.value.all_memory_limited) == ((1 << 63) - 1, True)

@@ -13,12 +13,12 @@ from contextlib import suppress
 from nodeward.aio.hostfs import HostFiles
 from nodeward.edges.sandboxes import configs
 from nodeward.model.sandboxes import Handler, Profile
+from nodeward.wire import kata_config
 
 _CONTAINERD = "/etc/containerd/config.toml"
 _CRIO = "/etc/crio/crio.conf"
 _NYDUS = ("/etc/nydus/config.toml", "/etc/nydus-snapshotter/config.toml")
 _PODMAN = ("/usr/share/containers/containers.conf", "/etc/containers/containers.conf")
-_CRI_PLUGINS = ("io.containerd.cri.v1.runtime", "io.containerd.grpc.v1.cri")
 _LARGE = 1024 * 1024
 _MOST_FILES = 100
 
@@ -72,16 +72,9 @@ def read_handlers(files: HostFiles, profiles: Mapping[str, Profile]) -> tuple[Ha
 def handler_names(files: HostFiles) -> frozenset[str]:
     """The runtime handlers that containerd's and CRI-O's files name, whatever they start; empty where none is named.
     May sleep."""
-    tables = [settings.get("plugins") for _, settings in containerd(files)]
-    found: list[object] = [_at(of, plugin, "containerd", "runtimes") for of in tables for plugin in _CRI_PLUGINS]
-    found += [_at(settings, "runtime", "runtimes") for _, settings in crio(files)]
-    return frozenset(name for table in found if isinstance(table, dict) for name in table)
-
-
-def _at(value: object, *names: str) -> object:
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
+    return kata_config.names(
+        [kata_config.Source(*one) for one in containerd(files)], [kata_config.Source(*one) for one in crio(files)]
+    )
 
 
 def hook_folders(files: HostFiles) -> tuple[list[str] | None, list[str] | None]:

@@ -68,7 +68,7 @@ class Parts:
         rows, settings = self.readiness.rows(), self.inside.reload.row
         chosen = tuple(row.name for row in rows)
         relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
-        lines, gates = self.oci.row, gates_view(state, self.clock.wall_ns())
+        lines, wall_ns = self.oci.row, self.clock.wall_ns()
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -85,7 +85,7 @@ class Parts:
                 relay_fault=relay_fault,
                 relay_missing=relay_missing,
                 lines=lines,
-                gates=gates,
+                gates=gates_view(state, wall_ns),
             )
 
         return draw

@@ -24,7 +24,7 @@ from nodeward.engine.gate.rule import is_denied, shut
 from nodeward.model.events import GateAsked, GateRecalled, GateSet
 from nodeward.model.gate import Gated, Verdict
 from nodeward.model.podapi import AnswerError, Failure
-from nodeward.model.podapi_gate import DENIED, PASSED, SetGateAnswer, SetGateRequest
+from nodeward.model.podapi_gate import DENIED, PASSED, SetGateRequest, SetGateResponse
 from nodeward.model.settings import Mode, Settings
 from nodeward.model.workload import PodUid
 
@@ -92,15 +92,15 @@ class Gates:
         self._core, self._lane, self._clock = core, lane, clock
         self._path, self._files = path_in(settings.state_dir), files
         self._one = asyncio.Lock()
-        self._there = self._verdicts()
-        """What the file has."""
+        self._there: Mapping[PodUid, Verdict] | None = self._verdicts()
+        """What the file has; None where a write failed, and may have been done all the same."""
         self._hangs = False
         """A write was given up and may come back, so that nothing may be written after it."""
         self.waiting = 0
 
     # ---- verdicts
 
-    async def set_gate(self, request: SetGateRequest, by: int = 0) -> SetGateAnswer:
+    async def set_gate(self, request: SetGateRequest, by: int = 0) -> SetGateResponse:
         """Sets the verdict on a pod; `by` is the user whose process asks. SetGateError where it is not set. Goes on to
         its end if the caller leaves, so that disk and state agree."""
         if by not in self._core.state.settings.gate.uids:
@@ -108,7 +108,7 @@ class Gates:
         _check(request)
         return await asyncio.shield(asyncio.ensure_future(self._set(request, by)))
 
-    async def _set(self, request: SetGateRequest, by: int) -> SetGateAnswer:
+    async def _set(self, request: SetGateRequest, by: int) -> SetGateResponse:
         async with self._one:
             if self._core.state.settings.gate.mode is Mode.OFF:
                 raise SetGateError(503, "gate.mode is off: set it to observe or enforce, and restart the daemon")
@@ -161,7 +161,7 @@ class Gates:
         try:
             await done_on(self._lane, "gate", partial(self._files.replace, self._path, data), self._came_back)
         except (OSError, GivenUpError) as error:
-            self._hangs = isinstance(error, GivenUpError)
+            self._hangs, self._there = isinstance(error, GivenUpError), None
             raise SetGateError(503, f"{self._path} cannot be written: {error}") from error
         self._there = dict(verdicts)
 
@@ -169,7 +169,7 @@ class Gates:
         self._hangs = False
 
     async def keep(self) -> None:
-        """Takes the verdicts of ended pods out of the file, for ever."""
+        """Takes out of the file, for ever, the verdicts of ended pods, and those that were answered not to be kept."""
         while True:
             await self._clock.sleep(KEEP_S)
             async with self._one:
@@ -217,16 +217,16 @@ def _check(request: SetGateRequest) -> None:
         (not request.reason.isprintable(), "reason: characters that cannot be printed"),
         (len(request.evidence_digest) > MOST_DIGEST, f"evidence_digest: more than {MOST_DIGEST} characters"),
         (not request.evidence_digest.isprintable(), "evidence_digest: characters that cannot be printed"),
-        (not 0 <= request.expires_s <= MOST_EXPIRES_S, f"expires_s: not 0 to {MOST_EXPIRES_S} seconds"),
+        (not 0 <= request.expires_s <= MOST_EXPIRES_S, f"expires_s: must be 0 to {MOST_EXPIRES_S}, which is 366 days"),
     )
     wrong = [why for is_wrong, why in faults if is_wrong]
     if wrong:
         raise SetGateError(400, "; ".join(wrong))
 
 
-def _answer(uid: PodUid, namespace: str, name: str, verdict: Verdict) -> SetGateAnswer:
+def _answer(uid: PodUid, namespace: str, name: str, verdict: Verdict) -> SetGateResponse:
     said = PASSED if verdict.passed else DENIED
-    return SetGateAnswer(uid, namespace, name, said, verdict.at_ns, verdict.expires_ns)
+    return SetGateResponse(uid, namespace, name, said, verdict.at_ns, verdict.expires_ns)
 
 
 def _components(node: Node) -> Wired:
@@ -234,7 +234,11 @@ def _components(node: Node) -> Wired:
     if settings.gate.mode is Mode.OFF:
         return Wired(())
     if not settings.podapi.enabled and any("verdict" in words for words in settings.gate.handlers.values()):
-        log.warning("gate=no-verdicts why='podapi.enabled is false, so nobody can set one': set it to true")
+        log.warning("gate=no-verdicts why='podapi.enabled is false, so nobody can set one: set it to true'")
+    if settings.ledger.mode is Mode.OFF and any(
+        {"key", "quotes"} & {*words} for words in settings.gate.handlers.values()
+    ):
+        log.warning("gate=no-keys why='ledger.mode is off, so key and quotes stay shut: set it to observe or enforce'")
     return Wired((("gate", node.gates.keep),))
 
 

@@ -64,7 +64,7 @@ class PodDevices:
             async with asyncio.timeout(LIST_S):
                 listed, at = await asyncio.shield(self._fresh())
         except (NodewardError, OSError, TimeoutError) as error:
-            return _lacking(str(error) or f"not read within {LIST_S:g} s")
+            return _lacking(self._why(error))
         found = listed.get((namespace, name), [])
         if len(found) != 1:
             return _lacking(
@@ -73,9 +73,21 @@ class PodDevices:
         from nodeward.edges.kubelet.cold_plug import numa_of
 
         ((pod, known),) = found
-        if known.refused or (known.devices and known.uid != uid):
+        if known.refused or known.uid not in (None, uid):
             return _lacking(known.refused or "another pod has this name by now", at)
         return Section(known.devices, SOURCE, observed_at=at), Section(numa_of(pod, known), SOURCE, observed_at=at)
+
+    def _why(self, error: Exception) -> str:
+        from nodeward.transport.grpc_unix import Code, GrpcError
+
+        if isinstance(error, GrpcError) and error.code is Code.UNAVAILABLE:
+            return f"kubelet does not answer at {self._kubelet()}: does it run, and is ledger.kubelet_root its folder?"
+        return str(error) or f"not read within {LIST_S:g} s"
+
+    def _kubelet(self) -> str:
+        from nodeward.edges.kubelet import pod_resources
+
+        return f"{self._settings.ledger.root.rstrip('/')}/{pod_resources.PLACE}"
 
     def _fresh(self) -> "asyncio.Task[tuple[_Listed, int]]":
         now_ns, task = self._clock.now_ns(), self._listing
@@ -93,11 +105,10 @@ class PodDevices:
         return found, at
 
     def _allocations(self) -> "Allocations":
-        from nodeward.edges.kubelet import pod_resources
         from nodeward.edges.kubelet.cold_plug import Allocations
         from nodeward.transport.grpc_unix import GrpcClient
 
-        path = f"{self._settings.ledger.root.rstrip('/')}/{pod_resources.PLACE}"
+        path = self._kubelet()
         return Allocations(lambda: GrpcClient(path), self._look, self._judge)
 
     def _judge(self, namespace: str, name: str, told: Sequence[Told], evidence: Evidence) -> Judged:

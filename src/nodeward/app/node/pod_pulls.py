@@ -25,10 +25,10 @@ from nodeward.model.podapi_pulls import (
     PodPullsSeen,
     PullMode,
     PullState,
-    ReportPullAnswer,
     ReportPullRequest,
-    ResolvePullAnswer,
+    ReportPullResponse,
     ResolvePullRequest,
+    ResolvePullResponse,
 )
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.sandboxes import Profile
@@ -103,20 +103,21 @@ class PodPulls:
         self._reports: dict[str, dict[str, GuestImage]] = {}
         """By sandbox and image, oldest first."""
 
-    async def resolve(self, asked: ResolvePullRequest) -> ResolvePullAnswer:
+    async def resolve(self, asked: ResolvePullRequest) -> ResolvePullResponse:
         """For which sandbox a pull is. PullRequestError where no pod is named."""
         _check(asked.namespace and asked.name and asked.uid, "namespace, name, uid", "none may be empty")
+        _check(0 <= asked.attempt < 2**32, "attempt", "a whole number from 0 to 2^32-1")
         told, why = await self._relay.now()
         if told is None:
             mode, said = await self._mode_of(self._sandbox_of(asked.uid))
-            return ResolvePullAnswer(PullState.UNKNOWN, why, mode=mode, mode_why=said)
+            return ResolvePullResponse(PullState.UNKNOWN, why, mode=mode, mode_why=said)
         of_name = told.sandboxes.get((asked.namespace, asked.name), ())
         of_pod = [one for one in of_name if one.uid == asked.uid]
         later = max((one.attempt for one in of_pod), default=-1)
         found = next((one for one in of_pod if one.attempt == asked.attempt), None)
         if found is None and later < asked.attempt:
             wait = "" if told.view.listed else "; the relay began a moment ago and has seen no list of sandboxes yet"
-            return ResolvePullAnswer(
+            return ResolvePullResponse(
                 PullState.PENDING, f"no sandbox of this pod and attempt is known{wait}", mode_why="no sandbox yet"
             )
         handler = found.handler if found is not None else of_pod[-1].handler
@@ -124,9 +125,9 @@ class PodPulls:
         state, why = PullState.RESOLVED, ""
         if later > asked.attempt:
             state, why = PullState.STALE, f"attempt {later} of this pod exists"
-        return ResolvePullAnswer(state, why, found.id if found is not None else "", handler, mode, said)
+        return ResolvePullResponse(state, why, found.id if found is not None else "", handler, mode, said)
 
-    async def report(self, told: ReportPullRequest) -> ReportPullAnswer:
+    async def report(self, told: ReportPullRequest) -> ReportPullResponse:
         """A runtime tells of an image in its VM. PullRequestError where a field is not as it must be."""
         _check(0 < len(told.sandbox) <= MOST_NAME, "sandbox", f"1 to {MOST_NAME} characters")
         _check(0 < len(told.image) <= MOST_NAME, "image", f"1 to {MOST_NAME} characters")
@@ -137,7 +138,7 @@ class PodPulls:
         seen, why = await self._relay.now()
         known = self._known(seen)
         if told.sandbox not in known:
-            return ReportPullAnswer(False, f"no such sandbox is known on this node{f' ({why})' if why else ''}")
+            return ReportPullResponse(False, f"no such sandbox is known on this node{f' ({why})' if why else ''}")
         if seen is not None and seen.view.listed:  # else it cannot be known which have ended
             for ended in [one for one in self._reports if one not in known]:
                 del self._reports[ended]
@@ -151,7 +152,7 @@ class PodPulls:
             del rows[next(iter(rows))]
         if len(self._reports) > MOST_SANDBOXES:
             del self._reports[next(iter(self._reports))]
-        return ReportPullAnswer(True)
+        return ReportPullResponse(True)
 
     async def pulls(self, uid: str, namespace: str, name: str, sandbox: str) -> Section[PodPullsSeen]:
         """The section `pulls` of a pod; `sandbox` is empty where it is not known."""

@@ -105,10 +105,10 @@ class PodVolumeClaims:
         await self._load()
         host = await self._on_host(tuple(one.path for one in asked.volumes))
         why, found = await self._fetched(asked.pod_uid, asked.sandbox)
-        if found is None:
-            none = (VolumeOffer(one.volume, HOST, why) for one in asked.volumes)
-            return OfferVolumesResponse(asked.pod_uid, asked.sandbox, tuple(none))
         claims, standing, now = self._kept()
+        if found is None:
+            owners = (rule.unknown(claims, asked.pod_uid, asked.sandbox, one.volume, why) for one in asked.volumes)
+            return OfferVolumesResponse(asked.pod_uid, asked.sandbox, tuple(owners))
         offers = list[VolumeOffer]()
         for one in asked.volumes:
             its = _joined(host[one.path], found, one.volume)
@@ -180,6 +180,8 @@ class PodVolumeClaims:
         sandbox = self._state().pods.sandbox_of.get(uid)
         if sandbox is None:
             return Section(None, networks.CNI, False, "the runtime has told of no sandbox yet")
+        if self._state().pods.sandboxes[sandbox].by_cgroup:
+            return Section(None, networks.CNI, False, "the sandbox's id is not known: only NRI tells it")
         at = self._clock.wall_ns()
         try:
             found = await self._job("network of a pod", partial(_network, self._files, sandbox))
@@ -202,6 +204,8 @@ class PodVolumeClaims:
             return "the pod is not known on this node, or is gone", None
         if self._unread:
             return self._unread, None
+        if not state.pods.api_up:
+            return "the API server does not answer, so whether another pod uses its volumes is not known", None
         try:
             async with asyncio.timeout(FACTS_S):
                 pod = self._pod(uid, (await self._read(uid))[0])

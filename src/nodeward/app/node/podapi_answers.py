@@ -76,11 +76,10 @@ class Reports:
         self._forget()
         return report.sandbox in self._seen
 
-    def of(self, sandbox: str) -> ReportSandboxRequest | None:
-        """What was reported of it last."""
+    def of(self, sandbox: str) -> tuple[ReportSandboxRequest | None, int]:
+        """What was reported of it last, and when (CLOCK_BOOTTIME)."""
         self._forget()
-        kept = self._kept.get(sandbox)
-        return kept[0] if kept is not None else None
+        return self._kept.get(sandbox, (None, 0))
 
     def _forget(self) -> None:
         """Drops reports of sandboxes that have ended."""
@@ -171,14 +170,15 @@ class Answers:
 
         found = await self._watchers.until(find, is_whole, wait_s) if wait_s else find()
         if found is None:
-            raise AnswerError(Failure.NOT_FOUND, "this node knows no such pod; ListPods names those it knows")
+            raise AnswerError(
+                Failure.NOT_FOUND, "this node knows no such pod; ListPods (`nodeward pod --list`) names those it knows"
+            )
         return found
 
     def _around(self, sandbox: str) -> show.Around:
-        heard = self._node.pods.heard_ns
-        wall_ns = self._clock.wall_ns()
-        at = wall_ns - (self._clock.now_ns() - heard) if heard else 0
-        return show.Around(wall_ns, at, self._reports.of(sandbox))
+        return show.Around(
+            self._clock.wall_ns(), self._clock.now_ns(), self._node.pods.heard_ns, *self._reports.of(sandbox)
+        )
 
     async def _read_machine(self) -> tuple[Mapping[str, Handler], int, int]:
         """Handlers that start VMs, CPUs and bytes of memory; read at most once in `MACHINE_NS`, beside the loop."""

@@ -33,6 +33,7 @@ from nodeward.app.node.assemble import WIRINGS, InKernel, Inside, OnDisk
 from nodeward.app.node.gate import Gates
 from nodeward.app.node.grants import Recalled
 from nodeward.app.node.pods import known_pods
+from nodeward.app.node.pushes import pushes
 from nodeward.app.node.readiness import Readiness, tell_systemd
 from nodeward.app.node.relay_reader import RelayReader
 from nodeward.app.node.wiring import Component, Lanes, Node, Note
@@ -102,6 +103,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     chosen: list[Component] = [
         *inside.components,
         ("settings", lambda: inside.reload.run(inside.tell, systemd)),
+        *pushes(settings, inside, source),
         ("systemd", lambda: tell_systemd(systemd, readiness, changed)),
         ("relay", relay.run),
         (

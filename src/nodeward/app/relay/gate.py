@@ -40,7 +40,8 @@ class RelayGate:
         known = handler_names(files)
         self._say()
         for handler in sorted(known and self._rule.handlers.keys() - known):
-            what = f"the container runtime's files name no such handler, so no pod has this gate; {sorted(known)} are"
+            named = ", ".join(sorted(known))
+            what = f"the container runtime's files name no such handler, so no pod has this gate; they name {named}"
             log.warning("gate=unknown-handler handler=%s why=%r", handler, what)
 
     def settle(self, settings: Settings) -> None:

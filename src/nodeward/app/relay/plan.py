@@ -46,6 +46,8 @@ class RelayPlan:
     """Who refuses what a VM cannot do; the first of the deciders then."""
     pulls: "PullBook | None" = None
     """Who hears of image pulls; among the watchers too."""
+    config_socket: str = ""
+    """Where an agent's configurations are taken; empty for nowhere."""
     run_dir: str = ""
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""

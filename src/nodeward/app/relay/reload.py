@@ -1,4 +1,4 @@
-"""New settings for a running relay, at SIGHUP: rules of limits, sizes and the dump change at once, as in the daemon.
+"""New settings for a running relay, at SIGHUP and by an agent's push: what can change at once does, as in the daemon.
 
 Promises: faults leave everything as it was, and are logged; what needs a restart is named; calls are relayed meanwhile,
 whatever becomes of the file. Must not know frames.
@@ -6,10 +6,14 @@ whatever becomes of the file. Must not know frames.
 
 import asyncio
 import logging
+import time
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from nodeward.aio import sd_notify
+from nodeward.app.settings.pushed import Config, Pushed
 from nodeward.app.settings.reload import SettingsSource, leaves
 from nodeward.model.errors import NodewardError
 from nodeward.model.settings import Mode, Settings
@@ -21,10 +25,11 @@ if TYPE_CHECKING:
     from nodeward.app.relay.sizing import RelaySizing
     from nodeward.wire.dump_rules import Rules
 
-_OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line", "podapi.enabled")
+_OTHERS = ("run_dir", "cgroups.root", "nri.enabled", "nri.multi_line", "podapi.enabled", "sandboxes.profiles")
 OURS = ("relay.", "limits.", "pods.", "cpus.", "policy.", "sizing.", "gate.", "dump.", *_OTHERS)
 """What the relay goes by; other settings of the file are the daemon's."""
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 
 class RelayReload:
@@ -41,6 +46,7 @@ class RelayReload:
     ) -> None:
         self._running, self._source, self._limits, self._dump = running, source, limits, dump
         self._sizing, self._gate = sizing, gate
+        self._turn = asyncio.Lock()
 
     async def run(self, systemd: sd_notify.Notifier) -> None:
         """Reads them whenever it is asked to, by another thread: the file may lie on a disk that hangs, and rules of a
@@ -51,21 +57,58 @@ class RelayReload:
             if systemd.told_ready:
                 systemd.reloading()
             try:
-                self._take(*await asyncio.get_running_loop().run_in_executor(None, self._read))
+                async with self._turn:
+                    self._take(*await self._later(self._read, self._source.read))
             except (NodewardError, OSError, RuntimeError) as error:
                 log.error("settings=refused and kept as they were fault=%r", str(error))
             finally:
                 if systemd.told_ready:
                     systemd.tell(sd_notify.READY)
 
-    def _read(self) -> "tuple[Settings, Rules | None]":
-        """The settings, and their rules of a dump where there is one."""
-        wanted = self._source.read()
-        if self._dump is None:
-            return wanted, None
+    @property
+    def pushed(self) -> Pushed | None:
+        """What an agent pushed; None where nobody may."""
+        return self._source.pushed
+
+    async def push(self, node: str, config: Config) -> str:
+        """Takes a configuration that an agent pushed, whole; why not, a fault a line, else nothing."""
+        pushed = self._source.pushed
+        if pushed is None:
+            return "this relay takes no configurations"
+        async with self._turn:
+            if pushed.is_known(config):
+                return ""
+            try:
+                wanted, rules = await self._later(self._read, partial(pushed.tried, config))
+            except (NodewardError, OSError, RuntimeError) as error:
+                return pushed.refused(node, str(error))
+            before, policy = self._running, wanted.policy
+            if merged(before, wanted, self._limits is not None, False).policy != policy:
+                remedy = "set cpus.driver to relay and cpus.mode to enforce in its settings, and restart it"
+                return pushed.refused(node, f"policy.active: this relay gives no container CPUs; {remedy}")
+            self._take(wanted, rules)
+            if self._limits is not None and (why := self._limits.core.state.cpus.refused):
+                self._take(before, None if rules is None else await self._later(self._rules, before))
+                return pushed.refused(node, "\n".join(f"policy {policy.active}: {one}" for one in why))
+            pushed.taken(node, config, time.time_ns())
+            await self._later(pushed.keep, wanted)
+        return ""
+
+    async def _later(self, work: Callable[..., T], *given: object) -> T:
+        """The same by another thread."""
+        return await asyncio.get_running_loop().run_in_executor(None, partial(work, *given))
+
+    def _rules(self, wanted: Settings) -> "Rules":
         from nodeward.wire import dump_rules
 
-        return wanted, dump_rules.parse(wanted.dump.rules)
+        return dump_rules.parse(wanted.dump.rules)
+
+    def _read(self, read: Callable[[], Settings]) -> "tuple[Settings, Rules | None]":
+        """The settings, and their rules of a dump where there is one."""
+        wanted = read()
+        if self._dump is None:
+            return wanted, None
+        return wanted, self._rules(wanted)
 
     def _take(self, wanted: Settings, rules: "Rules | None") -> None:
         before = dict(leaves(self._running))

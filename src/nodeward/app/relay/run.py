@@ -188,6 +188,8 @@ def plan(settings: Settings, clock: Clock, files: HostFiles, source: SettingsSou
         made = replace(made, pulls=pulls, watchers=(*made.watchers, pulls))
     if source is not None:
         made = replace(made, reload=RelayReload(settings, source, made.limits, dump, made.sizing, made.gate))
+        if source.pushed is not None and settings.cpus.driver is Driver.RELAY:
+            made = replace(made, config_socket=settings.agent.config_socket)
     return replace(made, decider=Chain(tuple(deciders), clock.now_ns)) if deciders else made
 
 
@@ -253,6 +255,13 @@ async def _serve(
                 group.create_task(_harmless(work), name="sizing")
             if plan.reload is not None:
                 group.create_task(_harmless(partial(plan.reload.run, systemd)), name="reload")
+            if plan.config_socket and plan.reload is not None:
+                from nodeward.edges.resmgr import config  # it reads messages: only where somebody may push
+
+                taking = partial(config.serve, plan.config_socket, plan.reload.push)
+                pauses = Backoff(1.0, 60.0, random.random)
+                work = partial(forever, "config-socket", taking, clock, pauses, lambda _, __: None)
+                group.create_task(_harmless(work), name="config-socket")
             if plan.run_dir:
                 status = Status(plan, [(door.listen, door.relay) for door in doors], counts, clock)
                 group.create_task(status.serve(clock), name="status")

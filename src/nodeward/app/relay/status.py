@@ -19,7 +19,7 @@ from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
 from nodeward.model.gate import GateRow
 from nodeward.model.pulls import PullsView
-from nodeward.model.rows import CgroupRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
+from nodeward.model.rows import CgroupRow, ConfigRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
 from nodeward.model.sizing import SizingRow
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
@@ -72,6 +72,8 @@ class Status:
         sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
         gate = self._plan.gate.row() if self._plan.gate is not None else GateRow()
         guard = self._plan.guard.row() if self._plan.guard is not None else VmGuardRow()
+        pushed = self._plan.reload.pushed if self._plan.reload is not None else None
+        told_config = pushed.row if pushed is not None else ConfigRow()
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
         pinned = limits.cpu_view() if limits is not None and whole else None
@@ -92,6 +94,7 @@ class Status:
                 sizing=sizes,
                 gate=gate,
                 guard=guard,
+                config=told_config,
                 cpus=pinned() if pinned is not None else None,
                 rows=rows[:MOST_ROWS],
                 left_out=max(0, len(rows) - MOST_ROWS),

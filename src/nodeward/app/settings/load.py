@@ -88,6 +88,11 @@ def _parsed(data: bytes) -> tuple[yaml.Node | None, object]:
         loader.dispose()
 
 
+def parsed(data: bytes) -> object:
+    """What YAML holds, without aliases and keys that stand twice. YAML_FAULTS for what is none."""
+    return _parsed(data)[1]
+
+
 def documents(data: bytes, where: str) -> list[tuple[object, Mapping[str, int]]]:
     """Every document of a YAML text, as strict as settings, with the line of each path in it."""
     loader, found = _Strict(data), list[tuple[object, Mapping[str, int]]]()
@@ -356,12 +361,28 @@ def _leaf(
     try:
         found[name] = msgspec.convert(value, type=kind)
     except msgspec.ValidationError as error:
-        allowed = ""
         if isinstance(kind, type) and issubclass(kind, enum.Enum):
-            allowed = f"; one of {', '.join(str(member.value) for member in kind)}"
-        if kind is str and isinstance(value, int | float):
-            allowed = "; it is text: write it in quotes"
-        faults.append(f"{where}: {value!r} is not allowed ({error}){allowed}")
+            rule = f"one of {', '.join(str(member.value) for member in kind)}"
+        else:
+            rule = _in_words(error)
+        faults.append(f"{where}: {value!r} is not allowed; {rule}")
+
+
+_KINDS = {
+    "array": "a list, such as [a, b]",
+    "bool": "true or false, without quotes",
+    "float": "a number",
+    "int": "a whole number",
+    "object": "keys with values",
+    "str": "text: write it in quotes",
+}
+
+
+def _in_words(error: msgspec.ValidationError) -> str:
+    """What msgspec expected, as a person writes it in YAML."""
+    expected, _, inside = str(error).partition(" - at ")
+    kind = _KINDS.get(expected.removeprefix("Expected `").partition("`")[0].partition(" ")[0])
+    return f"{'each value' if inside else 'it'} must be {kind}" if kind else str(error)
 
 
 def _check(settings: Settings, faults: list[str]) -> None:
@@ -399,6 +420,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("podapi.socket", settings.podapi.socket),
         ("podapi.grpc_socket", settings.podapi.grpc_socket),
         ("cold_plug.socket", settings.cold_plug.socket),
+        ("agent.config_socket", settings.agent.config_socket),
     )
     for path, value in (
         ("state_dir", settings.state_dir),

@@ -205,7 +205,7 @@ def _policy(value: object, faults: list[str]) -> str:
         return "none"
     from nodeward.engine.cpus.policies.table import ALIASES, POLICIES
 
-    name = ALIASES.get(value, value) if isinstance(value, str) else ""
+    name = str(ALIASES.get(value, value)) if isinstance(value, str) else ""  # a flag's text is of a class of its own
     if name in POLICIES:
         return name
     where, told = f"{SECTION}.active", shown(value)

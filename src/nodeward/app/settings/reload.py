@@ -19,6 +19,7 @@ from nodeward.aio.lanes import Lane
 from nodeward.app.settings import last_good, policy_object
 from nodeward.app.settings.load import SettingsError
 from nodeward.app.settings.policy_object import Chosen
+from nodeward.app.settings.pushed import Config, Pushed
 from nodeward.model.events import SettingsChanged
 from nodeward.model.policy_rule import Amount
 from nodeward.model.ports import Tell
@@ -38,6 +39,8 @@ class SettingsSource:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
     faults: tuple[str, ...] = ()
     """Why the settings of this start are not the source's own but the last good ones."""
+    pushed: Pushed | None = None
+    """What an agent pushed, over them; None where nobody may."""
 
 
 class Reload:
@@ -63,6 +66,7 @@ class Reload:
         self._unkept: Settings | None = None
         self._unkept_object = False
         self._busy = False
+        self._turn = asyncio.Lock()
         if not faults:
             self._keep(own)
 
@@ -75,26 +79,26 @@ class Reload:
             if systemd.told_ready:
                 systemd.reloading()
             try:
-                self._take(await self._read(), tell)
+                assert self._source is not None  # who else asks
+                async with self._turn:
+                    self._take(await self._read(self._source.read), tell)
             finally:
                 if systemd.told_ready:
                     systemd.tell(sd_notify.READY)
 
-    async def _read(self) -> Settings | BaseException:
+    async def _read(self, read: Callable[[], Settings]) -> Settings | BaseException:
         """On the disk lane, since the file may lie on a disk that hangs."""
-        assert self._source is not None
         found: asyncio.Future[Settings | BaseException] = asyncio.get_running_loop().create_future()
-        if not self._lane.submit("settings", self._source.read, found.set_result):
+        if not self._lane.submit("settings", read, found.set_result):
             return OSError("the disk lane is full or hangs")
         return await found
 
     def _take(self, found: Settings | BaseException, tell: Tell) -> None:
         if isinstance(found, BaseException):
-            faults = tuple(found.faults) if isinstance(found, SettingsError) else (str(found),)
+            faults = self._refuse(found)
             for fault in faults:
                 log.error("settings=refused fault=%r", fault)
             log.error("settings=kept why='the new ones have %d fault(s)'", len(faults))
-            self.row = replace(self.row, faults=faults)
             return
         late = self._hold(found, tell)
         about = self._source.about if self._source is not None else ""
@@ -126,6 +130,34 @@ class Reload:
         self._running = live
         log.info("settings=accepted changed=%s", ",".join(changed) or "nothing")
         return late
+
+    async def push(self, node: str, config: Config, tell: Tell, unfit: Callable[[], tuple[str, ...]]) -> str:
+        """Takes a configuration that an agent pushed, whole; why not, a fault a line, else nothing. `unfit`: why the
+        policy does not fit this machine, once it was told."""
+        pushed = self._source.pushed if self._source is not None else None
+        if pushed is None:
+            return "this daemon takes no configurations"
+        async with self._turn:
+            if pushed.is_known(config):
+                return ""
+            before = self._own
+            found = await self._read(partial(pushed.tried, config))
+            if isinstance(found, BaseException):
+                return pushed.refused(node, "\n".join(self._refuse(found)))
+            self._take(found, tell)
+            if why := unfit():
+                self._take(before, tell)
+                self.row = replace(self.row, faults=why)
+                return pushed.refused(node, "\n".join(f"policy {found.policy.active}: {one}" for one in why))
+            pushed.taken(node, config, self._clock.wall_ns())
+            await asyncio.to_thread(pushed.keep, found)
+        return ""
+
+    def _refuse(self, error: BaseException) -> tuple[str, ...]:
+        """The faults, which the status has from here on."""
+        faults = tuple(error.faults) if isinstance(error, SettingsError) else (str(error),)
+        self.row = replace(self.row, faults=faults)
+        return faults
 
     async def keep(self) -> None:
         """Tries again to keep what the disk did not take, for ever."""

@@ -74,6 +74,10 @@ class Chosen:
     """Whether another policy than the last one is refused."""
     resets_policy: bool = False
     """With `reset`: whether the last policy is forgotten."""
+    resets_config: bool = False
+    """With `reset`: whether the agent's last configuration is."""
+    config_socket: str = ""
+    """Where an agent's configurations are to be taken."""
     historic: bool = False
     """Whether the command line is one of the first releases'."""
     no_dump: bool = False
@@ -103,14 +107,17 @@ def choose(
     environ: Mapping[str, str],
     read: Callable[[str], str],
     exists: Callable[[str], bool],
+    fallback: bool = True,
 ) -> Chosen:
-    """What these words mean. `read` gives a file's text; `exists` tells whether a socket is there."""
+    """What these words mean. `read` gives a file's text; `exists` tells whether a socket is there. Without `fallback`
+    the file of --fallback-config is left out: an agent's configuration takes its place."""
     try:
         given, rest = go_flags.parse(words, SWITCHES)
         if any(one.name in ("h", "help") for one in given):
             return Chosen(asked="help")
         historic = any(one.name in HISTORIC for one in given)
-        given = _with_files(given, read)
+        is_forced = any(one.name == "force-config" and one.value for one in given)
+        given = _with_files(given, read, fallback)
     except WireError as error:
         raise CriResmgrError(f"{error}; cri-resmgr -h lists what there is") from error
     chosen = Chosen({"relay.listen": LISTEN}, historic=historic)
@@ -120,11 +127,15 @@ def choose(
         chosen.asked = "help"
     _take_environment(chosen, environ)
     for one in given:
-        _take(chosen, one)
+        take(chosen, one)
     if any(chosen.debug.values()):
         chosen.log_level = "debug"
     _runtime(chosen, exists)
     _image_socket(chosen)
+    if chosen.config_socket and is_forced:
+        chosen.notes.append("--config-socket: not served, since --force-config wins over every agent's configuration")
+    elif chosen.config_socket:
+        chosen.pairs |= {"agent.config_socket": chosen.config_socket, "cpus.driver": "relay"}
     if chosen.no_dump:
         chosen.pairs["dump.rules"] = "off:.*"
         chosen.notes.append("dump.Disabled: nothing is dumped")
@@ -135,7 +146,7 @@ def choose(
     return chosen
 
 
-def _with_files(given: Sequence[Given], read: Callable[[str], str]) -> list[Given]:
+def _with_files(given: Sequence[Given], read: Callable[[str], str], with_fallback: bool) -> list[Given]:
     """The options, with each configuration file's in its place. Files of both generations are told apart by content."""
     files = {one.name: one.value for one in given}
     forced, fallback = files.get("force-config"), files.get("fallback-config")
@@ -146,7 +157,7 @@ def _with_files(given: Sequence[Given], read: Callable[[str], str]) -> list[Give
         if one.name not in ("config", "force-config", "fallback-config"):
             found.append(one)
             continue
-        if not one.value and one.name != "config":
+        if (not one.value and one.name != "config") or (one.name == "fallback-config" and not with_fallback):
             continue
         text = read(one.value)
         if one.name == "config" and go_flags.is_lines(text):
@@ -160,13 +171,14 @@ def _said(text: str, _: str) -> str:
     return text
 
 
-def _take(chosen: Chosen, one: Given) -> None:
+def take(chosen: Chosen, one: Given) -> None:
     match one.name:
         case "version" | "print-config" | "list-policies" | "list-loggers":
             chosen.asked = one.name if one.value == "true" else chosen.asked
         case "reset-config" | "reset-policy":
             chosen.asked = "reset" if one.value == "true" else chosen.asked
             chosen.resets_policy |= one.name == "reset-policy" and one.value == "true"
+            chosen.resets_config |= one.name == "reset-config" and one.value == "true"
         case "force-config-signal":
             _reload_by(chosen, one)
         case "policy":
@@ -181,6 +193,8 @@ def _take(chosen: Chosen, one: Given) -> None:
             chosen.pairs["policy.static.relaxed_isolation"] = one.value
         case "runtime-socket":
             chosen.pairs["relay.runtime"] = _path(one)
+        case "config-socket":
+            chosen.config_socket = _path(one) if one.value and not one.value.startswith("disable") else ""
         case "relay-socket":
             chosen.pairs["relay.listen"] = _path(one)
         case "image-socket":

@@ -123,8 +123,7 @@ MODULES = ("policy", "dump", "logger", "rdt", "cpu", "blockio", "control", "reso
 
 REMARKS: Mapping[str, str] = {
     "relay-dir": f"{_NO_MEANING}: the relay keeps nothing on disk",
-    "agent-socket": _LATER_AGENT,
-    "config-socket": _LATER_AGENT,
+    "agent-socket": f"{_NO_MEANING}: the relay asks the agent nothing; --config-socket takes its configurations",
     "host-root": f"{_NO_MEANING}: the relay runs on the host, ordered before kubelet",
     "allow-untested-runtimes": f"{_NO_MEANING}: any runtime is relayed",
     "allow-policy-switch": f"{_NO_MEANING}: a policy may be another than the last, without --disable-policy-switch",

@@ -51,6 +51,11 @@ def options(path: str, text: str) -> list[Given]:
         return []
     if not isinstance(tree, dict):
         raise WireError(path, "is neither a file of `option = value` lines nor YAML with modules at its top")
+    return of_tree(path, tree)
+
+
+def of_tree(path: str, tree: Mapping[object, object]) -> list[Given]:
+    """The same of what was read already."""
     found: list[Given] = []
     for module, inside in tree.items():
         if module not in MODULES:

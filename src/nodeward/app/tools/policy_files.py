@@ -73,8 +73,13 @@ Lines = Mapping[str, int]
 
 def check(path: str) -> tuple[Checked, ...]:
     """Each document of the file. SettingsError for a file, or a document, that is no policy's configuration."""
-    logging.getLogger(pool_words.__name__).setLevel(logging.ERROR)  # what is not enforced has rows of its own
-    found = tuple(_document(tree, lines, path) for tree, lines in load.documents(load.read_bytes(path), path) if tree)
+    documents = load.documents(load.read_bytes(path), path)
+    said = logging.getLogger(pool_words.__name__)
+    said.disabled = True  # what is not enforced has rows of its own
+    try:
+        found = tuple(_document(tree, lines, path) for tree, lines in documents if tree)
+    finally:
+        said.disabled = False
     if not found:
         raise SettingsError([f"{path}: {_FORMS}"])
     return found

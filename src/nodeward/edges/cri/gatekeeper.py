@@ -73,6 +73,8 @@ class Gatekeeper:
         patience_s = min(STATUS_S, within_s / 2)
         answer = await self._status(_beside(path), mapping.sandbox_status_of(home_id), patience_s)
         home = mapping.sandbox_as_is(answer)
+        if not home.id.startswith(home_id):  # runtimes take the beginning of an id too
+            raise WireError("cri", "the runtime tells of no such sandbox")
         self._homes[home_id] = home
         if len(self._homes) > MOST_KNOWN:
             del self._homes[next(iter(self._homes))]

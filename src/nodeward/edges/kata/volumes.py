@@ -112,7 +112,9 @@ def _make(files: HostFiles, place: str) -> None:
 def _refuse_taken(files: HostFiles, place: str, path: str) -> None:
     taken = _sandboxes(files.listdir(place))
     if taken:
-        raise VolumeFileError(f"volume {path} is taken by sandbox {taken[0]}: end that pod first")
+        raise VolumeFileError(
+            f"volume {path} is taken by sandbox {taken[0]}: end that pod first, or use `nodeward volume remove --force`"
+        )
 
 
 def _sandboxes(names: list[str]) -> tuple[str, ...]:

@@ -50,7 +50,7 @@ RETRY_S, APART_S = 5.0, 0.25
 """So long a call is tried again, and so far apart: kubelet may not know a new pod yet, nor may we. Kata's runtime-rs
 waits for ten seconds."""
 MOST_DEVICES = 512
-"""Of one pod."""
+"""Of one pod, each CDI name counted."""
 MAX_NAME = 253
 """Characters of a pod's name or namespace."""
 MOST_SAID = 1024
@@ -114,7 +114,7 @@ class Allocations:
         told = [tuple(told_of(pod)) for pod in pods]
         evidence = await self._look({name for some in told for one in some for name in one.names})
         return [
-            (pod, self._judge(pod.namespace, pod.name, some, evidence) if len(some) <= MOST_DEVICES else _TOO_MANY)
+            (pod, self._judge(pod.namespace, pod.name, some, evidence) if _count(some) <= MOST_DEVICES else _TOO_MANY)
             for pod, some in zip(pods, told, strict=True)
         ]
 
@@ -148,7 +148,7 @@ class ColdPlug:
         end_ns = self._clock.now_ns() + round(RETRY_S * 1e9)
         while True:
             try:
-                pod, judged = await self._attempt(namespace, name)
+                pod, judged = await _bounded(self._kubelet.pod(namespace, name))
             except GrpcError as error:
                 if error.code in _AGAIN and self._clock.now_ns() < end_ns:
                     await self._clock.sleep(APART_S)
@@ -158,21 +158,9 @@ class ColdPlug:
             self._say_left_out(judged, namespace, name)
             return pb.GetPodResourcesResponse(pod_resources=filled(pod, judged)).SerializeToString()
 
-    async def _attempt(self, namespace: str, name: str) -> tuple[pb.PodResources, Judged]:
-        try:
-            async with asyncio.timeout(ATTEMPT_S):
-                return await self._kubelet.pod(namespace, name)
-        except TimeoutError as error:
-            text = f"kubelet and the host's files were not read within {ATTEMPT_S:g} s"
-            raise GrpcError(Code.DEADLINE_EXCEEDED, text) from error
-        except (NodewardError, OSError) as error:
-            if isinstance(error, GrpcError):
-                raise
-            raise GrpcError(Code.UNAVAILABLE, f"the host's files cannot be read: {error}") from error
-
     async def _list(self, _: bytes) -> bytes:
         found: list[pb.PodResources] = []
-        for pod, judged in await self._kubelet.pods():
+        for pod, judged in await _bounded(self._kubelet.pods()):
             if judged.refused:
                 self._say(f"cold-plug=unlisted pod={pod.namespace}/{pod.name} why={judged.refused!r}")
             else:
@@ -213,6 +201,10 @@ def told_of(pod: pb.PodResources) -> Iterator[Told]:
                 yield Told(container.name, DeviceKind.DRA, name, device, named)
 
 
+def _count(told: Sequence[Told]) -> int:
+    return sum(max(1, len(one.names)) for one in told)
+
+
 def filled(pod: pb.PodResources, judged: Judged) -> pb.PodResources:
     """The pod as a VM runtime is told of it: its devices are what may be handed on, under their CDI names."""
     made = pb.PodResources()
@@ -244,6 +236,21 @@ def _numa(name: str, cpus: Iterable[int], memory: Iterable[pb.ContainerMemory]) 
 
 _TOO_MANY = Judged(None, refused=f"it has more than {MOST_DEVICES} devices, which is the most that are read")
 _M = TypeVar("_M", bound=Message)
+_T = TypeVar("_T")
+
+
+async def _bounded(asked: Awaitable[_T]) -> _T:
+    """What kubelet and the host's files say, within ATTEMPT_S; GrpcError where they do not."""
+    try:
+        async with asyncio.timeout(ATTEMPT_S):
+            return await asked
+    except TimeoutError as error:
+        text = f"kubelet and the host's files were not read within {ATTEMPT_S:g} s"
+        raise GrpcError(Code.DEADLINE_EXCEEDED, text) from error
+    except (NodewardError, OSError) as error:
+        if isinstance(error, GrpcError):
+            raise
+        raise GrpcError(Code.UNAVAILABLE, f"the host's files cannot be read: {error}") from error
 
 
 def _read(kind: type[_M], data: bytes, code: Code = Code.INTERNAL) -> _M:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from nodeward.aio.hostfs import make_folders
+from nodeward.transport.line_socket import bound
 
 MAX_WHAT = 1024
 MAX_BODY = 1024 * 1024
@@ -36,15 +36,7 @@ async def run(path: str, answers: Answers) -> None:
     runner = web.AppRunner(_application(answers), access_log=None)
     await runner.setup()
     try:
-        make_folders(os.path.dirname(path))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
-        old = os.umask(0o177)
-        try:
-            site = web.UnixSite(runner, path)
-            await site.start()
-        finally:
-            os.umask(old)
+        await web.SockSite(runner, bound(path)).start()
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -336,6 +336,11 @@ RELAY_UNREAD = _counter(
     (),
     "Messages that the relay could not read: what they told is not known.",
 )
+RELAY_CONFIG = _gauge(
+    "nodeward_relay_configuration_faults",
+    (),
+    "Faults of the cluster's last configuration, which the relay refused. Absent where it takes none.",
+)
 LEFT_OUT = _gauge("nodeward_metrics_cgroups_left_out", (), "Cgroups not shown here, since there are too many.")
 
 FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -176,6 +176,8 @@ def _relay(relay: RelayView) -> Iterator[Metric]:
     yield _metric(f.RELAY_LIMITS, [({}, relay.limits.here)])
     yield _metric(f.RELAY_UNREAD, [({}, relay.limits.unread)])
     yield _metric(f.GATE_RELAYED, [({"outcome": _clean(how)}, count) for how, count in relay.gate.counts.items()])
+    if relay.config.socket:
+        yield _metric(f.RELAY_CONFIG, [({}, len(relay.config.faults))])
 
 
 def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:

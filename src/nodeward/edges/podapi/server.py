@@ -15,20 +15,27 @@ from collections.abc import Awaitable, Callable, Collection
 import msgspec
 from aiohttp import web
 
-from nodeward.aio.hostfs import make_folders
 from nodeward.edges.podapi.methods import STALLED_S, Api, Desk, asked_by
 from nodeward.model.podapi import SECTIONS, SPEC, AnswerError, Failure
+from nodeward.transport.line_socket import bound
 from nodeward.wire import podapi as codec
 
 KEPT_S = 5.0
 """So long a request may take to arrive, and a connection stays without one."""
-BACKLOG = 1024
-"""Connections that are not taken yet; a client that does not block is refused beyond."""
 MAX_LINE = 4096
+MOST_CONNECTIONS = 2048
+"""At once: every user may be able to connect, and each connection takes memory and a descriptor of the daemon."""
 BACKLOG = 512
 """Connections that wait for the loop. With aiohttp's 128, some of 200 clients at once are refused by the kernel."""
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs parts of requests that are no HTTP."""
+
+
+class _TurnedAway(asyncio.Protocol):
+    """One connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
 
 
 async def run(path: str, uids: Collection[int], api: Api, desk: Desk) -> None:
@@ -44,17 +51,20 @@ async def run(path: str, uids: Collection[int], api: Api, desk: Desk) -> None:
         handler_cancellation=True,  # a watcher who has gone leaves its place
     )
     await runner.setup()
+    taken = runner.server
+    assert taken is not None, "it is made by setup"
+
+    def connected() -> asyncio.Protocol:
+        return taken() if len(taken.connections) < MOST_CONNECTIONS else _TurnedAway()
+
+    listening: asyncio.Server | None = None
     try:
-        make_folders(os.path.dirname(path))
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
-        old = os.umask(0o177 if list(uids) == [0] else 0o111)  # others may connect, and each is looked at
-        try:
-            await web.UnixSite(runner, path, backlog=BACKLOG).start()
-        finally:
-            os.umask(old)
+        at = bound(path, 0o600 if list(uids) == [0] else 0o666)  # others may connect, and each is looked at
+        listening = await asyncio.get_running_loop().create_unix_server(connected, sock=at, backlog=BACKLOG)
         await asyncio.Event().wait()
     finally:
+        if listening is not None:
+            listening.close()
         await runner.cleanup()
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
@@ -75,7 +85,9 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     async def called(name: str, body: bytes) -> bytes:
         method = api.methods.get(name)
         if method is None:
-            raise AnswerError(Failure.NOT_FOUND, f"no such method; there are {', '.join(api.methods)}")
+            raise AnswerError(
+                Failure.NOT_FOUND, f"no such method; there are {', '.join(api.methods)}, and GET /v1/watch"
+            )
         return await desk.answered(name, method.by_json, body)
 
     async def call(request: web.Request) -> web.Response:
@@ -125,7 +137,7 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
         except web.HTTPRequestEntityTooLarge:
             return _refused(413, f"a request has at most {codec.MAX_REQUEST} bytes")
         except web.HTTPException as error:
-            return _refused(error.status, f"{error.reason}: docs/pod-api.md has the requests that there are")
+            return _refused(error.status, f"{error.reason}: {_REQUESTS}")
 
     application = web.Application(client_max_size=codec.MAX_REQUEST, middlewares=[guarded])
     application.router.add_get("/v1/pods", pods)
@@ -133,6 +145,11 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     application.router.add_get("/v1/watch", watch)
     application.router.add_post("/v1/{method}", call)
     return application
+
+
+_REQUESTS = (
+    "this is the Pod API, which has POST /v1/METHOD with JSON, and GET /v1/pods, /v1/pods/NAMESPACE/NAME and /v1/watch"
+)
 
 
 def _json(body: bytes) -> web.Response:

@@ -111,7 +111,7 @@ def _resumed(
     asks = [_as_it_is(ask, asks) if is_kept(ask) else ask for ask in asks]
     news = [ask for ask in asks if ask.key not in at.grants]
     after = resume(ground, at, news)
-    placed = {ask.key for ask in news if ask.key in after.grants}
+    placed = dict.fromkeys(ask.key for ask in news if ask.key in after.grants)
     at = after
     for ask in asks:
         if ask.key in placed:

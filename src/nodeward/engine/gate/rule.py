@@ -16,8 +16,11 @@ _LEDGER_OFF = "the ledger is off, so nothing is known of keys and quotes: set le
 
 
 def conditions(state: State, pod: Gated, wall_ns: int) -> tuple[Condition, ...]:
-    """How it stands with each of the pod's conditions."""
-    return tuple(Condition(name, not why, why) for name in pod.conditions for why in (_why(state, pod, name, wall_ns),))
+    """How it stands with each of the pod's conditions. A pod that was denied has the verdict among them in any case."""
+    names = pod.conditions
+    if "verdict" not in names and is_denied(state, pod.uid):
+        names = (*names, "verdict")
+    return tuple(Condition(name, not why, why) for name in names for why in (_why(state, pod, name, wall_ns),))
 
 
 def shut(state: State, pod: Gated, wall_ns: int) -> str:

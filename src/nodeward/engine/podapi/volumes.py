@@ -38,6 +38,7 @@ _HOST_KINDS: Mapping[str, str] = {
     "hostPath": "it is a folder of the host, which others on the host use",
 }
 _GUEST_KINDS = (PVC, EPHEMERAL, "csi", "emptyDir")
+CONFIRMED: Final = "this sandbox has confirmed it"
 _ASKS_NOBODY = "kubelet or the runtime mounts this kind by itself and asks nobody whose it is"
 
 
@@ -131,7 +132,7 @@ def offered(
     place = key(pod.namespace, pod.uid, volume)
     held = claims.get(place)
     if held is not None and held.sandbox == sandbox and not held.ends_ns:
-        return claims, VolumeOffer(asked.volume, GUEST, "this sandbox has confirmed it", firm=True)
+        return claims, VolumeOffer(asked.volume, GUEST, CONFIRMED, firm=True)
     rest, other = dict(claims), None
     for where, claim in claims.items():
         if where != place and claim.path != asked.path:
@@ -153,6 +154,14 @@ def offered(
     lease = Claim(*named, now_ns + LEASE_S * _SECOND)
     said = f"no other pod of this node uses it; confirm it within {LEASE_S} s"
     return {**rest, place: lease}, VolumeOffer(asked.volume, GUEST, said, LEASE_S)
+
+
+def unknown(claims: Claims, pod_uid: str, sandbox: str, volume: str, why: str) -> VolumeOffer:
+    """The answer while the pod, or who else uses its volumes, is not known: what was confirmed stays."""
+    asked = ConfirmVolumeRequest(pod_uid, sandbox, volume)
+    if any(is_of(one, asked) and not one.ends_ns for one in claims.values()):
+        return VolumeOffer(volume, GUEST, CONFIRMED, firm=True)
+    return VolumeOffer(volume, HOST, why)
 
 
 def _has(claim: Claim, now_ns: int) -> str:

@@ -9,7 +9,7 @@ from nodeward.model.settings import Mode
 from nodeward.model.view import GatedRow, GatesView
 from nodeward.model.workload import PodUid
 
-SOURCE = "the domain gate"
+SOURCE = "the node daemon's gates"
 PENDING, EXPIRED = "PENDING", "EXPIRED"
 _NO_VERDICT = Verdict(False, by=-1)
 

@@ -27,7 +27,7 @@ from nodeward.model.podapi_gate import PodGate
 from nodeward.model.sandboxes import TaskRole
 from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, Source
 
-RUNTIME, VMS, API = "the runtime", "the domain sandboxes", Source.API.value
+RUNTIME, VMS, API = "the runtime", "the VM's processes and its handler's configuration", Source.API.value
 T = TypeVar("T")
 NO_SANDBOX = "the runtime has told of no sandbox yet"
 AWAY = "the API server does not answer; this is what was known last"
@@ -43,11 +43,13 @@ class Subject:
     name: str
     known: KnownSpec | None
     sandbox: Sandbox | None
+    stand_in: bool = False
+    """Whether only the sandbox's cgroup is known, and not its id."""
 
     @property
     def sandbox_id(self) -> str:
         """Empty for not known."""
-        return self.sandbox.id if self.sandbox is not None else ""
+        return self.sandbox.id if self.sandbox is not None and not self.stand_in else ""
 
 
 def rows(state: State) -> dict[str, tuple[PodIdentity, object]]:
@@ -86,7 +88,7 @@ def subject(state: State, asked: Selector) -> Subject | None:
     uid, sandbox_id = PodUid(asked.uid), SandboxId(asked.sandbox)
     if asked.sandbox:
         home = state.pods.sandboxes.get(sandbox_id)
-        if home is None:
+        if home is None or home.by_cgroup:
             return None
         uid = PodUid(asked.uid or home.sandbox.pod_uid)
     elif not asked.uid:
@@ -114,23 +116,30 @@ def _of(state: State, uid: PodUid, sandbox_id: SandboxId | None) -> Subject:
     home = state.pods.sandboxes.get(sandbox_id) if sandbox_id else None
     sandbox = home.sandbox if home is not None else None
     told = known.spec if known is not None else sandbox
-    return Subject(uid, told.namespace if told else "", told.name if told else "", known, sandbox)
+    stand_in = home is not None and home.by_cgroup
+    return Subject(uid, told.namespace if told else "", told.name if told else "", known, sandbox, stand_in)
 
 
 def _identity(one: Subject) -> PodIdentity:
-    sandbox_id, handler = (one.sandbox.id, one.sandbox.handler) if one.sandbox is not None else ("", "")
+    handler = one.sandbox.handler if one.sandbox is not None else ""
     runtime_class = one.known.spec.runtime_class if one.known is not None else ""
-    return PodIdentity(one.namespace, one.name, one.uid, sandbox_id, handler, runtime_class)
+    return PodIdentity(one.namespace, one.name, one.uid, one.sandbox_id, handler, runtime_class)
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the sections need beside the state: the time, when the API server was heard last (both by the wall clock),
-    and what the runtime has reported of the sandbox."""
+    """What the sections need beside the state: the time by the wall clock and, as all that follow, by CLOCK_BOOTTIME;
+    when the API server was heard last; what the runtime has reported of the sandbox, and when. 0 is not known."""
 
     wall_ns: int = 0
-    heard: int = 0
+    now_ns: int = 0
+    heard_ns: int = 0
     report: ReportSandboxRequest | None = None
+    reported_ns: int = 0
+
+    def wall(self, at_ns: int) -> int:
+        """A time of CLOCK_BOOTTIME by the wall clock."""
+        return self.wall_ns - (self.now_ns - at_ns) if at_ns else 0
 
 
 Make = Callable[[State, Subject, Around], Section[object]]
@@ -200,10 +209,12 @@ def size(state: State, one: Subject, around: Around) -> Section[PodVmSize]:
     vm = state.sandboxes.vms.get(one.sandbox.id) if one.sandbox is not None else None
     if vm is not None and vm.size is not None:
         value = PodVmSize(vm.size.vcpus, vm.size.memory, vm.size.source)
-        return Section(value, VMS, why=_contradicts(state, one, around, _SIZES))
+        why, at = _contradicts(state, one, around, _SIZES), around.wall(vm.reading.at_ns)
+        return Section(value, VMS, why=why, observed_at=at)
     report = around.report
     if report is not None and (report.vcpus or report.memory):
-        return Section(PodVmSize(report.vcpus or None, report.memory or None, "reported"), "ReportSandbox")
+        value = PodVmSize(report.vcpus or None, report.memory or None, "reported")
+        return Section(value, "ReportSandbox", observed_at=around.wall(around.reported_ns))
     return Section(None, VMS, False, "no VM of it was read; see sandboxes.mode" if one.sandbox else NO_SANDBOX)
 
 
@@ -236,7 +247,7 @@ MADE: Mapping[str, Make] = {
 def _by_spec(state: State, spec: PodSpec, around: Around, value: T, why: str = "") -> Section[T]:
     by_api = spec.source is Source.API and state.pods.api_up
     stale = "" if by_api else AWAY
-    at = around.heard if by_api else state.pods.stale_since_wall_ns
+    at = around.wall(around.heard_ns) if by_api else state.pods.stale_since_wall_ns
     return Section(value, spec.source.value, by_api and not why, "; ".join(one for one in (stale, why) if one), at)
 
 

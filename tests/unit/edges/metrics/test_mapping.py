@@ -18,6 +18,7 @@ from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.engine.ledger.refusals import REMEDIES
 from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView
 from nodeward.model.gate import GateRow
+from nodeward.model.rows import ConfigRow
 from nodeward.model.tee import REFUSALS
 from nodeward.model.view import (
     AddedRow,
@@ -86,6 +87,7 @@ RELAY = RelayView(
     limits=DriverRow(here=True, unread=12),
     dump=DumpRow("/tmp/cri.dump", 13, 14, 15, 16),
     gate=GateRow("enforce", {"refused": 17}),
+    config=ConfigRow("/run/cri-resmgr/cri-resmgr-config.sock", "node-1", 1, ("a", "b")),
 )
 CPUS = CpusView(
     *("static", "enforce", "nri", "0-3"),
@@ -479,6 +481,7 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
         ("nodeward_gate_relayed_total", {"outcome": "refused"}, 17.0),
         ("nodeward_gate_refused_total", {}, 18.0),
         ("nodeward_gate_pods", {"state": "shut"}, 1.0),
+        ("nodeward_relay_configuration_faults", {}, 2.0),
     ],
 )
 def test_a_relay_has_its_values(name: str, labels: dict[str, str], value: float) -> None:

@@ -1,0 +1,210 @@
+"""The node agent's process: the ConfigMap that holds for this node goes to the relay or daemon, by a local socket.
+
+Promises: what was taken last stays in force while the API server, the watch or the other process is away; a
+configuration that is refused is said in the log, by an Event on the node and to who asks for health, once each; the
+same configuration is pushed again after a while, so that a relay without memory has it too. At most one round of
+requests in Pace.gap_s. Must not judge a configuration: who applies it does.
+"""
+
+import asyncio
+import hashlib
+import logging
+import random
+from dataclasses import dataclass, field
+
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import Clock
+from nodeward.aio.supervise import forever
+from nodeward.app.settings.pushed import MOST_BYTES, size
+from nodeward.edges.kube.client import PodsClient
+from nodeward.edges.kube.configmaps import ConfigMapsClient, Held, Names
+from nodeward.edges.kube.errors import KubeError, from_transport
+from nodeward.edges.kube.events import EventSender
+from nodeward.edges.kube.settings import KubeSettings
+from nodeward.edges.resmgr import config
+from nodeward.edges.resmgr.agent import AgentService
+from nodeward.edges.resmgr.config import NotPushedError
+from nodeward.transport.kube_http import Endpoint, KubeHttpError, Waits
+from nodeward.transport.unary_server import INTERNAL, AnswerError
+from nodeward.wire.kube_events import EventObject
+
+log = logging.getLogger(__name__)
+MOST_NODE = 4 * 1024 * 1024 - 1024
+"""Bytes of a Node's JSON; an object in etcd is at most 1.5 MiB."""
+_ANSWER = Waits(connect_s=2.0, read_s=5.0, total_s=5.0)
+MOST_STATUS = 4096
+"""Characters of what is wrong that are told to who asks for health."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often what is done at most, in seconds. CRI Resource Manager's agent has the same, but for `again_s`."""
+
+    gap_s: float = 2.0
+    """Between two rounds of requests at least."""
+    retry_s: float = 5.0
+    """Between pushes that nobody takes."""
+    again_s: float = 30.0
+    """How often the same is pushed again."""
+    most_s: float = 30.0
+    """Between tries while the API server does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What an agent is told."""
+
+    endpoint: Endpoint
+    names: Names
+    agent_socket: str
+    config_socket: str
+    pace: Pace = field(default_factory=Pace)
+
+
+class Agent:
+    """One node's."""
+
+    def __init__(self, chosen: Chosen, clock: Clock) -> None:
+        self._chosen, self._clock = chosen, clock
+        node = chosen.names.node
+        self._kube = PodsClient(KubeSettings(endpoint=chosen.endpoint, node_name=node), clock)
+        self._maps = ConfigMapsClient(self._kube.http, chosen.names)
+        self._events = EventSender(self._kube)
+        self._held: Held | None = None
+        self._changed = asyncio.Event()
+        self._said = ""
+        self._event_on: tuple[str, str] = ("", "")
+        self.status = "no configuration was read from the API server yet"
+        """What is wrong with the last configuration; empty where it is in force."""
+
+    async def run(self) -> None:
+        """Until cancelled. A part that fails is started again by itself."""
+        service = AgentService(self._get_node, self._patch_node, lambda: self.status, self._chosen.names.label)
+        parts = {
+            "watch": self._watch,
+            "push": self._push,
+            "agent-socket": lambda: service.serve(self._chosen.agent_socket),
+        }
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, part in parts.items():
+                    pauses = Backoff(1.0, self._chosen.pace.most_s, random.random)
+                    group.create_task(forever(name, part, self._clock, pauses, lambda _, __: None), name=name)
+        finally:
+            await self._kube.aclose()
+
+    async def _watch(self) -> None:
+        """Round after round: what holds, and when that may be another one."""
+        pace = self._chosen.pace
+        delays, lost = Backoff(1.0, pace.most_s, random.random), ""
+        while True:
+            begun_ns = self._clock.now_ns()
+            try:
+                held = await self._maps.look()
+                if lost:
+                    log.info("kube api=answers")
+                lost = ""
+                delays.reset()
+                self._take(held)
+                await self._maps.until_touched(held)
+            except KubeError as error:
+                if type(error).__name__ != lost:
+                    log.warning("kube api=lost why=%s; the last configuration stays in force", error)
+                lost = type(error).__name__
+                await self._clock.sleep(delays.next_s())
+            left_s = pace.gap_s - (self._clock.now_ns() - begun_ns) / 1e9
+            await self._clock.sleep(max(left_s, 0.0))
+
+    def _take(self, held: Held) -> None:
+        before, self._held = self._held, held
+        if before is not None and (before.name, before.config, before.missing) == (
+            held.name,
+            held.config,
+            held.missing,
+        ):
+            return
+        if held.group is None:
+            log.warning("node=%s is not in the API server: is NODE_NAME right?", self._chosen.names.node)
+        if held.missing:
+            log.warning("configmap=%s is missing: the configuration is empty, and so no policy is chosen", held.name)
+        else:
+            log.info("configmap=%s holds modules=%s", held.name, ",".join(sorted(held.config))[:512])
+        self._changed.set()
+
+    async def _push(self) -> None:
+        """Pushes what holds: at once when that changes, again where nobody took it, and after a while anyway."""
+        pace = self._chosen.pace
+        while True:
+            wait_s = pace.again_s
+            self._changed.clear()
+            if self._held is not None and not await self._pushed(self._held):
+                wait_s = pace.retry_s
+            try:
+                async with asyncio.timeout(wait_s):
+                    await self._changed.wait()
+            except TimeoutError:
+                pass
+
+    async def _pushed(self, held: Held) -> bool:
+        """Whether somebody decided about it."""
+        found = size(held.config)
+        if found > MOST_BYTES:
+            await self._decided(held, f"{found} bytes; a configuration has at most {MOST_BYTES}")
+            return True
+        try:
+            why = await config.push(self._chosen.config_socket, self._chosen.names.node, held.config)
+        except NotPushedError as error:
+            self.status = f"{held.name} is not pushed: {error}"
+            if self.status != self._said:
+                log.warning("configmap=%s not-pushed why=%r; tried again", held.name, str(error))
+            self._said = self.status
+            return False
+        await self._decided(held, why)
+        return True
+
+    async def _decided(self, held: Held, why: str) -> None:
+        """Says what became of it, where that is news."""
+        faults = why.splitlines()
+        self.status = f"{held.name}: {'; '.join(faults)}"[:MOST_STATUS] if faults else ""
+        if (said := self.status or f"{held.name} is in force") == self._said:
+            return
+        self._said = said
+        for fault in faults:
+            log.error("configmap=%s refused fault=%r", held.name, fault)
+        if not faults:
+            log.info("configmap=%s accepted", held.name)
+        if faults or self._event_on[1] == "ConfigRefused":
+            await self._tell(held, "ConfigRefused" if faults else "ConfigAccepted", "; ".join(faults))
+
+    async def _tell(self, held: Held, reason: str, what: str) -> None:
+        """An Event on the node. One that cannot be made is worth a line in the log."""
+        node, now_ns = self._chosen.names.node, self._clock.wall_ns()
+        where = f"ConfigMap {self._chosen.names.namespace}/{held.name}"
+        stays = "the last good configuration stays in force"
+        note = f"{where} is refused, {stays}: {what}" if what else f"{where} is in force"
+        life = hashlib.sha256(f"{now_ns} {note}".encode()).hexdigest()[:16]
+        self._event_on = (held.name, reason)
+        event = EventObject(
+            *(f"{node[:200].rstrip('-.')}.{life}", "default", node, "", "", reason, bool(what), note, node, 1),
+            *(now_ns, now_ns),
+            of_node=True,
+            action="Configure",
+        )
+        try:
+            await self._events.send(event, is_there=False)
+        except KubeError as error:
+            log.warning("kube event=failed node=%s why=%s", node, error)
+
+    async def _get_node(self) -> bytes:
+        path = f"/api/v1/nodes/{self._chosen.names.node}"
+        try:
+            return await self._kube.http.get(path, {}, waits=_ANSWER, max_bytes=MOST_NODE)
+        except KubeHttpError as error:
+            raise AnswerError(INTERNAL, str(from_transport(error, "get on nodes"))) from error
+
+    async def _patch_node(self, below: str, body: bytes, kind: str) -> None:
+        path = f"/api/v1/nodes/{self._chosen.names.node}{below}"
+        try:
+            await self._kube.http.send("PATCH", path, body, kind, waits=_ANSWER)
+        except KubeHttpError as error:
+            raise AnswerError(INTERNAL, str(from_transport(error, "patch on nodes and nodes/status"))) from error

@@ -1,0 +1,98 @@
+"""`nodeward agent`, also `cri-resmgr-agent`: a cluster's ConfigMaps to this node's relay; and the agent's probe."""
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+
+import click
+
+from nodeward.model.resmgr import AGENT_SOCKET, CONFIG_SOCKET
+
+_LEVELS = click.Choice(["debug", "info", "warning", "error"])
+
+
+def _option(name: str, default: str, about: str) -> Callable[[click.decorators.FC], click.decorators.FC]:
+    """An option with one dash, as CRI Resource Manager writes them, or two."""
+    return click.option(f"-{name}", f"--{name}", default=default, show_default=bool(default), help=about)
+
+
+@click.command("agent", context_settings={"help_option_names": ["-h", "--help"]})
+@_option("kubeconfig", "", "Where the API server is, and who we are there. Without it: as this pod's service account.")
+@_option("config-ns", "kube-system", "The ConfigMaps' namespace.")
+@_option("configmap-name", "cri-resmgr-config", "How the ConfigMaps' names begin.")
+@_option("label-name", "cri-resource-manager.intel.com/group", "The node's label that names its group.")
+@_option("cri-resmgr-socket", CONFIG_SOCKET, "Where the relay or daemon takes configurations.")
+@_option("agent-socket", AGENT_SOCKET, "Where this agent serves the node's object and its health.")
+@click.option("--log-level", type=_LEVELS, default="info", show_default=True)
+def command(
+    kubeconfig: str,
+    config_ns: str,
+    configmap_name: str,
+    label_name: str,
+    cri_resmgr_socket: str,
+    agent_socket: str,
+    log_level: str,
+) -> None:
+    """Push the ConfigMap that holds for this node to the relay or the daemon, until SIGTERM.
+
+    NODE_NAME in the environment is the node's name. cri-resmgr-config.node.NODE holds; else, for a node with the group
+    label, cri-resmgr-config.group.GROUP; else cri-resmgr-config.default.
+
+    \b
+    Examples:
+      NODE_NAME=node-1 nodeward agent -kubeconfig /etc/kubernetes/kubelet.conf
+      NODE_NAME=node-1 cri-resmgr-agent -config-ns nodeward
+    """
+    from nodeward.aio.clock import SystemClock
+    from nodeward.app import process
+    from nodeward.app.agent import Agent, Chosen
+    from nodeward.edges.kube.auth import endpoint_of
+    from nodeward.edges.kube.configmaps import Names
+    from nodeward.edges.kube.errors import KubeConfigError
+    from nodeward.model.settings import KubeSection
+
+    node = os.environ.get("NODE_NAME", "")
+    if not node:
+        raise KubeConfigError("NODE_NAME is not set in the environment: set it to this node's name in the cluster")
+    process.set_up_logs(log_level)
+    endpoint = endpoint_of(KubeSection(kubeconfig=kubeconfig), os.environ)
+    names = Names(node, config_ns, configmap_name, label_name)
+    chosen = Chosen(endpoint, names, _path(agent_socket), _path(cri_resmgr_socket))
+    process.run(Agent(chosen, SystemClock()).run(), debug=process.debug_switch(log_level))
+
+
+def _path(socket: str) -> str:
+    return os.path.abspath(socket.removeprefix("unix://"))
+
+
+@click.command("cri-resmgr-agent-probe", context_settings={"help_option_names": ["-h", "--help"]})
+@_option("agent-socket", AGENT_SOCKET, "Where the agent serves.")
+@_option("query", "", "config-status: whether the last configuration is in force. Empty: whether the agent lives.")
+def _probe(agent_socket: str, query: str) -> None:
+    """Ask this node's agent how it is. Exit code 0, or 1 with the reason."""
+    from nodeward.edges.resmgr import agent
+
+    asyncio.run(agent.check_health(_path(agent_socket), query))
+    print("Health check OK")
+
+
+def main() -> None:
+    """The console script `cri-resmgr-agent`."""
+    _run(command, "cri-resmgr-agent")
+
+
+def probe() -> None:
+    """The console script `cri-resmgr-agent-probe`."""
+    _run(_probe, "cri-resmgr-agent-probe")
+
+
+def _run(program: click.Command, name: str) -> None:
+    """Errors that a person can act on end with 1 and one clear text."""
+    from nodeward.model.errors import NodewardError
+
+    try:
+        program(prog_name=name)
+    except (NodewardError, OSError) as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,8 @@
+"""Where CRI Resource Manager's relay and agent meet, unless they are told otherwise."""
+
+from typing import Final
+
+AGENT_SOCKET: Final = "/var/run/cri-resmgr/cri-resmgr-agent.sock"
+"""The agent serves `v1.Agent` there."""
+CONFIG_SOCKET: Final = "/var/run/cri-resmgr/cri-resmgr-config.sock"
+"""The relay serves `v1.Config` there."""

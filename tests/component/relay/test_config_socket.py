@@ -1,0 +1,170 @@
+"""`v1.Config` served by a relay process, called by grpcio as CRI Resource Manager's agent calls it."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.proto import resmgr_config_pb2 as pb
+from tests.component.relay.rig import WAIT_S, client_of, runtime_at, wait_for
+from tests.peers.nriside import Record, member
+
+STATIC = {"policy": "Active: static\nReservedResources: {CPU: 1}\n"}
+
+
+@dataclass(frozen=True, slots=True)
+class Relayed:
+    """`cri-resmgr` with a config socket."""
+
+    folder: Path
+
+    @property
+    def socket(self) -> Path:
+        return self.folder / "config.sock"
+
+    @contextmanager
+    def running(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
+        """The process, once it takes configurations."""
+        listen, runtime = self.folder / "cri.sock", self.folder / "runtime.sock"
+        program = "from nodeward.cli.cri_resmgr import main; main()"
+        own = ("-relay-socket", str(listen), "-runtime-socket", str(runtime), "-config-socket", str(self.socket))
+        environment = {f"NODEWARD_{name}_DIR": str(self.folder / name.lower()) for name in ("RUN", "STATE")}
+        with (self.folder / "relay.log").open("ab") as log:
+            command = [sys.executable, "-c", program, *own, *options]
+            process = subprocess.Popen(command, stderr=log, env={**os.environ, **environment})
+        try:
+            wait_for(lambda: self.socket.is_socket() or process.poll() is not None, "config socket")
+            yield process
+        finally:
+            process.kill()
+            process.wait(WAIT_S)
+
+    def set(self, config: dict[str, str]) -> str:
+        """What is wrong with it, by the relay's answer."""
+        request = pb.SetConfigRequest(node_name="n", config=config).SerializeToString()
+        with client_of(self.socket) as channel:
+            answer = channel.unary_unary("/v1.Config/SetConfig")(request, timeout=WAIT_S, wait_for_ready=True)
+        return pb.SetConfigReply.FromString(answer).error
+
+    def status(self) -> Record:
+        """As the relay says it."""
+        path = str(self.folder / "run" / "relay.sock")
+        with socket.socket(socket.AF_UNIX) as asking:
+            asking.settimeout(WAIT_S)
+            wait_for(lambda: asking.connect_ex(path) == 0, "relay.sock")
+            asking.sendall(b'{"v":1,"ask":"status"}\n')
+            found: Record = json.loads(asking.makefile().readline())["status"]
+        return found
+
+    def policy(self) -> object:
+        """In force."""
+        return member(self.status(), "cpus", "policy")
+
+    def faults(self) -> object:
+        """Of the last configuration."""
+        return member(self.status(), "config", "faults")
+
+
+@pytest.fixture(name="relay")
+def _relay(tmp_path: Path) -> Iterator[Relayed]:
+    with ExitStack() as stack:
+        stack.enter_context(runtime_at(tmp_path / "runtime.sock"))
+        yield Relayed(tmp_path)
+
+
+def test_a_policy_is_pushed_kept_over_a_kill_and_taken_back_by_the_empty_configuration(relay: Relayed) -> None:
+    with relay.running():
+        assert relay.policy() == "none"
+        assert relay.set(STATIC) == ""
+        assert relay.policy() == "static"
+    with relay.running():
+        assert relay.policy() == "static", "the last one holds before any agent comes"
+        assert relay.set({}) == ""
+        assert relay.policy() == "none"
+
+
+def test_a_bad_configuration_is_answered_with_every_fault_and_the_last_good_one_holds(relay: Relayed) -> None:
+    with relay.running():
+        assert relay.set(STATIC) == ""
+        bad = {"policy": "Activ: static\nAvailableResources: {CPU: cpuset:zero}\n", "polcy": "", "dump": "Confg: on\n"}
+        faults = relay.set(bad).splitlines()
+        said = ("did you mean policy.Active?", "polcy is no module", "dump.Confg", "'cpuset:zero' is no amount")
+        for named in said:
+            assert any(named in fault for fault in faults), (named, faults)
+        assert relay.policy() == "static"
+        assert relay.faults() == faults
+        assert relay.set(STATIC) == ""
+        assert relay.faults() == []
+
+
+BOMB = "a: &a [x, x]\n" + "".join(f"{to}: &{to} [*{of}, *{of}]\n" for of, to in pairwise("abcdefghijklmnop"))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        pytest.param(BOMB, "aliases", id="bomb"),
+        pytest.param("Active: static\nActive: none\n", "stands here again", id="a-key-twice"),
+        pytest.param("[" * 40_000, "is no YAML", id="nested"),
+        pytest.param("- Active\n", "has no names with values", id="a-list"),
+        pytest.param("Active: static\n", "policy.reserved: is not set", id="lacks-what-it-needs"),
+        pytest.param("Active: static\nReservedResources: {CPU: 'cpuset:1000'}\n", "1000", id="no-such-cpu"),
+        pytest.param("Active: none\nReservedResources: {CPU: []}\n", "holds other values", id="a-list-for-an-amount"),
+        pytest.param(f"Active: 0x{'f' * 9000}\n", "cannot be read", id="endless-number"),
+        pytest.param("Active: eda\n", "later", id="not-built-yet"),
+        pytest.param("#" * 60_000, "at most 49152", id="too-long"),
+    ],
+)
+def test_what_a_configmap_may_hold_and_no_configuration_is(relay: Relayed, text: str, said: str) -> None:
+    with relay.running():
+        assert said in relay.set({"policy": text})
+        assert relay.policy() == "none"
+
+
+def test_a_cluster_chooses_neither_a_file_nor_rules_that_cannot_be_read(relay: Relayed) -> None:
+    """Else the next start of the relay would fail, or root write where the cluster wants."""
+    with relay.running():
+        assert relay.set({"dump": "Config: 'full:('\n"}).endswith("(pushed configuration)")
+        assert relay.set(STATIC | {"dump": f"Config: off:.*\nFile: {relay.folder}/dump\n"}) == ""
+        assert "a cluster names no file that root writes" in (relay.folder / "relay.log").read_text()
+    with relay.running():
+        assert relay.policy() == "static"
+        assert not (relay.folder / "dump").exists()
+
+
+def test_a_mebibyte_and_bytes_that_are_no_call_cost_their_connection_only(relay: Relayed) -> None:
+    with relay.running():
+        with pytest.raises(grpc.RpcError) as told:
+            relay.set({"policy": "x" * 1024 * 1024})
+        assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.settimeout(WAIT_S)
+                client.connect(str(relay.socket))
+                client.sendall(garbage)
+                while client.recv(4096):
+                    pass
+        assert relay.set(STATIC) == ""
+        assert oct(relay.socket.stat().st_mode & 0o777) == "0o600"
+
+
+def test_a_forced_file_serves_no_config_socket_and_a_fallback_holds_until_the_first_push(relay: Relayed) -> None:
+    file = relay.folder / "own.yaml"
+    file.write_text("policy: {Active: static-plus, ReservedResources: {CPU: 1}}\n")
+    with relay.running("-fallback-config", str(file)):
+        assert relay.policy() == "static-plus"
+        assert relay.set(STATIC) == ""
+    with relay.running("-fallback-config", str(file), "-disable-policy-switch"):
+        assert relay.policy() == "static"
+        assert "the last one was static" in relay.set({"policy": "Active: none\n"})

@@ -1,0 +1,187 @@
+"""The small gRPC server behind `v1.Config` and `v1.Agent` with clients that are not ours, and our clients at sockets
+whose servers are not what they should be."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+
+from nodeward.edges.resmgr import agent, config
+from nodeward.edges.resmgr.agent import UnhealthyError
+from nodeward.edges.resmgr.config import NotPushedError
+from nodeward.transport.unary_server import RESOURCE_EXHAUSTED, Answer, AnswerError, UnaryServer
+from nodeward.wire.errors import WireError
+from tests.component.relay.rig import WAIT_S, client_of, wait_for
+
+cancelled = threading.Event()
+
+
+async def echo(message: bytes) -> bytes:
+    """Larger than what came, so that it waits for the client's windows."""
+    return message * 4
+
+
+async def refuse(_: bytes) -> bytes:
+    raise AnswerError(RESOURCE_EXHAUSTED, "no more für dich")
+
+
+async def unread(_: bytes) -> bytes:
+    raise WireError("x", "is no message")
+
+
+async def fail(_: bytes) -> bytes:
+    raise KeyError("secret")
+
+
+async def sleep(_: bytes) -> bytes:
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        cancelled.set()
+        raise
+    return b""
+
+
+METHODS: Mapping[str, Answer] = {f"/t.T/{one.__name__}": one for one in (echo, refuse, unread, fail, sleep)}
+
+
+@contextmanager
+def serving(path: Path, server: UnaryServer) -> Iterator[None]:
+    """The server, on a loop of another thread."""
+    loop = asyncio.new_event_loop()
+
+    async def run() -> None:
+        await server.run(str(path))
+
+    task = loop.create_task(run())
+
+    def turn() -> None:
+        asyncio.set_event_loop(loop)
+        try:
+            loop.run_until_complete(task)
+        except asyncio.CancelledError:
+            pass
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=turn)
+    thread.start()
+    try:
+        wait_for(path.is_socket, "socket")
+        yield
+    finally:
+        loop.call_soon_threadsafe(task.cancel)
+        thread.join(WAIT_S)
+
+
+def call(channel: grpc.Channel, name: str, message: bytes = b"", timeout_s: float = WAIT_S) -> bytes:
+    answer: bytes = channel.unary_unary(f"/t.T/{name}")(message, timeout=timeout_s)
+    return answer
+
+
+def test_messages_of_every_size_go_both_ways_for_many_calls_of_one_client(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    sizes = [0, 1, 16_379, 16_384, 70_000, 256 * 1024 - 5]
+    with serving(path, UnaryServer(METHODS)), client_of(path) as channel, ThreadPoolExecutor(12) as threads:
+        messages = [bytes([number]) * size for number, size in enumerate(sizes * 4)]
+        assert list(threads.map(lambda one: call(channel, "echo", one), messages)) == [one * 4 for one in messages]
+    assert not path.exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "text"),
+    [
+        ("refuse", grpc.StatusCode.RESOURCE_EXHAUSTED, "no more für dich"),
+        ("unread", grpc.StatusCode.INVALID_ARGUMENT, "x: is no message"),
+        ("fail", grpc.StatusCode.INTERNAL, "KeyError: a fault of nodeward's, see its log"),
+        ("nothing", grpc.StatusCode.UNIMPLEMENTED, "no such method; there are "),
+    ],
+)
+def test_a_call_that_fails_says_why_and_no_more_of_a_fault_than_its_kind(
+    tmp_path: Path, name: str, status: grpc.StatusCode, text: str
+) -> None:
+    with serving(tmp_path / "s.sock", UnaryServer(METHODS)), client_of(tmp_path / "s.sock") as channel:
+        with pytest.raises(grpc.RpcError) as told:
+            call(channel, name)
+        assert (told.value.code(), told.value.details()[: len(text)]) == (status, text)
+        assert call(channel, "echo", b"a") == b"aaaa"
+
+
+def test_who_gives_up_has_its_handler_cancelled_and_who_is_not_trusted_gets_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "s.sock"
+    with serving(path, UnaryServer(METHODS)), client_of(path) as channel:
+        cancelled.clear()
+        with pytest.raises(grpc.RpcError):
+            call(channel, "sleep", timeout_s=0.2)
+        assert cancelled.wait(WAIT_S)
+    with serving(path, UnaryServer(METHODS, trusts=lambda _: False)), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(WAIT_S)
+        client.connect(str(path))
+        assert client.recv(1) == b""
+
+
+Ask = Callable[[str], Awaitable[object]]
+
+
+async def probe(path: str) -> None:
+    await agent.check_health(path, "")
+
+
+async def push(path: str) -> str:
+    return await config.push(path, "n", {})
+
+
+@pytest.mark.parametrize("ask", [probe, push])
+def test_a_socket_that_is_absent_or_hostile_or_not_roots_is_told_and_not_used(
+    tmp_path: Path, ask: Ask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(config, "SET_S", 0.5)
+    path = tmp_path / "s.sock"
+
+    def said() -> str:
+        with pytest.raises((UnhealthyError, NotPushedError)) as told:
+            asyncio.run(_ask(ask, str(path)))
+        return str(told.value)
+
+    assert "No such file" in said()
+    path.write_bytes(b"")
+    assert "is no socket" in said()
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        assert "refused" in said()
+        listening.listen()
+        assert "no answer within" in said(), "one that takes connections and says nothing"
+        listening.accept()[0].close()
+        for words in (
+            b"HTTP/1.1 400 Bad Request\r\n\r\n" + b"x" * 9000,
+            b"",
+            b"\0\0\x04\x08\0\0\0\0\0\xff\xff\xff\xff",
+        ):
+            thread = threading.Thread(target=_answer_once, args=(listening, words))
+            thread.start()
+            assert str(path) in said()
+            thread.join(WAIT_S)
+    if os.geteuid() == 0:
+        os.chown(path, 65534, 65534)
+        assert "belongs to user 65534 and not to root" in said()
+
+
+async def _ask(ask: Ask, path: str) -> None:
+    await ask(path)
+
+
+def _answer_once(listening: socket.socket, words: bytes) -> None:
+    client, _ = listening.accept()
+    with client, contextlib.suppress(OSError):  # it may be gone by now
+        client.sendall(words)

@@ -1,0 +1,262 @@
+"""`nodeward agent` between a real kube-apiserver and a relay process: CRI Resource Manager's README, "node agent" and
+"dynamic configuration", with the shipped rights and the shipped sample.
+
+Neither etcd, API server nor relay is played; the runtime behind the relay is grpcio's.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc
+import pytest
+import yaml
+
+from nodeward.proto import resmgr_agent_pb2 as pb
+from tests.component.relay.rig import WAIT_S, client_of, runtime_at
+from tests.component.relay.test_config_socket import Relayed
+from tests.peers.daemon import until
+from tests.peers.kube import running_apiserver
+from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.nriside import Record, member
+from tests.real.test_service_account import Way, way_to
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "agent"
+ROLES = "/apis/rbac.authorization.k8s.io/v1"
+MAPS = "/api/v1/namespaces/kube-system/configmaps"
+NODE = "/api/v1/nodes/node-1"
+GROUP = "cri-resource-manager.intel.com/group"
+OWN, BATCH, DEFAULT = (f"cri-resmgr-config.{name}" for name in ("node.node-1", "group.batch", "default"))
+
+
+def objects(name: str) -> list[Record]:
+    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+
+
+@dataclass(slots=True)
+class Node:
+    """A cluster with one node, on which relay and agent run."""
+
+    folder: Path
+    client: KubeClient
+    way: Way
+    relay: Relayed
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Makes the ConfigMap, or replaces what it has."""
+        data: Record = {"metadata": {"name": name}, "data": dict(config)}
+        if self.client.find(f"{MAPS}/{name}") is None:
+            self.client.call("POST", MAPS, data)
+        else:
+            self.client.call("PUT", f"{MAPS}/{name}", data)
+
+    def remove(self, name: str) -> None:
+        self.client.call("DELETE", f"{MAPS}/{name}")
+
+    def join(self, group: str | None) -> None:
+        self.client.call("PATCH", NODE, {"metadata": {"labels": {GROUP: group}}}, MERGE)
+
+    def has(self, policy: str) -> None:
+        until(lambda: self.relay.policy() == policy, f"the policy {policy}; the agent says {self.log()}")
+
+    def log(self) -> str:
+        return (self.folder / "agent.log").read_text()
+
+    @contextmanager
+    def agent(self) -> Iterator[None]:
+        """The agent, logged in by the shipped account."""
+        own = ("-kubeconfig", str(self.folder / "kubeconfig"), "-agent-socket", str(self.folder / "agent.sock"))
+        command = [sys.executable, "-c", "from nodeward.cli.agent import main; main()", *own]
+        command += ["-cri-resmgr-socket", str(self.relay.socket)]
+        with (self.folder / "agent.log").open("ab") as log:
+            process = subprocess.Popen(command, stderr=log, env={**os.environ, "NODE_NAME": "node-1"})
+        try:
+            yield
+        finally:
+            process.kill()
+            process.wait(WAIT_S)
+
+    def probe(self, *query: str) -> tuple[int, str]:
+        """`cri-resmgr-agent-probe`: its exit code, and what it says."""
+        command = [sys.executable, "-c", "from nodeward.cli.agent import probe; probe()"]
+        command += ["-agent-socket", str(self.folder / "agent.sock"), *query]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
+        return done.returncode, done.stdout + done.stderr
+
+    def events(self) -> list[tuple[object, str]]:
+        """Reason and note of each Event on the node."""
+        listed = self.client.call("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
+        assert isinstance(listed, list)
+        found = [one for one in listed if isinstance(one, dict) and member(one, "regarding", "name") == "node-1"]
+        return [(one["reason"], str(one["note"])) for one in found]
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """An API server with the shipped rights, and a kubeconfig of the shipped account, by a way that can be cut."""
+
+    client: KubeClient
+    way: Way
+    kubeconfig: str
+
+
+@pytest.fixture(name="cluster", scope="module")
+def _cluster() -> Iterator[Cluster]:
+    with ExitStack() as stack:
+        kube = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nwa")))
+        server = stack.enter_context(running_apiserver(kube))
+        way = stack.enter_context(way_to(server))
+        client = KubeClient(server.base_url, server.ca_file, server.token)
+        client.call("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
+        for one in objects("rbac.yaml"):
+            kind, namespace = str(one["kind"]).lower(), member(one, "metadata", "namespace")
+            place = "/api/v1" if kind == "serviceaccount" else ROLES
+            place += f"/namespaces/{namespace}" if namespace else ""
+            client.call("POST", f"{place}/{kind}s", one)
+        account = "/api/v1/namespaces/kube-system/serviceaccounts/nodeward-agent/token"
+        token = member(client.call("POST", account, {"spec": {"expirationSeconds": 3600}}), "status", "token")
+        cluster = {"server": f"https://127.0.0.1:{way.port}", "certificate-authority": str(server.ca_file)}
+        config = {
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+            "clusters": [{"name": "c", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"token": token}}],
+        }
+        yield Cluster(client, way, yaml.safe_dump(config))
+
+
+@pytest.fixture(name="node")
+def _node(cluster: Cluster) -> Iterator[Node]:
+    """Without ConfigMaps and labels of an earlier test."""
+    with tempfile.TemporaryDirectory(prefix="nwa") as name, ExitStack() as stack:
+        folder = Path(name)
+        (folder / "kubeconfig").write_text(cluster.kubeconfig)
+        stack.enter_context(runtime_at(folder / "runtime.sock"))
+        node = Node(folder, cluster.client, cluster.way, Relayed(folder))
+        node.join(None)
+        for one in (OWN, BATCH, DEFAULT):
+            if node.client.find(f"{MAPS}/{one}") is not None:
+                node.remove(one)
+        yield node
+
+
+def policy(name: str) -> dict[str, str]:
+    return {"policy": f"Active: {name}\nReservedResources: {{CPU: 1}}\n"}
+
+
+def test_the_walk_of_the_readme_with_the_shipped_sample(node: Node) -> None:
+    """Given the sample's ConfigMaps, then the node's own holds, its group's without that, the default one out of the
+    group, and nothing in a group without a ConfigMap."""
+    for one in objects("daemonset.yaml"):
+        node.client.call("POST", "/apis/apps/v1/namespaces/kube-system/daemonsets?fieldValidation=Strict", one)
+    for one in objects("sample.yaml"):
+        node.client.call("POST", f"{MAPS}?fieldValidation=Strict", one)
+    with node.relay.running(), node.agent():
+        until(lambda: f"{OWN} accepted" in node.log(), "the node's own configuration")
+        node.has("none")
+        node.remove(OWN)
+        node.has("static")
+        node.join("batch")
+        node.has("static-plus")
+        node.join("nobody")
+        node.has("none")
+        assert "cri-resmgr-config.group.nobody is missing: the configuration is empty" in node.log()
+        node.join(None)
+        node.has("static")
+
+
+def test_a_bad_configmap_is_said_everywhere_and_the_last_good_one_holds_until_it_is_mended(node: Node) -> None:
+    node.put(DEFAULT, policy("static"))
+    with node.relay.running(), node.agent():
+        node.has("static")
+        assert node.probe("-query", "config-status") == (0, "Health check OK\n")
+        node.put(DEFAULT, {"policy": "Activ: static\n", "polcy": "Active: none\n"})
+        until(lambda: node.probe("-query", "config-status")[0] == 1, "the probe's word of it")
+        said = node.probe("-query", "config-status")[1]
+        assert f"configuration error: {DEFAULT}: " in said
+        until(lambda: bool(node.events()), "the Event")
+        [(reason, note)] = node.events()
+        assert reason == "ConfigRefused"
+        for text in (said, note, node.log()):
+            assert "did you mean policy.Active?" in text
+            assert "polcy is no module" in text
+        assert node.probe()[0] == 0, "the agent itself is well"
+        assert node.relay.policy() == "static"
+        node.put(DEFAULT, {"policy": "x" * 1_000_000})
+        until(lambda: "at most 49152" in node.probe("-query", "config-status")[1], "word of its size")
+        node.put(DEFAULT, policy("static-plus"))
+        node.has("static-plus")
+        until(lambda: "ConfigAccepted" in [one for one, _ in node.events()], "the Event of the mended one")
+        assert node.probe("-query", "config-status")[0] == 0
+
+
+def test_a_cut_watch_and_ends_of_either_process_lose_no_change(node: Node) -> None:
+    node.put(DEFAULT, policy("static"))
+    with node.agent():
+        with node.relay.running():
+            node.has("static")
+            node.way.cut()
+            node.put(DEFAULT, policy("static-plus"))
+            node.has("static-plus")
+            assert "kube api=lost" in node.log()
+        node.put(DEFAULT, policy("static"))
+        until(lambda: "is not pushed" in node.probe("-query", "config-status")[1], "word of the absent relay")
+        with node.relay.running():
+            node.has("static")
+    with node.relay.running():
+        assert node.relay.policy() == "static"
+        node.put(DEFAULT, policy("static-plus"))
+        with node.agent():
+            node.has("static-plus")
+    assert node.probe() == (1, node.probe()[1])
+
+
+def test_a_relay_reads_its_node_and_changes_no_more_of_it_than_is_its_own(node: Node) -> None:
+    """As CRI Resource Manager's relay calls its agent, by grpcio."""
+    with node.agent(), ExitStack() as stack:
+        until((node.folder / "agent.sock").is_socket, "the agent's socket")
+        channel = stack.enter_context(client_of(node.folder / "agent.sock"))
+
+        def call(name: str, request: bytes) -> bytes:
+            answer: bytes = channel.unary_unary(f"/v1.Agent/{name}")(request, timeout=WAIT_S)
+            return answer
+
+        def patch(op: str, path: str, value: str = "v") -> str:
+            """Why it is refused."""
+            request = pb.PatchNodeRequest(patches=[pb.JsonPatch(op=op, path=path, value=value)])
+            try:
+                call("PatchNode", request.SerializeToString())
+            except grpc.RpcError as error:
+                return str(error.details())
+            return ""
+
+        found = pb.GetNodeReply.FromString(call("GetNode", b""))
+        assert yaml.safe_load(found.node)["metadata"]["name"] == "node-1"
+        node.client.call("PATCH", NODE, {"metadata": {"labels": {"a": "b"}}}, MERGE)
+        ours = "/metadata/labels/cmk.intel.com~1cmk-node"
+        assert patch("add", ours, "true") == ""
+        assert member(node.client.call("GET", NODE), "metadata", "labels", "cmk.intel.com/cmk-node") == "true"
+        assert patch("remove", ours) == ""
+        for op, path in (
+            ("add", "/metadata/labels/node-role.kubernetes.io~1control-plane"),
+            ("replace", f"/metadata/labels/{GROUP.replace('/', '~1')}"),
+            ("add", "/spec/taints/0"),
+            ("move", ours),
+            ("add", "/metadata/labels/cmk.intel.com/x"),
+            ("add", "/metadata/annotations/evil-cmk.intel.com~1x"),
+        ):
+            assert patch(op, path).startswith("patches[0]: "), path
+        cores = {"cmk.intel.com/exclusive-cores": "4"}
+        call("UpdateNodeCapacity", pb.UpdateNodeCapacityRequest(capacities=cores).SerializeToString())
+        assert member(node.client.call("GET", NODE), "status", "capacity") == cores
+        for name, amount in (("cpu", "64"), ("cmk.intel.com/exclusive-cores", "many"), ("nvidia.com/gpu", "8")):
+            with pytest.raises(grpc.RpcError):
+                call("UpdateNodeCapacity", pb.UpdateNodeCapacityRequest(capacities={name: amount}).SerializeToString())
+        assert member(node.client.call("GET", NODE), "metadata", "labels") == {"a": "b"}

@@ -14,6 +14,7 @@ from nodeward.app.host.start_gate import StartGate
 from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring
 from nodeward.edges.cgroups.performers import performers
 from nodeward.engine.cpus.ask import label_keys
+from nodeward.model.labels import Keys
 from nodeward.model.ports import ReadSets, Tell
 from nodeward.model.settings import Settings
 
@@ -33,7 +34,7 @@ def nri(
     from nodeward.edges.nri import session
     from nodeward.edges.nri.errors import RuntimeGoneError
 
-    def labels() -> frozenset[str]:
+    def labels() -> Keys:
         return label_keys(core.state)
 
     wanted = session.NriSettings(

@@ -36,6 +36,7 @@ from nodeward.model.events import (
     Updated,
     Updating,
 )
+from nodeward.model.labels import Keys
 from nodeward.model.ports import Ask, Sequence, Tell
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
 from nodeward.model.workload import Container, ContainerId, Phase, Sandbox, SandboxId
@@ -160,7 +161,7 @@ class LimitsDecider:
         soon: Soon,
         takes_part: bool = True,
         starts: Starts | None = None,
-        labels: Callable[[], frozenset[str]] = frozenset,
+        labels: Callable[[], Keys] = tuple[str, ...],
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` names the setting by
         which calls that cannot be decided are refused; where it names none, `owe` hears of each container that was so

@@ -18,6 +18,7 @@ from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneError
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
+from nodeward.model.labels import Keys
 from nodeward.model.ports import Ask, AtStart, ReadSets, Sequence, Tell
 from nodeward.model.settings import NriSection
 from nodeward.model.workload import Container, ContainerId, Phase, Sandbox
@@ -107,7 +108,7 @@ async def run(
     at_start: AtStart | None = None,
     lines: Lines = one_line,
     read_sets: ReadSets | None = None,
-    labels: Callable[[], frozenset[str]] | None = None,
+    labels: Callable[[], Keys] | None = None,
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
@@ -145,7 +146,7 @@ class Session:
         sequence: Sequence,
         at_start: AtStart | None = None,
         read_sets: ReadSets | None = None,
-        labels: Callable[[], frozenset[str]] | None = None,
+        labels: Callable[[], Keys] | None = None,
         *,
         multi_line: bool = False,
     ) -> None:
@@ -153,7 +154,8 @@ class Session:
         self._multi_line = multi_line
         self._at_start, self._read_sets = at_start, read_sets
         self._hears_starts = False
-        self._labels, self._labels_listed = labels or frozenset[str], frozenset[str]()
+        self._labels: Callable[[], Keys] = labels or tuple[str, ...]
+        self._labels_listed: Keys = ()
         self._may_name_others = labels is not None and settings.fd is None
         self._ask = ask
         self._tell = tell
@@ -204,7 +206,7 @@ class Session:
                     continue
                 if self._at_start is not None and not self._hears_starts and self._at_start.needed():
                     return "programs have to wait from now on: registers anew for their starts"
-                if self._may_name_others and self._labels() - self._labels_listed:
+                if self._may_name_others and set(self._labels()) - set(self._labels_listed):
                     return "the settings name other labels now: registers anew to be told those of all pods"
             return await ended
         finally:

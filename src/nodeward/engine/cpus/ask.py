@@ -60,9 +60,9 @@ def ask_of(
     )
 
 
-def label_keys(state: State) -> frozenset[str]:
+def label_keys(state: State) -> tuple[str, ...]:
     """The labels that an edge copies: those of the policy in force, and of newer settings."""
-    return labels_of(state.cpus.rules) | labels_of(state.settings.policy)
+    return tuple(dict.fromkeys((*labels_of(state.cpus.rules), *labels_of(state.settings.policy))))
 
 
 def _runs_by(state: State, one: Container, request_m: int) -> bool:

@@ -91,26 +91,28 @@ def references(text: str) -> list[str]:
     return _REFERENCE.findall(text)
 
 
-def labels_in(keys: Iterable[str]) -> frozenset[str]:
+def labels_in(keys: Iterable[str]) -> tuple[str, ...]:
     """The labels that these keys name, joint ones too."""
     split = ((keys_of(key) or ("", [key]))[1] for key in keys)
-    return frozenset(one for ones in split for one in ones if one.startswith(PREFIXES))
+    return tuple(dict.fromkeys(one for ones in split for one in ones if one.startswith(PREFIXES)))
 
 
 @kept
-def labels_of(rules: PolicySettings) -> frozenset[str]:
+def labels_of(rules: PolicySettings) -> tuple[str, ...]:
     """The labels that the settings of the active policy name, as their keys are written."""
-    return labels_named(rules.balloons) if rules.active == "balloons" else frozenset()
+    return labels_named(rules.balloons) if rules.active == "balloons" else ()
 
 
-def labels_named(balloons: BalloonsSettings) -> frozenset[str]:
+def labels_named(balloons: BalloonsSettings) -> tuple[str, ...]:
     """The labels that these expressions name."""
-    found = set[str]()
-    for keys in (balloons.preserve, *(one.match_expressions for one in balloons.balloon_types)):
-        found |= labels_in(one.key for one in keys)
-    for one in balloons.balloon_types:
-        found |= labels_in(references(one.group_by))
-    return frozenset(found)
+    lists = (balloons.preserve, *(one.match_expressions for one in balloons.balloon_types))
+    keys = [one.key for expressions in lists for one in expressions]
+    return labels_in([*keys, *(key for one in balloons.balloon_types for key in references(one.group_by))])
+
+
+def are_told(labels: Iterable[str], ask: Ask) -> bool:
+    """Whether it is known of each of these labels if the container has it."""
+    return all(label in ask.labels for label in labels)
 
 
 def globs(pattern: str, value: str) -> bool:

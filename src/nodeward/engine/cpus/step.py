@@ -237,7 +237,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         grant = state.cpus.pools.grants.get(held.key)
         read_now = grant is not None and grant.source == UNREAD and not one.cpu.unread
         resized = listed and grant is not None and is_resized(state, home, one, grant.request_m)
-        relabelled = grant is not None and grant.waits and label_keys(state) <= home.labels.keys() | one.labels.keys()
+        relabelled = grant is not None and grant.waits and _is_labelled(state, home, one)
         if relabelled:
             freed.append(held.key)
         if (
@@ -266,6 +266,11 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         return cpus, NOTHING
     goals = _goals(replace(state, cpus=cpus), before_pools, (*new_held, *bare))
     return cpus, Decision(goals=goals) if goals else NOTHING
+
+
+def _is_labelled(state: State, home: Sandbox, one: Container) -> bool:
+    """Whether all labels that the settings name were told of it."""
+    return all(key in home.labels or key in one.labels for key in label_keys(state))
 
 
 def _is_bare(state: State, held: Held, one: Container) -> bool:

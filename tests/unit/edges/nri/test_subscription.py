@@ -72,10 +72,10 @@ def test_a_subscription_that_came_while_the_session_slept_is_not_asked_for_again
 
 def test_a_label_that_the_settings_name_later_is_asked_of_all_pods() -> None:
     async def story() -> None:
-        waking, named = Waking(), frozenset[str]()
+        waking, named = Waking(), list[str]()
         session = Session(NriSettings(), _ask, _tell, lambda: 0, labels=lambda: named)
         session._handle(Request(PLUGIN, "Synchronize", b"", 0))
-        named = frozenset(("pod/labels/app",))
+        named = ["pod/labels/app"]
         waking.awake.set()
         async with asyncio.timeout(scaled(30)):
             assert "other labels" in await session._until_ended(TtrpcPeer(unimplemented), waking)

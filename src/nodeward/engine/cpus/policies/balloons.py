@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
-from nodeward.engine.cpus.match import filled, holds, labels_in, labels_of
+from nodeward.engine.cpus.match import are_told, filled, holds, labels_in, labels_of
 from nodeward.engine.cpus.picker import Kind
 from nodeward.engine.cpus.policies.pools_with_rules import (
     Hooks,
@@ -64,7 +64,7 @@ KINDS: Mapping[Priority, Kind] = {
     Priority.NONE: Kind.ANY,
 }
 """In the order in which the first balloons are made."""
-_MEMORY_TYPES = {one.value for one in MemoryType}
+_MEMORY_TYPES = tuple(one.value for one in MemoryType)
 _LEVELS = {
     Within.SYSTEM: Level.SYSTEM,
     Within.PACKAGE: Level.PACKAGE,
@@ -88,7 +88,7 @@ class _Node:
     wishes: Mapping[str, Wish]
     named: CpuSet
     """CPUs that are reserved by number: of the balloon `reserved` alone."""
-    labels: frozenset[str]
+    labels: tuple[str, ...]
     """Those that the settings name."""
 
     def may(self, kind: str) -> CpuSet:
@@ -201,7 +201,7 @@ def _kind(node: _Node, ask: Ask) -> tuple[BalloonType, str] | Denied:
         if any(holds(expression, ask) for expression in one.match_expressions):
             return one, "expression"
         before = node.types.get(type_of(ask.was))
-        if before and not labels_in(expression.key for expression in one.match_expressions) <= ask.labels.keys():
+        if before and not are_told(labels_in(expression.key for expression in one.match_expressions), ask):
             return before, "unread"  # whether it is of this type cannot be told yet
         if is_of(one.namespaces, ask):
             return one, "namespace"
@@ -235,14 +235,16 @@ def _grant(node: _Node, ask: Ask, one: BalloonType, by: str, name: str, how: str
     pins = node.rules.pin_memory if one.pin_memory is None else one.pin_memory
     types = _annotated_types(ask) or one.memory_types
     grant = replace(grant, pins_memory=pins, memory_types=types if pins else ())
-    return replace(grant, hide=hides, group=filled(one.group_by, ask), waits=not node.labels <= ask.labels.keys())
+    return replace(grant, hide=hides, group=filled(one.group_by, ask), waits=not are_told(node.labels, ask))
 
 
 def _annotated_types(ask: Ask) -> tuple[MemoryType, ...]:
     """The types of memory that the pod's annotation names; none where it has none, or a word that is no type."""
     said = scoped(ask.annotations, keys.MEMORY_TYPE, ask.container)
     words = [word.strip().upper() for word in said[0].split(",")] if said is not None else []
-    return tuple(one for one in MemoryType if one.value in words) if set(words) <= _MEMORY_TYPES else ()
+    return (
+        tuple(one for one in MemoryType if one.value in words) if all(word in _MEMORY_TYPES for word in words) else ()
+    )
 
 
 def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple[str, Pools, str]]:

@@ -255,10 +255,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     machine = cpus.machine
     if newcomers and machine is not None:
-        ground, pools = Ground(machine, cpus.rules), cpus.pools
-        for key in freed:
-            pools = policy_of(cpus.rules.active).release(ground, pools, key)
-        placed = all_placed(ground, pools, newcomers, _kept(state))
+        placed = _placed(state, Ground(machine, cpus.rules), newcomers, freed)
         denied = {key: why for key, why in placed.denied.items() if key not in placed.pools.grants}
         unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), denied)
         cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)
@@ -266,6 +263,23 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         return cpus, NOTHING
     goals = _goals(replace(state, cpus=cpus), before_pools, (*new_held, *bare))
     return cpus, Decision(goals=goals) if goals else NOTHING
+
+
+def _placed(state: State, ground: Ground, newcomers: Sequence[Ask], freed: Sequence[str]) -> Placed:
+    """With these containers. Those of `freed` leave their place for it; who finds no other one keeps it."""
+    pools = state.cpus.pools
+    for key in freed:
+        pools = policy_of(ground.rules.active).release(ground, pools, key)
+    placed = all_placed(ground, pools, newcomers, _kept(state))
+    stay = [key for key in freed if key in placed.denied]
+    if not stay:
+        return placed
+    return _placed(
+        state,
+        ground,
+        [ask for ask in newcomers if ask.key not in stay],
+        [key for key in freed if key not in stay],
+    )
 
 
 def _is_labelled(state: State, home: Sandbox, one: Container) -> bool:

@@ -314,14 +314,15 @@ def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -
     assert in_the_way(engine.state, ContainerId("b-0")) == ()
 
 
-def test_a_label_that_newer_settings_name_moves_nobody_until_it_is_told() -> None:
+@pytest.mark.parametrize("most", [0, -1], ids=["there is room", "its type lets nobody in"])
+def test_a_label_that_newer_settings_name_moves_nobody_until_it_is_told(most: int) -> None:
     plain = PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=(of("a", "shop"),)))
     engine = told(plain)
     for pod in ("web", "db"):
         settle(engine, create(engine, pod, 2))
     before = sets(engine)
     matches = (Expression("pod/labels/tier", "Equals", ("web",)),)
-    types = (of("w", "none", match_expressions=matches), of("a", "shop"))
+    types = (of("w", "none", match_expressions=matches, max_cpus=most), of("a", "shop"))
     newer = replace(plain, balloons=BalloonsSettings(balloon_types=types))
     decision = build.settings(engine, newer)
     assert sets(engine) == before, "nobody knows yet whether they are of the type w"
@@ -331,7 +332,7 @@ def test_a_label_that_newer_settings_name_moves_nobody_until_it_is_told() -> Non
     settle(engine, engine(ev.Listed(tuple(homes), tuple(ones), engine.state.seq)))
     grants = engine.state.cpus.pools.grants
     assert [(grants[f"{pod}/app"].pool, grants[f"{pod}/app"].waits) for pod in ("web", "db")] == [
-        ("w[0]", False),
+        ("a[0]", True) if most else ("w[0]", False),
         ("a[0]", False),
     ]
     assert parse(sets(engine)["db"]) & ~parse(before["db"]) == 0, "who keeps its type keeps its CPUs"

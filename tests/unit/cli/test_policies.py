@@ -33,7 +33,7 @@ def test_keys_that_have_no_effect_are_told_with_the_reason() -> None:
 
     idle, _, refused = told.partition("taken and not enforced:\n")[2].partition("refused:\n")
     assert "  cpuClass: frequencies" in idle
-    assert "  memoryTypes: memory is not pinned yet" in refused
+    assert "  preferCloseToDevices: which CPUs are close" in refused
     assert "settings: policy.balloons.pin_cpu, " in told
 
 

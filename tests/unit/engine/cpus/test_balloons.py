@@ -301,6 +301,18 @@ def test_other_settings_move_only_who_cannot_stay() -> None:
     assert parse(newer.has_pool("first[0]")) & asks[1].has == 0, "a balloon without containers is not in the way"
 
 
+def test_who_is_on_reserved_cpus_follows_them_and_who_was_there_makes_room() -> None:
+    node = Node(of())
+    node.asks("s", namespace="kube-system")
+    node.asks("a", 1000)
+    asks = [asked("s", 100, "kube-system", has=1), asked("a", 1000, has=parse(node.has("a")))]
+    other = asks[1].has
+    newer = Node(of(), reserved=Amount(AmountKind.CPUSET, other))
+    newer.runs(*asks)
+    assert parse(newer.has("s")) == parse(newer.has_pool("reserved")) == other
+    assert parse(newer.has("a")) & other == 0
+
+
 def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -> None:
     lends = of("l", "shop", share_idle_cpus_in_same=Within.SYSTEM, prefer_new_balloons=True)
     rules = BalloonsSettings(balloon_types=(lends,), preserve=(Expression("pod/name", "Equals", ("free",)),))

@@ -511,6 +511,7 @@ def _choose(node: _Node, at: Pools, groups: list[_Group]) -> None:
         twice |= once & group.has
         once |= group.has
     passes: tuple[Callable[[CpuSet], CpuSet], ...] = (
+        lambda _: node.named,  # they may be others than before, and nobody else may have them
         lambda has: has & ~twice,
         lambda has: has,
         lambda has: _siblings(node.machine, has) & ~once,

@@ -60,7 +60,7 @@ ACCEPTED = {
         },
     ),
     "config map": (CONFIG_MAP, {"policy.balloons.PinMemory": (8, "not enforced"), "rdt": (10, "not enforced")}),
-    "cri-resmgr": (FILE, {"policy.Active": (1, "differs"), "logger": (2, "not enforced")}),
+    "cri-resmgr": (FILE, {"policy.Active": (1, "differs"), "logger": (2, "differs")}),
     "plain": (PLAIN, {}),
 }
 
@@ -80,6 +80,7 @@ REFUSED = {
     ),
     "topology-aware": (OBJECT.replace("BalloonsPolicy", "TopologyAwarePolicy"), "kind", 2),
     "policy of later": (FILE.replace("static-plus", "topology-aware"), "policy.Active", 1),
+    "another version": (OBJECT.replace("v1alpha1", "v1beta1"), "apiVersion", 1),
     "unknown module": (FILE.replace("logger", "loger"), "loger", 2),
 }
 
@@ -115,3 +116,12 @@ def test_the_text_names_the_line_the_nearest_key_and_what_is_done(tmp_path: Path
 
     assert "line 10: spec.balloonTypes[0].minBallons: refused: unknown key; did you mean minBalloons?" in told
     assert "done: spec.reservedResources.cpu, spec.balloonTypes" in told
+    assert all(len(line) < 120 for line in told.partition("  done: ")[2].splitlines())
+
+
+def test_a_policy_that_is_not_there_is_named_and_its_section_is_refused_as_a_whole(tmp_path: Path) -> None:
+    text = "policy: {Active: topology-aware, topology-aware: {PinCPU: true}}\n"
+    (found,) = json.loads(checked(tmp_path, text).stdout)
+
+    assert found["policy"] == "topology-aware"
+    assert [row["path"] for row in found["rows"]] == ["policy.Active", "policy.topology-aware"]

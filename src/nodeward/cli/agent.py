@@ -37,7 +37,8 @@ def command(
     """Push the ConfigMap that holds for this node to the relay or the daemon, until SIGTERM.
 
     NODE_NAME in the environment is the node's name. cri-resmgr-config.node.NODE holds; else, for a node with the group
-    label, cri-resmgr-config.group.GROUP; else cri-resmgr-config.default.
+    label, cri-resmgr-config.group.GROUP; else cri-resmgr-config.default. `nodeward policies check FILE` checks a
+    ConfigMap before it is applied.
 
     \b
     Examples:
@@ -68,9 +69,15 @@ def _path(socket: str) -> str:
 
 @click.command("cri-resmgr-agent-probe", context_settings={"help_option_names": ["-h", "--help"]})
 @_option("agent-socket", AGENT_SOCKET, "Where the agent serves.")
-@_option("query", "", "config-status: whether the last configuration is in force. Empty: whether the agent lives.")
+@click.option(
+    *("-query", "--query"),
+    type=click.Choice(["", "config-status"]),
+    default="",
+    metavar="QUERY",
+    help="config-status: whether the last configuration is in force. Empty: whether the agent lives.",
+)
 def _probe(agent_socket: str, query: str) -> None:
-    """Ask this node's agent how it is. Exit code 0, or 1 with the reason."""
+    """Ask this node's agent how it is. Exit code: 0, 1 with the reason, or 2 for wrong options."""
     from nodeward.edges.resmgr import agent
 
     asyncio.run(agent.check_health(_path(agent_socket), query))

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from nodeward.app.tools import policy_files
 from nodeward.cli import policies
 
 OBJECT = """apiVersion: config.nri/v1alpha1
@@ -125,3 +126,10 @@ def test_a_policy_that_is_not_there_is_named_and_its_section_is_refused_as_a_who
 
     assert found["policy"] == "topology-aware"
     assert [row["path"] for row in found["rows"]] == ["policy.Active", "policy.topology-aware"]
+
+
+def test_a_plan_repeats_none_of_what_is_not_enforced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "p.yaml").write_text(OBJECT)
+    policy_files.policy_of(str(tmp_path / "p.yaml"))
+
+    assert caplog.records == []

@@ -7,6 +7,7 @@ strictly as settings are. Must not: change anything.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from nodeward.app.settings import load, policy, pool_words
@@ -81,12 +82,8 @@ Lines = Mapping[str, int]
 def check(path: str) -> tuple[Checked, ...]:
     """Each document of the file. SettingsError for a file, or a document, that is no policy's configuration."""
     documents = load.documents(load.read_bytes(path), path)
-    said = logging.getLogger(pool_words.__name__)
-    said.disabled = True  # what is not enforced has rows of its own
-    try:
+    with _silent():
         found = tuple(_document(tree, lines, path) for tree, lines in documents if tree)
-    finally:
-        said.disabled = False
     if not found:
         raise SettingsError([f"{path}: {_FORMS}"])
     return found
@@ -102,7 +99,19 @@ def policy_of(path: str) -> tuple[Mapping[str, object], PolicySettings]:
         names = ", ".join(one.what for one in found)
         raise SettingsError([f"{path}: holds {len(found)} policies ({names}), and a plan is made of one: leave one in"])
     section = dict(found[0].section or {})
-    return section, policy.read(*policy.respelled(section, faults), faults)
+    with _silent():
+        return section, policy.read(*policy.respelled(section, faults), faults)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without the log's lines of what is not enforced: `check` has a row for each."""
+    said = logging.getLogger(pool_words.__name__)
+    said.disabled = True
+    try:
+        yield
+    finally:
+        said.disabled = False
 
 
 def _plain(name: object) -> str:

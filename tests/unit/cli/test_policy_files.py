@@ -133,3 +133,10 @@ def test_a_plan_repeats_none_of_what_is_not_enforced(tmp_path: Path, caplog: pyt
     policy_files.policy_of(str(tmp_path / "p.yaml"))
 
     assert caplog.records == []
+
+
+def test_an_object_that_no_node_would_read_is_noted(tmp_path: Path) -> None:
+    (found,) = json.loads(checked(tmp_path, OBJECT.replace("name: default", "name: all, namespace: apps")).stdout)
+
+    assert found["notes"][0].startswith("an object of the name 'all' means no node")
+    assert found["notes"][1].startswith("objects of the namespace 'apps' count only where policy_objects.namespace")

@@ -16,6 +16,7 @@ from nodeward.app.settings.policy_object import BESIDE, TOPOLOGY_AWARE, below_sp
 from nodeward.app.tools.cri_resmgr_options import MODULES
 from nodeward.model.policy_object import PolicyKind
 from nodeward.model.policy_rule import AmountKind, PolicySettings
+from nodeward.model.settings import PolicyObjectsSection
 from nodeward.wire import policy_objects
 
 API_VERSION = policy_objects.API.removeprefix("/apis/")
@@ -151,7 +152,10 @@ def _object(tree: Mapping[str, object], lines: Lines, kind: str) -> Checked:
     spec = tree.get("spec")
     if not isinstance(spec, dict):
         return Checked(what, kind, (KeyRow("spec", lines.get("spec", 0), REFUSED, "is no mapping of settings"),))
-    notes = () if name == "default" or name.startswith(("node.", "group.")) else (_unused(name),)
+    notes: tuple[str, ...] = () if name == "default" or name.startswith(("node.", "group.")) else (_unused(name),)
+    namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
+    if namespace not in ("", PolicyObjectsSection().namespace):
+        notes += (f"objects of the namespace {namespace!r} count only where policy_objects.namespace names it",)
     found = _spec(spec, {path: line for path, line in lines.items() if path.startswith("spec.")}, what, notes)
     version = str(tree.get("apiVersion", ""))
     if version == API_VERSION:

@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 
 import click
 
@@ -17,7 +18,23 @@ def _option(name: str, default: str, about: str) -> Callable[[click.decorators.F
     return click.option(f"-{name}", f"--{name}", default=default, show_default=bool(default), help=about)
 
 
-@click.command("agent", context_settings={"help_option_names": ["-h", "--help"]})
+class _OneDash(click.Command):
+    """Names a misspelt option of one dash whole; click takes it for a row of short ones."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            words = [word.partition("=")[0] for word in given if word.startswith(error.option_name)]
+            known = [name for one in self.params for name in one.opts if not name.startswith("--")]
+            if not words or words[0].startswith("--"):
+                raise
+            near = get_close_matches(words[0], known, n=1)
+            raise click.NoSuchOption(words[0], possibilities=near, ctx=ctx) from error
+
+
+@click.command("agent", cls=_OneDash, context_settings={"help_option_names": ["-h", "--help"]})
 @_option("kubeconfig", "", "Where the API server is, and who we are there. Without it: as this pod's service account.")
 @_option("config-ns", "kube-system", "The ConfigMaps' namespace.")
 @_option("configmap-name", "cri-resmgr-config", "How the ConfigMaps' names begin.")
@@ -42,7 +59,7 @@ def command(
 
     \b
     Examples:
-      NODE_NAME=node-1 nodeward agent -kubeconfig /etc/kubernetes/kubelet.conf
+      NODE_NAME=node-1 nodeward agent -kubeconfig /etc/kubernetes/agent.conf
       NODE_NAME=node-1 cri-resmgr-agent -config-ns nodeward
     """
     from nodeward.aio.clock import SystemClock
@@ -67,7 +84,7 @@ def _path(socket: str) -> str:
     return os.path.abspath(socket.removeprefix("unix://"))
 
 
-@click.command("cri-resmgr-agent-probe", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("cri-resmgr-agent-probe", cls=_OneDash, context_settings={"help_option_names": ["-h", "--help"]})
 @_option("agent-socket", AGENT_SOCKET, "Where the agent serves.")
 @click.option(
     *("-query", "--query"),

@@ -56,7 +56,7 @@ CLUSTER = (
     *("test_admission.py", "test_agent.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py"),
     *("test_node_manifests.py", "test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py"),
     *("test_policy_objects.py", "test_policy_rules.py", "test_service_account.py", "test_webhook.py"),
-    "test_webhook_shipped.py",
+    *("test_topology_objects.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (
@@ -81,7 +81,7 @@ DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_fi
 KUBE = (
     *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
     *("nodeward.app.node.policy_objects", "nodeward.cli.cri_resmgr_webhook"),
-    *("nodeward.edges.resmgr", "nodeward.app.agent", "nodeward.cli.agent"),
+    *("nodeward.edges.resmgr", "nodeward.app.agent", "nodeward.cli.agent", "nodeward.app.node.topology_object"),
 )
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")

@@ -52,7 +52,7 @@ _LOADS = "load classes do not keep balloons apart yet"
 _MEMORY = "memory nodes are left as they are"
 _NODE = "Nodeward neither labels nor taints the node"
 _ELSEWHERE = "pools are not read from other files; write them here, below pools"
-_ZONES = "NodeResourceTopology objects are not written yet"
+_ZONES = "containers are no zones of the NodeResourceTopology object (topology_objects.enabled)"
 NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
     BalloonsSettings: {
         "pinMemory": _MEMORY,

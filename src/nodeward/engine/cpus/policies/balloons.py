@@ -291,10 +291,12 @@ def _full(ground: Ground, at: Pools, ask: Ask) -> str:
 
 
 def _capacity(ground: Ground, at: Pools, name: str) -> bool:
+    return _most_m(ground, at, name) >= max(1, requested_m(at, name))
+
+
+def _most_m(ground: Ground, at: Pools, name: str) -> int:
     node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return False
-    return _room_m(node, at, node.types[type_of(name)], at.pools[name]) >= max(1, requested_m(at, name))
+    return 0 if isinstance(node, Denied) else _room_m(node, at, node.types[type_of(name)], at.pools[name])
 
 
 def _room_m(node: _Node, at: Pools, one: BalloonType, pool: Pool) -> int:
@@ -528,9 +530,12 @@ def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     return at
 
 
-BALLOONS = policy(
-    "balloons",
-    "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
-    Hooks(_carve, _order, _capacity, _size, _full),
-    _resume,
+BALLOONS = replace(
+    policy(
+        "balloons",
+        "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
+        Hooks(_carve, _order, _capacity, _size, _full),
+        _resume,
+    ),
+    room_m=_most_m,
 )

@@ -120,7 +120,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "
     "whether it began. nodeward cpus shows who is where.",
     "cpus-machine-kept": "other CPUs are online, and the policy does not fit these; it goes on by those before: {0}",
-    "policy-refused": "newer settings of the policy are refused: {0}",
+    "policy-refused": "the settings of the policy are refused: {0}",
 }
 
 

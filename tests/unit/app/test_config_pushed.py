@@ -1,6 +1,16 @@
 """A configuration that an agent pushed, over the settings of a process: what holds, and what is told of it."""
 
+import asyncio
+from collections.abc import Sequence
+
+from nodeward.app.settings.policy_object import translated
+from nodeward.app.settings.pushed import Pushed
+from nodeward.app.settings.reload import Reload, SettingsSource
 from nodeward.app.tools.cri_resmgr_pushed import over_file
+from nodeward.model.settings import Settings
+from tests.lanes import InlineLane
+from tests.unit.app.test_policy_object import an_object
+from tests.unit.app.test_reload import YieldingClock, folders
 
 BALLOONS = {"policy": "Active: balloons\nballoons: {BalloonTypes: [{Name: a}]}\n"}
 
@@ -11,3 +21,28 @@ def test_a_file_is_replaced_and_environment_and_flags_win() -> None:
     by_flags = over_file(None, {}, {"policy.active": "static", "policy.reserved": "1"})(BALLOONS).policy
     assert (by_variables.active, by_flags.active) == ("static", "static")
     assert by_variables.balloons.balloon_types[0].name == "a", "what they do not say is as it was pushed"
+
+
+def pushes(times: int, unfit: Sequence[str], by_object: bool) -> list[str]:
+    """What the daemon answers, where the policy in force does not fit the machine."""
+    pushed, lane = Pushed(over_file(None, {}, {}), folders()), InlineLane()
+    chosen = translated(an_object({"reservedResources": {"cpu": 1}})) if by_object else None
+    source = SettingsSource(pushed.read, "a test", pushed=pushed)
+    reload = Reload(Settings(), source, folders(), lane, YieldingClock(), chosen)
+
+    async def push() -> str:
+        asked = asyncio.ensure_future(reload.push("n", BALLOONS, lambda _: 0, lambda: tuple(unfit)))
+        while not asked.done():
+            lane.drain()
+            await asyncio.sleep(0)
+        return await asked
+
+    async def story() -> list[str]:
+        return [await push() for _ in range(times)]
+
+    return asyncio.run(story())
+
+
+def test_faults_of_a_policy_object_are_not_held_against_what_is_pushed() -> None:
+    assert pushes(2, ["too large"], by_object=True) == ["", ""]
+    assert pushes(1, ["too large"], by_object=False) == ["policy balloons: too large"]

@@ -3,6 +3,9 @@
 import asyncio
 from collections.abc import Sequence
 
+import pytest
+
+from nodeward.app.settings.load import SettingsError
 from nodeward.app.settings.policy_object import translated
 from nodeward.app.settings.pushed import Pushed
 from nodeward.app.settings.reload import Reload, SettingsSource
@@ -21,6 +24,13 @@ def test_a_file_is_replaced_and_environment_and_flags_win() -> None:
     by_flags = over_file(None, {}, {"policy.active": "static", "policy.reserved": "1"})(BALLOONS).policy
     assert (by_variables.active, by_flags.active) == ("static", "static")
     assert by_variables.balloons.balloon_types[0].name == "a", "what they do not say is as it was pushed"
+
+
+def test_a_misspelled_section_is_refused_and_that_of_another_policy_has_no_effect() -> None:
+    """Else balloons would be in force without any of their types."""
+    with pytest.raises(SettingsError, match=r"policy\.ballons is not known; did you mean policy\.balloons\?"):
+        over_file(None, {}, {})({"policy": "Active: balloons\nballons: {BalloonTypes: [{Name: a}]}\n"})
+    assert over_file(None, {}, {})({"policy": "Active: balloons\ntopology-aware: {}\n"}).policy.active == "balloons"
 
 
 def pushes(times: int, unfit: Sequence[str], by_object: bool) -> list[str]:

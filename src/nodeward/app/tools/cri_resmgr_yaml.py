@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 import yaml
 
-from nodeward.app.tools.cri_resmgr_options import KLOG, MODULES
+from nodeward.app.tools.cri_resmgr_options import KLOG, MODULES, REMARKS
 from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
 from nodeward.wire.yaml_faults import YAML_FAULTS
@@ -35,6 +35,7 @@ _INSIDE: Mapping[str, Mapping[str, str]] = {
 _AMOUNTS = ("available-resources", "reserved-resources")
 POOLS = ("balloons", "podpools", "static-pools", "dynamic-pools")
 """Sections of `policy` that are given as they are: the settings' reader knows their words."""
+_SECTIONS = ("static", *POOLS)
 _MOST_VALUES, _MOST_DEPTH = 65_536, 32
 """Of such a section. With aliases of aliases a short file would have billions."""
 _STATIC = ("RelaxedIsolation", "Rdt", "Options")
@@ -78,10 +79,10 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
             yield from _static(where, value)
         elif module == "policy" and key in POOLS:
             yield Given(f"policy.{key}", _as_json(where, value), where)
-        elif option is None and module == "policy" and (value is None or isinstance(value, dict)):
+        elif option is None and module == "policy" and (value is None or isinstance(value, dict)) and not _meant(key):
             yield Given(f"policy.{key}", "", path)
         elif option is None:
-            raise _unknown(path, f"{module}.{key}", [f"{module}.{name}" for name in names])
+            raise _unknown(path, f"{module}.{key}", [f"{module}.{name}" for name in (*names, *_SECTIONS)])
         elif not option:
             yield from _klog(where, value)
         elif option in _AMOUNTS:
@@ -92,6 +93,12 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
             yield Given(option, _sources(where, value), where)
         else:
             yield Given(option, _text(where, value), where)
+
+
+def _meant(key: object) -> bool:
+    """Whether a section is surely one that policies have, misspelled. Other policies' sections have no effect."""
+    name = str(key)
+    return f"policy.{name}" not in REMARKS and bool(get_close_matches(name.lower(), _SECTIONS, n=1, cutoff=0.8))
 
 
 def _static(where: str, inside: object) -> Iterator[Given]:

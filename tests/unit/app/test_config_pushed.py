@@ -1,13 +1,16 @@
 """A configuration that an agent pushed, over the settings of a process: what holds, and what is told of it."""
 
 import asyncio
+import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
+from nodeward.aio.hostfs import OsFiles
 from nodeward.app.settings.load import SettingsError
 from nodeward.app.settings.policy_object import translated
-from nodeward.app.settings.pushed import Pushed
+from nodeward.app.settings.pushed import Pushed, path_in
 from nodeward.app.settings.reload import Reload, SettingsSource
 from nodeward.app.tools.cri_resmgr_pushed import over_file
 from nodeward.model.settings import Settings
@@ -31,6 +34,23 @@ def test_a_misspelled_section_is_refused_and_that_of_another_policy_has_no_effec
     with pytest.raises(SettingsError, match=r"policy\.ballons is not known; did you mean policy\.balloons\?"):
         over_file(None, {}, {})({"policy": "Active: balloons\nballons: {BalloonTypes: [{Name: a}]}\n"})
     assert over_file(None, {}, {})({"policy": "Active: balloons\ntopology-aware: {}\n"}).policy.active == "balloons"
+
+
+def test_a_start_with_a_broken_file_goes_on_by_what_was_pushed_once_the_file_is_mended(tmp_path: Path) -> None:
+    """Else containers would move to the file's own policy, and back with the agent's next push."""
+    file, files = tmp_path / "nodeward.yaml", OsFiles()
+    file.write_text(f"state_dir: {tmp_path}\nagent: {{config_socket: {tmp_path}/config.sock}}\n")
+    Path(path_in(str(tmp_path))).write_text(json.dumps({"v": 1, "config": BALLOONS}))
+    overlaid = over_file(str(file), {}, {})
+    last, good = Pushed(overlaid, files).first(), file.read_text()
+    file.write_text(f"{good}polcy: none\n")
+    pushed = Pushed(overlaid, files)
+    with pytest.raises(SettingsError):
+        pushed.first()
+    pushed.go_on(last)
+    assert pushed.is_known(BALLOONS)
+    file.write_text(good)
+    assert pushed.read().policy.active == "balloons"
 
 
 def pushes(times: int, unfit: Sequence[str], by_object: bool) -> list[str]:

@@ -14,9 +14,9 @@ from enum import Enum
 from typing import TypeVar
 
 from nodeward.app.settings.words import near, shown, switch
-from nodeward.engine.cpus.match import KEYS, OPERATORS, keys_of, labels_named, references
 from nodeward.model import cpuset
 from nodeward.model.cpuset import MAX_CPU
+from nodeward.model.expression import KEYS, OPERATORS, keys_of, labels_named, references
 from nodeward.model.labels import MOST, OWN, PREFIXES
 from nodeward.model.pool_rule import (
     DEFAULT,

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
-from nodeward.engine.cpus.match import are_told, filled, holds, labels_in, labels_of
+from nodeward.engine.cpus.match import are_told, filled, holds, labels_of
 from nodeward.engine.cpus.picker import Kind
 from nodeward.engine.cpus.policies.pools_with_rules import (
     Hooks,
@@ -41,6 +41,7 @@ from nodeward.engine.tables import beside, kept, put, without
 from nodeward.model import annotations as keys
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Part, Pool, Pools
 from nodeward.model.cpuset import CpuSet, text
+from nodeward.model.expression import labels_in
 from nodeward.model.policy_rule import AmountKind, PolicySettings
 from nodeward.model.pool_rule import (
     DEFAULT,

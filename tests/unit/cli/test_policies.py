@@ -34,7 +34,7 @@ def test_keys_that_have_no_effect_are_told_with_the_reason() -> None:
     idle, _, refused = told.partition("taken and not enforced:\n")[2].partition("refused:\n")
     assert "idleCPUClass, cpuClasses, " in idle
     assert idle.count("frequencies") == 1
-    assert "  memoryTypes: memory is not pinned yet" in refused
+    assert "  preferCloseToDevices: which CPUs are close" in refused
     assert "settings: policy.balloons.pin_cpu, " in told
 
 

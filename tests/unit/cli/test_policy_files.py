@@ -55,12 +55,11 @@ ACCEPTED = {
         OBJECT,
         {
             "spec.reservedResources": (5, "differs"),
-            "spec.pinMemory": (6, "not enforced"),
             "spec.balloonTypes[0].cpuClass": (11, "not enforced"),
             "spec.control": (12, "not enforced"),
         },
     ),
-    "config map": (CONFIG_MAP, {"policy.balloons.PinMemory": (8, "not enforced"), "rdt": (10, "not enforced")}),
+    "config map": (CONFIG_MAP, {"rdt": (10, "not enforced")}),
     "cri-resmgr": (FILE, {"policy.Active": (1, "differs"), "logger": (2, "differs")}),
     "plain": (PLAIN, {}),
 }
@@ -116,7 +115,7 @@ def test_the_text_names_the_line_the_nearest_key_and_what_is_done(tmp_path: Path
     told = CliRunner().invoke(policies.command, ["check", str(tmp_path / "p.yaml")]).stdout
 
     assert "line 10: spec.balloonTypes[0].minBallons: refused: unknown key; did you mean minBalloons?" in told
-    assert "done: spec.reservedResources.cpu, spec.balloonTypes" in told
+    assert "done: spec.reservedResources.cpu, spec.pinMemory, spec.balloonTypes" in told
     assert all(len(line) < 120 for line in told.partition("  done: ")[2].splitlines())
 
 

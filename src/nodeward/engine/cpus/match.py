@@ -1,15 +1,18 @@
 """Whether an expression of the settings holds for a container, and what a text with `${key}` becomes for it.
 
-As nri-plugins has them, but for labels, tags and ids: no edge copies labels out of a pod, so settings with these keys
-are refused. Must not raise for any expression that the settings' reader accepts.
+As nri-plugins has them, but for tags and ids, which no container has here: settings with these keys are refused. Must
+not raise for any expression that the settings' reader accepts.
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from nodeward.engine.tables import kept
 from nodeward.model.cpus import Ask
-from nodeward.model.pool_rule import Expression
+from nodeward.model.labels import PREFIXES
+from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, Expression
 
 KEYS: Mapping[str, Callable[[Ask], str]] = {
     "name": lambda ask: ask.container,
@@ -20,7 +23,7 @@ KEYS: Mapping[str, Callable[[Ask], str]] = {
     "pod/qosclass": lambda ask: ask.qos.value,
     "pod/uid": lambda ask: ask.pod_uid,
 }
-"""The keys, and what each is of a container."""
+"""The keys but for labels, and what each is of a container."""
 ONE, SOME, NO = (1, 1), (1, 256), (0, 0)
 OPERATORS: Mapping[str, tuple[int, int]] = {
     "Equals": ONE,
@@ -61,10 +64,11 @@ def value_of(key: str, ask: Ask) -> str | None:
     separators `:<between keys><between values>a<between keys>b`."""
     split = keys_of(key)
     if split is None:
-        known = KEYS.get(key)
-        return (known(ask) if known is not None else "") or None
+        if key.startswith(PREFIXES):
+            return ask.labels.get(key)  # a label may be there and empty
+        return KEYS[key](ask) or None if key in KEYS else None
     between, keys = split
-    values = [KEYS[one](ask) if one in KEYS else "" for one in keys]
+    values = [value_of(one, ask) or "" if not one.startswith(":") else "" for one in keys]
     return between.join(values) if any(values) else None
 
 
@@ -85,6 +89,30 @@ def filled(text: str, ask: Ask) -> str:
 def references(text: str) -> list[str]:
     """The keys that the text refers to."""
     return _REFERENCE.findall(text)
+
+
+def labels_in(keys: Iterable[str]) -> tuple[str, ...]:
+    """The labels that these keys name, joint ones too."""
+    split = ((keys_of(key) or ("", [key]))[1] for key in keys)
+    return tuple(dict.fromkeys(one for ones in split for one in ones if one.startswith(PREFIXES)))
+
+
+@kept
+def labels_of(rules: PolicySettings) -> tuple[str, ...]:
+    """The labels that the settings of the active policy name, as their keys are written."""
+    return labels_named(rules.balloons) if rules.active == "balloons" else ()
+
+
+def labels_named(balloons: BalloonsSettings) -> tuple[str, ...]:
+    """The labels that these expressions name."""
+    lists = (balloons.preserve, *(one.match_expressions for one in balloons.balloon_types))
+    keys = [one.key for expressions in lists for one in expressions]
+    return labels_in([*keys, *(key for one in balloons.balloon_types for key in references(one.group_by))])
+
+
+def are_told(labels: Iterable[str], ask: Ask) -> bool:
+    """Whether it is known of each of these labels if the container has it."""
+    return all(label in ask.labels for label in labels)
 
 
 def globs(pattern: str, value: str) -> bool:

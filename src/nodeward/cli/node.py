@@ -91,4 +91,5 @@ def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]
             log.error("settings=refused fault=%r", fault)
         log.error("settings=last-good path=%s why='the settings of this start have faults'", last_good.path_in(folder))
         source.faults = tuple(error.faults)
+        pushed.go_on(found)
         return found, source

@@ -94,6 +94,18 @@ def test_a_policy_is_pushed_kept_over_a_kill_and_taken_back_by_the_empty_configu
         assert relay.policy() == "none"
 
 
+def test_one_that_fitted_before_and_does_not_fit_the_machine_any_more_is_refused_again(relay: Relayed) -> None:
+    """As after a start with fewer CPUs: what is kept is not in force, and the agent must not believe so."""
+    large = {"policy": "Active: static\nReservedResources: {CPU: 'cpuset:1000'}\n"}
+    (relay.folder / "state").mkdir()
+    (relay.folder / "state" / "agent-config.json").write_text(json.dumps({"v": 1, "config": large}))
+    with relay.running():
+        for _ in range(2):
+            assert "1000" in relay.set(large)
+        assert relay.set(STATIC) == ""
+        assert relay.policy() == "static"
+
+
 def test_a_bad_configuration_is_answered_with_every_fault_and_the_last_good_one_holds(relay: Relayed) -> None:
     with relay.running():
         assert relay.set(STATIC) == ""

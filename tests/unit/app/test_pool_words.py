@@ -167,6 +167,10 @@ def test_faults_of_the_section(text: str, fault: str, tmp_path: Path) -> None:
     assert found.startswith(f"policy.balloons.{fault}")
 
 
+NESTED = ", ".join(f"{{name: t{i}, components: [{', '.join([f't{i + 1}'] * 8)}]}}" for i in range(9))
+"""Of few words a balloon of 134 million parts."""
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
@@ -194,6 +198,8 @@ def test_faults_of_the_section(text: str, fault: str, tmp_path: Path) -> None:
         ("{name: reserved, maxBalloons: 2}", "[0]: there is one balloon of the type reserved"),
         ("{name: reserved, minCPUs: 3}", "[0].minCPUs: 3 is not 2, as many as are reserved (2)"),
         (", ".join(["{}"] * (MAX_ITEMS + 1)), ": is [{}, {}, "),
+        (f"{NESTED}, {{name: t9}}", "[0].components: a balloon has more than 64 components, with those of its"),
+        ("{name: a, minBalloons: 250}, {name: b, minBalloons: 7}", ": minBalloons of all types are 257 together; at "),
     ],
 )
 def test_faults_of_types(text: str, fault: str, tmp_path: Path) -> None:

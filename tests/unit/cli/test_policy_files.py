@@ -35,6 +35,13 @@ data:
     enable: true
 """
 FILE = "policy: {Active: static-plus, ReservedResources: {CPU: 1}}\nlogger: {Debug: cache}\n"
+OTHERS = """policy:
+  Active: static
+  ReservedResources: {CPU: 1, Memory: 1G}
+  topology-aware: {PinCPU: true}
+  none: {}
+  static: {Rdt: x}
+"""
 PLAIN = "reservedResources: {cpu: 1}\nballoonTypes: [{name: a}]\n"
 
 
@@ -61,6 +68,15 @@ ACCEPTED = {
     ),
     "config map": (CONFIG_MAP, {"rdt": (10, "not enforced")}),
     "cri-resmgr": (FILE, {"policy.Active": (1, "differs"), "logger": (2, "differs")}),
+    "what cri-resmgr takes and never used": (
+        OTHERS,
+        {
+            "policy.ReservedResources.Memory": (3, "not enforced"),
+            "policy.topology-aware": (4, "not enforced"),
+            "policy.none": (5, "not enforced"),
+            "policy.static.Rdt": (6, "not enforced"),
+        },
+    ),
     "plain": (PLAIN, {}),
 }
 

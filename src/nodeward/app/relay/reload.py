@@ -76,7 +76,7 @@ class RelayReload:
         if pushed is None:
             return "this relay takes no configurations"
         async with self._turn:
-            if pushed.is_known(config):
+            if pushed.is_known(config) and not self._unfit():
                 return ""
             try:
                 wanted, rules = await self._later(self._read, partial(pushed.tried, config))
@@ -87,12 +87,16 @@ class RelayReload:
                 remedy = "set cpus.driver to relay and cpus.mode to enforce in its settings, and restart it"
                 return pushed.refused(node, f"policy.active: this relay gives no container CPUs; {remedy}")
             self._take(wanted, rules)
-            if self._limits is not None and (why := self._limits.core.state.cpus.refused):
+            if why := self._unfit():
                 self._take(before, None if rules is None else await self._later(self._rules, before))
                 return pushed.refused(node, "\n".join(f"policy {policy.active}: {one}" for one in why))
             pushed.taken(node, config, time.time_ns())
             await self._later(pushed.keep, wanted)
         return ""
+
+    def _unfit(self) -> tuple[str, ...]:
+        """Why the policy does not fit this machine."""
+        return self._limits.core.state.cpus.refused if self._limits is not None else ()
 
     async def _later(self, work: Callable[..., T], *given: object) -> T:
         """The same by another thread."""

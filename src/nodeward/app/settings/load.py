@@ -170,14 +170,20 @@ def from_tree(
     environ: Mapping[str, str],
     flags: Mapping[str, str] | None = None,
     given_by: Mapping[str, str] | None = None,
+    beneath: Mapping[str, str] | None = None,
 ) -> Settings:
-    """As `load`, from what a file holds."""
+    """As `load`, from what a file holds. `beneath`: settings that stand as if the file had them, below environment and
+    flags."""
     faults: list[str] = []
     where = dict(tree.places) if isinstance(tree, _FromFile) else {}
     spelled: dict[str, str] = {}
     if policy.SECTION in tree:
         tree[policy.SECTION], found = policy.respelled(tree[policy.SECTION], faults)
         spelled |= found
+    for dotted, text in (beneath or {}).items():
+        parts = policy.canonical(dotted.split("."))
+        where[".".join(parts)] = (given_by or {}).get(dotted, dotted)
+        _put(tree, parts, text, faults)
     for name, text in environ.items():
         parts = name.removeprefix(PREFIX).lower().split("__")
         # A Service named nodeward puts NODEWARD_PORT and the like into every pod: without a level it is not for us.

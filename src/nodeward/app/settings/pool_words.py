@@ -47,6 +47,10 @@ MAX_ITEMS = 256
 """Of a list."""
 MAX_TEXT = 256
 """Characters of a text."""
+MAX_PARTS = 64
+"""Components of one balloon, those of its components counted too: a few types of types would be billions."""
+MAX_FIRST = 256
+"""Balloons that all types together have before any container."""
 _CLASSES = "frequencies, idle states and scheduling classes are not set by Nodeward yet"
 _IRQS = "interrupts are not moved by Nodeward"
 _LOADS = "load classes do not keep balloons apart yet"
@@ -379,8 +383,11 @@ def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Ite
         for key in references(kind.group_by):
             if not _is_key(key) and keys_of(key) is None:
                 yield f"{here}.groupBy: {_key_fault(key)}"
+    sizes = dict[str, int]()
     for i, kind in enumerate(rules.balloon_types):
-        yield from _component_faults(kind, types, f"{where}.balloon_types[{i}]")
+        yield from _component_faults(kind, types, sizes, f"{where}.balloon_types[{i}]")
+    if (first := sum(max(kind.min_balloons, 0) for kind in rules.balloon_types)) > MAX_FIRST:
+        yield f"{where}.balloon_types: minBalloons of all types are {first} together; at most {MAX_FIRST}"
     named = labels_named(rules)
     if len(named) > MOST:
         yield f"{where}: expressions name {len(named)} labels, more than {MOST}; match by fewer"
@@ -402,7 +409,9 @@ def _limit_faults(kind: BalloonType, where: str) -> Iterator[str]:
         yield f"{where}: there is one balloon of the type {RESERVED}; leave minBalloons and maxBalloons out, or write 1"
 
 
-def _component_faults(kind: BalloonType, types: Mapping[str, BalloonType], where: str) -> Iterator[str]:
+def _component_faults(
+    kind: BalloonType, types: Mapping[str, BalloonType], sizes: dict[str, int], where: str
+) -> Iterator[str]:
     if not kind.components:
         if kind.component_creation is not Creation.ALL:
             yield f"{where}.componentCreation: there are no components; name them, or leave it out"
@@ -418,6 +427,18 @@ def _component_faults(kind: BalloonType, types: Mapping[str, BalloonType], where
             yield f"{where}.components: {name!r} is no type; {f'did you mean {meant}?' if meant else 'define it'}"
     if kind.name in _reached(kind, types):
         yield f"{where}.components: {kind.name} is among the components of its own components; leave one out"
+    elif _parts(kind.name, types, sizes) > MAX_PARTS:
+        yield f"{where}.components: a balloon has more than {MAX_PARTS} components, with those of its components"
+
+
+def _parts(name: str, types: Mapping[str, BalloonType], sizes: dict[str, int]) -> int:
+    """How many components a balloon of the type has in the end, or one more than MAX_PARTS. `sizes` has those that are
+    known; a type that is in itself counts as one."""
+    if name not in sizes:
+        sizes[name] = 1
+        inner = types[name].components if name in types else ()
+        sizes[name] = min(sum(_parts(one, types, sizes) for one in inner) or 1, MAX_PARTS + 1)
+    return sizes[name]
 
 
 def _reached(kind: BalloonType, types: Mapping[str, BalloonType]) -> set[str]:

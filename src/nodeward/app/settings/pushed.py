@@ -44,9 +44,7 @@ class Pushed:
     def first(self) -> Settings:
         """The settings to start with: by the last good configuration where that still has no faults."""
         plain = self._overlaid(None)
-        self.row = ConfigRow(plain.agent.config_socket)
-        path = path_in(plain.state_dir)
-        kept = self._read(path) if plain.agent.config_socket else None
+        kept, path = self._kept(plain), path_in(plain.state_dir)
         if kept is not None:
             try:
                 settings = self.tried(kept)
@@ -59,6 +57,15 @@ class Pushed:
                 return settings
         self._check(plain)
         return plain
+
+    def go_on(self, last: Settings) -> None:
+        """The process starts by its last good settings, `last`, since its own have faults: what was pushed is among
+        them."""
+        self.config = self._kept(last)
+
+    def _kept(self, settings: Settings) -> Config | None:
+        self.row = ConfigRow(settings.agent.config_socket)
+        return self._read(path_in(settings.state_dir)) if settings.agent.config_socket else None
 
     def read(self) -> Settings:
         """The settings as they are now, with the configuration that is in force."""

@@ -133,19 +133,20 @@ class Reload:
 
     async def push(self, node: str, config: Config, tell: Tell, unfit: Callable[[], tuple[str, ...]]) -> str:
         """Takes a configuration that an agent pushed, whole; why not, a fault a line, else nothing. `unfit`: why the
-        policy does not fit this machine, once it was told."""
+        policy does not fit this machine, once it was told. Where a policy object holds, it stays in force, and that is
+        asked once it is gone."""
         pushed = self._source.pushed if self._source is not None else None
         if pushed is None:
             return "this daemon takes no configurations"
         async with self._turn:
-            if pushed.is_known(config):
+            if pushed.is_known(config) and (self.chosen is not None or not unfit()):
                 return ""
             before = self._own
             found = await self._read(partial(pushed.tried, config))
             if isinstance(found, BaseException):
                 return pushed.refused(node, "\n".join(self._refuse(found)))
             self._take(found, tell)
-            if why := unfit():
+            if self.chosen is None and (why := unfit()):
                 self._take(before, tell)
                 self.row = replace(self.row, faults=why)
                 return pushed.refused(node, "\n".join(f"policy {found.policy.active}: {one}" for one in why))

@@ -15,7 +15,15 @@ import yaml
 
 from nodeward.app.settings.policy import LATER
 from nodeward.app.tools import cri_resmgr_yaml
-from nodeward.app.tools.cri_resmgr_options import FROM_ENVIRONMENT, HISTORIC, LATER_POLICY, REMARKS, SWITCHES, VARIABLES
+from nodeward.app.tools.cri_resmgr_options import (
+    FROM_ENVIRONMENT,
+    HISTORIC,
+    LATER_POLICY,
+    NO_DOMAIN,
+    REMARKS,
+    SWITCHES,
+    VARIABLES,
+)
 from nodeward.model.errors import NodewardError
 from nodeward.model.policy_rule import NO_POLICY
 from nodeward.model.printable import printable
@@ -331,8 +339,7 @@ def _resources(chosen: Chosen, one: Given) -> None:
         if domain.strip().lower() == "cpu":
             chosen.pairs[f"policy.{one.name.partition('-')[0]}"] = amount.strip()
         else:
-            why = "has no meaning here: policies divide CPUs"
-            chosen.notes.append(f"--{one.name}: {domain[:64]!r} {why} ({one.where})")
+            chosen.notes.append(f"--{one.name}: {domain[:64]!r} {NO_DOMAIN} ({one.where})")
 
 
 def _reload_by(chosen: Chosen, one: Given) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 
 LATER_POLICY = "comes with a later CPU policy of Nodeward, which is not built yet"
 _LATER_CONTROL = "comes with Nodeward's control of caches, block I/O and frequencies, which is not built yet"
-_LATER_AGENT = "comes with Nodeward's agent, which is not built yet"
 _NO_POOL_FILES = "is not read: write the lists into the configuration, below policy.static-pools"
 _NO_MEANING = "has no meaning here"
+NO_DOMAIN = f"{_NO_MEANING}: policies divide CPUs"
+_NO_MARKS = f"{_NO_MEANING}: Nodeward neither labels nor taints the node"
 _ONE_LOG = f"{_NO_MEANING}: one event a line on standard error"
 _SOURCE = f"{_NO_MEANING}: each line names its source"
 _NO_TRACES = f"{_NO_MEANING}: calls are counted and timed, not traced"
@@ -136,8 +137,8 @@ REMARKS: Mapping[str, str] = {
     "resctrl-path": _LATER_CONTROL,
     "static-pools-conf-file": _NO_POOL_FILES,
     "static-pools-conf-dir": _NO_POOL_FILES,
-    "static-pools-create-cmk-node-label": _LATER_AGENT,
-    "static-pools-create-cmk-node-taint": _LATER_AGENT,
+    "static-pools-create-cmk-node-label": _NO_MARKS,
+    "static-pools-create-cmk-node-taint": _NO_MARKS,
     "topology-aware-pin-cpu": LATER_POLICY,
     "topology-aware-pin-memory": LATER_POLICY,
     "topology-aware-prefer-isolated-cpus": LATER_POLICY,

@@ -89,7 +89,7 @@ def over_file(
 
         def load(pushed: Mapping[str, str]) -> Settings:
             by = {path: WHERE for path in pushed if path not in flags}
-            return from_tree(tree, environ, {**pushed, **flags}, {**by, **(given_by or {})})
+            return from_tree(tree, environ, flags, {**by, **(given_by or {})}, pushed)
 
         return over(config, load)
 

@@ -10,7 +10,7 @@ from difflib import get_close_matches
 
 import yaml
 
-from nodeward.app.tools.cri_resmgr_options import KLOG, MODULES
+from nodeward.app.tools.cri_resmgr_options import KLOG, LATER_POLICY, MODULES, NO_DOMAIN, REMARKS
 from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
 from nodeward.wire.yaml_faults import YAML_FAULTS
@@ -35,6 +35,7 @@ _INSIDE: Mapping[str, Mapping[str, str]] = {
 _AMOUNTS = ("available-resources", "reserved-resources")
 POOLS = ("balloons", "podpools", "static-pools", "dynamic-pools")
 """Sections of `policy` that are given as they are: the settings' reader knows their words."""
+_SECTIONS = ("static", *POOLS)
 _MOST_VALUES, _MOST_DEPTH = 65_536, 32
 """Of such a section. With aliases of aliases a short file would have billions."""
 _STATIC = ("RelaxedIsolation", "Rdt", "Options")
@@ -83,10 +84,10 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
             yield from _static(where, value)
         elif module == "policy" and key in POOLS:
             yield Given(f"policy.{key}", _as_json(where, value), where)
-        elif option is None and module == "policy" and (value is None or isinstance(value, dict)):
+        elif module == "policy" and _is_unheeded(key, value):
             yield Given(f"policy.{key}", "", path)
         elif option is None:
-            raise _unknown(path, f"{module}.{key}", [f"{module}.{name}" for name in names])
+            raise _unknown(path, f"{module}.{key}", [f"{module}.{name}" for name in (*names, *_SECTIONS)])
         elif not option:
             yield from _klog(where, value)
         elif option in _AMOUNTS:
@@ -97,6 +98,29 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
             yield Given(option, _sources(where, value), where)
         else:
             yield Given(option, _text(where, value), where)
+
+
+def _is_unheeded(key: object, value: object) -> bool:
+    """Whether it is the section of a policy that is not here. One that is surely a section of ours, misspelled, is
+    none."""
+    name = str(key)
+    if name in _INSIDE["policy"] or name in _SECTIONS or not (value is None or isinstance(value, dict)):
+        return False
+    return f"policy.{name}" in REMARKS or not get_close_matches(name.lower(), _SECTIONS, n=1, cutoff=0.8)
+
+
+def unheeded(policy: Mapping[object, object]) -> dict[tuple[str, ...], str]:
+    """What the module `policy` may have and has no effect, by its path, and why."""
+    found = dict[tuple[str, ...], str]()
+    for key, value in policy.items():
+        if _is_unheeded(key, value):
+            found[str(key),] = REMARKS.get(f"policy.{key}", LATER_POLICY)
+        elif _INSIDE["policy"].get(str(key)) in _AMOUNTS and isinstance(value, dict):
+            names = [str(name) for name in value if str(name).strip().lower() != "cpu"]
+            found |= {(str(key), name): NO_DOMAIN for name in names}
+        elif key == "static" and isinstance(value, dict) and "Rdt" in value:
+            found[str(key), "Rdt"] = REMARKS["policy.static.Rdt"]
+    return found
 
 
 def _static(where: str, inside: object) -> Iterator[Given]:

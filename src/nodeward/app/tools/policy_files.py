@@ -14,6 +14,7 @@ from nodeward.app.settings import load, policy, pool_words
 from nodeward.app.settings.load import SettingsError
 from nodeward.app.settings.policy_object import BESIDE, TOPOLOGY_AWARE, below_spec, sections
 from nodeward.app.tools.cri_resmgr_options import MODULES
+from nodeward.app.tools.cri_resmgr_yaml import unheeded
 from nodeward.model.policy_object import PolicyKind
 from nodeward.model.policy_rule import AmountKind, PolicySettings
 from nodeward.model.settings import PolicyObjectsSection
@@ -197,16 +198,26 @@ def _cri_resmgr(tree: Mapping[str, object], lines: Lines, what: str) -> Checked:
     for module in tree:
         if module not in MODULES:
             faults.append(f"{module}: is no module of CRI Resource Manager; modules are {', '.join(MODULES)}")
-    section = tree.get("policy") or {}
+    section: object = tree.get("policy") or {}
+    idle = unheeded(section) if isinstance(section, dict) else {}
+    if isinstance(section, dict):
+        section = {key: _without(value, key, idle) for key, value in section.items() if (key,) not in idle}
     chosen = policy.read(*policy.respelled(section, faults), faults)
-    rows = _rows(lines, "policy.", faults, chosen)
+    rows = _rows(lines, "policy.", faults, chosen, {".".join(("policy", *path)): why for path, why in idle.items()})
     named = next((row.path for row in rows if row.verdict == REFUSED and _plain(row.path) == "policy.active"), "")
     written = str(section[named.removeprefix("policy.")]) if isinstance(section, dict) and named else chosen.active
     return Checked(what, written, rows, (_PLACED,), section if isinstance(section, dict) else None)
 
 
-def _rows(lines: Lines, above: str, faults: Iterable[str], chosen: PolicySettings) -> tuple[KeyRow, ...]:
-    """A row for each key, and for each fault: the fault's is the longest path that it begins with."""
+def _without(value: object, key: str, idle: Mapping[tuple[str, ...], str]) -> object:
+    return {name: one for name, one in value.items() if (key, name) not in idle} if isinstance(value, dict) else value
+
+
+def _rows(
+    lines: Lines, above: str, faults: Iterable[str], chosen: PolicySettings, idle: Mapping[str, str] | None = None
+) -> tuple[KeyRow, ...]:
+    """A row for each key, and for each fault: the fault's is the longest path that it begins with. `idle`: paths that
+    have no effect, and why."""
     refused = dict[str, str]()
     for fault in faults:
         path, _, why = fault.partition(": ")
@@ -214,7 +225,7 @@ def _rows(lines: Lines, above: str, faults: Iterable[str], chosen: PolicySetting
         key = path if path in lines or not near else near
         told = why if key == path else f"{path.removeprefix(near).lstrip('.')}: {why}"
         refused[key] = f"{refused[key]}; {told}" if key in refused else told
-    rows = [*_verdicts(lines, above, refused, chosen)]
+    rows = [*_verdicts(lines, above, refused, chosen, idle or {})]
     rows += [KeyRow(path, 0, REFUSED, why) for path, why in refused.items() if path not in lines]
     return tuple(rows)
 
@@ -223,7 +234,9 @@ def _is_in(path: str, above: str) -> bool:
     return path == above or path.startswith((f"{above}.", f"{above}["))
 
 
-def _verdicts(lines: Lines, above: str, refused: Mapping[str, str], chosen: PolicySettings) -> Iterator[KeyRow]:
+def _verdicts(
+    lines: Lines, above: str, refused: Mapping[str, str], chosen: PolicySettings, without_effect: Mapping[str, str]
+) -> Iterator[KeyRow]:
     idle = {_plain(key): why for of in pool_words.NOT_ENFORCED.values() for key, why in of.items()}
     differs = {_plain(key): why for key, why in _OTHERS.get(chosen.active, {}).items()}
     if chosen.reserved.kind is not AmountKind.CPUSET:
@@ -237,6 +250,9 @@ def _verdicts(lines: Lines, above: str, refused: Mapping[str, str], chosen: Poli
             if not path.endswith("]") and not any(one != path and _is_in(one, path) for one in refused):
                 closed = path
             yield KeyRow(path, line, REFUSED, refused[path])
+        elif path in without_effect:
+            closed = path
+            yield KeyRow(path, line, NOT_ENFORCED, without_effect[path])
         elif not path.startswith(above):
             if path != above.rstrip("."):
                 closed = path

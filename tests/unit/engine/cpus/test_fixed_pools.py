@@ -13,7 +13,7 @@ from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed, set_of
 from nodeward.model import annotations as keys
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
-from nodeward.model.cpuset import ids, text
+from nodeward.model.cpuset import ids, parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.pool_rule import (
     CpuList,
@@ -128,6 +128,26 @@ def test_a_pod_keeps_its_pool_while_its_container_is_tried_again() -> None:
     assert refused(create(engine, "a", qos="burstable", life=1)) is None
     end(engine, "a", qos="burstable")
     assert refused(create(engine, "b", qos="burstable")) is None
+
+
+@pytest.mark.parametrize(
+    ("newer", "sets"),
+    [
+        ((PodPool("B", 4), PodPool("A", 2, 1, "3")), {"a": "1,17", "b": "2,18"}),
+        ((PodPool("B", 4), PodPool("A", 4, 1, "2")), {"a": "1,3,17,19", "b": "2,6,18,22"}),
+        ((PodPool("B", 30 - 4), PodPool("A", 1, 1, "2")), {"a": "1", "b": "2"}),
+    ],
+)
+def test_other_settings_leave_pods_on_the_cpus_that_they_have(newer: tuple[PodPool, ...], sets: dict[str, str]) -> None:
+    before, after = pods(PodPool("A", 2, 1, "2")), pods(*newer)
+    for name in "ab":
+        before.runs(name, "A")
+    asks = [replace(before.ask(name, "A"), has=parse(before.has(f"{name}/{name}"))) for name in "ab"]
+    after.at = all_placed(after.ground, after.begun, asks).pools
+    assert {name: after.has(f"{name}/{name}") for name in "ab"} == sets
+    taken = [parse(cpus) for cpus in after.cpus().values()]
+    assert sum(cpus.bit_count() for cpus in taken) == W.online.bit_count() == sum(taken).bit_count()
+    after.restarts(asks)
 
 
 def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:

@@ -8,7 +8,7 @@ Added: after a restart a pod stays in the pool whose CPUs it has. That a pool's 
 fault, as there: `nodeward explain` shows it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
@@ -24,10 +24,12 @@ from nodeward.engine.cpus.policies.pools_with_rules import (
     requested_m,
     type_of,
 )
+from nodeward.engine.cpus.policy import Policy
 from nodeward.engine.cpus.requested import scoped
 from nodeward.engine.tables import kept
 from nodeward.model.annotations import POD_POOL
 from nodeward.model.cpus import Ask, Denied, Ground, Pool, Pools
+from nodeward.model.cpuset import CpuSet
 from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.pool_rule import DEFAULT, RESERVED, FillOrder, PodPool, instances
 from nodeward.model.refusal import Reason
@@ -42,6 +44,11 @@ class _Node:
 
 @kept
 def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
+    return _made(machine, settings, {})
+
+
+def _made(machine: Machine, settings: PolicySettings, has: Mapping[str, Collection[CpuSet]]) -> _Node | Denied:
+    """With pools on CPUs that pods of their kinds have already, where these may have them."""
     ground = Ground(machine, settings)
     allowed = amounts.universe(ground)
     reserved = amounts.reserved(ground, lambda free, n: pick(machine, free, n, Kind.NORMAL))
@@ -55,8 +62,16 @@ def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
         return Denied(f"policy.podpools: the pool reserved has {kinds[RESERVED].cpu} CPUs, and {size} are reserved")
     free, pools = allowed & ~machine.isolated & ~reserved, dict[str, Pool]()
     most, left = free.bit_count(), 0
+    counts = {name: instances(one.instances, max(one.cpu, 1), most - own.cpu) or 0 for name, one in kinds.items()}
+    stay, stayed = dict[str, list[CpuSet]](), 0
+    sets = ((name, cpus) for name, found in has.items() for cpus in found)
+    for name, cpus in sorted(sets, key=lambda one: one[1].bit_count() != kinds[one[0]].cpu):
+        mine, there = cpus & free & ~stayed, stay.setdefault(name, [])
+        if mine and len(there) < counts[name]:
+            there.append(pick(machine, mine, min(mine.bit_count(), kinds[name].cpu), Kind.NORMAL))
+            stayed |= there[-1]
     for one in (own, *(one for name, one in kinds.items() if name not in (DEFAULT, RESERVED))):
-        count = 1 if one is own else instances(one.instances, max(one.cpu, 1), most - own.cpu) or 0
+        count = 1 if one is own else counts[one.name]
         if count * one.cpu > free.bit_count():
             return Denied(
                 f"policy.podpools: {count} pool(s) {one.name} of {one.cpu} CPUs do not fit: {free.bit_count()} of "
@@ -68,7 +83,10 @@ def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
                 "MaxPods, or another FillOrder"
             )
         for i in range(count):
-            cpus = pick(machine, free, one.cpu, Kind.NORMAL)
+            mine = (stay.get(one.name) or [0]).pop(0) & free
+            more, room = one.cpu - mine.bit_count(), free & ~stayed
+            room = room if room.bit_count() >= more else free & ~mine
+            cpus = mine | (pick(machine, room, more, Kind.NORMAL, near=mine) if more else 0)
             free &= ~cpus
             if one is own:
                 left = cpus
@@ -102,15 +120,19 @@ def _names(node: _Node, at: Pools, ask: Ask) -> Iterator[tuple[str, str]]:
     if is_system((), ask):
         yield RESERVED, "system"
         return
-    said = scoped(ask.annotations, POD_POOL, "")
-    kind = said[0].strip() if said is not None else ""
-    if kind in node.kinds and kind != DEFAULT:
+    kind = _said(ask)
+    if kind is not None and kind in node.kinds and kind != DEFAULT:
         order, pools = _ORDERS[node.kinds[kind].fill_order], at.pools
         mine = [name for name in pools if type_of(name) == kind and _has_room(node, pools[name], name)]
         mine.sort(key=lambda name: (not is_there(pools[name], ask.has), order(len(list(pods_of(pools[name]))))))
         yield from ((name, "annotation") for name in mine)
-    how = "none" if said is None else "full" if kind in node.kinds else "unknown"
+    how = "none" if kind is None else "full" if kind in node.kinds else "unknown"
     yield DEFAULT, "annotation" if kind == DEFAULT else how
+
+
+def _said(ask: Ask) -> str | None:
+    said = scoped(ask.annotations, POD_POOL, "")
+    return said[0].strip() if said is not None else None
 
 
 _ORDERS: Mapping[FillOrder, Callable[[int], int]] = {
@@ -140,12 +162,31 @@ def _full(ground: Ground, at: Pools, ask: Ask) -> str:
     return f"the pool {name} has {pods} pods, as many as it may have (MaxPods); end a pod, or raise MaxPods"
 
 
-PODPOOLS = replace(
+def _resumed(made: Policy) -> Policy:
+    """Other settings, or another order of the same ones, move no pod whose pool is as large as before."""
+
+    def resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
+        node = _node(ground.machine, ground.rules)
+        if isinstance(node, Denied) or made.resume is None:
+            return at
+        if not any(pool.members for pool in at.pools.values()):
+            has = dict[str, dict[CpuSet, None]]()
+            for ask in asks:
+                kind = _said(ask)
+                if ask.has and kind in node.kinds and kind not in (None, DEFAULT, RESERVED) and not is_system((), ask):
+                    has.setdefault(str(kind), {})[ask.has] = None
+            found = _made(ground.machine, ground.rules, has)
+            at = at if isinstance(found, Denied) else found.first
+        return made.resume(ground, at, asks)
+
+    return replace(made, resume=resume, keeps_pools=True)
+
+
+PODPOOLS = _resumed(
     policy(
         "podpools",
         "pods share pools of a fixed size, chosen by annotation",
         Hooks(_carve, _order, _capacity, lambda _, at, __, ___: at, _full),
         needs=("policy.reserved",),
-    ),
-    keeps_pools=True,
+    )
 )

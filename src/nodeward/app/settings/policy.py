@@ -114,7 +114,8 @@ def _take_cpu(
     names = [name for name in inside if name in _CPU]
     for name in inside:
         if name not in names[:1]:
-            faults.append(f"{spelled[path]}.{name}: unknown key; the only resource that a policy divides is CPU, once")
+            why = "unknown key; the only resource that a policy divides is CPU, once; leave this one out"
+            faults.append(f"{spelled[path]}.{name}: {why}")
     if names:
         tree[key], spelled[path] = inside[names[0]], f"{spelled[path]}.{names[0]}"
 

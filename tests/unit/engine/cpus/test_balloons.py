@@ -215,6 +215,13 @@ def test_hyperthreads_are_hidden_by_type_and_by_annotation_and_stay_allocated() 
     assert [node.has(name) for name in "cde"] == [text(whole & 0xFFFF), text(whole), text(whole)]
 
 
+def test_hidden_threads_that_a_restart_adds_are_none_that_would_be_shown() -> None:
+    """Of 1, 16 and 17 the first threads are 1 and 16: with 0 for 17 they would be 0 and 1."""
+    node = Node(of("h", hide_hyperthreads=True), reserved=Amount())
+    node.runs(asked("h", 3000, has=parse("1,16")))
+    assert (node.has_pool("h[0]"), node.has("h")) == ("1,16-17", "1,16")
+
+
 def test_isolated_cpus_are_for_types_that_ask_for_them_and_never_lent() -> None:
     lends = of("l", "l", share_idle_cpus_in_same=Within.SYSTEM)
     node = Node(of("i", "i", prefer_isol_cpus=True), lends, of("t"), of=machine(isolated=parse("8-9,24-25")))

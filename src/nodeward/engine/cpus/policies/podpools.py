@@ -125,7 +125,11 @@ def _names(node: _Node, at: Pools, ask: Ask) -> Iterator[tuple[str, str]]:
         order, pools = _ORDERS[node.kinds[kind].fill_order], at.pools
         mine = [name for name in pools if type_of(name) == kind and _has_room(node, pools[name], name)]
         mine.sort(key=lambda name: (not is_there(pools[name], ask.has), order(len(list(pods_of(pools[name]))))))
-        yield from ((name, "annotation") for name in mine)
+        there = [name for name in mine if is_there(pools[name], ask.has)]
+        yield from ((name, "annotation") for name in there)
+        if is_there(pools[DEFAULT], ask.has):
+            yield DEFAULT, "full"  # when it came; who runs takes no place from others
+        yield from ((name, "annotation") for name in mine[len(there) :])
     how = "none" if kind is None else "full" if kind in node.kinds else "unknown"
     yield DEFAULT, "annotation" if kind == DEFAULT else how
 

@@ -1,5 +1,6 @@
 """`balloons`: the rules of nri-plugins on two packages of two NUMA nodes, and what holds in any history."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -427,6 +428,22 @@ def test_whatever_the_settings_are(
                 asks[key] = asked(name, milli, namespace)
         check(node)
     restarted(node, asks)
+
+
+@given_any(
+    shape=shapes.filter(lambda one: one.online.bit_count() > 3),
+    namespace=st.sampled_from(["a", "b", "c", "d"]),
+    milli=st.integers(0, 2500),
+    order=st.permutations("pqrst"),
+)
+def test_the_order_of_equal_requests_decides_only_who_comes_first(
+    shape: Machine, namespace: str, milli: int, order: list[str]
+) -> None:
+    def sets(names: Iterable[str]) -> list[str]:
+        node = Node(*TYPES, of=shape, reserved=Amount())
+        return [node.has(name) if not node.asks(name, milli, namespace).startswith("no suit") else "" for name in names]
+
+    assert sets(order) == sets("pqrst")
 
 
 class Histories(RuleBasedStateMachine):

@@ -88,9 +88,10 @@ class RelayReload:
             if merged(before, wanted, self._limits is not None, False).policy != policy:
                 remedy = "set cpus.driver to relay and cpus.mode to enforce in its settings, and restart it"
                 return pushed.refused(node, f"policy.active: this relay gives no container CPUs; {remedy}")
+            back = None if rules is None else await self._later(self._rules, before)  # the agent may go meanwhile
             self._take(wanted, rules)
             if why := self._unfit():
-                self._take(before, None if rules is None else await self._later(self._rules, before))
+                self._take(before, back)
                 return pushed.refused(node, "\n".join(f"policy {policy.active}: {one}" for one in why))
             pushed.taken(node, config, time.time_ns())
             await self._later(pushed.keep, wanted)

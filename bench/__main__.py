@@ -15,6 +15,7 @@ from pathlib import Path
 import nodeward
 from bench import (
     allocate,
+    balloons,
     cpus,
     dump,
     engine,
@@ -40,6 +41,7 @@ PARTS = {
     "engine": engine.run,
     "nri": nri.run,
     "cpus": cpus.run,
+    "balloons": balloons.run,
     "relay": relay.run,
     "dump": dump.run,
     "sampler": sampler.run,

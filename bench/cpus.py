@@ -74,11 +74,11 @@ def lay_out(folders: Iterable[Path]) -> None:
         (folder / "cpuset.cpus.effective").hardlink_to(folder / "cpuset.cpus")
 
 
-def command_of(program: str, folder: Path, socket: Path) -> list[str]:
-    """How the program is started; makes what it needs in `folder`."""
+def command_of(program: str, folder: Path, socket: Path, settings: str = SETTINGS) -> list[str]:
+    """How the program is started, with these lines of settings; makes what it needs in `folder`."""
     if program != plugins.DAEMON:
         return plugins.command_of(program, folder, socket, SHAPE)
-    line = plugins.daemon(folder, socket, SHAPE, more=SETTINGS)
+    line = plugins.daemon(folder, socket, SHAPE, more=settings)
     lay_out((folder / "cgroup").rglob("cc*"))
     pods = [
         replace(pod, qos=Qos.BURSTABLE, containers=tuple(replace(one, cpu_m=100) for one in pod.containers))
@@ -93,10 +93,10 @@ def command_of(program: str, folder: Path, socket: Path) -> list[str]:
     return [*apart, str(folder / "machine"), *line[1:]]
 
 
-async def one_round(program: str, home: Path) -> Figures:
+async def one_round(program: str, home: Path, settings: str = SETTINGS) -> Figures:
     """One round of one program; times in microseconds."""
     with tree.scratch() as folder:
-        command = command_of(program, folder, folder / "s")
+        command = command_of(program, folder, folder / "s", settings)
         async with asyncio.timeout(180), nriside(home, folder / "s") as side:
             await side.command("populate", pods=SHAPE.pods, per_pod=SHAPE.per_pod)
             await side.command("listen")

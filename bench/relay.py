@@ -13,8 +13,9 @@ the end each is asked whether it has changed every create. `lists` decides too, 
 passes, where an installed relay does so once a minute (LISTS_NS in edges/cri/decider.py, the one thing that differs).
 Its client asks as kubelet does, for sandboxes and containers in turn and with time in between, since a list is taken in
 once it has gone on; the relay's last line says how many were. The lists through `limits` are in its first minute, so
-that it reads none of them. The pass-through is one process for all of it, and never dumps. Memory is that of relays
-before a runtime with PODS pods, after some thousand calls; `limits-pods` knows these.
+that it reads none of them. `sized` gives VMs their size: it asks for each pod at the socket of the node daemon, which a
+process of its own serves as the daemon does, and logs a line. The pass-through is one process for all of it, and never
+dumps. Memory is that of relays before a runtime with PODS pods, after some thousand calls; `limits-pods` knows these.
 """
 
 import asyncio
@@ -49,10 +50,10 @@ from tests.unit.transport.strict import request
 ROUNDS = 5
 CONTAINERS, PODS = 500, 110
 WAIT_S = 30.0
-RELAYS = ("plain", "uncounted", "dumped", "limits", "limits-none", "pods", "limits-pods")
+RELAYS = ("plain", "uncounted", "dumped", "limits", "limits-none", "sized", "pods", "limits-pods")
 RUNTIMES = {"limits-none": "none", "pods": "some", "limits-pods": "some"}
 """The server behind each relay, where it is not `direct`."""
-CREATE, VERSION = "CreateContainer", ("Version", b"")
+CREATE, RUN, VERSION = "CreateContainer", "RunPodSandbox", ("Version", b"")
 REQUEST_BYTES = 4096
 GROWTH_CREATES = 2000
 HELD = 1000, 4000
@@ -65,6 +66,23 @@ decider.LISTS_NS = 5_000_000
 main()
 """
 """`nodeward` that has a list read so soon after the last one."""
+DAEMON = """
+import asyncio, sys
+from nodeward.app.node import pod_facts
+from nodeward.engine.state.pods import KnownSpec, Pods
+from nodeward.model.sizing import Allocatable
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+
+UID = PodUid("uid")
+POD = PodSpec(UID, "default", "pod", (ContainerSpec("app", cpu_m=3000, memory_request=1 << 30),))
+
+async def never(*_):
+    return "not asked for here"
+
+pods, node = Pods(specs={UID: KnownSpec(POD, 1)}), Allocatable(2000, 1 << 29)
+asyncio.run(pod_facts.serve(sys.argv[1], lambda: pods, never, never, lambda: node))
+"""
+"""The socket of a node daemon that knows the pod of `_run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +148,7 @@ LOADS = (
     ),
     Load("CreateContainer of 4 kB, limited, none known: added p50", *_CREATE, "limits-none", "2x"),
     Load(f"CreateContainer of 4 kB, limited, {CONTAINERS} known: added p50", *_CREATE, "limits", "2x"),
+    Load("RunPodSandbox of 4 kB, sized: added p50", RUN, 1000, request="run", relay="sized", goal="1500 us added"),
 )
 
 
@@ -198,6 +217,9 @@ def run() -> None:
     with tempfile.TemporaryDirectory(prefix="nwb") as name, ExitStack() as stack:
         folder = Path(name)
         (folder / "create").write_bytes(_create())
+        (folder / "run").write_bytes(_run())
+        (folder / "run-sized").mkdir()
+        stack.enter_context(running([sys.executable, "-c", DAEMON, str(folder / "run-sized")]))
         stack.enter_context(_up([str(program), "server"], folder / "direct", [str(CONTAINERS)]))
         stack.enter_context(_up([str(program), "server"], folder / "none", ["0"]))
         stack.enter_context(_up([str(program), "server"], folder / "some", [str(PODS)]))
@@ -213,6 +235,7 @@ def run() -> None:
                 _compare(load, program, folder, pids[load.relay])
         for how in ("limits", "limits-none"):
             _decided(folder, how)
+        _decided(folder, "sized", RUN)
         for how in ("pods", "limits-pods"):
             for method in ("Version", "ListContainers", "CreateContainer"):
                 _call_once(Client(program, folder / how, Load("", method, 1000, request="create")))
@@ -241,6 +264,16 @@ def _create() -> bytes:
     return made.SerializeToString()
 
 
+def _run() -> bytes:
+    """A pod as large as kubelet's, whose handler starts VMs."""
+    made = cri.RunPodSandboxRequest(runtime_handler="kata")
+    made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid", namespace="default"))
+    made.config.linux.resources.CopyFrom(cri.LinuxContainerResources(cpu_shares=3072, cpu_period=100_000))
+    while made.ByteSize() < REQUEST_BYTES:
+        made.config.annotations[f"example.com/note-{len(made.config.annotations)}"] = "a note"
+    return made.SerializeToString()
+
+
 def _knows(folder: Path, how: str, known: int) -> None:
     """Waits until that relay has the runtime's lists."""
     end, said = time.monotonic() + WAIT_S, f"limits know sandboxes={known} containers={known} "
@@ -250,12 +283,12 @@ def _knows(folder: Path, how: str, known: int) -> None:
         time.sleep(0.01)
 
 
-def _decided(folder: Path, how: str) -> None:
-    """Makes sure that every create went on with a limit."""
+def _decided(folder: Path, how: str, method: str = CREATE) -> None:
+    """Makes sure that every one of these calls went on changed: a create with a limit, a pod with a size."""
     view = asyncio.run(line.ask(str(folder / f"run-{how}" / "relay.sock"), relay_line.COUNTS, WAIT_S))
-    fates = {one.method: dict(one.fates) for one in view.calls}.get("CreateContainer", {})
+    fates = {one.method: dict(one.fates) for one in view.calls}.get(method, {})
     if list(fates) != ["changed"]:
-        raise RuntimeError(f"the creates through {how} were not all limited: {fates}")
+        raise RuntimeError(f"the calls of {method} through {how} were not all changed: {fates}")
 
 
 def _taken_in(load: Load, program: Path, folder: Path) -> None:
@@ -378,9 +411,12 @@ def _say(load: Load, rounds: Sequence[dict[str, tuple[float, float, float]]], sp
     else:
         values = [middle(way, 0) for way in load.ways]
         shown = " ".join(f"{value:9.1f}" for value in values)
+    added = "" if load.workers > 1 else f"adds {values[2] - values[0]:.0f} us; "
     ratio = median([load.ratio(one) for one in rounds])
     tails = " ".join(f"{middle(way, 1):.0f}" for way in load.ways)
-    print(f"    {shown}   {ratio:5.2f}x   goal {load.goal}   (p99 {tails} us; {spent:.0f} us of processor a call)")
+    print(
+        f"    {shown}   {ratio:5.2f}x   goal {load.goal}   ({added}p99 {tails} us; {spent:.0f} us of processor a call)"
+    )
 
 
 @contextmanager
@@ -403,6 +439,8 @@ def _relay(folder: Path, how: str) -> Iterator[int]:
         program = [sys.executable, "-c", EACH_LIST]
     listen, runtime = folder / how, folder / RUNTIMES.get(how, "direct")
     more = _limited(folder) if how.startswith(("limits", "lists")) else ["--log-level", "error"]
+    if how == "sized":
+        more = ["--set", "sizing.mode=enforce", "--set", "sizing.handlers=[kata]"]
     if how == "uncounted":
         more += ["--set", "relay.count_calls=false"]
     if how == "dumped":

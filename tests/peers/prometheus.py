@@ -31,9 +31,11 @@ NOT_HERE: Final = {
     "sum by (outcome) (rate(nodeward_relay_decisions_total": "limits are driven by NRI here",
     "sum by (namespace, pod, container) (container_memory_working_set_bytes": "there is no cAdvisor",
     "sum by (namespace, pod, container) (rate(container_memory_failures_total": "there is no cAdvisor",
+    "nodeward_cpus_pool{": "no policy divides the CPUs",
+    "nodeward_cpus_pool_requested{": "no policy divides the CPUs",
 }
 """How the queries begin that have nothing to show beside the doubles of `tests/real`, and why. They are sent there too
-and must have an empty answer. `test_relay.py` and `test_kubelet.py` there have what they ask about."""
+and must have an empty answer. `test_relay.py` and `test_kubelet.py` there have what they ask about, but for CPUs."""
 
 
 def require_prometheus() -> str:

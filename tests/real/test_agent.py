@@ -107,8 +107,9 @@ class Cluster:
     kubeconfig: str
 
 
-@pytest.fixture(name="cluster", scope="module")
-def _cluster() -> Iterator[Cluster]:
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """For as long as the block."""
     with ExitStack() as stack:
         kube = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nwa")))
         server = stack.enter_context(running_apiserver(kube))
@@ -130,6 +131,12 @@ def _cluster() -> Iterator[Cluster]:
             "users": [{"name": "u", "user": {"token": token}}],
         }
         yield Cluster(client, way, yaml.safe_dump(config))
+
+
+@pytest.fixture(name="cluster", scope="module")
+def _cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        yield cluster
 
 
 @pytest.fixture(name="node")

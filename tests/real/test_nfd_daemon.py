@@ -140,7 +140,7 @@ def follow(cluster: Cluster, tmp_path: Path) -> None:
             await node.stop()
             token.write_text(cluster.server.token)
             remove = partial(nfd_object.remove, node.settings, {})
-            done = await asyncio.to_thread(uninstall, node.settings, node.kernel, remove)
+            done = await asyncio.to_thread(uninstall, node.settings, node.kernel, {"nfd": remove})
             assert (done.failed, [one for one in done.done if "NodeFeature" in one]) == (
                 (),
                 [f"NodeFeature nodeward/zzz-nodeward-{cluster.node}: deleted"],

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -118,8 +118,9 @@ def served(client: KubeClient, path: str) -> bool:
         return False
 
 
-@pytest.fixture(name="cluster", scope="module")
-def _cluster() -> Iterator[Cluster]:
+@contextmanager
+def running_cluster() -> Iterator[Cluster]:
+    """With the kinds, for as long as the block."""
     with tempfile.TemporaryDirectory(prefix="nwp") as folder, running_apiserver(Path(folder)) as server:
         client = KubeClient(server.base_url, server.ca_file, server.token)
         client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
@@ -129,6 +130,12 @@ def _cluster() -> Iterator[Cluster]:
         for path in (BALLOONS, TOPOLOGY):
             until(partial(served, client, path), "the kinds are served")
         yield Cluster(server, client)
+
+
+@pytest.fixture(name="cluster", scope="module")
+def _cluster() -> Iterator[Cluster]:
+    with running_cluster() as cluster:
+        yield cluster
 
 
 async def until_true(holds: Callable[[], bool]) -> None:

@@ -56,7 +56,7 @@ CLUSTER = (
     *("test_admission.py", "test_agent.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py"),
     *("test_node_manifests.py", "test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py"),
     *("test_policy_objects.py", "test_policy_rules.py", "test_service_account.py", "test_webhook.py"),
-    "test_webhook_shipped.py",
+    *("test_topology_objects.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (
@@ -81,8 +81,9 @@ DEVICES = ("nodeward.edges.kubelet.cold_plug", "nodeward.edges.kubelet.device_fi
 KUBE = (
     *("nodeward.edges.kube", "nodeward.edges.nfd", "nodeward.edges.webhook", "nodeward.engine.admission", "deploy"),
     *("nodeward.app.node.policy_objects", "nodeward.cli.cri_resmgr_webhook"),
-    *("nodeward.edges.resmgr", "nodeward.app.agent", "nodeward.cli.agent"),
+    *("nodeward.edges.resmgr", "nodeward.app.agent", "nodeward.cli.agent", "nodeward.app.node.topology_object"),
 )
+WHOLE_WAY = ("nodeward.edges.resmgr", "nodeward.app.agent", "nodeward.app.node.policy_objects", "nodeward.engine.cpus")
 HOOK = ("nodeward.shims", "nodeward.edges.hook", "nodeward.wire.hook_line", "deploy/hooks.d")
 ALL_TOGETHER = ("nodeward.app.node.assemble", "nodeward.app.node.wiring")
 PLACING = ("nodeward.engine.sandboxes", "nodeward.app.tools.sandbox_cgroup", "nodeward.cli.sandbox_cgroup")
@@ -122,6 +123,15 @@ PARTS = (
     Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=(*KUBELET, *GATES)),
     Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
     Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
+    Part(
+        "real",
+        ("test_whole_way.py",),
+        25,
+        0.5,
+        after=(SUITE,),
+        peers=(*CONTAINERDS, "kubernetes"),
+        covers=WHOLE_WAY,
+    ),
     Part("real", RELAYS, 30, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=RELAY),
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
     Part("real", ("test_kata_host.py",), 12, 0.5, after=(SUITE,), peers=KATA, covers=VMS),

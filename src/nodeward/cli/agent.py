@@ -4,6 +4,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Callable
+from difflib import get_close_matches
 
 import click
 
@@ -17,7 +18,23 @@ def _option(name: str, default: str, about: str) -> Callable[[click.decorators.F
     return click.option(f"-{name}", f"--{name}", default=default, show_default=bool(default), help=about)
 
 
-@click.command("agent", context_settings={"help_option_names": ["-h", "--help"]})
+class _OneDash(click.Command):
+    """Names a misspelt option of one dash whole; click takes it for a row of short ones."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given = list(args)
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            words = [word.partition("=")[0] for word in given if word.startswith(error.option_name)]
+            known = [name for one in self.params for name in one.opts if not name.startswith("--")]
+            if not words or words[0].startswith("--"):
+                raise
+            near = get_close_matches(words[0], known, n=1)
+            raise click.NoSuchOption(words[0], possibilities=near, ctx=ctx) from error
+
+
+@click.command("agent", cls=_OneDash, context_settings={"help_option_names": ["-h", "--help"]})
 @_option("kubeconfig", "", "Where the API server is, and who we are there. Without it: as this pod's service account.")
 @_option("config-ns", "kube-system", "The ConfigMaps' namespace.")
 @_option("configmap-name", "cri-resmgr-config", "How the ConfigMaps' names begin.")
@@ -37,11 +54,12 @@ def command(
     """Push the ConfigMap that holds for this node to the relay or the daemon, until SIGTERM.
 
     NODE_NAME in the environment is the node's name. cri-resmgr-config.node.NODE holds; else, for a node with the group
-    label, cri-resmgr-config.group.GROUP; else cri-resmgr-config.default.
+    label, cri-resmgr-config.group.GROUP; else cri-resmgr-config.default. `nodeward policies check FILE` checks a
+    ConfigMap before it is applied.
 
     \b
     Examples:
-      NODE_NAME=node-1 nodeward agent -kubeconfig /etc/kubernetes/kubelet.conf
+      NODE_NAME=node-1 nodeward agent -kubeconfig /etc/kubernetes/agent.conf
       NODE_NAME=node-1 cri-resmgr-agent -config-ns nodeward
     """
     from nodeward.aio.clock import SystemClock
@@ -66,11 +84,17 @@ def _path(socket: str) -> str:
     return os.path.abspath(socket.removeprefix("unix://"))
 
 
-@click.command("cri-resmgr-agent-probe", context_settings={"help_option_names": ["-h", "--help"]})
+@click.command("cri-resmgr-agent-probe", cls=_OneDash, context_settings={"help_option_names": ["-h", "--help"]})
 @_option("agent-socket", AGENT_SOCKET, "Where the agent serves.")
-@_option("query", "", "config-status: whether the last configuration is in force. Empty: whether the agent lives.")
+@click.option(
+    *("-query", "--query"),
+    type=click.Choice(["", "config-status"]),
+    default="",
+    metavar="QUERY",
+    help="config-status: whether the last configuration is in force. Empty: whether the agent lives.",
+)
 def _probe(agent_socket: str, query: str) -> None:
-    """Ask this node's agent how it is. Exit code 0, or 1 with the reason."""
+    """Ask this node's agent how it is. Exit code: 0, 1 with the reason, or 2 for wrong options."""
     from nodeward.edges.resmgr import agent
 
     asyncio.run(agent.check_health(_path(agent_socket), query))

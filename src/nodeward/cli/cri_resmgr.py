@@ -30,9 +30,9 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -dump-file FILE            where to; without it nothing is dumped
   -config FILE               options a line, as in the first releases, or YAML as in later ones
   -force-config FILE, -fallback-config FILE
-                             YAML: policy.Active, policy.ReservedResources, policy.AvailableResources, policy.static,
-                             dump.Config, dump.File, dump.Disabled, logger.Level, logger.Debug and
-                             logger.Klog.v are read; not both files
+                             YAML: policy.Active, policy.ReservedResources, policy.AvailableResources, the
+                             policy's own section (as policy.balloons), dump.Config, dump.File, dump.Disabled,
+                             logger.Level, logger.Debug and logger.Klog.v are read; not both files
   -force-config-signal SIGNAL
                              SIGUSR2 or SIGWINCH, which then reads the files again as SIGHUP does
   -pid-file FILE             the process's number, while it runs

@@ -12,9 +12,10 @@ from nodeward.cli import client
 def command(socket: str | None) -> None:
     """Take back the TEE keys that kubelet is offered on this node, at once.
 
-    The daemon publishes an empty list, deletes its NodeFeature object, and offers nothing until it is started again; so
-    first set `publisher: none`, or stop it afterwards. Pods that run keep their keys. Without this, the end of the
-    daemon leaves the node's capacity as it is for five minutes, so that an upgrade changes nothing.
+    The daemon publishes an empty list, deletes its NodeFeature and NodeResourceTopology objects, and offers nothing
+    until it is started again; so first set `publisher: none`, or stop it afterwards. Pods that run keep their keys.
+    Without this, the end of the daemon leaves the node's capacity as it is for five minutes, so that an upgrade changes
+    nothing.
 
     \b
     Examples:

@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable
 from functools import partial
+from textwrap import TextWrapper
 from typing import TYPE_CHECKING, NoReturn
 
 import click
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 UNUSABLE = 2
 SHOWN = 40
 """So many containers the text names; JSON has all."""
+_DONE = TextWrapper(
+    110, initial_indent="  done: ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
+)
 _output = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
@@ -26,6 +30,9 @@ class _ByName(click.Group):
         found = super().get_command(ctx, cmd_name)
         if found is not None:
             return found
+        from nodeward.app.tools import policies
+
+        policies.row_of(cmd_name)  # a misspelt word is told before what stands behind it
         output = click.Option(
             ["-o", "--output"], type=click.Choice(["text", "json"]), default=ctx.params.get("output", "text")
         )
@@ -77,14 +84,15 @@ def _explained(row: "PolicyRow") -> list[str]:
         lines.append(f"aliases: {', '.join(row.aliases)}")
     lines.append(f"needs: {', '.join(row.needs) or 'nothing'}")
     if row.settings:
-        lines.append(f"settings: {', '.join(row.settings)}")
+        lines.append(f"settings: {', '.join(row.settings)} (docs/policies-cpus.md#{row.name})")
     if row.options:
         lines.append(f"options (policy.{row.name}.options):")
         lines += [f"  {option}: {meaning}" for option, meaning in row.options.items()]
     for title, keys in (("taken and not enforced", row.not_enforced), ("refused", row.refused)):
         if keys:
             lines.append(f"{title}:")
-            lines += [f"  {key}: {why}" for key, why in keys.items()]
+            for why in dict.fromkeys(keys.values()):
+                lines.append(f"  {', '.join(key for key in keys if keys[key] == why)}: {why}")
     return [*lines, f"example: nodeward node --set policy.active={row.name}" + "".join(_needed(row))]
 
 
@@ -92,14 +100,16 @@ def _needed(row: "PolicyRow") -> list[str]:
     return [f" --set {path}=1" for path in row.needs]
 
 
-@command.command("check")
+@command.command("check", short_help="Say which keys of a configuration Nodeward does.")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
 @_output
 def check(path: str, output: str) -> None:
     """Say which keys of a policy's configuration for nri-plugins or CRI Resource Manager Nodeward does.
 
     FILE is a BalloonsPolicy or TopologyAwarePolicy object, nri-plugins' plain configuration, CRI Resource Manager's
-    file or its ConfigMap. Each key is done, differs in meaning, is not enforced, or is refused.
+    file or its ConfigMap. Each key is done, differs in meaning, is not enforced, or is refused. Names and limits are
+    compared once every value can be read: mend the file and check it again. Whether it fits a node's CPUs only
+    `nodeward policies plan` says.
 
     Exit code: 0 Nodeward takes it, 1 something is refused, 2 the file cannot be used.
 
@@ -131,11 +141,11 @@ def _checked(path: str, found: "Checked") -> list[str]:
         if row.verdict != "done":
             lines.append(f"  line {row.line}: " * bool(row.line) + f"{row.path}: {row.verdict}: {row.why}")
     done = [row.path for row in found.rows if row.verdict == "done"]
-    lines += [f"  done: {', '.join(done)}"] if done else []
+    lines += _DONE.wrap(", ".join(done))
     return [*lines, *(f"  note: {note}" for note in found.notes)]
 
 
-@command.command("plan")
+@command.command("plan", short_help="Show which containers would have other CPUs.")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
 @click.option(
     "--record", metavar="RECORD", type=click.Path(exists=True, dir_okay=False), help="A recorded node instead."

@@ -10,6 +10,7 @@ _WOULD = {
     "subtree": "switch the misc controller off again below {}",
     "limits": "take back every misc limit below {}",
     "nfd": "delete our NodeFeature object {} from the API server",
+    "nrt": "delete our NodeResourceTopology object {} from the API server",
 }
 
 _UNREAD = "the undo list in {} cannot be read, or not removed: {}"
@@ -30,7 +31,7 @@ def command(config_path: str | None, yes: bool) -> None:
 
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process
-    from nodeward.app.host import nfd_object
+    from nodeward.app.host import nfd_object, topology_object
     from nodeward.app.settings import load as settings
     from nodeward.app.tools.keys_left import keys_left, remove_sockets
     from nodeward.app.tools.uninstall import due, uninstall
@@ -59,7 +60,9 @@ def command(config_path: str | None, yes: bool) -> None:
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
-        result = uninstall(chosen, files, partial(nfd_object.remove, chosen, os.environ))
+        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove}
+        by_kind = {kind: partial(remove, chosen, os.environ) for kind, remove in removals.items()}
+        result = uninstall(chosen, files, by_kind)
         removed = tuple(remove_sockets(chosen, files))
     except OSError as error:
         raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error

@@ -58,6 +58,9 @@ HIDE_HYPERTHREADS = "hide-hyperthreads.resource-policy.nri.io"
 PRESERVE_CPU = "cpu.preserve.resource-policy.nri.io"
 """`true`: a container's CPUs are left alone. Bare key, `/pod` and `/container.<name>`."""
 
+MEMORY_TYPE = "memory-type.resource-policy.nri.io"
+"""Types of memory with commas, of dram, hbm and pmem. Bare key, `/pod` and `/container.<name>`."""
+
 KATA_ONLY = "io.katacontainers.config.runtime.sandbox_cgroup_only"
 """Whether everything of a VM sandbox is put in the sandbox's cgroup. Kata obeys it whatever its `enable_annotations`
 say, where the container runtime hands it on."""
@@ -94,7 +97,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
 
 
-_OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU)
+_OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE)
 _READ = (
     *(OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED),
     *(*_OF_POOLS, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES),

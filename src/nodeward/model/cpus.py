@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward.model.cpuset import CpuSet
+from nodeward.model.labels import Labels
 from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.pool_rule import MemoryType
 from nodeward.model.refusal import Reason
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos, Role
@@ -39,6 +41,10 @@ class Ask:
     """The pod has resources as a whole, and its containers none of their own but by these."""
     faults: tuple[str, ...] = ()
     """Why a more trusted source than `source` does not count, in sentences."""
+    labels: Labels = field(default_factory=dict)
+    """Its own and its pod's, by the keys that expressions have."""
+    was: str = ""
+    """The pool that it is in, where the pools are made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +75,12 @@ class Grant:
     namespace: str = ""
     group: str = ""
     """By which containers are kept together, where the pool's type has `group_by`."""
+    pins_memory: bool | None = None
+    """Whether it is held to the memory near its CPUs; None: the policy has no word on that."""
+    memory_types: tuple[MemoryType, ...] = ()
+    """Of which that memory is; none means any."""
+    waits: bool = False
+    """Given without a label that the settings name and nobody has told yet: it is placed anew once all are known."""
 
     @property
     def shares_pool(self) -> bool:

@@ -212,6 +212,8 @@ class DaemonFacts:
     """It gives a runtime `misc.max` of several lines."""
     object_faults: tuple[str, ...] = ()
     """As `settings_faults`, of the policy object that means this node."""
+    no_zones: str = ""
+    """Why this node's NodeResourceTopology object is not as the settings want it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,12 +283,14 @@ class VmFacts:
 
 @dataclass(frozen=True, slots=True)
 class ColdPlugFacts:
-    """The cold-plug socket. `listens`: None where that could not be seen; `there`: whether a file is at its path."""
+    """The cold-plug socket. `listens`: None where that could not be seen; `there`: whether a file is at its path;
+    `kube`: whether the settings have an API server, which tells the UIDs of pods."""
 
     enabled: bool = False
     socket: str = ""
     there: bool = False
     listens: bool | None = None
+    kube: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,11 @@ class OnLate(Enum):
 
 
 class MemoryNodes(Enum):
-    """Which NUMA nodes' memory a container may use."""
+    """Which NUMA nodes' memory a container may use: any; by the policy's `pinMemory`, if it has that; always those of
+    its CPUs, unless `pinMemory` is false."""
 
     OFF = "off"
+    POLICY = "policy"
     FOLLOW = "follow"
 
 
@@ -108,11 +110,11 @@ class PolicySettings:
 class CpusSettings:
     """The domain `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
     of a container with CPUs of its own when others are still on them after `late_ms`. `memory`: whether a new
-    container's memory is that of the NUMA nodes of its CPUs."""
+    container's memory is that of the NUMA nodes of its CPUs, see MemoryNodes."""
 
     mode: Mode = Mode.ENFORCE
     driver: Driver = Driver.NRI
     on_error: OnError = OnError.PASS
     on_late: OnLate = OnLate.START
     late_ms: int = 1000
-    memory: MemoryNodes = MemoryNodes.OFF
+    memory: MemoryNodes = MemoryNodes.POLICY

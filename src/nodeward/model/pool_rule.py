@@ -36,6 +36,15 @@ class Within(Enum):
     THREAD = "thread"
 
 
+class MemoryType(Enum):
+    """Of a NUMA node. As nri-plugins tells them apart: a node with CPUs is DRAM, a small one without is HBM, another
+    one PMEM."""
+
+    DRAM = "DRAM"
+    HBM = "HBM"
+    PMEM = "PMEM"
+
+
 class CoreType(Enum):
     """Of a hybrid machine."""
 
@@ -95,6 +104,10 @@ class BalloonType:
     components: tuple[str, ...] = ()
     """Names of types; then an instance has no CPUs but theirs."""
     component_creation: Creation = Creation.ALL
+    pin_memory: bool | None = None
+    """None: as the policy's."""
+    memory_types: tuple[MemoryType, ...] = ()
+    """Of which its memory is; none means any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +122,7 @@ class BalloonsSettings:
     preserve: tuple[Expression, ...] = ()
     """Containers for which one holds are left alone."""
     balloon_types: tuple[BalloonType, ...] = ()
+    pin_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +154,7 @@ class PodpoolsSettings:
 
     pin_cpu: bool = True
     pools: tuple[PodPool, ...] = ()
+    pin_memory: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,3 +198,4 @@ class DynamicPoolsSettings:
     reserved_pool_namespaces: tuple[str, ...] = ()
     """Besides kube-system."""
     dynamic_pool_types: tuple[DynamicPoolType, ...] = ()
+    pin_memory: bool = True

@@ -194,6 +194,13 @@ class PolicyObjectsSection:
 
 
 @dataclass(frozen=True, slots=True)
+class TopologyObjectsSection:
+    """This node's NodeResourceTopology object in the API server, which schedulers read."""
+
+    enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class CgroupsSection:
     """Where the cgroup2 tree is mounted and how often it is read."""
 
@@ -315,6 +322,7 @@ class Settings:
     hook: HookSection = field(default_factory=HookSection)
     kube: KubeSection = field(default_factory=KubeSection)
     policy_objects: PolicyObjectsSection = field(default_factory=PolicyObjectsSection)
+    topology_objects: TopologyObjectsSection = field(default_factory=TopologyObjectsSection)
     cgroups: CgroupsSection = field(default_factory=CgroupsSection)
     record: RecordSection = field(default_factory=RecordSection)
     metrics: MetricsSection = field(default_factory=MetricsSection)

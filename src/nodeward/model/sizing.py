@@ -60,11 +60,25 @@ def unlimited(text: str) -> tuple[Unlimited, int] | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """What a VM may have of this machine at most. None where that could not be read."""
+class Allocatable:
+    """What the Node object says that pods may have (`status.allocatable`): thousandths of a CPU, and bytes. None where
+    that is unknown."""
 
     cpu_m: int | None = None
     memory: int | None = None
+
+
+NOT_TOLD = Allocatable()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a VM may have of this machine at most, and which source says so. None where no source is known."""
+
+    cpu_m: int | None = None
+    memory: int | None = None
+    cpu_by: str = ""
+    memory_by: str = ""
 
 
 class Way(Enum):

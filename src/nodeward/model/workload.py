@@ -6,6 +6,7 @@ from enum import Enum
 from typing import NewType
 
 from nodeward.model.cpuset import CpuSet
+from nodeward.model.labels import Labels
 
 PodUid = NewType("PodUid", str)
 ContainerId = NewType("ContainerId", str)
@@ -140,6 +141,8 @@ class Sandbox:
     asked: HostShare = NO_SHARE
     """The sum of its containers."""
     overhead: HostShare = NO_SHARE
+    labels: Labels = field(default_factory=dict)
+    """Only those that the settings name (`nodeward.model.labels`)."""
 
 
 class Phase(Enum):
@@ -169,6 +172,8 @@ class Container:
     cpu: CpuRecord = NO_RECORD
     memory: int = 0
     """The memory limit in the runtime's record, in bytes; 0 for none."""
+    labels: Labels = field(default_factory=dict)
+    """Its own, and only those that the settings name."""
 
     def with_cpus(self, cpus: CpuSet) -> "Container":
         """The container, held to these CPUs by the kernel."""
@@ -179,4 +184,4 @@ class Container:
         if phase is self.phase:
             return self
         named = self.id, self.sandbox_id, self.name, phase, self.cgroups_path
-        return Container(*named, self.recorded, self.image, self.cpu, self.memory)
+        return Container(*named, self.recorded, self.image, self.cpu, self.memory, self.labels)

@@ -2,7 +2,8 @@
 
 Request: `{"v":1,"pod":{"uid":...,"namespace":...,"name":...}}`, the UID as the runtime has it; all empty asks whether
 somebody is there. Answer: `{"v":1,"pod":{...},"why":""}`, the pod's spec as the record writes it, or `"pod":null` and
-why not. Whoever reads a version it does not know says so and believes nothing.
+why not. `"allocatable":{"cpu_m":7500,"memory":...}` is what pods may have by the Node object: null where that is
+unknown; an older daemon leaves it out. Whoever reads a version it does not know says so and believes nothing.
 
 A second question: may this pod start? `{"v":1,"gate":{"uid":...,"namespace":...,"name":...,"conditions":["verdict"],
 "fault":""},"within_ms":4500}`, answered `{"v":1,"gate":{"open":false,"why":"..."}}` once that is decided, at the latest
@@ -15,6 +16,7 @@ from typing import Final
 import msgspec
 
 from nodeward.model.gate import MOST_WAIT_S, MOST_WORDS, Gated
+from nodeward.model.sizing import NOT_TOLD, Allocatable
 from nodeward.model.workload import Amounts, PodSpec
 from nodeward.wire import json_line
 from nodeward.wire.errors import WireError
@@ -71,9 +73,12 @@ class _GateAnswer(msgspec.Struct):
     v: int = VERSION
 
 
-class _Answer(msgspec.Struct):
+class Answer(msgspec.Struct, frozen=True):
+    """The pod, or None and why not; and what is allocatable on the node."""
+
     pod: PodSpec | None
-    why: str
+    why: str = ""
+    allocatable: Allocatable | None = None
     v: int = VERSION
 
 
@@ -128,26 +133,29 @@ def decode_gate_answer(line: bytes) -> IsOpen:
     return json_line.read(_WHAT, line, _GateAnswer).gate
 
 
-def encode_answer(pod: PodSpec | None, why: str = "") -> bytes:
+def encode_answer(pod: PodSpec | None, why: str = "", allocatable: Allocatable | None = None) -> bytes:
     """The line, with its end. A pod that is larger than a reader takes is not told of."""
-    line = msgspec.json.encode(_Answer(pod, why)) + b"\n"
+    line = msgspec.json.encode(Answer(pod, why, allocatable)) + b"\n"
     if pod is not None and len(line) > MAX_ANSWER:
-        return encode_answer(None, f"pod {pod.namespace}/{pod.name}: {len(line)} bytes are more than {MAX_ANSWER}")
+        why = f"pod {pod.namespace}/{pod.name}: {len(line)} bytes are more than {MAX_ANSWER}"
+        return encode_answer(None, why, allocatable)
     return line
 
 
-def decode_answer(line: bytes) -> tuple[PodSpec | None, str]:
-    """The pod, or None and why not; SenselessPodError where it is our line and the pod in it is none, WireError for
-    anything else."""
+def decode_answer(line: bytes) -> Answer:
+    """The answer; SenselessPodError where it is our line and what is in it makes no sense, WireError for anything
+    else."""
     json_line.check_version(_WHAT, line, VERSION)
     try:
-        answer = json_line.read(_WHAT, line, _Answer)
+        answer = json_line.read(_WHAT, line, Answer)
+        node = answer.allocatable or NOT_TOLD
+        _check({"allocatable cpu_m": node.cpu_m or 0, "allocatable memory": node.memory or 0})
         if answer.pod is not None:
             for amounts in (answer.pod.overhead, *(one.declared for one in answer.pod.containers)):
                 _check(amounts)
     except WireError as error:
         raise SenselessPodError(_WHAT, error.fault) from error
-    return answer.pod, answer.why
+    return answer
 
 
 def _check(amounts: Amounts) -> None:

@@ -1,4 +1,5 @@
-"""A Node in the API server, as far as one extended resource goes: how many its status has, and who wrote that there.
+"""A Node in the API server, as far as one extended resource goes: how many its status has, and who wrote that there;
+and what of its CPUs and memory is allocatable.
 
 Who has changed a field last is in `metadata.managedFields`. Kubelet is whoever writes the heartbeat of the condition
 Ready, whatever it calls itself (k3s has its kubelet's say by the name of k3s). What is not said there of a resource, as
@@ -7,13 +8,14 @@ with an API server that keeps no such list, is said by nobody.
 Must not: do I/O, or judge.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder
 
-from nodeward.model.quantity import QuantityError, whole_units
+from nodeward.model.quantity import QuantityError, milli_units, whole_units
+from nodeward.model.sizing import Allocatable
 from nodeward.wire.kube_objects import decode_bounded
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -59,7 +61,17 @@ class _Node(Struct, frozen=True):
     status: _Status = _Status()
 
 
-NODE, _FIELDS = Decoder(_Node), Decoder(_Fields)
+class _Whole(Struct, frozen=True):
+    allocatable: dict[str, str | int] | None = None
+
+
+class _Sizes(Struct, frozen=True):
+    """By a decoder of its own, so that odd text in it spoils no other reading of the Node."""
+
+    status: _Whole = _Whole()
+
+
+NODE, _FIELDS, _SIZES = Decoder(_Node), Decoder(_Fields), Decoder(_Sizes)
 _READY, _BEAT = 'k:{"type":"Ready"}', "f:lastHeartbeatTime"
 
 
@@ -78,6 +90,19 @@ def on_node(data: bytes, resource: str) -> OnNode:
     kubelets = [name for name, of in entries if _BEAT in of.conditions.get(_READY, {})]
     others = [name for name in writers if name not in kubelets]
     return OnNode(amount, (others or writers or [""])[0], bool(writers) and not others)
+
+
+def allocatable(data: bytes) -> Allocatable:
+    """What pods may have of the node's CPUs and memory. An amount that is missing or none is unknown."""
+    table = decode_bounded(_SIZES, data, "node", MAX_BYTES).status.allocatable or {}
+    return Allocatable(_amount(table.get("cpu"), milli_units), _amount(table.get("memory"), whole_units))
+
+
+def _amount(text: str | int | None, units: Callable[[str], int]) -> int | None:
+    try:
+        return None if text is None else units(str(text))
+    except QuantityError:
+        return None
 
 
 def _entries(metadata: _Metadata) -> Iterator[tuple[str, _Of]]:

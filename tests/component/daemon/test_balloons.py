@@ -5,8 +5,9 @@ from pathlib import Path
 
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
+from nodeward.model.cpuset import parse
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Within
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, Within
 from nodeward.model.settings import Settings
 from tests.component.daemon.rig import ROOT, Rig, play, rig, until
 
@@ -24,9 +25,10 @@ def by_balloons(settings: Settings, types: tuple[BalloonType, ...] = TYPES) -> S
     return replace(settings, policy=rules)
 
 
-async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
+async def runs(node: Rig, uid: str, namespace: str, milli: int, **labels: str) -> str:
     """Starts a pod with one container; the container's cgroup."""
-    sandbox = await node.runtime.run_pod(SimPod(uid, uid, namespace, cgroup_parent=f"/kubepods/burstable/pod{uid}"))
+    pod = SimPod(uid, uid, namespace, labels=labels, cgroup_parent=f"/kubepods/burstable/pod{uid}")
+    sandbox = await node.runtime.run_pod(pod)
     made = await node.runtime.create_container(sandbox, SimContainer("app", cpu=SimCpu(milli * 1024 // 1000)))
     await node.runtime.start(made)
     node.made[uid] = (sandbox, made)
@@ -54,5 +56,27 @@ def test_containers_are_held_to_their_balloons(tmp_path: Path) -> None:
         node.settings = by_balloons(node.settings, (replace(TYPES[0], min_cpus=3), TYPES[1]))
         node.source.asked.set()
         await until(lambda: cpus(other) == "1-2,6", "the balloon has grown where it is")
+
+    play(rig(tmp_path, change=by_balloons, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def test_a_label_that_newer_settings_name_is_asked_of_pods_that_run(tmp_path: Path) -> None:
+    """When settings name a label, the plugin registers anew, and who has it goes to its type; a new pod at once."""
+    has = (Expression("pod/labels/tier", "Equals", ("db",)),)
+    labelled = BalloonType("l", ("none",), match_expressions=has, min_cpus=3)
+
+    async def tale(node: Rig) -> None:
+        def cpus(cgroup: str) -> str:
+            return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
+
+        db = await runs(node, "a", "web", 1000, tier="db", other="x")
+        web = await runs(node, "b", "web", 1000)
+        before = cpus(db), cpus(web)
+        node.settings = by_balloons(node.settings, (labelled, *TYPES))
+        node.source.asked.set()
+        await until(lambda: parse(cpus(db)).bit_count() == 3, "its label is known")
+        assert cpus(web) == before[1]
+        assert parse(cpus(db)) & parse(before[0]), "it grew where it was"
+        assert cpus(await runs(node, "c", "web", 1000, tier="db")) == cpus(db)
 
     play(rig(tmp_path, change=by_balloons, machine=Plan(sockets=1, nodes=1)), tale)

@@ -44,7 +44,7 @@ async def devices(folder: Path, many: int) -> dict[str, object]:
 
 
 def test_kubelet_is_asked_once_for_many_and_a_reused_name_shows_no_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Given a pod with a device, when many ask the Pod API at once, then kubelet is asked once; when the device is
     another UID's, then neither the Pod API nor the socket has it, and both say why."""
@@ -94,3 +94,4 @@ def test_kubelet_is_asked_once_for_many_and_a_reused_name_shows_no_device(
         await kubelet.stop()
 
     asyncio.run(main())
+    assert "cold_plug=no-api" in caplog.text, "these settings have no API server: the pod is put in"

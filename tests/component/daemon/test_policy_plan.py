@@ -5,15 +5,20 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
+from nodeward.app.node.answers import answers
 from nodeward.doubles.cpus import Plan
-from nodeward.model.settings import RecordSection, Settings
+from nodeward.engine.state.root import State
+from nodeward.model.settings import CpusSettings, Driver, EngineSettings, RecordSection, Settings
 from tests.component.daemon.rig import ROOT, STATE, Rig, play, rig
 from tests.component.daemon.test_balloons import by_balloons, runs
 from tests.patience import scaled
 from tests.peers.daemon import NODEWARD
 
 RECORD = f"{STATE}/node.record"
-OBJECT = """kind: BalloonsPolicy
+OBJECT = """apiVersion: config.nri/v1alpha1
+kind: BalloonsPolicy
 metadata: {{name: default}}
 spec:
   reservedResources: {{cpu: "cpuset:{reserved}"}}
@@ -54,3 +59,14 @@ def test_a_plan_names_who_moves_and_changes_nothing(tmp_path: Path) -> None:
         await node.start()
 
     play(rig(tmp_path, change=recorded, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def test_where_the_relay_gives_cpus_the_daemon_names_its_record_and_does_not_show_an_empty_plan() -> None:
+    state = State(settings=EngineSettings(cpus=CpusSettings(driver=Driver.RELAY)))
+    daemon = answers(lambda: pytest.fail("no view is wanted"), lambda: state)
+
+    async def ask() -> bytes:
+        return await daemon.plan(b"{}")
+
+    with pytest.raises(ValueError, match="give that FILE as --record"):
+        asyncio.run(ask())

@@ -199,6 +199,16 @@ def test_another_owner_of_cpus_is_an_error_beside_a_policy_of_ours(
     assert codes(found)[expected] is Severity.ERROR
 
 
+def test_nodewards_own_cri_resmgr_is_no_neighbour(tmp_path: Path) -> None:
+    files = {"proc/self/exe": "", "proc/77/comm": "cri-resmgr\n", "run/cri-resmgr/cri-resmgr.sock": ""}
+    around_it = around(host(tmp_path, **files))
+    assert "cri-rm" in bad(diagnose(NO_API, around_it))
+
+    (tmp_path / "proc/77/exe").hardlink_to(tmp_path / "proc/self/exe")
+
+    assert bad(diagnose(NO_API, around_it)) == []
+
+
 def test_neighbours_that_do_no_harm_are_notes(tmp_path: Path) -> None:
     files = host(
         tmp_path,

@@ -18,8 +18,8 @@ from tests.component.relay.test_limits import ANNOTATIONS, kernel
 from tests.component.relay.test_status import people, status_socket
 
 TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
-SAID = {"runtime.v1.LinuxContainerResources.cpuset_cpus"}
-"""A list of CPUs that cannot be read is named in the log."""
+SAID = {f"runtime.v1.LinuxContainerResources.{name}" for name in ("cpuset_cpus", "cpuset_mems")}
+"""A list of CPUs or memory nodes that cannot be read is named in the log."""
 NOT_DUMPED = {
     *("runtime.v1.KeyValue.value", "runtime.v1.StatusResponse.info", "runtime.v1.ContainerStatusResponse.info"),
     *(f"runtime.v1.AuthConfig.{name}" for name in ("username", "password", "auth", "identity_token", "registry_token")),

@@ -20,6 +20,7 @@ import pytest
 
 from nodeward.app.node.pod_facts import SOCKET
 from nodeward.model.settings import Settings
+from nodeward.model.sizing import NOT_TOLD
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import facts_line
@@ -94,7 +95,7 @@ def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tm
 
 
 def test_the_daemon_says_why_it_tells_nothing(tmp_path: Path) -> None:
-    def ask(line: bytes) -> tuple[PodSpec | None, str]:
+    def ask(line: bytes) -> facts_line.Answer:
         with socket.socket(socket.AF_UNIX) as peer:
             peer.settimeout(WAIT_S)
             peer.connect(str(tmp_path / "run" / SOCKET))
@@ -103,12 +104,14 @@ def test_the_daemon_says_why_it_tells_nothing(tmp_path: Path) -> None:
 
     async def tale(rig: Rig) -> None:
         asked = facts_line.encode_request(facts_line.Asked("x", "default", "pod-x"))
-        assert await asyncio.to_thread(ask, asked) == (None, "pod default/pod-x/x: no API server is configured")
-        pod, why = await asyncio.to_thread(ask, b'{"v":9,"pod":{}}\n')
-        assert (pod, "version 9 is not known" in why) == (None, True)
-        pod, _ = await asyncio.to_thread(ask, facts_line.encode_request(facts_line.Asked("a", "default", "pod-a")))
-        assert pod is not None
-        assert pod.containers[0].declared == {EPC: 4096}
+        assert await asyncio.to_thread(ask, asked) == facts_line.Answer(
+            None, "pod default/pod-x/x: no API server is configured", NOT_TOLD
+        )
+        newer = await asyncio.to_thread(ask, b'{"v":9,"pod":{}}\n')
+        assert (newer.pod, "version 9 is not known" in newer.why) == (None, True)
+        told = await asyncio.to_thread(ask, facts_line.encode_request(facts_line.Asked("a", "default", "pod-a")))
+        assert told.pod is not None
+        assert told.pod.containers[0].declared == {EPC: 4096}
 
     beside_a_daemon(tmp_path, tale)
 

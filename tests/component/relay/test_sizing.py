@@ -7,11 +7,13 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from nodeward.app.node.pod_facts import SOCKET
+from nodeward.model.sizing import Allocatable
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import facts_line
@@ -68,6 +70,21 @@ def test_a_vm_gets_what_its_pod_requests_by_the_spec_that_the_daemon_tells(tmp_p
             assert "sizing of VMs: mode enforce, 1 others, 1 sized\n    last: default/pod: cpu_m 0 -> 300 (" in said
         assert len(asked) == 1
     assert "sizing=sized pod=default/pod handler=kata what=" in log_of(listen)
+
+
+def test_a_vm_is_no_larger_than_what_the_daemon_says_is_allocatable(tmp_path: Path) -> None:
+    """Also once the daemon no longer knows what is allocatable; before, the machine's own size is the bound."""
+    says = iter([None, Allocatable(200, 32 * MIB), Allocatable()])
+    answer = partial(facts_line.encode_answer, SPEC, "")
+    with (
+        answering(tmp_path / "run" / SOCKET, lambda _: answer(next(says))),
+        node(tmp_path, "enforce") as (cri_at, at, _),
+    ):
+        assert resources(sent(cri_at, at)) == (100_000, 30_000, 64 * MIB)
+        for _ in range(2):
+            assert resources(sent(cri_at, at)) == (100_000, 20_000, 32 * MIB)
+    assert "a VM may have 200m at most: allocatable 200m by the Node object" in log_of(cri_at)
+    assert log_of(cri_at).count("most_cpu_m=200 ") == 1
 
 
 NO_ANSWER: dict[str, Callable[[bytes], bytes]] = {

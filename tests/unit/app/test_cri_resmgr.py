@@ -103,6 +103,7 @@ BAD = {
     "/count": "dump: {Config: 'full:.*,count:Version'}",
     "/list-of-rules": "dump: {Config: ['off:.*', 'full:Version']}",
     "/list-of-klog": "logger: {Klog: {v: [5]}}",
+    "/object": "apiVersion: v1\nkind: ConfigMap\ndata: {policy: 'Active: none'}",
     "/list-of-lists": "logger: {Debug: {on: [[a]]}}",
     "/list-of-switches": "dump: {Disabled: [true]}",
 }
@@ -111,7 +112,10 @@ BAD = {
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("-policy topology-aware", "'topology-aware' comes with a later one of Nodeward's CPU policies"),
+        (
+            "-policy topology-aware",
+            "'topology-aware' comes with a later version of Nodeward; cri-resmgr -list-policies",
+        ),
         ("-reserved-resources 2", "--reserved-resources: '2' is no domain=amount, such as cpu=1 (command line)"),
         ("-force-config /static", "/static policy.static: Relaxed is not known; did you mean RelaxedIsolation?"),
         ("-force-config /amount", "/amount policy.ReservedResources: has no names with values"),
@@ -128,6 +132,7 @@ BAD = {
         ("-force-config /name", "/name: policy.Actve is not known; did you mean policy.Active?"),
         ("-force-config /klog", "/klog logger.Klog: logtostder is not known; did you mean logtostderr?"),
         ("-force-config /yes", "/yes dump.Disabled: 'perhaps' is neither true nor false"),
+        ("-force-config /object", "/object: is an object of Kubernetes: give what stands below data"),
         ("-force-config /scalar", "/scalar dump: has no names with values"),
         ("-force-config /off", "/off logger.Debug: False is no text such as on:cache,off:relay"),
         (
@@ -412,10 +417,7 @@ def test_what_a_file_has_for_coming_parts_is_said_a_line_each() -> None:
         "logger.LogSource",
         "--skip_headers",
     ]
-    assert (
-        lines[0]
-        == "policy.topology-aware: comes with a later one of Nodeward's CPU policies, which is not built yet (/c)"
-    )
+    assert lines[0] == "policy.topology-aware: comes with a later CPU policy of Nodeward, which is not built yet (/c)"
     assert all("not built yet (/c)" in line for line in lines[:7])
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -10,6 +11,7 @@ from nodeward.app.relay import cpus as relay_cpus
 from nodeward.doubles.cpus import Plan
 from nodeward.model import cpuset
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression
 from nodeward.model.relayed import Call, Ended, Message, Pass, Refuse, Replace, Verdict
 from nodeward.model.settings import Settings
 from nodeward.model.workload import ContainerId
@@ -357,5 +359,33 @@ def test_a_status_that_cannot_be_read_leaves_that_one_container_where_it_is_and_
         state = node.limits.core.state
         assert cpuset.text(state.cpus.pools.grants["uid-/c1"].own) == "2-3"
         assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+
+    told(story)
+
+
+def test_a_label_that_newer_settings_name_is_known_by_the_next_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+    def by_label(name: str) -> Settings:
+        has = (Expression(f"pod/labels/{name}", "Equals", ("db",)),)
+        types = (BalloonType("l", match_expressions=has),)
+        rules = replace(STATIC, active="balloons", balloons=BalloonsSettings(balloon_types=types))
+        return Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=rules)
+
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch))
+        node.limits.settle(by_label("none"))
+        container_id = await node.begun("c1")
+        pools = [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
+        node.limits.settle(by_label("tier"))
+        node.clock.ns += 60 * SECOND_NS  # lists that pass are read once a minute
+        home = cri.PodSandbox(id="s-burstable", labels={"tier": "db", "other": "x"}, state=cri.SANDBOX_READY)
+        home.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid-burstable", namespace="default"))
+        one = cri.Container(id=container_id, pod_sandbox_id=home.id, state=cri.CONTAINER_RUNNING)
+        one.metadata.name = "c1"
+        node.passes("ListPodSandbox", b"", cri.ListPodSandboxResponse(items=[home]).SerializeToString())
+        node.passes("ListContainers", b"", cri.ListContainersResponse(containers=[one]).SerializeToString())
+        pools += [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
+        assert pools == ["default[0]", "l[0]"]
+        (known,) = node.limits.core.state.pods.sandboxes.values()
+        assert known.sandbox.labels == {"pod/labels/tier": "db"}
 
     told(story)

@@ -3,6 +3,7 @@
 import contextlib
 import difflib
 import json
+import re
 import sys
 from pathlib import Path
 from types import FrameType
@@ -99,6 +100,7 @@ NO_NRI = {"nri.enabled": "false"}
         ),
         ("gate: {handlers: {Kata_q: [key]}}", {}, {}, "gate.handlers.Kata_q: 'Kata_q' is no runtime handler: a Runt"),
         ("gate: {uids: []}", {}, {}, "gate.uids: [] is not 1 to 64 user ids from 0 to 4294967294"),
+        ("{gate: {uids: [0, 7, 8]}, podapi: {uids: [8]}}", {}, {}, "gate.uids: [7] are not in podapi.uids, so that"),
         ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed; it must be keys with values"),
         (
             "gate: {handlers: {a: key}}",
@@ -326,6 +328,21 @@ def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
     path = tmp_path / "nodeward.yaml"
     path.write_text("limits: {mode: observe}\nkube: {enabled: false}\nlimits: {strict: true}\n")
     with pytest.raises(SettingsError, match=r"line 3: limits stands here again, first on line 1"):
+        load(str(path), {})
+
+
+@pytest.mark.parametrize(
+    ("types", "why"),
+    [
+        pytest.param("[&a [x, x], &b [*a, *a], &c [*b, *b]]", "aliases (*name) are not allowed", id="aliases"),
+        pytest.param("[" * 4_000, "is no YAML", id="as deep as the file is long"),
+        pytest.param(f"[{'x' * (1 << 20)}]", "larger than 1048576 bytes", id="a value of a MiB"),
+    ],
+)
+def test_a_bomb_is_refused(types: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "nodeward.yaml"
+    path.write_text(f"policy: {{balloons: {{balloonTypes: {types}}}}}")
+    with pytest.raises(SettingsError, match=re.escape(why)):
         load(str(path), {})
 
 

@@ -302,9 +302,11 @@ def test_a_missing_cgroup_is_tried_again() -> None:
 def test_our_object_in_the_api_server_is_removed_or_named() -> None:
     kernel = fresh()
     UndoList(kernel, FOLDER).remember("nfd:nodeward/zzz-nodeward-n1", "absent")
+    UndoList(kernel, FOLDER).remember("nrt:n1", "absent")
 
     left = uninstall(Settings(), kernel)
     assert left.failed == (
+        "NodeResourceTopology n1 cannot be deleted: no API server was named; delete it with kubectl",
         "NodeFeature nodeward/zzz-nodeward-n1 cannot be deleted: no API server was named; delete it with kubectl",
     )
     assert read(kernel, FOLDER)
@@ -315,6 +317,9 @@ def test_our_object_in_the_api_server_is_removed_or_named() -> None:
         asked.append(path)
         return "deleted"
 
-    assert uninstall(Settings(), kernel, remove).done == ("NodeFeature nodeward/zzz-nodeward-n1: deleted",)
-    assert asked == ["nodeward/zzz-nodeward-n1"]
+    assert uninstall(Settings(), kernel, {"nfd": remove, "nrt": remove}).done == (
+        "NodeResourceTopology n1: deleted",
+        "NodeFeature nodeward/zzz-nodeward-n1: deleted",
+    )
+    assert asked == ["n1", "nodeward/zzz-nodeward-n1"]
     assert read(kernel, FOLDER) == []

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from nodeward.app.tools import policy_files
 from nodeward.cli import policies
 
 OBJECT = """apiVersion: config.nri/v1alpha1
@@ -61,13 +62,12 @@ ACCEPTED = {
         OBJECT,
         {
             "spec.reservedResources": (5, "differs"),
-            "spec.pinMemory": (6, "not enforced"),
             "spec.balloonTypes[0].cpuClass": (11, "not enforced"),
             "spec.control": (12, "not enforced"),
         },
     ),
-    "config map": (CONFIG_MAP, {"policy.balloons.PinMemory": (8, "not enforced"), "rdt": (10, "not enforced")}),
-    "cri-resmgr": (FILE, {"policy.Active": (1, "differs"), "logger": (2, "not enforced")}),
+    "config map": (CONFIG_MAP, {"rdt": (10, "not enforced")}),
+    "cri-resmgr": (FILE, {"policy.Active": (1, "differs"), "logger": (2, "differs")}),
     "what cri-resmgr takes and never used": (
         OTHERS,
         {
@@ -96,6 +96,7 @@ REFUSED = {
     ),
     "topology-aware": (OBJECT.replace("BalloonsPolicy", "TopologyAwarePolicy"), "kind", 2),
     "policy of later": (FILE.replace("static-plus", "topology-aware"), "policy.Active", 1),
+    "another version": (OBJECT.replace("v1alpha1", "v1beta1"), "apiVersion", 1),
     "unknown module": (FILE.replace("logger", "loger"), "loger", 2),
 }
 
@@ -130,4 +131,27 @@ def test_the_text_names_the_line_the_nearest_key_and_what_is_done(tmp_path: Path
     told = CliRunner().invoke(policies.command, ["check", str(tmp_path / "p.yaml")]).stdout
 
     assert "line 10: spec.balloonTypes[0].minBallons: refused: unknown key; did you mean minBalloons?" in told
-    assert "done: spec.reservedResources.cpu, spec.balloonTypes" in told
+    assert "done: spec.reservedResources.cpu, spec.pinMemory, spec.balloonTypes" in told
+    assert all(len(line) < 120 for line in told.partition("  done: ")[2].splitlines())
+
+
+def test_a_policy_that_is_not_there_is_named_and_its_section_is_refused_as_a_whole(tmp_path: Path) -> None:
+    text = "policy: {Active: topology-aware, topology-aware: {PinCPU: true}}\n"
+    (found,) = json.loads(checked(tmp_path, text).stdout)
+
+    assert found["policy"] == "topology-aware"
+    assert [row["path"] for row in found["rows"]] == ["policy.Active", "policy.topology-aware"]
+
+
+def test_a_plan_repeats_none_of_what_is_not_enforced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "p.yaml").write_text(OBJECT)
+    policy_files.policy_of(str(tmp_path / "p.yaml"))
+
+    assert caplog.records == []
+
+
+def test_an_object_that_no_node_would_read_is_noted(tmp_path: Path) -> None:
+    (found,) = json.loads(checked(tmp_path, OBJECT.replace("name: default", "name: all, namespace: apps")).stdout)
+
+    assert found["notes"][0].startswith("an object of the name 'all' means no node")
+    assert found["notes"][1].startswith("objects of the namespace 'apps' count only where policy_objects.namespace")

@@ -240,6 +240,9 @@ def test_a_node_with_misc_as_v1_is_usable() -> None:
             id="object",
         ),
         pytest.param(
+            replace(WELL, daemon=DaemonFacts(True, no_zones="nfd too")), "daemon-topology-object", WARNING, id="zones"
+        ),
+        pytest.param(
             replace(WELL, daemon=DaemonFacts(True, no_metrics="held")), "daemon-metrics", WARNING, id="no-metrics"
         ),
         pytest.param(replace(WELL, settings_faults=("limits.mode",)), "settings-faults", ERROR, id="settings"),

@@ -18,7 +18,12 @@ ON = ColdPlugFacts(True, SOCKET, True, True)
     ("handler", "facts", "found"),
     [
         pytest.param(ASKS, ON, {"cold-plug": "handlers that ask it: kata"}, id="well"),
-        pytest.param(KUBELET, replace(ON, enabled=False), {}, id="off"),
+        pytest.param(KUBELET, replace(ON, enabled=False, kube=False), {}, id="off"),
+        pytest.param(
+            *(ASKS, replace(ON, kube=False)),
+            {"cold-plug-no-api": "refuses every pod with devices", "cold-plug": "handlers that ask it: kata"},
+            id="no API server",
+        ),
         pytest.param(KUBELET, ON, {"cold-plug-not-asked": "Kata asks /var/lib/kubelet/pod-res"}, id="asks kubelet"),
         pytest.param(replace(KUBELET, pod_resources=""), ON, {"cold-plug-not-asked": "asks nobody"}, id="asks nobody"),
         pytest.param(ASKS, replace(ON, listens=False), {"cold-plug-silent": "VMs do not boot"}, id="stale"),

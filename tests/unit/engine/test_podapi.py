@@ -12,7 +12,7 @@ from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
 from nodeward.model.podapi import ComputeSizeRequest, PodCgroup, PodTotals, PodVmSize, ReportSandboxRequest, Selector
 from nodeward.model.sandboxes import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
-from nodeward.model.sizing import Room, SizingSettings, Way
+from nodeward.model.sizing import Allocatable, Room, SizingSettings, Way
 from nodeward.model.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
 
 MIB = 1 << 20
@@ -144,6 +144,10 @@ def test_a_size_is_what_the_relay_sends_and_what_kata_makes_of_it() -> None:
     assert terms["kubelet_cpu_m"].amount == 2000
     assert "sizing.unlimited is 6" in terms["cpu_m"].why
     assert terms["kata_default_cpu_m"].why == "default_vcpus of /k.toml"
+    node = Allocatable(5000, 1 << 33)
+    bounded = computed(asked, one, handlers, SizingSettings(), 8, 1 << 34, node)
+    most = {term.what: (term.amount, term.why) for term in bounded.terms}["most_cpu_m"]
+    assert (bounded.cpu_m, *most) == (5000, 5000, "allocatable 5000m by the Node object")
 
 
 def test_a_vm_that_grows_is_told_by_its_defaults() -> None:

@@ -20,7 +20,9 @@ from nodeward.model.policy_object import PolicyKind
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.rows import CallRow, DoorRow, RelayView
 from nodeward.model.settings import LimitsSettings
+from nodeward.model.sizing import Allocatable
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.model.zones import CpuAmount, NodeZones, Zone
 from nodeward.proto import nri_pb2
 from nodeward.wire import (
     cgroup_mounts,
@@ -42,6 +44,7 @@ from nodeward.wire import (
     qgs,
     record,
     relay_line,
+    topology_object,
     ttrpc,
 )
 from nodeward.wire.admission_review import annotations_of, decode_review
@@ -54,6 +57,7 @@ from tests.unit.edges.webhook.rounds import container, pod_of, review
 from tests.unit.wire import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
 from tests.unit.wire.sample import Codec, Reached, Sample
 
+ZONES = NodeZones((Zone("node-0", "Node", CpuAmount(8000, 7000, 500), "socket #0", {"node-0": 10}, {"cpuset": "0-7"}),))
 REVIEW_LIMIT = 1 << 20
 
 
@@ -303,6 +307,19 @@ def _read_policies(pieces: Sequence[bytes], reached: Reached) -> None:
         policy_objects.status_patch("n1", policy_objects.policy_object(data, PolicyKind.BALLOONS, "n1").said, "")
 
 
+def _zones(padding: int = 0) -> list[Sample]:
+    ours = topology_object.body("n1", "5" * (1 + padding), ZONES)
+    named = b'{"metadata":{"managedFields":[{"manager":"nfd"}]},"zones":[{"name":"node-0","type":"Node"}]}'
+    return [Sample(ours), Sample(named)]
+
+
+def _read_zones(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    data = b"".join(pieces)
+    topology_object.found(data).says(ZONES)
+    topology_object.uid_of_node(data)
+
+
 # ---- this machine's files and names, the daemon's own record
 
 
@@ -385,7 +402,7 @@ def _facts(padding: int = 0) -> list[Sample]:
     spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
     request = facts_line.encode_request(facts_line.Asked("u", "ns", "web"))
     gate = facts_line.encode_gate_request(Gated("u", "ns", "web", ("key", "verdict")), 4500)
-    answers = facts_line.encode_answer(spec), facts_line.encode_answer(None, "no pod")
+    answers = facts_line.encode_answer(spec, "", Allocatable(7500, 1 << 33)), facts_line.encode_answer(None, "no pod")
     return [Sample(one) for one in (request, gate, facts_line.encode_gate_answer("no verdict"), *answers)]
 
 
@@ -477,6 +494,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "kube-configmaps": Codec(_config_maps(padding), _read_config_maps, ("kube_configmaps",)),
         "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
         "policy-objects": Codec(_policies(padding), _read_policies, ("policy_objects",)),
+        "topology-object": Codec(_zones(padding), _read_zones, ("topology_object",)),
         "misc-files": Codec(misc, _read_misc, ("misc_files",)),
         "cgroup-paths": Codec(paths, _read_path, ("cgroup_paths",)),
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("cgroup_mounts",)),

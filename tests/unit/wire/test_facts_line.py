@@ -3,10 +3,11 @@
 import pytest
 
 from nodeward.model.gate import Gated
+from nodeward.model.sizing import Allocatable
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.wire import facts_line
 from nodeward.wire.errors import WireError
-from nodeward.wire.facts_line import Asked, AskedGate, IsOpen, SenselessPodError
+from nodeward.wire.facts_line import Answer, Asked, AskedGate, IsOpen, SenselessPodError
 
 POD = PodSpec(
     PodUid("u"),
@@ -20,8 +21,11 @@ POD = PodSpec(
 
 
 def test_a_pod_comes_back_as_it_is_known() -> None:
-    assert facts_line.decode_answer(facts_line.encode_answer(POD)) == (POD, "")
-    assert facts_line.decode_answer(facts_line.encode_answer(None, "no such pod")) == (None, "no such pod")
+    assert facts_line.decode_answer(facts_line.encode_answer(POD)) == Answer(POD)
+    assert facts_line.decode_answer(facts_line.encode_answer(None, "no such pod")) == Answer(None, "no such pod")
+    node = Allocatable(7500, None)
+    assert facts_line.decode_answer(facts_line.encode_answer(POD, "", node)) == Answer(POD, "", node)
+    assert facts_line.decode_answer(b'{"v":1,"pod":null,"why":"an older daemon"}\n').allocatable is None
     asked = Asked("u", "default", "web")
     assert facts_line.decode_request(facts_line.encode_request(asked)) == asked
 
@@ -66,8 +70,9 @@ def test_what_is_no_answer_is_not_believed(line: bytes, said: str) -> None:
         (b'{"v":1,"pod":[],"why":""}\n', "cannot be read"),
         (facts_line.encode_answer(POD).replace(b":4096", b":-1"), "-1 is no whole number below 2**64"),
         (facts_line.encode_answer(POD).replace(b":4096", b":18446744073709551616"), "is no whole number below 2**64"),
+        (facts_line.encode_answer(POD, "", Allocatable(-1)), "cpu_m': -1 is no whole number below 2**64"),
     ],
-    ids=["half a pod", "no pod", "negative", "too large"],
+    ids=["half a pod", "no pod", "negative", "too large", "allocatable"],
 )
 def test_a_pod_that_makes_no_sense_in_a_line_that_does_is_told_apart(line: bytes, said: str) -> None:
     with pytest.raises(SenselessPodError) as caught:
@@ -82,6 +87,6 @@ def test_a_name_that_no_pod_can_have_is_not_asked_for() -> None:
 
 def test_a_pod_that_nobody_would_read_is_not_told_of() -> None:
     large = PodSpec(PodUid("u"), "default", "web", (ContainerSpec("w" * facts_line.MAX_ANSWER),))
-    pod, why = facts_line.decode_answer(facts_line.encode_answer(large))
-    assert pod is None
-    assert why.startswith("pod default/web: ")
+    found = facts_line.decode_answer(facts_line.encode_answer(large, "", Allocatable(1)))
+    assert (found.pod, found.allocatable) == (None, Allocatable(1))
+    assert found.why.startswith("pod default/web: ")

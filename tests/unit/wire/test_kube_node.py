@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from nodeward.model.sizing import Allocatable
 from nodeward.wire.errors import WireError
-from nodeward.wire.kube_node import OnNode, on_node
+from nodeward.wire.kube_node import OnNode, allocatable, on_node
 
 TDX = "devices.kubevirt.io/tdx"
 Of = dict[str, object]
@@ -54,3 +55,18 @@ def test_what_is_not_there_or_none_is_no_amount_and_what_is_no_number_is_one() -
     assert on_node(node("many"), TDX).amount == 1
     with pytest.raises(WireError):
         on_node(b"[]", TDX)
+
+
+@pytest.mark.parametrize(
+    ("table", "found"),
+    [
+        pytest.param('{"cpu": "7500m", "memory": "2Ki", "pods": "110"}', Allocatable(7500, 2048), id="both"),
+        pytest.param('{"cpu": 8, "memory": "much"}', Allocatable(8000), id="one is no amount"),
+        pytest.param('{"cpu": "-1"}', Allocatable(), id="negative"),
+        pytest.param("null", Allocatable(), id="none"),
+    ],
+)
+def test_what_is_allocatable_is_read(table: str, found: Allocatable) -> None:
+    assert allocatable(b'{"status": {"allocatable": %s}}' % table.encode()) == found
+    with pytest.raises(WireError):
+        allocatable(b'{"status": {"allocatable": [7]}}')

@@ -13,7 +13,7 @@ from nodeward.model.rows import AddedRow, CallRow, CgroupRow, DoorRow, DriverRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.wire import facts_line, hook_line, pod_file, relay_line
 from nodeward.wire.errors import WireError
-from nodeward.wire.facts_line import Asked
+from nodeward.wire.facts_line import Answer, Asked
 from nodeward.wire.hook_line import HookAnswer, HookRequest
 
 texts = st.text(st.characters(codec="utf-8"), max_size=30)
@@ -86,8 +86,8 @@ def test_what_the_hook_is_answered(answer: HookAnswer) -> None:
 def test_what_the_relay_asks_of_a_pod_and_is_told(asked: Asked, pod: PodSpec, why: str) -> None:
     lines = facts_line.encode_request(asked), facts_line.encode_answer(pod), facts_line.encode_answer(None, why)
     assert facts_line.decode_request(lines[0]) == asked
-    assert facts_line.decode_answer(lines[1]) == (pod, "")
-    assert facts_line.decode_answer(lines[2]) == (None, why)
+    assert facts_line.decode_answer(lines[1]) == Answer(pod)
+    assert facts_line.decode_answer(lines[2]) == Answer(None, why)
     assert [line.index(b"\n") for line in lines] == [len(line) - 1 for line in lines]
 
 

@@ -18,7 +18,7 @@ def cold_plug(files: HostFiles, settings: Settings) -> ColdPlugFacts:
     try:
         files.stat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return ColdPlugFacts(settings.cold_plug.enabled, path, listens=False)
+        return ColdPlugFacts(settings.cold_plug.enabled, path, listens=False, kube=settings.kube.enabled)
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(CONNECT_S)
         try:
@@ -27,4 +27,4 @@ def cold_plug(files: HostFiles, settings: Settings) -> ColdPlugFacts:
             listens = False if error.errno in (errno.ECONNREFUSED, errno.ENOENT, errno.ENOTSOCK) else None
         else:
             listens = True
-    return ColdPlugFacts(settings.cold_plug.enabled, path, True, listens)
+    return ColdPlugFacts(settings.cold_plug.enabled, path, True, listens, settings.kube.enabled)

@@ -155,12 +155,23 @@ def process(files: HostFiles) -> ProcessFacts:
 
 def neighbours(files: HostFiles) -> tuple[Neighbour, ...]:
     """Others that are seen on this machine: their processes, sockets and plugins."""
-    found = [Neighbour(name, path) for path, name in (_SOCKETS | _LEFT).items() if _is_there(files, path)]
+    running = [(pid, name) for pid, name in processes(files) if name in _PROCESSES]
+    ours = [pid for pid, name in running if name == "cri-resmgr" and _is_same_program(files, pid)]
+    seen = {path: name for path, name in (_SOCKETS | _LEFT).items() if not ours or name != "cri-rm"}
+    found = [Neighbour(name, path) for path, name in seen.items() if _is_there(files, path)]
     with suppress(FileNotFoundError):
         names = files.listdir(_LAUNCHED)
         found += [Neighbour(_PLUGINS[p], f"{_LAUNCHED}/{name}") for name in names for p in _PLUGINS if p in name]
-    found += [Neighbour(_PROCESSES[name], f"process {pid}") for pid, name in processes(files) if name in _PROCESSES]
+    found += [Neighbour(_PROCESSES[name], f"process {pid}") for pid, name in running if pid not in ours]
     return tuple(found)
+
+
+def _is_same_program(files: HostFiles, pid: str) -> bool:
+    """Whether a process is of the file that runs here: Nodeward's relay is called `cri-resmgr` too."""
+    with suppress(OSError):  # it has ended, or is another user's
+        here, there = files.stat("/proc/self/exe"), files.stat(f"/proc/{pid}/exe")
+        return (here.device, here.inode) == (there.device, there.inode)
+    return False
 
 
 def processes(files: HostFiles) -> Iterator[tuple[str, str]]:

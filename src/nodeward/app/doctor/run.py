@@ -201,6 +201,7 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
         next((row.detail for row in view.components if row.name == "metrics" and not row.ready), ""),
         view.lines.state in ("on", "unverified"),
         paths_of(view.settings.policy_object_faults),
+        next((row.detail for row in view.components if row.name == "topology-object" and not row.ready), ""),
     )
 
 

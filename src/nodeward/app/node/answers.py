@@ -24,6 +24,7 @@ from nodeward.engine.show.gate import gates_view
 from nodeward.engine.show.view import node_view
 from nodeward.engine.state.root import State
 from nodeward.model.events import Event
+from nodeward.model.settings import Driver
 from nodeward.model.view import DecidedRow, NodeView, Pace, at_most, at_once
 
 OFF = "off"
@@ -153,6 +154,11 @@ def answers(view: Callable[[], NodeView], state: Callable[[], State], withdraw: 
 
 def _planned(state: State, section: bytes) -> bytes:
     """Not on the loop's thread: all containers are placed anew."""
+    if state.settings.cpus.driver is not Driver.NRI:
+        raise ValueError(
+            "cpus.driver is relay: this daemon does not know what containers have; have the relay record "
+            "(`nodeward relay --record FILE`) and give that FILE as --record"
+        )
     try:
         tree: object = msgspec.json.decode(section)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -14,7 +14,12 @@ def _components(node: Node) -> Wired:
         ),
         ("use", lambda: watch_use(node.files, node.lanes.disk, node.core, node.clock)),
     )
-    return Wired(parts)
+    if not node.settings.kube.enabled:
+        return Wired(parts)
+    from nodeward.app.node import topology_object
+
+    told = topology_object.wired(node)
+    return Wired((*parts, *told.components), told.withdraw)
 
 
 WIRING = Wiring(_components, lambda files, tree, _: cpusets.performers(files, tree.root))

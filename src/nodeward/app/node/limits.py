@@ -13,6 +13,8 @@ from nodeward.app.host.cpu_watch import reads_sets
 from nodeward.app.host.start_gate import StartGate
 from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring
 from nodeward.edges.cgroups.performers import performers
+from nodeward.engine.cpus.ask import label_keys
+from nodeward.model.labels import Keys
 from nodeward.model.ports import ReadSets, Tell
 from nodeward.model.settings import Settings
 
@@ -32,6 +34,9 @@ def nri(
     from nodeward.edges.nri import session
     from nodeward.edges.nri.errors import RuntimeGoneError
 
+    def labels() -> Keys:
+        return label_keys(core.state)
+
     wanted = session.NriSettings(
         socket_path=settings.nri.socket,
         plugin_name=settings.nri.plugin_name,
@@ -42,7 +47,9 @@ def nri(
 
     async def be_a_plugin() -> None:
         try:
-            await session.run(chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins, read_sets)
+            await session.run(
+                chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins, read_sets, labels
+            )
         except RuntimeGoneError as gone:
             raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
 

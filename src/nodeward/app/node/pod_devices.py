@@ -5,6 +5,7 @@ second, and VMs that boot come first.
 """
 
 import asyncio
+import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from nodeward.edges.kubelet.device_files import DeviceFiles
     from nodeward.proto.podresources_pb2 import PodResources
 
+log = logging.getLogger(__name__)
 SOURCE = "kubelet's PodResources, its checkpoints, CDI specs"
 FRESH_S, LIST_S = 2.0, 2.5
 _Listed = dict[tuple[str, str], list[tuple["PodResources", Judged]]]
@@ -54,6 +56,11 @@ class PodDevices:
         if settings.cold_plug.enabled:
             from nodeward.edges.kubelet.cold_plug import ColdPlug
 
+            if not settings.kube.enabled:
+                log.warning(
+                    "cold_plug=no-api why='kube.enabled is false, so UIDs of pods are unknown and each pod with "
+                    "devices is refused: set it to true'"
+                )
             path = settings.cold_plug.socket or f"{settings.run_dir}/{cold_plug.NAME}"
             chosen.append(("cold-plug", lambda: ColdPlug(self._allocations(), self._clock).run(path)))
         return chosen

@@ -9,6 +9,7 @@ from typing import Final
 
 from nodeward.engine.state.pods import Pods
 from nodeward.model.gate import Gated
+from nodeward.model.sizing import Allocatable
 from nodeward.model.workload import PodUid
 from nodeward.transport.line_socket import LineServer
 from nodeward.wire import facts_line
@@ -25,9 +26,11 @@ async def serve(
     pods: Callable[[], Pods],
     read: Callable[[str], Awaitable[str]],
     gate: Callable[[Gated, float], Awaitable[str]],
+    allocatable: Callable[[], Allocatable],
 ) -> None:
     """Serves until cancelled. `read` has the pod NAMESPACE/NAME/UID told to the core, and returns why it could not.
-    `gate` waits at a pod's gate, for so many seconds at most, and returns why it is shut."""
+    `gate` waits at a pod's gate, for so many seconds at most, and returns why it is shut. `allocatable`: by
+    the Node object, as it was read last."""
 
     async def answer(line: bytes) -> bytes:
         try:
@@ -37,14 +40,14 @@ async def serve(
         if isinstance(asked, facts_line.AskedGate):
             return facts_line.encode_gate_answer(await gate(asked.gate, asked.within_ms / 1000))
         if not asked.uid:
-            return facts_line.encode_answer(None, "no pod is asked for")
+            return facts_line.encode_answer(None, "no pod is asked for", allocatable())
         uid, why = PodUid(asked.uid), ""
         if uid not in pods().specs:
             why = await _read(read, f"{asked.namespace}/{asked.name}/{uid}")
         known = pods().specs.get(uid)
         if known is None:
-            return facts_line.encode_answer(None, why or "the pod ended meanwhile")
-        return facts_line.encode_answer(known.spec)
+            return facts_line.encode_answer(None, why or "the pod ended meanwhile", allocatable())
+        return facts_line.encode_answer(known.spec, allocatable=allocatable())
 
     await LineServer("facts", answer, facts_line.MAX_REQUEST).run(f"{run_dir}/{SOCKET}")
 

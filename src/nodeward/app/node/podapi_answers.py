@@ -135,7 +135,7 @@ class Answers:
         _check_text("handler", asked.handler)
         one = await self._subject(asked.selector, 0.0)
         handlers, cpus, memory = await self._read_machine()
-        return computed(asked, one, handlers, self._node.settings.sizing, cpus, memory)
+        return computed(asked, one, handlers, self._node.settings.sizing, cpus, memory, self._node.pods.allocatable)
 
     async def report_sandbox(self, asked: ReportSandboxRequest) -> ReportSandboxResponse:
         """Keeps what a runtime says of its sandbox."""

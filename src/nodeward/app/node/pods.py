@@ -16,6 +16,7 @@ from nodeward.app.settings.load import name_of_node
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
+from nodeward.model.sizing import NOT_TOLD, Allocatable
 
 if TYPE_CHECKING:
     from nodeward.app.node.gate import Gates
@@ -35,6 +36,7 @@ class NoFacts:
 
     heard_ns = 0
     """Nobody is ever heard."""
+    allocatable = NOT_TOLD
 
     def listens(self, tell: Tell) -> Tell:
         """`tell` as it is."""
@@ -47,6 +49,12 @@ class ApiFacts:
     def __init__(self, reader: "PodReader", core: Core) -> None:
         self.reader, self.core = reader, core
         self._under_way: dict[str, asyncio.Task[str]] = {}
+        self.allocatable = NOT_TOLD
+        """By the Node object, as it was read last."""
+
+    def learn(self, allocatable: Allocatable) -> None:
+        """Keeps what was read of the Node object."""
+        self.allocatable = allocatable
 
     @property
     def heard_ns(self) -> int:
@@ -123,7 +131,7 @@ def known_pods(settings: Settings, clock: Clock, core: Core) -> NoFacts | ApiFac
 
 
 def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: Calls) -> list[Component]:
-    """The watch on this node's pods, and the Events that go to the API server."""
+    """The watch on this node's pods, what is allocatable, and the Events that go to the API server."""
     from nodeward.edges.kube import reflector
 
     client = facts.reader.client
@@ -135,14 +143,19 @@ def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: C
             facts.close()
             await client.aclose()  # opens itself again at the next request
 
+    chosen: list[Component] = [("kube", reflect)]
+    if settings.sizing.mode is not Mode.OFF or settings.podapi.enabled:
+        from nodeward.app.node.node_status import keep_allocatable
+
+        chosen.append(("allocatable", partial(keep_allocatable, client, facts.learn, clock)))
     if not settings.kube.events:
-        return [("kube", reflect)]
+        return chosen
     from nodeward.edges.kube.events import EventSender
 
     async def send_events() -> None:
         await calls.run(EventSender(client), Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random))
 
-    return [("kube", reflect), ("events", send_events)]
+    return [*chosen, ("events", send_events)]
 
 
 def for_relay(settings: Settings, core: Core, pods: PodFacts, gates: "Gates") -> list[Component]:
@@ -152,7 +165,10 @@ def for_relay(settings: Settings, core: Core, pods: PodFacts, gates: "Gates") ->
     from nodeward.app.node.pod_facts import serve
 
     read = partial(pods.fetch, "pod")
-    return [("facts", partial(serve, settings.run_dir, lambda: core.state.pods, read, partial(gates.wait, read)))]
+    serves = partial(
+        serve, settings.run_dir, lambda: core.state.pods, read, partial(gates.wait, read), lambda: pods.allocatable
+    )
+    return [("facts", serves)]
 
 
 def _components(node: Node) -> Wired:

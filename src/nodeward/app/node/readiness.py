@@ -50,6 +50,8 @@ class Readiness:
             self._sources["metrics"] = _Source(detail="not served yet", needed=_only_watches(settings.engine))
         if settings.policy_objects.enabled:
             self._sources["policy-objects"] = _Source(needed=False)
+        if settings.topology_objects.enabled:
+            self._sources["topology-object"] = _Source(needed=False)
         self._answers = self._listed = False
         self._runtime = self._fault = ""
         self._sampled_ns = 0

@@ -22,6 +22,7 @@ from nodeward.app.node.grants import Grants
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model.ports import Perform, Tell
 from nodeward.model.settings import Settings
+from nodeward.model.sizing import Allocatable
 
 if TYPE_CHECKING:
     from nodeward.app.node.gate import Gates
@@ -59,6 +60,9 @@ class PodFacts(Protocol):
 
     @property
     def heard_ns(self) -> int: ...
+
+    @property
+    def allocatable(self) -> Allocatable: ...
 
     async def fetch(self, fact: str, key: str) -> str: ...
 

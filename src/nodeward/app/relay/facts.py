@@ -21,7 +21,7 @@ from nodeward.model.workload import PodSpec, PodUid, Sandbox
 from nodeward.transport import line_socket
 from nodeward.wire import facts_line
 from nodeward.wire.errors import WireError
-from nodeward.wire.facts_line import Asked, SenselessPodError
+from nodeward.wire.facts_line import Answer, Asked, SenselessPodError
 
 ASK_S: Final = READ_S + 1.0
 """How long the daemon may take for a pod that it has to read first."""
@@ -113,16 +113,17 @@ class DaemonFacts:
     async def _ask(self, asked: Asked) -> str:
         """Asks, and tells the core what is new by the answer. Whoever waits may be gone by then."""
         try:
-            pod, why = await told(self._path, asked, ASK_S)
+            answer = await told(self._path, asked, ASK_S)
         except (OSError, TimeoutError, WireError) as error:
             if isinstance(error, SenselessPodError) and asked.uid:
                 return self._not_taken_in(asked, error)
             self._now(ANNOTATIONS, f"{self._path}: {error or f'no answer within {ASK_S:g} s'}")
             return f"no node daemon: {self.why}"
         self._now(DAEMON, "")
-        if pod is not None:
-            self._core().tell(PodSeen(pod))
-        return why if pod is None else ""
+        if answer.pod is None:
+            return answer.why
+        self._core().tell(PodSeen(answer.pod))
+        return ""
 
     def _not_taken_in(self, asked: Asked, error: SenselessPodError) -> str:
         self.senseless += 1
@@ -145,13 +146,13 @@ class DaemonFacts:
             _log.log(level, "facts=annotations why=%r: container limits only, by annotations", why)
 
 
-async def told(path: str, asked: Asked, within_s: float) -> tuple[PodSpec | None, str]:
-    """The daemon's answer: the pod, or None and why not. OSError, TimeoutError or WireError where there is none."""
+async def told(path: str, asked: Asked, within_s: float) -> Answer:
+    """The daemon's answer. OSError, TimeoutError or WireError where there is none."""
     line = await line_socket.ask(path, facts_line.encode_request(asked), facts_line.MAX_ANSWER, within_s)
-    pod, why = facts_line.decode_answer(line)
-    if pod is not None and not _is_asked(pod, asked):
+    answer = facts_line.decode_answer(line)
+    if answer.pod is not None and not _is_asked(answer.pod, asked):
         raise SenselessPodError("facts line", "another pod is told of than was asked for")
-    return pod, why
+    return answer
 
 
 def _is_asked(pod: PodSpec, asked: Asked) -> bool:

@@ -30,6 +30,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.decider import LimitsDecider, Soon
 from nodeward.edges.cri.methods import VERSIONS
+from nodeward.engine.cpus.ask import label_keys
 from nodeward.engine.pods.fault import declaration
 from nodeward.engine.show.relay_rows import relayed_rows
 from nodeward.engine.state.root import State
@@ -121,6 +122,7 @@ class RelayLimits:
             soon,
             drives,
             self.cpus,
+            lambda: label_keys(core.state),
         )
 
     @property

@@ -21,7 +21,7 @@ from nodeward.edges.sysfs import topology
 from nodeward.engine.sandboxes import sizing
 from nodeward.model.sandboxes import Handler
 from nodeward.model.settings import Mode, Settings
-from nodeward.model.sizing import Room, Sized, SizingRow
+from nodeward.model.sizing import NOT_TOLD, Allocatable, Room, Sized, SizingRow
 from nodeward.model.workload import PodSpec, Sandbox
 from nodeward.wire.errors import WireError
 from nodeward.wire.facts_line import Asked
@@ -51,6 +51,7 @@ class RelaySizing:
         self._settings, self._files, self._clock = settings, files, clock
         self._facts = f"{settings.run_dir}/{SOCKET}"
         self._has = self._read()
+        self._node = NOT_TOLD
         self._counts = Counter[str]()
         self._last = ""
         self.decider = SandboxSizer(self._decide, self._undecided)
@@ -83,17 +84,18 @@ class RelaySizing:
 
     @property
     def _most(self) -> Room:
-        return sizing.room(self._settings.sizing, self._has.cpus, self._has.memory)
+        return sizing.room(self._settings.sizing, self._has.cpus, self._has.memory, self._node)
 
     def _say(self) -> None:
-        rule = self._settings.sizing
+        rule, most = self._settings.sizing, self._most
         names = [name for name in rule.handlers or self._has.handlers if not self._why_not(name)]
         log.info(
-            "sizing mode=%s handlers=%s most_cpu_m=%s most_memory=%s",
+            "sizing mode=%s handlers=%s most_cpu_m=%s most_memory=%s by=%r",
             rule.mode.value,
             ",".join(names) or "none",
-            self._most.cpu_m,
-            self._most.memory,
+            most.cpu_m,
+            most.memory,
+            f"{most.cpu_by}; {most.memory_by}",
         )
         for name in rule.handlers or self._has.handlers:
             if why := self._why_not(name):
@@ -126,11 +128,19 @@ class RelaySizing:
         if not home.pod_uid:
             return None, "the client told no UID"
         try:
-            return await told(self._facts, Asked(home.pod_uid, home.namespace, home.name), patience_s)
+            answer = await told(self._facts, Asked(home.pod_uid, home.namespace, home.name), patience_s)
         except TimeoutError:
             return None, f"the node daemon did not tell within {patience_s:g} s"
         except (OSError, WireError) as error:
             return None, f"no node daemon told: {error}"
+        self._learn(answer.allocatable)
+        return answer.pod, answer.why
+
+    def _learn(self, node: Allocatable | None) -> None:
+        """Keeps what is allocatable, also while the daemon does not know: it has just begun, or is an older one."""
+        if node is not None and node not in (NOT_TOLD, self._node):
+            self._node = node
+            self._say()
 
     def _undecided(self, why: str) -> None:
         self._counts["undecided"] += 1

@@ -469,6 +469,12 @@ def _check(settings: Settings, faults: list[str]) -> None:
     for path, uids in (("podapi.uids", settings.podapi.uids), ("gate.uids", settings.gate.uids)):
         if not 1 <= len(uids) <= MOST_UIDS or any(not 0 <= uid < MOST_UID for uid in uids):
             faults.append(f"{path}: {list(uids)} is not 1 to {MOST_UIDS} user ids from 0 to {MOST_UID - 1}")
+    # root is let in all the same: by the gRPC socket
+    if outside := sorted({*settings.gate.uids} - {0, *settings.podapi.uids})[:MOST_UIDS]:
+        faults.append(
+            f"gate.uids: {outside} are not in podapi.uids, so that the Pod API refuses their SetGate: add them to "
+            "podapi.uids, or remove them here"
+        )
     _check_resources(settings.limits.resources, faults)
     _check_ledger(settings, faults)
     _check_relay(settings, faults)
@@ -489,6 +495,11 @@ def _check(settings: Settings, faults: list[str]) -> None:
         faults.append(
             "policy_objects.enabled: objects come from the API server, and the policy is carried out by NRI: set "
             "kube.enabled and nri.enabled to true and cpus.driver to nri"
+        )
+    if settings.topology_objects.enabled and not (settings.kube.enabled and driver is Driver.NRI):
+        faults.append(
+            "topology_objects.enabled: the object is in the API server, and this daemon knows the CPUs only where it "
+            "decides them: set kube.enabled to true and cpus.driver to nri"
         )
     if not _NAMESPACE.fullmatch(settings.policy_objects.namespace):
         faults.append(f"policy_objects.namespace: {settings.policy_objects.namespace!r} is no namespace's name")

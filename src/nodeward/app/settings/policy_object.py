@@ -26,7 +26,7 @@ BESIDE: Mapping[str, str] = {
     "control": "RDT, block I/O and CPU classes are not set by Nodeward; a container's classes are the runtime's",
     "log": "Nodeward's log has one level, `nodeward node --log-level`",
     "instrumentation": "metrics are served as the settings' section metrics says",
-    "agent": "NodeResourceTopology objects are not written, and the pod resources API is not asked",
+    "agent": "topology_objects.enabled writes NodeResourceTopology objects; the pod resources API is not asked",
 }
 """Keys of every object beside the policy's own, which have no effect here, and why."""
 _ABOVE = ("availableResources", "reservedResources")

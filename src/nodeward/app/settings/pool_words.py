@@ -14,9 +14,10 @@ from enum import Enum
 from typing import TypeVar
 
 from nodeward.app.settings.words import near, shown, switch
-from nodeward.engine.cpus.match import KEYS, OPERATORS, keys_of, references
 from nodeward.model import cpuset
 from nodeward.model.cpuset import MAX_CPU
+from nodeward.model.expression import KEYS, OPERATORS, keys_of, labels_named, references
+from nodeward.model.labels import MOST, OWN, PREFIXES
 from nodeward.model.pool_rule import (
     DEFAULT,
     RESERVED,
@@ -53,13 +54,11 @@ MAX_FIRST = 256
 _CLASSES = "frequencies, idle states and scheduling classes are not set by Nodeward yet"
 _IRQS = "interrupts are not moved by Nodeward"
 _LOADS = "load classes do not keep balloons apart yet"
-_MEMORY = "memory nodes are left as they are"
 _NODE = "Nodeward neither labels nor taints the node"
 _ELSEWHERE = "pools are not read from other files; write them here, below pools"
-_ZONES = "NodeResourceTopology objects are not written yet"
+_ZONES = "containers are no zones of the NodeResourceTopology object (topology_objects.enabled)"
 NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
     BalloonsSettings: {
-        "pinMemory": _MEMORY,
         "idleCPUClass": _CLASSES,
         "cpuClasses": _CLASSES,
         "turboDomain": _CLASSES,
@@ -69,7 +68,6 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "showContainersInNrt": _ZONES,
     },
     BalloonType: {
-        "pinMemory": _MEMORY,
         "cpuClass": _CLASSES,
         "schedulingClass": _CLASSES,
         "loads": _LOADS,
@@ -77,9 +75,7 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "irqMode": _IRQS,
         "showContainersInNrt": _ZONES,
     },
-    PodpoolsSettings: {"pinMemory": _MEMORY},
     StaticPoolsSettings: {"labelNode": _NODE, "taintNode": _NODE},
-    DynamicPoolsSettings: {"pinMemory": _MEMORY},
     DynamicPoolType: {"cpuClass": _CLASSES},
 }
 """Keys that are taken and have no effect, and why."""
@@ -89,7 +85,6 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
         "reservedResources": "stands beside the section, as policy.reservedResources",
     },
     BalloonType: {
-        "memoryTypes": "memory is not pinned yet, so containers would run on any memory; leave it out",
         "preferCloseToDevices": "which CPUs are close to a device is not read yet; leave it out",
     },
     StaticPoolsSettings: {"confFilePath": _ELSEWHERE, "confDirPath": _ELSEWHERE, "confFileDir": _ELSEWHERE},
@@ -98,6 +93,7 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
 _SPELLED = {"prefer_isol_cpus": "preferIsolCpus"}
 _WRAPPED = {"preserve": "matchExpressions", "components": "balloonType"}
 """Keys whose values stand in a section of one key of their own."""
+_LABEL = re.compile(r"(?:pod/)?labels/(?:[a-z0-9][a-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
 
@@ -171,7 +167,7 @@ def _hint_schema(hint: object) -> object:
         (item, _) = typing.get_args(hint)
         if item is StaticPool:
             return {"type": ["array", "object", "null"]}
-        items = {"type": "string"} if item is str else {"$ref": f"#/$defs/{item.__name__}"}
+        items = {"type": "string"} if item is str or issubclass(item, Enum) else {"$ref": f"#/$defs/{item.__name__}"}
         return {"type": ["array", "null"], "items": items}
     return {"type": ["string", "number"]}
 
@@ -290,7 +286,10 @@ def _items(name: str, item: type, value: object, where: str, faults: list[str]) 
         here = f"{where}[{i}]"
         if name == "components" and isinstance(one, dict):
             one = _unwrapped(one, _WRAPPED[name], here, faults)
-        found.append(_text(one, here, faults) if item is str else _section(item, one, here, faults))
+        if issubclass(item, Enum):
+            found.append(_word(item, one, here, faults))
+        else:
+            found.append(_text(one, here, faults) if item is str else _section(item, one, here, faults))
     return tuple(found)
 
 
@@ -311,7 +310,7 @@ def _unwrapped(value: Mapping[object, object], key: str, where: str, faults: lis
 def _expression_faults(one: Expression, where: str) -> Iterator[str]:
     split = keys_of(one.key)
     for key in split[1] if split is not None else [one.key]:
-        if key not in KEYS and one.operator != "AlwaysTrue":
+        if not _is_key(key) and one.operator != "AlwaysTrue":
             yield f"{where}.key: {_key_fault(key)}"
     if one.operator not in OPERATORS:
         meant = near(one.operator, OPERATORS)
@@ -326,11 +325,18 @@ def _expression_faults(one: Expression, where: str) -> Iterator[str]:
         yield f"{where}.values: a backslash in a pattern is not supported; write [*] for a star"
 
 
+def _is_key(key: str) -> bool:
+    return key in KEYS or _LABEL.fullmatch(key) is not None
+
+
 def _key_fault(key: str) -> str:
-    if key.startswith(("labels/", "tags/", "pod/labels/")):
-        return f"{key!r}: labels and tags are not read by Nodeward yet; match by {', '.join(KEYS)}"
+    if key.startswith(PREFIXES):
+        return f"{key!r}: {key.partition(OWN)[2]!r} is no name of a label; write one such as app.kubernetes.io/name"
+    if key.startswith("tags/") or key in ("id", "pod/id"):
+        return f"{key!r}: a container has none when it is placed; match by {', '.join(KEYS)} or pod/labels/NAME"
     meant = near(key, KEYS)
-    return f"{key!r} is no key; {f'did you mean {meant}?' if meant else 'keys are ' + ', '.join(KEYS)}"
+    names = f"{', '.join(KEYS)}, labels/NAME, pod/labels/NAME"
+    return f"{key!r} is no key; {f'did you mean {meant}?' if meant else f'keys are {names}'}"
 
 
 def _name_faults(names: list[str], where: str, built_in: int = 0) -> Iterator[str]:
@@ -378,13 +384,16 @@ def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Ite
         for j, one in enumerate(kind.match_expressions):
             yield from _expression_faults(one, f"{here}.matchExpressions[{j}]")
         for key in references(kind.group_by):
-            if key not in KEYS and keys_of(key) is None:
+            if not _is_key(key) and keys_of(key) is None:
                 yield f"{here}.groupBy: {_key_fault(key)}"
     sizes = dict[str, int]()
     for i, kind in enumerate(rules.balloon_types):
         yield from _component_faults(kind, types, sizes, f"{where}.balloon_types[{i}]")
     if (first := sum(max(kind.min_balloons, 0) for kind in rules.balloon_types)) > MAX_FIRST:
         yield f"{where}.balloon_types: minBalloons of all types are {first} together; at most {MAX_FIRST}"
+    named = labels_named(rules)
+    if len(named) > MOST:
+        yield f"{where}: expressions name {len(named)} labels, more than {MOST}; match by fewer"
     yield from _class_faults(section, where)
 
 

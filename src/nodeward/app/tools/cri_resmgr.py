@@ -49,6 +49,7 @@ GIVEN_BY = {
     "policy.active": "by --policy, or Active of the module policy",
     "policy.available": "by --available-resources, or AvailableResources of the module policy",
     "policy.reserved": "by --reserved-resources, or ReservedResources of the module policy",
+    **dict.fromkeys(_SECTIONS, "by the module policy"),
 }
 """Which option is which setting, to somebody who gave options and files of this tool."""
 RELOADS = ("SIGHUP", "SIGUSR2", "SIGWINCH")
@@ -148,7 +149,7 @@ def choose(
         chosen.pairs["dump.rules"] = "off:.*"
         chosen.notes.append("dump.Disabled: nothing is dumped")
     elif "dump.rules" in chosen.pairs and not chosen.pairs.get("dump.file"):
-        chosen.notes.append("--dump without --dump-file: dumps are written to a file only, so nothing is dumped")
+        chosen.notes.append("rules of a dump without --dump-file or dump.File: nothing is dumped; name a file")
     elif chosen.dump_default and "NODEWARD_DUMP__RULES" not in environ:
         chosen.pairs.setdefault("dump.rules", chosen.dump_default)
     return chosen
@@ -314,7 +315,8 @@ def _policy(chosen: Chosen, one: Given) -> None:
     """The loader knows which there are. Without a policy nothing is decided, and the relay has no part in any call."""
     if one.value in LATER:
         raise CriResmgrError(
-            f"--policy: {one.value!r} {LATER_POLICY}; cri-resmgr --list-policies has those that are ({one.where})"
+            f"--policy: {one.value!r} comes with a later version of Nodeward; cri-resmgr -list-policies names "
+            f"those that are there ({one.where})"
         )
     for path, value in (("policy.active", one.value), ("cpus.driver", "relay")):
         if one.value in NO_POLICY:

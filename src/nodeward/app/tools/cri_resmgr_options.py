@@ -6,7 +6,7 @@ is taken over has its case in `cri_resmgr`. Others are in REMARKS, or in REFUSED
 
 from collections.abc import Mapping
 
-LATER_POLICY = "comes with a later one of Nodeward's CPU policies, which is not built yet"
+LATER_POLICY = "comes with a later CPU policy of Nodeward, which is not built yet"
 _LATER_CONTROL = "comes with Nodeward's control of caches, block I/O and frequencies, which is not built yet"
 _NO_POOL_FILES = "is not read: write the lists into the configuration, below policy.static-pools"
 _NO_MEANING = "has no meaning here"

@@ -50,6 +50,11 @@ def options(path: str, text: str) -> list[Given]:
         raise WireError(path, f"is no YAML: {' '.join(str(error).split())}") from error
     if tree is None:
         return []
+    if isinstance(tree, dict) and "apiVersion" in tree and "kind" in tree:
+        why = (
+            "is an object of Kubernetes: give what stands below data, as `policy: {Active: ...}`, or let nodeward agent"
+        )
+        raise WireError(path, f"{why} bring the object")
     if not isinstance(tree, dict):
         raise WireError(path, "is neither a file of `option = value` lines nor YAML with modules at its top")
     return of_tree(path, tree)

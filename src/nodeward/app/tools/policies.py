@@ -7,9 +7,13 @@ from typing import get_type_hints
 
 from nodeward.app.settings import pool_words
 from nodeward.app.settings.policy import LATER
+from nodeward.app.settings.words import near
 from nodeward.engine.cpus.policies.table import ALIASES, POLICIES
 from nodeward.model.errors import NodewardError
 from nodeward.model.policy_rule import STATIC_OPTIONS, PolicySettings
+
+COMMANDS = ("check", "plan")
+"""Words behind `nodeward policies` that are no policy."""
 
 
 class UnknownPolicyError(NodewardError):
@@ -45,7 +49,7 @@ def rows() -> tuple[PolicyRow, ...]:
         own = [one.name for one in dataclasses.fields(section)] if is_section and section is not None else []
         aliases = tuple(alias for alias, meant in ALIASES.items() if alias and meant == name)
         options = dict(STATIC_OPTIONS) if name == "static" else {}
-        settings = tuple(f"policy.{name}.{one}" for one in own)
+        settings = tuple(f"policy.{name.replace('-', '_')}.{one}" for one in own)
         idle, barred = (dict(_left_out(name, table)) for table in (pool_words.NOT_ENFORCED, pool_words.REFUSED))
         found.append(PolicyRow(name, aliases, policy.about, policy.needs, settings, options, idle, barred))
     return tuple(found)
@@ -64,4 +68,6 @@ def row_of(name: str) -> PolicyRow:
         if row.name == meant:
             return row
     later = "comes with a later version of Nodeward" if name in LATER else "is not known"
-    raise UnknownPolicyError(f"the policy {name[:64]!r} {later}; policies are {', '.join(POLICIES)}")
+    meant = near(name, POLICIES, ALIASES, COMMANDS)
+    hint = f"did you mean {meant}? " if meant else ""
+    raise UnknownPolicyError(f"the policy {name[:64]!r} {later}; {hint}policies are {', '.join(POLICIES)}")

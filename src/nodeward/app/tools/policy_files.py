@@ -7,6 +7,7 @@ strictly as settings are. Must not: change anything.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from nodeward.app.settings import load, policy, pool_words
@@ -16,7 +17,10 @@ from nodeward.app.tools.cri_resmgr_options import MODULES
 from nodeward.app.tools.cri_resmgr_yaml import unheeded
 from nodeward.model.policy_object import PolicyKind
 from nodeward.model.policy_rule import AmountKind, PolicySettings
+from nodeward.model.settings import PolicyObjectsSection
+from nodeward.wire import policy_objects
 
+API_VERSION = policy_objects.API.removeprefix("/apis/")
 DONE, DIFFERS, NOT_ENFORCED, REFUSED = "done", "differs", "not enforced", "refused"
 _BALLOONS: Mapping[str, str] = {
     "reservedResources": "CPUs reserved by a cpuset are the balloon reserved's even without maxCPUs, and nobody else's",
@@ -30,13 +34,18 @@ _STATIC_POOLS: Mapping[str, str] = {
 }
 _OTHERS: Mapping[str, Mapping[str, str]] = {
     "static-plus": {"Active": "containers of kube-system stay on the reserved CPUs: docs/policies-cpus.md"},
-    "dynamic-pools": {"Active": "use is measured beside, and no container waits for it"},
+    "dynamic-pools": {"Active": "use is measured every ten seconds, and no container waits for it"},
     "static-pools": _STATIC_POOLS,
     "balloons": _BALLOONS,
 }
 """By policy, keys whose meaning is another here, and how."""
 _PLACED = "after a change each container keeps the CPUs that it may keep; a resize in place grows or shrinks its pool"
-_MODULE = "is not part of the policy; `cri-resmgr --force-config FILE` says what the relay makes of it"
+_MODULE = "is no part of the policy, and Nodeward does not do it yet, or has settings of its own for it"
+_RELAYED: Mapping[str, str] = {
+    "dump": "is no part of the policy: the relay takes its rules (docs/relay.md, of a ConfigMap docs/agent.md)",
+    "logger": "is no part of the policy: the relay takes the level from a file, and nothing from a ConfigMap",
+}
+"""Modules beside the policy that the relay takes in part."""
 _FORMS = (
     "is no policy's configuration: give a BalloonsPolicy object, nri-plugins' configuration with balloonTypes, CRI "
     "Resource Manager's file with the section policy, or its ConfigMap"
@@ -75,12 +84,8 @@ Lines = Mapping[str, int]
 def check(path: str) -> tuple[Checked, ...]:
     """Each document of the file. SettingsError for a file, or a document, that is no policy's configuration."""
     documents = load.documents(load.read_bytes(path), path)
-    said = logging.getLogger(pool_words.__name__)
-    said.disabled = True  # what is not enforced has rows of its own
-    try:
+    with _silent():
         found = tuple(_document(tree, lines, path) for tree, lines in documents if tree)
-    finally:
-        said.disabled = False
     if not found:
         raise SettingsError([f"{path}: {_FORMS}"])
     return found
@@ -93,9 +98,22 @@ def policy_of(path: str) -> tuple[Mapping[str, object], PolicySettings]:
     if faults:
         raise SettingsError(faults)
     if len(found) > 1:
-        raise SettingsError([f"{path}: holds {len(found)} policies; a plan is made of one"])
+        names = ", ".join(one.what for one in found)
+        raise SettingsError([f"{path}: holds {len(found)} policies ({names}), and a plan is made of one: leave one in"])
     section = dict(found[0].section or {})
-    return section, policy.read(*policy.respelled(section, faults), faults)
+    with _silent():
+        return section, policy.read(*policy.respelled(section, faults), faults)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without the log's lines of what is not enforced: `check` has a row for each."""
+    said = logging.getLogger(pool_words.__name__)
+    said.disabled = True
+    try:
+        yield
+    finally:
+        said.disabled = False
 
 
 def _plain(name: object) -> str:
@@ -129,13 +147,22 @@ def _object(tree: Mapping[str, object], lines: Lines, kind: str) -> Checked:
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
     what = f"{kind} {name}".rstrip()
     if kind != PolicyKind.BALLOONS.value:
-        why = TOPOLOGY_AWARE if kind == PolicyKind.TOPOLOGY_AWARE.value else "is no policy of Nodeward"
+        other = f"{kind!r} is no kind of a policy; write {PolicyKind.BALLOONS.value}"
+        why = TOPOLOGY_AWARE if kind == PolicyKind.TOPOLOGY_AWARE.value else other
         return Checked(what, kind, (KeyRow("kind", lines.get("kind", 0), REFUSED, why),))
     spec = tree.get("spec")
     if not isinstance(spec, dict):
         return Checked(what, kind, (KeyRow("spec", lines.get("spec", 0), REFUSED, "is no mapping of settings"),))
-    notes = () if name == "default" or name.startswith(("node.", "group.")) else (_unused(name),)
-    return _spec(spec, {path: line for path, line in lines.items() if path.startswith("spec.")}, what, notes)
+    notes: tuple[str, ...] = () if name == "default" or name.startswith(("node.", "group.")) else (_unused(name),)
+    namespace = str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
+    if namespace not in ("", PolicyObjectsSection().namespace):
+        notes += (f"objects of the namespace {namespace!r} count only where policy_objects.namespace names it",)
+    found = _spec(spec, {path: line for path, line in lines.items() if path.startswith("spec.")}, what, notes)
+    version = str(tree.get("apiVersion", ""))
+    if version == API_VERSION:
+        return found
+    why = f"{version!r} is not the version that Nodeward reads; write {API_VERSION}"
+    return replace(found, rows=(KeyRow("apiVersion", lines.get("apiVersion", 0), REFUSED, why), *found.rows))
 
 
 def _unused(name: str) -> str:
@@ -177,7 +204,9 @@ def _cri_resmgr(tree: Mapping[str, object], lines: Lines, what: str) -> Checked:
         section = {key: _without(value, key, idle) for key, value in section.items() if (key,) not in idle}
     chosen = policy.read(*policy.respelled(section, faults), faults)
     rows = _rows(lines, "policy.", faults, chosen, {".".join(("policy", *path)): why for path, why in idle.items()})
-    return Checked(what, chosen.active, rows, (_PLACED,), section if isinstance(section, dict) else None)
+    named = next((row.path for row in rows if row.verdict == REFUSED and _plain(row.path) == "policy.active"), "")
+    written = str(section[named.removeprefix("policy.")]) if isinstance(section, dict) and named else chosen.active
+    return Checked(what, written, rows, (_PLACED,), section if isinstance(section, dict) else None)
 
 
 def _without(value: object, key: str, idle: Mapping[tuple[str, ...], str]) -> object:
@@ -218,6 +247,8 @@ def _verdicts(
             continue
         name = _plain(path.rpartition(".")[2])
         if path in refused:
+            if not path.endswith("]") and not any(one != path and _is_in(one, path) for one in refused):
+                closed = path
             yield KeyRow(path, line, REFUSED, refused[path])
         elif path in without_effect:
             closed = path
@@ -225,7 +256,8 @@ def _verdicts(
         elif not path.startswith(above):
             if path != above.rstrip("."):
                 closed = path
-                yield KeyRow(path, line, NOT_ENFORCED, _MODULE)
+                is_taken = path in _RELAYED
+                yield KeyRow(path, line, DIFFERS if is_taken else NOT_ENFORCED, _RELAYED.get(path, _MODULE))
         elif path.endswith("]"):
             continue
         elif path.count(".") == 1 and above == "spec." and path.removeprefix(above) in BESIDE:

@@ -1,6 +1,6 @@
 """Takes back what the undo list says, newest first; in cgroups only what was changed in this boot."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nodeward.aio.hostfs import HostFiles
@@ -54,10 +54,17 @@ def _no_api(path: str) -> str:
     raise NodewardError("no API server was named")
 
 
-def uninstall(settings: Settings, files: HostFiles, remove: Callable[[str], str] = _no_api) -> TakenBack:
+OBJECTS: Mapping[str, str] = {"nfd": "NodeFeature", "nrt": "NodeResourceTopology"}
+"""Objects of ours in the API server, by the kind of the change."""
+_NO_REMOVALS: Mapping[str, Callable[[str], str]] = {}
+
+
+def uninstall(
+    settings: Settings, files: HostFiles, removals: Mapping[str, Callable[[str], str]] = _NO_REMOVALS
+) -> TakenBack:
     """Undoes every change on the list; the list goes when all of it is undone. OSError where it cannot be read.
 
-    `remove` deletes an object of ours, NAMESPACE/NAME, from the API server; NodewardError where it cannot."""
+    `removals`, by a kind of OBJECTS, delete an object of ours from the API server; NodewardError where they cannot."""
     found = due(files, settings.state_dir)
     done, failed = list(found.ended), list(found.untold)
     for change in found.changes:
@@ -65,11 +72,11 @@ def uninstall(settings: Settings, files: HostFiles, remove: Callable[[str], str]
         if kind == "limits" and change.old == "max":
             _lift(files, Tree(files, settings.cgroups.root).look(), path, done, failed)
             continue
-        if kind == "nfd" and change.old == "absent":
+        if kind in OBJECTS and change.old == "absent":
             try:
-                done.append(f"NodeFeature {path}: {remove(path)}")
+                done.append(f"{OBJECTS[kind]} {path}: {removals.get(kind, _no_api)(path)}")
             except NodewardError as error:
-                failed.append(f"NodeFeature {path} cannot be deleted: {error}; delete it with kubectl")
+                failed.append(f"{OBJECTS[kind]} {path} cannot be deleted: {error}; delete it with kubectl")
             continue
         if kind != "subtree" or change.old != "absent":
             failed.append(f"{change.target}: this version does not know how to restore {change.old!r}")

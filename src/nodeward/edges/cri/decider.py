@@ -36,6 +36,7 @@ from nodeward.model.events import (
     Updated,
     Updating,
 )
+from nodeward.model.labels import Keys
 from nodeward.model.ports import Ask, Sequence, Tell
 from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
 from nodeward.model.workload import Container, ContainerId, Phase, Sandbox, SandboxId
@@ -160,15 +161,17 @@ class LimitsDecider:
         soon: Soon,
         takes_part: bool = True,
         starts: Starts | None = None,
+        labels: Callable[[], Keys] = tuple[str, ...],
     ) -> None:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` names the setting by
         which calls that cannot be decided are refused; where it names none, `owe` hears of each container that was so
-        created or updated, and in any case of those that RestorePod has made."""
+        created or updated, and in any case of those that RestorePod has made. `labels`: the keys of labels that are
+        copied (`nodeward.model.labels`)."""
         self.takes_part = takes_part
         """Whether calls that begin now are held and heard of; it may be set while calls pass, and stays so then."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox
         self._ahead, self._refuses, self._now_ns, self._soon = ahead, refuses, now_ns, soon
-        self._owe, self._declares = owe, declares
+        self._owe, self._declares, self._labels = owe, declares, labels
         self._held, self._about, lists = _paths(_HELD), _paths(_ABOUT), _paths((*_SANDBOXES, *_CONTAINERS))
         self._lists = lists
         self._names = {**self._held, **self._about, **lists}
@@ -208,7 +211,9 @@ class LimitsDecider:
     ) -> None:
         """What the runtime answered to ListPodSandbox and ListContainers, unfiltered and requested after `as_of`.
         `placed`: what else was found out of the containers."""
-        self._take_lists(mapping.sandboxes((sandboxes,)), mapping.containers((containers,)), as_of, placed or {})
+        labels = self._labels()
+        listed = mapping.sandboxes((sandboxes,), labels), mapping.containers((containers,), labels)
+        self._take_lists(*listed, as_of, placed or {})
 
     # ---- Decider
 
@@ -270,7 +275,7 @@ class LimitsDecider:
 
     def _described(self, call: Call, message: bytes) -> tuple[Sandbox, Container]:
         """The container that a create is about."""
-        home, made = mapping.creating(message, f"create-{call.number}")
+        home, made = mapping.creating(message, f"create-{call.number}", self._labels())
         if not home.pod_uid:  # a client that describes no pod; the runtime goes by its own record as well
             home = self._find_sandbox(home.id) or home
         return home, made
@@ -480,9 +485,10 @@ class LimitsDecider:
         if name == "RunPodSandbox":
             asked = read("cri", cri.RunPodSandboxRequest, heard.request)
             made_id = read("cri", cri.RunPodSandboxResponse, b"".join(heard.answers)).pod_sandbox_id
-            self._tell(SandboxStarted(mapping.sandbox(made_id, asked.config)))
+            self._tell(SandboxStarted(mapping.sandbox(made_id, asked.config, self._labels())))
         elif name == "RestorePod":
-            self._restored(*mapping.restored(heard.request, b"".join(heard.answers), MOST_RESTORED))
+            answer = b"".join(heard.answers)
+            self._restored(*mapping.restored(heard.request, answer, MOST_RESTORED, self._labels()))
         elif name in ("StopPodSandbox", "RemovePodSandbox"):
             home = self._find_sandbox(
                 SandboxId(read("cri", cri.StopPodSandboxRequest, heard.request).pod_sandbox_id)
@@ -516,9 +522,9 @@ class LimitsDecider:
         if not mapping.is_unfiltered(heard.request) or (self._starts is not None and not self.listed):
             return
         if name in _SANDBOXES:
-            self._sandboxes = (heard.as_of, mapping.sandboxes(heard.answers))
+            self._sandboxes = (heard.as_of, mapping.sandboxes(heard.answers, self._labels()))
         else:
-            self._containers = (heard.as_of, mapping.containers(heard.answers))
+            self._containers = (heard.as_of, mapping.containers(heard.answers, self._labels()))
         if self._sandboxes is None or self._containers is None:
             return
         as_of = min(self._sandboxes[0], self._containers[0])

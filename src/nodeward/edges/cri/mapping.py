@@ -1,6 +1,6 @@
 """CRI's messages to and from the words of the model, for `limits` decided in the relay. Pure.
 
-Promises: copies names, ids and allow-listed annotations only, so that arguments, environment values, mounts and labels
+Promises: copies names, ids, allow-listed annotations and labels only, so that arguments, environment values and mounts
 never enter an event; a change is appended to the client's own bytes. Must not decide.
 
 Both versions of CRI are read by one: v1alpha2 has the same numbers for every field that is read or set here. A
@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
+from nodeward.model.labels import OWN, POD, Keys, read_labels
 from nodeward.model.sizing import Sized, Way
 from nodeward.model.workload import (
     NO_RECORD,
@@ -47,17 +48,24 @@ _PHASES: Final[Mapping[int, Phase]] = {
 """Of containers that a change can still reach. One that has exited is none of them, nor one whose state is unknown."""
 
 
-def sandbox(sandbox_id: str, config: cri.PodSandboxConfig) -> Sandbox:
-    """The pod sandbox that a client describes."""
-    parent = _parent(config.linux.cgroup_parent)
-    return _sandbox(sandbox_id, config.metadata, config.annotations, parent)
+def sandbox(sandbox_id: str, config: cri.PodSandboxConfig, labels: Keys = ()) -> Sandbox:
+    """The pod sandbox that a client describes, with these labels."""
+    return _sandbox(sandbox_id, config, labels, _parent(config.linux.cgroup_parent))
 
 
 def _sandbox(
-    sandbox_id: str, named: cri.PodSandboxMetadata, annotations: Mapping[str, str], parent: str = ""
+    sandbox_id: str, said: cri.PodSandboxConfig | cri.PodSandbox | cri.PodSandboxStatus, labels: Keys, parent: str = ""
 ) -> Sandbox:
-    notes = read_ones(annotations)
-    return Sandbox(SandboxId(sandbox_id), PodUid(named.uid), named.namespace, named.name, notes, parent)
+    named, notes = said.metadata, read_ones(said.annotations)
+    return Sandbox(
+        SandboxId(sandbox_id),
+        PodUid(named.uid),
+        named.namespace,
+        named.name,
+        notes,
+        parent,
+        labels=read_labels(said.labels, labels, POD),
+    )
 
 
 def _parent(named: str) -> str:
@@ -105,7 +113,7 @@ def sandbox_status_of(sandbox_id: SandboxId) -> bytes:
 def sandbox_as_is(payload: bytes) -> Sandbox:
     """The sandbox that a PodSandboxStatusResponse is about, by the runtime's own record."""
     found = read("cri", cri.PodSandboxStatusResponse, payload).status
-    return replace(_sandbox(found.id, found.metadata, found.annotations), handler=found.runtime_handler)
+    return replace(_sandbox(found.id, found, ()), handler=found.runtime_handler)
 
 
 def resizing(payload: bytes) -> tuple[ContainerId, HostShare]:
@@ -167,13 +175,14 @@ def changed_run(payload: bytes, size: Sized) -> bytes:
     return payload + cri.RunPodSandboxRequest(config=config).SerializeToString()
 
 
-def creating(payload: bytes, tentative_id: str) -> tuple[Sandbox, Container]:
+def creating(payload: bytes, tentative_id: str, labels: Keys = ()) -> tuple[Sandbox, Container]:
     """What a CreateContainerRequest is about. The container has no id of its own yet."""
     request = read("cri", cri.CreateContainerRequest, payload)
-    home = sandbox(request.pod_sandbox_id, request.sandbox_config)
+    home = sandbox(request.pod_sandbox_id, request.sandbox_config, labels)
     config = request.config
+    own = read_labels(config.labels, labels, OWN)
     made_id, cpu = ContainerId(tentative_id), _cpu(config.linux.resources)
-    return home, Container(made_id, home.id, config.metadata.name, Phase.CREATING, cpu=cpu)
+    return home, Container(made_id, home.id, config.metadata.name, Phase.CREATING, cpu=cpu, labels=own)
 
 
 def status_cpu(payload: bytes) -> CpuRecord:
@@ -197,16 +206,23 @@ def created_id(payload: bytes) -> ContainerId:
     return ContainerId(read("cri", cri.CreateContainerResponse, payload).container_id)
 
 
-def restored(request: bytes, answer: bytes, most: int) -> tuple[Sandbox, tuple[Container, ...]]:
+def restored(request: bytes, answer: bytes, most: int, labels: Keys = ()) -> tuple[Sandbox, tuple[Container, ...]]:
     """The sandbox that a RestorePod has made, by the new pod's own description, and its containers, which are created
     and do not run yet (cri-api 0.37, RestorePodResponse); WireError where they are more than `most`."""
     asked, made = read("cri", cri.RestorePodRequest, request), read("cri", cri.RestorePodResponse, answer)
     if len(made.restored_containers) > most:
         raise WireError("cri", f"RestorePod: {len(made.restored_containers)} containers of one pod, more than {most}")
-    home = replace(sandbox(made.pod_sandbox_id, asked.config), handler=asked.runtime_handler)
+    home = replace(sandbox(made.pod_sandbox_id, asked.config, labels), handler=asked.runtime_handler)
     cpus = {one.metadata.name: _cpu(one.linux.resources) for one in asked.container_configs}
+    own = {one.metadata.name: read_labels(one.labels, labels, OWN) for one in asked.container_configs}
     return home, tuple(
-        Container(ContainerId(one.container_id), home.id, one.name, cpu=cpus.get(one.name, NO_RECORD))
+        Container(
+            ContainerId(one.container_id),
+            home.id,
+            one.name,
+            cpu=cpus.get(one.name, NO_RECORD),
+            labels=own.get(one.name, {}),
+        )
         for one in made.restored_containers
         if one.container_id
     )
@@ -254,24 +270,30 @@ def is_unfiltered(payload: bytes) -> bool:
     return payload in (b"", b"\x0a\x00")
 
 
-def sandboxes(answers: Sequence[bytes]) -> tuple[Sandbox, ...]:
+def sandboxes(answers: Sequence[bytes], labels: Keys = ()) -> tuple[Sandbox, ...]:
     """The sandboxes that are ready, of a list in one answer or in several."""
     made: list[Sandbox] = []
     for answer in answers:  # ListPodSandboxResponse and StreamPodSandboxesResponse have the same one field
         listed = read("cri", cri.ListPodSandboxResponse, answer).items
         _bounded(len(made) + len(listed))
-        made += [_sandbox(one.id, one.metadata, one.annotations) for one in listed if one.state == cri.SANDBOX_READY]
+        made += [_sandbox(one.id, one, labels) for one in listed if one.state == cri.SANDBOX_READY]
     return tuple(made)
 
 
-def containers(answers: Sequence[bytes]) -> tuple[Container, ...]:
+def containers(answers: Sequence[bytes], labels: Keys = ()) -> tuple[Container, ...]:
     """The containers that have not exited, of a list in one answer or in several."""
     made: list[Container] = []
     for answer in answers:  # ListContainersResponse and StreamContainersResponse have the same one field
         listed = read("cri", cri.ListContainersResponse, answer).containers
         _bounded(len(made) + len(listed))
         made += [
-            Container(ContainerId(one.id), SandboxId(one.pod_sandbox_id), one.metadata.name, phase)
+            Container(
+                ContainerId(one.id),
+                SandboxId(one.pod_sandbox_id),
+                one.metadata.name,
+                phase,
+                labels=read_labels(one.labels, labels, OWN),
+            )
             for one in listed
             if (phase := _PHASES.get(one.state)) is not None
         ]

@@ -92,7 +92,8 @@ def _load(path: Path) -> Section:
             data = file.read(_MAX_BYTES + 1)
     except OSError as error:
         raise KubeConfigError(
-            f"kubeconfig {path} cannot be read: {error.strerror}; correct kube.kubeconfig or the file's permissions"
+            f"kubeconfig {path} cannot be read: {error.strerror}; correct the path (kube.kubeconfig) or the file's "
+            "permissions"
         ) from error
     if len(data) > _MAX_BYTES:
         raise KubeConfigError(f"kubeconfig {path} is over {_MAX_BYTES} bytes: it is no kubeconfig")

@@ -115,6 +115,14 @@ CPUS_POLICY = _gauge("nodeward_cpus_policy_info", ("policy", "mode", "driver"), 
 CPUS_ONLINE = _gauge("nodeward_cpus_online", (), "CPUs of the machine that are online.")
 CPUS_EXCLUSIVE = _gauge("nodeward_cpus_exclusive", (), "Those that a container has for its own.")
 CPUS_POOL = _gauge("nodeward_cpus_pool", ("pool",), "CPUs of this pool, which containers share.")
+CPUS_LENT = _gauge("nodeward_cpus_pool_lent", ("pool",), "Idle CPUs of nobody that its containers may use too.")
+CPUS_POOL_REQUESTED = _gauge("nodeward_cpus_pool_requested", ("pool",), "CPUs that its containers request of it.")
+CPUS_NUMA = _gauge(
+    "nodeward_cpus_numa", ("numa", "use"), "CPUs of this NUMA node by use: exclusive, shared, reserved or idle."
+)
+CPUS_NUMA_REQUESTED = _gauge(
+    "nodeward_cpus_numa_requested", ("numa",), "CPUs that containers request there; those of a pool on each CPU alike."
+)
 CPUS_CONTAINERS = _gauge(
     "nodeward_cpus_containers", ("kind",), "Containers by what they have: exclusive, shared, reserved, ..., unplaced."
 )

@@ -254,6 +254,9 @@ def _cpus(cpus: CpusView) -> Iterator[Metric]:
     yield _metric(f.CPUS_EXCLUSIVE, [({}, sum(bool(row.owner) for row in paced(cpus.cpus, 64)))])
     pools = [({"pool": _clean(pool.name)}, cpuset.parse(pool.cpus).bit_count()) for pool in cpus.pools]
     yield _metric(f.CPUS_POOL, pools)
+    lent = [({"pool": _clean(pool.name)}, cpuset.parse(pool.lent).bit_count()) for pool in cpus.pools]
+    yield _metric(f.CPUS_LENT, lent)
+    yield from _requested(cpus)
     kinds = Counter(row.kind for row in paced(cpus.holders, 64))
     yield _metric(f.CPUS_CONTAINERS, [({"kind": kind}, count) for kind, count in kinds.items()])
     states = Counter(row.state for row in paced(cpus.holders, 64))
@@ -261,6 +264,28 @@ def _cpus(cpus: CpusView) -> Iterator[Metric]:
     yield _metric(f.CPUS_DRIFTS, [({}, cpus.drifts)])
     yield _metric(f.CPUS_LATE, [({}, cpus.late)])
     yield _metric(f.CPUS_REFUSED, [({}, bool(cpus.refused))])
+
+
+def _requested(cpus: CpusView) -> Iterator[Metric]:
+    """What is requested of each pool; and of each NUMA node the CPUs by use, and what is requested there."""
+    of_pools: Counter[str] = Counter()
+    for row in paced(cpus.holders, 64):
+        if row.pool:
+            of_pools[row.pool] += max(row.request_m - 1000 * cpuset.parse(row.own).bit_count(), 0)
+    each = [({"pool": _clean(pool.name)}, of_pools[pool.name] / 1000) for pool in cpus.pools]
+    yield _metric(f.CPUS_POOL_REQUESTED, each)
+    sizes = {pool.name: cpuset.parse(pool.cpus).bit_count() for pool in cpus.pools}
+    uses: dict[int, Counter[str]] = {}
+    requested: dict[int, float] = {}
+    for cpu in paced(cpus.cpus, 64):
+        shared = "reserved" if cpu.pools == ("reserved",) else "shared" if cpu.pools else "idle"
+        uses.setdefault(cpu.node, Counter())["exclusive" if cpu.owner else shared] += 1
+        of_cpu = sum(of_pools[name] / sizes[name] for name in cpu.pools) / 1000
+        requested[cpu.node] = requested.get(cpu.node, 0) + bool(cpu.owner) + of_cpu
+    kinds = ("exclusive", "shared", "reserved", "idle")
+    counted = [({"numa": str(node), "use": kind}, of[kind]) for node, of in uses.items() for kind in kinds]
+    yield _metric(f.CPUS_NUMA, counted)
+    yield _metric(f.CPUS_NUMA_REQUESTED, [({"numa": str(node)}, round(n, 3)) for node, n in requested.items()])
 
 
 def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:

@@ -1,13 +1,13 @@
 """NRI's messages to and from the words of the model. Pure.
 
-Promises: copies allow-listed fields and annotations only, so that arguments, environment values, mounts and labels
+Promises: copies allow-listed fields, annotations and labels only, so that arguments, environment values and mounts
 never enter an event; asks a runtime for no event it does not know, for that ends the registration; every update names
 its container, for without the name a runtime silently does nothing. Must not decide anything.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from re import compile as _compile
 
 from nodeward.model.annotations import MAX_NAME, read_ones
@@ -23,6 +23,7 @@ from nodeward.model.events import (
     Stopped,
     Updated,
 )
+from nodeward.model.labels import OWN, POD, Keys, read_labels
 from nodeward.model.workload import (
     NO_RECORD,
     NO_SHARE,
@@ -143,8 +144,8 @@ def event_mask(wanted: Iterable[nri_pb2.Event], of: Generation) -> int:
     return mask
 
 
-def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
-    """The pod sandbox, with the annotations that are read and no others."""
+def sandbox(pod: nri_pb2.PodSandbox, labels: Keys = ()) -> Sandbox:
+    """The pod sandbox, with the annotations that are read, these labels, and no others."""
     return Sandbox(
         SandboxId(pod.id),
         PodUid(pod.uid),
@@ -155,6 +156,7 @@ def sandbox(pod: nri_pb2.PodSandbox) -> Sandbox:
         pod.runtime_handler[:MAX_NAME],
         _share(pod.linux.pod_resources) if pod.linux.HasField("pod_resources") else NO_SHARE,
         _share(pod.linux.pod_overhead) if pod.linux.HasField("pod_overhead") else NO_SHARE,
+        read_labels(pod.labels, labels, POD),
     )
 
 
@@ -172,7 +174,10 @@ def _plain(resolve: Callable[[str], str], named: str) -> str:
 
 
 def container(
-    raw: nri_pb2.Container, phase: Phase | None = None, asked: nri_pb2.LinuxResources | None = None
+    raw: nri_pb2.Container,
+    phase: Phase | None = None,
+    asked: nri_pb2.LinuxResources | None = None,
+    labels: Keys = (),
 ) -> Container:
     """The container, in `phase` or else in the one the runtime says. `asked`: what an update asks for, which its
     record does not have yet."""
@@ -187,6 +192,7 @@ def container(
         image=raw.image.name[:MOST_OF_IMAGE],
         cpu=_cpu(linux.resources) if asked is None else _cpu(asked, _cpu(linux.resources)),
         memory=max(0, (asked.memory.limit.value if asked is not None else 0) or linux.resources.memory.limit.value),
+        labels=read_labels(raw.labels, labels, OWN),
     )
 
 
@@ -211,23 +217,25 @@ def _recorded(unified: Mapping[str, str]) -> dict[str, int]:
     return {name: value for name, value in limits.items() if value < 2**64}
 
 
-def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Container) -> Event | None:
+def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Container, labels: Keys = ()) -> Event | None:
     """A notification in the words of the model; None for what it has no word for."""
+    home = partial(sandbox, pod, labels)
+    one = partial(container, raw, labels=labels)
     match kind:
         case nri_pb2.RUN_POD_SANDBOX:
-            return SandboxStarted(sandbox(pod))
+            return SandboxStarted(home())
         case nri_pb2.STOP_POD_SANDBOX:
-            return SandboxStopped(sandbox(pod))
+            return SandboxStopped(home())
         case nri_pb2.REMOVE_POD_SANDBOX:
-            return SandboxRemoved(sandbox(pod))
+            return SandboxRemoved(home())
         case nri_pb2.POST_CREATE_CONTAINER:
-            return Created(sandbox(pod), container(raw, Phase.CREATED))
+            return Created(home(), one(Phase.CREATED))
         case nri_pb2.START_CONTAINER | nri_pb2.POST_START_CONTAINER:
-            return Started(sandbox(pod), container(raw, Phase.RUNNING))
+            return Started(home(), one(Phase.RUNNING))
         case nri_pb2.POST_UPDATE_CONTAINER:
-            return Updated(sandbox(pod), container(raw))
+            return Updated(home(), one())
         case nri_pb2.STOP_CONTAINER:
-            return Stopped(sandbox(pod), container(raw, Phase.STOPPED))
+            return Stopped(home(), one(Phase.STOPPED))
         case nri_pb2.REMOVE_CONTAINER:
             return Removed(SandboxId(raw.pod_sandbox_id or pod.id), ContainerId(raw.id))
         case _:

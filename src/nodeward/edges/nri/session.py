@@ -18,6 +18,7 @@ from nodeward.edges.nri import mapping
 from nodeward.edges.nri.errors import NriError, NriSettingsError, RuntimeGoneError
 from nodeward.model.decision import Adjustment, Final, Refusal
 from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
+from nodeward.model.labels import Keys
 from nodeward.model.ports import Ask, AtStart, ReadSets, Sequence, Tell
 from nodeward.model.settings import NriSection
 from nodeward.model.workload import Container, ContainerId, Phase, Sandbox
@@ -107,16 +108,18 @@ async def run(
     at_start: AtStart | None = None,
     lines: Lines = one_line,
     read_sets: ReadSets | None = None,
+    labels: Callable[[], Keys] | None = None,
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
     With `at_start` a container's program waits until what its create could not carry is written. `read_sets` tells the
     CPUs of containers that are there already: the runtime's own record may be older than what was written last.
-    `lines` is asked before each connection, since a restarted runtime may have come with other OCI runtimes."""
+    `lines` is asked before each connection, since a restarted runtime may have come with other OCI runtimes. `labels`:
+    the keys of labels that are copied (`nodeward.model.labels`)."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = Session(settings, ask, tell, sequence, at_start, read_sets, multi_line=await lines())
+        session = Session(settings, ask, tell, sequence, at_start, read_sets, labels, multi_line=await lines())
         try:
             why = await session.live(clock)
         except (OSError, NriError, TtrpcError) as error:
@@ -143,6 +146,7 @@ class Session:
         sequence: Sequence,
         at_start: AtStart | None = None,
         read_sets: ReadSets | None = None,
+        labels: Callable[[], Keys] | None = None,
         *,
         multi_line: bool = False,
     ) -> None:
@@ -150,6 +154,9 @@ class Session:
         self._multi_line = multi_line
         self._at_start, self._read_sets = at_start, read_sets
         self._hears_starts = False
+        self._labels: Callable[[], Keys] = labels or tuple[str, ...]
+        self._labels_listed: Keys = ()
+        self._may_name_others = labels is not None and settings.fd is None
         self._ask = ask
         self._tell = tell
         self._sequence = sequence
@@ -183,10 +190,11 @@ class Session:
             peer.close("the session ends")
 
     async def _until_ended(self, peer: TtrpcPeer, clock: Clock) -> str:
-        """A subscription is for a connection's life: newer settings by which programs wait need another one."""
+        """A subscription is for a connection's life: newer settings by which programs wait need another one. So do
+        those that name other labels, which the runtime tells of all pods to who registers."""
         ended = asyncio.ensure_future(peer.wait_ended())
         try:
-            while self._at_start is not None and not self._hears_starts:
+            while self._may_name_others or (self._at_start is not None and not self._hears_starts):
                 asleep = asyncio.ensure_future(clock.sleep(SUBSCRIPTION_S))
                 try:
                     await asyncio.wait((ended, asleep), return_when=asyncio.FIRST_COMPLETED)
@@ -194,8 +202,12 @@ class Session:
                     asleep.cancel()
                 if ended.done():
                     break
-                if self.synchronized and not self._hears_starts and self._at_start.needed():
+                if not self.synchronized:
+                    continue
+                if self._at_start is not None and not self._hears_starts and self._at_start.needed():
                     return "programs have to wait from now on: registers anew for their starts"
+                if self._may_name_others and set(self._labels()) - set(self._labels_listed):
+                    return "the settings name other labels now: registers anew to be told those of all pods"
             return await ended
         finally:
             ended.cancel()
@@ -240,11 +252,12 @@ class Session:
 
     def _synchronize(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request = read("nri", nri_pb2.SynchronizeRequest, payload)
+        labels = self._labels_listed = self._labels()
         listed = len(self._sandboxes) + len(self._containers) + len(request.pods) + len(request.containers)
         if listed > MOST_LISTED:
             raise WireError("nri", f"Synchronize lists more than {MOST_LISTED} pods and containers")
-        self._sandboxes += map(mapping.sandbox, request.pods)
-        self._containers += map(mapping.container, request.containers)
+        self._sandboxes += (mapping.sandbox(pod, labels) for pod in request.pods)
+        self._containers += (mapping.container(one, labels=labels) for one in request.containers)
         if not request.more:
             sandboxes, self._sandboxes = tuple(self._sandboxes), []
             containers, self._containers = tuple(self._containers), []
@@ -273,14 +286,16 @@ class Session:
         return nri_pb2.SynchronizeResponse().SerializeToString()
 
     def _create(self, payload: bytes) -> Answer | Awaitable[Answer]:
-        request = read("nri", nri_pb2.CreateContainerRequest, payload)
-        question = Creating(mapping.sandbox(request.pod), mapping.container(request.container, Phase.CREATING))
+        request, labels = read("nri", nri_pb2.CreateContainerRequest, payload), self._labels()
+        question = Creating(
+            mapping.sandbox(request.pod, labels), mapping.container(request.container, Phase.CREATING, labels=labels)
+        )
         return self._decide(question, mapping.create_answer)
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
-        request = read("nri", nri_pb2.UpdateContainerRequest, payload)
-        changed = mapping.container(request.container, asked=request.linux_resources)
-        question = Updating(mapping.sandbox(request.pod), changed)
+        request, labels = read("nri", nri_pb2.UpdateContainerRequest, payload), self._labels()
+        changed = mapping.container(request.container, asked=request.linux_resources, labels=labels)
+        question = Updating(mapping.sandbox(request.pod, labels), changed)
         return self._decide(question, lambda adjustment: mapping.update_answer(changed.id, adjustment))
 
     def _state_change(self, payload: bytes) -> Answer | Awaitable[Answer]:
@@ -296,7 +311,7 @@ class Session:
     def _happened(
         self, kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> Answer | Awaitable[Answer]:
-        event = mapping.happening(kind, pod, container)
+        event = mapping.happening(kind, pod, container, self._labels())
         if event is None:
             return b""
         try:

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from nodeward.engine.cpus.match import labels_of
 from nodeward.engine.cpus.requested import ESTIMATE, MIN_QUOTA, Requested, qos_of, requested, shares_of
 from nodeward.engine.pods.found import name_of
 from nodeward.engine.state.pods import KnownContainer
@@ -52,10 +53,16 @@ def ask_of(
         source=found.source,
         known=found.known,
         annotations=home.annotations,
+        labels={**home.labels, **one.labels},
         has=has,
         pod_level=found.pod_level,
         faults=found.faults,
     )
+
+
+def label_keys(state: State) -> tuple[str, ...]:
+    """The labels that an edge copies: those of the policy in force, and of newer settings."""
+    return tuple(dict.fromkeys((*labels_of(state.cpus.rules), *labels_of(state.settings.policy))))
 
 
 def _runs_by(state: State, one: Container, request_m: int) -> bool:
@@ -109,4 +116,5 @@ def named(state: State, known: KnownContainer) -> tuple[Sandbox, Container] | No
     one = known.container
     if one.name != name:
         one = Container(one.id, one.sandbox_id, name, one.phase, one.cgroups_path, one.recorded, one.image, one.cpu)
+        one = replace(one, labels=known.container.labels)
     return home.sandbox, one

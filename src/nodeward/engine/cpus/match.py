@@ -1,17 +1,20 @@
 """Whether an expression of the settings holds for a container, and what a text with `${key}` becomes for it.
 
-As nri-plugins has them, but for labels, tags and ids: no edge copies labels out of a pod, so settings with these keys
-are refused. Must not raise for any expression that the settings' reader accepts.
+As nri-plugins has them, but for tags and ids, which no container has here: settings with these keys are refused. Must
+not raise for any expression that the settings' reader accepts.
 """
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
+from nodeward.engine.tables import kept
 from nodeward.model.cpus import Ask
+from nodeward.model.expression import REFERENCE, keys_of, labels_named
+from nodeward.model.labels import PREFIXES
+from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.pool_rule import Expression
 
-KEYS: Mapping[str, Callable[[Ask], str]] = {
+_OF: Mapping[str, Callable[[Ask], str]] = {
     "name": lambda ask: ask.container,
     "namespace": lambda ask: ask.namespace,
     "qosclass": lambda ask: ask.qos.value,
@@ -20,25 +23,8 @@ KEYS: Mapping[str, Callable[[Ask], str]] = {
     "pod/qosclass": lambda ask: ask.qos.value,
     "pod/uid": lambda ask: ask.pod_uid,
 }
-"""The keys, and what each is of a container."""
-ONE, SOME, NO = (1, 1), (1, 256), (0, 0)
-OPERATORS: Mapping[str, tuple[int, int]] = {
-    "Equals": ONE,
-    "NotEqual": ONE,
-    "In": SOME,
-    "NotIn": SOME,
-    "Matches": ONE,
-    "MatchesNot": ONE,
-    "MatchesAny": SOME,
-    "MatchesNone": SOME,
-    "Exists": NO,
-    "NotExist": NO,
-    "NotExists": NO,
-    "AlwaysTrue": NO,
-}
-"""The operators, with the least and the largest number of values."""
+"""What each key of `model.expression.KEYS` is of a container."""
 _NEGATED = ("NotEqual", "NotIn", "MatchesNot", "MatchesNone", "NotExist", "NotExists")
-_REFERENCE = re.compile(r"\$\{([^{}]*)\}")
 
 
 def holds(one: Expression, ask: Ask) -> bool:
@@ -61,30 +47,28 @@ def value_of(key: str, ask: Ask) -> str | None:
     separators `:<between keys><between values>a<between keys>b`."""
     split = keys_of(key)
     if split is None:
-        known = KEYS.get(key)
-        return (known(ask) if known is not None else "") or None
+        if key.startswith(PREFIXES):
+            return ask.labels.get(key)  # a label may be there and empty
+        return _OF[key](ask) or None if key in _OF else None
     between, keys = split
-    values = [KEYS[one](ask) if one in KEYS else "" for one in keys]
+    values = [value_of(one, ask) or "" if not one.startswith(":") else "" for one in keys]
     return between.join(values) if any(values) else None
-
-
-def keys_of(key: str) -> tuple[str, list[str]] | None:
-    """What is between values, and the keys, of a joint key; None of a plain one."""
-    if not key.startswith(":"):
-        return None
-    if len(key) > 3 and not (key[1].isalnum() or key[2].isalnum()):
-        return key[2], key[3:].split(key[1])
-    return ":", key[1:].split(":")
 
 
 def filled(text: str, ask: Ask) -> str:
     """The text with each `${key}` replaced by the key's value."""
-    return _REFERENCE.sub(lambda found: value_of(found[1], ask) or "", text)
+    return REFERENCE.sub(lambda found: value_of(found[1], ask) or "", text)
 
 
-def references(text: str) -> list[str]:
-    """The keys that the text refers to."""
-    return _REFERENCE.findall(text)
+@kept
+def labels_of(rules: PolicySettings) -> tuple[str, ...]:
+    """The labels that the settings of the active policy name, as their keys are written."""
+    return labels_named(rules.balloons) if rules.active == "balloons" else ()
+
+
+def are_told(labels: Iterable[str], ask: Ask) -> bool:
+    """Whether it is known of each of these labels if the container has it."""
+    return all(label in ask.labels for label in labels)
 
 
 def globs(pattern: str, value: str) -> bool:

@@ -8,6 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpuset import CpuSet
+from nodeward.model.pool_rule import RESERVED
+
+
+def _of_pool(_: Ground, at: Pools) -> CpuSet:
+    """The CPUs of the pool of that name."""
+    return at.pools[RESERVED].cpus if RESERVED in at.pools else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,5 +40,10 @@ class Policy:
     resume: Callable[[Ground, Pools, Sequence[Ask]], Pools] | None = None
     """With those of these containers that run already, and may stay in their pools (`Ask.has`). None: a container's
     set says nothing of its pool."""
+    room_m: Callable[[Ground, Pools, str], int] | None = None
+    """How much the containers of the pool may request together at most, beside what others have. None: no more than its
+    CPUs now."""
+    reserved: Callable[[Ground, Pools], CpuSet] = _of_pool
+    """The CPUs that are kept for the system."""
     needs: tuple[str, ...] = ()
     """Settings without which it does not begin, for `nodeward policies`."""

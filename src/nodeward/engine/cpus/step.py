@@ -4,11 +4,11 @@ The answer to a create carries the container's own set. What changes for others 
 read back. What the runtime remembers is put right with its next question about that container.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.cpus import memory
-from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, named
+from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, label_keys, named
 from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.policy import Policy
@@ -193,9 +193,9 @@ def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]
         machine = state.cpus.machine
         free = machine.online if before is not None and not mine and machine is not None else 0
         if isinstance(event, ev.Creating):
-            mems = memory.at_creation(state, one, mine)
+            mems = memory.at_creation(state, one, after, grant)
         else:
-            mems = memory.widened(machine, held.mems, mine)
+            mems = memory.widened(machine, held.mems, after, key)
         # what the record has is given anew, or its older sets came back
         answer = Adjustment(cpus=text(mine or free), memory_nodes=text(mems), cpu_shares=grant.shares)
         held = replace(held, given=mine, mems=mems, mems_asked=mems)
@@ -220,6 +220,8 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
     new_held = dict[ContainerId, Held]()
     bare = list[ContainerId]()
     """They run, and neither an answer nor a goal has given them their set."""
+    freed = list[str]()
+    """They were placed before all of their labels were known."""
     for container_id in ids:
         known = state.pods.containers.get(container_id)
         told = named(state, known) if known is not None else None
@@ -235,7 +237,16 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         grant = state.cpus.pools.grants.get(held.key)
         read_now = grant is not None and grant.source == UNREAD and not one.cpu.unread
         resized = listed and grant is not None and is_resized(state, home, one, grant.request_m)
-        if grant is None or read_now or resized or (late and _says_more(state, grant.source, home.pod_uid)):
+        relabelled = grant is not None and grant.waits and _is_labelled(state, home, one)
+        if relabelled:
+            freed.append(held.key)
+        if (
+            grant is None
+            or read_now
+            or resized
+            or relabelled
+            or (late and _says_more(state, grant.source, home.pod_uid))
+        ):
             # what the record said before is not taken back by a spec that the API server told late
             by_record = grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
             has = held.has or one.cpu.cpus
@@ -244,7 +255,7 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     machine = cpus.machine
     if newcomers and machine is not None:
-        placed = all_placed(Ground(machine, cpus.rules), cpus.pools, newcomers, _kept(state))
+        placed = _placed(state, Ground(machine, cpus.rules), newcomers, freed)
         denied = {key: why for key, why in placed.denied.items() if key not in placed.pools.grants}
         unplaced = beside(without(cpus.unplaced, [ask.key for ask in newcomers]), denied)
         cpus = replace(cpus, pools=placed.pools, unplaced=unplaced)
@@ -252,6 +263,28 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         return cpus, NOTHING
     goals = _goals(replace(state, cpus=cpus), before_pools, (*new_held, *bare))
     return cpus, Decision(goals=goals) if goals else NOTHING
+
+
+def _placed(state: State, ground: Ground, newcomers: Sequence[Ask], freed: Sequence[str]) -> Placed:
+    """With these containers. Those of `freed` leave their place for it; who finds no other one keeps it."""
+    pools = state.cpus.pools
+    for key in freed:
+        pools = policy_of(ground.rules.active).release(ground, pools, key)
+    placed = all_placed(ground, pools, newcomers, _kept(state))
+    stay = [key for key in freed if key in placed.denied]
+    if not stay:
+        return placed
+    return _placed(
+        state,
+        ground,
+        [ask for ask in newcomers if ask.key not in stay],
+        [key for key in freed if key not in stay],
+    )
+
+
+def _is_labelled(state: State, home: Sandbox, one: Container) -> bool:
+    """Whether all labels that the settings name were told of it."""
+    return all(key in home.labels or key in one.labels for key in label_keys(state))
 
 
 def _is_bare(state: State, held: Held, one: Container) -> bool:
@@ -421,7 +454,18 @@ def _taken(state: State, ground: Ground, placed: Placed) -> tuple[Cpus, Decision
     goals = _goals(replace(state, cpus=after), cpus.pools, tuple(held))
     if not after.pools.pools and not any(one.has or one.given for one in held.values()):
         after = replace(after, held={}, pools=Pools())  # nothing was pinned, and nothing is
-    return after, Decision(goals=goals)
+    waiting = sum(grant.waits for grant in after.pools.grants.values())
+    names = ", ".join(sorted(label_keys(replace(state, cpus=after))))
+    notes = (Reason("cpus-labels-unread", (waiting, names)),) if waiting else ()
+    return after, Decision(goals=goals, notes=(*notes, *list(_short(after.pools))[:10]))
+
+
+def _short(at: Pools) -> Iterator[Reason]:
+    """Pools with fewer CPUs than their containers request, where that is nothing usual."""
+    for name, pool in at.pools.items():
+        requested_m = sum(at.grants[key].part_m for key in pool.members)
+        if pool.apart and requested_m > 1000 * pool.cpus.bit_count():
+            yield Reason("cpus-short", (name, text(pool.cpus), requested_m))
 
 
 def _unasked(held: Mapping[ContainerId, Held]) -> dict[ContainerId, Held]:
@@ -449,7 +493,7 @@ def _asks_of_all(state: State) -> list[Ask]:
         if grant is not None and apart(cpus.pools, grant):
             has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
         ask = ask_of(state, home, one, has)
-        asks[ask.key] = ask
+        asks[ask.key] = replace(ask, was=grant.pool) if grant is not None else ask
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))
         if key not in asks and _is_lasting(policy_of(cpus.rules.active), grant) and sandbox_id is not None:

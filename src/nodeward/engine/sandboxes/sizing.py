@@ -15,7 +15,7 @@ from nodeward.engine.sandboxes import ways
 from nodeward.engine.sandboxes.size import CPU_M, MIB, SHARES_OF_A_CPU, cpu_limit_m
 from nodeward.model.annotations import CRI_SIZES, KATA_SIZES
 from nodeward.model.sandboxes import Handler, Profile
-from nodeward.model.sizing import Room, Sized, SizingSettings, Unlimited, Way, unlimited
+from nodeward.model.sizing import NOT_TOLD, Allocatable, Room, Sized, SizingSettings, Unlimited, Way, unlimited
 from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, Role
 
 NO_NOTES: Mapping[str, str] = MappingProxyType({})
@@ -35,10 +35,24 @@ class _Wish:
     why: str
 
 
-def room(rule: SizingSettings, cpus: int, memory: int) -> Room:
-    """What is left of this machine's CPUs that are online, and of its memory; 0 of these is not known."""
-    left, bytes_left = cpus - rule.keep_cpus, memory - rule.keep_memory_mib * MIB
-    return Room(max(left, 0) * CPU_M if cpus else None, max(bytes_left, 0) // MIB * MIB if memory else None)
+def room(rule: SizingSettings, cpus: int, memory: int, node: Allocatable = NOT_TOLD) -> Room:
+    """What is left of this machine's CPUs that are online, and of its memory (0 of these is not known), and no more
+    than what the node calls allocatable: a VM beyond that takes what kubelet keeps for the system."""
+    left = max(cpus - rule.keep_cpus, 0) * CPU_M if cpus else None
+    bytes_left = max(memory - rule.keep_memory_mib * MIB, 0) // MIB * MIB if memory else None
+    may = None if node.memory is None else node.memory // MIB * MIB
+    cpu_m, cpu_by = _less(left, "the machine's CPUs that are online, without sizing.keep_cpus", node.cpu_m, "m")
+    most, memory_by = _less(bytes_left, "the machine's memory, without sizing.keep_memory_mib", may, " bytes")
+    return Room(cpu_m, most, cpu_by, memory_by)
+
+
+def _less(left: int | None, source: str, allocatable: int | None, unit: str) -> tuple[int | None, str]:
+    """The smaller of both that is known, and which it is."""
+    if allocatable is None:
+        return left, f"{source if left is not None else 'the machine is unknown'}; allocatable is unknown"
+    if left is not None and left <= allocatable:
+        return left, source
+    return allocatable, f"allocatable {allocatable}{unit} by the Node object"
 
 
 def why_not(name: str, handler: Handler | None, rule: SizingSettings) -> str:
@@ -72,8 +86,8 @@ def sized(
     elif unread:
         containers, no_spec = [], f"its spec cannot be read: {unread}"
     no_spec = no_spec or ("" if containers else "it is not known")
-    cpu = _capped(_cpu(asked.cpu, containers, rule, most, no_spec), most.cpu_m, "CPUs")
-    memory = _capped(_memory(containers, no_spec), most.memory, "memory")
+    cpu = _capped(_cpu(asked.cpu, containers, rule, most, no_spec), most.cpu_m, "m", most.cpu_by)
+    memory = _capped(_memory(containers, no_spec), most.memory, " bytes", most.memory_by)
     kind = ways.way(handler) if handler is not None else Way.RESOURCES
     if handler is not None and kind is Way.DEFAULTS:
         found = _defaults(asked, cpu, memory, handler, most, own)
@@ -129,10 +143,10 @@ def _memory(containers: list[ContainerSpec], no_spec: str) -> _Wish:
     return _Wish(-(-need // MIB) * MIB, f"limits and, where there is none, requests add up to {need} bytes")
 
 
-def _capped(wish: _Wish, most: int | None, what: str) -> _Wish:
+def _capped(wish: _Wish, most: int | None, unit: str, source: str) -> _Wish:
     if wish.amount is None or most is None or wish.amount <= most:
         return wish
-    return replace(wish, amount=most, why=f"{wish.why}; of {what} a VM may have {most} at most")
+    return replace(wish, amount=most, why=f"{wish.why}; a VM may have {most}{unit} at most: {source}")
 
 
 def _both(asked: HostShare, cpu: _Wish, memory: _Wish, handler: Handler | None) -> Sized:

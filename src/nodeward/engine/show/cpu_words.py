@@ -38,6 +38,7 @@ def _own(values: Values) -> str:
 
 _BY = {
     "annotation": "its annotation",
+    "unread": "what it was before, until the runtime has told all of its labels that the settings name",
     "expression": "an expression of the type",
     "namespace": "its namespace",
     "default": "no other type",
@@ -112,11 +113,14 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-memory": "Its memory nodes follow its CPUs, and none is taken away.",
     "cpus-changed": "Its set follows what others were given or gave back.",
     "cpus-source": "{0}: {1}",
+    "cpus-labels-unread": "{0} container(s) keep the type that they have until the runtime has told their labels: {1}",
+    "cpus-short": "{0} has only the CPUs {1}, and its containers request {2} m: no others are free. It grows once CPUs "
+    "are online again.",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "
     "whether it began. nodeward cpus shows who is where.",
     "cpus-machine-kept": "other CPUs are online, and the policy does not fit these; it goes on by those before: {0}",
-    "policy-refused": "newer settings of the policy are refused: {0}",
+    "policy-refused": "the settings of the policy are refused: {0}",
 }
 
 

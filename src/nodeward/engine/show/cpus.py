@@ -230,7 +230,7 @@ def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
     if row.why:
         yield f"  {row.why}"
     if row.memory:
-        yield f"  It may use the memory of NUMA node(s) {row.memory}: they follow its CPUs (cpus.memory)."
+        yield f"  It may use the memory of NUMA node(s) {row.memory}: they follow its CPUs (cpus.memory, pinMemory)."
     if row.memory_error:
         yield f"  These could not be set: {row.memory_error}."
     if (pool := view.of(row)) is not None:

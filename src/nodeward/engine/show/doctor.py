@@ -437,3 +437,9 @@ def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
         what = f"nodeward node refused the policy object of this node, with faults at {', '.join(facts.object_faults)}"
         remedy = "Mend the object; nodeward status and the object's own status have the reasons."
         yield Finding("daemon-policy-object", WARNING, what, facts.where, remedy)
+    if facts.no_zones:
+        what = f"this node's NodeResourceTopology object is not as it should be: {facts.no_zones}"
+        remedy = (
+            "Let nodeward alone write it: run neither NFD's topology updater nor an nri-plugins policy on the node."
+        )
+        yield Finding("daemon-topology-object", WARNING, what, facts.where, remedy)

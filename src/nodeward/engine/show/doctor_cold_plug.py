@@ -12,6 +12,9 @@ def cold_plug(vms: VmFacts, facts: ColdPlugFacts) -> Iterator[Finding]:
     """Nothing where the socket is off and nobody is pointed at it."""
     handlers = vms.handlers or ()
     asking = [one for one in handlers if facts.socket and _path(one.pod_resources) == facts.socket]
+    if facts.enabled and not facts.kube:
+        what = "kube.enabled is false, so no pod's UID is known: the cold-plug socket refuses every pod with devices"
+        yield Finding("cold-plug-no-api", WARNING, what, "cold_plug.enabled", "Set kube.enabled to true.")
     if facts.enabled:
         remedy = f'Set pod_resource_api_sock = "{facts.socket}" in section [runtime] (docs/cold-plug.md).'
         for one in handlers:

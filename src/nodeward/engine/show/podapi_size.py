@@ -13,7 +13,7 @@ from nodeward.engine.sandboxes.size import CPU_M, SHARES_OF_A_CPU, cpu_limit_m, 
 from nodeward.engine.show.podapi import NO_SPEC, Subject
 from nodeward.model.podapi import ComputeSizeRequest, ComputeSizeResponse, KataSize, SizeSent, SizeTerm
 from nodeward.model.sandboxes import Handler, Profile, VmReading
-from nodeward.model.sizing import SizingSettings, Way
+from nodeward.model.sizing import NOT_TOLD, Allocatable, SizingSettings, Way
 from nodeward.model.workload import NO_SHARE, CpuRecord, HostShare, PodSpec, Role, SandboxId
 
 _changed: Callable[..., SizingSettings] = replace
@@ -26,16 +26,17 @@ def computed(
     settings: SizingSettings,
     cpus: int,
     memory: int,
+    node: Allocatable = NOT_TOLD,
 ) -> ComputeSizeResponse:
     """The size. `handlers`: those that start VMs by the runtime's configuration; `cpus`, `memory`: what the machine
-    has, 0 for not known."""
+    has, 0 for not known; `node`: what is allocatable by the Node object."""
     overrides = {
         "unlimited": asked.unlimited or None, "keep_cpus": asked.keep_cpus, "keep_memory_mib": asked.keep_memory_mib
     }  # fmt: skip
     rule = _changed(settings, **{name: value for name, value in overrides.items() if value is not None})
     spec = one.known.spec if one.known is not None else None
     name = asked.handler or (one.sandbox.handler if one.sandbox is not None else "")
-    handler, most = handlers.get(name), sizing.room(rule, cpus, memory)
+    handler, most = handlers.get(name), sizing.room(rule, cpus, memory, node)
     share, by = _share(one, spec)
     no_way, no_spec = sizing.why_not(name, handler, rule), "" if spec is not None else NO_SPEC
     own = one.sandbox.annotations if one.sandbox is not None else {}
@@ -46,8 +47,8 @@ def computed(
         SizeTerm("kubelet_memory", share.memory, by),
         SizeTerm("cpu_m", cpu_m, wanted.cpu_why),
         SizeTerm("memory", wanted.memory_limit, wanted.memory_why),
-        SizeTerm("most_cpu_m", most.cpu_m, "the machine's CPUs that are online, without sizing.keep_cpus"),
-        SizeTerm("most_memory", most.memory, "the machine's memory, without sizing.keep_memory_mib"),
+        SizeTerm("most_cpu_m", most.cpu_m, most.cpu_by),
+        SizeTerm("most_memory", most.memory, most.memory_by),
         *_own(handler),
     )
     if no_way:

@@ -75,3 +75,17 @@ def test_a_sandbox_gets_its_size_by_annotations_and_nothing_else_of_it_changes()
     assert changed.startswith(asked)
     request.config.annotations["key"] = "1"
     assert cri.RunPodSandboxRequest.FromString(changed) == request
+
+
+def test_only_the_labels_that_are_named_are_copied_of_a_create_and_of_lists() -> None:
+    request = cri.CreateContainerRequest(pod_sandbox_id="s")
+    request.sandbox_config.labels.update({"app": "web", "secret": "x"})
+    request.config.labels.update({"own": "o", "secret": "x"})
+    named = ("pod/labels/app", "labels/own")
+    homes = cri.ListPodSandboxResponse(items=[cri.PodSandbox(id="s", labels=request.sandbox_config.labels)])
+    ones = cri.ListContainersResponse(containers=[cri.Container(id="c", labels=request.config.labels)])
+    home, made = mapping.creating(request.SerializeToString(), "c", named)
+    (listed_home,) = mapping.sandboxes((homes.SerializeToString(),), named)
+    (listed,) = mapping.containers((ones.SerializeToString(),), named)
+    assert home.labels == listed_home.labels == {"pod/labels/app": "web"}
+    assert made.labels == listed.labels == {"labels/own": "o"}

@@ -91,11 +91,12 @@ RELAY = RelayView(
 )
 CPUS = CpusView(
     *("static", "enforce", "nri", "0-3"),
-    tuple(CpuRow(cpu, cpu, cpu, 0, 0, 0, 0, "ns/web/app" if cpu > 1 else "") for cpu in range(4)),
-    (CpuPoolRow("shared", "0-1", ("ns/web/log", "ns/web/web")),),
+    tuple(CpuRow(cpu, cpu, cpu, 0, 0, 0, 0, "ns/web/app") for cpu in (2, 3))
+    + tuple(CpuRow(cpu, cpu, cpu, 0, 1, 0, 0, pools=("shared",)) for cpu in (0, 1)),
+    (CpuPoolRow("shared", "0-1", ("ns/web/log", "ns/web/web"), "2"),),
     (
         CpuHolderRow("ns", "web", "app", "exclusive", cpus="2-3", own="2-3", state="held"),
-        CpuHolderRow("ns", "web", "log", "shared", cpus="0-1", pool="shared", state="held"),
+        CpuHolderRow("ns", "web", "log", "shared", cpus="0-1", pool="shared", request_m=500, state="held"),
         CpuHolderRow("ns", "web", "web", "shared", cpus="0-1", pool="shared", state="failed"),
     ),
     refused=("it does not fit",),
@@ -308,6 +309,13 @@ def test_ids_that_are_offered_have_their_series_while_the_kernel_cannot_be_read(
         ("online", {}, 4),
         ("exclusive", {}, 2),
         ("pool", {"pool": "shared"}, 2),
+        ("pool_lent", {"pool": "shared"}, 1),
+        ("pool_requested", {"pool": "shared"}, 0.5),
+        ("numa", {"numa": "0", "use": "exclusive"}, 2),
+        ("numa", {"numa": "1", "use": "shared"}, 2),
+        ("numa", {"numa": "1", "use": "exclusive"}, 0),
+        ("numa_requested", {"numa": "0"}, 2),
+        ("numa_requested", {"numa": "1"}, 0.5),
         ("containers", {"kind": "exclusive"}, 1),
         ("containers", {"kind": "shared"}, 2),
         ("containers_state", {"state": "held"}, 2),

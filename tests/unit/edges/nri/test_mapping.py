@@ -10,7 +10,7 @@ from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.edges.nri.session import NriSettings, from_environment
 from nodeward.model.annotations import MAX_VALUE, TOO_LONG
 from nodeward.model.decision import Adjustment, Mount
-from nodeward.model.events import Removed
+from nodeward.model.events import Created, Removed
 from nodeward.model.workload import ContainerId, CpuRecord, Phase, SandboxId
 from nodeward.proto import nri_pb2
 
@@ -222,3 +222,14 @@ def test_what_an_update_asks_of_the_cpus_is_over_the_runtimes_record(caplog: pyt
     cpu.cpus = "all"
     assert mapping.container(container).cpu == CpuRecord(1024, 100_000, 100_000)
     assert "cpu=ignored error=the cpuset: 'all' is neither a CPU nor a range" in caplog.text
+
+
+def test_only_the_labels_that_are_named_are_copied() -> None:
+    pod = nri_pb2.PodSandbox(id="s", labels={"app": "web", "secret": "x", "long": "l" * 64})
+    raw = nri_pb2.Container(id="c", labels={"own": "", "app": "other"})
+    named = ("pod/labels/app", "pod/labels/long", "pod/labels/none", "labels/own")
+    found = mapping.happening(nri_pb2.POST_CREATE_CONTAINER, pod, raw, named)
+    assert isinstance(found, Created)
+    assert found.sandbox.labels == {"pod/labels/app": "web", "pod/labels/long": None, "pod/labels/none": None}
+    assert found.container.labels == {"labels/own": ""}
+    assert "none" not in pod.labels

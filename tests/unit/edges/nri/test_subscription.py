@@ -8,6 +8,7 @@ from nodeward.model.events import Event, Question
 from nodeward.model.workload import ContainerId
 from nodeward.transport.ttrpc_unix import TtrpcPeer, unimplemented
 from nodeward.wire.ttrpc import Request
+from tests.patience import scaled
 
 TURNS = 10
 """Of the loop: more than the session needs to look at its subscription."""
@@ -67,3 +68,16 @@ def test_a_subscription_that_came_while_the_session_slept_is_not_asked_for_again
             await story()
 
     asyncio.run(bounded())
+
+
+def test_a_label_that_the_settings_name_later_is_asked_of_all_pods() -> None:
+    async def story() -> None:
+        waking, named = Waking(), list[str]()
+        session = Session(NriSettings(), _ask, _tell, lambda: 0, labels=lambda: named)
+        session._handle(Request(PLUGIN, "Synchronize", b"", 0))
+        named = ["pod/labels/app"]
+        waking.awake.set()
+        async with asyncio.timeout(scaled(30)):
+            assert "other labels" in await session._until_ended(TtrpcPeer(unimplemented), waking)
+
+    asyncio.run(story())

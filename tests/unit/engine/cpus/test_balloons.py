@@ -20,7 +20,7 @@ from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Creation, Expression, Priority, Within
 from nodeward.model.topology import Machine
-from nodeward.model.workload import ContainerId, Qos
+from nodeward.model.workload import ContainerId, Phase, Qos
 from tests.unit.engine.cpus import build
 from tests.unit.engine.cpus.build import create, given, sets, settle, told, writes
 from tests.unit.engine.cpus.machines import W, machine, shapes
@@ -309,6 +309,18 @@ def test_other_settings_move_only_who_cannot_stay() -> None:
     assert parse(newer.has_pool("first[0]")) & asks[1].has == 0, "a balloon without containers is not in the way"
 
 
+def test_who_is_on_reserved_cpus_follows_them_and_who_was_there_makes_room() -> None:
+    node = Node(of())
+    node.asks("s", namespace="kube-system")
+    node.asks("a", 1000)
+    asks = [asked("s", 100, "kube-system", has=1), asked("a", 1000, has=parse(node.has("a")))]
+    other = asks[1].has
+    newer = Node(of(), reserved=Amount(AmountKind.CPUSET, other))
+    newer.runs(*asks)
+    assert parse(newer.has("s")) == parse(newer.has_pool("reserved")) == other
+    assert parse(newer.has("a")) & other == 0
+
+
 def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -> None:
     lends = of("l", "shop", share_idle_cpus_in_same=Within.SYSTEM, prefer_new_balloons=True)
     rules = BalloonsSettings(balloon_types=(lends,), preserve=(Expression("pod/name", "Equals", ("free",)),))
@@ -322,6 +334,30 @@ def test_a_program_waits_until_those_to_whom_its_cpus_were_lent_are_off_them() -
     assert in_the_way(engine.state, ContainerId("b-0")) == ()
 
 
+@pytest.mark.parametrize("most", [0, -1], ids=["there is room", "its type lets nobody in"])
+def test_a_label_that_newer_settings_name_moves_nobody_until_it_is_told(most: int) -> None:
+    plain = PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=(of("a", "shop"),)))
+    engine = told(plain)
+    for pod in ("web", "db"):
+        settle(engine, create(engine, pod, 2))
+    before = sets(engine)
+    matches = (Expression("pod/labels/tier", "Equals", ("web",)),)
+    types = (of("w", "none", match_expressions=matches, max_cpus=most), of("a", "shop"))
+    newer = replace(plain, balloons=BalloonsSettings(balloon_types=types))
+    decision = build.settings(engine, newer)
+    assert sets(engine) == before, "nobody knows yet whether they are of the type w"
+    assert [note.values[0] for note in decision.notes] == [2]
+    homes = [replace(build.home(pod), labels={"pod/labels/tier": pod}) for pod in ("web", "db")]
+    ones = [build.one(pod, 2).in_phase(Phase.RUNNING) for pod in ("web", "db")]
+    settle(engine, engine(ev.Listed(tuple(homes), tuple(ones), engine.state.seq)))
+    grants = engine.state.cpus.pools.grants
+    assert [(grants[f"{pod}/app"].pool, grants[f"{pod}/app"].waits) for pod in ("web", "db")] == [
+        ("a[0]", True) if most else ("w[0]", False),
+        ("a[0]", False),
+    ]
+    assert parse(sets(engine)["db"]) & ~parse(before["db"]) == 0, "who keeps its type keeps its CPUs"
+
+
 def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:
     rules = BalloonsSettings(balloon_types=(of("g", "shop", prefer_new_balloons=True),))
     engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
@@ -333,6 +369,24 @@ def test_a_cpu_that_goes_offline_is_replaced_in_its_balloon() -> None:
     assert after["b"] == before["b"]
     assert (parse(after["a"]).bit_count(), (parse(after["a"]) & parse(before["a"])).bit_count()) == (2, 1)
     assert list(writes(decision).values()) == [after["a"]]
+
+
+def test_a_balloon_goes_on_by_the_cpus_that_are_left_until_others_are_online_again() -> None:
+    rules = BalloonsSettings(balloon_types=(of("g", "shop", prefer_new_balloons=True),))
+    engine = told(PolicySettings("balloons", reserved=CPU0, balloons=rules))
+    for pod, cpus in (("a", 4), ("b", 3)):
+        settle(engine, create(engine, pod, cpus))
+    before, offline = sets(engine), 0
+    for lost in parse(before["a"]) & -parse(before["a"]), parse(before["b"]) & -parse(before["b"]):
+        offline |= lost
+        decision = engine(ev.TopologyRead(build.machine(offline=offline)))
+        left = {pod: text(parse(cpus) & ~offline) for pod, cpus in before.items()}
+        assert (sets(engine), engine.state.cpus.unplaced) == (left, {})
+        assert "cpus-short" in [note.code for note in decision.notes]
+        settle(engine, decision)
+        assert "no suitable balloon" in str(build.refused(create(engine, "c", 1)))
+    settle(engine, engine(ev.TopologyRead(build.machine())))
+    assert sets(engine) == before
 
 
 def test_who_is_not_pinned_any_more_may_use_all_cpus() -> None:

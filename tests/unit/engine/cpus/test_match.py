@@ -7,7 +7,8 @@ from nodeward.model.cpus import Ask
 from nodeward.model.pool_rule import Expression
 from nodeward.model.workload import Qos
 
-ASK = Ask("u/app", "u", "shop", "web-1", "app", Qos.BEST_EFFORT, 0)
+LABELS = {"pod/labels/app.kubernetes.io/name": "web", "pod/labels/tier": "", "labels/a": None}
+ASK = Ask("u/app", "u", "shop", "web-1", "app", Qos.BEST_EFFORT, 0, labels=LABELS)
 
 
 @pytest.mark.parametrize(
@@ -30,6 +31,10 @@ ASK = Ask("u/app", "u", "shop", "web-1", "app", Qos.BEST_EFFORT, 0)
         (":namespace:name", "Equals", ("shop:app",), True),
         (":,-namespace,pod/name", "Equals", ("shop-web-1",), True),
         (":nothing:none", "Exists", (), False),
+        ("pod/labels/app.kubernetes.io/name", "Equals", ("web",), True),
+        ("pod/labels/tier", "Exists", (), True),
+        ("labels/a", "NotExist", (), True),
+        (":pod/labels/app.kubernetes.io/name:name", "Equals", ("web:app",), True),
     ],
 )
 def test_an_expression(key: str, operator: str, values: tuple[str, ...], is_true: bool) -> None:

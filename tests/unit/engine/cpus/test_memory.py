@@ -11,7 +11,8 @@ from nodeward.engine.show.cpus import cpu_sentences, cpus_view
 from nodeward.model import events as ev
 from nodeward.model.cpuset import of, text
 from nodeward.model.decision import Adjustment, Decision, Final, Target
-from nodeward.model.policy_rule import CpusSettings, MemoryNodes
+from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, MemoryNodes, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, MemoryType
 from nodeward.model.settings import Mode
 from nodeward.model.topology import Group, Machine, MemoryNode
 from nodeward.model.workload import Phase
@@ -72,6 +73,20 @@ def test_the_nodes_of_cpus(nodes: tuple[MemoryNode, ...], cpus: int, expected: s
     assert text(nodes_of(of_memory(*nodes), cpus)) == expected
 
 
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        pytest.param([MemoryType.DRAM], "1", id="the near node alone"),
+        pytest.param([MemoryType.HBM], "1,6", id="HBM, and the closest normal node, since none of HBM is"),
+        pytest.param([MemoryType.PMEM], "1", id="there is none: as if any were wanted"),
+    ],
+)
+def test_the_nodes_of_some_types(wanted: list[MemoryType], expected: str) -> None:
+    near = {6: 17}
+    nodes = (DRAM[0], replace(DRAM[1], distances={**DRAM[1].distances, **near}), *DRAM[2:], HBM)
+    assert text(nodes_of(of_memory(*nodes), ONE_NODE, wanted)) == expected
+
+
 @drawn(st.integers(1, (1 << 32) - 1), st.integers(1, (1 << 32) - 1))
 def test_more_cpus_never_have_fewer_nodes(some: int, more: int) -> None:
     machine = of_memory(*DRAM)
@@ -122,6 +137,32 @@ def test_a_container_gets_the_nodes_of_its_cpus_and_keeps_what_it_had() -> None:
     build.create(node, "wide", 4, life=1)
     update = ev.Updating(build.home("web", "burstable"), build.one("web", qos="burstable"), ask_id=99)
     assert (memory(node(update)), build.sets(node)["web"]) == ("0-1", "0,2-3")
+
+
+PODS = BalloonType("p", namespaces=("shop",), prefer_new_balloons=True)
+
+
+@pytest.mark.parametrize(
+    ("rules", "setting", "expected"),
+    [
+        pytest.param(BalloonsSettings(), MemoryNodes.POLICY, "1", id="the policy's own word, true by default"),
+        pytest.param(BalloonsSettings(pin_cpu=False), MemoryNodes.POLICY, "1", id="also where CPUs are not pinned"),
+        pytest.param(BalloonsSettings(pin_memory=False), MemoryNodes.FOLLOW, "", id="false overrules follow"),
+        pytest.param(BalloonsSettings(), MemoryNodes.OFF, "", id="off overrules true"),
+        pytest.param(None, MemoryNodes.POLICY, "", id="static has no word on it"),
+    ],
+)
+@pytest.mark.parametrize("by_type", [False, True], ids=["policy", "type"])
+def test_pin_memory_of_the_policy_decides(
+    rules: BalloonsSettings | None, setting: MemoryNodes, expected: str, by_type: bool
+) -> None:
+    node = told(CpusSettings(memory=setting))
+    if rules is not None:
+        one = replace(PODS, pin_memory=rules.pin_memory if by_type else None)
+        rules = replace(rules, balloon_types=(one,), pin_memory=rules.pin_memory != by_type)
+        cpu0 = Amount(AmountKind.CPUSET, 0b1111)
+        build.settings(node, PolicySettings("balloons", reserved=cpu0, balloons=rules))
+    assert memory(build.create(node, "web", 2)) == expected
 
 
 @pytest.mark.parametrize("why", ["off", "kubelet", "observe"])

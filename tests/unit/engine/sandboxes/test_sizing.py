@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeward.engine.sandboxes import sizing
 from nodeward.engine.sandboxes.size import MIB, cpu_limit_m
 from nodeward.model.sandboxes import Handler, Profile
-from nodeward.model.sizing import Room, Sized, SizingSettings, unlimited
+from nodeward.model.sizing import Allocatable, Room, Sized, SizingSettings, unlimited
 from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, Role
 
 MOST = Room(8000, 1 << 33)
@@ -113,9 +113,27 @@ def test_why_a_handler_is_not_sized(name: str, handler: Handler | None, rule: Si
 
 def test_what_is_kept_back_and_what_is_unknown() -> None:
     kept = SizingSettings(keep_cpus=2, keep_memory_mib=1)
-    assert sizing.room(kept, 8, 3 * MIB) == Room(6000, 2 * MIB)
-    assert sizing.room(kept, 1, MIB // 2) == Room(0, 0)
-    assert sizing.room(kept, 0, 0) == Room()
+    assert most(sizing.room(kept, 8, 3 * MIB)) == (6000, 2 * MIB)
+    assert most(sizing.room(kept, 1, MIB // 2)) == (0, 0)
+    assert most(sizing.room(kept, 0, 0)) == (None, None)
+
+
+def most(room: Room) -> tuple[int | None, int | None]:
+    return room.cpu_m, room.memory
+
+
+def test_the_smaller_of_what_the_machine_leaves_and_what_is_allocatable_bounds_a_vm() -> None:
+    kept, node = SizingSettings(keep_cpus=2, unlimited="all"), Allocatable(5500, 3 * MIB + 1)
+    both = sizing.room(kept, 8, 4 * MIB, node)
+    assert most(both) == (5500, 3 * MIB)
+    assert both.memory_by == f"allocatable {3 * MIB} bytes by the Node object"
+    found = sizing.sized(kubelet(9000), pod(one(9000, request=8 * MIB)), KATA, kept, both)
+    assert got(found) == (5500, 3 * MIB)
+    assert "a VM may have 5500m at most: allocatable 5500m by the Node object" in found.cpu_why
+    assert got(sizing.sized(kubelet(0, 9000), pod(one(0, 9000)), KATA, kept, both))[0] == 9000, "a limit stands"
+    assert most(sizing.room(kept, 4, 2 * MIB, node)) == (2000, 2 * MIB)
+    assert most(sizing.room(kept, 0, 0, node)) == (5500, 3 * MIB)
+    assert sizing.room(kept, 8, 0).cpu_by.endswith("without sizing.keep_cpus; allocatable is unknown")
 
 
 @pytest.mark.parametrize("text", ["", "0", "0%", "101%", "4097", "-1", "1.5", "50 %", "All", "١"])

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
-from nodeward.engine.cpus.match import filled, holds
+from nodeward.engine.cpus.match import are_told, filled, holds, labels_of
 from nodeward.engine.cpus.picker import Kind
 from nodeward.engine.cpus.policies.pools_with_rules import (
     Hooks,
@@ -41,6 +41,7 @@ from nodeward.engine.tables import beside, kept, put, without
 from nodeward.model import annotations as keys
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Part, Pool, Pools
 from nodeward.model.cpuset import CpuSet, text
+from nodeward.model.expression import labels_in
 from nodeward.model.policy_rule import AmountKind, PolicySettings
 from nodeward.model.pool_rule import (
     DEFAULT,
@@ -50,6 +51,7 @@ from nodeward.model.pool_rule import (
     BalloonType,
     CoreType,
     Creation,
+    MemoryType,
     Priority,
     Within,
 )
@@ -63,6 +65,7 @@ KINDS: Mapping[Priority, Kind] = {
     Priority.NONE: Kind.ANY,
 }
 """In the order in which the first balloons are made."""
+_MEMORY_TYPES = tuple(one.value for one in MemoryType)
 _LEVELS = {
     Within.SYSTEM: Level.SYSTEM,
     Within.PACKAGE: Level.PACKAGE,
@@ -86,6 +89,8 @@ class _Node:
     wishes: Mapping[str, Wish]
     named: CpuSet
     """CPUs that are reserved by number: of the balloon `reserved` alone."""
+    labels: tuple[str, ...]
+    """Those that the settings name."""
 
     def may(self, kind: str) -> CpuSet:
         """The CPUs that a balloon of the type may have."""
@@ -119,7 +124,7 @@ def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
         types = {RESERVED: reserved, **types}
     types.setdefault(DEFAULT, BalloonType(DEFAULT, min_balloons=1, max_balloons=1, allocator_priority=Priority.LOW))
     wishes = {name: _wish(machine, rules, one, types, named) for name, one in types.items()}
-    return _Node(machine, allowed, rules, types, wishes, named)
+    return _Node(machine, allowed, rules, types, wishes, named, labels_of(settings))
 
 
 def _reserved(listed: BalloonType | None, rules: BalloonsSettings, count: int, is_named: bool) -> BalloonType:
@@ -196,6 +201,9 @@ def _kind(node: _Node, ask: Ask) -> tuple[BalloonType, str] | Denied:
     for one in node.types.values():
         if any(holds(expression, ask) for expression in one.match_expressions):
             return one, "expression"
+        before = node.types.get(type_of(ask.was))
+        if before and not are_told(labels_in(expression.key for expression in one.match_expressions), ask):
+            return before, "unread"  # whether it is of this type cannot be told yet
         if is_of(one.namespaces, ask):
             return one, "namespace"
     return node.types[DEFAULT], "default"
@@ -225,7 +233,19 @@ def _grant(node: _Node, ask: Ask, one: BalloonType, by: str, name: str, how: str
     said = flag(ask.annotations, keys.HIDE_HYPERTHREADS, ask.container)
     hides = one.hide_hyperthreads if said is None else said is True
     grant = grant_of(ask, name, Reason("cpus-balloon", (one.name, by, name, how)), node.rules.pin_cpu)
-    return replace(grant, hide=hides, group=filled(one.group_by, ask))
+    pins = node.rules.pin_memory if one.pin_memory is None else one.pin_memory
+    types = _annotated_types(ask) or one.memory_types
+    grant = replace(grant, pins_memory=pins, memory_types=types if pins else ())
+    return replace(grant, hide=hides, group=filled(one.group_by, ask), waits=not are_told(node.labels, ask))
+
+
+def _annotated_types(ask: Ask) -> tuple[MemoryType, ...]:
+    """The types of memory that the pod's annotation names; none where it has none, or a word that is no type."""
+    said = scoped(ask.annotations, keys.MEMORY_TYPE, ask.container)
+    words = [word.strip().upper() for word in said[0].split(",")] if said is not None else []
+    return (
+        tuple(one for one in MemoryType if one.value in words) if all(word in _MEMORY_TYPES for word in words) else ()
+    )
 
 
 def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple[str, Pools, str]]:
@@ -291,10 +311,12 @@ def _full(ground: Ground, at: Pools, ask: Ask) -> str:
 
 
 def _capacity(ground: Ground, at: Pools, name: str) -> bool:
+    return _most_m(ground, at, name) >= max(1, requested_m(at, name))
+
+
+def _most_m(ground: Ground, at: Pools, name: str) -> int:
     node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return False
-    return _room_m(node, at, node.types[type_of(name)], at.pools[name]) >= max(1, requested_m(at, name))
+    return 0 if isinstance(node, Denied) else _room_m(node, at, node.types[type_of(name)], at.pools[name])
 
 
 def _room_m(node: _Node, at: Pools, one: BalloonType, pool: Pool) -> int:
@@ -464,8 +486,8 @@ def _groups(node: _Node, at: Pools, asks: Sequence[Ask]) -> list[_Group]:
     found = list[_Group]()
     for ask in asks:
         has = ask.has & node.allowed
-        kind = _kind(node, ask)
-        if not has or isinstance(kind, Denied) or _is_preserved(node, ask):
+        kind = _kind(node, ask) if has else None
+        if kind is None or isinstance(kind, Denied) or _is_preserved(node, ask):
             continue
         one, by = kind
         if any(type_of(name) == one.name and is_there(pool, has) for name, pool in at.pools.items() if pool.members):
@@ -490,6 +512,7 @@ def _choose(node: _Node, at: Pools, groups: list[_Group]) -> None:
         twice |= once & group.has
         once |= group.has
     passes: tuple[Callable[[CpuSet], CpuSet], ...] = (
+        lambda _: node.named,  # they may be others than before, and nobody else may have them
         lambda has: has & ~twice,
         lambda has: has,
         lambda has: _siblings(node.machine, has) & ~once,
@@ -519,7 +542,11 @@ def _siblings(machine: Machine, cpus: CpuSet) -> CpuSet:
 
 def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     one, milli = group.kind, max(1, sum(ask.request_m for ask in group.asks))
-    short = any(part.cpus.bit_count() < _wanted(node, one, part, milli) for part in group.parts)
+    wanted = [_wanted(node, one, part, milli) for part in group.parts]
+    short = any(part.cpus.bit_count() < count for part, count in zip(group.parts, wanted, strict=True))
+    if short and node.machine.offline and group.has.bit_count() < sum(wanted):
+        # some of its CPUs are offline and no others are free: it goes on by those that are left
+        short = not all(part.cpus for part in group.parts)
     if short or one.max_cpus < 0 or _is_beyond(node, at, one, group.parts):
         return at
     name = _next_name(at, one)
@@ -529,9 +556,12 @@ def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     return at
 
 
-BALLOONS = policy(
-    "balloons",
-    "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
-    Hooks(_carve, _order, _capacity, _size, _full),
-    _resume,
+BALLOONS = replace(
+    policy(
+        "balloons",
+        "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
+        Hooks(_carve, _order, _capacity, _size, _full),
+        _resume,
+    ),
+    room_m=_most_m,
 )

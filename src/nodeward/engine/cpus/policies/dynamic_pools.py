@@ -73,7 +73,8 @@ def _order(ground: Ground, at: Pools, ask: Ask) -> Iterator[Offer] | Denied:
         return node
     name, by = _kind(node, ground.rules, ask)
     reason = Reason("cpus-dynamic-pool", (name, by))
-    return iter((Offer(at, grant_of(ask, name, reason, ground.rules.dynamic_pools.pin_cpu)),))
+    rules = ground.rules.dynamic_pools
+    return iter((Offer(at, grant_of(ask, name, reason, rules.pin_cpu, rules.pin_memory)),))
 
 
 def _kind(node: _Node, rules: PolicySettings, ask: Ask) -> tuple[str, str]:
@@ -169,8 +170,8 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
     for ask in asks:
         if ask.has:
             name, by = _kind(node, ground.rules, ask)
-            pins = ground.rules.dynamic_pools.pin_cpu
-            there = joined(there, grant_of(ask, name, Reason("cpus-dynamic-pool", (name, by)), pins))
+            reason, rules = Reason("cpus-dynamic-pool", (name, by)), ground.rules.dynamic_pools
+            there = joined(there, grant_of(ask, name, reason, rules.pin_cpu, rules.pin_memory))
             has[name] = has.get(name, 0) | ask.has
     for name in there.pools:
         twice |= once & has.get(name, 0)

@@ -115,7 +115,7 @@ def _offers(node: _Node, ground: Ground, at: Pools, ask: Ask) -> Iterator[Offer]
     pins = ground.rules.podpools.pin_cpu
     for name, how in _names(node, at, ask):
         reason = Reason("cpus-podpool", (name, how, requested_m(at, name) + ask.request_m, _milli(at.pools[name])))
-        yield Offer(at, grant_of(ask, name, reason, pins))
+        yield Offer(at, grant_of(ask, name, reason, pins, ground.rules.podpools.pin_memory))
 
 
 def _names(node: _Node, at: Pools, ask: Ask) -> Iterator[tuple[str, str]]:

@@ -101,7 +101,7 @@ def _taken(hooks: Hooks, ground: Ground, offer: Offer, *, shrinks: bool) -> Pool
     return hooks.size(ground, after, offer.grant.pool, shrinks) if fits else None
 
 
-def grant_of(ask: Ask, pool: str, reason: Reason, pinned: bool = True) -> Grant:
+def grant_of(ask: Ask, pool: str, reason: Reason, pinned: bool = True, pins_memory: bool | None = None) -> Grant:
     """The grant of a container that shares a pool."""
     return Grant(
         ask.key,
@@ -112,6 +112,7 @@ def grant_of(ask: Ask, pool: str, reason: Reason, pinned: bool = True) -> Grant:
         source=ask.source,
         reason=reason,
         pinned=pinned,
+        pins_memory=pins_memory,
         namespace=ask.namespace,
     )
 

@@ -133,6 +133,12 @@ def _admit(ground: Ground, at: Pools, ask: Ask) -> Pools | Denied:
     return _with(node, at, ask, Grant(ask.key, own=own, reason=reason))
 
 
+def _reserved(ground: Ground, _: Pools) -> CpuSet:
+    """They are in the shared pool."""
+    node = _node(ground.machine, ground.rules)
+    return 0 if isinstance(node, Denied) else node.reserved
+
+
 def _release(ground: Ground, at: Pools, key: str) -> Pools:
     node, grant = _node(ground.machine, ground.rules), at.grants.get(key)
     if grant is None or isinstance(node, Denied):
@@ -286,5 +292,6 @@ STATIC = Policy(
     _begin,
     _admit,
     _release,
+    reserved=_reserved,
     needs=("policy.reserved",),
 )

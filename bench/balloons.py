@@ -1,0 +1,149 @@
+"""What the policy `balloons` costs to decide: 500 containers on 128 CPUs, in milliseconds of processor time.
+
+Of `apply` alone:
+
+- Synchronize where no container has CPUs yet, and after a restart: each runs already on its balloon's CPUs;
+- a create in a balloon that has room, one in a balloon that grows, and how many cgroups each had written;
+- other settings: another type comes first, and every balloon is made anew.
+
+Then Synchronize and creates as a runtime sees them, by the rounds of `bench/cpus.py`. Idle CPUs are lent within a NUMA
+node, so that a balloon which grows changes the sets of those around it.
+"""
+
+import asyncio
+import gc
+import time
+from dataclasses import replace
+from pathlib import Path
+
+from bench import cpus as by_nri
+from bench import plugins
+from bench.measure import median, quantile
+from nodeward.doubles.cpus import Plan, sysfs
+from nodeward.doubles.kernel import SimKernel
+from nodeward.edges.sysfs.topology import read
+from nodeward.engine.apply import apply
+from nodeward.engine.cpus.place import wanted
+from nodeward.engine.state.root import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision
+from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Within
+from nodeward.model.settings import EngineSettings
+from nodeward.model.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+
+PODS, ROUNDS, LIVES = 500, 5, 400
+PLAN = Plan(sockets=2, nodes=2, cores=16)
+SPACES = 10
+TYPES = tuple(
+    BalloonType(f"t{i}", (f"n{i}",), max_cpus=8, share_idle_cpus_in_same=Within.NUMA, prefer_per_namespace_balloon=True)
+    for i in range(SPACES)
+)
+RULES = PolicySettings(
+    "balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=BalloonsSettings(balloon_types=TYPES)
+)
+SETTINGS = """policy:
+  active: balloons
+  reservedResources: {cpu: 2}
+  balloons: {balloonTypes: [{name: t, namespaces: [default], maxCPUs: 8, shareIdleCPUsInSame: numa}]}
+"""
+"""The same for the rounds with NRI: there all pods are in one namespace."""
+FIRST = BalloonType("first", ("none",), min_balloons=1, min_cpus=4)
+
+
+class _Node:
+    """The node, and what each kind of step took."""
+
+    def __init__(self) -> None:
+        self.state, self._seq = State(settings=EngineSettings(policy=RULES)), 0
+        self.times: dict[str, list[float]] = {}
+        self.writes: dict[str, list[int]] = {}
+
+    def step(self, event: ev.Event, what: str = "") -> Decision:
+        self._seq += 1
+        stamped = replace(event, seq=self._seq, at_ns=self._seq * 1_000_000)
+        began = time.thread_time_ns()
+        self.state, decision = apply(self.state, stamped)
+        took_ms = (time.thread_time_ns() - began) / 1e6
+        if what:
+            self.times.setdefault(what, []).append(took_ms)
+            written = [target for goal in decision.goals if goal.target.kind == "cpuset" for target in goal.targets()]
+            self.writes.setdefault(what, []).append(len(written))
+        targets = tuple(target for goal in decision.goals for target in goal.targets())
+        if targets:
+            self._seq += 1
+            self.state, _ = apply(self.state, replace(ev.Reached(targets, targets), seq=self._seq))
+        return decision
+
+
+def _home(number: int) -> Sandbox:
+    uid = PodUid(f"u{number}")
+    return Sandbox(
+        SandboxId(f"s{number}"), uid, f"n{number % SPACES}", f"p{number}", cgroup_parent=f"/kubepods/burstable/pod{uid}"
+    )
+
+
+def _one(home: Sandbox, milli: int, phase: Phase = Phase.RUNNING, cpus: int = 0) -> Container:
+    record = CpuRecord(milli * 1024 // 1000, cpus=cpus)
+    made = ContainerId(f"c-{home.pod_uid}")
+    return Container(made, home.id, "app", phase, f"{home.cgroup_parent}/{made}", cpu=record)
+
+
+def _life(node: _Node, number: int, milli: int, what: str) -> None:
+    home = _home(number)
+    made = _one(home, milli, Phase.CREATING)
+    node.step(ev.Creating(home, made, ask_id=number), what)
+    node.step(ev.Created(home, made.in_phase(Phase.CREATED)))
+    node.step(ev.Started(home, made.in_phase(Phase.RUNNING)))
+    node.step(ev.Removed(home.id, made.id), f"end of {what}")
+
+
+def run() -> None:
+    """The figures, and the aims of a node that nobody notices."""
+    kernel = SimKernel({})
+    kernel.lay(sysfs(PLAN))
+    machine = read(kernel)
+    node = _Node()
+    synchronize, settings = list[float](), list[float]()
+    homes = [_home(i) for i in range(PODS)]
+    cpus = dict[str, int]()
+    for _ in range(ROUNDS):
+        gc.collect()
+        node = _Node()
+        node.step(ev.TopologyRead(machine))
+        ones = [_one(home, 100, cpus=cpus.get(home.pod_uid, 0)) for home in homes]
+        node.step(ev.Listed(tuple(homes), tuple(ones), 1), "sync")
+        grants = node.state.cpus.pools
+        cpus = {home.pod_uid: wanted(grants, f"{home.pod_uid}/app") for home in homes}
+        synchronize += node.times["sync"]
+    for i in range(LIVES):
+        _life(node, PODS + i, 1, "fits")
+        _life(node, PODS + i, 1500, "grows")
+    for i in range(ROUNDS):
+        types = (FIRST, *TYPES) if i % 2 == 0 else TYPES
+        rules = replace(RULES, balloons=BalloonsSettings(balloon_types=types))
+        node.step(ev.SettingsChanged(replace(node.state.settings, policy=rules)), "settings")
+    settings = node.times["settings"]
+    print(f"balloons at {len(node.state.cpus.held)} containers, milliseconds of processor time")
+    print(f"  Synchronize, new containers     {synchronize[0]:7.2f}   aim 100 with all around it")
+    print(f"  Synchronize, after a restart    {median(synchronize[1:]):7.2f}   aim 100 with all around it")
+    for what in ("fits", "grows"):
+        times, writes = node.times[what], node.writes[what]
+        line = f"p50 {quantile(times, 0.5):6.2f}  p99 {quantile(times, 0.99):6.2f}"
+        print(f"  create, {what:22}  {line}   aim 1.5 / 6   {median(writes):.0f} cgroups written")
+    print(f"  other settings                  {median(settings):7.2f}   aim 250 with all around it")
+    _print_rounds(plugins.built("nriside-0.12"))
+
+
+def _print_rounds(home: Path) -> None:
+    """As a runtime sees it."""
+    rounds = [asyncio.run(by_nri.one_round(plugins.DAEMON, home, SETTINGS)) for _ in range(by_nri.ROUNDS)]
+    figures = {what: median([one[what] for one in rounds]) / 1000 for what in rounds[0]}
+    print(f"by NRI, median of {by_nri.ROUNDS} rounds, milliseconds")
+    for what, title, aim in (
+        ("sync", "Synchronize", "100"),
+        ("shared p50", "create, p50", "1.5"),
+        ("shared p99", "create, p99", "6"),
+        ("own p50", "create that grows, to the last read back, p50", "-"),
+    ):
+        print(f"  {title:46} {figures[what]:9.2f}   aim {aim}")

@@ -53,9 +53,9 @@ def test_a_start_with_a_broken_file_goes_on_by_what_was_pushed_once_the_file_is_
     assert pushed.read().policy.active == "balloons"
 
 
-def pushes(times: int, unfit: Sequence[str], by_object: bool) -> list[str]:
+def pushes(times: int, unfit: Sequence[str] = (), by_object: bool = False, mode: str = "enforce") -> list[str]:
     """What the daemon answers, where the policy in force does not fit the machine."""
-    pushed, lane = Pushed(over_file(None, {}, {}), folders()), InlineLane()
+    pushed, lane = Pushed(over_file(None, {}, {"cpus.mode": mode}), folders()), InlineLane()
     chosen = translated(an_object({"reservedResources": {"cpu": 1}})) if by_object else None
     source = SettingsSource(pushed.read, "a test", pushed=pushed)
     reload = Reload(Settings(), source, folders(), lane, YieldingClock(), chosen)
@@ -76,3 +76,10 @@ def pushes(times: int, unfit: Sequence[str], by_object: bool) -> list[str]:
 def test_faults_of_a_policy_object_are_not_held_against_what_is_pushed() -> None:
     assert pushes(2, ["too large"], by_object=True) == ["", ""]
     assert pushes(1, ["too large"], by_object=False) == ["policy balloons: too large"]
+
+
+def test_a_policy_is_not_said_to_be_in_force_where_none_is() -> None:
+    assert pushes(1) == [""]
+    assert pushes(1, mode="off") == [
+        "policy balloons: cpus.mode is off in the settings of this node: no policy is in force"
+    ]

@@ -89,3 +89,20 @@ def test_what_was_in_force_is_kept_and_a_damaged_file_is_none(caplog: pytest.Log
     ):
         assert after(damaged) is None
     assert len(caplog.records) == 6
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"reservedResources": dict.fromkeys(map(str, range(40_000)), 1)}, id="amounts"),
+        pytest.param(dict.fromkeys(map(str, range(40_000)), 1), id="keys"),
+        pytest.param(
+            {"balloonTypes": [{"name": "a", "matchExpressions": [{"key": "x"}] * 256}] * 64}, id="expressions"
+        ),
+    ],
+)
+def test_very_many_faults_are_told_by_the_first_ones(spec: object) -> None:
+    """They are logged and shown; and what compares each fault with each key would take minutes."""
+    with pytest.raises(SettingsError) as told:
+        translated(an_object(spec))
+    assert len(told.value.faults) <= 101

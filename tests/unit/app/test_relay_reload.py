@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
 from nodeward.app.dump.feed import Feed, Writer
 from nodeward.app.relay.reload import RelayReload, merged
+from nodeward.app.settings.pushed import Pushed
 from nodeward.app.settings.reload import SettingsSource
+from nodeward.app.tools.cri_resmgr_pushed import over_file
 from nodeward.model.policy_rule import Driver, PolicySettings
 from nodeward.model.settings import CpusSettings, DumpSection, Mode, Settings
 from nodeward.wire import dump_rules
@@ -67,3 +72,44 @@ def test_a_relay_that_decides_takes_a_policy_at_once_but_neither_a_driver_nor_a_
     off = Settings(cpus=CpusSettings(Mode.OFF, Driver.RELAY))
     assert merged(off, wanted, limits=True, dump=False).cpus == off.cpus
     assert merged(running, wanted, limits=False, dump=False) == running
+
+
+def test_an_agent_that_goes_while_its_policy_is_taken_back_leaves_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parse: Callable[[str], dump_rules.Rules] = dump_rules.parse
+    held, go_on, calls = threading.Event(), threading.Event(), list[str]()
+
+    def parsed(spec: str) -> dump_rules.Rules:
+        calls.append(spec)
+        if len(calls) == 2:
+            held.set()
+            go_on.wait(30)
+        return parse(spec)
+
+    class Limits:
+        """Of a relay whose machine no policy fits but none."""
+
+        def __init__(self) -> None:
+            self.settled = list[str]()
+
+        core = SimpleNamespace(state=SimpleNamespace(cpus=SimpleNamespace(refused=("too large",))))
+
+        def settle(self, live: Settings) -> None:
+            self.settled.append(live.policy.active)
+
+    async def story() -> list[str]:
+        pushed = Pushed(over_file(None, {}, {"state_dir": str(tmp_path)}), OsFiles())
+        feed = Feed(parse("full:.*"), no_writer, SystemClock(), Backoff(1.0, 1.0, lambda: 0.5))
+        limits = Limits()
+        source = SettingsSource(pushed.read, "a test", pushed=pushed)
+        reload = RelayReload(pushed.read(), source, limits, feed)  # type: ignore[arg-type]
+        push = asyncio.create_task(reload.push("n", {"policy": "Active: balloons\n"}))
+        await asyncio.to_thread(held.wait, 30)
+        push.cancel()
+        go_on.set()
+        await asyncio.gather(push, return_exceptions=True)
+        return ["none", *limits.settled]
+
+    monkeypatch.setattr(dump_rules, "parse", parsed)
+    assert asyncio.run(story())[-1] == "none"

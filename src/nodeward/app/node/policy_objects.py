@@ -87,7 +87,7 @@ class Session:
         if judged is None:
             self._give_back()
         elif found is not None and (judged != self._judged or self._why or self._core.state.cpus.refused):
-            self._take(found)  # also again: what was refused may fit the machine by now, or the other way round
+            await self._take(found)  # also again: what was refused may fit the machine by now, or the other way round
         self._judged = judged
         if self._spoken is not None and self._spoken != key:
             await self._unsay(*self._spoken)
@@ -107,21 +107,21 @@ class Session:
             self._reload.choose(None, self._tell)
             self._reload.remember()
 
-    def _take(self, found: PolicyObject) -> None:
-        why = self._judge(found)
+    async def _take(self, found: PolicyObject) -> None:
+        why = await self._judge(found)
         if why != self._why:
             for fault in why:
                 log.error("policy-object=refused object=%r fault=%r", str(found), fault)
         self._why = why
         self._reload.refuse(why)
 
-    def _judge(self, found: PolicyObject) -> tuple[str, ...]:
+    async def _judge(self, found: PolicyObject) -> tuple[str, ...]:
         """Puts the object in force; why it is not, nothing where it is."""
-        before = self._reload.chosen
         try:
-            chosen = translated(found)
+            chosen = await asyncio.to_thread(translated, found)  # a mebibyte takes a second, and creates do not wait
         except SettingsError as error:
             return tuple(error.faults)
+        before = self._reload.chosen
         if self._core.state.settings.cpus.mode is Mode.OFF:
             return ("cpus.mode is off in the settings of this node: no policy is in force",)
         self._reload.choose(chosen, self._tell)

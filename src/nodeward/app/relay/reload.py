@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from nodeward.aio import sd_notify
-from nodeward.app.settings.pushed import Config, Pushed
+from nodeward.app.settings.pushed import Config, Pushed, in_vain
 from nodeward.app.settings.reload import SettingsSource, leaves
 from nodeward.model.errors import NodewardError
 from nodeward.model.settings import Mode, Settings
@@ -82,13 +82,16 @@ class RelayReload:
                 wanted, rules = await self._later(self._read, partial(pushed.tried, config))
             except (NodewardError, OSError, RuntimeError) as error:
                 return pushed.refused(node, str(error))
+            if idle := in_vain(wanted):
+                return pushed.refused(node, idle)
             before, policy = self._running, wanted.policy
             if merged(before, wanted, self._limits is not None, False).policy != policy:
                 remedy = "set cpus.driver to relay and cpus.mode to enforce in its settings, and restart it"
                 return pushed.refused(node, f"policy.active: this relay gives no container CPUs; {remedy}")
+            back = None if rules is None else await self._later(self._rules, before)  # the agent may go meanwhile
             self._take(wanted, rules)
             if why := self._unfit():
-                self._take(before, None if rules is None else await self._later(self._rules, before))
+                self._take(before, back)
                 return pushed.refused(node, "\n".join(f"policy {policy.active}: {one}" for one in why))
             pushed.taken(node, config, time.time_ns())
             await self._later(pushed.keep, wanted)

@@ -19,6 +19,8 @@ from nodeward.model.pool_rule import (
 )
 
 SECTION = "policy"
+MOST_FAULTS = 100
+"""That are told at once."""
 MAX_MILLI = 1000 * (cpuset.MAX_CPU + 1)
 LATER = ("topology-aware", "memtier", "eda")
 """Policies of CRI Resource Manager and nri-plugins that a later version of Nodeward brings."""
@@ -112,7 +114,7 @@ def _take_cpu(
     """`{CPU: 1}` as the amount itself."""
     del tree[key]
     names = [name for name in inside if name in _CPU]
-    for name in inside:
+    for name in list(inside)[:MOST_FAULTS]:
         if name not in names[:1]:
             why = "unknown key; the only resource that a policy divides is CPU, once; leave this one out"
             faults.append(f"{spelled[path]}.{name}: {why}")
@@ -161,7 +163,7 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
         faults.append(f"{SECTION}: is {section!r}, must be a section with keys")
         return PolicySettings()
     default, found = PolicySettings(), list[str]()
-    for name in section:
+    for name in list(section)[:MOST_FAULTS]:
         if name not in _KEYS[""]:
             found.append(f"{SECTION}.{name}: {_unknown(str(name))}")
     active = _policy(section.get("active", default.active), found)
@@ -179,7 +181,9 @@ def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings
     found += _of_reserved(reserved, balloons)
     if reserved.kind is AmountKind.NONE and not found and active != "none":
         found += _lacking(active)
-    faults += [_as_written(fault, spelled) for fault in found]
+    faults += [_as_written(fault, spelled) for fault in found[:MOST_FAULTS]]
+    if len(found) > MOST_FAULTS:
+        faults.append(f"{SECTION}: and {len(found) - MOST_FAULTS} faults more")
     return PolicySettings(active, available, reserved, static, balloons, podpools, lists, divided)
 
 
@@ -248,7 +252,7 @@ def _static(section: object, faults: list[str]) -> StaticSettings:
     if not isinstance(section, dict):
         faults.append(f"{where}: is {shown(section)}, must be a section with keys")
         return StaticSettings()
-    for name in section:
+    for name in list(section)[:MOST_FAULTS]:
         if name not in _KEYS["static"]:
             meant = near(str(name), _KEYS["static"], _NAMES["static"])
             known = ", ".join(_KEYS["static"])
@@ -265,7 +269,7 @@ def _options(section: object, where: str, faults: list[str]) -> Iterator[tuple[s
     if not isinstance(section, dict):
         faults.append(f"{where}: is {shown(section)}, must be a section such as {{full-pcpus-only: true}}")
         return
-    for name, value in section.items():
+    for name, value in list(section.items())[:MOST_FAULTS]:
         if name in STATIC_OPTIONS:
             yield str(name), switch(value, f"{where}.{name}", faults)
             continue

@@ -44,7 +44,7 @@ SECTIONS: Mapping[str, type] = {
     "dynamic_pools": DynamicPoolsSettings,
 }
 MAX_ITEMS = 256
-"""Of a list."""
+"""Of a list, and keys of a section."""
 MAX_TEXT = 256
 """Characters of a text."""
 MAX_PARTS = 64
@@ -200,6 +200,9 @@ def _section(kind: type[T], section: object, where: str, faults: list[str]) -> T
         return kind()
     if not isinstance(section, dict):
         faults.append(f"{where}: is {shown(section)}, must be a section with keys")
+        return kind()
+    if len(section) > MAX_ITEMS:
+        faults.append(f"{where}: has {len(section)} keys; a section has at most {MAX_ITEMS}")
         return kind()
     names = [one.name for one in dataclasses.fields(typing.cast(type, kind))]
     fields, hints = {_plain(name): name for name in names}, typing.get_type_hints(kind)

@@ -12,7 +12,7 @@ from typing import Final
 from nodeward.aio.hostfs import HostFiles, make_folders
 from nodeward.model.errors import NodewardError
 from nodeward.model.rows import ConfigRow
-from nodeward.model.settings import Settings
+from nodeward.model.settings import Mode, Settings
 
 log = logging.getLogger(__name__)
 VERSION: Final = 1
@@ -118,6 +118,13 @@ class Pushed:
             log.warning("config=ignored path=%s why='another version'", path)
             return None
         return config
+
+
+def in_vain(settings: Settings) -> str:
+    """Why a pushed policy would not be in force with these settings; empty where it would."""
+    if settings.cpus.mode is not Mode.OFF or settings.policy.active == "none":
+        return ""
+    return f"policy {settings.policy.active}: cpus.mode is off in the settings of this node: no policy is in force"
 
 
 def size(config: Config) -> int:

@@ -19,7 +19,7 @@ from nodeward.aio.lanes import Lane
 from nodeward.app.settings import last_good, policy_object
 from nodeward.app.settings.load import SettingsError
 from nodeward.app.settings.policy_object import Chosen
-from nodeward.app.settings.pushed import Config, Pushed
+from nodeward.app.settings.pushed import Config, Pushed, in_vain
 from nodeward.model.events import SettingsChanged
 from nodeward.model.policy_rule import Amount
 from nodeward.model.ports import Tell
@@ -145,6 +145,8 @@ class Reload:
             found = await self._read(partial(pushed.tried, config))
             if isinstance(found, BaseException):
                 return pushed.refused(node, "\n".join(self._refuse(found)))
+            if idle := in_vain(found):
+                return pushed.refused(node, idle)
             self._take(found, tell)
             if self.chosen is None and (why := unfit()):
                 self._take(before, tell)

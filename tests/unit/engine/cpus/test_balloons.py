@@ -1,5 +1,6 @@
 """`balloons`: the rules of nri-plugins on two packages of two NUMA nodes, and what holds in any history."""
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
@@ -213,6 +214,13 @@ def test_hyperthreads_are_hidden_by_type_and_by_annotation_and_stay_allocated() 
     node.asks("e", 0, hide="maybe")
     whole = node.at.pools["t[0]"].cpus
     assert [node.has(name) for name in "cde"] == [text(whole & 0xFFFF), text(whole), text(whole)]
+
+
+def test_hidden_threads_that_a_restart_adds_are_none_that_would_be_shown() -> None:
+    """Of 1, 16 and 17 the first threads are 1 and 16: with 0 for 17 they would be 0 and 1."""
+    node = Node(of("h", hide_hyperthreads=True), reserved=Amount())
+    node.runs(asked("h", 3000, has=parse("1,16")))
+    assert (node.has_pool("h[0]"), node.has("h")) == ("1,16-17", "1,16")
 
 
 def test_isolated_cpus_are_for_types_that_ask_for_them_and_never_lent() -> None:
@@ -474,6 +482,22 @@ def test_whatever_the_settings_are(
                 asks[key] = asked(name, milli, namespace)
         check(node)
     restarted(node, asks)
+
+
+@given_any(
+    shape=shapes.filter(lambda one: one.online.bit_count() > 3),
+    namespace=st.sampled_from(["a", "b", "c", "d"]),
+    milli=st.integers(0, 2500),
+    order=st.permutations("pqrst"),
+)
+def test_the_order_of_equal_requests_decides_only_who_comes_first(
+    shape: Machine, namespace: str, milli: int, order: list[str]
+) -> None:
+    def sets(names: Iterable[str]) -> list[str]:
+        node = Node(*TYPES, of=shape, reserved=Amount())
+        return [node.has(name) if not node.asks(name, milli, namespace).startswith("no suit") else "" for name in names]
+
+    assert sets(order) == sets("pqrst")
 
 
 class Histories(RuleBasedStateMachine):

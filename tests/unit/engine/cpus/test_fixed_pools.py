@@ -150,6 +150,21 @@ def test_other_settings_leave_pods_on_the_cpus_that_they_have(newer: tuple[PodPo
     after.restarts(asks)
 
 
+def test_a_pool_without_pods_is_made_where_those_in_no_pool_do_not_run() -> None:
+    node = pods(PodPool("A", 2))
+    runs = parse("1-4,6-15,17-20,22-31")
+    node.at = all_placed(node.ground, node.begun, [replace(node.ask("d"), has=runs)]).pools
+    assert (node.cpus()["A[0]"], node.has("d/d")) == ("5,21", text(runs))
+
+
+def test_a_restart_gives_the_place_of_nobody_to_one_that_found_its_pool_full() -> None:
+    node = pods(PodPool("A", 2, 1))
+    assert [node.runs(name, "A") for name in "abc"] == ["A[0]", "default", "default"]
+    node.ends("a")
+    assert node.runs("d", "A") == "A[0]"
+    node.restarts([node.ask(name, "A") for name in "bcd"])
+
+
 def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
     node = pods(PodPool("A", 15, instances="2"))
     assert node.cpus()["default"] == node.cpus()["reserved"] == "0,16"

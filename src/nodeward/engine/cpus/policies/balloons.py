@@ -532,10 +532,11 @@ def _choose(node: _Node, at: Pools, groups: list[_Group]) -> None:
 
 
 def _siblings(machine: Machine, cpus: CpuSet) -> CpuSet:
-    """All threads of these cores: of some a container with hidden hyperthreads is not told."""
+    """The further threads of these cores, which a container with hidden hyperthreads is not told: it has the first."""
     found = 0
     for core in machine.cores:
-        found |= core.cpus if core.cpus & cpus else 0
+        low = core.cpus & cpus & -(core.cpus & cpus)
+        found |= core.cpus & -low
     return found
 
 

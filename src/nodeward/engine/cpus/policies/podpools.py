@@ -44,11 +44,14 @@ class _Node:
 
 @kept
 def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
-    return _made(machine, settings, {})
+    return _made(machine, settings, {}, 0)
 
 
-def _made(machine: Machine, settings: PolicySettings, has: Mapping[str, Collection[CpuSet]]) -> _Node | Denied:
-    """With pools on CPUs that pods of their kinds have already, where these may have them."""
+def _made(
+    machine: Machine, settings: PolicySettings, has: Mapping[str, Collection[CpuSet]], others: CpuSet
+) -> _Node | Denied:
+    """With pools on CPUs that pods of their kinds have already, where these may have them, else on those that no pod
+    has: `others` are those of pods in no pool."""
     ground = Ground(machine, settings)
     allowed = amounts.universe(ground)
     reserved = amounts.reserved(ground, lambda free, n: pick(machine, free, n, Kind.NORMAL))
@@ -84,8 +87,9 @@ def _made(machine: Machine, settings: PolicySettings, has: Mapping[str, Collecti
             )
         for i in range(count):
             mine = (stay.get(one.name) or [0]).pop(0) & free
-            more, room = one.cpu - mine.bit_count(), free & ~stayed
-            room = room if room.bit_count() >= more else free & ~mine
+            more = one.cpu - mine.bit_count()
+            rooms = (free & ~stayed & ~others, free & ~stayed, free & ~mine)
+            room = next((room for room in rooms if room.bit_count() >= more), 0)
             cpus = mine | (pick(machine, room, more, Kind.NORMAL, near=mine) if more else 0)
             free &= ~cpus
             if one is own:
@@ -125,7 +129,11 @@ def _names(node: _Node, at: Pools, ask: Ask) -> Iterator[tuple[str, str]]:
         order, pools = _ORDERS[node.kinds[kind].fill_order], at.pools
         mine = [name for name in pools if type_of(name) == kind and _has_room(node, pools[name], name)]
         mine.sort(key=lambda name: (not is_there(pools[name], ask.has), order(len(list(pods_of(pools[name]))))))
-        yield from ((name, "annotation") for name in mine)
+        there = [name for name in mine if is_there(pools[name], ask.has)]
+        yield from ((name, "annotation") for name in there)
+        if is_there(pools[DEFAULT], ask.has):
+            yield DEFAULT, "full"  # when it came; who runs takes no place from others
+        yield from ((name, "annotation") for name in mine[len(there) :])
     how = "none" if kind is None else "full" if kind in node.kinds else "unknown"
     yield DEFAULT, "annotation" if kind == DEFAULT else how
 
@@ -170,12 +178,14 @@ def _resumed(made: Policy) -> Policy:
         if isinstance(node, Denied) or made.resume is None:
             return at
         if not any(pool.members for pool in at.pools.values()):
-            has = dict[str, dict[CpuSet, None]]()
+            has, others = dict[str, dict[CpuSet, None]](), 0
             for ask in asks:
                 kind = _said(ask)
                 if ask.has and kind in node.kinds and kind not in (None, DEFAULT, RESERVED) and not is_system((), ask):
                     has.setdefault(str(kind), {})[ask.has] = None
-            found = _made(ground.machine, ground.rules, has)
+                else:
+                    others |= ask.has
+            found = _made(ground.machine, ground.rules, has, others)
             at = at if isinstance(found, Denied) else found.first
         return made.resume(ground, at, asks)
 

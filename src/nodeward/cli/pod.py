@@ -87,7 +87,7 @@ def _lines(value: object, indent: str, name: str = "") -> Iterator[str]:
                 yield f"{indent}{key}:"
                 yield from _lines(one, f"{indent}  ", key)
             else:
-                yield f"{indent}{key}: {_text(one, key)}"
+                yield f"{indent}{key.removesuffix('_m')}: {_text(one, key)}"  # thousandths are told as CPUs
     elif isinstance(value, list) and value:
         for one in value:
             rows = list(_lines(one, f"{indent}  ", name))

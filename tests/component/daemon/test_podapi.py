@@ -23,7 +23,7 @@ from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig
 CANARY = "c4n4ry"
 PRINTED = (
     "identity  (the pod's spec in the API server)\n  namespace: shop\n  name: web\n",
-    "  - name: app\n    role: container\n    cpu_request_m: 3 CPUs\n    cpu_limit_m: none\n",
+    "  - name: app\n    role: container\n    cpu_request: 3 CPUs\n    cpu_limit: none\n",
     "gate  (the node daemon's gates)\n  incomplete: gate.mode is off\n",
     "- name: PASSWORD\n            value: withheld (env)\n",
 )

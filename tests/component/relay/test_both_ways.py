@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
+import pytest
 
 from nodeward.app.node.pod_facts import SOCKET as FACTS
 from nodeward.cli import client
@@ -37,6 +38,8 @@ class Node:
 
     folder: Path
     url: str
+    nri: str = ""
+    """More of the settings of `nri`."""
 
     @property
     def listen(self) -> Path:
@@ -46,7 +49,7 @@ class Node:
     def settings(self) -> str:
         path = self.folder / "nodeward.yaml"
         podapi = f"podapi: {{enabled: true, uids: [{os.getuid()}]}}\n"
-        kube = f"node_name: n1\nkube: {{url: '{self.url}'}}\nnri: {{socket: '{self.folder}/nri.sock'}}\n"
+        kube = f"node_name: n1\nkube: {{url: '{self.url}'}}\nnri: {{socket: '{self.folder}/nri.sock'{self.nri}}}\n"
         folders = f"run_dir: {self.folder}/run\nstate_dir: {self.folder}/state\ncgroups: {{root: {self.folder}}}\n"
         path.write_text(f"{folders}{podapi}{kube}sizing: {{mode: enforce, handlers: [kata]}}\n")
         return str(path)
@@ -76,6 +79,12 @@ class Node:
             return b'"web"' in client.get("/v1/pods", f"{self.folder}/run/podapi.sock")
         except client.DaemonError:
             return False
+
+    def section(self, name: str, **selector: str) -> dict[str, object]:
+        """A section of the pod by DescribePod, its value beside its source."""
+        asked = {"selector": selector, "fields": [name]}
+        section = json.loads(client.podapi(f"{self.folder}/run/podapi.sock", "/v1/DescribePod", asked))[name]
+        return {"from": section["source"], **(section["value"] or {})}
 
     def pulls(self) -> tuple[list[tuple[str, ...]], str]:
         """What the Pod API says of the pod's pulls, and why it is not all."""
@@ -146,6 +155,40 @@ def test_each_says_what_the_other_told_and_when_it_is_away_or_another_version(tm
             assert "version 2 is not known" in told
             assert "memory 0 ->" not in told
         assert CANARY not in log_of(node.listen) + (node.folder / "node.log").read_text()
+
+    play(tmp_path, tale)
+
+
+def test_without_nri_the_pod_api_knows_sandboxes_by_the_relay(tmp_path: Path) -> None:
+    """What a runtime has reported of its sandbox outlives a restart of the relay."""
+
+    def tale(given: Node) -> None:
+        node = Node(given.folder, given.url, ", enabled: false")
+        socket = f"{node.folder}/run/podapi.sock"
+
+        def known() -> object:
+            return node.section("identity", uid="u")["sandbox"]
+
+        with node.daemon():
+            with node.relay():
+                node.start()
+                wait_for(lambda: known() == "s1", "the sandbox by the relay")
+                found = node.section("identity", sandbox="s1")
+                assert (found["uid"], found["handler"]) == ("u", "kata")
+                assert str(found["from"]).endswith(", and the relay")
+                report = {"sandbox": "s1", "vcpus": 2}
+                assert json.loads(client.podapi(socket, "/v1/ReportSandbox", report))["known"]
+                listed = json.loads(client.get("/v1/pods", socket))
+                assert [(one["name"], one["sandbox"]) for one in listed] == [("web", "s1")]
+            wait_for(lambda: not known(), "no sandbox without the relay")
+            with pytest.raises(client.DaemonError, match="no such pod"):
+                node.section("identity", sandbox="s1")
+            with node.relay():
+                assert not known()
+                node.start()
+                wait_for(lambda: known() == "s1", "the sandbox by the next relay")
+                size = node.section("size", sandbox="s1")
+                assert (size["from"], size["vcpus"]) == ("ReportSandbox", 2)
 
     play(tmp_path, tale)
 

@@ -37,6 +37,7 @@ def play(
     tale: Tale,
     answer: bytes | None = relay_line.encode_pulls(SEEN),
     pods: Callable[[], Pods] = Pods,
+    clock: ManualClock | None = None,
 ) -> int:
     """Plays it beside a relay that answers so, or none for b"", or never for None. How often it was asked."""
     asked = 0
@@ -51,7 +52,7 @@ def play(
 
     async def story() -> None:
         settings, ready = replace(Settings(), run_dir=str(folder)), asyncio.Event()
-        pulls = PodPulls(settings, OsFiles(str(folder)), ManualClock(), pods)
+        pulls = PodPulls(settings, OsFiles(str(folder)), clock or ManualClock(), pods)
         if answer == b"":
             await tale(pulls)
             return
@@ -123,6 +124,19 @@ def test_hundred_who_ask_at_once_are_two_questions_to_the_relay(tmp_path: Path) 
         assert {one.sandbox for one in found} == {"s1"}
 
     assert play(tmp_path, tale) <= 2
+
+
+def test_for_sandboxes_the_relay_is_asked_once_a_second(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    async def tale(pulls: PodPulls) -> None:
+        for _ in range(3):
+            found = await asyncio.gather(*(pulls.sandboxes() for _ in range(10)))
+            assert found == [(SEEN, "")] * 10
+        clock.ns += pod_pulls.FRESH_NS
+        assert await pulls.sandboxes() == (SEEN, "")
+
+    assert play(tmp_path, tale, clock=clock) == 2
 
 
 def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Path) -> None:

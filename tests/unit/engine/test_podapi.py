@@ -7,10 +7,11 @@ import pytest
 from nodeward.engine.sandboxes import sizing
 from nodeward.engine.show import podapi as show
 from nodeward.engine.show.podapi_size import computed
-from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
+from nodeward.engine.state.pods import Ended, KnownSandbox, KnownSpec, Pods
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
 from nodeward.model.podapi import ComputeSizeRequest, PodCgroup, PodTotals, PodVmSize, ReportSandboxRequest, Selector
+from nodeward.model.pulls import SandboxKey
 from nodeward.model.sandboxes import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
 from nodeward.model.sizing import Allocatable, Room, SizingSettings, Way
 from nodeward.model.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
@@ -83,6 +84,49 @@ def test_the_stand_in_for_a_sandbox_of_which_only_the_cgroup_is_known_is_no_sand
     assert cgroup is not None
     assert cgroup.parent == HOME.cgroup_parent
     assert show.subject(state, Selector(sandbox=home.id)) is None
+
+
+KEYS = (
+    SandboxKey("s-old", "shop", "web", "u0", 5, "kata"),
+    SandboxKey("s0", "shop", "web", "u1", 0, "kata"),
+    SandboxKey("s2", "shop", "web", "u1", 2, "kata"),
+    SandboxKey("s3", "shop", "web", "", 7, "kata"),
+    SandboxKey("s-early", "shop", "db", "u9", 0, "runc"),
+)
+AWAY = show.Around(no_id="the relay is away")
+
+
+def test_the_relays_word_stands_in_for_nri_by_the_pods_uid_alone() -> None:
+    """Given a cgroup alone, and a relay that names sandboxes also of an earlier pod with the name."""
+    home = replace(HOME, id=SandboxId("cgroup:/u1"), handler="", namespace="", name="")
+    sandboxes = {home.id: KnownSandbox(home, 6, by_cgroup=True)}
+    state = replace(STATE, pods=replace(STATE.pods, sandboxes=sandboxes, sandbox_of={UID: home.id}))
+    for asked, sandbox in ((Selector("u1"), "s2"), (Selector("", "", "shop", "web"), "s2"), (Selector("", "s0"), "s0")):
+        one = show.subject(state, asked, KEYS)
+        assert one is not None
+        section = show.identity(state, one, AWAY)
+        assert (one.uid, one.sandbox_id) == ("u1", sandbox)
+        assert show.cgroup(state, one, AWAY).value == PodCgroup(HOME.cgroup_parent, "systemd", 0)
+        assert section.value is not None
+        assert (section.value.handler, section.source, section.complete) == (
+            "kata",
+            "the pod's spec in the API server, and the relay",
+            True,
+        )
+    away = show.identity(state, found(state, Selector("u1")), AWAY)
+    assert (away.complete, away.why) == (False, "the relay is away")
+    early = show.subject(state, Selector(sandbox="s-early"), KEYS)
+    assert early is not None
+    assert (early.uid, show.identity(state, early, AWAY).source) == ("u9", "the relay")
+    listed = [(one.uid, one.sandbox) for one in show.pods(show.with_told(state, KEYS))]
+    assert listed == [("u9", "s-early"), ("u0", "s-old"), ("u1", "s2")]
+
+
+def test_what_the_runtime_has_told_comes_before_the_relays_word() -> None:
+    assert show.subject(STATE, Selector("u1"), KEYS) == found(STATE, Selector("u1"))
+    assert show.subject(STATE, Selector(sandbox="s2"), KEYS) is None
+    ended = replace(STATE.pods, sandboxes={}, sandbox_of={}, ended={"s2": Ended(7), "s0": Ended(6)})
+    assert found(show.with_told(replace(STATE, pods=ended), KEYS), Selector("u1")).sandbox is None
 
 
 def test_of_two_pods_with_one_name_the_newer_is_found_and_the_old_one_by_its_uid() -> None:

@@ -15,6 +15,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.app.doctor import runtime_files
 from nodeward.edges.local import relay_line as line
 from nodeward.edges.sandboxes import configs
+from nodeward.engine.show.podapi import RELAY
 from nodeward.engine.state.pods import Pods
 from nodeward.model.podapi import RequestError, Section
 from nodeward.model.podapi_pulls import (
@@ -39,6 +40,8 @@ from nodeward.wire.errors import WireError
 
 WITHIN_S: Final = 1.0
 """How long the relay may take, and the files of the runtimes."""
+FRESH_NS: Final = 10**9
+"""So long a telling of sandboxes is taken for true."""
 LOOK_S: Final = 10.0
 """How long what the runtimes' files say is taken for true."""
 MOST_SANDBOXES: Final = 500
@@ -46,7 +49,6 @@ MOST_IMAGES: Final = 64
 """Images of one sandbox that are kept, the newest."""
 MOST_NAME: Final = 512
 MOST_ERROR: Final = 200
-RELAY: Final = "the relay"
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 _PRIVATE: Final = re.compile(r"(?<=//)[^/\s@]*@|\?\S*")
 """User and query of an address."""
@@ -97,6 +99,8 @@ class PodPulls:
         self._profiles, self._files, self._clock, self._pods = settings.sandboxes.profiles, files, clock, pods
         self._path = f"{settings.run_dir}/{relay_line.SOCKET}"
         self._relay, self._files_say = _Shared(self._ask), _Shared(self._look)
+        self._telling: asyncio.Future[tuple[_Told | None, str]] | None = None
+        self._telling_ns = 0
         self._modes: Modes = {}
         self._no_modes = "the runtimes' configuration was not read yet"
         self._read_ns: int | None = None
@@ -168,6 +172,14 @@ class PodPulls:
         seen, why, _ = await self._seen(uid, namespace, name, sandbox)
         rows = tuple(_image(container, image, seen) for container, image in images.value.items())
         return Section(rows, images.source, not why, why, images.observed_at)
+
+    async def sandboxes(self) -> tuple[PullsView | None, str]:
+        """What the relay has told of sandboxes, else why not. It is asked at most once in `FRESH_NS`."""
+        now_ns = self._clock.now_ns()
+        if self._telling is None or (self._telling.done() and now_ns - self._telling_ns >= FRESH_NS):
+            self._telling_ns, self._telling = now_ns, asyncio.ensure_future(self._relay.now())
+        told, why = await asyncio.shield(self._telling)
+        return (told.view if told is not None else None), why
 
     # ---- inside
 

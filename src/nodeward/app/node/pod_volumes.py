@@ -175,13 +175,11 @@ class PodVolumeClaims:
         rows = tuple(_row(claims, named, one, now) for one in named.volumes)
         return Section(rows, SPEC, not self._unread, self._unread, at)
 
-    async def network(self, uid: PodUid) -> Section[PodNetwork]:
-        """The section `network` of a pod: Kata's DAN file, else CNI's result cache."""
-        sandbox = self._state().pods.sandbox_of.get(uid)
-        if sandbox is None:
-            return Section(None, networks.CNI, False, "the runtime has told of no sandbox yet")
-        if self._state().pods.sandboxes[sandbox].by_cgroup:
-            return Section(None, networks.CNI, False, "the sandbox's id is not known: only NRI tells it")
+    async def network(self, sandbox: str) -> Section[PodNetwork]:
+        """The section `network` of the pod with this sandbox, empty for not known: Kata's DAN file, else CNI's result
+        cache."""
+        if not sandbox:
+            return Section(None, networks.CNI, False, "no sandbox's id is known yet: NRI or the relay tells it")
         at = self._clock.wall_ns()
         try:
             found = await self._job("network of a pod", partial(_network, self._files, sandbox))

@@ -184,12 +184,12 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
         "numa": numa,
         "devices": device,
         "volumes": lambda uid, *_: volumes.volumes(PodUid(uid)),
-        "network": lambda uid, *_: volumes.network(PodUid(uid)),
+        "network": lambda *of: volumes.network(of[3]),
         "images": images,
         "pulls": pulls.pulls,
         "spec": specs.spec,
     }
-    answers = Answers(node, watchers, providers)
+    answers = Answers(node, watchers, providers, pulls.sandboxes)
     served = (
         methods.Method("DescribePod", DescribePodRequest, answers.describe_pod),
         methods.Method("ListPods", ListPodsRequest, answers.list_pods),

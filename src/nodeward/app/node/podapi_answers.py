@@ -1,4 +1,5 @@
-"""What the Pod API's methods answer: from the engine's state, and from providers of sections beside it.
+"""What the Pod API's methods answer: from the engine's state, and from providers of sections beside it. Of a pod whose
+sandbox nobody told the engine of, such as on a node without NRI, the relay may know it.
 
 Promises: a section whose provider fails or is late says so, and harms no other; what a runtime reports is kept in
 memory, bounded, for as long as its sandbox is there. No answer holds what a request held but ids.
@@ -7,6 +8,7 @@ memory, bounded, for as long as its sandbox is there. No answer holds what a req
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from typing import Final
 
 from nodeward.aio.clock import Clock
@@ -35,6 +37,7 @@ from nodeward.model.podapi import (
     Section,
     Selector,
 )
+from nodeward.model.pulls import PullsView, SandboxKey
 from nodeward.model.sandboxes import Handler
 from nodeward.model.sizing import MOST_CPUS, MOST_MEMORY_MIB, unlimited
 from nodeward.model.workload import SandboxId
@@ -42,6 +45,8 @@ from nodeward.model.workload import SandboxId
 log = logging.getLogger(__name__)
 Provider = Callable[[str, str, str, str], Awaitable[Section[object]]]
 """A section of the pod with this UID, namespace, name and sandbox id, which is empty for not known."""
+Telling = Callable[[], Awaitable[tuple[PullsView | None, str]]]
+"""What the relay has told of sandboxes, else why not."""
 MOST_WAIT_MS: Final = 5000
 MOST_TEXT: Final = 512
 """Characters of an id or a name in a request, which are at most 253 where Kubernetes makes them."""
@@ -56,6 +61,8 @@ MOST_REPORTS: Final = 512
 EARLY_NS: Final = 60 * 10**9
 """So long a report is kept whose sandbox the runtime has not told of."""
 MACHINE_NS: Final = 10 * 10**9
+AGAIN_S: Final = 1.0
+"""How often the relay is asked again while somebody waits."""
 _described: Callable[..., PodDescription] = PodDescription
 
 
@@ -95,16 +102,22 @@ class Reports:
 class Answers:
     """The methods. Belongs to the loop's thread."""
 
-    def __init__(self, node: Node, watchers: Watchers, providers: Mapping[str, Provider]) -> None:
+    def __init__(self, node: Node, watchers: Watchers, providers: Mapping[str, Provider], telling: Telling) -> None:
         self._node, self._core, self._clock, self._watchers = node, node.core, node.clock, watchers
-        self._providers = providers
-        self._reports = Reports(lambda: node.core.state, node.clock)
+        self._providers, self._telling = providers, telling
+        self._last: tuple[SandboxKey, ...] = ()
+        """What the relay told last, for reports: they outlive a relay's restart."""
+        self._reports = Reports(lambda: show.with_told(node.core.state, self._last), node.clock)
         self._machine: asyncio.Future[tuple[Mapping[str, Handler], int, int]] | None = None
         self._machine_ns = 0
 
     async def list_pods(self, _: ListPodsRequest) -> ListPodsResponse:
         """Every pod that is known."""
-        return ListPodsResponse(show.pods(self._core.state))
+        found = show.pods(self._core.state)
+        if all(one.sandbox for one in found):
+            return ListPodsResponse(found)
+        told = (await self._told())[0]
+        return ListPodsResponse(show.pods(show.with_told(self._core.state, told)))
 
     async def describe_pod(self, asked: DescribePodRequest) -> PodDescription:
         """The sections of one pod. Waits for the pod, its spec and its sandbox where that is wanted."""
@@ -112,9 +125,9 @@ class Answers:
             raise RequestError(f"wait_ms: is not between 0 and {MOST_WAIT_MS}")
         if any(one not in SECTIONS for one in asked.fields):
             raise RequestError(f"fields: has one that is no section; there are {', '.join(SECTIONS)}")
-        one = await self._subject(asked.selector, asked.wait_ms / 1000)
+        one, no_id = await self._subject(asked.selector, asked.wait_ms / 1000)
         named = [name for name in SECTIONS if (name in asked.fields if asked.fields else name != SPEC)]
-        around, asking = self._around(one.sandbox_id), [name for name in named if name in self._providers]
+        around, asking = self._around(one.sandbox_id, no_id), [name for name in named if name in self._providers]
         sections = {name: show.MADE[name](self._core.state, one, around) for name in named if name not in asking}
         told = (self._providers[name](one.uid, one.namespace, one.name, one.sandbox_id) for name in asking)
         found = await asyncio.gather(*map(provided, asking, told))
@@ -133,7 +146,7 @@ class Answers:
             if value is not None and not 0 <= value <= most:
                 raise RequestError(f"{name}: is not between 0 and {most}")
         _check_text("handler", asked.handler)
-        one = await self._subject(asked.selector, 0.0)
+        one, _ = await self._subject(asked.selector, 0.0)
         handlers, cpus, memory = await self._read_machine()
         return computed(asked, one, handlers, self._node.settings.sizing, cpus, memory, self._node.pods.allocatable)
 
@@ -154,9 +167,12 @@ class Answers:
             raise RequestError("vmm_pid, vcpus, memory, vcpu_tids: none may be below 0")
         if max(asked.vmm_pid, asked.vcpus, asked.memory, *asked.vcpu_tids, 0) >= 1 << 63:
             raise RequestError("vmm_pid, vcpus, memory, vcpu_tids: none may have more than 63 bits")
+        if SandboxId(asked.sandbox) not in self._core.state.pods.sandboxes:
+            await self._told()
         return ReportSandboxResponse(self._reports.put(asked))
 
-    async def _subject(self, asked: Selector, wait_s: float) -> show.Subject:
+    async def _subject(self, asked: Selector, wait_s: float) -> tuple[show.Subject, str]:
+        """The pod, and why the id of its sandbox is not known where that is so."""
         for name in ("uid", "sandbox", "namespace", "name"):
             _check_text(f"selector.{name}", getattr(asked, name))
         if not (asked.uid or asked.sandbox or (asked.namespace and asked.name)):
@@ -165,20 +181,45 @@ class Answers:
         def is_whole(one: show.Subject | None) -> bool:
             return one is not None and one.known is not None and (one.sandbox is not None or not asked.sandbox)
 
-        def find() -> show.Subject | None:
-            return show.subject(self._core.state, asked)
+        told: tuple[SandboxKey, ...] = ()
+        why = ""
 
-        found = await self._watchers.until(find, is_whole, wait_s) if wait_s else find()
+        def find() -> show.Subject | None:
+            return show.subject(self._core.state, asked, told)
+
+        now = asyncio.get_running_loop().time
+        until = now() + wait_s
+        while True:
+            found = show.subject(self._core.state, asked)
+            if found is None or not found.sandbox_id:
+                told, why = await self._told()
+                found = find()
+            left_s = until - now()
+            if is_whole(found) or left_s <= 0:
+                break
+            await self._watchers.until(find, is_whole, min(left_s, AGAIN_S))
         if found is None:
             raise AnswerError(
                 Failure.NOT_FOUND, "this node knows no such pod; ListPods (`nodeward pod --list`) names those it knows"
             )
-        return found
+        return found, why
 
-    def _around(self, sandbox: str) -> show.Around:
-        return show.Around(
-            self._clock.wall_ns(), self._clock.now_ns(), self._node.pods.heard_ns, *self._reports.of(sandbox)
+    async def _told(self) -> tuple[tuple[SandboxKey, ...], str]:
+        """The sandboxes by the relay, oldest first, and why one that is not among them is not known."""
+        view, why = None, f"the relay did not answer within {LATE_S:g} s"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LATE_S):
+                view, why = await self._telling()
+        if view is None:
+            return (), f"the sandbox's id is not known: {why}"
+        self._last = (
+            view.sandboxes if view.listed else tuple(dict.fromkeys((*self._last, *view.sandboxes)))[-MOST_ITEMS:]
         )
+        return view.sandboxes, "the sandbox's id is not known: the relay has seen none of this pod"
+
+    def _around(self, sandbox: str, no_id: str) -> show.Around:
+        report = self._reports.of(sandbox)
+        return show.Around(self._clock.wall_ns(), self._clock.now_ns(), self._node.pods.heard_ns, *report, no_id)
 
     async def _read_machine(self) -> tuple[Mapping[str, Handler], int, int]:
         """Handlers that start VMs, CPUs and bytes of memory; read at most once in `MACHINE_NS`, beside the loop."""

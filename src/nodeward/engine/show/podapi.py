@@ -3,13 +3,13 @@
 A pod may be known by its spec, by its sandbox, or by both: a runtime asks while the watch has not told of the pod yet.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from nodeward.engine.pods.budget import containers_need
 from nodeward.engine.show.gate import pod_gate
-from nodeward.engine.state.pods import KnownSpec
+from nodeward.engine.state.pods import KnownSandbox, KnownSpec
 from nodeward.engine.state.root import State
 from nodeward.model.podapi import (
     PodCgroup,
@@ -24,10 +24,12 @@ from nodeward.model.podapi import (
     Selector,
 )
 from nodeward.model.podapi_gate import PodGate
+from nodeward.model.pulls import SandboxKey
 from nodeward.model.sandboxes import TaskRole
 from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, Source
 
 RUNTIME, VMS, API = "the runtime", "the VM's processes and its handler's configuration", Source.API.value
+RELAY = "the relay"
 T = TypeVar("T")
 NO_SANDBOX = "the runtime has told of no sandbox yet"
 AWAY = "the API server does not answer; this is what was known last"
@@ -45,11 +47,33 @@ class Subject:
     sandbox: Sandbox | None
     stand_in: bool = False
     """Whether only the sandbox's cgroup is known, and not its id."""
+    by_relay: bool = False
+    """Whether the relay alone has told of the sandbox."""
 
     @property
     def sandbox_id(self) -> str:
         """Empty for not known."""
         return self.sandbox.id if self.sandbox is not None and not self.stand_in else ""
+
+
+def with_told(state: State, told: Iterable[SandboxKey]) -> State:
+    """The state with the sandboxes that the relay has told of, oldest first, of pods of which the runtime has told of
+    none. A pod is known by its UID, since a name can have been taken over; its highest attempt is its sandbox. What the
+    runtime has told comes first, also that a sandbox has ended: the relay names it until it is removed."""
+    pods = state.pods
+    sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
+    attempts = dict[PodUid, int]()
+    for seq, key in enumerate(told := tuple(told), -len(told)):  # older than all that the runtime has told
+        uid, sandbox_id = PodUid(key.uid), SandboxId(key.id)
+        home = pods.sandboxes.get(pods.sandbox_of.get(uid, SandboxId("")))
+        if not uid or (home and not home.by_cgroup) or sandbox_id in pods.sandboxes or sandbox_id in pods.ended:
+            continue
+        parent = home.sandbox.cgroup_parent if home is not None else ""
+        sandbox = Sandbox(sandbox_id, uid, key.namespace, key.name, cgroup_parent=parent, handler=key.handler)
+        sandboxes[sandbox_id] = KnownSandbox(sandbox, seq)
+        if key.attempt >= attempts.get(uid, 0):
+            attempts[uid], sandbox_of[uid] = key.attempt, sandbox_id
+    return replace(state, pods=replace(pods, sandboxes=sandboxes, sandbox_of=sandbox_of)) if attempts else state
 
 
 def rows(state: State) -> dict[str, tuple[PodIdentity, object]]:
@@ -82,7 +106,15 @@ def pod_named(state: State, namespace: str, name: str) -> tuple[PodUid, KnownSpe
     return max(named, key=lambda one: (not one[1].gone, one[1].seq), default=None)
 
 
-def subject(state: State, asked: Selector) -> Subject | None:
+def subject(state: State, asked: Selector, told: Iterable[SandboxKey] = ()) -> Subject | None:
+    """The pod, with its sandbox by the runtime or else by what the relay has told."""
+    found = _subject(with_told(state, told), asked)
+    if found is None or not found.sandbox_id:
+        return found
+    return replace(found, by_relay=found.sandbox_id not in state.pods.sandboxes)
+
+
+def _subject(state: State, asked: Selector) -> Subject | None:
     """The pod; by name the one that was told of last, since a name can have been taken over. None where there is none
     that all of the selector fits."""
     uid, sandbox_id = PodUid(asked.uid), SandboxId(asked.sandbox)
@@ -136,6 +168,8 @@ class Around:
     heard_ns: int = 0
     report: ReportSandboxRequest | None = None
     reported_ns: int = 0
+    no_id: str = ""
+    """Why the id of a sandbox is not known of which there is a cgroup."""
 
     def wall(self, at_ns: int) -> int:
         """A time of CLOCK_BOOTTIME by the wall clock."""
@@ -147,10 +181,12 @@ Make = Callable[[State, Subject, Around], Section[object]]
 
 def identity(state: State, one: Subject, around: Around) -> Section[PodIdentity]:
     """Which pod it is."""
-    found = _identity(one)
-    if one.known is not None:
-        return _by_spec(state, one.known.spec, around, found)
-    return Section(found, RUNTIME, False, NO_SPEC)
+    found, why = _identity(one), around.no_id if one.stand_in else ""
+    if one.known is None:
+        whys = "; ".join(filter(None, (NO_SPEC, why)))
+        return Section(found, RELAY if one.by_relay else RUNTIME, False, whys)
+    section = _by_spec(state, one.known.spec, around, found, why)
+    return replace(section, source=f"{section.source}, and {RELAY}") if one.by_relay else section
 
 
 def containers(state: State, one: Subject, around: Around) -> Section[tuple[PodContainer, ...]]:

@@ -66,6 +66,9 @@ BLOCKIO_CLASS = "blockioclass.resource-policy.nri.io"
 """A class that the runtime knows, of the shares of caches and memory bandwidth, and of block I/O. Bare key, `/pod` and
 `/container.<name>`."""
 
+SCHEDULING_CLASS = "scheduling-class.resource-policy.nri.io"
+"""A scheduling class of the policy balloons. Bare key, `/pod` and `/container.<name>`."""
+
 KATA_ONLY = "io.katacontainers.config.runtime.sandbox_cgroup_only"
 """Whether everything of a VM sandbox is put in the sandbox's cgroup. Kata obeys it whatever its `enable_annotations`
 say, where the container runtime hands it on."""
@@ -103,7 +106,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 
 
 _OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE)
-_CLASSES = (RDT_CLASS, BLOCKIO_CLASS)
+_CLASSES = (RDT_CLASS, BLOCKIO_CLASS, SCHEDULING_CLASS)
 _READ = (
     *(OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED),
     *(*_OF_POOLS, *_CLASSES, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES),

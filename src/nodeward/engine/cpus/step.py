@@ -135,7 +135,7 @@ def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
     after = _admit(state, ask)
     if isinstance(after, Denied):
         return _denied(state, event.sandbox, event.container, after)
-    classes, faults = classes_of(ask.annotations, ask.container)
+    classes, faults = classes_of(ask, after.grants[ask.key], state.cpus.rules)
     cpus, decision = _given(state, after, event, classes)
     notes = tuple(Reason("cpus-source", (_named(ask), fault)) for fault in (*ask.faults, *faults))
     return cpus, replace(decision, notes=notes) if notes else decision

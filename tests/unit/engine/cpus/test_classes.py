@@ -5,15 +5,16 @@ from dataclasses import replace
 import pytest
 
 from nodeward.model import events as ev
-from nodeward.model.annotations import BLOCKIO_CLASS, RDT_CLASS
+from nodeward.model.annotations import BLOCKIO_CLASS, PRESERVE_CPU, RDT_CLASS, SCHEDULING_CLASS
 from nodeward.model.decision import Adjustment, Decision, Final
-from nodeward.model.policy_rule import CpusSettings
+from nodeward.model.policy_rule import CpusSettings, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, SchedulingClass
 from nodeward.model.settings import Mode
-from tests.unit.engine.cpus.build import home, one, told
+from tests.unit.engine.cpus.build import STATIC_RULES, home, one, told
 
 
-def created(annotations: dict[str, str], mode: Mode = Mode.ENFORCE) -> Decision:
-    node = told(cpus=CpusSettings(mode=mode))
+def created(annotations: dict[str, str], mode: Mode = Mode.ENFORCE, policy: PolicySettings = STATIC_RULES) -> Decision:
+    node = told(policy, CpusSettings(mode=mode))
     return node(ev.Creating(replace(home("a"), annotations=annotations), one("a", 1), ask_id=node.state.seq + 1))
 
 
@@ -43,3 +44,25 @@ def test_what_is_no_name_of_a_class_is_noted_and_counts_as_none(name: str) -> No
     assert (given(decision).rdt_class, given(decision).blockio_class) == ("", "slow")
     (note,) = decision.notes
     assert (note.code, RDT_CLASS in str(note.values[1])) == ("cpus-source", True)
+
+
+@pytest.mark.parametrize(
+    ("annotations", "name"),
+    [
+        ({}, "calm"),  # the type's
+        ({SCHEDULING_CLASS: "calm", f"{SCHEDULING_CLASS}/container.app": "fast"}, "fast"),
+        ({SCHEDULING_CLASS: "unknown"}, "calm"),
+        ({SCHEDULING_CLASS: "fast", PRESERVE_CPU: "true"}, ""),  # left alone
+    ],
+)
+def test_a_scheduling_class_is_the_annotations_or_else_the_balloon_types(
+    annotations: dict[str, str], name: str
+) -> None:
+    fast, calm = SchedulingClass("fast", nice=-5), SchedulingClass("calm", nice=5)
+    types = (BalloonType("default", scheduling_class="calm"),)
+    rules = BalloonsSettings(balloon_types=types, scheduling_classes=(fast, calm))
+    decision = created(annotations, policy=replace(STATIC_RULES, active="balloons", balloons=rules))
+    assert given(decision).scheduling == {"fast": fast, "calm": calm}.get(name)
+    notes = [str(note.values[1]) for note in decision.notes]
+    assert all("'unknown' is no scheduling class; classes are fast, calm" in note for note in notes)
+    assert len(notes) == ("unknown" in annotations.values())

@@ -61,6 +61,14 @@ PRESERVE_CPU = "cpu.preserve.resource-policy.nri.io"
 MEMORY_TYPE = "memory-type.resource-policy.nri.io"
 """Types of memory with commas, of dram, hbm and pmem. Bare key, `/pod` and `/container.<name>`."""
 
+RDT_CLASS = "rdtclass.resource-policy.nri.io"
+BLOCKIO_CLASS = "blockioclass.resource-policy.nri.io"
+"""A class that the runtime knows, of the shares of caches and memory bandwidth, and of block I/O. Bare key, `/pod` and
+`/container.<name>`."""
+
+SCHEDULING_CLASS = "scheduling-class.resource-policy.nri.io"
+"""A scheduling class of the policy balloons. Bare key, `/pod` and `/container.<name>`."""
+
 KATA_ONLY = "io.katacontainers.config.runtime.sandbox_cgroup_only"
 """Whether everything of a VM sandbox is put in the sandbox's cgroup. Kata obeys it whatever its `enable_annotations`
 say, where the container runtime hands it on."""
@@ -98,12 +106,13 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 
 
 _OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE)
+_CLASSES = (RDT_CLASS, BLOCKIO_CLASS, SCHEDULING_CLASS)
 _READ = (
     *(OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED),
-    *(*_OF_POOLS, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES),
+    *(*_OF_POOLS, *_CLASSES, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES),
 )
 _UPSTREAM_PREFIX = UPSTREAM_EPC + "/"
-_SCOPED = (_UPSTREAM_PREFIX, *(f"{key}/" for key in _OF_POOLS))
+_SCOPED = (_UPSTREAM_PREFIX, *(f"{key}/" for key in (*_OF_POOLS, *_CLASSES)))
 
 
 def is_read(key: str) -> bool:

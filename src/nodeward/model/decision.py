@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from nodeward.model.pool_rule import SchedulingClass
 from nodeward.model.refusal import Reason as Reason
 from nodeward.model.refusal import Refusal as Refusal
 from nodeward.model.refusal import Refused as Refused
@@ -34,6 +35,8 @@ class Adjustment:
     rdt_class: str = ""
     blockio_class: str = ""
     mounts: tuple[Mount, ...] = ()
+    scheduling: SchedulingClass | None = None
+    """At creation only, where the runtime's interface has a word for it."""
 
     def sets(self) -> Mapping[str, str]:
         """What it sets, and to what, as texts. Two domains never set the same."""
@@ -43,6 +46,7 @@ class Adjustment:
             "cpu_shares": str(self.cpu_shares or ""),
             "rdt_class": self.rdt_class,
             "blockio_class": self.blockio_class,
+            "scheduling": self.scheduling.name if self.scheduling is not None else "",
         }
         mounts = {f"the mount at {mount.destination}": mount.source for mount in self.mounts}
         return {**self.unified, **{name: text for name, text in plain.items() if text}, **mounts}
@@ -58,6 +62,7 @@ class Adjustment:
             self.rdt_class or other.rdt_class,
             self.blockio_class or other.blockio_class,
             self.mounts + tuple(one for one in other.mounts if f"the mount at {one.destination}" not in mine),
+            self.scheduling or other.scheduling,
         )
 
 

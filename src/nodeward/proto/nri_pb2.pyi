@@ -34,6 +34,34 @@ class ContainerState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CONTAINER_RUNNING: _ClassVar[ContainerState]
     CONTAINER_STOPPED: _ClassVar[ContainerState]
 
+class IOPrioClass(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    IOPRIO_CLASS_NONE: _ClassVar[IOPrioClass]
+    IOPRIO_CLASS_RT: _ClassVar[IOPrioClass]
+    IOPRIO_CLASS_BE: _ClassVar[IOPrioClass]
+    IOPRIO_CLASS_IDLE: _ClassVar[IOPrioClass]
+
+class LinuxSchedulerPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHED_NONE: _ClassVar[LinuxSchedulerPolicy]
+    SCHED_OTHER: _ClassVar[LinuxSchedulerPolicy]
+    SCHED_FIFO: _ClassVar[LinuxSchedulerPolicy]
+    SCHED_RR: _ClassVar[LinuxSchedulerPolicy]
+    SCHED_BATCH: _ClassVar[LinuxSchedulerPolicy]
+    SCHED_ISO: _ClassVar[LinuxSchedulerPolicy]
+    SCHED_IDLE: _ClassVar[LinuxSchedulerPolicy]
+    SCHED_DEADLINE: _ClassVar[LinuxSchedulerPolicy]
+
+class LinuxSchedulerFlag(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SCHED_FLAG_RESET_ON_FORK: _ClassVar[LinuxSchedulerFlag]
+    SCHED_FLAG_RECLAIM: _ClassVar[LinuxSchedulerFlag]
+    SCHED_FLAG_DL_OVERRUN: _ClassVar[LinuxSchedulerFlag]
+    SCHED_FLAG_KEEP_POLICY: _ClassVar[LinuxSchedulerFlag]
+    SCHED_FLAG_KEEP_PARAMS: _ClassVar[LinuxSchedulerFlag]
+    SCHED_FLAG_UTIL_CLAMP_MIN: _ClassVar[LinuxSchedulerFlag]
+    SCHED_FLAG_UTIL_CLAMP_MAX: _ClassVar[LinuxSchedulerFlag]
+
 class MpolMode(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     MPOL_DEFAULT: _ClassVar[MpolMode]
@@ -70,6 +98,25 @@ CONTAINER_CREATED: ContainerState
 CONTAINER_PAUSED: ContainerState
 CONTAINER_RUNNING: ContainerState
 CONTAINER_STOPPED: ContainerState
+IOPRIO_CLASS_NONE: IOPrioClass
+IOPRIO_CLASS_RT: IOPrioClass
+IOPRIO_CLASS_BE: IOPrioClass
+IOPRIO_CLASS_IDLE: IOPrioClass
+SCHED_NONE: LinuxSchedulerPolicy
+SCHED_OTHER: LinuxSchedulerPolicy
+SCHED_FIFO: LinuxSchedulerPolicy
+SCHED_RR: LinuxSchedulerPolicy
+SCHED_BATCH: LinuxSchedulerPolicy
+SCHED_ISO: LinuxSchedulerPolicy
+SCHED_IDLE: LinuxSchedulerPolicy
+SCHED_DEADLINE: LinuxSchedulerPolicy
+SCHED_FLAG_RESET_ON_FORK: LinuxSchedulerFlag
+SCHED_FLAG_RECLAIM: LinuxSchedulerFlag
+SCHED_FLAG_DL_OVERRUN: LinuxSchedulerFlag
+SCHED_FLAG_KEEP_POLICY: LinuxSchedulerFlag
+SCHED_FLAG_KEEP_PARAMS: LinuxSchedulerFlag
+SCHED_FLAG_UTIL_CLAMP_MIN: LinuxSchedulerFlag
+SCHED_FLAG_UTIL_CLAMP_MAX: LinuxSchedulerFlag
 MPOL_DEFAULT: MpolMode
 MPOL_PREFERRED: MpolMode
 MPOL_BIND: MpolMode
@@ -664,18 +711,47 @@ class ContainerAdjustment(_message.Message):
     def __init__(self, annotations: _Optional[_Mapping[str, str]] = ..., mounts: _Optional[_Iterable[_Union[Mount, _Mapping[str, object]]]] = ..., env: _Optional[_Iterable[_Union[KeyValue, _Mapping[str, object]]]] = ..., linux: _Optional[_Union[LinuxContainerAdjustment, _Mapping[str, object]]] = ..., rlimits: _Optional[_Iterable[_Union[POSIXRlimit, _Mapping[str, object]]]] = ..., CDI_devices: _Optional[_Iterable[_Union[CDIDevice, _Mapping[str, object]]]] = ..., args: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class LinuxContainerAdjustment(_message.Message):
-    __slots__ = ("devices", "resources", "cgroups_path", "oom_score_adj", "memory_policy")
+    __slots__ = ("devices", "resources", "cgroups_path", "oom_score_adj", "io_priority", "scheduler", "memory_policy")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
     RESOURCES_FIELD_NUMBER: _ClassVar[int]
     CGROUPS_PATH_FIELD_NUMBER: _ClassVar[int]
     OOM_SCORE_ADJ_FIELD_NUMBER: _ClassVar[int]
+    IO_PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    SCHEDULER_FIELD_NUMBER: _ClassVar[int]
     MEMORY_POLICY_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[LinuxDevice]
     resources: LinuxResources
     cgroups_path: str
     oom_score_adj: OptionalInt
+    io_priority: LinuxIOPriority
+    scheduler: LinuxScheduler
     memory_policy: LinuxMemoryPolicy
-    def __init__(self, devices: _Optional[_Iterable[_Union[LinuxDevice, _Mapping[str, object]]]] = ..., resources: _Optional[_Union[LinuxResources, _Mapping[str, object]]] = ..., cgroups_path: _Optional[str] = ..., oom_score_adj: _Optional[_Union[OptionalInt, _Mapping[str, object]]] = ..., memory_policy: _Optional[_Union[LinuxMemoryPolicy, _Mapping[str, object]]] = ...) -> None: ...
+    def __init__(self, devices: _Optional[_Iterable[_Union[LinuxDevice, _Mapping[str, object]]]] = ..., resources: _Optional[_Union[LinuxResources, _Mapping[str, object]]] = ..., cgroups_path: _Optional[str] = ..., oom_score_adj: _Optional[_Union[OptionalInt, _Mapping[str, object]]] = ..., io_priority: _Optional[_Union[LinuxIOPriority, _Mapping[str, object]]] = ..., scheduler: _Optional[_Union[LinuxScheduler, _Mapping[str, object]]] = ..., memory_policy: _Optional[_Union[LinuxMemoryPolicy, _Mapping[str, object]]] = ...) -> None: ...
+
+class LinuxIOPriority(_message.Message):
+    __slots__ = ("priority",)
+    CLASS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    priority: int
+    def __init__(self, priority: _Optional[int] = ..., **kwargs) -> None: ...
+
+class LinuxScheduler(_message.Message):
+    __slots__ = ("policy", "nice", "priority", "flags", "runtime", "deadline", "period")
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    NICE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    FLAGS_FIELD_NUMBER: _ClassVar[int]
+    RUNTIME_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    PERIOD_FIELD_NUMBER: _ClassVar[int]
+    policy: LinuxSchedulerPolicy
+    nice: int
+    priority: int
+    flags: _containers.RepeatedScalarFieldContainer[LinuxSchedulerFlag]
+    runtime: int
+    deadline: int
+    period: int
+    def __init__(self, policy: _Optional[_Union[LinuxSchedulerPolicy, str]] = ..., nice: _Optional[int] = ..., priority: _Optional[int] = ..., flags: _Optional[_Iterable[_Union[LinuxSchedulerFlag, str]]] = ..., runtime: _Optional[int] = ..., deadline: _Optional[int] = ..., period: _Optional[int] = ...) -> None: ...
 
 class LinuxMemoryPolicy(_message.Message):
     __slots__ = ("mode", "nodes", "flags")

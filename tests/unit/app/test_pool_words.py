@@ -22,9 +22,13 @@ from nodeward.model.pool_rule import (
     DynamicPoolType,
     Expression,
     FillOrder,
+    IoClass,
     PodPool,
     PodpoolsSettings,
     Priority,
+    Scheduler,
+    SchedulerFlag,
+    SchedulingClass,
     StaticPool,
     StaticPoolsSettings,
     Within,
@@ -178,8 +182,8 @@ NESTED = ", ".join(f"{{name: t{i}, components: [{', '.join([f't{i + 1}'] * 8)}]}
         ("{name: a, minCPUs: 3, maxCPUs: 2}", "[0].minCPUs: 3 is more than maxCPUs, which is 2"),
         ("{name: a, minCPUs: 3, maxCPUs: -1}", "[0].minCPUs: 3 is more than maxCPUs, which is -1"),
         ("{name: a, minBalloons: 3, maxBalloons: 2}", "[0].minBalloons: 3 is more than maxBalloons, which is 2"),
-        ("{name: a, minCPUs: 1.5}", "[0].minCPUs: 1.5 is no whole number up to 8192"),
-        ("{name: a, maxCPUs: 99999}", "[0].maxCPUs: 99999 is no whole number up to 8192"),
+        ("{name: a, minCPUs: 1.5}", "[0].minCPUs: 1.5 is no whole number from -1 to 8192"),
+        ("{name: a, maxCPUs: 99999}", "[0].maxCPUs: 99999 is no whole number from -1 to 8192"),
         ("{name: a, allocatorPriority: 4}", "[0].allocatorPriority: 4 is not allowed; one of high, normal, low, none"),
         ("{name: a, shareIdleCPUsInSame: node}", "[0].shareIdleCPUsInSame: 'node' is not allowed; one of system, "),
         ("{name: 'a[0]'}", "[0].name: 'a[0]' must be 1 to 63 letters, digits and any of _ . -"),
@@ -286,6 +290,25 @@ def test_whatever_is_written_is_read_or_refused(sections: dict[str, object]) -> 
         faults = error.faults
     assert all(fault.startswith("policy.") for fault in faults)
     assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
+
+
+def test_scheduling_classes_are_read_and_bounded(tmp_path: Path) -> None:
+    """In the words of nri-plugins. What the kernel would refuse is refused here: a container would not start."""
+    section = "{schedulingClasses: [{name: a, %s}], balloonTypes: [{name: b, schedulingClass: a}]}"
+    text = section % "policy: rr, priority: 5, flags: [reset-on-fork], ioClass: be, ioPriority: 7"
+    found = loaded(f"policy: {{balloons: {text}}}", tmp_path).policy.balloons
+    rr = SchedulingClass("a", Scheduler.RR, 5, (SchedulerFlag.RESET_ON_FORK,), io_class=IoClass.BE, io_priority=7)
+    assert (found.scheduling_classes, found.balloon_types[0].scheduling_class) == ((rr,), "a")
+
+    for keys, fault in {
+        "policy: fifo": ".priority: 0: fifo and rr need one from 1 to 99, and others have none",
+        "priority: 3": ".priority: 3: fifo and rr need one",
+        "nice: 20": ".nice: 20 is no whole number from -20 to 19",
+        "policy: deadline, runtime: 5, deadline: 4": ": deadline needs runtime, deadline and period in nanoseconds",
+        "policy: iso": ".policy: 'iso' is not allowed; one of none, other, fifo, rr, batch, idle, deadline",
+    }.items():
+        (first, *_) = told(section % keys, tmp_path)
+        assert f"[0]{fault}" in first
 
 
 def test_what_is_taken_and_not_enforced_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -30,6 +30,7 @@ from nodeward.model.pool_rule import (
     PodPool,
     PodpoolsSettings,
     Priority,
+    Scheduler,
     StaticPool,
     StaticPoolsSettings,
     instances,
@@ -51,7 +52,7 @@ MAX_PARTS = 64
 """Components of one balloon, those of its components counted too: a few types of types would be billions."""
 MAX_FIRST = 256
 """Balloons that all types together have before any container."""
-_CLASSES = "frequencies, idle states and scheduling classes are not set by Nodeward yet"
+_CLASSES = "frequencies and idle states of CPUs are not set by Nodeward yet"
 _IRQS = "interrupts are not moved by Nodeward"
 _LOADS = "load classes do not keep balloons apart yet"
 _NODE = "Nodeward neither labels nor taints the node"
@@ -62,14 +63,12 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "idleCPUClass": _CLASSES,
         "cpuClasses": _CLASSES,
         "turboDomain": _CLASSES,
-        "schedulingClasses": _CLASSES,
         "loadClasses": _LOADS,
         "controllableInterrupts": _IRQS,
         "showContainersInNrt": _ZONES,
     },
     BalloonType: {
         "cpuClass": _CLASSES,
-        "schedulingClass": _CLASSES,
         "loads": _LOADS,
         "irqClaim": _IRQS,
         "irqMode": _IRQS,
@@ -93,6 +92,13 @@ REFUSED: Mapping[type, Mapping[str, str]] = {
 _SPELLED = {"prefer_isol_cpus": "preferIsolCpus"}
 _WRAPPED = {"preserve": "matchExpressions", "components": "balloonType"}
 """Keys whose values stand in a section of one key of their own."""
+_LIMITS: Mapping[str, tuple[int, int]] = {
+    "priority": (0, 99),
+    "nice": (-20, 19),
+    "io_priority": (0, 7),
+    **dict.fromkeys(("runtime", "deadline", "period"), (0, 2**63 - 1)),
+}
+"""Of numbers of a scheduling class; all others count CPUs, or what there is one of a CPU."""
 _LABEL = re.compile(r"(?:pod/)?labels/(?:[a-z0-9][a-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
 
@@ -234,7 +240,7 @@ def _value(name: str, hint: object, value: object, where: str, faults: list[str]
     if bool in typing.get_args(hint):
         return None if value is None else switch(value, where, faults)
     if hint is int:
-        return _number(value, where, faults)
+        return _number(value, where, faults, *_LIMITS.get(name, (-1, MAX_CPU + 1)))
     if isinstance(hint, type) and issubclass(hint, Enum):
         return _word(hint, value, where, faults)
     if typing.get_origin(hint) is tuple:
@@ -242,11 +248,11 @@ def _value(name: str, hint: object, value: object, where: str, faults: list[str]
     return _text(value, where, faults)
 
 
-def _number(value: object, where: str, faults: list[str]) -> int:
+def _number(value: object, where: str, faults: list[str], least: int, most: int) -> int:
     digits = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
-    if re.fullmatch(r"-?[0-9]{1,4}", digits, re.ASCII) and -1 <= int(digits) <= MAX_CPU + 1:
+    if re.fullmatch(r"-?[0-9]{1,19}", digits, re.ASCII) and least <= int(digits) <= most:
         return int(digits)
-    faults.append(f"{where}: {shown(value)} is no whole number up to {MAX_CPU + 1}")
+    faults.append(f"{where}: {shown(value)} is no whole number from {least} to {most}")
     return 0
 
 
@@ -394,7 +400,24 @@ def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Ite
     named = labels_named(rules)
     if len(named) > MOST:
         yield f"{where}: expressions name {len(named)} labels, more than {MOST}; match by fewer"
+    yield from _scheduling_faults(rules, where)
     yield from _class_faults(section, where)
+
+
+def _scheduling_faults(rules: BalloonsSettings, where: str) -> Iterator[str]:
+    names = [one.name for one in rules.scheduling_classes]
+    yield from _name_faults(names, f"{where}.scheduling_classes")
+    for i, one in enumerate(rules.scheduling_classes):
+        here = f"{where}.scheduling_classes[{i}]"
+        if (one.policy in (Scheduler.FIFO, Scheduler.RR)) != (one.priority > 0):
+            yield f"{here}.priority: {one.priority}: fifo and rr need one from 1 to 99, and others have none"
+        is_timed = 0 < one.runtime <= one.deadline <= (one.period or one.deadline)
+        if one.policy is Scheduler.DEADLINE and not is_timed:
+            yield f"{here}: deadline needs runtime, deadline and period in nanoseconds, none less than the one before"
+    for i, kind in enumerate(rules.balloon_types):
+        if kind.scheduling_class and kind.scheduling_class not in names:
+            chosen = f"{kind.scheduling_class!r} is no scheduling class; define it in schedulingClasses"
+            yield f"{where}.balloon_types[{i}].schedulingClass: {chosen}"
 
 
 def _limit_faults(kind: BalloonType, where: str) -> Iterator[str]:
@@ -456,11 +479,11 @@ def _reached(kind: BalloonType, types: Mapping[str, BalloonType]) -> set[str]:
 
 
 def _class_faults(section: object, where: str) -> Iterator[str]:
-    """Of classes that are not enforced: names that nothing defines."""
+    """Of load and CPU classes, which are not enforced: names that nothing defines."""
     if not isinstance(section, dict):
         return
     at = {_plain(name): value for name, value in section.items()}
-    loads, scheduling = dict(_named(at.get("loadclasses"))), dict(_named(at.get("schedulingclasses")))
+    loads = dict(_named(at.get("loadclasses")))
     for name, one in loads.items():
         if not one.get("level"):
             yield f"{where}.loadClasses: the class {name[:64]!r} has no level; write core or l2cache"
@@ -472,9 +495,6 @@ def _class_faults(section: object, where: str) -> Iterator[str]:
         for load in wanted if isinstance(wanted, list) else [wanted] if wanted else []:
             if not isinstance(load, str) or load not in loads:
                 yield f"{here}.loads: {shown(load)} is no load class; define it in loadClasses"
-        chosen = kind.get("schedulingclass")
-        if chosen and not (isinstance(chosen, str) and chosen in scheduling):
-            yield f"{here}.schedulingClass: {shown(chosen)} is no scheduling class; define it in schedulingClasses"
         if kind.get("components") and kind.get("cpuclass"):
             yield f"{here}.cpuClass: a type with components has no CPUs of its own; write it at the components"
 

@@ -241,6 +241,8 @@ def changed_create(payload: bytes, given: Adjustment) -> bytes:
     for key, name in ((RDT_CLASS, given.rdt_class), (BLOCKIO_CLASS, given.blockio_class)):
         if name:
             config.annotations[key] = name
+    if given.scheduling is not None:
+        _log.warning("scheduling=not-carried class=%s: CRI has no field for it", given.scheduling.name)
     return payload + cri.CreateContainerRequest(config=config).SerializeToString()
 
 

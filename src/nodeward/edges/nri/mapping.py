@@ -24,6 +24,7 @@ from nodeward.model.events import (
     Updated,
 )
 from nodeward.model.labels import OWN, POD, Keys, read_labels
+from nodeward.model.pool_rule import IoClass, Scheduler, SchedulingClass
 from nodeward.model.workload import (
     NO_RECORD,
     NO_SHARE,
@@ -111,7 +112,7 @@ _RUNTIMES: Mapping[str, tuple[tuple[tuple[int, int, int], Generation], ...]] = {
 }
 """From which version a runtime carries which NRI, newest first. Only runtimes before NRI 0.12 need to be looked up."""
 
-_OLDEST: Generation = (0, 2)
+OLDEST: Generation = (0, 2)
 _VERSION = _compile(r"v?(\d{1,6})\.(\d{1,6})(?:\.(\d{1,6}))?")
 
 _PHASES: Mapping[int, Phase] = {
@@ -129,10 +130,10 @@ def generation(request: nri_pb2.ConfigureRequest) -> Generation:
         return int(said[1]), int(said[2])
     version = _VERSION.match(request.runtime_version)
     if version is None:
-        return _OLDEST
+        return OLDEST
     number = (int(version[1]), int(version[2]), int(version[3] or 0))
     carried = _RUNTIMES.get(request.runtime_name.lower(), ())
-    return next((nri for since, nri in carried if number >= since), _OLDEST)
+    return next((nri for since, nri in carried if number >= since), OLDEST)
 
 
 def event_mask(wanted: Iterable[nri_pb2.Event], of: Generation) -> int:
@@ -242,8 +243,8 @@ def happening(kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, raw: nri_pb2.Contain
             return None
 
 
-def create_answer(adjustment: Adjustment) -> bytes:
-    """The answer to CreateContainer; no bytes for no change."""
+def create_answer(adjustment: Adjustment, of: Generation = OLDEST) -> bytes:
+    """The answer to CreateContainer by a runtime with this NRI; no bytes for no change."""
     unified, mounts = tuple(adjustment.unified.items()), adjustment.mounts
     sets = len(adjustment.sets())
     if sets == len(unified):
@@ -254,7 +255,36 @@ def create_answer(adjustment: Adjustment) -> bytes:
         answer.adjust.mounts.add(destination=mount.destination, type="bind", source=mount.source, options=options)
     if sets > len(mounts):
         _set(answer.adjust.linux.resources, adjustment)
+    if adjustment.scheduling is not None:
+        _schedule(answer.adjust.linux, adjustment.scheduling, of)
     return answer.SerializeToString()
+
+
+def _schedule(linux: nri_pb2.LinuxContainerAdjustment, given: SchedulingClass, of: Generation) -> None:
+    """What this NRI has a field for; an older runtime would drop the rest without a word."""
+    lost = list[str]()
+    if given.io_class is not IoClass.NONE:
+        if of >= (0, 10):
+            its = {"class": f"IOPRIO_CLASS_{given.io_class.name}"}  # in Python no name of an argument
+            linux.io_priority.CopyFrom(nri_pb2.LinuxIOPriority(priority=given.io_priority, **its))
+        else:
+            lost.append("ioClass")
+    if given.policy is not Scheduler.NONE:
+        if of >= (0, 11):
+            how = nri_pb2.LinuxScheduler(
+                policy=f"SCHED_{given.policy.name}",
+                flags=[f"SCHED_FLAG_{flag.name}" for flag in given.flags],
+                nice=given.nice,
+                priority=given.priority,
+                runtime=given.runtime,
+                deadline=given.deadline,
+                period=given.period,
+            )
+            linux.scheduler.CopyFrom(how)
+        else:
+            lost.append("policy")
+    if lost:
+        _log.warning("scheduling=not-carried class=%s keys=%s nri=%d.%d", given.name, ",".join(lost), *of)
 
 
 @lru_cache(256)  # many containers of a node are promised the same

@@ -154,6 +154,7 @@ class Session:
         self._multi_line = multi_line
         self._at_start, self._read_sets = at_start, read_sets
         self._hears_starts = False
+        self._nri = mapping.OLDEST
         self._labels: Callable[[], Keys] = labels or tuple[str, ...]
         self._labels_listed: Keys = ()
         self._may_name_others = labels is not None and settings.fd is None
@@ -239,7 +240,7 @@ class Session:
 
     def _configure(self, payload: bytes) -> Answer:
         request = read("nri", nri_pb2.ConfigureRequest, payload)
-        nri = mapping.generation(request)
+        nri = self._nri = mapping.generation(request)
         patience_ms = request.request_timeout if request.request_timeout > 0 else REQUEST_MS
         self._answer_s = min(patience_ms / 2000, MOST_ANSWER_S)
         self.configured = True
@@ -290,7 +291,7 @@ class Session:
         question = Creating(
             mapping.sandbox(request.pod, labels), mapping.container(request.container, Phase.CREATING, labels=labels)
         )
-        return self._decide(question, mapping.create_answer)
+        return self._decide(question, lambda adjustment: mapping.create_answer(adjustment, self._nri))
 
     def _update(self, payload: bytes) -> Answer | Awaitable[Answer]:
         request, labels = read("nri", nri_pb2.UpdateContainerRequest, payload), self._labels()

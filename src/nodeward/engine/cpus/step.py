@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from nodeward.engine.cpus import memory
 from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, label_keys, named
+from nodeward.engine.cpus.classes import classes_of
 from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.policy import Policy
@@ -134,8 +135,9 @@ def _creating(state: State, event: ev.Creating) -> tuple[Cpus, Decision]:
     after = _admit(state, ask)
     if isinstance(after, Denied):
         return _denied(state, event.sandbox, event.container, after)
-    cpus, decision = _given(state, after, event)
-    notes = tuple(Reason("cpus-source", (_named(ask), fault)) for fault in ask.faults)
+    classes, faults = classes_of(ask, after.grants[ask.key], state.cpus.rules)
+    cpus, decision = _given(state, after, event, classes)
+    notes = tuple(Reason("cpus-source", (_named(ask), fault)) for fault in (*ask.faults, *faults))
     return cpus, replace(decision, notes=notes) if notes else decision
 
 
@@ -150,7 +152,7 @@ def _updating(state: State, event: ev.Updating) -> tuple[Cpus, Decision]:
     after = _admit(state, ask)
     if isinstance(after, Denied):
         return _denied(state, event.sandbox, event.container, after)
-    return _given(state, after, event)
+    return _given(state, after, event, Adjustment())
 
 
 def _admit(state: State, ask: Ask) -> Pools | Denied:
@@ -180,8 +182,8 @@ def _denied(state: State, home: Sandbox, one: Container, why: Denied) -> tuple[C
     return replace(state.cpus, unplaced=unplaced), Decision(Final(Adjustment(), Reason("cpus-none")))
 
 
-def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]:
-    """The answer to a runtime that waits, and what follows for others."""
+def _given(state: State, after: Pools, event: ev.Asked, classes: Adjustment) -> tuple[Cpus, Decision]:
+    """The answer to a runtime that waits, with these `classes`, and what follows for others."""
     one = event.container
     key = key_of(event.sandbox.pod_uid, one.name)
     grant, before = after.grants[key], state.cpus.held.get(one.id)
@@ -197,7 +199,7 @@ def _given(state: State, after: Pools, event: ev.Asked) -> tuple[Cpus, Decision]
         else:
             mems = memory.widened(machine, held.mems, after, key)
         # what the record has is given anew, or its older sets came back
-        answer = Adjustment(cpus=text(mine or free), memory_nodes=text(mems), cpu_shares=grant.shares)
+        answer = Adjustment(cpus=text(mine or free), memory_nodes=text(mems), cpu_shares=grant.shares).beside(classes)
         held = replace(held, given=mine, mems=mems, mems_asked=mems)
     cpus = replace(
         state.cpus,

@@ -1,10 +1,13 @@
 """What CRI's requests say in the words of the model. A change of a request overrules what the client said of the same,
 and leaves the rest of its bytes."""
 
+from dataclasses import replace
+
 import pytest
 
 from nodeward.edges.cri import mapping
 from nodeward.model.decision import Adjustment, Mount
+from nodeward.model.pool_rule import SchedulingClass
 from nodeward.model.sizing import Sized, Way
 from nodeward.model.workload import CpuRecord
 from nodeward.proto import cri_pb2 as cri
@@ -12,7 +15,8 @@ from nodeward.proto import cri_pb2 as cri
 GIVEN = Adjustment({"misc.max": "a 1"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data"),))
 
 
-def test_a_create_gets_all_that_is_given() -> None:
+def test_a_create_gets_all_that_is_given(caplog: pytest.LogCaptureFixture) -> None:
+    """But a scheduling class: the log says that CRI has no field for it."""
     request = cri.CreateContainerRequest(pod_sandbox_id="s")
     request.config.mounts.add(container_path="/own", host_path="/o")
     request.config.annotations["own"] = "kept"
@@ -20,7 +24,9 @@ def test_a_create_gets_all_that_is_given() -> None:
     resources.unified.update({"misc.max": "a 7", "io.x": "y"})
     resources.cpuset_cpus, resources.cpu_shares, resources.cpu_quota = "4", 2, 50
 
-    changed = mapping.changed_create(asked := request.SerializeToString(), GIVEN)
+    changed = mapping.changed_create(
+        asked := request.SerializeToString(), replace(GIVEN, scheduling=SchedulingClass("calm"))
+    )
 
     assert changed.startswith(asked)
     config = cri.CreateContainerRequest.FromString(changed).config
@@ -31,6 +37,7 @@ def test_a_create_gets_all_that_is_given() -> None:
     assert dict(config.annotations) == {"own": "kept", mapping.RDT_CLASS: "gold", mapping.BLOCKIO_CLASS: "slow"}
     mounts = [(mount.container_path, mount.host_path, mount.readonly) for mount in config.mounts]
     assert mounts == [("/own", "/o", False), ("/data", "/host", True)]
+    assert caplog.messages == ["scheduling=not-carried class=calm: CRI has no field for it"]
 
 
 def test_an_update_gets_what_it_can_carry() -> None:

@@ -11,6 +11,7 @@ from nodeward.edges.nri.session import NriSettings, from_environment
 from nodeward.model.annotations import MAX_VALUE, TOO_LONG
 from nodeward.model.decision import Adjustment, Mount
 from nodeward.model.events import Created, Removed
+from nodeward.model.pool_rule import IoClass, Scheduler, SchedulerFlag, SchedulingClass
 from nodeward.model.workload import ContainerId, CpuRecord, Phase, SandboxId
 from nodeward.proto import nri_pb2
 
@@ -200,6 +201,24 @@ def test_what_a_container_is_given_is_in_the_answer_to_its_create_and_update() -
     (mount,) = created.mounts
     assert (mount.type, mount.source, mount.destination) == ("bind", "/host", "/data")
     assert list(mount.options) == ["rbind", "rw"]
+
+
+def test_scheduling_is_in_the_answer_to_a_create_where_the_runtimes_nri_has_a_field() -> None:
+    """I/O since 0.10, the scheduler since 0.11. With neither key there is nothing to carry."""
+    one = SchedulingClass("a", Scheduler.RR, 5, (SchedulerFlag.RECLAIM,), io_class=IoClass.IDLE, io_priority=3)
+
+    def carried(of: mapping.Generation) -> tuple[bool, bool]:
+        answer = mapping.create_answer(Adjustment(scheduling=one), of)
+        linux = nri_pb2.CreateContainerResponse.FromString(answer).adjust.linux
+        if linux.HasField("scheduler"):
+            how = linux.scheduler
+            assert (how.policy, how.priority, list(how.flags)) == (nri_pb2.SCHED_RR, 5, [nri_pb2.SCHED_FLAG_RECLAIM])
+        if linux.HasField("io_priority"):
+            level = nri_pb2.LinuxIOPriority(priority=3, **{"class": "IOPRIO_CLASS_IDLE"})
+            assert linux.io_priority == level
+        return linux.HasField("io_priority"), linux.HasField("scheduler")
+
+    assert [carried(of) for of in ((0, 9), (0, 10), (0, 11))] == [(False, False), (True, False), (True, True)]
 
 
 def test_a_plugin_started_by_the_runtime_takes_its_name_and_connection_from_it() -> None:

@@ -189,7 +189,7 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         (["-print-config", "-policy", "static", "-reserved-resources", "cpu=1"], 0, "\npolicy:\n  active: static\n"),
         (["-policy", "statik"], 1, "policy.active: 'statik' is no policy; did you mean static?"),
         (["-print-config", "-policy", "null"], 0, "\nrelay:\n  listen: /var/run/cri-resmgr/cri-resmgr.sock\n"),
-        (["-policy", "topology-aware"], 1, "not built yet"),
+        (["-policy", "topology-aware"], 1, "comes with a later version of Nodeward"),
         (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
         (["-config", "/dev/zero"], 1, "/dev/zero: is a device"),
         (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),

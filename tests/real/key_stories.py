@@ -134,9 +134,9 @@ def modes(here: Offered) -> None:
     assert here.pods.healthy(TDX) == 0
     assert [here.pods.phase(pod) for pod in STAYS] == ["Running"] * 3
     assert here.pods.held("ours", TDX) == mine
-    (line,) = [line for line in here.shown().splitlines() if "default/ours" in line]
+    (line,) = [line.strip() for line in here.shown().splitlines() if line.strip().startswith("default/ours:")]
     assert "promised 1" in line, line
-    tell(f"    {line.strip()}")
+    tell(f"    {line}")
 
     nfd.is_left_by(*STAYS)
 

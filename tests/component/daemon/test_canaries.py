@@ -5,10 +5,11 @@ import contextlib
 import json
 import logging
 import os
+import tarfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 from urllib.request import urlopen
 
 import pytest
@@ -109,6 +110,11 @@ def test_no_canary_leaves_a_daemon(
         for name in ("status", "sandboxes", "top -n 1 -o json", "status -o json"):
             await asyncio.to_thread(command, run_dir / "nodeward.sock", *name.split())
         await asyncio.to_thread(command, run_dir / "podapi.sock", "pod", "shop/web", "--spec")
+        bundle, off = node.folder / "bundle.tar.gz", ("--set", "kube.enabled=false")
+        await asyncio.to_thread(command, run_dir / "nodeward.sock", "doctor", *off, "--bundle", str(bundle))
+        with tarfile.open(bundle) as packed:
+            for member in filter(tarfile.TarInfo.isfile, packed):
+                left[member.name] = cast(IO[bytes], packed.extractfile(member)).read()
         left["metrics"] = await asyncio.to_thread(lambda: urlopen(f"http://127.0.0.1:{metrics}/metrics").read())
         left["state"] = repr(cores[0].state).encode()
 
@@ -138,7 +144,9 @@ def test_no_canary_leaves_a_daemon(
 
     asyncio.run(main_())
     assert pod.found_in(left["state"]) >= {"spec.initContainers[].name", "status.containerStatuses[].containerID"}
-    assert {"record", "pods.json", "hook.json", "u1.json"} <= {name.rpartition("/")[2] for name in left}
+    assert {"record", "pods.json", "hook.json", "u1.json", "findings.json", "status.json"} <= {
+        name.rpartition("/")[2] for name in left
+    }
     leaks: Mapping[str, set[str]] = {name: pod.found_in(one) - SHOWN - OF_STATUS for name, one in left.items()}
     assert {name: paths for name, paths in leaks.items() if paths} == {}
     assert [name for name, one in left.items() if SECRET.encode() in one] == []

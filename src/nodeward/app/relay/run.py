@@ -1,7 +1,8 @@
 """The relay's process: a listening socket and a runtime, and two more where images are a service of their own.
 
-It keeps nothing on disk and needs no other part of Nodeward, neither at start nor later. It is on every node's way to
-its runtime, so what is imported here stays small: no grpc, no aiohttp (a test looks).
+To relay calls it needs no file and no other part of Nodeward, neither at start nor later; where gates are enforced,
+pods with a gate wait for the node daemon. On disk is at most the last policy, and what an agent pushed. It is on every
+node's way to its runtime, so what is imported here stays small: no grpc, no aiohttp (a test looks).
 """
 
 import asyncio

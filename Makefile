@@ -5,25 +5,33 @@ PYTHON ?= $(or $(shell for one in /usr/bin/python3 python3; do \
     done),python3)
 VENV := .venv
 BIN := $(VENV)/bin
+INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
+# What `make run` needs, and with the tools of developers.
+RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
 .PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle
 
-run: $(READY)  ## a simulated node, live (Ctrl-C ends)
+run: $(RUNS)  ## a simulated node, live (Ctrl-C ends)
 	$(BIN)/nodeward sim $(ARGS)
 
-demo-metrics: $(READY)  ## a simulated node and a Prometheus that reads it, with its numbers (Ctrl-C ends)
+demo-metrics: $(RUNS)  ## a simulated node and a Prometheus that reads it, with its numbers (Ctrl-C ends)
 	$(BIN)/python scripts/demo-metrics $(ARGS)
 
 demo-vm: $(READY)  ## a node in a virtual machine with a shell; follow docs/demo-vm.md (exit, or Ctrl-A X, ends)
 	$(BIN)/python -m tests.vm.demo $(ARGS)
 
-$(READY): constraints/dev.txt pyproject.toml
+$(RUNS): constraints/run.txt pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Nodeward needs Python 3.11 or newer; give make PYTHON=python3.11")'
-	@echo "installing into $(VENV): about a minute, once"
+	@echo "installing into $(VENV): half a minute, once"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes -r constraints/dev.txt
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	$(INSTALL) --require-hashes -r constraints/run.txt
+	$(INSTALL) --no-deps --no-build-isolation -e .
+	touch $@
+
+$(READY): constraints/dev.txt $(RUNS)
+	@echo "installing the tools of developers into $(VENV): about a minute, once"
+	$(INSTALL) --require-hashes -r constraints/dev.txt
 	touch $@
 
 check: $(READY)  ## layers, types, style: seconds

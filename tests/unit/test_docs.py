@@ -321,7 +321,14 @@ def test_news_fragments_are_short_prose() -> None:
     assert [path.name for path in fragments if not 0 < len(path.read_text(encoding="utf-8")) < 2000] == []
 
 
-def test_constraints_hold_wherever_packages_come_from() -> None:
-    lines = text("constraints/dev.txt").splitlines()
+@pytest.mark.parametrize("name", ["dev", "run"])
+def test_constraints_hold_wherever_packages_come_from(name: str) -> None:
+    lines = text(f"constraints/{name}.txt").splitlines()
     assert [line for line in lines if line.startswith("-")] == [], "an option names a place"
     assert [line for line in lines if "://" in line or " @ " in line] == []
+
+
+def test_what_runs_is_of_the_versions_that_are_tested() -> None:
+    run, dev = (set(re.findall(r"^\S+==\S+", text(f"constraints/{name}.txt"), re.MULTILINE)) for name in ("run", "dev"))
+    assert run
+    assert run - dev == set()

@@ -258,7 +258,7 @@ class RelaySection:
 class DumpSection:
     """The relay's dump of CRI messages; off while `file` is empty. `rules`: [level:]method[,...] with the levels off,
     short and full. `max_bytes`: the file is begun anew beyond that, and one older one is kept. `show`: what is not
-    blanked, of credentials and environment."""
+    blanked, of credentials, environment, commands and annotations."""
 
     file: str = ""
     rules: str = "full:.*"

@@ -20,7 +20,7 @@ from nodeward.wire.errors import WireError
 
 FINAL_DEFAULT = "off:.*,short:((Create)|(Start)|(Run)|(Update)|(Stop)|(Remove)).*,off:.*Image.*"
 HISTORIC_DEFAULT = "full:.*,off:Version,.*List.*,.*Status.*,.*Info.*,.*Log.*,.*Reopen.*"
-SECRETS = ("credentials", "environment")
+SECRETS = ("credentials", "environment", "commands", "annotations")
 """What is blanked unless it is named."""
 MAX_SPEC = 64 * 1024
 MAX_RULES = 1024

@@ -1,9 +1,9 @@
 """A CRI call as lines of a dump, in CRI Resource Manager's format (pkg/dump/dump.go); docs/dump.md shows it.
 
 `#7` stands where that format has room for a client's name: it numbers the calls, so that a reply finds its request.
-Fields are in the order of their names, as upstream's YAML has them. What is secret (`_BLANKED` and what follows it, and
-annotations in which `kubectl apply` and its like keep the whole manifest) is blanked here, before any disk sees it. Of
-fields that the schema does not know only number and size are told.
+Fields are in the order of their names, as upstream's YAML has them. What may be secret (`_BLANKED` and what follows it,
+annotations and labels but kubelet's own) is blanked here, before any disk sees it. Of fields that the schema does not
+know only number and size are told.
 """
 
 import json
@@ -46,6 +46,12 @@ _BLANKED = {
     "runtime.v1.PodSandboxStatusResponse.info": "environment",
     "runtime.v1.StatusResponse.info": "credentials",
     "runtime.v1.ImageStatusResponse.info": "environment",
+    "runtime.v1.ContainerConfig.command": "commands",
+    "runtime.v1.ContainerConfig.args": "commands",
+    "runtime.v1.ExecRequest.cmd": "commands",
+    "runtime.v1.ExecSyncRequest.cmd": "commands",
+    "runtime.v1.ExecSyncResponse.stdout": "commands",
+    "runtime.v1.ExecSyncResponse.stderr": "commands",
 }
 """Fields that may hold a secret, and by which name showing them is asked for. An image's configuration has environment
 values too; a runtime's own, as containerd tells it there, may have passwords of registries."""
@@ -56,6 +62,18 @@ _IMAGE = ("image", "user_specified_image", "image_ref", "image_id", "repo_tags",
 _BLANKED_WITHIN = {"url": re.compile(r"(?<![^/])[^/]*\Z"), **dict.fromkeys(("server_address", *_IMAGE), _USER)}
 """Of texts that may hold credentials beside something else, by the field's name in any message: what may be one. A URL
 is that of Exec, Attach or PortForward, and who has its last part takes the stream."""
+_TEXTS_OF_PODS = ("annotations", "labels")
+"""Maps of any message whose values a pod's author writes."""
+_KUBELETS_OWN = frozenset(
+    (
+        *("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid"),
+        *("io.kubernetes.container.name", "io.kubernetes.container.hash", "io.kubernetes.container.restartCount"),
+        *("io.kubernetes.pod.terminationGracePeriod", "io.kubernetes.pod.deletionGracePeriod"),
+        *("kubernetes.io/config.seen", "kubernetes.io/config.source", "kubernetes.io/config.hash"),
+    )
+)
+"""What kubelet writes itself (pkg/kubelet/kuberuntime/labels.go, pkg/kubelet/types/pod_update.go): no pod's author can
+say another value. Not here: `io.kubernetes.container.preStopHandler`, which has a command."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Kubernetes' v1.LastAppliedConfigAnnotation."""
 _PACKED = ("H4sI", "eyJ")
@@ -175,7 +193,9 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
         pairs = value.items() if isinstance(value, Mapping) else ()
         for key, one in sorted(pairs, key=lambda pair: str(pair[0])):
             head = f"  {_scalar(None, key)}:"
-            if "environment" not in shown and _may_be_manifest(key, one):
+            if field.name in _TEXTS_OF_PODS and "annotations" not in shown and key not in _KUBELETS_OWN:
+                yield f"{head} '{_blank('annotations')}'"
+            elif "environment" not in shown and _may_be_manifest(key, one):
                 yield f"{head} '{_blank('environment')}'"
             elif isinstance(one, Message):
                 yield from (f"  {line}" for line in _nested(head.strip(), one, shown, level))

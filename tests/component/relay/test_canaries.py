@@ -23,6 +23,10 @@ SAID = {f"runtime.v1.LinuxContainerResources.{name}" for name in ("cpuset_cpus",
 NOT_DUMPED = {
     *("runtime.v1.KeyValue.value", "runtime.v1.StatusResponse.info", "runtime.v1.ContainerStatusResponse.info"),
     *(f"runtime.v1.AuthConfig.{name}" for name in ("username", "password", "auth", "identity_token", "registry_token")),
+    *("runtime.v1.ContainerConfig.command", "runtime.v1.ContainerConfig.args", "runtime.v1.ImageSpec.annotations"),
+    *(f"runtime.v1.{of}.annotations" for of in ("ContainerConfig", "PodSandboxConfig", "ContainerStatus")),
+    "runtime.v1.UpdateContainerResourcesRequest.annotations",
+    *(f"runtime.v1.{of}.labels" for of in ("ContainerConfig", "PodSandboxConfig", "ContainerStatus")),
     *(f"runtime.v1.Windows{kind}SecurityContext.credential_spec" for kind in ("Container", "Sandbox")),
 }
 """Of the fields in this story; docs/dump.md promises it. All others are dumped."""

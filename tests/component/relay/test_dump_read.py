@@ -242,8 +242,9 @@ def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_re
 def test_a_call_whose_one_line_is_too_long_is_told_with_that_line_cut(tmp_path: Path) -> None:
     """Given a command that wrote 800 KiB, which is more than a line's in base64, and one that was given as much."""
     path, long = tmp_path / "cri.dump", os.urandom(800 << 10)
-    asked = dump_text.body(cri.ExecSyncRequest, cri.ExecSyncRequest(cmd=["cat", long.hex()]).SerializeToString())
-    said = dump_text.body(cri.ExecSyncResponse, cri.ExecSyncResponse(stdout=long).SerializeToString())
+    shown, request = ("commands",), cri.ExecSyncRequest(cmd=["cat", long.hex()]).SerializeToString()
+    asked = dump_text.body(cri.ExecSyncRequest, request, shown)
+    said = dump_text.body(cri.ExecSyncResponse, cri.ExecSyncResponse(stdout=long).SerializeToString(), shown)
     call, at_ns = dump_text.Call(7, "ExecSync", "passthrough"), 1_763_762_571_123_456_789
     path.write_text(dump_text.request(call, at_ns, asked) + dump_text.reply(call, 1_500_000_000, said))
     told = dump(path, "--slower-than", "1000", "-o", "json")

@@ -5,6 +5,7 @@ import json
 import time
 from base64 import b64encode
 from functools import partial
+from typing import Any
 
 import pytest
 import yaml
@@ -25,8 +26,8 @@ def lines(message: Message, *shown: str) -> list[str]:
     return dump_text.body(type(message), message.SerializeToString(), shown)
 
 
-def parsed(message: Message) -> object:
-    return yaml.safe_load("\n".join(lines(message)))
+def parsed(message: Message, *shown: str) -> Any:
+    return yaml.safe_load("\n".join(lines(message, *shown)))
 
 
 def test_a_request_is_a_block_behind_its_stamp_and_a_single_line_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,7 +63,7 @@ def test_fields_come_by_name_maps_by_key_and_enums_as_words() -> None:
     message.config.mounts.add(container_path="/x", propagation=cri.PROPAGATION_BIDIRECTIONAL, readonly=True)
     message.config.args[:] = ["-v", "", "12"]
     message.config.linux.SetInParent()
-    assert lines(message) == [
+    assert lines(message, "commands", "annotations") == [
         "config:",
         "  annotations:",
         '    a: "yes"',
@@ -93,7 +94,7 @@ def test_what_is_written_reads_back(annotations: dict[str, str], args: list[str]
         **({"args": args} if args else {}),
         "linux": {"resources": {"cpu_shares": shares} if shares else {}},
     }
-    assert parsed(message) == {"config": config} if shares or annotations or args else True
+    assert parsed(message, "commands", "annotations") == {"config": config} if shares or annotations or args else True
 
 
 def test_a_line_is_a_line_whatever_a_text_holds() -> None:
@@ -129,10 +130,10 @@ def test_a_manifest_of_any_tool_is_blanked_in_an_annotation_unless_it_is_asked_f
     message = cri.CreateContainerRequest()
     message.sandbox_config.annotations[name] = text
     message.sandbox_config.annotations["nodeward.io/limits"] = '{"app":{"sgx_epc":"4096"}}'
-    told = lines(message)
+    told = lines(message, "annotations")
     assert f"    {name}: '*** environment, not shown ***'" in told
     assert yaml.safe_load("\n".join(told))["sandbox_config"]["annotations"]["nodeward.io/limits"].startswith("{")
-    assert yaml.safe_load("\n".join(lines(message, "environment")))["sandbox_config"]["annotations"][name] == text
+    assert parsed(message, "annotations", "environment")["sandbox_config"]["annotations"][name] == text
 
 
 def test_the_manifest_that_kubectl_keeps_in_an_annotation_is_blanked_in_every_message_unless_it_is_asked_for() -> None:
@@ -140,7 +141,7 @@ def test_the_manifest_that_kubectl_keeps_in_an_annotation_is_blanked_in_every_me
     message = cri.CreateContainerRequest()
     message.sandbox_config.annotations[name] = message.config.annotations[name] = manifest
     message.config.annotations["other"] = "shown"
-    assert lines(message) == [
+    assert lines(message, "annotations") == [
         "config:",
         "  annotations:",
         f"    {name}: '*** environment, not shown ***'",
@@ -150,7 +151,20 @@ def test_the_manifest_that_kubectl_keeps_in_an_annotation_is_blanked_in_every_me
         f"    {name}: '*** environment, not shown ***'",
     ]
     assert "hunter2" not in "".join(lines(message, "credentials"))
-    assert "".join(lines(message, "environment")).count("hunter2") == 2
+    assert "".join(lines(message, "annotations", "environment")).count("hunter2") == 2
+
+
+def test_what_a_pods_author_says_is_blanked_unless_it_is_asked_for_and_what_kubelet_says_is_not() -> None:
+    config = cri.ContainerConfig(command=["login", "hunter2"], args=["hunter2"], labels={"a": "hunter2"})
+    config.labels["io.kubernetes.pod.name"] = "web"
+    config.annotations.update({"io.kubernetes.container.restartCount": "2", "nodeward.io/limits": "hunter2"})
+    config.annotations["io.kubernetes.container.preStopHandler"] = '{"exec":{"command":["hunter2"]}}'
+    told = parsed(config)
+    assert "hunter2" not in str(told)
+    assert told["labels"]["io.kubernetes.pod.name"] == "web"
+    assert told["annotations"]["io.kubernetes.container.restartCount"] == "2"
+    assert str(parsed(config, "commands")).count("hunter2") == 2
+    assert str(parsed(config, "annotations")).count("hunter2") == 3
 
 
 def test_credentials_are_blanked_unless_they_are_asked_for() -> None:

@@ -12,8 +12,8 @@ READY := $(VENV)/.ready
 
 .PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle
 
-run: $(RUNS)  ## a simulated node, live (Ctrl-C ends)
-	$(BIN)/nodeward sim $(ARGS)
+run: $(RUNS)  ## a simulated node, live, with a web page (Ctrl-C ends)
+	$(BIN)/nodeward sim --page $(ARGS)
 
 demo-metrics: $(RUNS)  ## a simulated node and a Prometheus that reads it, with its numbers (Ctrl-C ends)
 	$(BIN)/python scripts/demo-metrics $(ARGS)

@@ -3,7 +3,7 @@
 from collections import deque
 from dataclasses import dataclass
 
-from nodeward.cli.table import amount
+from nodeward.engine.show.amounts import amount
 from nodeward.model.view import CgroupRow, NodeView
 
 KEPT = 5

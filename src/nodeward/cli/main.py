@@ -16,6 +16,7 @@ COMMANDS = {
     "sim": "Run the daemon against a simulated node: no hardware, no cluster, no root.",
     "status": "Show what each pod was promised, holds and was refused.",
     "top": "Show `status` again every second.",
+    "page": "Show the node as a web page on this machine.",
     "keys": "Show TEE keys: how many there are, who holds them, what is free.",
     "cpus": "Draw the machine's CPUs, and who may run where.",
     "sandboxes": "Show VM sandboxes: where they are, what they cost, whether they fit.",

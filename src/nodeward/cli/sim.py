@@ -5,9 +5,11 @@ import io
 import os
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -34,6 +36,7 @@ RECORD = "/var/lib/nodeward/node.record"
 """Where the daemon records, on the simulated node."""
 MAX_RECORD = 1 << 30
 LOG_LINES = 20
+PAGE_ENDS_S = 5.0
 PICTURE_COLUMNS, PICTURE_LINES = 112, 32
 TALL = 30
 """Lines of a terminal that has room for every decision that is kept; a lower one gets two."""
@@ -54,6 +57,9 @@ TALL = 30
     type=click.Path(dir_okay=False, path_type=Path),
     help="Write the last live view to this new file, as SVG.",
 )
+@click.option(
+    "--page/--no-page", default=None, help="Serve the node as a web page beside it.  [default: on a terminal]"
+)
 @click.option("--list", "listed", is_flag=True, help="List the scenarios that ship.")
 @click.option("--mutant", default="", hidden=True, help="Break the node on purpose; an invariant must notice.")
 def command(
@@ -63,6 +69,7 @@ def command(
     record: Path | None,
     metrics: str,
     picture: Path | None,
+    page: bool | None,
     listed: bool,
     mutant: str,
 ) -> None:
@@ -111,7 +118,7 @@ def command(
         return World(chosen, folder, seed, mutant=mutant, record=RECORD if record else "", log=log, metrics=metrics)
 
     try:
-        world = _lived(new, seconds, picture)
+        world = _lived(new, seconds, picture, sys.stdout.isatty() if page is None else page)
         _summary(world, seed)
         if record is not None:
             _copy_record(world, record)
@@ -149,8 +156,8 @@ def _end(code: int, error: Exception) -> NoReturn:
     sys.exit(code)
 
 
-def _lived(new: "Callable[[Path, Path | None], World]", seconds: float, picture: Path | None) -> "World":
-    """A world of its own folder that has lived so long."""
+def _lived(new: "Callable[[Path, Path | None], World]", seconds: float, picture: Path | None, page: bool) -> "World":
+    """A world of its own folder that has lived so long, with a page beside it."""
     from nodeward.sim.daemon import socket_in
 
     with tempfile.TemporaryDirectory(prefix="nodeward-sim-") as folder:
@@ -159,14 +166,31 @@ def _lived(new: "Callable[[Path, Path | None], World]", seconds: float, picture:
         world = new(Path(folder), log)
         print(f"beside it: {_program()} status --socket {socket_in(Path(folder))}", flush=True)
         try:
-            if live or picture is not None:
-                _live(world, seconds, picture)
-            else:
-                _run(world, seconds)
+            with _page(socket_in(Path(folder))) if page else nullcontext():
+                if live or picture is not None:
+                    _live(world, seconds, picture)
+                else:
+                    _run(world, seconds)
         finally:
             if log is not None:
                 _tell_log(log)
     return world
+
+
+@contextmanager
+def _page(socket: Path) -> Iterator[None]:
+    """`nodeward page` as a process of its own, which prints its address; without it the simulation goes on."""
+    words = [sys.executable, "-m", "nodeward", "page", "--socket", str(socket), "--any-port"]
+    page = subprocess.Popen(words, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        yield
+    finally:
+        page.terminate()
+        try:
+            page.wait(PAGE_ENDS_S)
+        except subprocess.TimeoutExpired:
+            page.kill()
+            page.wait()
 
 
 def _program() -> str:

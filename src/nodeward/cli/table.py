@@ -16,7 +16,7 @@ from rich.text import Text
 from nodeward.cli import sandbox_lines
 from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
-from nodeward.model.quantity import binary_text
+from nodeward.engine.show.amounts import amount
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
 _COLOURS = {
@@ -27,7 +27,6 @@ _COLOURS = {
     "controller-off": "yellow",
     "outside": "red",
 }
-_BYTES = ("sgx_epc",)
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
 _LEAST_NAME = 9
@@ -69,23 +68,6 @@ def _gates(view: NodeView) -> list[Text]:
     lines = [Text(head)] + [Text(f"verdicts of before are lost: {gates.fault}", "red")] * bool(gates.fault)
     lines += [Text(f"  {row.namespace}/{row.pod} {row.verdict}: {row.why}", "yellow") for row in shut[:MOST_SHUT]]
     return lines + [Text(f"  ... and {len(shut) - MOST_SHUT} more", "yellow")] * (len(shut) > MOST_SHUT)
-
-
-def amount(resource: str, value: int | None) -> str:
-    """A value for people: `-` where it is not known, bytes in binary units."""
-    if value is None:
-        return "-"
-    if resource not in _BYTES or value < 1024:
-        return str(value)
-    exact = binary_text(value)
-    if not exact.isdigit() and len(exact) <= len("1023Mi"):
-        return exact
-    size, unit = 1024, "Ki"
-    for bigger in ("Mi", "Gi", "Ti"):
-        if value >= size * 1024:
-            size, unit = size * 1024, bigger
-    places = 2 if value < 100 * size else 1
-    return f"{value * 10**places // size / 10**places:.{places}f}{unit}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from nodeward.cli.table import amount, render
+from nodeward.cli.table import render
+from nodeward.engine.show.amounts import amount
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.rows import ConfigRow
 from nodeward.model.view import CgroupRow, KeyRow, LinesRow, NodeView, RelayView, ResourceRow

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.afterwards import Afterwards
+from nodeward.app.host.latest import Latest
 from nodeward.engine.apply import DOMAINS, Domains, apply, next_wake
 from nodeward.engine.show.explain import note_sentence
 from nodeward.engine.state.root import State
@@ -93,6 +94,7 @@ class Core:
         """Called soon after the state has changed, once for some events; they only take note."""
         self.took: dict[type[ev.Event], list[int]] = {}
         """How long decisions took, by event: how many by the bits of their nanoseconds, and last the sum of these."""
+        self.latest = Latest()
         slots.connect(self.tell, self._rearm)
 
     @property
@@ -136,6 +138,7 @@ class Core:
             took = self.took[type(event)] = [0] * (MOST_BITS + 2)
         took[spent_ns.bit_length() if spent_ns >> MOST_BITS == 0 else MOST_BITS] += 1
         took[-1] += spent_ns
+        self.latest.add(event, decision, spent_ns)
         self._follow(decision)
         self._afterwards.put((event, decision, before))
         return decision

@@ -12,6 +12,7 @@ from nodeward.aio.watchdog import Watchdog
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.calls import Calls
 from nodeward.app.host.cpu_plan import CpuPlan, plan
+from nodeward.app.host.latest import Latest
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node.assemble import Inside
 from nodeward.app.node.readiness import Readiness
@@ -136,8 +137,14 @@ def decided_rows(took: Mapping[type[Event], Sequence[int]]) -> tuple[DecidedRow,
     )
 
 
-def answers(view: Callable[[], NodeView], state: Callable[[], State], withdraw: Sequence[Withdraw] = ()) -> Answers:
-    """The socket's answers from a picture of the node, and its state; `withdraw` takes back what kubelet is offered."""
+def answers(
+    view: Callable[[], NodeView],
+    state: Callable[[], State],
+    withdraw: Sequence[Withdraw] = (),
+    latest: Latest | None = None,
+) -> Answers:
+    """The socket's answers from a picture of the node, its state, and its latest decisions; `withdraw` takes back what
+    kubelet is offered."""
 
     def explained(what: str) -> bytes | None:
         lines = explain(view(), what)
@@ -149,7 +156,10 @@ def answers(view: Callable[[], NodeView], state: Callable[[], State], withdraw: 
     async def planned(section: bytes) -> bytes:
         return await asyncio.to_thread(_planned, state(), section)
 
-    return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned, planned)
+    def decisions(after: int) -> bytes:
+        return msgspec.json.encode(latest.rows(after) if latest is not None else ())
+
+    return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned, planned, decisions)
 
 
 def _planned(state: State, section: bytes) -> bytes:

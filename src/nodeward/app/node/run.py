@@ -108,7 +108,10 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         ("relay", relay.run),
         (
             "local",
-            lambda: run_local(f"{settings.run_dir}/{SOCKET}", answers(parts.view, lambda: inside.core.state, withdraw)),
+            lambda: run_local(
+                f"{settings.run_dir}/{SOCKET}",
+                answers(parts.view, lambda: inside.core.state, withdraw, inside.core.latest),
+            ),
         ),
         *(component for of in wired for component in of.components),
         *devices.components(node.lane),

@@ -1,8 +1,9 @@
 """The operators' socket: HTTP on a unix socket that only root opens. Answers are JSON.
 
-`GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say, and `POST /v1/plan` what
-a CPU policy would do. Nothing is changed by these; `POST /v1/decommission` takes back what kubelet is offered. The
-version in the path changes when an answer's shape does.
+`GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say, `GET
+/v1/decisions?after=NUMBER` the latest decisions, and `POST /v1/plan` what a CPU policy would do. Nothing is changed by
+these; `POST /v1/decommission` takes back what kubelet is offered. The version in the path changes when an answer's
+shape does.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ from nodeward.transport.line_socket import bound
 
 MAX_WHAT = 1024
 MAX_BODY = 1024 * 1024
+MAX_DIGITS = 18
 FORMS = "[NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, the first characters of a container's id, or the path of a cgroup"
 
 
@@ -29,6 +31,8 @@ class Answers:
     explain: Callable[[str], bytes | None]
     decommission: Callable[[], Awaitable[bytes]]
     plan: Callable[[bytes], Awaitable[bytes]]
+    decisions: Callable[[int], bytes] = lambda _: b"[]"
+    """Those with a higher number."""
 
 
 async def run(path: str, answers: Answers) -> None:
@@ -57,6 +61,12 @@ def _application(answers: Answers) -> web.Application:
             return web.json_response({"error": f"nothing known on this node is {what!r}; give {FORMS}"}, status=404)
         return _json(found)
 
+    async def decisions(request: web.Request) -> web.Response:
+        after = request.query.get("after", "0")
+        if not (after.isascii() and after.isdecimal() and len(after) <= MAX_DIGITS):
+            return web.json_response({"error": f"after: {after[:MAX_WHAT]!r} is no number of a decision"}, status=400)
+        return _json(answers.decisions(int(after)))
+
     async def decommission(_: web.Request) -> web.Response:
         return _json(await answers.decommission())
 
@@ -74,6 +84,7 @@ def _application(answers: Answers) -> web.Application:
     application = web.Application(client_max_size=MAX_BODY)
     application.router.add_get("/v1/status", status)
     application.router.add_get("/v1/explain", explain)
+    application.router.add_get("/v1/decisions", decisions)
     application.router.add_post("/v1/decommission", decommission)
     application.router.add_post("/v1/plan", plan)
     return application

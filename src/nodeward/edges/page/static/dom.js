@@ -1,0 +1,34 @@
+// Elements made of data. Text goes in as text only: a name is never read as markup.
+
+export function element(tag, { text, children = [], ...attributes } = {}) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) set(made, name, value);
+  if (text !== undefined) made.textContent = text;
+  made.append(...children);
+  return made;
+}
+
+export function set(node, name, value) {
+  if (value === null || value === undefined || value === false) node.removeAttribute(name);
+  else if (node.getAttribute(name) !== String(value)) node.setAttribute(name, value);
+}
+
+export function say(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
+
+// Keeps one child for each item: `make` makes it, `update` changes what differs, in the items' order.
+export function keep(parent, items, key, make, update) {
+  const kept = (parent.kept ??= new Map());
+  const now = new Map();
+  items.forEach((item, place) => {
+    let name = `${key(item)}`;
+    while (now.has(name)) name += "'";
+    const child = kept.get(name) ?? make(item);
+    now.set(name, child);
+    update(child, item);
+    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+  });
+  for (const [name, child] of kept) if (!now.has(name)) child.remove();
+  parent.kept = now;
+}

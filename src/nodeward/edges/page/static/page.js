@@ -1,0 +1,269 @@
+// Draws each picture that the server sends. All words and numbers are the server's.
+
+import { element, keep, say, set } from "./dom.js";
+import { History, drawSpark, spark } from "./charts.js";
+
+const at = (id) => document.getElementById(id);
+let shown = null;
+
+function link(what, classes) {
+  const made = element("button", { type: "button", class: `link ${classes}` });
+  made.what = what;
+  return made;
+}
+
+function drawBar(card, bar) {
+  const of = (value) => `${Math.min(100, (100 * (value ?? 0)) / Math.max(1, bar.capacity)).toFixed(2)}%`;
+  say(card.heading, bar.name);
+  say(card.sum, `${bar.texts.used} used of ${bar.texts.capacity}`);
+  card.promised.style.width = of(bar.promised);
+  card.used.style.width = of(bar.used);
+  card.outside.style.width = of(bar.outside);
+  card.outside.style.left = of((bar.used ?? 0) - (bar.outside ?? 0));
+  for (const name of ["used", "promised", "outside", "free"]) say(card.parts[name], `${name} ${bar.texts[name]}`);
+  set(card.strip, "aria-label", `${bar.name}: ${bar.texts.used} used, ${bar.texts.promised} promised, ${bar.texts.free} free, ${bar.texts.outside} outside of the known pods, of ${bar.texts.capacity}`);
+  card.history.draw(bar.history);
+}
+
+function makeBar() {
+  const card = element("div");
+  card.heading = element("b");
+  card.sum = element("span");
+  card.promised = element("i", { class: "promised" });
+  card.used = element("i", { class: "used" });
+  card.outside = element("i", { class: "outside" });
+  card.strip = element("div", { class: "bar", role: "img", children: [card.promised, card.used, card.outside] });
+  card.parts = Object.fromEntries(["used", "promised", "outside", "free"].map((name) => [name, element("li", { class: name })]));
+  const chart = element("div", { class: "chart" });
+  card.append(element("div", { class: "bar-head", children: [card.heading, card.sum] }), card.strip,
+    element("ul", { class: "legend", children: Object.values(card.parts) }), chart);
+  card.history = new History(chart);
+  return card;
+}
+
+function makePod(pod) {
+  const body = element("tbody", { class: "pod" });
+  const name = link(pod.what, "pod-name");
+  const head = element("tr", { children: [element("th", { scope: "rowgroup", children: [name] })] });
+  body.name = name;
+  body.state = element("td", { children: [element("span", { class: "state" })] });
+  body.spark = spark();
+  const rest = Array.from({ length: 6 }, () => element("td"));
+  head.append(body.state, ...rest, element("td", { children: [body.spark] }));
+  body.append(head);
+  return body;
+}
+
+function makeCell() {
+  const row = element("tr");
+  row.name = link("", "container");
+  row.parts = Array.from({ length: 8 }, (_, place) => element("td", place === 2 || place === 3 || place === 4 || place === 6 ? { class: "number" } : {}));
+  row.state = element("span", { class: "state" });
+  row.parts[0].append(row.state);
+  row.meter = element("meter", { min: 0, max: 1, high: 0.95, optimum: 0 });
+  row.parts[5].append(row.meter);
+  row.append(element("td", { children: [row.name] }), ...row.parts);
+  return row;
+}
+
+function drawCell(row, cell) {
+  row.name.what = cell.what;
+  say(row.name, cell.name);
+  set(row.state, "data-state", cell.state);
+  say(row.state, cell.state);
+  [[1, cell.resource], [2, cell.usage], [3, cell.peak], [4, cell.limit], [6, `${cell.refused}`]].forEach(([place, text]) => say(row.parts[place], text));
+  row.meter.value = cell.part;
+  row.meter.hidden = cell.part === 0;
+  set(row.meter, "aria-label", `${cell.name} uses ${Math.round(100 * cell.part)} % of its limit`);
+}
+
+function drawPod(body, pod) {
+  say(body.name, pod.name);
+  set(body.state.firstChild, "data-state", pod.state);
+  say(body.state.firstChild, pod.state);
+  drawSpark(body.spark, pod.refused);
+  const wanted = pod.cells.length;
+  while (body.rows.length - 1 > wanted) body.deleteRow(-1);
+  while (body.rows.length - 1 < wanted) body.append(makeCell());
+  pod.cells.forEach((cell, place) => drawCell(body.rows[place + 1], cell));
+}
+
+function drawPods(picture) {
+  const wanted = at("find").value.trim().toLowerCase();
+  const pods = wanted ? picture.pods.filter((pod) => pod.name.toLowerCase().includes(wanted)) : picture.pods;
+  const table = at("pods");
+  table.tBodies.length && !table.kept && table.tBodies[0].remove();
+  const place = (table.holder ??= { children: table.tBodies, insertBefore: (child, before) => table.insertBefore(child, before), kept: (table.kept = new Map()) });
+  keep(place, pods, (pod) => pod.name, makePod, drawPod);
+  const more = picture.more_pods ? `, and ${picture.more_pods} more that are not shown` : "";
+  say(at("count"), wanted ? `${pods.length} of ${picture.pods.length} pods${more}` : `${picture.pods.length} pods${more}`);
+}
+
+function drawKeys(picture) {
+  at("keys-section").hidden = picture.keys.length === 0;
+  keep(at("keys"), picture.keys, (kind) => kind.key, () => {
+    const card = element("div");
+    card.heading = element("h3");
+    card.sentence = element("p", { class: "sentence" });
+    card.squares = element("div", { class: "squares", role: "group" });
+    card.append(card.heading, card.sentence, card.squares, element("ul", { class: "legend", children:
+      ["charged", "granted", "outside", "free"].map((name) => element("li", { class: name, text: name === "outside" ? "outside, draining or withheld" : name })) }));
+    return card;
+  }, (card, kind) => {
+    say(card.heading, kind.key);
+    say(card.sentence, kind.sentence);
+    set(card.squares, "aria-label", `Ids of ${kind.key}`);
+    keep(card.squares, kind.squares, (one) => one.id, () => element("button", { type: "button", class: "square" }), (square, one) => {
+      set(square, "data-state", one.state);
+      const said = `${one.id}: ${one.state}${one.owner ? `, ${one.owner}` : ""}`;
+      set(square, "title", said);
+      set(square, "aria-label", said);
+      square.what = one.owner.split(", ")[0];
+    });
+  });
+}
+
+function drawCpus(picture) {
+  at("cpus-section").hidden = picture.cpus === null;
+  if (picture.cpus === null) return;
+  const place = at("cpus");
+  if (!place.head) {
+    place.head = element("p", { class: "sentence" });
+    place.nodes = element("div", { class: "nodes" });
+    place.legend = element("ul", { class: "legend", children: ["exclusive", "shared", "isolated", "idle"].map((name) => element("li", { class: name, text: name })) });
+    place.pools = element("ul", { class: "note" });
+    place.append(place.head, place.nodes, place.legend, place.pools);
+  }
+  say(place.head, picture.cpus.head);
+  keep(place.nodes, picture.cpus.nodes, (node) => `${node.package}.${node.node}`, () => {
+    const box = element("div", { class: "node" });
+    box.heading = element("h3");
+    box.cores = element("div", { class: "cores" });
+    box.append(box.heading, box.cores);
+    return box;
+  }, (box, node) => {
+    say(box.heading, `Socket ${node.package}, NUMA node ${node.node}`);
+    keep(box.cores, node.cores, (core) => core.cpus[0].cpu, () => element("div", { class: "core" }), (box_, core) =>
+      keep(box_, core.cpus, (one) => one.cpu, () => element("button", { type: "button", class: "cpu" }), (square, one) => {
+        say(square, `${one.cpu}`);
+        set(square, "data-kind", one.kind);
+        const said = `CPU ${one.cpu}: ${one.kind}${one.who ? `, ${one.who}` : ""}`;
+        set(square, "title", said);
+        set(square, "aria-label", said);
+        square.what = one.kind === "exclusive" ? one.who : "";
+        square.said = said;
+      }));
+  });
+  keep(place.pools, picture.cpus.pools, (pool) => pool.split(":")[0], () => element("li"), say);
+}
+
+function drawVms(picture) {
+  at("vms-section").hidden = picture.vms.length === 0;
+  keep(at("vms"), picture.vms, (vm) => vm.name, (vm) => {
+    const row = element("li");
+    row.name = link(vm.name, "pod-name");
+    row.fit = element("span", { class: "state" });
+    row.meter = element("meter", { min: 0, max: 1, high: 0.9, optimum: 0 });
+    row.sentence = element("p");
+    row.drifts = element("p", { class: "remedy" });
+    row.append(row.name, " ", row.fit, " ", row.meter, row.sentence, row.drifts);
+    return row;
+  }, (row, vm) => {
+    say(row.name, vm.name);
+    say(row.fit, vm.fit);
+    set(row.fit, "data-state", vm.fit === "fits" ? "enforced" : vm.fit === "will be killed" ? "drift" : "stale");
+    row.meter.value = vm.part;
+    row.meter.hidden = vm.part === 0;
+    set(row.meter, "aria-label", `VM and overhead take ${Math.round(100 * vm.part)} % of the pod's memory limit`);
+    say(row.sentence, vm.sentence);
+    say(row.drifts, vm.drifts.join(" "));
+  });
+}
+
+function drawFindings(picture) {
+  say(at("doctor-when"), picture.doctor);
+  keep(at("findings"), picture.findings, (one) => `${one.code} ${one.where}`, () => {
+    const row = element("li");
+    row.severity = element("span", { class: "severity" });
+    row.what = element("span");
+    row.remedy = element("p", { class: "remedy" });
+    row.append(element("p", { children: [row.severity, row.what] }), row.remedy);
+    return row;
+  }, (row, one) => {
+    set(row.severity, "data-severity", one.severity);
+    say(row.severity, one.severity);
+    say(row.what, `${one.code}: ${one.what} [${one.where}]`);
+    say(row.remedy, one.remedy);
+  });
+}
+
+function took(ns) {
+  if (!ns) return "–";
+  if (ns < 1e6) return `${(ns / 1e3).toFixed(0)} µs`;
+  return ns < 1e9 ? `${(ns / 1e6).toFixed(1)} ms` : `${(ns / 1e9).toFixed(1)} s`;
+}
+
+function drawDecisions(decisions) {
+  keep(at("decisions").tBodies[0], decisions.slice().reverse(), (one) => one.seq, (one) => {
+    const about = link(one.about, "");
+    const row = element("tr", { children: [
+      element("td", { class: "number", text: `${one.seq}` }), element("td", { text: one.event }), element("td", { children: one.about ? [about] : [] }),
+      element("td", { class: "number", text: took(one.took_ns) }), element("td", { class: "number", text: took(one.after_ns) }),
+      element("td", { class: "said", children: one.said.map((text) => element("p", { text, title: text })) })] });
+    say(about, one.about);
+    return row;
+  }, () => {});
+}
+
+function draw({ picture, decisions }) {
+  shown = picture;
+  const began = performance.now();
+  say(at("verdict"), picture.sentence);
+  set(at("verdict"), "data-level", picture.level);
+  document.title = `${picture.level === "good" ? "●" : picture.level === "bad" ? "■" : "▲"} Nodeward`;
+  at("fault").hidden = picture.fault === "";
+  say(at("fault"), picture.fault);
+  keep(at("head"), picture.head, (text) => text.split(" ")[0], () => element("li"), say);
+  keep(at("bars"), picture.bars, (bar) => bar.name, makeBar, drawBar);
+  drawPods(picture);
+  drawKeys(picture);
+  drawCpus(picture);
+  drawVms(picture);
+  drawFindings(picture);
+  drawDecisions(decisions);
+  document.body.dataset.drawnMs = (performance.now() - began).toFixed(1);
+  document.body.dataset.seq = picture.seq;
+}
+
+async function explain(what) {
+  const dialog = at("explain");
+  say(at("explain-title"), what);
+  at("explain-lines").replaceChildren(element("li", { text: "…" }));
+  if (!dialog.open) dialog.showModal();
+  let lines;
+  try {
+    const answer = await fetch(`/explain?what=${encodeURIComponent(what)}`);
+    const told = await answer.json();
+    lines = Array.isArray(told) ? told : [told.error ?? "nothing is known"];
+  } catch (error) {
+    lines = [`the page's server does not answer: ${error.message}`];
+  }
+  at("explain-lines").replaceChildren(...lines.map((text) => element("li", { text: `${text}` })));
+}
+
+document.addEventListener("click", (event) => {
+  const target = event.target.closest("button");
+  if (target?.what) explain(target.what);
+});
+at("find").addEventListener("input", () => shown && drawPods(shown));
+
+function connect() {
+  const events = new EventSource("/events");
+  events.onmessage = (message) => draw(JSON.parse(message.data));
+  events.onerror = () => {
+    at("fault").hidden = false;
+    say(at("fault"), "The page’s server does not answer; what is shown is from before. Is `nodeward page` still running?");
+    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+  };
+}
+connect();

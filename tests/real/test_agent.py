@@ -40,6 +40,15 @@ def objects(name: str) -> list[Record]:
     return list(yaml.safe_load_all((DEPLOY / name).read_text()))
 
 
+def put(client: KubeClient, name: str, config: Mapping[str, str]) -> None:
+    """Makes the ConfigMap, or replaces what it has."""
+    data: Record = {"metadata": {"name": name}, "data": dict(config)}
+    if client.find(f"{MAPS}/{name}") is None:
+        client.call("POST", MAPS, data)
+    else:
+        client.call("PUT", f"{MAPS}/{name}", data)
+
+
 @dataclass(slots=True)
 class Node:
     """A cluster with one node, on which relay and agent run."""
@@ -50,12 +59,7 @@ class Node:
     relay: Relayed
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
-        """Makes the ConfigMap, or replaces what it has."""
-        data: Record = {"metadata": {"name": name}, "data": dict(config)}
-        if self.client.find(f"{MAPS}/{name}") is None:
-            self.client.call("POST", MAPS, data)
-        else:
-            self.client.call("PUT", f"{MAPS}/{name}", data)
+        put(self.client, name, config)
 
     def remove(self, name: str) -> None:
         self.client.call("DELETE", f"{MAPS}/{name}")
@@ -107,6 +111,24 @@ class Cluster:
     kubeconfig: str
 
 
+def kubeconfig_of(client: KubeClient, url: str, ca_file: Path) -> str:
+    """The file of the shipped account, which is made with the shipped rights."""
+    for one in objects("rbac.yaml"):
+        kind, namespace = str(one["kind"]).lower(), member(one, "metadata", "namespace")
+        place = "/api/v1" if kind == "serviceaccount" else ROLES
+        place += f"/namespaces/{namespace}" if namespace else ""
+        client.call("POST", f"{place}/{kind}s", one)
+    account = "/api/v1/namespaces/kube-system/serviceaccounts/nodeward-agent/token"
+    token = member(client.call("POST", account, {"spec": {"expirationSeconds": 3600}}), "status", "token")
+    config = {
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": str(ca_file)}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+    }
+    return yaml.safe_dump(config)
+
+
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """For as long as the block."""
@@ -116,21 +138,7 @@ def running_cluster() -> Iterator[Cluster]:
         way = stack.enter_context(way_to(server))
         client = KubeClient(server.base_url, server.ca_file, server.token)
         client.call("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
-        for one in objects("rbac.yaml"):
-            kind, namespace = str(one["kind"]).lower(), member(one, "metadata", "namespace")
-            place = "/api/v1" if kind == "serviceaccount" else ROLES
-            place += f"/namespaces/{namespace}" if namespace else ""
-            client.call("POST", f"{place}/{kind}s", one)
-        account = "/api/v1/namespaces/kube-system/serviceaccounts/nodeward-agent/token"
-        token = member(client.call("POST", account, {"spec": {"expirationSeconds": 3600}}), "status", "token")
-        cluster = {"server": f"https://127.0.0.1:{way.port}", "certificate-authority": str(server.ca_file)}
-        config = {
-            "current-context": "c",
-            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-            "clusters": [{"name": "c", "cluster": cluster}],
-            "users": [{"name": "u", "user": {"token": token}}],
-        }
-        yield Cluster(client, way, yaml.safe_dump(config))
+        yield Cluster(client, way, kubeconfig_of(client, f"https://127.0.0.1:{way.port}", server.ca_file))
 
 
 @pytest.fixture(name="cluster", scope="module")

@@ -118,17 +118,22 @@ def served(client: KubeClient, path: str) -> bool:
         return False
 
 
+def install(client: KubeClient) -> None:
+    """The kinds, once they are served, and our rights."""
+    allow(client, "somebody", "rbac.yaml", "policy-objects.yaml")
+    for one in yaml.safe_load_all((HERE / "config_nri_crds.yaml").read_text()):
+        client.call("POST", CRDS, one)
+    for path in (BALLOONS, TOPOLOGY):
+        until(partial(served, client, path), "the kinds are served")
+
+
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """With the kinds, for as long as the block."""
     with tempfile.TemporaryDirectory(prefix="nwp") as folder, running_apiserver(Path(folder)) as server:
         client = KubeClient(server.base_url, server.ca_file, server.token)
         client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
-        allow(client, "somebody", "rbac.yaml", "policy-objects.yaml")
-        for one in yaml.safe_load_all((HERE / "config_nri_crds.yaml").read_text()):
-            client.call("POST", CRDS, one)
-        for path in (BALLOONS, TOPOLOGY):
-            until(partial(served, client, path), "the kinds are served")
+        install(client)
         yield Cluster(server, client)
 
 

@@ -142,7 +142,12 @@ PARTS = (
     _guest("runtimes", 300, (), CONTAINERDS),
     _guest("units", 220, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
     _guest("sandboxes", 135, VMS, (*KATA, "cgroupsrs")),
-    _guest("cpus", 340, (*NRI, "nodeward.engine.cpus", "nodeward.app.host.start_gate"), CONTAINERDS),
+    _guest(
+        "cpus",
+        400,
+        (*NRI, *WHOLE_WAY, "nodeward.app.host.start_gate"),
+        (*CONTAINERDS, "kubernetes"),
+    ),
     _guest("kata_host", 100, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),

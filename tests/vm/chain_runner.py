@@ -107,14 +107,21 @@ def relayed(begin: float) -> None:
 
 
 def with_cpus(arguments: Sequence[str], begin: float, *, relay: bool) -> None:
-    """The cases of CPUs by a policy; the arguments are the containers' program and how many quick pods there are."""
+    """The cases of CPUs by a policy; the arguments are the containers' program, how many quick pods there are, and what
+    a cluster is reached by, where there is one."""
     from tests.vm.cpus_cases import CASES
     from tests.vm.cpus_node import running_node
 
-    program, quick_pods = arguments
+    program, quick_pods, *cluster = arguments
     with running_node(Path(program), int(quick_pods), relay=relay) as node:
         says(f"node: {node.containerd.release.version} and Nodeward are ready after {time.monotonic() - begin:.1f} s")
         play(CASES, node, node.log)
+        if cluster:
+            from tests.vm.cpus_cluster import BY, CASE, Cluster
+
+            url, ca_file, token, daemon_token, kubeconfig = cluster
+            joined = Cluster(url, Path(ca_file), token, daemon_token, Path(kubeconfig))
+            play({CASE: lambda node: BY[relay](node, joined)}, node, node.log)
 
 
 def vm_sandboxes(begin: float) -> None:

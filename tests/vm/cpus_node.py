@@ -16,6 +16,8 @@ from typing import Final, Protocol
 
 import grpc
 
+from nodeward.model import cpuset
+from nodeward.model.cpuset import CpuSet
 from tests.patience import patience
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
@@ -40,6 +42,7 @@ _PARENTS: Final = {
     "BestEffort": f"{_KUBEPODS}/besteffort",
 }
 _PERIOD_US: Final = 100_000
+NAME: Final = "node-1"
 _RELAY: Final = FOLDER / "cri.sock"
 _SIZES: Final = (1, 0, 2, 1, 0, 1)
 """CPUs of the quick pods, in turn; 0 is one that shares."""
@@ -60,6 +63,10 @@ class Pod:
         """The set that was asked of the kernel for it."""
         return (self.cgroup / "cpuset.cpus").read_text().strip()
 
+    def runs_on(self) -> CpuSet:
+        """The CPUs that the kernel lets it run on."""
+        return cpuset.parse((self.cgroup / "cpuset.cpus.effective").read_text())
+
     def mems(self) -> str:
         """The memory nodes that were asked of the kernel for it; empty for any."""
         return (self.cgroup / "cpuset.mems").read_text().strip()
@@ -74,6 +81,9 @@ def resources(request_m: int, *, guaranteed: bool = True) -> Record:
 
 class Decider(Protocol):
     """Nodeward's process that gives containers their CPUs."""
+
+    def configure(self, settings: str) -> None:
+        """What it has from its next start on, in place of the policy."""
 
     def start(self, changed: str = "") -> None:
         """Starts it; when it is ready. `changed`: see `forked.started`."""
@@ -95,12 +105,16 @@ class ByNri:
     """`nodeward node`, told by containerd."""
 
     def __init__(self, containerd: Containerd, running: ExitStack) -> None:
-        self._daemon = Daemon(containerd.nri_socket, POLICY.replace("DRIVER", "nri"))
+        self._daemon = Daemon(containerd.nri_socket, POLICY.replace("DRIVER", "nri"), NAME)
         self._cri = running.enter_context(containerd.cri())
+
+    def configure(self, settings: str) -> None:
+        file = self._daemon.config
+        file.write_text(file.read_text().replace(POLICY.partition("\n")[0], settings))
 
     def start(self, changed: str = "") -> None:
         self._daemon.changed = changed
-        self._daemon.start("off")
+        self._daemon.start("answers" if "\nkube: {url" in self._daemon.config.read_text() else "off")
 
     def end(self, how: signal.Signals) -> None:
         self._daemon.end(how)
@@ -128,6 +142,9 @@ class ByRelay:
             f"run_dir: {RUN_DIR}\nnri: {{enabled: false}}\n{POLICY.replace('DRIVER', 'relay')}{sockets}"
         )
         self._log.touch()
+
+    def configure(self, settings: str) -> None:
+        self._config.write_text(self._config.read_text().replace(POLICY.partition("\n")[0], settings))
 
     def start(self, changed: str = "") -> None:
         before = self._listens()

@@ -1,18 +1,26 @@
 """CPUs by a policy on a real kernel and runtime: eight CPUs, two NUMA nodes, containerd 2.4 with NRI,
-and 1.7 behind the relay. There is no API server."""
+and 1.7 behind the relay. At the end the policy comes from a real kube-apiserver."""
 
 import subprocess
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
 from tests.patience import patience
 from tests.peers.find import require
+from tests.peers.kube import running_apiserver
+from tests.peers.kubeclient import KubeClient
+from tests.real.test_agent import kubeconfig_of
+from tests.real.test_policy_objects import install
 from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.cpus_cases import CASES
+from tests.vm.cpus_cluster import CASE
+from tests.vm.cpus_node import NAME
 from tests.vm.overlaps import first_act, overlaps
 
 QUICK_PODS = 9
@@ -25,20 +33,39 @@ def _compiled(folder: Path) -> Path:
     return program
 
 
-def _played(chain: str, folder: Path, quick_pods: int) -> Mapping[str, str]:
+def _played(chain: str, folder: Path, quick_pods: int, cluster: Sequence[str] = ()) -> Mapping[str, str]:
     machine = guest.needed()
     require("containerd")
     require("containerd-1.7")
-    return outcomes(machine, (chain, str(_compiled(folder)), str(quick_pods)), guest.Machine(numa=True))
+    arguments = (chain, str(_compiled(folder)), str(quick_pods), *cluster)
+    return outcomes(machine, arguments, guest.Machine(numa=True, network=bool(cluster)))
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Sequence[str]]:
+    """What a guest needs to reach a real kube-apiserver here, with the agent's account, our rights and the kinds."""
+    with (
+        tempfile.TemporaryDirectory(prefix="nwc") as folder,
+        running_apiserver(Path(folder), NAME, guest.HOST_ADDRESS) as server,
+    ):
+        client = KubeClient(server.base_url, server.ca_file, server.token)
+        client.call("POST", "/api/v1/nodes", {"metadata": {"name": NAME}})
+        install(client)
+        url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
+        kubeconfig = Path(folder) / "kubeconfig"
+        kubeconfig.write_text(kubeconfig_of(client, url, server.ca_file))
+        yield url, str(server.ca_file), server.token, server.plain_token, str(kubeconfig)
 
 
 @pytest.fixture(scope="module", params=("cpus", "cpus-relay"), ids=("nri", "relay"))
-def held(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
+def held(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Sequence[str]
+) -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
-    return _played(request.param, tmp_path_factory.mktemp("cpus"), QUICK_PODS)
+    return _played(request.param, tmp_path_factory.mktemp("cpus"), QUICK_PODS, cluster)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [*CASES, CASE])
 def test_cpus(case: str, held: Mapping[str, str]) -> None:
     assert case in held, "the guest reported nothing for this case"
     assert held[case] == "", held[case]

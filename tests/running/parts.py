@@ -105,6 +105,7 @@ PARTS = (
     *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
     *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
     *(Part("component", cap_s=150, covers=("nodeward.edges.podapi",)), Part("component", ("relay",), 95)),
+    Part("component", ("page",), 80, covers=("nodeward.edges.page", "nodeward.app.page")),
     Part("contract", ("nri",), 40, peers=(*NRISIDES, *CONTAINERDS), covers=NRI),
     Part("contract", ("cri",), 30, peers=CONTAINERDS, covers=("nodeward.doubles.cri_runtime", *RELAY)),
     Part("contract", ("apiserver", "kubelet"), 100, peers=CLUSTERED, covers=(*KUBE, "nodeward.edges.kubelet")),

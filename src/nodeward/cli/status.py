@@ -28,9 +28,9 @@ def command(socket: str | None, output: str, only_ready: bool) -> None:
         if output == "json":
             print(msgspec.json.encode(node).decode())
             return
-        from nodeward.cli.table import console, render
+        from nodeward.cli.table import console, judged
 
-        console().print(render(node))
+        console().print(judged(node))
     else:
         view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)
         if output == "json":

@@ -17,6 +17,7 @@ from nodeward.cli import sandbox_lines
 from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
 from nodeward.engine.show.amounts import amount
+from nodeward.engine.show.verdict import Level, verdict
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
 _COLOURS = {
@@ -27,6 +28,7 @@ _COLOURS = {
     "controller-off": "yellow",
     "outside": "red",
 }
+_URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
 _LEAST_NAME = 9
@@ -37,6 +39,13 @@ MOST_SHUT = 8
 def console() -> Console:
     """Standard output; wide enough for every name where it is no terminal and nobody says how wide."""
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
+
+
+def judged(view: NodeView, height: int | None = None) -> Group:
+    """The verdict in one sentence, and what `render` draws."""
+    said = verdict(view)
+    sentence = Text(said.sentence, style=_URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
+    return Group(sentence, render(view, None if height is None else height - 1))
 
 
 def render(view: NodeView, height: int | None = None) -> Group:

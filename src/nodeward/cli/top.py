@@ -52,14 +52,14 @@ def _draw(views: "Iterator[NodeView]") -> None:
     """One view in the place of the one before; where standard output is no terminal, one below the other."""
     from rich.live import Live
 
-    from nodeward.cli.table import console, render
+    from nodeward.cli.table import console, judged
 
     out = console()
     if not out.is_terminal:
         for view in views:
-            out.print(render(view), "")
+            out.print(judged(view), "")
             sys.stdout.flush()
         return
     with Live(console=out, auto_refresh=False) as live:
         for view in views:
-            live.update(render(view, out.height - 1), refresh=True)
+            live.update(judged(view, out.height - 1), refresh=True)

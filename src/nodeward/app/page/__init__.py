@@ -186,4 +186,6 @@ def _diagnosed(settings: Settings, place: str) -> doctor.Diagnosis:
 def _why(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"not within {ASK_S:g} s"
+    if isinstance(error, aiohttp.ClientConnectorError):
+        return error.os_error.strerror or "it cannot be reached"
     return str(error) or type(error).__name__

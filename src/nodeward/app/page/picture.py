@@ -179,14 +179,12 @@ class Memory:
 
 
 def promised(view: NodeView, resource: str) -> int:
-    """What pods may take: their budgets, and the limits of containers whose pods have none."""
-    return sum(
-        one.wanted
-        for row in view.rows
-        if row.level == "pod"
-        for one in row.resources
-        if one.resource == resource and one.wanted is not None
-    )
+    """What pods may take: their keys, or their budgets."""
+    kind = next((one for one in view.keys if one.key == resource), None)
+    if kind is not None:
+        return kind.entitled or 0
+    pods = (one for row in view.rows if row.level == "pod" for one in row.resources if one.resource == resource)
+    return sum(one.wanted for one in pods if one.wanted is not None)
 
 
 def picture(view: NodeView, memory: Memory, findings: Sequence[Finding], doctor: str) -> Picture:

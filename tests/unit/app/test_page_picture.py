@@ -1,0 +1,52 @@
+"""What the page shows of a view: order, history, squares."""
+
+from nodeward.app.page.picture import HISTORY, Memory, natural, picture, promised
+from nodeward.model.rows import CgroupRow, ResourceRow
+from nodeward.model.view import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow, NodeView
+
+MIB = 1 << 20
+
+
+def node(*pods: tuple[str, str, int], keys: tuple[KeyRow, ...] = ()) -> NodeView:
+    """Pods by name, state and refusals, each with a limit of 8 MiB."""
+    rows = tuple(
+        CgroupRow(
+            *("pod", "shop", name, "", "", f"/{name}", state, "spec", "declared"),
+            (ResourceRow("sgx_epc", 8 * MIB, 8 * MIB, 4 * MIB, 5 * MIB, refused),),
+        )
+        for name, state, refused in pods
+    )
+    return NodeView("enforce", "c", "answers", True, {"sgx_epc": 64 * MIB}, {"sgx_epc": 20 * MIB}, rows, keys=keys)
+
+
+def test_who_has_a_problem_comes_first_and_numbers_count_as_numbers() -> None:
+    view = node(("pod-10", "enforced", 0), ("pod-2", "enforced", 0), ("z", "drift", 0), ("a", "stale", 0))
+    shown = picture(view, Memory(), (), "")
+    assert [pod.name for pod in shown.pods] == ["shop/z", "shop/a", "shop/pod-2", "shop/pod-10"]
+    assert natural("9" * 5000) < natural("٣") < natural("٣" + "a" * 5000)
+    assert shown.pods[0].cells[0].part == 0.5
+    assert (shown.bars[0].texts["free"], shown.bars[0].texts["promised"]) == ("44Mi", "32Mi")
+
+
+def test_ten_minutes_are_kept_and_refusals_by_the_second() -> None:
+    memory = Memory()
+    for second in range(HISTORY + 5):
+        memory.look(node(("web", "enforced", 2 * second), ("calm", "enforced", 0)), float(second))
+    shown = picture(node(("web", "enforced", 0)), memory, (), "")
+    times, used, wanted = shown.bars[0].history
+    assert (len(times), len(used), len(wanted), times[0]) == (HISTORY, HISTORY, HISTORY, 5.0)
+    assert set(shown.pods[0].refused) == {2}
+    memory.look(node(), 999.0)
+    assert memory.sparks == {}, "a pod that is gone is forgotten"
+
+
+def test_a_square_for_each_key_by_id_where_we_offer_them_else_by_holder() -> None:
+    ids = (KeyIdRow("tdx-0", "charged", 0, ("shop/vm",)), KeyIdRow("tdx-1", "free", 0))
+    holders = (KeyHolder("shop", "vm", "u", 2, 1),)
+    foreign = (KeyElsewhere("/qemu", "a VM of libvirt", 1, "machine"),)
+    offered = KeyRow("tdx", (), 2, 0, ids=ids, entitled=1)
+    counted = KeyRow("tdx", (), 5, 0, holders=holders, elsewhere=foreign, entitled=2)
+    first, second = (picture(node(keys=(row,)), Memory(), (), "").keys[0].squares for row in (offered, counted))
+    assert [(one.id, one.state, one.owner) for one in first] == [("tdx-0", "charged", "shop/vm"), ("tdx-1", "free", "")]
+    assert [one.state for one in second] == ["charged", "granted", "outside", "free", "free"]
+    assert promised(node(keys=(counted,)), "tdx") == 2

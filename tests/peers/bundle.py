@@ -1,4 +1,4 @@
-"""The folder of `make bundle`, for whoever tests its programs: built once for a checkout, and again when it changes."""
+"""The folder of `make bundle` and the image of `make image`: built once for a checkout, and again when it changes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,17 @@ def require_bundle() -> Path:
     """The finished folder; the calling test skips where PyInstaller's tools are not there."""
     if missing := [tool for tool in ("objdump", "objcopy", "ldd") if shutil.which(tool) is None]:
         absent(f"no {', '.join(missing)} here, which PyInstaller needs: run scripts/install-tools")
-    command = [sys.executable, "scripts/build-bundle"]
+    return _built("build-bundle")
+
+
+def require_image() -> Path:
+    """The OCI archive of `make image`, made of that folder."""
+    require_bundle()
+    return _built("build-image")
+
+
+def _built(script: str) -> Path:
+    command = [sys.executable, "-W", "ignore", f"scripts/{script}"]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, timeout=_BUILD_S, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     print(done.stdout, end="")

@@ -32,7 +32,8 @@ def _command(server: ApiServer, folder: Path, name: str, *more: str) -> list[str
 @contextmanager
 def running_controllers(server: ApiServer, folder: Path, controllers: Sequence[str]) -> Iterator[Path]:
     """kube-controller-manager with these controllers alone, for as long as the block; where its log is."""
-    line = _command(server, folder, "kube-controller-manager", f"--controllers={','.join(controllers)}")
+    more = f"--controllers={','.join(controllers)}", f"--root-ca-file={server.ca_file}"
+    line = _command(server, folder, "kube-controller-manager", *more)
     log = folder / "controllers.log"
     with program(line, log):
         yield log

@@ -86,7 +86,7 @@ def _etcd(home: Path, folder: Path, client: int, between: int) -> list[str]:
     ]
 
 
-def _apiserver(home: Path, folder: Path, etcd: int, port: int, advertised: str) -> list[str]:
+def _apiserver(home: Path, folder: Path, etcd: int, port: int, advertised: str, accounts: bool) -> list[str]:
     return [
         str(home / "bin" / "kube-apiserver"),
         f"--etcd-servers=http://127.0.0.1:{etcd}",
@@ -99,7 +99,7 @@ def _apiserver(home: Path, folder: Path, etcd: int, port: int, advertised: str) 
         f"--client-ca-file={folder / 'clients.crt'}",
         "--authorization-mode=Node,RBAC",
         "--enable-admission-plugins=NodeRestriction",
-        "--disable-admission-plugins=TaintNodesByCondition,ServiceAccount",
+        f"--disable-admission-plugins=TaintNodesByCondition{'' if accounts else ',ServiceAccount'}",
         "--allow-privileged=true",
         "--service-account-issuer=https://nodeward.invalid",
         f"--service-account-key-file={folder / 'sa.key'}",
@@ -133,8 +133,12 @@ def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], log: Path)
 
 
 @contextmanager
-def running_apiserver(folder: Path, node: str = "node-1", advertised: str = "192.0.2.1") -> Iterator[ApiServer]:
+def running_apiserver(
+    folder: Path, node: str = "node-1", advertised: str = "192.0.2.1", accounts: bool = False
+) -> Iterator[ApiServer]:
     """An API server that answers, for as long as the block; the test skips where the peer is not built.
+
+    With `accounts` it gives each pod its service account's token, and refuses one whose account is not there.
 
     The certificate names the advertised address, which must not be a loopback: a guest calls our loopback so. Nobody
     else goes there without an endpoint reconciler.
@@ -153,7 +157,7 @@ def running_apiserver(folder: Path, node: str = "node-1", advertised: str = "192
     ca_file, log = folder / "certs" / "apiserver.crt", folder / "apiserver.log"
     with ExitStack() as running:
         running.enter_context(program(_etcd(home, folder, etcd, between), folder / "etcd.log"))
-        server = running.enter_context(program(_apiserver(home, folder, etcd, port, advertised), log))
+        server = running.enter_context(program(_apiserver(home, folder, etcd, port, advertised, accounts), log))
         _wait(lambda: _ready(port, ca_file), server, log)
         url, behind = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{etcd}"
         yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node, folder, behind, server)

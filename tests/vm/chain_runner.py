@@ -160,8 +160,8 @@ def joined(chain: str, arguments: Sequence[str], begin: float) -> None:
     from tests.vm.joined_node import Cluster, running_node
 
     cases = {"limits": joined_limits.CASES, "keys": joined_keys.CASES, "restarts": joined_relay.RESTARTS}
-    url, ca_file, token, node_token, daemon_token, daemon_user, admission = arguments
-    cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user, Path(admission))
+    url, ca_file, token, node_token, daemon_token, daemon_user, admission, image = arguments
+    cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user, Path(admission), Path(image))
     with running_node(cluster) as node:
         says(f"node: containerd and kubelet run, the node is ready after {time.monotonic() - begin:.1f} s")
         play(cases[chain], node, node.log)

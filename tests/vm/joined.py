@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from tests.peers.bundle import require_image
 from tests.peers.controllers import running_controllers, running_scheduler
 from tests.peers.find import require
 from tests.peers.kube import running_apiserver
@@ -18,18 +19,25 @@ from tests.vm import guest
 from tests.vm.admission import running_webhook
 from tests.vm.chains import outcomes
 
-_CONTROLLERS: Final = ("deployment-controller", "replicaset-controller")
+_CONTROLLERS: Final = (
+    *("deployment-controller", "replicaset-controller", "daemonset-controller", "serviceaccount-controller"),
+    "root-ca-certificate-publisher-controller",
+)
 
 
 def played(chain: str, *, deployments: bool = False) -> Mapping[str, str]:
-    """Case -> empty if it held, else what went wrong. With `deployments` the Deployment controllers, the scheduler and
-    `nodeward webhook` run here too; the API server knows no webhook before a case creates its configuration."""
+    """Case -> empty if it held, else what went wrong. With `deployments` controllers, the scheduler and `nodeward webhook`
+    run here too, and there is the image of `make image`; the API server knows no webhook before a case creates its
+    configuration."""
     kernel = guest.needed()
+    image = str(require_image()) if deployments else ""
+    if deployments:
+        require("helm")
     require("containerd")
     require("kubernetes")
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="joined")))
-        server = running.enter_context(running_apiserver(folder, advertised=guest.HOST_ADDRESS))
+        server = running.enter_context(running_apiserver(folder, advertised=guest.HOST_ADDRESS, accounts=deployments))
         admission = folder
         if deployments:
             running.enter_context(running_controllers(server, folder, _CONTROLLERS))
@@ -37,5 +45,5 @@ def played(chain: str, *, deployments: bool = False) -> Mapping[str, str]:
             admission = running.enter_context(running_webhook(folder))
         url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
         known = (server.token, server.node_token, server.plain_token, "somebody")
-        arguments = (chain, url, str(server.ca_file), *known, str(admission))
+        arguments = (chain, url, str(server.ca_file), *known, str(admission), image)
         return outcomes(kernel, arguments, guest.Machine(memory_mib=2048, network=True))

@@ -59,6 +59,8 @@ class Cluster:
     daemon_user: str
     admission: Path
     """The file of `tests/vm/admission.py`, where that is asked for."""
+    image: Path
+    """Nodeward's, as an OCI archive, where that is asked for."""
 
     def client(self) -> KubeClient:
         """The administrator."""

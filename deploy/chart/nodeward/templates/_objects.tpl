@@ -1,0 +1,69 @@
+{{- /* Objects of a shipped manifest (deploy/*, below manifests): as they are, in the release's namespace, with the values. */ -}}
+{{- define "nodeward.file" -}}
+{{- $in := . -}}
+{{- $text := .root.Files.Get .file | required (printf "%s is not in this chart" .file) -}}
+{{- if .moves -}}
+{{- $text = regexReplaceAll "(?m)namespace: nodeward(-system)?$" $text (printf "namespace: %s" .root.Release.Namespace) -}}
+{{- $text = replace "nodeward-system" .root.Release.Namespace $text -}}
+{{- end -}}
+{{- range regexSplit "(?m)^---\\s*$" $text -1 -}}
+{{- $object := fromYaml . -}}
+{{- if and $object.kind (ne $object.kind "Namespace") -}}
+{{- include "nodeward.object" (dict "object" $object "in" $in) }}
+{{ end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "nodeward.object" -}}
+{{- $object := .object -}}
+{{- $root := .in.root -}}
+{{- $labels := dict "app.kubernetes.io/managed-by" $root.Release.Service "app.kubernetes.io/instance" $root.Release.Name "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version) -}}
+{{- $_ := set $object.metadata "labels" (merge ($object.metadata.labels | default dict) $labels) -}}
+{{- if eq $object.kind "ConfigMap" -}}
+{{- with .in.part.settings -}}{{- $_ := set $object "data" (dict "nodeward.yaml" (toYaml . | printf "%s\n")) -}}{{- end -}}
+{{- with .in.part.parameters -}}{{- $_ := set $object "data" . -}}{{- end -}}
+{{- end -}}
+{{- if has $object.kind (list "DaemonSet" "Deployment") -}}
+{{- $pod := $object.spec.template.spec -}}
+{{- $container := index $pod.containers 0 -}}
+{{- $_ := set $container "image" $root.Values.image -}}
+{{- $_ := set $container "imagePullPolicy" $root.Values.imagePullPolicy -}}
+{{- with .in.part.settings -}}
+{{- $_ := set $object.spec.template.metadata "annotations" (dict "nodeward.io/settings" (toYaml . | sha256sum)) -}}
+{{- end -}}
+{{- if .in.part.hostNetwork -}}
+{{- $_ := set $pod "hostNetwork" true -}}
+{{- $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" -}}
+{{- end -}}
+{{- range $file := .in.patches -}}
+{{- $patch := (fromYaml ($root.Files.Get $file)).spec.template.spec -}}
+{{- $more := index $patch.containers 0 -}}
+{{- $_ := set $pod "volumes" (concat $pod.volumes $patch.volumes) -}}
+{{- $_ := set $container "volumeMounts" (concat $container.volumeMounts $more.volumeMounts) -}}
+{{- with $patch.hostPID -}}{{- $_ := set $pod "hostPID" . -}}{{- end -}}
+{{- with $patch.securityContext -}}{{- $_ := set $pod "securityContext" (mergeOverwrite $pod.securityContext .) -}}{{- end -}}
+{{- with $more.securityContext -}}{{- $_ := set $container "securityContext" (mergeOverwrite $container.securityContext .) -}}{{- end -}}
+{{- end -}}
+{{- end -}}
+---
+{{ toYaml $object }}
+{{- end -}}
+
+{{- /* A second release would write the same names: it is refused, with the first one's name. */ -}}
+{{- define "nodeward.alone" -}}
+{{- range list "nodeward-node" "nodeward-exporter" "nodeward-agent" -}}
+{{- with lookup "rbac.authorization.k8s.io/v1" "ClusterRole" "" . -}}
+{{- $name := index (.metadata.annotations | default dict) "meta.helm.sh/release-name" | default "" -}}
+{{- $namespace := index (.metadata.annotations | default dict) "meta.helm.sh/release-namespace" | default "" -}}
+{{- if or (ne $name $.Release.Name) (ne $namespace $.Release.Namespace) -}}
+{{- if $name -}}
+{{- fail (printf "Nodeward is installed already, as release %s in namespace %s: upgrade or uninstall that one" $name $namespace) -}}
+{{- end -}}
+{{- fail (printf "Nodeward is installed already, by its plain manifests (ClusterRole %s): delete those first, or go on with them" .metadata.name) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if and .Values.node.enabled .Values.exporter.enabled -}}
+{{- fail "node.enabled and exporter.enabled are both true: the daemon of node has the same metrics; set one to false" -}}
+{{- end -}}
+{{- end -}}

@@ -80,7 +80,7 @@ def chart_to_misc_max(node: Node) -> list[str]:
     back = _ready(node)
     assert [limit(one) for one in cgroups] == [str(_LIMIT)] * 2
     return [
-        f"chart of nodeward {__version__}: installed in {installed}, its pod ready after {ready} more, and the first limit "
-        f"({_LIMIT} in misc.max of container and pod) {seconds} after `helm install` began",
+        f"chart of nodeward {__version__}: installed in {installed}, its pod ready after {ready} more, and the "
+        f"first limit ({_LIMIT} in misc.max of container and pod) {seconds} after `helm install` began",
         f"upgrade: ready after {upgraded}; rollback: after {back}; the limits of the pod that ran are as before",
     ]

@@ -26,9 +26,9 @@ _CONTROLLERS: Final = (
 
 
 def played(chain: str, *, deployments: bool = False) -> Mapping[str, str]:
-    """Case -> empty if it held, else what went wrong. With `deployments` controllers, the scheduler and `nodeward webhook`
-    run here too, and there is the image of `make image`; the API server knows no webhook before a case creates its
-    configuration."""
+    """Case -> empty if it held, else what went wrong. With `deployments` controllers, the scheduler and the
+    webhook run here too, and there is the image of `make image`; the API server knows no webhook before a case creates
+    its configuration."""
     kernel = guest.needed()
     image = str(require_image()) if deployments else ""
     if deployments:

@@ -126,11 +126,14 @@ RECIPES: dict[str, Recipe] = {
         Recipe("quantities", folders=("quantities",), steps=(Step(packages=(".",), output="quantities"),)),
         # A gRPC client in Go that knows a service by reflection alone.
         Recipe("grpcurl", ("grpcurl",), (Step(("github.com/fullstorydev/grpcurl/cmd/grpcurl",), "grpcurl"),)),
-        # What installs charts, and what puts kustomizations together.
+        # What people call a cluster by: charts, kustomizations, and kubectl of the release that Helm is made with.
         Recipe(
-            "helm",
-            ("helm",),
-            (Step(("helm.sh/helm/v3/cmd/helm", "sigs.k8s.io/kustomize/kustomize/v5"), output="bin/"),),
+            name="helm",
+            folders=("helm",),
+            steps=(
+                Step(packages=("helm.sh/helm/v3/cmd/helm", "sigs.k8s.io/kustomize/kustomize/v5"), output="bin/"),
+                Step(packages=(".",), output="bin/kubectl"),
+            ),
         ),
         # Kubelet's own client of PodResources, used as Kata uses it.
         Recipe("podresources", folders=("podresources",), steps=(Step(packages=(".",), output="podresources"),)),

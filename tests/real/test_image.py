@@ -1,101 +1,124 @@
-"""The image of deploy/Containerfile, built by podman over the bundle and a base that has glibc and nothing else.
+"""The image of `make image`: started by a real containerd as the user of the shipped manifests, without a shell and
+without Python, the same from the same parts, and with the list of them."""
 
-There is no registry here, so the base is not the one that the file names. No container is run of it: its programs are
-called in its mounted tree, with its own PATH and as the user of the shipped manifests.
-"""
+from __future__ import annotations
 
+import hashlib
+import io
 import json
-import os
-import subprocess
-from collections.abc import Iterator
-from dataclasses import dataclass
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 
 from nodeward import __version__
 from tests.patience import scaled
-from tests.real.test_bundle import Bare, bare, bundle
-from tests.vm.podman import require_podman
+from tests.peers.bundle import require_image
+from tests.peers.cgroups import controllers_as_before
+from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.cri import Cri, container_config, pod_config, remove_pod
+from tests.peers.nriside import Record, member, text
+from tests.told import tell
 
-__all__ = ["bare", "bundle"]
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-WITHIN_S = scaled(240)
-TAG = f"nodeward:{__version__}"
-USER = 65532
-ENTER = f'tree=$1; shift; mount -t proc proc "$tree/proc" && exec chroot --userspec={USER}:{USER} "$tree" "$@"'
-
-
-@dataclass(frozen=True, slots=True)
-class Image:
-    """What podman says of the image, and its tree."""
-
-    tree: Path
-    config: dict[str, object]
-
-    def run(self, *words: str) -> str:
-        """What these words print on both streams, as a runtime starts them without any of its own."""
-        variables = self.config["Env"]
-        assert isinstance(variables, list)
-        command = ["unshare", "--mount", "--propagation", "private", "sh", "-c", ENTER, "enter", str(self.tree), *words]
-        environment = dict(str(one).split("=", 1) for one in variables)
-        assert list(environment) == ["PATH"]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WITHIN_S, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout + done.stderr
+IMAGE = f"docker.io/library/nodeward:{__version__}"
+EXITED = "CONTAINER_EXITED"
+WITHIN_S = scaled(60.0)
 
 
-@pytest.fixture(scope="module")
-def image(bare: Bare, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
-    """The image, in a store of its own."""
-    unpacked, home = require_podman(), tmp_path_factory.mktemp("i")
-    (home / "policy.json").write_text('{"default": [{"type": "insecureAcceptAnything"}]}')
-    itself = [str(unpacked / "usr/bin/podman"), "--root", f"{home}/root", "--runroot", f"{home}/run", "--tmpdir"]
-    itself += [f"{home}/t", "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
-    itself += ["--conmon", str(unpacked / "usr/bin/conmon")]
-    policy = ["--signature-policy", f"{home}/policy.json"]
-    libraries = {**os.environ, "LD_LIBRARY_PATH": str(unpacked / "usr/lib/x86_64-linux-gnu")}
+@pytest.fixture(name="archive", scope="module")
+def _archive() -> Path:
+    return require_image()
 
-    def podman(*words: str) -> str:
-        done = subprocess.run(
-            [*itself, *words], env=libraries, capture_output=True, text=True, timeout=WITHIN_S, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout.strip()
 
-    subprocess.run(
-        ["tar", "-C", bare.root, "-cf", home / "base.tar", "lib", "lib64", "proc", "tmp"],
-        check=True,
-        timeout=scaled(60),
+@pytest.fixture(name="blobs", scope="module")
+def _blobs(archive: Path) -> Mapping[str, bytes]:
+    """The archive's files, by name."""
+    with tarfile.open(archive) as files:
+        return {one.name: found.read() for one in files if (found := files.extractfile(one)) is not None}
+
+
+def manifest_of(blobs: Mapping[str, bytes]) -> tuple[str, Mapping[str, list[dict[str, str]]]]:
+    (entry,) = json.loads(blobs["index.json"])["manifests"]
+    return entry["digest"], json.loads(blobs[f"blobs/{entry['digest'].replace(':', '/')}"])
+
+
+@pytest.fixture(name="containerd", scope="module")
+def _containerd(archive: Path) -> Iterator[Containerd]:
+    with (
+        controllers_as_before(),
+        tempfile.TemporaryDirectory(prefix="ctd") as folder,
+        running_containerd(Path(folder)) as containerd,
+    ):
+        loaded = containerd.ctr("images", "import", "--local", str(archive))
+        assert loaded.returncode == 0, loaded.stderr
+        yield containerd
+
+
+def ran(containerd: Containerd, cri: Cri, *arguments: str) -> tuple[int, str]:
+    """Exit code and output of a container of the image, as the manifests have it run."""
+    pod = pod_config("image", containerd.cgroup_parent, containerd.folder / "logs")
+    security: Record = {"readonly_rootfs": True, "no_new_privs": True, "capabilities": {"drop_capabilities": ["ALL"]}}
+    container: Record = container_config("app", IMAGE) | {"command": [], "args": list(arguments)}
+    container["linux"] = {"security_context": security}
+    sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
+    made = text(
+        cri.call("CreateContainer", {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}),
+        "container_id",
     )
-    podman("import", *policy, f"{home}/base.tar", "glibc:1")
-    build = ("build", "-t", TAG, "-f", str(DEPLOY / "Containerfile"), str(bare.bundle))
-    podman(*build, *policy, "--isolation", "chroot", "--layers=false", "--build-arg", "BASE=localhost/glibc:1")
-    (about,) = json.loads(podman("image", "inspect", TAG))
-    tree = Path(podman("image", "mount", TAG))
-    yield Image(tree, about["Config"])
-    podman("image", "umount", TAG)
+    cri.call("StartContainer", {"container_id": made})
+    end = time.monotonic() + WITHIN_S
+    while member(status := cri.call("ContainerStatus", {"container_id": made}), "status", "state") != EXITED:
+        assert time.monotonic() < end, status
+        time.sleep(0.05)
+    log = (containerd.folder / "logs" / "app.log").read_text()
+    (containerd.folder / "logs" / "app.log").unlink()
+    remove_pod(cri, sandbox)
+    assert str(member(status, "status", "user", "linux", "uid")) == "65532", status
+    code = member(status, "status", "exit_code") or 0
+    return int(str(code)), "".join(line.split(" ", 3)[3] for line in log.splitlines(keepends=True))
 
 
-def containers() -> list[dict[str, object]]:
-    """Those of the shipped workloads."""
-    files = [DEPLOY / name for name in ("webhook/deployment.yaml", "node/daemonset.yaml", "exporter/daemonset.yaml")]
-    whole = [one for path in files for one in yaml.safe_load_all(path.read_text()) if "template" in one.get("spec", {})]
-    return [one for found in whole for one in found["spec"]["template"]["spec"]["containers"]]
+def test_containerd_runs_it_as_its_user(containerd: Containerd) -> None:
+    with containerd.cri() as cri:
+        assert ran(containerd, cri, "--version")[1].startswith(f"nodeward, version {__version__}")
+        code, said = ran(containerd, cri, "status", "--socket", "/none.sock")
+        assert (code, "no daemon listens at /none.sock" in said) == (1, True), said
 
 
-def test_what_the_manifests_start_is_in_it_under_the_name_that_they_use(image: Image) -> None:
-    assert [one["image"] for one in containers()] == [TAG] * 3
-    assert {str(one["command"]) for one in containers()} == {"['nodeward']"} == {str(image.config["Entrypoint"])}
-    assert image.run("nodeward", "--version") == f"nodeward, version {__version__}\n"
-    for one in containers():
-        words = one["args"]
-        assert isinstance(words, list)
-        assert f"Usage: nodeward {words[0]} " in image.run("nodeward", words[0], "--help")
-    assert "--on-error" in image.run("nodeward-oci-hook", "--help")
+def test_what_is_in_it(blobs: Mapping[str, bytes], archive: Path) -> None:
+    _, manifest = manifest_of(blobs)
+    names = set[str]()
+    for layer in manifest["layers"]:
+        content = blobs[f"blobs/{layer['digest'].replace(':', '/')}"]
+        with tarfile.open(fileobj=io.BytesIO(content)) as files:
+            for one in files:
+                assert (one.uid, one.gid) == (0, 0), one.name
+                names.add(one.name)
+    assert {"opt/nodeward/bin/nodeward", "opt/nodeward/bin/lib/nodeward/edges/page/static/page.js"} <= names
+    assert [
+        name for name in names if name.rpartition("/")[2] in ("sh", "bash", "python3", "gcc", "apt-get", "busybox")
+    ] == []
+    assert not any("/tests/" in name for name in names)
+    for name, content in blobs.items():
+        if name.startswith("blobs/"):
+            assert hashlib.sha256(content).hexdigest() == name.rpartition("/")[2]
+    tell(f"image: {archive.stat().st_size / 1e6:.1f} MB")
 
 
-def test_it_has_no_more_than_base_and_bundle(image: Image) -> None:
-    assert sorted(path.name for path in image.tree.iterdir() if any(path.iterdir())) == ["lib", "lib64", "opt"]
-    assert (image.tree / "opt/nodeward/LICENSES").is_dir()
+def test_two_builds_have_one_digest_and_tell_their_parts(archive: Path, blobs: Mapping[str, bytes]) -> None:
+    """Put together twice of one bundle and one package; docs/release.md has the digests of two whole builds."""
+    digest, _ = manifest_of(blobs)
+    before = archive.read_bytes()
+    assert require_image().read_bytes() == before
+    stem = archive.name.removesuffix(".oci.tar")
+    sbom = json.loads((archive.parent / f"{stem}.cdx.json").read_text())
+    parts = {one["name"] for one in sbom["components"]}
+    assert {"aiohttp", "grpcio", "libc6", "python"} <= parts
+    assert sbom["bomFormat"] == "CycloneDX"
+    told = json.loads((archive.parent / f"{stem}.provenance.json").read_text())
+    assert told["subject"] == [
+        {"name": f"nodeward:{__version__}", "digest": {"sha256": digest.removeprefix("sha256:")}}
+    ]

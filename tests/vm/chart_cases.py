@@ -60,6 +60,8 @@ def chart_to_misc_max(node: Node) -> list[str]:
     """Given no other daemon, when the chart is installed, its pod enforces a limit; an upgrade and a rollback keep the
     limits of pods that run."""
     node.daemon.end(signal.SIGTERM)
+    for kind in ("clusterroles", "clusterrolebindings"):  # of the daemon before; the chart refuses to take them over
+        node.api.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/nodeward-node")
     loaded = node.containerd.ctr("images", "import", "--local", str(node.cluster.image))
     assert loaded.returncode == 0, loaded.stderr
     Path("/var/run/nri").symlink_to(node.containerd.nri_socket.parent)

@@ -10,7 +10,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
-.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image release
+.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image release man
 
 run: $(RUNS)  ## a simulated node, live, with a web page (Ctrl-C ends)
 	$(BIN)/nodeward sim --page $(ARGS)
@@ -66,6 +66,9 @@ image: $(READY)  ## the container image as an OCI archive in dist, with its SBOM
 
 release: $(READY)  ## wheel, chart, image, bundle and checksums in dist/release; MINISIGN_KEY=FILE signs them
 	$(BIN)/python scripts/build-release $(if $(MINISIGN_KEY),--key $(MINISIGN_KEY))
+
+man: $(READY)  ## the manual pages, in dist/man
+	$(BIN)/python scripts/build-man
 
 tools: $(READY)  ## what the contract, real and VM tiers need (Debian packages, Go builds)
 	bash scripts/install-tools

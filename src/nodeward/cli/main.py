@@ -31,11 +31,22 @@ COMMANDS = {
     "hook": "Print what puts the OCI hook into containers, for nodes without NRI.",
     "cdi": "Print a CDI spec: a device that brings the OCI hook.",
     "dump": "Show the calls in a relay's dump of CRI messages.",
-    "config": "Check settings, or print their schema.",
+    "config": "Check settings, show those that hold, or print their schema.",
     "replay": "Decide a record's events again and compare; also under other settings.",
     "decommission": "Take back the TEE keys that kubelet is offered on this node.",
+    "completion": "Print what completes commands in your shell.",
     "uninstall": "Take back what Nodeward changed on this node.",
 }
+
+
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """The version, and the commit where it is known."""
+    if wanted and not context.resilient_parsing:
+        from nodeward.cli.commit import commit
+
+        found = commit()
+        click.echo(f"nodeward, version {__version__}{f' (commit {found})' if found else ''}")
+        context.exit()
 
 
 class _Lazy(click.Group):
@@ -62,7 +73,9 @@ class _Lazy(click.Group):
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="nodeward")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
+)
 def cli() -> None:
     """Nodeward keeps a Kubernetes node honest about scarce hardware.
 

@@ -7,7 +7,7 @@ units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is c
 import os
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rich.console import Console, ConsoleOptions, Group
@@ -17,6 +17,7 @@ from nodeward.cli import sandbox_lines
 from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
 from nodeward.engine.show.amounts import amount
+from nodeward.engine.show.order import by_pod
 from nodeward.engine.show.verdict import Level, verdict
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
@@ -42,10 +43,11 @@ def console() -> Console:
 
 
 def judged(view: NodeView, height: int | None = None) -> Group:
-    """The verdict in one sentence, and what `render` draws."""
+    """The verdict in one sentence, and what `render` draws, pods with a problem first."""
     said = verdict(view)
+    rows = tuple(row for mine in by_pod(view.rows).values() for row in mine)
     sentence = Text(said.sentence, style=_URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
-    return Group(sentence, render(view, None if height is None else height - 1))
+    return Group(sentence, render(replace(view, rows=rows), None if height is None else height - 1))
 
 
 def render(view: NodeView, height: int | None = None) -> Group:

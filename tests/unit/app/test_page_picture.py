@@ -1,6 +1,7 @@
 """What the page shows of a view: order, history, squares."""
 
-from nodeward.app.page.picture import HISTORY, Memory, natural, picture, promised
+from nodeward.app.page.picture import HISTORY, Memory, picture, promised
+from nodeward.engine.show.order import natural
 from nodeward.model.rows import CgroupRow, ResourceRow
 from nodeward.model.view import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow, NodeView
 

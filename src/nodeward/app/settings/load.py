@@ -171,9 +171,10 @@ def from_tree(
     flags: Mapping[str, str] | None = None,
     given_by: Mapping[str, str] | None = None,
     beneath: Mapping[str, str] | None = None,
+    sources: dict[str, str] | None = None,
 ) -> Settings:
     """As `load`, from what a file holds. `beneath`: settings that stand as if the file had them, below environment and
-    flags."""
+    flags. `sources` is given where each path that somebody has set was set."""
     faults: list[str] = []
     where = dict(tree.places) if isinstance(tree, _FromFile) else {}
     spelled: dict[str, str] = {}
@@ -197,6 +198,8 @@ def from_tree(
         where[".".join(parts)] = (given_by or {}).get(dotted, f"flag --set {dotted}=...")
         spelled.pop(".".join(parts), None)
         _put(tree, parts, text, faults)
+    if sources is not None:
+        sources |= where | {one: where[said] for one, said in spelled.items() if said in where}
     settings = _build(Settings, {name: value for name, value in tree.items() if name != policy.SECTION}, "", faults)
     if isinstance(settings, Settings):
         chosen = policy.read(_read_below(tree.get(policy.SECTION, {})), spelled, faults)

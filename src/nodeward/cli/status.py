@@ -61,7 +61,7 @@ def command(socket: str | None, output: str, pod: str, namespace: str, state: st
     from nodeward.model.view import NodeView
 
     if not only_ready:
-        node = client.node(socket)
+        node = whole = client.node(socket)
         if pod or namespace or state:
             node = _chosen(node, pod, namespace, state)
         if output == "json":
@@ -69,7 +69,7 @@ def command(socket: str | None, output: str, pod: str, namespace: str, state: st
             return
         from nodeward.cli.table import console, judged
 
-        console().print(judged(node))
+        console().print(judged(node, of=whole))
     else:
         view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)
         if output == "json":

@@ -42,9 +42,10 @@ def console() -> Console:
     return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
 
 
-def judged(view: NodeView, height: int | None = None) -> Group:
-    """The verdict in one sentence, and what `render` draws, pods with a problem first."""
-    said = verdict(view)
+def judged(view: NodeView, height: int | None = None, of: NodeView | None = None) -> Group:
+    """The verdict in one sentence, on the node `of` which this may be a part, and what `render` draws, pods with a
+    problem first."""
+    said = verdict(of or view)
     rows = tuple(row for mine in by_pod(view.rows).values() for row in mine)
     sentence = Text(said.sentence, style=_URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
     return Group(sentence, render(replace(view, rows=rows), None if height is None else height - 1))

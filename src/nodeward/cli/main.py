@@ -1,11 +1,16 @@
-"""`nodeward`: the group of sub-commands. Imports click and nothing else of the house."""
+"""`nodeward`: the group of sub-commands. Imports click, and of the house only the exit codes."""
 
 import importlib
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from nodeward import __version__
+from nodeward.cli import exits
 
 COMMANDS = {
     "node": "Run the daemon on this node.",
@@ -38,7 +43,34 @@ COMMANDS = {
 }
 
 
-class _Lazy(click.Group):
+@contextmanager
+def _piped() -> Iterator[None]:
+    """Ends by SIGPIPE and without a word once nobody reads standard output any more, as other programs do."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+        sys.exit(exits.CLOSED_PIPE)  # where whoever started us blocks the signal
+
+
+class Group(click.Group):
+    """A group of commands that is silent on a closed pipe."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # prints --help and --version
+        with _piped():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _piped():
+            return super().invoke(ctx)
+
+
+class _Lazy(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -75,14 +107,19 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The console script. Errors that a person can act on end with 1 and one clear text."""
+    """The console script."""
+    run(cli, "nodeward")
+
+
+def run(group: click.Group, name: str) -> None:
+    """Runs the group. Errors that a person can act on end with 1 and one clear text."""
     from nodeward.model.errors import NodewardError
 
     try:
-        cli(prog_name="nodeward")
+        group(prog_name=name)
     except NodewardError as error:
-        print(f"nodeward: {error}", file=sys.stderr)
-        sys.exit(1)
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(exits.FAILED)
     except PermissionError as error:
-        print(f"nodeward: {error}; the daemon and its tools run as root", file=sys.stderr)
-        sys.exit(1)
+        print(f"{name}: {error}; the daemon and its tools run as root", file=sys.stderr)
+        sys.exit(exits.FAILED)

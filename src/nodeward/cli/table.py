@@ -20,7 +20,7 @@ from nodeward.engine.show.amounts import amount
 from nodeward.engine.show.verdict import Level, verdict
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
-_COLOURS = {
+COLOURS = {
     "enforced": "green",
     "drift": "red",
     "stale": "yellow",
@@ -28,7 +28,7 @@ _COLOURS = {
     "controller-off": "yellow",
     "outside": "red",
 }
-_URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
+URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
 _LEAST_NAME = 9
@@ -36,15 +36,20 @@ MOST_SHUT = 8
 """Pods whose gate is shut, with a line each; `-o json` has all."""
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # rich would end with 1; how a closed pipe ends a command, main says
+
+
 def console() -> Console:
     """Standard output; wide enough for every name where it is no terminal and nobody says how wide."""
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
+    return _Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
 
 
 def judged(view: NodeView, height: int | None = None) -> Group:
     """The verdict in one sentence, and what `render` draws."""
     said = verdict(view)
-    sentence = Text(said.sentence, style=_URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
+    sentence = Text(said.sentence, style=URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
     return Group(sentence, render(view, None if height is None else height - 1))
 
 
@@ -128,7 +133,7 @@ class _Rows:
             text.append(f" {line.cpus:{cpus - 1}}")
         if self._many:
             text.append(f" {line.resource:{resource - 1}}")
-        return text.append(f"{numbers} ").append(line.state, _COLOURS.get(line.state, ""))
+        return text.append(f"{numbers} ").append(line.state, COLOURS.get(line.state, ""))
 
 
 def _lines(rows: tuple[CgroupRow, ...], cpus: Mapping[str, str]) -> Iterator[_Line]:

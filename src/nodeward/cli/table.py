@@ -6,7 +6,7 @@ units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is c
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -17,6 +17,7 @@ from nodeward.cli import sandbox_lines
 from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
 from nodeward.engine.show.amounts import amount
+from nodeward.engine.show.chosen import ordered
 from nodeward.engine.show.verdict import Level, verdict
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
@@ -31,6 +32,10 @@ COLOURS = {
 URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
+LEGEND = (
+    "WANTED promised  LIMIT in the kernel  USAGE now  PEAK most so far  Ctrl-C ends",
+    "REFUSED charges refused here or below  HERE by this limit itself  - not known",
+)
 _LEAST_NAME = 9
 MOST_SHUT = 8
 """Pods whose gate is shut, with a line each; `-o json` has all."""
@@ -53,6 +58,13 @@ def judged(view: NodeView, height: int | None = None) -> Group:
     return Group(sentence, render(view, None if height is None else height - 1))
 
 
+def live(view: NodeView, height: int, happened: Sequence[str] = ()) -> Group:
+    """What `judged` draws, in `height` lines with what happened lately and the legend at its end."""
+    below = [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in happened]
+    below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in LEGEND]
+    return Group(judged(view, max(height - len(below), 1)), *below)
+
+
 def render(view: NodeView, height: int | None = None) -> Group:
     """The head line, the capacity, what is wrong, and the table; with `height`, in at most so many lines."""
     parts = [Text(_head(view))]
@@ -69,7 +81,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(f"nri.multi_line {view.lines.state}: {view.lines.why}", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
-    return Group(*parts, _Rows(view.rows, cpus_by_container(view), height, tuple(parts)))
+    return Group(*parts, _Rows(ordered(view.rows), cpus_by_container(view), height, tuple(parts)))
 
 
 def _gates(view: NodeView) -> list[Text]:

@@ -10,7 +10,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
-.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image release
+.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image release man
 
 run: $(RUNS)  ## a simulated node, live, with a web page (Ctrl-C ends)
 	$(BIN)/nodeward sim --page $(ARGS)
@@ -63,6 +63,9 @@ bundle: $(READY)  ## one folder in dist with the programs, for hosts without Pyt
 
 image: $(READY)  ## the container image as an OCI archive in dist, with its SBOM; no docker, no registry
 	$(BIN)/python -W ignore scripts/build-image
+
+man: $(READY)  ## a manual page of every command in dist/man
+	$(BIN)/python scripts/build-man
 
 release: $(READY)  ## wheel, chart, image, bundle and checksums in dist/release; MINISIGN_KEY=FILE signs them
 	$(BIN)/python scripts/build-release $(if $(MINISIGN_KEY),--key $(MINISIGN_KEY))

@@ -1,4 +1,4 @@
-"""`nodeward config`: settings, checked and described."""
+"""`nodeward config`: settings, checked, shown with their sources, and described."""
 
 import json
 import os
@@ -6,13 +6,17 @@ import sys
 
 import click
 
+from nodeward.cli import exits
+from nodeward.cli.flags import set_option
+
 
 @click.group("config")
 def command() -> None:
-    """Check settings, or print their schema.
+    """Check settings, show where each comes from, or print their schema.
 
     \b
     Examples:
+      nodeward config show --config /etc/nodeward.yaml
       nodeward config check /etc/nodeward.yaml
       nodeward config schema > nodeward.schema.json
     """
@@ -34,7 +38,7 @@ def check(path: str) -> None:
     except settings.SettingsError as error:
         for fault in error.faults:
             print(fault, file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exits.FAILED)
     print(f"{path}: no faults")
 
 
@@ -44,3 +48,48 @@ def schema() -> None:
     from nodeward.app.settings import load as settings
 
     print(json.dumps(settings.schema(), indent=2))
+
+
+@command.command("show")
+@click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
+@set_option("limits.mode=observe")
+@click.option("--changed", is_flag=True, help="Only those that are not by default.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def show(config_path: str | None, flags: dict[str, str], changed: bool, output: str) -> None:
+    """Print every setting that a daemon would begin with, its value, and where that comes from.
+
+    A source is the default, a file with its line, an environment variable, or a flag. A running daemon may hold others:
+    see `nodeward status`.
+
+    \b
+    Examples:
+      nodeward config show --config /etc/nodeward.yaml --changed
+      NODEWARD_LIMITS__MODE=observe nodeward config show -o json | jq '.[] | select(.path == "limits.mode")'
+    """
+    import msgspec
+
+    from nodeward.app.settings import load as settings
+    from nodeward.model.policy_rule import Amount
+    from nodeward.model.printable import printable
+
+    try:
+        found = settings.sourced(config_path, os.environ, flags)
+    except settings.SettingsError as error:
+        for fault in error.faults:
+            print(fault, file=sys.stderr)
+        sys.exit(exits.FAILED)
+    rows = [
+        {
+            "path": path,
+            "value": str(value) if isinstance(value, Amount) else msgspec.to_builtins(value),
+            "source": source,
+        }
+        for path, value, source in found
+        if not changed or source != settings.DEFAULT
+    ]
+    if output == "json":
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        value = row["value"] if isinstance(row["value"], str) else json.dumps(row["value"])
+        print(printable(f"{row['path']} = {value}  ({row['source']})"))

@@ -89,8 +89,8 @@ def draw(told: Sequence[Status]) -> Group:
         if len(views) < len(told)
         else max((said.level for _, said in judged), key=_LEVELS.index, default=Level.GOOD)
     )
-    need = f"{len(judged)} need attention" if judged else "all is well there"
-    lines = [Text(f"{len(views)} of {len(told)} nodes answer; {need}.", URGENT[level])]
+    need = f", {len(judged)} of them need attention" if judged else ""
+    lines = [Text(f"{len(views)} of {len(told)} nodes answer{need}.", URGENT[level])]
     lines += [Text(f"{one.node or one.pod}: no answer: {one.fault}", "red") for one in told if one.fault]
     lines += [Text(f"{node}: {printable(said.sentence)}", URGENT[said.level]) for node, said in judged]
     return Group(*lines, _table(views))

@@ -64,11 +64,11 @@ bundle: $(READY)  ## one folder in dist with the programs, for hosts without Pyt
 image: $(READY)  ## the container image as an OCI archive in dist, with its SBOM; no docker, no registry
 	$(BIN)/python -W ignore scripts/build-image
 
+man: $(READY)  ## a manual page of every command in dist/man
+	$(BIN)/python scripts/build-man
+
 release: $(READY)  ## wheel, chart, image, bundle and checksums in dist/release; MINISIGN_KEY=FILE signs them
 	$(BIN)/python scripts/build-release $(if $(MINISIGN_KEY),--key $(MINISIGN_KEY))
-
-man: $(READY)  ## the manual pages, in dist/man
-	$(BIN)/python scripts/build-man
 
 tools: $(READY)  ## what the contract, real and VM tiers need (Debian packages, Go builds)
 	bash scripts/install-tools

@@ -14,6 +14,10 @@ if __name__ == "__main__":
         from nodeward.sim.child import main as child
 
         child(*sys.argv[3:])
+    elif os.path.basename(sys.argv[0]) == "kubectl-nodeward":
+        from nodeward.cli.kubectl import main as kubectl
+
+        kubectl()
     elif os.path.basename(sys.argv[0]) == "cri-resmgr":
         from nodeward.cli.cri_resmgr import main as cri_resmgr
 

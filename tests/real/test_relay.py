@@ -239,7 +239,7 @@ def test_a_relay_after_one_that_was_killed_knows_what_containerd_has(
             assert [len(list(cri.stream(method))) for method in ("StreamPodSandboxes", "StreamContainers")] == [1, 1]
         why = people(second, "explain", made).stdout
         cri.call("UpdateContainerResources", update)
-        told, top = node.told(made), people(second, "top", "-n", "1").stdout
+        told, top = node.told(made), people(second, "top", "--times", "1").stdout
         with node.daemon.cri() as direct:
             remove_pod(direct, sandbox)
     print(why, f"after the update, misc.max and cpu.shares: {told}", top, sep="\n")
@@ -268,7 +268,7 @@ def test_people_and_prometheus_see_what_passes_to_containerd_and_what_is_held(no
             with prometheus(tmp_path, port) as server:
                 drawn = [(query, server.until(query)) for query in asked("nodeward_relay_decisions")]
             _, container = start(cri, node.pod("stays"), container_config("app", IMAGE))
-        alone, top = people(listen, "status"), people(listen, "top", "-n", "1")
+        alone, top = people(listen, "status"), people(listen, "top", "--times", "1")
         why = people(listen, "explain", container)
         with Cri(listen, node.daemon.peer / "proto" / "cri.proto") as cri:
             for pod in pods(cri):

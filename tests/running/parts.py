@@ -49,6 +49,7 @@ class Part:
 KUBELETS = (
     *("test_keys_offered.py", "test_kubelet.py", "test_kubelet_root.py", "test_pods_api.py", "test_relay_kubelet.py"),
     "test_gate.py",
+    "test_kubectl.py",
     "test_relay_resize.py",
 )
 """They change the machine and put back what they found, so they are one part; and mostly they wait."""

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 
 import click
 
+from nodeward.cli import exits
 from nodeward.model.resmgr import AGENT_SOCKET, CONFIG_SOCKET
 
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
@@ -119,4 +120,4 @@ def _run(program: click.Command, name: str) -> None:
         program(prog_name=name)
     except (NodewardError, OSError) as error:
         print(f"{name}: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exits.FAILED)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from nodeward import __version__
+from nodeward.cli import exits
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,7 +66,7 @@ def main() -> None:
         _run(sys.argv[1:])
     except (NodewardError, OSError) as error:
         print(f"cri-resmgr: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exits.FAILED)
 
 
 def _run(words: list[str]) -> None:

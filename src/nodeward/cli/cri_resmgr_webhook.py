@@ -7,6 +7,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 
+from nodeward.cli import exits
 from nodeward.model.annotations import CRI_RM_RESOURCES
 from nodeward.model.errors import NodewardError
 from nodeward.wire import go_flags
@@ -63,4 +64,4 @@ def main() -> None:
         process.run(webhook.run(chosen, SystemClock(), CRI_RM_RESOURCES))
     except (NodewardError, OSError) as error:
         print(f"cri-resmgr-webhook: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exits.FAILED)

@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nodeward.cli import exits
 from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
     from nodeward.app.doctor.run import Diagnosis
     from nodeward.model.settings import Settings
-
-EXIT = {"ok": 0, "note": 0, "warning": 1, "error": 2}
 
 
 @click.command("doctor")
@@ -66,7 +65,7 @@ def command(
     if bundle_path:
         _write(bundle_path, doctor.bundle(chosen, found, around))
     sys.stdout.flush()
-    sys.exit(EXIT[found.worst.value])
+    sys.exit(exits.BY_SEVERITY[found.worst.value])
 
 
 def _settings(config_path: str | None, flags: dict[str, str]) -> "tuple[Settings, tuple[str, ...]]":
@@ -95,5 +94,5 @@ def _write(path: str, data: bytes) -> None:
             file.write(data)
     except OSError as error:
         print(f"nodeward: {path}: the bundle cannot be written: {error.strerror}; name a new file", file=sys.stderr)
-        sys.exit(EXIT["error"])
+        sys.exit(exits.UNUSABLE)
     print(f"bundle: {path}", file=sys.stderr)

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from nodeward.cli import exits
+
 if TYPE_CHECKING:
     from nodeward.app.dump.read import Wanted
 
 LOOK_S = 0.25
-UNREADABLE = 2
 
 
 @click.command("dump")
@@ -79,10 +80,10 @@ def command(
         shown = _show(path, wanted, follow, output)
     except OSError as error:
         print(f"nodeward: {path}: cannot be read: {error.strerror}", file=sys.stderr)
-        sys.exit(UNREADABLE)
+        sys.exit(exits.UNUSABLE)
     except KeyboardInterrupt:
         return
-    sys.exit(0 if shown else 1)
+    sys.exit(exits.GOOD if shown else exits.FAILED)
 
 
 def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int, int, int], go_on: bool) -> None:

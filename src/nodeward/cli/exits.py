@@ -1,21 +1,23 @@
-"""What `nodeward` ends with. docs/commands.md has this table; a test compares.
+"""The exit codes of all commands, in one place; docs/commands.md has the same table.
 
-A command has its own meaning of 1 and 2 where its `--help` says so: doctor's warnings and errors, replay's differences.
+A script may rely on them. 2 is click's own for a usage error, so commands also use it for input that cannot be used.
 """
 
 GOOD = 0
 FAILED = 1
-"""What was asked for is not so, or could not be done: the text says why."""
-USAGE = 2
-"""An option, an argument, a file or a setting cannot be used; nothing was done."""
-SCENARIO_FAILED = 3
-NOTHING_CHOSEN = 4
+UNUSABLE = 2
+BROKEN_OFF = 3
+INTERRUPTED = 130
+CLOSED_PIPE = 141
 
 MEANINGS = {
-    GOOD: "done, or what was asked for is so",
-    FAILED: "it is not so, could not be done, or who read the output has gone; `doctor`: a warning; `replay`: "
-    "decisions differ; an invariant broke in a scenario",
-    USAGE: "an option, argument, file or setting cannot be used, and nothing was done; `doctor`: an error",
-    SCENARIO_FAILED: "a scenario could not be run to its end",
-    NOTHING_CHOSEN: "`status`: no pod is chosen by the options",
+    GOOD: "The command did what it was asked.",
+    FAILED: "It failed, or its answer is no: not ready, faults found, decisions differ, a node did not answer.",
+    UNUSABLE: "A usage error, or input that cannot be used. `doctor`: a finding is an error.",
+    BROKEN_OFF: "A scenario could not be run to its end.",
+    INTERRUPTED: "Ctrl-C ended it; a live view ends with 0.",
+    CLOSED_PIPE: "Its output was closed, as by `head`.",
 }
+"""By code, for people."""
+BY_SEVERITY = {"ok": GOOD, "note": GOOD, "warning": FAILED, "error": UNUSABLE}
+"""Of `doctor`, by the worst finding."""

@@ -1,11 +1,16 @@
-"""`nodeward`: the group of sub-commands. Imports click and nothing else of the house."""
+"""`nodeward`: the group of sub-commands. Imports click, and of the house only the exit codes."""
 
 import importlib
+import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import click
 
 from nodeward import __version__
+from nodeward.cli import exits
 
 COMMANDS = {
     "node": "Run the daemon on this node.",
@@ -31,12 +36,39 @@ COMMANDS = {
     "hook": "Print what puts the OCI hook into containers, for nodes without NRI.",
     "cdi": "Print a CDI spec: a device that brings the OCI hook.",
     "dump": "Show the calls in a relay's dump of CRI messages.",
-    "config": "Check settings, show those that hold, or print their schema.",
+    "config": "Check settings, show where each comes from, or print their schema.",
+    "completion": "Print the script by which a shell completes commands.",
     "replay": "Decide a record's events again and compare; also under other settings.",
     "decommission": "Take back the TEE keys that kubelet is offered on this node.",
-    "completion": "Print what completes commands in your shell.",
     "uninstall": "Take back what Nodeward changed on this node.",
 }
+
+
+@contextmanager
+def _piped() -> Iterator[None]:
+    """Ends by SIGPIPE and without a word once nobody reads standard output any more, as other programs do."""
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGPIPE)
+        sys.exit(exits.CLOSED_PIPE)  # where whoever started us blocks the signal
+
+
+class Group(click.Group):
+    """A group of commands that is silent on a closed pipe."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # prints --help and --version
+        with _piped():
+            return super().parse_args(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> object:
+        with _piped():
+            return super().invoke(ctx)
 
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -49,7 +81,7 @@ def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
         context.exit()
 
 
-class _Lazy(click.Group):
+class _Lazy(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
 
@@ -88,14 +120,19 @@ def cli() -> None:
 
 
 def main() -> None:
-    """The console script. Errors that a person can act on end with 1 and one clear text."""
+    """The console script."""
+    run(cli, "nodeward")
+
+
+def run(group: click.Group, name: str) -> None:
+    """Runs the group. Errors that a person can act on end with 1 and one clear text."""
     from nodeward.model.errors import NodewardError
 
     try:
-        cli(prog_name="nodeward")
+        group(prog_name=name)
     except NodewardError as error:
-        print(f"nodeward: {error}", file=sys.stderr)
-        sys.exit(1)
+        print(f"{name}: {error}", file=sys.stderr)
+        sys.exit(exits.FAILED)
     except PermissionError as error:
-        print(f"nodeward: {error}; the daemon and its tools run as root", file=sys.stderr)
-        sys.exit(1)
+        print(f"{name}: {error}; the daemon and its tools run as root", file=sys.stderr)
+        sys.exit(exits.FAILED)

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from nodeward.cli import exits
 from nodeward.cli.flags import set_option
 
 DEFAULT = "127.0.0.1:9744"
@@ -60,4 +61,4 @@ def command(
         asyncio.run(process.until_signal(page.run(given, serving)))
     except OSError as error:
         print(f"nodeward: {process.cannot_listen(f'--listen {listen}', error)}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(exits.FAILED)

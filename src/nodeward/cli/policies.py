@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from nodeward.cli import exits
+
 if TYPE_CHECKING:
     from nodeward.app.host.cpu_plan import CpuPlan
     from nodeward.app.tools.policies import PolicyRow
     from nodeward.app.tools.policy_files import Checked
 
-UNUSABLE = 2
 SHOWN = 40
 """So many containers the text names; JSON has all."""
 _DONE = TextWrapper(
@@ -132,7 +133,7 @@ def check(path: str, output: str) -> None:
         print(msgspec.json.encode(found).decode())
     else:
         _write(line for one in found for line in _checked(path, one))
-    sys.exit(1 if any(one.is_refused for one in found) else 0)
+    sys.exit(exits.FAILED if any(one.is_refused for one in found) else exits.GOOD)
 
 
 def _checked(path: str, found: "Checked") -> list[str]:
@@ -188,7 +189,7 @@ def plan(path: str, record: str | None, socket: str | None, output: str) -> None
         print(answer.decode())
     else:
         _write(_planned(made))
-    sys.exit(1 if made.refused else 0)
+    sys.exit(exits.FAILED if made.refused else exits.GOOD)
 
 
 def _planned(made: "CpuPlan") -> list[str]:
@@ -211,4 +212,4 @@ def _write(lines: Iterable[str]) -> None:
 def _unusable(faults: list[str]) -> NoReturn:
     for fault in faults:
         print(f"nodeward: {fault}", file=sys.stderr)
-    sys.exit(UNUSABLE)
+    sys.exit(exits.UNUSABLE)

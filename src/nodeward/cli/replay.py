@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from nodeward.cli import exits
+
 if TYPE_CHECKING:
     from nodeward.app.tools.what_if import Difference, WhatIf
     from nodeward.model.policy_rule import PolicySettings
@@ -14,7 +16,6 @@ if TYPE_CHECKING:
 
 SHOWN = 20
 """Differences that the text names; JSON has more."""
-UNREADABLE = 2
 
 
 @click.command("replay")
@@ -61,12 +62,12 @@ def read(path: str, compared: Callable[[], bool]) -> NoReturn:
         _unusable(str(error))
     except OSError as error:
         _unusable(f"{path}: cannot be read: {error.strerror}")
-    sys.exit(1 if differs else 0)
+    sys.exit(exits.FAILED if differs else exits.GOOD)
 
 
 def _unusable(why: str) -> NoReturn:
     print(f"nodeward: {why}", file=sys.stderr)
-    sys.exit(UNREADABLE)
+    sys.exit(exits.UNUSABLE)
 
 
 def _again(path: str, output: str) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 import click
 
+from nodeward.cli import exits
 from nodeward.model.errors import NodewardError
 
 if TYPE_CHECKING:
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from nodeward.sim.scenario import Scenario
     from nodeward.sim.world import World
 
-BROKEN, USAGE, FAILED = 1, 2, 3
-"""Exit codes: an invariant broke; what was asked for cannot be; the simulation could not be run to its end."""
 RECORD = "/var/lib/nodeward/node.record"
 """Where the daemon records, on the simulated node."""
 MAX_RECORD = 1 << 30
@@ -123,8 +122,8 @@ def command(
         if record is not None:
             _copy_record(world, record)
     except (NodewardError, OSError) as error:
-        _end(FAILED, error)
-    sys.exit(BROKEN if world.judge.violations else 0)
+        _end(exits.BROKEN_OFF, error)
+    sys.exit(exits.FAILED if world.judge.violations else exits.GOOD)
 
 
 def _chosen(name: str) -> "Scenario":
@@ -134,7 +133,7 @@ def _chosen(name: str) -> "Scenario":
     try:
         return scenario.load(name)
     except NodewardError as error:
-        _end(USAGE, error)
+        _end(exits.UNUSABLE, error)
 
 
 def _may_listen(metrics: str) -> None:
@@ -148,7 +147,7 @@ def _may_listen(metrics: str) -> None:
         try:
             asyncio.run(check(*found))
         except OSError as error:
-            _end(USAGE, cannot_listen(f"--metrics {metrics}", error))
+            _end(exits.UNUSABLE, cannot_listen(f"--metrics {metrics}", error))
 
 
 def _end(code: int, error: Exception) -> NoReturn:

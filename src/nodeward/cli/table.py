@@ -6,8 +6,8 @@ units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is c
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from rich.console import Console, ConsoleOptions, Group
@@ -17,11 +17,11 @@ from nodeward.cli import sandbox_lines
 from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
 from nodeward.engine.show.amounts import amount
-from nodeward.engine.show.order import by_pod
+from nodeward.engine.show.chosen import ordered
 from nodeward.engine.show.verdict import Level, verdict
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
-_COLOURS = {
+COLOURS = {
     "enforced": "green",
     "drift": "red",
     "stale": "yellow",
@@ -29,26 +29,40 @@ _COLOURS = {
     "controller-off": "yellow",
     "outside": "red",
 }
-_URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
+URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
+LEGEND = (
+    "WANTED promised  LIMIT in the kernel  USAGE now  PEAK most so far  Ctrl-C ends",
+    "REFUSED charges refused here or below  HERE by this limit itself  - not known",
+)
 _LEAST_NAME = 9
 MOST_SHUT = 8
 """Pods whose gate is shut, with a line each; `-o json` has all."""
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        raise  # rich would end with 1; how a closed pipe ends a command, main says
+
+
 def console() -> Console:
     """Standard output; wide enough for every name where it is no terminal and nobody says how wide."""
-    return Console(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
+    return _Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
 
 
-def judged(view: NodeView, height: int | None = None, of: NodeView | None = None) -> Group:
-    """The verdict in one sentence, on the node `of` which this may be a part, and what `render` draws, pods with a
-    problem first."""
-    said = verdict(of or view)
-    rows = tuple(row for mine in by_pod(view.rows).values() for row in mine)
-    sentence = Text(said.sentence, style=_URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
-    return Group(sentence, render(replace(view, rows=rows), None if height is None else height - 1))
+def judged(view: NodeView, height: int | None = None) -> Group:
+    """The verdict in one sentence, and what `render` draws."""
+    said = verdict(view)
+    sentence = Text(said.sentence, style=URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
+    return Group(sentence, render(view, None if height is None else height - 1))
+
+
+def live(view: NodeView, height: int, happened: Sequence[str] = ()) -> Group:
+    """What `judged` draws, in `height` lines with what happened lately and the legend at its end."""
+    below = [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in happened]
+    below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in LEGEND]
+    return Group(judged(view, max(height - len(below), 1)), *below)
 
 
 def render(view: NodeView, height: int | None = None) -> Group:
@@ -67,7 +81,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(f"nri.multi_line {view.lines.state}: {view.lines.why}", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
-    return Group(*parts, _Rows(view.rows, cpus_by_container(view), height, tuple(parts)))
+    return Group(*parts, _Rows(ordered(view.rows), cpus_by_container(view), height, tuple(parts)))
 
 
 def _gates(view: NodeView) -> list[Text]:
@@ -131,7 +145,7 @@ class _Rows:
             text.append(f" {line.cpus:{cpus - 1}}")
         if self._many:
             text.append(f" {line.resource:{resource - 1}}")
-        return text.append(f"{numbers} ").append(line.state, _COLOURS.get(line.state, ""))
+        return text.append(f"{numbers} ").append(line.state, COLOURS.get(line.state, ""))
 
 
 def _lines(rows: tuple[CgroupRow, ...], cpus: Mapping[str, str]) -> Iterator[_Line]:

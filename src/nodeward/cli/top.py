@@ -3,63 +3,98 @@
 import itertools
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import click
+
+from nodeward.cli import client
+from nodeward.cli.asked import Asked, row_options
 
 if TYPE_CHECKING:
     from nodeward.model.view import NodeView
 
 
 @click.command("top")
+@click.argument("pod", required=False, metavar="[POD]")
+@row_options
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 @click.option("--every", "every_s", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True, help="Seconds.")
-@click.option("-n", "--times", type=click.IntRange(1), help="Stop after so many views.")
-def command(socket: str | None, output: str, every_s: float, times: int | None) -> None:
+@click.option("--times", type=click.IntRange(1), help="Stop after so many views.")
+def command(
+    pod: str | None,
+    namespace: str | None,
+    states: tuple[str, ...],
+    socket: str | None,
+    output: str,
+    every_s: float,
+    times: int | None,
+) -> None:
     """Show `status` again every second, until Ctrl-C. As JSON, each view is one document on a line of its own.
+
+    On a terminal the last lines say what the columns are and what changed lately. A daemon that ends meanwhile is
+    reported, and shown again once it is back.
 
     \b
     Examples:
       nodeward top --every 2
+      nodeward top -n shop --state drift
       nodeward top -o json | jq --unbuffered '.usage'
     """
-    from nodeward.cli import client
-
-    views = (client.node(socket) for _ in _moments(every_s, times))
+    moments = _pictures(socket, Asked(namespace, states, pod), every_s, times)
     try:
         if output == "json":
             import msgspec
 
-            for view in views:
-                print(msgspec.json.encode(view).decode(), flush=True)
+            for view, why in moments:
+                if view is None:
+                    print(f"nodeward: {why}", file=sys.stderr)
+                else:
+                    print(msgspec.json.encode(view).decode(), flush=True)
         else:
-            _draw(views)
+            _draw(moments)
     except KeyboardInterrupt:
         return
 
 
-def _moments(every_s: float, times: int | None) -> Iterator[int]:
-    """A number now and again after each `every_s`, `times` in all."""
+def _pictures(
+    socket: str | None, asked: Asked, every_s: float, times: int | None
+) -> Iterator[tuple["NodeView | None", str]]:
+    """A picture now and again after each `every_s`, `times` in all; None, and why, where the daemon is away. Raises
+    DaemonError where the first one fails."""
     for number in itertools.count() if times is None else range(times):
         if number:
             time.sleep(every_s)
-        yield number
+        try:
+            yield asked.of(client.node(socket)), ""
+        except client.DaemonError as error:
+            if not number:
+                raise
+            yield None, str(error)
 
 
-def _draw(views: "Iterator[NodeView]") -> None:
+def _draw(moments: Iterator[tuple["NodeView | None", str]]) -> None:
     """One view in the place of the one before; where standard output is no terminal, one below the other."""
     from rich.live import Live
 
-    from nodeward.cli.table import console, judged
+    from nodeward.cli.table import console, judged, live
+    from nodeward.engine.show.happened import MOST, happened
 
     out = console()
     if not out.is_terminal:
-        for view in views:
-            out.print(judged(view), "")
+        for view, why in moments:
+            out.print(*([judged(view)] if view is not None else [f"no answer: {why}"]), "")
             sys.stdout.flush()
         return
-    with Live(console=out, auto_refresh=False) as live:
-        for view in views:
-            live.update(judged(view, out.height - 1), refresh=True)
+    shown: NodeView | None = None
+    lately = deque[str](maxlen=MOST)
+    with Live(console=out, auto_refresh=False) as screen:
+        for view, why in moments:
+            said = [why] if view is None else happened(shown, view)
+            lately.extend(f"{datetime.now():%H:%M:%S} {line}" for line in said)
+            shown = view or shown
+            if shown is not None:
+                screen.update(live(shown, out.height - 1, lately), refresh=True)

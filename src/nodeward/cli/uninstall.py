@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import click
 
+from nodeward.cli import exits
+
 _WOULD = {
     "subtree": "switch the misc controller off again below {}",
     "limits": "take back every misc limit below {}",
@@ -74,7 +76,7 @@ def command(config_path: str | None, yes: bool) -> None:
     for line in result.failed:
         print(line, file=sys.stderr)
     if result.failed:
-        sys.exit(1)
+        sys.exit(exits.FAILED)
 
 
 def _print_left(sentences: Iterable[str]) -> None:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 import click
 
+from nodeward.cli import exits
+
 _FOLDER = click.option(
     "--folder",
     default="/run/kata-containers/shared/direct-volumes",
@@ -77,7 +79,7 @@ def report(faults: Sequence[tuple[str, str]], output: str) -> None:
         for file, fault in faults:
             print(f"{printable(file)}: {printable(fault)}")
     if faults:
-        sys.exit(1)
+        sys.exit(exits.FAILED)
 
 
 def _faults(place: str) -> list[tuple[str, str]]:

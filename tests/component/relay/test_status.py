@@ -212,8 +212,8 @@ def test_people_see_what_the_relay_decides_where_there_is_no_daemon(tmp_path: Pa
         tree = json.loads(people(listen, "status", "-o", "json").stdout)
         why = people(listen, "explain", "default/pod/app")
         nothing = people(listen, "explain", "default/none")
-        top = people(listen, "top", "-n", "1", "-o", "json")
-        drawn = people(listen, "top", "-n", "2", "--every", "0.1")
+        top = people(listen, "top", "--times", "1", "-o", "json")
+        drawn = people(listen, "top", "--times", "2", "--every", "0.1")
         ready = people(listen, "status", "--ready")
 
     assert table.returncode == 0, table.stderr
@@ -294,7 +294,7 @@ def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one
             wait_for(lambda: scraped(port).get(calls) == 1.0, "the call in /metrics")
             during = scraped(port)
             both = people(listen, "status")
-            top = people(listen, "top", "-n", "2", "--every", "0.1")
+            top = people(listen, "top", "--times", "2", "--every", "0.1")
             why = people(listen, "explain", "default/pod/app")
         wait_for(lambda: not scraped(port), "a scrape without relay")
 

@@ -1,12 +1,115 @@
-"""What a person reads of a sub-command that there is not."""
+"""What holds for every command: suggestions, exit codes, closed pipes, completion and manual pages."""
 
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
 from click.testing import CliRunner
 
+from nodeward.cli import exits
+from nodeward.cli.kubectl import cli as plugin
 from nodeward.cli.main import cli
+from tests.patience import scaled
+
+ROOT = Path(__file__).resolve().parents[3]
+NODEWARD = [sys.executable, "-m", "nodeward"]
+WITHIN_S = scaled(60.0)
 
 
-def test_a_misspelt_sub_command_gets_the_nearest_as_a_suggestion() -> None:
-    done = CliRunner().invoke(cli, ["stauts"])
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["stauts"], "'stauts'. Did you mean 'status'?"),
+        (["config", "shw"], "'shw'. Did you mean 'show'?"),
+        (["status", "--namespce", "x"], "'--namespce'. Did you mean '--namespace'?"),
+        (["status", "--state", "drft"], "'drft' is not one of"),
+    ],
+    ids=["command", "sub-command", "option", "value"],
+)
+def test_what_is_misspelt_gets_the_nearest_as_a_suggestion(words: list[str], meant: str) -> None:
+    done = CliRunner().invoke(cli, words)
 
-    assert done.exit_code == 2
-    assert "No such command 'stauts'. Did you mean 'status'?" in done.stderr
+    assert done.exit_code == exits.UNUSABLE
+    assert meant in done.stderr
+
+
+def test_the_page_has_the_table_of_exit_codes() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows} == exits.MEANINGS
+
+
+def test_no_command_ends_with_a_number_of_its_own() -> None:
+    literal = re.compile(r"sys\.exit\((?:\d|.*\b\d if )|ctx\.exit\(\d")
+    found = [path.name for path in sorted((ROOT / "src/nodeward/cli").glob("*.py")) if literal.search(path.read_text())]
+    assert found == []
+
+
+@pytest.mark.parametrize("words", [["--help"], ["status", "--help"], ["policies"], ["config", "show"]], ids=" ".join)
+def test_a_closed_pipe_ends_a_command_without_a_word(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([*NODEWARD, *words], stdout=writing, stderr=subprocess.PIPE, timeout=WITHIN_S)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+    assert exits.CLOSED_PIPE == 128 + signal.SIGPIPE  # as a shell shows it
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_by_the_script(shell: str) -> None:
+    script = CliRunner().invoke(cli, ["completion", shell]).stdout
+    assert f"_NODEWARD_COMPLETE={shell}_complete" in script
+    asked = {"_NODEWARD_COMPLETE": f"{shell}_complete", "COMP_WORDS": "nodeward sta"}
+    asked["COMP_CWORD"] = "sta" if shell == "fish" else "1"  # fish gives the word itself
+    line = [sys.executable, "-c", "from nodeward.cli.main import main; main()"]
+    done = subprocess.run(line, env={**os.environ, **asked}, capture_output=True, text=True, timeout=WITHIN_S)
+    assert "status" in done.stdout
+    assert "sandboxes" not in done.stdout
+
+
+def commands(group: click.Command, name: str) -> list[str]:
+    """The names of a group and of all below it."""
+    found = [name]
+    if isinstance(group, click.Group):
+        with click.Context(group) as context:
+            for below in group.list_commands(context):
+                command = group.get_command(context, below)
+                assert command is not None, below
+                found += commands(command, f"{name}-{below}")
+    return found
+
+
+def test_every_command_has_a_manual_page(tmp_path: Path) -> None:
+    made = [sys.executable, "scripts/build-man", "--into", str(tmp_path)]
+    subprocess.run(made, cwd=ROOT, check=True, timeout=WITHIN_S)
+    pages = {path.stem: path.read_text() for path in tmp_path.glob("*.1")}
+    assert set(pages) == {*commands(cli, "nodeward"), *commands(plugin, "kubectl-nodeward")}
+    assert "\\fB\\-\\-state\\fP" in pages["nodeward-status"]
+
+
+def test_config_show_names_each_source(tmp_path: Path) -> None:
+    file = tmp_path / "nodeward.yaml"
+    file.write_text("limits:\n  mode: observe\npolicy:\n  ReservedResources:\n    CPU: 1\n")
+    words = ["config", "show", "--config", str(file), "--set", "kube.enabled=false", "-o", "json"]
+    done = CliRunner().invoke(cli, words, env={"NODEWARD_LIMITS__STRICT": "true"})
+    rows = {row["path"]: (row["value"], row["source"]) for row in json.loads(done.stdout)}
+    expected = {
+        "limits.mode": ("observe", f"{file} line 2"),
+        "limits.strict": (True, "environment NODEWARD_LIMITS__STRICT"),
+        "limits.on_error": ("pass", "default"),
+        "kube.enabled": (False, "flag --set kube.enabled=..."),
+        "policy.reserved": ("1", f"{file} line 5"),
+    }
+    assert {path: rows[path] for path in expected} == expected
+
+
+def test_the_version_has_the_commit() -> None:
+    said = CliRunner().invoke(cli, ["--version"]).output
+    assert re.fullmatch(r"nodeward, version [0-9.]+( \(commit [0-9a-f]{12}\))?\n", said)

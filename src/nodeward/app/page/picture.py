@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeward.engine.show.amounts import amount
-from nodeward.engine.show.order import by_pod, rank
-from nodeward.engine.show.verdict import verdict
+from nodeward.engine.show.chosen import ordered
+from nodeward.engine.show.verdict import urgency, verdict
 from nodeward.model.cpu_rows import CpusView
 from nodeward.model.doctor import Finding
 from nodeward.model.rows import CgroupRow, ResourceRow
@@ -230,11 +230,14 @@ def _bar(view: NodeView, name: str, memory: Memory) -> Bar:
 
 
 def _pods(rows: Iterable[CgroupRow], memory: Memory) -> tuple[Pod, ...]:
-    return tuple(_pod(name, mine, memory) for name, mine in by_pod(rows).items())
+    by_pod: dict[str, list[CgroupRow]] = {}
+    for row in ordered(rows):
+        by_pod.setdefault(pod_name(row), []).append(row)
+    return tuple(_pod(name, mine, memory) for name, mine in by_pod.items())
 
 
 def _pod(name: str, rows: Sequence[CgroupRow], memory: Memory) -> Pod:
-    state = min((row.state for row in rows), key=rank)
+    state = min((row.state for row in rows), key=urgency)
     cells = tuple(_cell(row, one) for row in rows for one in _told(row))
     return Pod(name, name, state, cells, tuple(memory.sparks.get(name, ())))
 

@@ -45,6 +45,8 @@ MAX_BYTES = 1024 * 1024
 MAX_PATH = 256
 """So much of a path is shown in a fault."""
 PREFIX = "NODEWARD_"
+DEFAULT = "default"
+"""The source of a setting that nobody gave."""
 MOST_UIDS, MOST_UID = 64, 2**32 - 1
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _TOP = [field.name for field in dataclasses.fields(Settings)]
@@ -171,10 +173,35 @@ def from_tree(
     flags: Mapping[str, str] | None = None,
     given_by: Mapping[str, str] | None = None,
     beneath: Mapping[str, str] | None = None,
-    sources: dict[str, str] | None = None,
 ) -> Settings:
     """As `load`, from what a file holds. `beneath`: settings that stand as if the file had them, below environment and
-    flags. `sources` is given where each path that somebody has set was set."""
+    flags."""
+    return _sourced(tree, environ, flags, given_by, beneath)[0]
+
+
+def sourced(
+    path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
+) -> list[tuple[str, object, str]]:
+    """As `load`: the path of each setting, its value, and where it comes from: file and line, variable, flag or
+    default."""
+    settings, where = _sourced(read_yaml(path) if path else {}, environ, flags)
+    return [(name, _value(settings, name), (_written(name, where) or [DEFAULT])[-1]) for name in _paths(Settings)]
+
+
+def _value(settings: object, path: str) -> object:
+    for name in path.split("."):
+        settings = getattr(settings, name)
+    return settings
+
+
+def _sourced(
+    tree: Tree,
+    environ: Mapping[str, str],
+    flags: Mapping[str, str] | None = None,
+    given_by: Mapping[str, str] | None = None,
+    beneath: Mapping[str, str] | None = None,
+) -> tuple[Settings, Mapping[str, str]]:
+    """The settings, and the place of each that is no default."""
     faults: list[str] = []
     where = dict(tree.places) if isinstance(tree, _FromFile) else {}
     spelled: dict[str, str] = {}
@@ -198,8 +225,6 @@ def from_tree(
         where[".".join(parts)] = (given_by or {}).get(dotted, f"flag --set {dotted}=...")
         spelled.pop(".".join(parts), None)
         _put(tree, parts, text, faults)
-    if sources is not None:
-        sources |= where | {one: where[said] for one, said in spelled.items() if said in where}
     settings = _build(Settings, {name: value for name, value in tree.items() if name != policy.SECTION}, "", faults)
     if isinstance(settings, Settings):
         chosen = policy.read(_read_below(tree.get(policy.SECTION, {})), spelled, faults)
@@ -207,17 +232,27 @@ def from_tree(
         _check(settings, faults)
     if faults or not isinstance(settings, Settings):
         raise SettingsError([_with_source(fault, where) for fault in faults])
-    return settings
+    return settings, {".".join(policy.canonical(one.split("."))): source for one, source in where.items()}
 
 
 def _with_source(fault: str, where: Mapping[str, str]) -> str:
     """The fault, and where what it is about was written: the setting, something within it, or what it is in."""
     path, _, what = fault.partition(": ")
-    sources = [where[path]] if path in where else []
-    sources = sources or [source for one, source in where.items() if one.startswith(f"{path}.")]
-    sources = sources or [source for one, source in where.items() if path.startswith(f"{one}.")]
+    source = _source(path, where)
     shown = fault if len(path) <= MAX_PATH else f"{path[:MAX_PATH]}...: {what}"
-    return f"{shown} ({sources[-1]})" if sources else shown
+    return f"{shown} ({source})" if source else shown
+
+
+def _source(path: str, where: Mapping[str, str]) -> str:
+    """Where this setting was written, something within it, or what it is in; empty for nowhere."""
+    sources = _written(path, where)
+    sources = sources or [source for one, source in where.items() if path.startswith(f"{one}.")]
+    return sources[-1] if sources else ""
+
+
+def _written(path: str, where: Mapping[str, str]) -> list[str]:
+    """Where this setting was written, or things within it."""
+    return [where[path]] if path in where else [place for one, place in where.items() if one.startswith(f"{path}.")]
 
 
 def misnamed(environ: Mapping[str, str]) -> list[str]:

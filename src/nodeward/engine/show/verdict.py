@@ -20,6 +20,7 @@ _SAID = {
 }
 """The states of a cgroup that somebody should hear of, the worst first."""
 _BAD = ("drift", "outside")
+_URGENCY = {state: place for place, state in enumerate(_SAID)}
 
 
 class Level(Enum):
@@ -36,6 +37,11 @@ class Verdict:
 
     level: Level
     sentence: str
+
+
+def urgency(state: str) -> int:
+    """Sorts the states of a cgroup: those that somebody should hear of first, the worst of them 0."""
+    return _URGENCY.get(state, len(_URGENCY))
 
 
 def verdict(view: NodeView) -> Verdict:

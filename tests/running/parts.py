@@ -123,7 +123,7 @@ PARTS = (
     Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
-    Part("real", KUBELETS, 300, 0.5, after=(SUITE, VIEWS), peers=CLUSTERED, covers=(*KUBELET, *GATES)),
+    Part("real", KUBELETS, 320, 0.5, after=(SUITE, VIEWS), peers=(*CLUSTERED, "helm"), covers=(*KUBELET, *GATES)),
     Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
     Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part(
@@ -160,6 +160,7 @@ PARTS = (
         (*NRI, *WHOLE_WAY, "nodeward.app.host.start_gate"),
         (*CONTAINERDS, "kubernetes"),
     ),
+    _guest("chart", 450, ("deploy/chart",), (*CLUSTERED, "helm")),
     _guest("kata_host", 100, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),

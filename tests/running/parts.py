@@ -62,6 +62,7 @@ CLUSTER = (
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (
     *("test_late_plugin.py", "test_launched_plugin.py", "test_quick_pods.py", "test_required_plugins.py"),
+    "test_runtime_nri.py",
     "test_two_transports.py",
 )
 NRISIDES = tuple(name for name in RECIPES if name.startswith("nriside"))

@@ -16,6 +16,7 @@ COMMANDS = {
     "node": "Run the daemon on this node.",
     "relay": "Pass CRI messages between kubelet and the runtime.",
     "kubelet": "Point this machine's kubelet at the relay, and back.",
+    "runtime": "Switch NRI on in containerd or CRI-O, and back.",
     "agent": "Push a cluster's ConfigMap for this node to the relay or the daemon.",
     "webhook": "Answer the API server about pods: devices, limits, refusals.",
     "sim": "Run the daemon against a simulated node: no hardware, no cluster, no root.",

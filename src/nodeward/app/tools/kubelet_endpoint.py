@@ -104,10 +104,10 @@ def to_runtime(files: HostFiles, where: Places, relay: RelaySection) -> tuple[li
     ours = {_url(path) for path in (relay.listen, relay.image_listen) if path}
     edits, left = list[Edit](), list[str]()
     drop_in = f"{where.config_dir}/{DROP_IN}" if where.config_dir else ""
-    if drop_in and (there := _read(files, drop_in)) is not None:
+    if drop_in and (there := read_text(files, drop_in)) is not None:
         edits.append(Edit(drop_in, there, None))
     for path in (*where.flag_files, where.config):
-        there = _read(files, path)
+        there = read_text(files, path)
         then = text.back(there, ours) if there is not None else None
         if then != there:
             edits.append(Edit(path, there, then))
@@ -143,7 +143,7 @@ def write(files: HostFiles, edits: Iterable[Edit]) -> None:
             if edit.after is not None:
                 fresh.append(_prepared(edit.path, edit.after))
         for edit in edits:
-            if _read(files, edit.path) != edit.before:
+            if read_text(files, edit.path) != edit.before:
                 raise PointError(f"{edit.path}: somebody else has changed it meanwhile; nothing was changed")
         for edit in edits:
             _put(edit.path, edit.after)
@@ -193,11 +193,11 @@ def _found(files: HostFiles, where: Places) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     drop_ins = _names(files, where.config_dir) if where.config_dir else []
     for path in (where.config, *(f"{where.config_dir}/{name}" for name in drop_ins)):
-        if (content := _read(files, path)) is not None:
+        if (content := read_text(files, path)) is not None:
             found |= {key: (path, value) for key, value in _parsed(path, content, config=True).items()}
     by_flag: dict[str, tuple[str, str]] = {}
     for path in where.flag_files:
-        if (content := _read(files, path)) is not None:
+        if (content := read_text(files, path)) is not None:
             by_flag |= {key: (path, value) for key, value in _parsed(path, content, config=False).items()}
     if unfound := sorted(where.flags.keys() - by_flag.keys()):
         flag = text.FLAGS[unfound[0]]
@@ -222,7 +222,7 @@ def _edits(
         by_file.setdefault(place, {})[key] = endpoint
     edits: list[Edit] = []
     for path, keys in by_file.items():
-        before = _read(files, path)
+        before = read_text(files, path)
         if path == own:
             edits.append(Edit(path, before, text.config_with(_HEAD, keys).replace(f"{text.HAD}\n", "")))
         elif before is None:
@@ -269,7 +269,8 @@ def _parsed(path: str, content: str, *, config: bool) -> dict[str, str]:
         raise PointError(f"{path}: {error.fault}") from error
 
 
-def _read(files: HostFiles, path: str) -> str | None:
+def read_text(files: HostFiles, path: str) -> str | None:
+    """A file's text; None where there is none."""
     try:
         return files.read(os.path.realpath(path), MAX_BYTES).decode("utf-8")
     except FileNotFoundError:

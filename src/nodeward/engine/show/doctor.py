@@ -320,8 +320,7 @@ def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
             _grave(facts),
             "NRI is switched off in the runtime's settings",
             facts.nri_off_in,
-            "Switch it on (containerd: disable = false in the nri plugin's section; CRI-O: enable_nri = true), or "
-            f"{_BY_HOOK}.",
+            f"Switch it on (nodeward runtime prepare --dry-run shows how), or {_BY_HOOK}.",
         )
     elif facts.nri_there is False:
         yield Finding(
@@ -329,8 +328,7 @@ def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
             ERROR,
             "the runtime's NRI socket is not there: limits come late, by cgroups alone",
             facts.nri_socket,
-            "Start the runtime, switch NRI on in it (the default from containerd 2.0 on), correct nri.socket, or "
-            f"{_BY_HOOK}.",
+            f"Start the runtime, switch NRI on in it (nodeward runtime prepare), correct nri.socket, or {_BY_HOOK}.",
         )
     elif facts.nri_there:
         yield Finding("nri", OK, "the runtime's NRI socket is there", facts.nri_socket)

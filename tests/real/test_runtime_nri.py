@@ -21,7 +21,8 @@ OFF = f"version = 2\n[plugins.'{PLUGIN}']\n  disable = true\n  plugin_registrati
 def test_containerd_reads_that_nri_is_on_and_the_rest_as_before(release: Release, text: str, tmp_path: Path) -> None:
     def dumped(content: str) -> dict[str, object]:
         (tmp_path / "config.toml").write_text(content)
-        command = [require(release.peer) / "bin/containerd", "--config", tmp_path / "config.toml", "config", "dump"]
+        program = str(require(release.peer) / "bin/containerd")
+        command = [program, "--config", str(tmp_path / "config.toml"), "config", "dump"]
         said = subprocess.run(command, capture_output=True, text=True, timeout=scaled(30.0), check=True).stdout
         found: dict[str, object] = tomllib.loads(said)["plugins"][PLUGIN]
         return found

@@ -52,7 +52,7 @@ ELSEWHERE = {
     r"nodeward sandbox-cgroup": ("tests/contract/sandboxes/test_sandbox_cgroup.py", ("create", "place", "delete")),
     r"nodeward (volume|network)": ("tests/unit/cli/test_volume.py", ("add", "remove", "list", "check", "write")),
     r"nodeward kubelet relay": ("tests/vm/joined_relay.py", ("kubelet", "relay")),
-    r"cri-resmgr-webhook": ("tests/real/test_webhook.py", ("cri-resmgr-webhook",)),
+    r"cri-resmgr-webhook": ("tests/real/test_webhook.py", ("cri_resmgr_webhook",)),
     r"nodeward relay|cri-resmgr ": ("tests/real/test_cri_resmgr.py", ("-policy", "-dump-file", "-config-socket")),
     r"NODE_NAME=\S+ nodeward agent": ("tests/real/test_agent.py", ("-kubeconfig",)),
     r"nodeward node": ("tests/real/test_policy_objects.py", ("policy_objects", "daemon(")),

@@ -68,6 +68,7 @@ NRISIDES = tuple(name for name in RECIPES if name.startswith("nriside"))
 CONTAINERDS = ("containerd", "containerd-1.7")
 CLUSTERED = ("containerd", "kubernetes")
 KATA = ("katahost", "containerd")
+PEOPLE = ("kubernetes", "helm", "grpcurl")
 OTHERS = (*NRISIDES, "nristub", "cribench", "kubernetes")
 SUITE, VIEWS = "tests/real: test_cri_suite.py", "tests/contract: apiserver, kubelet"
 GUEST = 0.75
@@ -101,7 +102,7 @@ def _guest(name: str, cap_s: float, covers: tuple[str, ...], peers: tuple[str, .
 
 PARTS = (
     _guest("joined_keys", 220, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
-    _guest("joined_limits", 220, ALL_TOGETHER, CLUSTERED),
+    _guest("joined_limits", 340, (*ALL_TOGETHER, "deploy/chart", "deploy/bundle"), (*CLUSTERED, "helm")),
     _guest("joined_restarts", 300, (), CLUSTERED),
     *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
     *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
@@ -125,7 +126,7 @@ PARTS = (
     Part(
         "real",
         KUBELETS,
-        325,
+        320,
         0.5,
         after=(SUITE, VIEWS),
         peers=(*CLUSTERED, "helm"),
@@ -133,6 +134,15 @@ PARTS = (
     ),
     Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
     Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
+    Part(
+        "real",
+        ("test_chart.py", "test_doc_commands.py"),
+        70,
+        0.5,
+        after=(SUITE,),
+        peers=PEOPLE,
+        covers=("deploy", "docs"),
+    ),
     Part(
         "real",
         ("test_whole_way.py",),
@@ -158,6 +168,7 @@ PARTS = (
         (*NRI, *WHOLE_WAY, "nodeward.app.host.start_gate"),
         (*CONTAINERDS, "kubernetes"),
     ),
+    _guest("chart", 450, ("deploy/chart",), (*CLUSTERED, "helm")),
     _guest("kata_host", 100, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),

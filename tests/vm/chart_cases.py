@@ -6,8 +6,10 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 from nodeward import __version__
 from tests.patience import patience
@@ -17,12 +19,13 @@ from tests.peers.nriside import member
 from tests.vm.guest import REPOSITORY
 from tests.vm.inside import KIB, limit, until
 from tests.vm.joined_node import CONTAINERD_FOLDER, Node, container
+from tests.vm.relay import Relay
 
 _CHART: Final = str(REPOSITORY / "deploy/chart/nodeward")
 _NAMESPACE: Final = "nodeward"
 _SET: Final = "/apis/apps/v1/namespaces/nodeward/daemonsets/nodeward-node"
 _LIMIT: Final = 8 * KIB
-_READY_S: Final = 120.0
+_READY_S: Final = 60.0
 
 
 def _helm(node: Node, *words: str) -> str:
@@ -47,42 +50,66 @@ def _ready(node: Node) -> str:
         names = ("observedGeneration", "updatedNumberScheduled", "numberReady")
         return tuple(member(found, "status", name) for name in names) == wanted
 
+    _within(node, ready, "the DaemonSet's pod is ready")
+    return f"{time.monotonic() - begin:.1f} s"
+
+
+def _within(node: Node, true: Callable[[], bool], what: str) -> None:
+    """Waits for what the DaemonSet's pod does."""
     try:
-        until(ready, "the DaemonSet's pod is ready", _READY_S)
+        until(true, what, _READY_S)
     except AssertionError as error:
         pods = node.api.call("GET", f"/api/v1/namespaces/{_NAMESPACE}/pods")
         logs = [path.read_text(errors="replace")[-3000:] for path in Path("/var/log/pods").glob("nodeward_*/*/*.log")]
         raise AssertionError(f"{error}\n{json.dumps(pods)[-4000:]}\n{logs}") from error
-    return f"{time.monotonic() - begin:.1f} s"
 
 
 def chart_to_misc_max(node: Node) -> list[str]:
-    """Given no other daemon, when the chart is installed, its pod enforces a limit; an upgrade and a rollback keep the
-    limits of pods that run."""
+    """Given no other daemon, when the chart is installed, its pod holds a pod to its limit."""
     node.daemon.end(signal.SIGTERM)
     for kind in ("clusterroles", "clusterrolebindings"):  # of the daemon before; the chart refuses to take them over
         node.api.call("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/nodeward-node")
     loaded = node.containerd.ctr("images", "import", "--local", str(node.cluster.image))
     assert loaded.returncode == 0, loaded.stderr
-    Path("/var/run/nri").symlink_to(node.containerd.nri_socket.parent)
+    where = node.containerd.nri_socket.parent  # in the runtime's mount namespace, which has a /run of its own
+    subprocess.run(node.containerd.inside("ln", "-s", str(where), "/run/nri"), check=True, timeout=30 * patience())
+    api = urlsplit(node.cluster.base_url)
+    way = Relay(str(api.hostname), api.port or 443, node.containerd.pid)  # pods are in the runtime's network
     values = ["--set", "node.hostNetwork=true", "--set", "node.settings.limits.mode=enforce"]
-    values += ["--set", f"node.settings.kube.url={node.cluster.base_url}"]
+    account = "/var/run/secrets/kubernetes.io/serviceaccount"
+    kube = f"url=https://127.0.0.1:{way.port}", f"token_file={account}/token", f"ca_file={account}/ca.crt"
+    values += [word for one in kube for word in ("--set", f"node.settings.kube.{one}")]
     begin = time.monotonic()
     said = _helm(node, "install", "nodeward", _CHART, "--create-namespace", *values)
     assert "Limits are enforced." in said, said
     installed = f"{time.monotonic() - begin:.1f} s"
-    ready = _ready(node)
-    pod = node.run("charted", [container("app", "8Ki")])
-    cgroups = (pod.containers["app"], pod.cgroup)
-    until(lambda: [limit(one) for one in cgroups] == [str(_LIMIT)] * 2, "limit and budget", 30.0)
+    _within(node, lambda: _holds(_run(node)), "limit and budget")
     seconds = f"{time.monotonic() - begin:.1f} s"
+    return [
+        f"chart of nodeward {__version__}: installed in {installed}; the first limit ({_LIMIT} in misc.max of "
+        f"container and pod) {seconds} after `helm install` began"
+    ]
+
+
+def _run(node: Node) -> tuple[Path, Path]:
+    """The cgroups of a pod with a limit, which is there afterwards, and of its container."""
+    pod = node.pods.get("charted") or node.run("charted", [container("app", "8Ki")])
+    return pod.cgroup, pod.containers["app"]
+
+
+def _holds(cgroups: tuple[Path, Path]) -> bool:
+    return [limit(one) for one in cgroups] == [str(_LIMIT)] * 2
+
+
+def upgraded_and_rolled_back(node: Node) -> list[str]:
+    """The DaemonSet's pod is ready; an upgrade and a rollback replace it, and limits of pods that run stay."""
+    first = _ready(node)
     _helm(node, "upgrade", "nodeward", _CHART, "--reuse-values", "--set", "node.settings.limits.strict=true")
     upgraded = _ready(node)
     _helm(node, "rollback", "nodeward", "1")
     back = _ready(node)
-    assert [limit(one) for one in cgroups] == [str(_LIMIT)] * 2
-    return [
-        f"chart of nodeward {__version__}: installed in {installed}, its pod ready after {ready} more, and the "
-        f"first limit ({_LIMIT} in misc.max of container and pod) {seconds} after `helm install` began",
-        f"upgrade: ready after {upgraded}; rollback: after {back}; the limits of the pod that ran are as before",
-    ]
+    assert _holds(_run(node))
+    return [f"ready after {first}; upgrade: ready after {upgraded}; rollback: after {back}; the limits are as before"]
+
+
+CASES: Final = {case.__name__: case for case in (chart_to_misc_max, upgraded_and_rolled_back)}

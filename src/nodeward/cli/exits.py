@@ -14,8 +14,8 @@ MEANINGS = {
     GOOD: "The command did what it was asked.",
     FAILED: "It failed, or its answer is no: not ready, faults found, decisions differ, a node did not answer.",
     UNUSABLE: "A usage error, or input that cannot be used. `doctor`: a finding is an error.",
-    BROKEN_OFF: "`sim` only: the simulation itself failed.",
-    INTERRUPTED: "Ctrl-C ended it (`top` and `sim` end with 0).",
+    BROKEN_OFF: "A scenario could not be run to its end.",
+    INTERRUPTED: "Ctrl-C ended it; a live view ends with 0.",
     CLOSED_PIPE: "Its output was closed, as by `head`.",
 }
 """By code, for people."""

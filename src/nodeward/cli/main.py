@@ -71,6 +71,16 @@ class Group(click.Group):
             return super().invoke(ctx)
 
 
+def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
+    """The version, and the commit where it is known."""
+    if wanted and not context.resilient_parsing:
+        from nodeward.cli.commit import commit
+
+        found = commit()
+        click.echo(f"nodeward, version {__version__}{f' (commit {found})' if found else ''}")
+        context.exit()
+
+
 class _Lazy(Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -95,7 +105,9 @@ class _Lazy(Group):
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="nodeward")
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_version, help="Show the version and exit."
+)
 def cli() -> None:
     """Nodeward keeps a Kubernetes node honest about scarce hardware.
 

@@ -108,3 +108,8 @@ def test_config_show_names_each_source(tmp_path: Path) -> None:
         "policy.reserved": ("1", f"{file} line 5"),
     }
     assert {path: rows[path] for path in expected} == expected
+
+
+def test_the_version_has_the_commit() -> None:
+    said = CliRunner().invoke(cli, ["--version"]).output
+    assert re.fullmatch(r"nodeward, version [0-9.]+( \(commit [0-9a-f]{12}\))?\n", said)

@@ -4,13 +4,13 @@ draws.
 Promises: bounded (`MOST_PODS`), plain JSON values, no secret (the daemon's picture has none). Must not ask anybody.
 """
 
-import re
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeward.engine.show.amounts import amount
-from nodeward.engine.show.verdict import verdict
+from nodeward.engine.show.chosen import ordered
+from nodeward.engine.show.verdict import urgency, verdict
 from nodeward.model.cpu_rows import CpusView
 from nodeward.model.doctor import Finding
 from nodeward.model.rows import CgroupRow, ResourceRow
@@ -21,7 +21,6 @@ HISTORY = 600
 """Samples, one a second: ten minutes."""
 SPARKS = 60
 MOST_PODS = 2000
-_WORST = ("drift", "outside", "stale", "controller-off", "unsupported", "unknown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,27 +229,15 @@ def _bar(view: NodeView, name: str, memory: Memory) -> Bar:
     return Bar(name, capacity, used, wanted, outside, texts, history)
 
 
-def natural(text: str) -> tuple[tuple[int, int, str], ...]:
-    """A key that sorts `pod-2` before `pod-10`."""
-    parts = re.findall(r"[0-9]+|[^0-9]+", text[:512])
-    return tuple((0, int(one), "") if one.isascii() and one.isdecimal() else (1, 0, one) for one in parts)
-
-
 def _pods(rows: Iterable[CgroupRow], memory: Memory) -> tuple[Pod, ...]:
     by_pod: dict[str, list[CgroupRow]] = {}
-    for row in rows:
+    for row in ordered(rows):
         by_pod.setdefault(pod_name(row), []).append(row)
-    found = [_pod(name, mine, memory) for name, mine in by_pod.items()]
-    found.sort(key=lambda pod: (_rank(pod.state), natural(pod.name)))
-    return tuple(found)
-
-
-def _rank(state: str) -> int:
-    return _WORST.index(state) if state in _WORST else len(_WORST)
+    return tuple(_pod(name, mine, memory) for name, mine in by_pod.items())
 
 
 def _pod(name: str, rows: Sequence[CgroupRow], memory: Memory) -> Pod:
-    state = min((row.state for row in rows), key=_rank)
+    state = min((row.state for row in rows), key=urgency)
     cells = tuple(_cell(row, one) for row in rows for one in _told(row))
     return Pod(name, name, state, cells, tuple(memory.sparks.get(name, ())))
 

@@ -27,7 +27,7 @@ def chosen(
     rows: Iterable[CgroupRow], namespace: str | None = None, states: Iterable[str] = (), pod: str | None = None
 ) -> tuple[CgroupRow, ...]:
     """The rows of a namespace, of these states, of a pod (its name, or NAMESPACE/POD), in the order for people."""
-    wanted = frozenset(states)
+    wanted = tuple(states)
     return ordered(
         row
         for row in rows

@@ -253,13 +253,12 @@ def timeline(node: KeyNode, resource: str) -> Iterator[Callable[[], list[tuple[f
 
 
 @contextmanager
-def key_node(name: str = "node-1") -> Iterator[KeyNode]:
-    """Control plane, containerd and kubelet, once the node is ready, for as long as the block. The API server reaches
-    kubelet, for logs and exec, where the node is called localhost."""
+def key_node() -> Iterator[KeyNode]:
+    """Control plane, containerd and kubelet, once the node is ready, for as long as the block."""
     with (
         tempfile.TemporaryDirectory(prefix="kub") as control_plane,
         tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_apiserver(Path(control_plane), name) as server,
+        running_apiserver(Path(control_plane)) as server,
         running_containerd(Path(folder)) as containerd,
     ):
         api = KubeClient(server.base_url, server.ca_file, server.token)

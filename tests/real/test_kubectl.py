@@ -10,20 +10,25 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
 from nodeward import __version__
 from tests.patience import scaled
 from tests.peers.bundle import require_image
+from tests.peers.containerd import running_containerd
 from tests.peers.daemon import Daemon, until
 from tests.peers.find import require
-from tests.peers.keynode import NODE, PODS, key_node
+from tests.peers.keynode import NODE, PODS
+from tests.peers.kube import free_port, running_apiserver
 from tests.peers.kubeclient import KubeClient
-from tests.peers.kubelet import Api, kubeconfig
+from tests.peers.kubelet import Api, kubeconfig, running_kubelet
 from tests.peers.nriside import Json, Record, member
+from tests.peers.podaccess import streams_reachable
 from tests.peers.podnode import container
 
 HERE = "localhost"
@@ -72,28 +77,36 @@ def pod(api: KubeClient, node: str, daemon: Daemon) -> None:
 def _user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     folder = tmp_path_factory.mktemp("kubectl")
     image = require_image()
-    with key_node(HERE) as node:
-        api, server = node.api, node.server
-        loaded = node.containerd.ctr("images", "import", "--local", str(image))
+    with ExitStack() as stack:
+        control_plane, place = (Path(stack.enter_context(TemporaryDirectory(prefix=name))) for name in ("kub", "ctd"))
+        server = stack.enter_context(running_apiserver(control_plane, HERE))
+        port = free_port()
+        containerd = stack.enter_context(running_containerd(place, stream_port=port))
+        loaded = containerd.ctr("images", "import", "--local", str(image))
         assert loaded.returncode == 0, loaded.stderr
+        stack.enter_context(streams_reachable(containerd, port))
+        joins = Api(server.base_url, server.ca_file, server.node_token)
+        stack.enter_context(running_kubelet(containerd, place / "kubelet", HERE, joins))
+        api = KubeClient(server.base_url, server.ca_file, server.token)
+        until(lambda: api.node_ready(HERE), "the node is ready")
         (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, server.token)))
         (folder / "bin").mkdir()
         plugin = folder / "bin" / "kubectl-nodeward"
         plugin.write_text(PLUGIN.format(python=sys.executable, source=SOURCE))
         plugin.chmod(0o755)
-        inside = node.containerd.folder / "nodeward"
+        inside = containerd.folder / "nodeward"
         inside.mkdir()
-        daemon = Daemon(inside, node.containerd.nri_socket)
+        daemon = Daemon(inside, containerd.nri_socket)
         daemon.configure()
         api.call("POST", "/api/v1/namespaces", {"metadata": {"name": "nodeward"}})
         for name in ("node-2", "node-10"):
             api.call("POST", NODE, {"metadata": {"name": name}})
-        for name in (server.node, "node-2", "node-10"):
+        for name in (HERE, "node-2", "node-10"):
             pod(api, name, daemon)
         lost: Record = {"status": {"phase": "Running"}}
         api.call("PATCH", f"{HOME}/nodeward-node-10/status", lost, "application/merge-patch+json")
         user = User(folder, api)
-        spec: Record = {"nodeName": server.node, "containers": [container("app")], "terminationGracePeriodSeconds": 1}
+        spec: Record = {"nodeName": HERE, "containers": [container("app")], "terminationGracePeriodSeconds": 1}
         api.call("POST", PODS, {"metadata": {"name": "web"}, "spec": spec})
 
         def shown() -> bool:
@@ -102,9 +115,7 @@ def _user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
         try:
             until(shown, "the daemon in the pod shows the other pod")
         except AssertionError as error:
-            raise AssertionError(
-                f"{error}\n{user.ask('status')}\n{api.find(f'{HOME}/nodeward-{server.node}')}"
-            ) from error
+            raise AssertionError(f"{error}\n{user.ask('status')}\n{api.find(f'{HOME}/nodeward-{HERE}')}") from error
         yield user
 
 

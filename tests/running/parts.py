@@ -124,7 +124,15 @@ PARTS = (
     Part("contract", cap_s=30, peers=("quantities", *NRISIDES, *CLUSTERED), covers=("nodeward.proto",)),
     # containerd's own suite, whose waits are a few seconds: two run at once, and of this tier nothing else
     Part("real", ("test_cri_suite.py",), 80, 1.0, peers=("containerd", "cri-suite"), covers=RELAY),
-    Part("real", KUBELETS, 320, 0.5, after=(SUITE, VIEWS), peers=(*CLUSTERED, "helm"), covers=(*KUBELET, *GATES)),
+    Part(
+        "real",
+        KUBELETS,
+        320,
+        0.5,
+        after=(SUITE, VIEWS),
+        peers=(*CLUSTERED, "helm"),
+        covers=(*KUBELET, *GATES, "nodeward.cli.kubectl", "nodeward.cli.kubectl_nodes", "nodeward.cli.kubectl_answers"),
+    ),
     Part("real", ("test_cold_plug.py",), 50, 0.5, after=(SUITE,), peers=(*CLUSTERED, "podresources"), covers=DEVICES),
     Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part(

@@ -5,25 +5,26 @@ a sentence is right, only a reader can tell.
 """
 
 import dataclasses
-import enum
+import json
 import re
 import textwrap
 import tomllib
-import typing
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from nodeward.app.settings import load as loader
 from nodeward.app.settings import pool_words
+from nodeward.app.settings.meanings import MEANINGS
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.kata.network import CNI, DANS
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.sandboxes import shim_socket
 from nodeward.engine.limits.readings import Standing
 from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
-from nodeward.model.policy_rule import Amount, AmountKind
 from nodeward.model.sandboxes import Fit
 from nodeward.model.settings import KeySettings, LedgerSettings, Settings
 from nodeward.model.workload import SandboxId
@@ -61,55 +62,22 @@ DOCUMENTS = (
 )
 TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles", "gate.handlers")
 """Settings that are tables: their keys are the operator's."""
-ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)
+
+
+def _script(name: str) -> ModuleType:
+    """A program of the folder scripts, as a module."""
+    module = ModuleType(name)
+    module.__file__ = str(ROOT / "scripts" / name)
+    SourceFileLoader(name, module.__file__).exec_module(module)
+    return module
+
+
+SETTINGS_PAGE = _script("generate-settings-page")
 
 
 def text(path: str) -> str:
     """The document."""
     return (ROOT / path).read_text(encoding="utf-8")
-
-
-def keys(kind: type, above: str = "") -> Iterator[tuple[str, object]]:
-    """Every setting below the dataclass `kind`, as a dotted path with its default."""
-    default = kind()
-    for name, hint in typing.get_type_hints(kind).items():
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint is not Amount:
-            yield from keys(hint, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", getattr(default, name)
-
-
-def row(value: object) -> str:
-    """One row of a table of settings: what is not empty in it."""
-    if not dataclasses.is_dataclass(value):
-        return str(value)
-    fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-    texts = {name: f"[{', '.join(found)}]" if isinstance(found, tuple) else found for name, found in fields.items()}
-    kept = (f"{name}: {found}" for name, found in texts.items() if found and isinstance(found, str))
-    return "{" + ", ".join(kept) + "}"
-
-
-def shown(default: object) -> str:
-    """A default as the table of settings writes it."""
-    match default:
-        case "" | Amount(AmountKind.NONE):
-            return "empty"
-        case bool():
-            return f"`{str(default).lower()}`"
-        case enum.Enum():
-            return f"`{default.value}`"
-        case ():
-            return "`[]`"
-        case tuple():
-            return f"`{list(default)}`"
-        case str() if default.isdigit():
-            return f'`"{default}"`'
-        case dict() if not default:
-            return "empty"
-        case dict():
-            return "`" + ", ".join(f"{key}: {row(value)}" for key, value in default.items()) + "`"
-        case _:
-            return f"`{default}`"
 
 
 def table_paths() -> list[str]:
@@ -171,8 +139,17 @@ def test_the_way_from_intel_names_what_the_policies_refuse_as_shipped() -> None:
     assert "nodeward.io/sgx-provision" in text("deploy/policies/sgx-provision.yaml")
 
 
-def test_the_operator_reads_of_every_setting_with_its_default() -> None:
-    assert dict(ROW.findall(text("docs/operator.md"))) == {key: shown(default) for key, default in keys(Settings)}
+def test_the_page_of_settings_is_as_it_is_generated() -> None:
+    assert text("docs/settings.md") == SETTINGS_PAGE.made(), "run scripts/generate-settings-page"
+
+
+def test_every_setting_has_a_meaning_in_the_schema() -> None:
+    names = [name for name, _ in SETTINGS_PAGE.keys(Settings)]
+    names += [f"ledger.keys.*.{name}" for name, _ in SETTINGS_PAGE.keys(KeySettings)]
+
+    assert sorted(MEANINGS) == sorted(names)
+    assert [one for one in MEANINGS.values() if json.dumps(one) not in json.dumps(loader.schema())] == []
+    assert [name for name, one in MEANINGS.items() if "|" in one or "\n" in one] == []
 
 
 def test_the_page_on_metrics_has_every_family_with_its_type_labels_and_meaning() -> None:
@@ -192,7 +169,7 @@ def test_the_example_settings_are_accepted_and_name_every_setting() -> None:
     example = ROOT / "deploy/nodeward.example.yaml"
 
     assert isinstance(loader.load(str(example), {}), Settings)
-    assert list(_leaves(loader.read_yaml(str(example)))) == [name for name, _ in keys(Settings)]
+    assert list(_leaves(loader.read_yaml(str(example)))) == [name for name, _ in SETTINGS_PAGE.keys(Settings)]
     for head in (example.read_text().splitlines()[0], str(Settings.__doc__)):
         assert [one for one in ("node", "relay", "webhook") if f"`nodeward {one}`" not in head] == []
 

@@ -4,9 +4,12 @@ A document that a test does not hold to the code is out of date within a month. 
 a sentence is right, only a reader can tell.
 """
 
+import ast
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 import textwrap
 import tomllib
 from collections.abc import Iterator
@@ -29,36 +32,12 @@ from nodeward.model.sandboxes import Fit
 from nodeward.model.settings import KeySettings, LedgerSettings, Settings
 from nodeward.model.workload import SandboxId
 from nodeward.wire.kata_config import DEFAULTS_GO, DEFAULTS_RS
+from tests.patience import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
-    "README.md",
-    "SECURITY.md",
-    "CONTRIBUTING.md",
-    "docs/add-a-domain.md",
-    "docs/agent.md",
-    "docs/architecture.md",
-    "docs/cold-plug.md",
-    "docs/commands.md",
-    "docs/status.md",
-    "docs/dump.md",
-    "docs/keys.md",
-    "docs/demo-vm.md",
-    "docs/metrics.md",
-    "docs/migrate-from-intel.md",
-    "docs/operator.md",
-    "docs/testing.md",
-    "docs/webhook.md",
-    "docs/hook.md",
-    "docs/policies.md",
-    "docs/pod-api.md",
-    "docs/gate.md",
-    "docs/policies-cpus.md",
-    "docs/relay.md",
-    "docs/sandboxes.md",
-    "docs/sizing.md",
-    "docs/volumes.md",
-    "docs/scenarios.md",
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md"),
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 )
 TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles", "gate.handlers")
 """Settings that are tables: their keys are the operator's."""
@@ -102,11 +81,55 @@ def test_a_path_that_a_document_names_exists(document: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_a_link_in_a_document_leads_to_a_file(document: str) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", text(document))
+def anchors(document: Path) -> set[str]:
+    """Of every heading, as a forge makes them, and those that the page has itself; in fenced blocks there is none."""
+    lines = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.+)$", lines, re.MULTILINE)
+    named = re.findall(r'<a id="([^"]+)"', lines)
+    return {*named, *(re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads)}
 
-    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_link_in_a_document_leads_to_a_file_and_a_heading_of_it(document: str) -> None:
+    here = ROOT / document
+    links = [link.partition("#") for link in re.findall(r"\]\(([^):\s]+)\)", here.read_text(encoding="utf-8"))]
+    found = [(link + mark + anchor, here.parent / link if link else here, anchor) for link, mark, anchor in links]
+
+    assert [link for link, file, _ in found if not file.exists()] == []
+    assert [link for link, file, anchor in found if anchor and anchor not in anchors(file)] == []
+
+
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    """mkdocs.yml is strict: a page that is missing there, a link and an anchor that lead nowhere end the build."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
+    done = subprocess.run(
+        [*command, "--site-dir", str(tmp_path)], capture_output=True, text=True, timeout=scaled(60.0), check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    pages = "".join(page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html"))
+    assert "Nodeward" in pages
+    assert re.findall(r"<(?:link|script|img|iframe)\b[^>]*(?:src|href)=\"(?:[a-z]+:)?//[^\"]*", pages) == []
+    styles = "".join(file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.css"))
+    assert re.findall(r"url\([\"']?(?:https?:)?//[^)]*", styles) == []
+
+
+def codes(path: Path) -> Iterator[str]:
+    """What the module names its findings, where it says so in one word."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name("Finding"), args=[ast.Constant(str(code)), severity, *_]):
+                if "OK" not in ast.unparse(severity):
+                    yield code
+            case _:
+                pass
+
+
+def test_the_page_of_doctor_has_every_code_that_is_no_praise() -> None:
+    named = {code for path in (ROOT / "src/nodeward/engine/show").glob("doctor*.py") for code in codes(path)}
+
+    assert len(named) > 60
+    assert sorted(code for code in named if f"`{code}`" not in text("docs/doctor.md")) == []
 
 
 def migration_steps() -> dict[str, str]:
@@ -160,7 +183,7 @@ def test_the_page_on_metrics_has_every_family_with_its_type_labels_and_meaning()
 
 
 def test_the_operator_reads_what_to_do_for_every_state() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", text("docs/operator.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", text("docs/states.md"), re.MULTILINE)
 
     assert sorted(rows) == sorted(state.value for state in Standing)
 

@@ -89,7 +89,7 @@ def _vms(view: SandboxesView) -> Iterator[tuple[Level, str]]:
 
 
 def _good(view: NodeView) -> str:
-    pods = len({row.cgroup for row in view.rows if row.level == "pod" and row.state == "enforced"})
+    pods = sum(row.level == "pod" and row.state == "enforced" for row in view.rows)
     if view.mode == "off":
         parts = ["Limits are off"]
     elif view.mode == "observe":

@@ -36,7 +36,7 @@ from tests.patience import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
-    *("README.md", "SECURITY.md", "CONTRIBUTING.md"),
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 )
 TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles", "gate.handlers")
@@ -314,11 +314,27 @@ def test_the_licence_is_the_one_that_the_package_names() -> None:
 
 
 def test_news_fragments_are_short_prose() -> None:
-    fragments = sorted((ROOT / "news").glob("*.md"))
+    types = "|".join(one["directory"] for one in tomllib.loads(text("pyproject.toml"))["tool"]["towncrier"]["type"])
+    name = re.compile(rf"(\d+-|\+)[a-z0-9-]+\.({types})\.md")
+    fragments = [path for path in (ROOT / "news").iterdir() if path.name != "README.md"]
 
-    assert fragments
-    assert [path.name for path in fragments if not re.fullmatch(r"\d+-[a-z0-9-]+\.md", path.name)] == []
-    assert [path.name for path in fragments if not 0 < len(path.read_text(encoding="utf-8")) < 2000] == []
+    assert [path.name for path in fragments if not name.fullmatch(path.name)] == []
+    assert [path.name for path in fragments if not 0 < len(path.read_text(encoding="utf-8").strip()) < 2000] == []
+
+
+def test_news_becomes_the_next_section_of_the_changelog(tmp_path: Path) -> None:
+    (tmp_path / "news").mkdir()
+    for path in ("pyproject.toml", "CHANGELOG.md", "news/README.md"):
+        (tmp_path / path).write_text(text(path), encoding="utf-8")
+    (tmp_path / "news/99-words.feature.md").write_text("Something is possible.\n", encoding="utf-8")
+    build = (sys.executable, "-m", "towncrier", "build", "--yes", "--version", "99.0", "--date", "2099-01-01")
+
+    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True, timeout=scaled(60))
+
+    head, marker, rest = text("CHANGELOG.md").partition("<!-- towncrier release notes start -->\n")
+    section = "\n## 99.0 (2099-01-01)\n\n### New\n\n- Something is possible.\n\n"
+    assert (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8") == head + marker + section + rest
+    assert [path.name for path in (tmp_path / "news").iterdir()] == ["README.md"]
 
 
 @pytest.mark.parametrize("name", ["dev", "run"])

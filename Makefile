@@ -10,7 +10,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
-.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image release man
+.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image release man docs
 
 run: $(RUNS)  ## a simulated node, live, with a web page (Ctrl-C ends)
 	$(BIN)/nodeward sim --page $(ARGS)
@@ -69,6 +69,9 @@ man: $(READY)  ## a manual page of every command in dist/man
 
 release: $(READY)  ## wheel, chart, image, bundle and checksums in dist/release; MINISIGN_KEY=FILE signs them
 	$(BIN)/python scripts/build-release $(if $(MINISIGN_KEY),--key $(MINISIGN_KEY))
+
+docs: $(READY)  ## the documents as a site, in dist/site; a link that leads nowhere is an error
+	$(BIN)/mkdocs build
 
 tools: $(READY)  ## what the contract, real and VM tiers need (Debian packages, Go builds)
 	bash scripts/install-tools

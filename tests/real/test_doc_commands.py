@@ -45,7 +45,7 @@ ELSEWHERE = {
     r"python3 -m venv|pip install": ("tests/component/test_pythons.py", ("venv", "pip")),
     r"systemctl|cp .*systemd|rm -r /etc/systemd": ("tests/vm/units_cases.py", ("daemon-reload",)),
     r"cp deploy/nodeward.example.yaml": ("tests/unit/test_docs.py", ("nodeward.example.yaml",)),
-    r"rm -r /opt/nodeward|make bundle": ("tests/real/test_bundle.py", ("require_bundle",)),
+    r"rm -rf? /opt/nodeward|make bundle": ("tests/real/test_bundle.py", ("require_bundle",)),
     r"make image|make release|sha256sum|minisign|ctr .*images import": ("tests/real/test_image.py", ("require_image",)),
     r"mkdir -p /sys/fs/cgroup/misc": ("tests/vm/v1_cases.py", ("misc",)),
     r"nodeward hook|ctr oci spec": ("tests/vm/hook_cases.py", ("hook",)),

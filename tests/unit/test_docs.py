@@ -4,28 +4,30 @@ A document that a test does not hold to the code is out of date within a month. 
 a sentence is right, only a reader can tell.
 """
 
+import ast
 import dataclasses
-import enum
+import json
 import re
 import subprocess
 import sys
 import textwrap
 import tomllib
-import typing
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
 from nodeward.app.settings import load as loader
 from nodeward.app.settings import pool_words
+from nodeward.app.settings.meanings import MEANINGS
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.kata.network import CNI, DANS
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.sandboxes import shim_socket
 from nodeward.engine.limits.readings import Standing
 from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
-from nodeward.model.policy_rule import Amount, AmountKind
 from nodeward.model.sandboxes import Fit
 from nodeward.model.settings import KeySettings, LedgerSettings, Settings
 from nodeward.model.workload import SandboxId
@@ -34,86 +36,27 @@ from tests.patience import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = (
-    "README.md",
-    "SECURITY.md",
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "docs/add-a-domain.md",
-    "docs/agent.md",
-    "docs/architecture.md",
-    "docs/cold-plug.md",
-    "docs/commands.md",
-    "docs/status.md",
-    "docs/dump.md",
-    "docs/keys.md",
-    "docs/demo-vm.md",
-    "docs/metrics.md",
-    "docs/migrate-from-intel.md",
-    "docs/operator.md",
-    "docs/testing.md",
-    "docs/webhook.md",
-    "docs/hook.md",
-    "docs/policies.md",
-    "docs/pod-api.md",
-    "docs/gate.md",
-    "docs/policies-cpus.md",
-    "docs/relay.md",
-    "docs/sandboxes.md",
-    "docs/sizing.md",
-    "docs/volumes.md",
-    "docs/scenarios.md",
+    *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"),
+    *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 )
 TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles", "gate.handlers")
 """Settings that are tables: their keys are the operator's."""
-ROW = re.compile(r"^\| `([a-z]+[._][a-z_.]+)` \| (.+?) \| ", re.MULTILINE)
+
+
+def _script(name: str) -> ModuleType:
+    """A program of the folder scripts, as a module."""
+    module = ModuleType(name)
+    module.__file__ = str(ROOT / "scripts" / name)
+    SourceFileLoader(name, module.__file__).exec_module(module)
+    return module
+
+
+SETTINGS_PAGE = _script("generate-settings-page")
 
 
 def text(path: str) -> str:
     """The document."""
     return (ROOT / path).read_text(encoding="utf-8")
-
-
-def keys(kind: type, above: str = "") -> Iterator[tuple[str, object]]:
-    """Every setting below the dataclass `kind`, as a dotted path with its default."""
-    default = kind()
-    for name, hint in typing.get_type_hints(kind).items():
-        if isinstance(hint, type) and dataclasses.is_dataclass(hint) and hint is not Amount:
-            yield from keys(hint, f"{above}{name}.")
-        else:
-            yield f"{above}{name}", getattr(default, name)
-
-
-def row(value: object) -> str:
-    """One row of a table of settings: what is not empty in it."""
-    if not dataclasses.is_dataclass(value):
-        return str(value)
-    fields = {one.name: getattr(value, one.name) for one in dataclasses.fields(value)}
-    texts = {name: f"[{', '.join(found)}]" if isinstance(found, tuple) else found for name, found in fields.items()}
-    kept = (f"{name}: {found}" for name, found in texts.items() if found and isinstance(found, str))
-    return "{" + ", ".join(kept) + "}"
-
-
-def shown(default: object) -> str:
-    """A default as the table of settings writes it."""
-    match default:
-        case "" | Amount(AmountKind.NONE):
-            return "empty"
-        case bool():
-            return f"`{str(default).lower()}`"
-        case enum.Enum():
-            return f"`{default.value}`"
-        case ():
-            return "`[]`"
-        case tuple():
-            return f"`{list(default)}`"
-        case str() if default.isdigit():
-            return f'`"{default}"`'
-        case dict() if not default:
-            return "empty"
-        case dict():
-            return "`" + ", ".join(f"{key}: {row(value)}" for key, value in default.items()) + "`"
-        case _:
-            return f"`{default}`"
 
 
 def table_paths() -> list[str]:
@@ -138,11 +81,55 @@ def test_a_path_that_a_document_names_exists(document: str) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_a_link_in_a_document_leads_to_a_file(document: str) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", text(document))
+def anchors(document: Path) -> set[str]:
+    """Of every heading, as a forge makes them, and those that the page has itself; in fenced blocks there is none."""
+    lines = re.sub(r"^```.*?^```", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    heads = re.findall(r"^#+ (.+)$", lines, re.MULTILINE)
+    named = re.findall(r'<a id="([^"]+)"', lines)
+    return {*named, *(re.sub(r"[^\w -]", "", head.lower()).replace(" ", "-") for head in heads)}
 
-    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_link_in_a_document_leads_to_a_file_and_a_heading_of_it(document: str) -> None:
+    here = ROOT / document
+    links = [link.partition("#") for link in re.findall(r"\]\(([^):\s]+)\)", here.read_text(encoding="utf-8"))]
+    found = [(link + mark + anchor, here.parent / link if link else here, anchor) for link, mark, anchor in links]
+
+    assert [link for link, file, _ in found if not file.exists()] == []
+    assert [link for link, file, anchor in found if anchor and anchor not in anchors(file)] == []
+
+
+def test_the_site_is_built_without_a_warning_and_loads_nothing_from_another_host(tmp_path: Path) -> None:
+    """mkdocs.yml is strict: a page that is missing there, a link and an anchor that lead nowhere end the build."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--config-file", str(ROOT / "mkdocs.yml")]
+    done = subprocess.run(
+        [*command, "--site-dir", str(tmp_path)], capture_output=True, text=True, timeout=scaled(60.0), check=False
+    )
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    pages = "".join(page.read_text(encoding="utf-8") for page in tmp_path.rglob("*.html"))
+    assert "Nodeward" in pages
+    assert re.findall(r"<(?:link|script|img|iframe)\b[^>]*(?:src|href)=\"(?:[a-z]+:)?//[^\"]*", pages) == []
+    styles = "".join(file.read_text(encoding="utf-8") for file in tmp_path.rglob("*.css"))
+    assert re.findall(r"url\([\"']?(?:https?:)?//[^)]*", styles) == []
+
+
+def codes(path: Path) -> Iterator[str]:
+    """What the module names its findings, where it says so in one word."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        match node:
+            case ast.Call(func=ast.Name("Finding"), args=[ast.Constant(str(code)), severity, *_]):
+                if "OK" not in ast.unparse(severity):
+                    yield code
+            case _:
+                pass
+
+
+def test_the_page_of_doctor_has_every_code_that_is_no_praise() -> None:
+    named = {code for path in (ROOT / "src/nodeward/engine/show").glob("doctor*.py") for code in codes(path)}
+
+    assert len(named) > 60
+    assert sorted(code for code in named if f"`{code}`" not in text("docs/doctor.md")) == []
 
 
 def migration_steps() -> dict[str, str]:
@@ -175,8 +162,17 @@ def test_the_way_from_intel_names_what_the_policies_refuse_as_shipped() -> None:
     assert "nodeward.io/sgx-provision" in text("deploy/policies/sgx-provision.yaml")
 
 
-def test_the_operator_reads_of_every_setting_with_its_default() -> None:
-    assert dict(ROW.findall(text("docs/operator.md"))) == {key: shown(default) for key, default in keys(Settings)}
+def test_the_page_of_settings_is_as_it_is_generated() -> None:
+    assert text("docs/settings.md") == SETTINGS_PAGE.made(), "run scripts/generate-settings-page"
+
+
+def test_every_setting_has_a_meaning_in_the_schema() -> None:
+    names = [name for name, _ in SETTINGS_PAGE.keys(Settings)]
+    names += [f"ledger.keys.*.{name}" for name, _ in SETTINGS_PAGE.keys(KeySettings)]
+
+    assert sorted(MEANINGS) == sorted(names)
+    assert [one for one in MEANINGS.values() if json.dumps(one) not in json.dumps(loader.schema())] == []
+    assert [name for name, one in MEANINGS.items() if "|" in one or "\n" in one] == []
 
 
 def test_the_page_on_metrics_has_every_family_with_its_type_labels_and_meaning() -> None:
@@ -187,7 +183,7 @@ def test_the_page_on_metrics_has_every_family_with_its_type_labels_and_meaning()
 
 
 def test_the_operator_reads_what_to_do_for_every_state() -> None:
-    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", text("docs/operator.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `([a-z-]+)` \| [^|]+ \| [^|]+ \|$", text("docs/states.md"), re.MULTILINE)
 
     assert sorted(rows) == sorted(state.value for state in Standing)
 
@@ -196,7 +192,7 @@ def test_the_example_settings_are_accepted_and_name_every_setting() -> None:
     example = ROOT / "deploy/nodeward.example.yaml"
 
     assert isinstance(loader.load(str(example), {}), Settings)
-    assert list(_leaves(loader.read_yaml(str(example)))) == [name for name, _ in keys(Settings)]
+    assert list(_leaves(loader.read_yaml(str(example)))) == [name for name, _ in SETTINGS_PAGE.keys(Settings)]
     for head in (example.read_text().splitlines()[0], str(Settings.__doc__)):
         assert [one for one in ("node", "relay", "webhook") if f"`nodeward {one}`" not in head] == []
 

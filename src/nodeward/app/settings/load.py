@@ -293,7 +293,24 @@ def schema() -> Tree:
     for component in components.values():
         component["additionalProperties"] = component.get("additionalProperties", False)
     components |= policy.schema()
+    _describe(components, Settings, "")
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **reference, "$defs": components}
+
+
+def _describe(components: Mapping[str, Tree], kind: type, above: str) -> None:
+    """Puts the meaning of each setting below the dataclass `kind` into the schema of it."""
+    from nodeward.app.settings.meanings import MEANINGS  # only the schema needs it
+
+    properties = components[kind.__name__]["properties"]
+    assert isinstance(properties, dict)
+    for name, hint in typing.get_type_hints(kind).items():
+        path = f"{above}{name}"
+        if path in MEANINGS:
+            properties[name] = {**properties[name], "description": MEANINGS[path]}
+        elif isinstance(hint, type):
+            _describe(components, hint, f"{path}.")
+        if (rows := _rows_of(hint)) is not None and path in MEANINGS:
+            _describe(components, rows, f"{path}.*.")
 
 
 class _Text(str):

@@ -62,7 +62,7 @@ UNDECIDED = ("no-opinion", "not-offered")
 NOTHING = "nothing is to be published"
 SEALED = (
     "restart the daemon if kubelet's folder was made after its start; else let it write there: "
-    "docs/operator.md, Least privilege"
+    "docs/install.md, Least privilege"
 )
 _T = TypeVar("_T")
 

@@ -1,4 +1,4 @@
-"""What the kernel's files said, and what that makes of each cgroup (docs/operator.md)."""
+"""What the kernel's files said, and what that makes of each cgroup (docs/states.md)."""
 
 from dataclasses import replace
 from enum import Enum

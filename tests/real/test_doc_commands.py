@@ -62,6 +62,7 @@ ELSEWHERE = {
     r"nodeward doctor": ("tests/real/test_doctor.py", ("doctor",)),
     r"nodeward dump .*--follow": ("tests/component/relay/test_dump_read.py", ("_followed",)),
     r"nodeward gate \S+ --deny": ("tests/unit/cli/test_gate_and_pod.py", ("--deny",)),
+    r"nodeward sim (?!--list)": ("tests/component/page/test_page_browser.py", ("--scenario",)),
     r"kubectl nodeward": ("tests/real/test_kubectl.py", ("status", "explain", "doctor")),
     r"kubectl (exec|rollout|label namespace nodeward)|helm ": (
         "tests/vm/chart_cases.py",

@@ -79,7 +79,9 @@ def pictures(port: int, link: socket.socket) -> Iterator[Any]:
         pytest.param({"Host": "LOCALHOST:{port}"}, 200, id="localhost"),
         pytest.param({"Host": "node-1.example:{port}"}, 200, id="a name of --allow-host"),
         pytest.param({"Host": "evil.example:{port}"}, 403, id="a name that somebody points here"),
-        pytest.param({"Host": "127.0.0.1"}, 403, id="without the port"),
+        pytest.param({"Host": "127.0.0.1:9800"}, 200, id="the port of a tunnel"),
+        pytest.param({"Host": "[::1]"}, 200, id="without a port"),
+        pytest.param({"Host": "127.0.0.1:80:{port}"}, 403, id="two ports"),
         pytest.param({"Origin": "http://127.0.0.1:{port}"}, 200, id="its own origin"),
         pytest.param({"Origin": "http://evil.example"}, 403, id="another origin"),
         pytest.param({"Origin": "null"}, 403, id="no origin of its own"),
@@ -143,7 +145,7 @@ def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pyt
 
     async def live() -> None:
         shown, port = server.Pictures(), asyncio.get_running_loop().create_future()
-        made = server.application(shown, explain, lambda: hosts("127.0.0.1", port.result(), ()))
+        made = server.application(shown, explain, hosts("127.0.0.1", ()))
         serving = asyncio.ensure_future(server.run(made, "127.0.0.1", 0, port.set_result))
         with socket.create_connection(("127.0.0.1", await port), WITHIN_S) as link:
             link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port.result())
@@ -174,6 +176,6 @@ def test_a_taken_port_is_said_or_another_one_is_used(daemon: Played) -> None:
 
 
 def test_host_names() -> None:
-    assert hosts("::1", 9744, ()) == {"127.0.0.1:9744", "localhost:9744", "[::1]:9744"}
-    assert "10.0.0.7:9744" in hosts("10.0.0.7", 9744, ())
-    assert not any("0.0.0.0" in name for name in hosts("0.0.0.0", 9744, ()))
+    assert hosts("::1", ("Node-1",)) == {"127.0.0.1", "localhost", "[::1]", "node-1"}
+    assert "10.0.0.7" in hosts("10.0.0.7", ())
+    assert "0.0.0.0" not in hosts("0.0.0.0", ())

@@ -74,10 +74,12 @@ def test_containerd_there_and_back(etc: Path) -> None:
     part.parent.mkdir(parents=True)
     config.write_text(f'imports = ["{part.parent}/*.toml"]\n{OF_17}')
     part.write_text(f"version = 2\n{TABLE}\ndisable = true\n")
+    part.chmod(0o600)  # it may have a registry's password
     before = part.read_text()
     write(files, nri.prepare_containerd(files))
     assert tomllib.loads(part.read_text())["plugins"][nri.PLUGIN] == {"disable": False}
     assert nri.prepare_containerd(files) == []
+    assert {path.stat().st_mode & 0o777 for path in part.parent.iterdir()} == {0o600}
     write(files, nri.undo_containerd(files))
     assert (part.read_text(), sorted(path.name for path in part.parent.iterdir())) == (before, ["nri.toml"])
     assert nri.undo_containerd(files) == []

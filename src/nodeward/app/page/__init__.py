@@ -94,7 +94,7 @@ async def run(chosen: Chosen, serving: Callable[[int], None]) -> None:
             port[0] = found
             serving(found)
 
-        made = application(pictures, explain, lambda: hosts(chosen.host, port[0], chosen.allowed))
+        made = application(pictures, explain, hosts(chosen.host, chosen.allowed))
         watching = asyncio.ensure_future(_Watch(daemon, chosen, pictures).forever())
         try:
             await serve(made, chosen.host, chosen.port, told, chosen.fall_back)

@@ -50,11 +50,12 @@ class Places:
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """A file before and after; None where there is none."""
+    """A file before and after; None where there is none. A new one has owner and mode of the file `like`, if any."""
 
     path: str
     before: str | None
     after: str | None
+    like: str = ""
 
     def shown(self) -> str:
         """As a patch."""
@@ -141,7 +142,7 @@ def write(files: HostFiles, edits: Iterable[Edit]) -> None:
     try:
         for edit in edits:
             if edit.after is not None:
-                fresh.append(_prepared(edit.path, edit.after))
+                fresh.append(_prepared(edit.path, edit.after, edit.like))
         for edit in edits:
             if read_text(files, edit.path) != edit.before:
                 raise PointError(f"{edit.path}: somebody else has changed it meanwhile; nothing was changed")
@@ -299,10 +300,10 @@ def _fresh(place: str) -> str:
     return f"{place}.nodeward-new"
 
 
-def _prepared(path: str, content: str) -> str:
-    """A file beside it with the content, and owner and mode as they are; on the disk."""
+def _prepared(path: str, content: str, like: str = "") -> str:
+    """A file beside it with the content, and owner and mode as they are, or as those of `like`; on the disk."""
     place = os.path.realpath(path)
-    was = os.stat(place) if os.path.exists(place) else None
+    was = next((os.stat(one) for one in (place, like) if one and os.path.exists(one)), None)
     with suppress(FileNotFoundError):
         os.unlink(_fresh(place))  # left by one that was killed
     fd = os.open(_fresh(place), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)

@@ -47,7 +47,7 @@ def prepare_containerd(files: HostFiles) -> list[Edit]:
     kept = f"{path}{COPY}"
     if read_text(files, kept) is not None:
         raise PointError(f"{kept} is there already, from an earlier change; take it away, or undo that change first")
-    return [*([Edit(kept, None, before)] if before is not None else []), Edit(path, before, after)]
+    return [*([Edit(kept, None, before, path)] if before is not None else []), Edit(path, before, after)]
 
 
 def undo_containerd(files: HostFiles) -> list[Edit]:

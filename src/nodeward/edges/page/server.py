@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import ipaddress
 import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -24,6 +25,7 @@ WRITE_S: Final = 10.0
 BEAT_S: Final = 15.0
 """Without a new picture a comment is sent, so that a page which is gone is noticed."""
 MAX_WHAT: Final = 1024
+_PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 NOTHING: Final = "there is nothing at this path; the page is at /"
 _TYPES: Final[Mapping[str, str]] = {
     ".html": "text/html; charset=utf-8",
@@ -72,18 +74,19 @@ Explain = Callable[[str], Awaitable[tuple[int, bytes]]]
 """What the daemon says of something: HTTP status and JSON."""
 
 
-def hosts(host: str, port: int, more: tuple[str, ...]) -> frozenset[str]:
-    """The values of the header Host that are answered, in lower case."""
+def hosts(host: str, more: tuple[str, ...]) -> frozenset[str]:
+    """The names that are answered, in lower case. At any port: a tunnel has one of its own, and who has a name point
+    here has the name wrong."""
     names = {"127.0.0.1", "localhost", "[::1]", *(name.lower() for name in more)}
     with contextlib.suppress(ValueError):
         address = ipaddress.ip_address(host)
         if not address.is_unspecified:
             names.add(f"[{address}]" if address.version == 6 else str(address))
-    return frozenset(f"{name}:{port}" for name in names) | (frozenset(names) if port == 80 else frozenset())
+    return frozenset(names)
 
 
-def application(pictures: Pictures, explain: Explain, allowed: Callable[[], frozenset[str]]) -> web.Application:
-    """The page's application. `allowed` is asked once the port is known."""
+def application(pictures: Pictures, explain: Explain, allowed: frozenset[str]) -> web.Application:
+    """The page's application. `allowed` is what `hosts` returns."""
     static = {path.name: path.read_bytes() for path in (files(__package__) / "static").iterdir() if path.is_file()}
 
     @web.middleware
@@ -91,7 +94,7 @@ def application(pictures: Pictures, explain: Explain, allowed: Callable[[], froz
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
         host, origin = request.headers.get("Host", "").lower(), request.headers.get("Origin")
-        if host not in allowed():
+        if _PORT.sub("", host) not in allowed:
             return _refused(
                 403,
                 "this host name is not answered; open the address that `nodeward page` prints, or give --allow-host",

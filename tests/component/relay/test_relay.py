@@ -61,7 +61,7 @@ def answered(channel: grpc.Channel) -> bool:
 def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -> None:
     """Both ways; the answer reads the request's bytes as its first field, which is what a command wrote."""
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
-    dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*"
+    dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*", "--set", "dump.show=[commands]"
     written = "m" * ((16 << 20) - 5)
     body = cri.ExecSyncRequest(container_id=written).SerializeToString()
     with (

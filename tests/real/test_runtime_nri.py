@@ -17,7 +17,7 @@ OFF = f"version = 2\n[plugins.'{PLUGIN}']\n  disable = true\n  plugin_registrati
 
 
 @pytest.mark.parametrize("release", [OLD, NEWEST], ids=lambda release: release.version)
-@pytest.mark.parametrize("text", [NEW, OFF], ids=["nothing said", "switched off"])
+@pytest.mark.parametrize("text", ["", NEW, OFF], ids=["empty", "nothing said", "switched off"])
 def test_containerd_reads_that_nri_is_on_and_the_rest_as_before(release: Release, text: str, tmp_path: Path) -> None:
     def dumped(content: str) -> dict[str, object]:
         (tmp_path / "config.toml").write_text(content)

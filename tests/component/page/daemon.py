@@ -12,10 +12,12 @@ from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
+from nodeward.app.host.latest import DecisionRow
 from nodeward.model.rows import CgroupRow, ResourceRow
 from nodeward.model.view import ComponentRow, NodeView
 
 MIB = 1 << 20
+DECIDED = (1, 2)
 
 
 def row(namespace: str, pod: str, container: str = "", **more: str) -> CgroupRow:
@@ -40,6 +42,7 @@ def view(*rows: CgroupRow, ready: bool = True) -> NodeView:
         rows,
         ready=ready,
         components=components,
+        seq=DECIDED[-1],
     )
 
 
@@ -58,7 +61,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif place.path == "/v1/explain":
             body = msgspec.json.encode([f"explained {parse_qs(place.query)['what'][0]}"])
         else:
-            body = b"[]"
+            after = int(parse_qs(place.query)["after"][0])
+            body = msgspec.json.encode([DecisionRow(n, 0, "PodSeen", "", 1, 0, ()) for n in DECIDED if n > after])
         self.send_response(200)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

@@ -6,18 +6,20 @@ With NODEWARD_PICTURES=FOLDER the pictures of docs/page.md are written there.
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
+from nodeward.edges.page.server import MOST_PAGES
 from tests.component.page.daemon import played, row, view
-from tests.component.page.test_page_server import page_of
+from tests.component.page.test_page_server import page_of, pictures
 from tests.patience import scaled
 from tests.peers.find import absent
 from tests.told import tell
@@ -86,6 +88,7 @@ def _drawn(page: Page, scenario: str) -> None:
         page.set_viewport_size({"width": width, "height": 900})
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         if folder := os.environ.get("NODEWARD_PICTURES"):
+            page.evaluate("document.activeElement.blur()")
             page.wait_for_timeout(1500)
             size = FloatRect(x=0, y=0, width=width, height=1150)
             page.screenshot(path=f"{folder}/page-{scenario}-{width}.png", clip=size, full_page=True)
@@ -117,6 +120,13 @@ def test_keys(browser: Browser) -> None:
         ids = page.get_by_role("group", name="Ids of tdx")
         expect(ids.get_by_role("button")).to_have_count(8)
         expect(ids.get_by_role("button", name="charged, default/").first).to_be_visible()
+        ids.get_by_role("button").first.focus()
+        page.keyboard.press("ArrowRight")
+        expect(ids.get_by_role("button").nth(1)).to_be_focused()
+        expect(ids.locator("[tabindex='0']")).to_have_count(1)  # of all ids one stop of the Tab key
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("dialog").get_by_role("heading")).to_contain_text(": ")
+        page.keyboard.press("Escape")
         _drawn(page, "keys")
 
 
@@ -153,6 +163,15 @@ def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Pat
             with daemon.away():
                 expect(page.get_by_role("alert")).to_contain_text("does not answer")
             expect(page.get_by_role("alert")).to_be_hidden()
+        daemon.show(view())
+        with ExitStack() as stack:
+            for _ in range(MOST_PAGES):
+                link = stack.enter_context(socket.create_connection(("127.0.0.1", port), WITHIN_MS / 1000))
+                next(pictures(port, link))
+            one_more = browser.new_page()
+            one_more.goto(f"http://127.0.0.1:{port}/")
+            expect(one_more.get_by_role("alert")).to_contain_text(f"{MOST_PAGES} pages are open already")
+            one_more.close()
 
 
 def test_uplot_is_the_registrys() -> None:

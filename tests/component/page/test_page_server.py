@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import socket
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from nodeward.edges.page import server
 from nodeward.edges.page.server import MOST_PAGES, hosts
 from tests.component.page.daemon import Played, played
 from tests.patience import scaled
@@ -81,6 +83,8 @@ def pictures(port: int, link: socket.socket) -> Iterator[Any]:
         pytest.param({"Origin": "http://127.0.0.1:{port}"}, 200, id="its own origin"),
         pytest.param({"Origin": "http://evil.example"}, 403, id="another origin"),
         pytest.param({"Origin": "null"}, 403, id="no origin of its own"),
+        pytest.param({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}, 403, id="an image of another page"),
+        pytest.param({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate"}, 200, id="a link of another page"),
     ],
 )
 @pytest.mark.parametrize("path", ["/", "/explain?what=a", "/events"])
@@ -94,7 +98,8 @@ def test_who_is_answered(port: int, path: str, headers: Mapping[str, str], statu
 
 def test_what_is_there_and_what_is_not(port: int) -> None:
     assert asked(port, "/page.js")[2]["Content-Type"].startswith("text/javascript")
-    assert [asked(port, path)[0] for path in ("/nothing", "/uplot.sha256", "/%2e%2e%2fserver.py", "/a/b")] == [404] * 4
+    missing = [asked(port, path) for path in ("/nothing", "/uplot.sha256", "/%2e%2e%2fserver.py", "/a/b")]
+    assert [(status, sent["X-Content-Type-Options"]) for status, _, sent in missing] == [(404, "nosniff")] * 4
     assert asked(port, "/", "POST")[0] == 405
     assert [asked(port, f"/explain?what={what}")[0] for what in ("", "a" * 2000)] == [400, 400]
     assert asked(port, "/explain?what=shop%2Fweb")[1] == '["explained shop/web"]'
@@ -109,7 +114,8 @@ def test_a_picture_a_second_and_the_daemon_away_and_back(daemon: Played, port: i
             assert str(daemon.path) in away["fault"]
             assert away["pods"], "what was there before is still shown"
             assert asked(port, "/explain?what=a")[0] == 503
-        assert next(True for one in told if not one["picture"]["fault"])
+        back = next(one for one in told if not one["picture"]["fault"])
+        assert [one["seq"] for one in back["decisions"]] == [1, 2], "each decision once, though asked for again"
 
 
 def test_so_many_pages_may_be_open_and_the_next_is_told_why_not(daemon: Played) -> None:
@@ -126,6 +132,35 @@ def test_so_many_pages_may_be_open_and_the_next_is_told_why_not(daemon: Played) 
         links[0].close()
         while asked(port, "/events", "HEAD")[0] == 503:  # until the server has noticed
             pass
+
+
+def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "WRITE_S", 0.1)
+    large = 64 * 1024 * 1024
+
+    async def explain(_: str) -> tuple[int, bytes]:
+        return 200, b"[]"
+
+    async def live() -> None:
+        shown, port = server.Pictures(), asyncio.get_running_loop().create_future()
+        made = server.application(shown, explain, lambda: hosts("127.0.0.1", port.result(), ()))
+        serving = asyncio.ensure_future(server.run(made, "127.0.0.1", 0, port.set_result))
+        with socket.create_connection(("127.0.0.1", await port), WITHIN_S) as link:
+            link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port.result())
+            while not shown.open:
+                await asyncio.sleep(0.01)
+            shown.put(b"x" * large)
+            while shown.open:
+                await asyncio.sleep(0.01)
+            link.setblocking(False)
+            got = 0
+            while more := await asyncio.get_running_loop().sock_recv(link, 1 << 20):
+                got += len(more)
+            assert got < large
+        serving.cancel()
+        await asyncio.wait((serving,))
+
+    asyncio.run(asyncio.wait_for(live(), WITHIN_S))
 
 
 def test_a_taken_port_is_said_or_another_one_is_used(daemon: Played) -> None:

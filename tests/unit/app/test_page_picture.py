@@ -1,5 +1,7 @@
 """What the page shows of a view: order, history, squares."""
 
+from dataclasses import replace
+
 from nodeward.app.page.picture import HISTORY, Memory, picture, promised
 from nodeward.model.rows import CgroupRow, ResourceRow
 from nodeward.model.view import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow, NodeView
@@ -35,6 +37,8 @@ def test_ten_minutes_are_kept_and_refusals_by_the_second() -> None:
     times, used, wanted = shown.bars[0].history
     assert (len(times), len(used), len(wanted), times[0]) == (HISTORY, HISTORY, HISTORY, 5.0)
     assert set(shown.pods[0].refused) == {2}
+    memory.look(node(("calm", "enforced", 3)), 998.0)
+    assert list(memory.sparks["shop/calm"]) == [3], "the first refusal counts too"
     memory.look(node(), 999.0)
     assert memory.sparks == {}, "a pod that is gone is forgotten"
 
@@ -49,3 +53,10 @@ def test_a_square_for_each_key_by_id_where_we_offer_them_else_by_holder() -> Non
     assert [(one.id, one.state, one.owner) for one in first] == [("tdx-0", "charged", "shop/vm"), ("tdx-1", "free", "")]
     assert [one.state for one in second] == ["charged", "granted", "outside", "free", "free"]
     assert promised(node(keys=(counted,)), "tdx") == 2
+
+
+def test_a_key_that_is_promised_is_not_free_on_the_bar() -> None:
+    view = replace(
+        node(keys=(KeyRow("tdx", (), 8, 0, used=5, entitled=8, free=0),)), capacity={"tdx": 8}, usage={"tdx": 5}
+    )
+    assert picture(view, Memory(), (), "").bars[0].texts["free"] == "0"

@@ -14,6 +14,7 @@ from nodeward.app.tools.runtime_nri import write
 from nodeward.cli.main import cli
 
 TABLE = f'[plugins."{nri.PLUGIN}"]'
+V, OURS = "version = 2\n", "  disable = false  # by `nodeward runtime prepare`\n"
 OF_17 = """version = 2
 root = "/data"  # ours
 
@@ -34,11 +35,12 @@ def _etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("text", "wanted"),
     [
-        pytest.param(OF_17, f"{OF_17}\n{TABLE}\n  disable = false  # by `nodeward runtime prepare`\n", id="no table"),
-        pytest.param(f"{TABLE}\n  disable = true # no\n", f"{TABLE}\n  disable = false\n", id="switched off"),
+        pytest.param(OF_17, f"{OF_17}\n{TABLE}\n{OURS}", id="no table"),
+        pytest.param(f"{V}{TABLE}\n  disable = true # no\n", f"{V}{TABLE}\n  disable = false\n", id="switched off"),
+        pytest.param("# mine\n", f"# mine\n{V}\n{TABLE}\n{OURS}", id="nothing but a comment"),
         pytest.param(
-            f"[plugins]\n  [plugins.'{nri.PLUGIN}']\n    socket_path = '/s'\n[grpc]\n",
-            f"[plugins]\n  [plugins.'{nri.PLUGIN}']\n  disable = false\n    socket_path = '/s'\n[grpc]\n",
+            f"{V}[plugins]\n  [plugins.'{nri.PLUGIN}']\n    socket_path = '/s'\n[grpc]\n",
+            f"{V}[plugins]\n  [plugins.'{nri.PLUGIN}']\n  disable = false\n    socket_path = '/s'\n[grpc]\n",
             id="a table without the word, in literal quotes",
         ),
     ],
@@ -51,10 +53,13 @@ def test_the_rest_of_the_file_stays(text: str, wanted: str) -> None:
     ("text", "why"),
     [
         ("version = ", "is no TOML"),
-        (f'plugins = {{"{nri.PLUGIN}" = {{disable = true}}}}\n', "not understood"),
-        (f'[plugins]\n"{nri.PLUGIN}".disable = true\n', "not understood"),
-        (f'[plugins]\n"{nri.PLUGIN}" = 1\n', "is no table"),
-        ("plugins = 1\n", "is no table"),
+        (f'{V}plugins = {{"{nri.PLUGIN}" = {{disable = true}}}}\n', "not understood"),
+        (f'{V}[plugins]\n"{nri.PLUGIN}".disable = true\n', "not understood"),
+        (f'{V}[plugins]\n"{nri.PLUGIN}" = 1\n', "is no table"),
+        (f"{V}plugins = 1\n", "is no table"),
+        (f"{V}disabled_plugins = ['{nri.PLUGIN}']\n", "take it out"),
+        ("disabled_plugins = ['cri']\n", "has no `version = 2`"),
+        ("version = 1\n", "has no `version = 2`"),
     ],
 )
 def test_what_cannot_be_said_in_a_file_is_not_written(text: str, why: str) -> None:
@@ -80,6 +85,15 @@ def test_containerd_there_and_back(etc: Path) -> None:
     part.write_text(f"{part.read_text()}# mine\n")
     with pytest.raises(PointError, match="was changed since"):
         nri.undo_containerd(files)
+
+
+def test_an_imported_file_that_is_no_toml_is_said(etc: Path) -> None:
+    config, part = etc / "containerd/config.toml", etc / "containerd/part.toml"
+    config.parent.mkdir()
+    config.write_text(f'imports = ["{part}"]\n{OF_17}')
+    part.write_text("version =")
+    with pytest.raises(PointError, match=r"part\.toml: is no TOML"):
+        nri.prepare_containerd(OsFiles())
 
 
 def test_a_containerd_without_a_file_gets_one_and_loses_it(etc: Path) -> None:

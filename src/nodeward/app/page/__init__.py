@@ -112,7 +112,7 @@ class _Watch:
         self._decisions: list[msgspec.Raw] = []
         self._seen = 0
         self._findings: tuple[Finding, ...] = ()
-        self._doctor = "doctor looks at this machine where `nodeward page` is given --config"
+        self._doctor = "To see what doctor finds on this machine, start `nodeward page` with --config FILE"
         self._doctor_due_s = 0.0
         self._looking: asyncio.Future[doctor.Diagnosis] | None = None
 
@@ -136,10 +136,12 @@ class _Watch:
         if status != 200:
             raise OSError(f"HTTP {status}")
         view = await asyncio.to_thread(msgspec.json.decode, body, type=NodeView)
+        if view.seq < self._seen:  # another daemon, which counts from the start
+            self._seen = 0
         status, body = await self._daemon.get("/v1/decisions", after=str(self._seen))
         if status == 200:  # an older daemon has none
             newer = msgspec.json.decode(body, type=list[msgspec.Raw])
-            self._decisions = [*self._decisions, *newer][-DECISIONS_KEPT:]
+            self._decisions = [*(self._decisions if self._seen else ()), *newer][-DECISIONS_KEPT:]
             if newer:
                 self._seen = msgspec.json.decode(newer[-1], type=_Numbered).seq
         self._diagnose()

@@ -168,19 +168,23 @@ class Memory:
             self.promised[name].append(promised(view, name))
         for name in self.used.keys() - view.capacity.keys():
             del self.used[name], self.promised[name]
-        now = {pod_name(row): refusals for row in view.rows if row.level == "pod" and (refusals := _refusals(row))}
+        now = {pod_name(row): _refusals(row) for row in view.rows if row.level == "pod"}
         for pod, count in now.items():
-            spark = self.sparks.setdefault(pod, deque(maxlen=SPARKS))
-            spark.append(max(0, count - self.refusals.get(pod, count)))
+            more = max(0, count - self.refusals.get(pod, count))  # before the first look nothing is known
+            if more or pod in self.sparks:
+                self.sparks.setdefault(pod, deque(maxlen=SPARKS)).append(more)
         for pod in self.sparks.keys() - now.keys():
             del self.sparks[pod]
         self.refusals = now
 
 
+def _kind(view: NodeView, resource: str) -> KeyRow | None:
+    return next((one for one in view.keys if one.key == resource), None)
+
+
 def promised(view: NodeView, resource: str) -> int:
     """What pods may take: their keys, or their budgets."""
-    kind = next((one for one in view.keys if one.key == resource), None)
-    if kind is not None:
+    if (kind := _kind(view, resource)) is not None:
         return kind.entitled or 0
     pods = (one for row in view.rows if row.level == "pod" for one in row.resources if one.resource == resource)
     return sum(one.wanted for one in pods if one.wanted is not None)
@@ -218,11 +222,14 @@ def _bar(view: NodeView, name: str, memory: Memory) -> Bar:
         view.elsewhere.get(name),
         promised(view, name),
     )
+    left = None if used is None else max(0, capacity - used)
+    if (kind := _kind(view, name)) is not None:
+        left = kind.free  # a key that is promised is not free, used or not
     texts = {
         "capacity": amount(name, capacity),
         "used": amount(name, used),
         "promised": amount(name, wanted),
-        "free": amount(name, None if used is None else max(0, capacity - used)),
+        "free": amount(name, left),
         "outside": amount(name, outside),
     }
     history = (list(memory.times), list(memory.used.get(name, ())), list(memory.promised.get(name, ())))

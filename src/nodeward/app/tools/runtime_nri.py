@@ -35,6 +35,8 @@ def prepare_containerd(files: HostFiles) -> list[Edit]:
     """What switches NRI on; nothing where it is on by word."""
     path, is_on = CONTAINERD, False
     for name, settings in containerd_files(files):
+        _parsed(name, read_text(files, name) or "")  # a file that containerd cannot read is said here too
+        _fit(name, settings)
         said = _nri(settings).get("disable")
         if isinstance(said, bool):
             path, is_on = name, not said
@@ -95,9 +97,25 @@ def write(files: HostFiles, edits: Sequence[Edit]) -> None:
     write_all(files, edits)
 
 
+def _fit(path: str, settings: Mapping[str, object]) -> None:
+    """PointError for a file in which NRI cannot be switched on by word."""
+    disabled = settings.get("disabled_plugins")
+    if isinstance(disabled, list) and PLUGIN in disabled:
+        raise PointError(f"{path}: disabled_plugins names {PLUGIN}, which counts more; take it out there")
+    version = settings.get("version", 1)
+    if settings and not (isinstance(version, int) and version > 1):
+        raise PointError(
+            f"{path}: has no `version = 2`, so containerd 1.7 reads it as version 1, which has no word for NRI. Have "
+            "`containerd config migrate` write it anew; containerd 2.0 and newer have NRI on without a word"
+        )
+
+
 def enabled(path: str, text: str) -> str:
     """The file of containerd's with NRI on by word. PointError where that cannot be said in it."""
     wanted = copy.deepcopy(_parsed(path, text))
+    if not wanted:
+        text, wanted = f"{text}{NEW}", {"version": 2}
+    _fit(path, wanted)
     if not isinstance(wanted.setdefault("plugins", {}), dict) or not isinstance(_plugin(wanted), dict):
         raise PointError(f"{path}: plugins.{PLUGIN!r} is no table; mend the file by hand")
     _plugin(wanted)["disable"] = False

@@ -24,6 +24,7 @@ WRITE_S: Final = 10.0
 BEAT_S: Final = 15.0
 """Without a new picture a comment is sent, so that a page which is gone is noticed."""
 MAX_WHAT: Final = 1024
+NOTHING: Final = "there is nothing at this path; the page is at /"
 _TYPES: Final[Mapping[str, str]] = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -42,7 +43,7 @@ _GUARDS: Final = {
 
 @dataclass(slots=True)
 class Pictures:
-    """The newest picture, as JSON, and whoever waits for the next."""
+    """The newest picture, as the event that all pages are sent, and whoever waits for the next."""
 
     newest: bytes = b""
     number: int = 0
@@ -52,7 +53,7 @@ class Pictures:
 
     def put(self, picture: bytes) -> None:
         """A newer one, for all pages."""
-        self.newest, self.number = picture, self.number + 1
+        self.newest, self.number = b"data: %b\n\n" % picture, self.number + 1
         waiting, self._next = self._next, asyncio.Event()
         waiting.set()
 
@@ -97,16 +98,22 @@ def application(pictures: Pictures, explain: Explain, allowed: Callable[[], froz
             )
         if origin is not None and origin.lower() not in (f"http://{host}", f"https://{host}"):
             return _refused(403, "a page of another origin is not answered")
+        site, mode = (request.headers.get(f"Sec-Fetch-{name}", "") for name in ("Site", "Mode"))
+        if site in ("cross-site", "same-site") and mode != "navigate":
+            return _refused(403, "a page of another origin is not answered")
         if request.method not in ("GET", "HEAD"):
             return _refused(405, "this page is read with GET")
-        return await handler(request)
+        try:
+            return await handler(request)
+        except web.HTTPNotFound:
+            return _refused(404, NOTHING)
 
     async def one_file(request: web.Request) -> web.StreamResponse:
         name = request.match_info.get("name") or "index.html"
         content = static.get(name)
         kind = _TYPES.get(name[name.rfind(".") :])
         if content is None or kind is None:
-            return _refused(404, "there is nothing at this path; the page is at /")
+            return _refused(404, NOTHING)
         return web.Response(body=content, headers={**_GUARDS, "Content-Type": kind})
 
     async def explained(request: web.Request) -> web.StreamResponse:
@@ -145,11 +152,12 @@ async def _stream(request: web.Request, pictures: Pictures) -> web.StreamRespons
     with contextlib.suppress(ConnectionError, TimeoutError):
         while True:
             if await pictures.after(seen):
-                seen = pictures.number
-                told = b"data: %b\n\n" % pictures.newest
+                seen, told = pictures.number, pictures.newest
             else:
                 told = b": nothing new\n\n"
             await asyncio.wait_for(response.write(told), WRITE_S)
+    if request.transport is not None:
+        request.transport.abort()  # to close it would first wait for whoever does not read, and keep the picture
     return response
 
 
@@ -169,9 +177,7 @@ async def run(
                 raise
             site = web.TCPSite(runner, host, 0)
             await site.start()
-        listening = site._server  # aiohttp has no public word for the port it was given
-        assert isinstance(listening, asyncio.Server)
-        serving(int(listening.sockets[0].getsockname()[1]))
+        serving(int(runner.addresses[0][1]))
         await asyncio.Event().wait()
     finally:
         await runner.cleanup()

@@ -1,6 +1,9 @@
 // The last ten minutes of a resource (uPlot), and sparklines.
 
 const DRAWN_AT_MOST_EVERY_MS = 1000;
+// The steps between an axis' numbers: whole seconds; whole keys and round amounts of memory.
+const SECONDS = [1, 2, 5, 10, 15, 30, 60, 120, 300];
+const POWERS = [...Array(50).keys()].map((power) => 2 ** power);
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
@@ -29,8 +32,8 @@ export class History {
       cursor: { show: false },
       legend: { show: false },
       scales: { y: { range: (_, __, most) => [0, Math.max((most ?? 0) * 1.1, 1)] } },
-      axes: [{ ...axis, size: 24, space: 90, values: (_, ticks) => ticks.map(clock) },
-        { ...axis, size: 56, space: 24, values: (_, ticks) => ticks.map(short) }],
+      axes: [{ ...axis, size: 24, space: 90, incrs: SECONDS, values: (_, ticks) => ticks.map(clock) },
+        { ...axis, size: 56, space: 24, incrs: POWERS, values: (_, ticks) => ticks.map(short) }],
       series: [{}, { stroke: colour("--used"), width: 2, fill: colour("--used") + "22", points: { show: false } },
         { stroke: colour("--dim"), width: 1.5, dash: [4, 3], points: { show: false } }],
     }, this.data, this.place);

@@ -105,7 +105,7 @@ function drawKeys(picture) {
     const card = element("div");
     card.heading = element("h3");
     card.sentence = element("p", { class: "sentence" });
-    card.squares = element("div", { class: "squares", role: "group" });
+    card.squares = element("div", { class: "squares one-stop", role: "group" });
     card.append(card.heading, card.sentence, card.squares, element("ul", { class: "legend", children:
       ["charged", "granted", "outside", "free"].map((name) => element("li", { class: name, text: name === "outside" ? "outside, draining or withheld" : name })) }));
     return card;
@@ -119,6 +119,7 @@ function drawKeys(picture) {
       set(square, "title", said);
       set(square, "aria-label", said);
       square.what = one.owner.split(", ")[0];
+      square.said = said;
     });
   });
 }
@@ -138,11 +139,13 @@ function drawCpus(picture) {
   keep(place.nodes, picture.cpus.nodes, (node) => `${node.package}.${node.node}`, () => {
     const box = element("div", { class: "node" });
     box.heading = element("h3");
-    box.cores = element("div", { class: "cores" });
+    box.cores = element("div", { class: "cores one-stop", role: "group" });
     box.append(box.heading, box.cores);
     return box;
   }, (box, node) => {
-    say(box.heading, `Socket ${node.package}, NUMA node ${node.node}`);
+    const where = `Socket ${node.package}, NUMA node ${node.node}`;
+    say(box.heading, where);
+    set(box.cores, "aria-label", `CPUs of ${where}`);
     keep(box.cores, node.cores, (core) => core.cpus[0].cpu, () => element("div", { class: "core" }), (box_, core) =>
       keep(box_, core.cpus, (one) => one.cpu, () => element("button", { type: "button", class: "cpu" }), (square, one) => {
         say(square, `${one.cpu}`);
@@ -231,15 +234,22 @@ function draw({ picture, decisions }) {
   drawVms(picture);
   drawFindings(picture);
   drawDecisions(decisions);
+  for (const group of document.querySelectorAll(".one-stop")) oneStop(group);
   document.body.dataset.drawnMs = (performance.now() - began).toFixed(1);
   document.body.dataset.seq = picture.seq;
 }
 
-async function explain(what) {
+// Many squares are one stop of the Tab key; the arrows move among them.
+function oneStop(group, chosen = group.querySelector("button[tabindex='0']") ?? group.querySelector("button")) {
+  for (const one of group.querySelectorAll("button")) set(one, "tabindex", one === chosen ? 0 : -1);
+}
+
+async function explain(what, said) {
   const dialog = at("explain");
-  say(at("explain-title"), what);
-  at("explain-lines").replaceChildren(element("li", { text: "…" }));
+  say(at("explain-title"), said || what);
+  at("explain-lines").replaceChildren(...(what ? [element("li", { text: "…" })] : []));
   if (!dialog.open) dialog.showModal();
+  if (!what) return;
   let lines;
   try {
     const answer = await fetch(`/explain?what=${encodeURIComponent(what)}`);
@@ -253,9 +263,29 @@ async function explain(what) {
 
 document.addEventListener("click", (event) => {
   const target = event.target.closest("button");
-  if (target?.what) explain(target.what);
+  if (target?.what || target?.said) explain(target.what, target.said);
+});
+document.addEventListener("keydown", (event) => {
+  const group = event.target.closest(".one-stop");
+  const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+  if (!group || !step) return;
+  const all = [...group.querySelectorAll("button")];
+  const next = all[all.indexOf(event.target) + step];
+  if (!next) return;
+  event.preventDefault();
+  oneStop(group, next);
+  next.focus();
 });
 at("find").addEventListener("input", () => shown && drawPods(shown));
+
+// An EventSource does not tell why it was refused.
+async function refusal() {
+  const asked = new AbortController();
+  const answer = await fetch("/events", { signal: asked.signal });
+  const why = answer.ok ? "" : await answer.text();
+  asked.abort();
+  return why;
+}
 
 function connect() {
   const events = new EventSource("/events");
@@ -263,7 +293,9 @@ function connect() {
   events.onerror = () => {
     at("fault").hidden = false;
     say(at("fault"), "The page’s server does not answer; what is shown is from before. Is `nodeward page` still running?");
-    if (events.readyState === EventSource.CLOSED) setTimeout(connect, 3000);
+    if (events.readyState !== EventSource.CLOSED) return;
+    setTimeout(connect, 3000);
+    refusal().then((why) => why && say(at("fault"), why), () => {});
   };
 }
 connect();

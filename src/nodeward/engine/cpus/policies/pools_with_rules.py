@@ -2,8 +2,8 @@
 dynamic-pools.
 
 A policy gives a few small functions (`Hooks`); who comes, stays, grows and goes is written here once. A hook never sees
-settings that do not fit the machine. A container keeps its pool while it lives: a resize grows or shrinks that pool, and
-is refused where it cannot. On a refusal nothing of the attempt stays. Chooses no CPUs but the reserved ones.
+settings that do not fit the machine. A container keeps its pool while it lives: a resize grows or shrinks that pool,
+and is refused where it cannot. On a refusal nothing of the attempt stays. Chooses no CPUs but the reserved ones.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

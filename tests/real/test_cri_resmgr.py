@@ -24,7 +24,7 @@ from tests.peers.cgroups import CGROUP_ROOT
 from tests.peers.containerd import IMAGE, OLD, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
 from tests.peers.crisuite import cgroups_removed
-from tests.peers.nriside import Record
+from tests.peers.nriside import Record, member
 
 PROGRAMS = Path(sys.executable).parent
 
@@ -42,10 +42,20 @@ def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() ->
                     container = container_config("app", IMAGE)
                     container["envs"] = [{"key": "TOKEN", "value": "aHVudGVyMg=="}]
                     pod = pod_config("walk", daemon.cgroup_parent, daemon.folder / "logs")
+                    pod["annotations"] = pod["labels"] = {"io.kubernetes.container.hash": "hunter2"}
                     sandbox, made = start(cri, pod, container)
                     cri.call("ContainerStatus", {"container_id": made, "verbose": True})
                     with pytest.raises(grpc.RpcError):
                         cri.call("ContainerStatus", {"container_id": "none"})
+                    with pytest.raises(grpc.RpcError, match="hunter2"):
+                        cri.call("ExecSync", {"container_id": made, "cmd": ["/hunter2"], "timeout": 10})
+                    wrong = container_config("wrong", IMAGE) | {"command": ["/hunter2"]}
+                    asked: Record = {"pod_sandbox_id": sandbox, "config": wrong, "sandbox_config": pod}
+                    failed = cri.call("CreateContainer", asked)["container_id"]
+                    with pytest.raises(grpc.RpcError, match="hunter2"):
+                        cri.call("StartContainer", {"container_id": failed})
+                    status = cri.call("ContainerStatus", {"container_id": failed})
+                    assert "hunter2" in str(member(status, "status", "message"))
                     remove_pod(cri, sandbox)
             finally:
                 relay.terminate()
@@ -63,7 +73,9 @@ def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() ->
         "ContainerStatus",
     ]
     assert about[-1] == ("RemovePodSandbox", False)
-    assert [call["replies"][0][0][:9] for call in calls if call["failed"]] == ["NOT_FOUND"]
+    said = [call["replies"][0][0] for call in calls if call["failed"]]
+    assert [words.partition(":")[0] for words in said] == ["NOT_FOUND", "UNKNOWN", "UNKNOWN"]
+    assert all(words.endswith(": *** commands, not shown ***") for words in said[1:])
     assert "TOKEN" in text
     assert "hunter2" not in text
     assert "aHVudGVyMg==" not in text

@@ -62,18 +62,26 @@ _IMAGE = ("image", "user_specified_image", "image_ref", "image_id", "repo_tags",
 _BLANKED_WITHIN = {"url": re.compile(r"(?<![^/])[^/]*\Z"), **dict.fromkeys(("server_address", *_IMAGE), _USER)}
 """Of texts that may hold credentials beside something else, by the field's name in any message: what may be one. A URL
 is that of Exec, Attach or PortForward, and who has its last part takes the stream."""
-_TEXTS_OF_PODS = ("annotations", "labels")
+_COMMAND_IN_TEXT = re.compile(r"(?s)(?:\bexec: |\bexecutable\b|\bcommand error\b).*")
+"""Where runc, crun, gVisor and CRI-O begin to repeat a command, or what it wrote, in the words of a failure."""
+_TEXTS_OF_PODS = ("annotations", "labels", "label_selector")
 """Maps of any message whose values a pod's author writes."""
-_KUBELETS_OWN = frozenset(
-    (
-        *("io.kubernetes.pod.name", "io.kubernetes.pod.namespace", "io.kubernetes.pod.uid"),
-        *("io.kubernetes.container.name", "io.kubernetes.container.hash", "io.kubernetes.container.restartCount"),
-        *("io.kubernetes.pod.terminationGracePeriod", "io.kubernetes.pod.deletionGracePeriod"),
-        *("kubernetes.io/config.seen", "kubernetes.io/config.source", "kubernetes.io/config.hash"),
-    )
-)
-"""What kubelet writes itself (pkg/kubelet/kuberuntime/labels.go, pkg/kubelet/types/pod_update.go): no pod's author can
-say another value. Not here: `io.kubernetes.container.preStopHandler`, which has a command."""
+_OF_POD = frozenset(f"io.kubernetes.pod.{name}" for name in ("name", "namespace", "uid"))
+_OF_CONTAINER = _OF_POD | {"io.kubernetes.container.name"}
+_GRACE = frozenset(("io.kubernetes.pod.terminationGracePeriod", "io.kubernetes.pod.deletionGracePeriod"))
+_COUNTED = _GRACE | {f"io.kubernetes.container.{name}" for name in ("hash", "restartCount")}
+_CONFIG = frozenset(("kubernetes.io/config.seen", "kubernetes.io/config.source"))
+_KUBELETS_OWN = {
+    **{f"runtime.v1.PodSandbox{of}.labels": _OF_POD for of in ("", "Config", "Status", "Attributes")},
+    **{f"runtime.v1.PodSandbox{of}.annotations": _CONFIG for of in ("", "Config", "Status", "Attributes")},
+    **{f"runtime.v1.Container{of}.labels": _OF_CONTAINER for of in ("", "Config", "Status", "Attributes")},
+    **{f"runtime.v1.Container{of}.annotations": _COUNTED for of in ("", "Config", "Status", "Attributes")},
+    **{f"runtime.v1.Container{of}Filter.label_selector": _OF_CONTAINER for of in ("", "Stats")},
+    **{f"runtime.v1.PodSandbox{of}Filter.label_selector": _OF_CONTAINER for of in ("", "Stats")},
+}
+"""By field, the keys that kubelet always writes itself (its kuberuntime/labels.go and config/config.go). The same key
+elsewhere is the author's: kubelet copies a pod's annotations and labels to its sandbox. So is `config.hash`, which it
+writes for static pods only. `preStopHandler` of a container has a command."""
 _LAST_APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 """Kubernetes' v1.LastAppliedConfigAnnotation."""
 _PACKED = ("H4sI", "eyJ")
@@ -191,9 +199,11 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
         yield f"{field.name}:"
         values = field.message_type.fields_by_name["value"]
         pairs = value.items() if isinstance(value, Mapping) else ()
+        own = _KUBELETS_OWN.get(field.full_name, frozenset())
+        hidden = field.name in _TEXTS_OF_PODS and "annotations" not in shown
         for key, one in sorted(pairs, key=lambda pair: str(pair[0])):
             head = f"  {_scalar(None, key)}:"
-            if field.name in _TEXTS_OF_PODS and "annotations" not in shown and key not in _KUBELETS_OWN:
+            if hidden and key not in own:
                 yield f"{head} '{_blank('annotations')}'"
             elif "environment" not in shown and _may_be_manifest(key, one):
                 yield f"{head} '{_blank('environment')}'"
@@ -207,21 +217,25 @@ def _field(field: FieldDescriptor, value: object, shown: Sequence[str], level: i
             if isinstance(one, Message):
                 yield from _as_row(_lines(one, shown, level + 1))
             else:
-                yield f"- {_scalar(field, _without_credentials(field.name, one, shown))}"
+                yield f"- {_scalar(field, _without_secrets(field.name, one, shown))}"
     else:
-        yield f"{field.name}: {_scalar(field, _without_credentials(field.name, value, shown))}"
+        yield f"{field.name}: {_scalar(field, _without_secrets(field.name, value, shown))}"
 
 
-def _without_credentials(name: str, value: object, shown: Sequence[str]) -> object:
-    within = _BLANKED_WITHIN.get(name)
-    if within is None or not isinstance(value, str) or "credentials" in shown:
+def _without_secrets(name: str, value: object, shown: Sequence[str]) -> object:
+    if not isinstance(value, str):
         return value
-    return within.sub(_blank("credentials"), value, count=1)
+    if name == "message":
+        return words(value, shown)
+    within = _BLANKED_WITHIN.get(name)
+    return value if within is None or "credentials" in shown else within.sub(_blank("credentials"), value, count=1)
 
 
-def without_user(text: str, shown: Sequence[str]) -> str:
-    """A runtime's words of a failure, which may repeat an image's name."""
-    return text if "credentials" in shown else _USER_IN_TEXT.sub(_blank("credentials"), text)
+def words(text: str, shown: Sequence[str]) -> str:
+    """A runtime's words of a failure, which may repeat an image's name or a command."""
+    if "credentials" not in shown:
+        text = _USER_IN_TEXT.sub(_blank("credentials"), text)
+    return text if "commands" in shown else _COMMAND_IN_TEXT.sub(_blank("commands"), text)
 
 
 def _may_be_manifest(name: object, text: object) -> bool:

@@ -248,6 +248,18 @@ def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp
         ("podpools: {Pools: [{Name: a, CPU: 1, MaxPods: -1}]}", "podpools.Pools[0].MaxPods: -1 is less than 0"),
         ("static-pools: {pools: {a: {cpuLists: [{Cpuset: x}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: 'x': "),
         ("static-pools: {pools: {a: {cpuLists: [{}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: it names no CPU"),
+        (
+            "static-pools: {pools: {a: {cpuLists: [{Cpuset: 0-2}]}, b: {cpuLists: [{Cpuset: '4'}, {Cpuset: 2-4}]}}}",
+            "static-pools.pools.b.cpuLists[1].Cpuset: '2-4': CPUs 2,4 are in a list before it too; name each CPU in",
+        ),
+        (
+            "dynamic-pools: {dynamicPoolTypes: [{name: a, namespaces: [b*, 'x[']}]}",
+            "dynamic-pools.dynamicPoolTypes[0].namespaces[1]: 'x[' is no pattern; write a class of letters as [a-z]",
+        ),
+        (
+            "dynamic-pools: {reservedPoolNamespaces: ['[']}",
+            "dynamic-pools.reservedPoolNamespaces[0]: '[' is no pattern",
+        ),
         ("static-pools: {ConfDirPath: /etc/cmk}", "static-pools.ConfDirPath: pools are not read from other files"),
         ("dynamic-pools: {dynamicPoolTypes: [{name: reserved}]}", "dynamic-pools.dynamicPoolTypes[0].name: 'reserved'"),
     ],
@@ -256,6 +268,20 @@ def test_faults_of_the_other_policies(text: str, fault: str, tmp_path: Path) -> 
     with pytest.raises(SettingsError) as caught:
         loaded(f"policy: {{{text}}}", tmp_path)
     assert caught.value.faults[0].startswith(f"policy.{fault}")
+
+
+@pytest.mark.parametrize("pattern", ["[", "a[", "[]", "[^]", "[a-]", "[-a]", "[a-b-c]", "a/[", "[a/b]", "[!a]", r"\*"])
+def test_a_pattern_that_is_none_is_refused(pattern: str, tmp_path: Path) -> None:
+    """Go's path.Match has an error for each but the last three."""
+    found = told(f"{{preserve: [{{key: name, operator: MatchesNone, values: ['{pattern}']}}]}}", tmp_path)
+    assert found[0].startswith("policy.balloons.preserve[0].values[0]: '")
+
+
+def test_patterns_that_go_takes_are_taken(tmp_path: Path) -> None:
+    patterns = ["", "*", "web-[0-9]", "[^a-z]?", "[[]", "a]", "[*]", "[a-cx-z]/*", "[^^]", "[^!]", "[a^]"]
+    text = f"{{key: name, operator: MatchesAny, values: {patterns}}}"
+    found = loaded(f"policy: {{balloons: {{preserve: [{text}], reservedPoolNamespaces: {patterns}}}}}", tmp_path)
+    assert found.policy.balloons.reserved_pool_namespaces == tuple(patterns)
 
 
 def test_all_faults_are_told_at_once(tmp_path: Path) -> None:

@@ -167,6 +167,41 @@ def test_what_a_pods_author_says_is_blanked_unless_it_is_asked_for_and_what_kube
     assert str(parsed(config, "annotations")).count("hunter2") == 3
 
 
+def test_kubelets_own_keys_are_shown_only_where_kubelet_writes_them_and_selectors_are_blanked() -> None:
+    """Kubelet copies annotations and labels of a pod to its sandbox, whatever their keys are."""
+    sandbox = cri.PodSandboxConfig(labels={"io.kubernetes.pod.name": "web", "io.kubernetes.container.name": "hunter2"})
+    for key in ("io.kubernetes.container.hash", "io.kubernetes.pod.name", "kubernetes.io/config.hash"):
+        sandbox.annotations[key] = "hunter2"
+    sandbox.annotations["kubernetes.io/config.source"] = "api"
+    told = parsed(sandbox)
+    assert "hunter2" not in str(told)
+    assert (told["labels"]["io.kubernetes.pod.name"], told["annotations"]["kubernetes.io/config.source"]) == (
+        "web",
+        "api",
+    )
+    for kind in (cri.ContainerFilter, cri.PodSandboxFilter, cri.ContainerStatsFilter, cri.PodSandboxStatsFilter):
+        told = parsed(kind(label_selector={"team": "hunter2", "io.kubernetes.pod.uid": "u"}))
+        assert told["label_selector"] == {"team": "*** annotations, not shown ***", "io.kubernetes.pod.uid": "u"}
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ('runc create failed: exec: "/hunter2": stat /hunter2: no such file or directory', "runc create failed: "),
+        ("crun: executable file `hunter2` not found in $PATH", "crun: "),
+        ('error finding executable "hunter2" in PATH', "error finding "),
+        ("command error: exit status 1, stdout: hunter2, stderr: , exit code 1", ""),
+        ("OCI runtime exec failed: exec failed: no space left", None),
+    ],
+    ids=["runc", "crun", "gvisor", "cri-o", "no-command"],
+)
+def test_a_command_in_a_runtimes_words_is_blanked_unless_it_is_asked_for(said: str, kept: str | None) -> None:
+    hidden = said if kept is None else f"{kept}*** commands, not shown ***"
+    assert dump_text.words(said, ()) == hidden
+    assert parsed(cri.ContainerStatus(message=said))["message"] == hidden
+    assert dump_text.words(said, ("commands",)) == said
+
+
 def test_credentials_are_blanked_unless_they_are_asked_for() -> None:
     message = cri.PullImageRequest(image=cri.ImageSpec(image="busybox"))
     auth, secret = message.auth, [name for name in cri.AuthConfig.DESCRIPTOR.fields_by_name if name != "server_address"]

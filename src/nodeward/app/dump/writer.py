@@ -60,7 +60,7 @@ class Lines:
         return dump_text.body(kind, payload, self._shown)
 
     def _end(self, call: Call, frame: Frame) -> str:
-        text = dump_text.without_user(frame.payload.decode("utf-8", "replace"), self._shown)
+        text = dump_text.words(frame.payload.decode("utf-8", "replace"), self._shown)
         went_wrong = frame.status or frame.flags & dump_feed.NO_STATUS
         why = f"{_status(frame.status)}: {text}" if frame.status else text
         if not frame.flags & dump_feed.FULL:

@@ -101,6 +101,9 @@ _LIMITS: Mapping[str, tuple[int, int]] = {
 """Of numbers of a scheduling class; all others count CPUs, or what there is one of a CPU."""
 _LABEL = re.compile(r"(?:pod/)?labels/(?:[a-z0-9][a-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_PATTERN = re.compile(r"(?:[^\[]|\[(?!!)\^?+(?:[^]-](?:-[^]-])?)+\])*", re.DOTALL)
+"""What Go's path matching takes, between slashes; a class that has a slash is refused here. So is `[!`, which is a
+negation in Python and none in Go."""
 
 
 # ---- spelling --------------------------------------------------------------------------------------------------------
@@ -194,10 +197,13 @@ def read(kind: type[T], section: object, where: str, faults: list[str]) -> T:
                 faults += (fault for i, one in enumerate(found.pools) for fault in _pod_pool_faults(one, i, where))
             case StaticPoolsSettings():
                 faults += _name_faults([one.name for one in found.pools], f"{where}.pools")
-                faults += (fault for one in found.pools for fault in _list_faults(one, f"{where}.pools.{one.name}"))
+                faults += _list_faults(found.pools, f"{where}.pools")
             case DynamicPoolsSettings():
                 names = [RESERVED, *(one.name for one in found.dynamic_pool_types)]
                 faults += _name_faults(names, f"{where}.dynamic_pool_types", built_in=1)
+                faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
+                for i, one in enumerate(found.dynamic_pool_types):
+                    faults += _pattern_faults(one.namespaces, f"{where}.dynamic_pool_types[{i}].namespaces")
     return found if len(faults) == before else kind()
 
 
@@ -327,8 +333,16 @@ def _expression_faults(one: Expression, where: str) -> Iterator[str]:
     if not least <= len(one.values) <= most:
         many = {(1, 1): "exactly one value", (0, 0): "no values"}.get((least, most), "at least one value")
         yield f"{where}.values: {one.operator} takes {many}, and there are {len(one.values)}"
-    if one.operator.startswith("Matches") and any("\\" in value for value in one.values):
-        yield f"{where}.values: a backslash in a pattern is not supported; write [*] for a star"
+    if one.operator.startswith("Matches"):
+        yield from _pattern_faults(one.values, f"{where}.values")
+
+
+def _pattern_faults(patterns: tuple[str, ...], where: str) -> Iterator[str]:
+    for i, one in enumerate(patterns):
+        if "\\" in one:
+            yield f"{where}[{i}]: {one!r}: a backslash in a pattern is not supported; write [*] for a star"
+        elif not all(map(_PATTERN.fullmatch, one.split("/"))):
+            yield f"{where}[{i}]: {one!r} is no pattern; write a class of letters as [a-z] or [^a-z], without a slash"
 
 
 def _is_key(key: str) -> bool:
@@ -367,26 +381,34 @@ def _pod_pool_faults(one: PodPool, i: int, where: str) -> Iterator[str]:
         yield f"{here}.Instances: there is one pool {one.name}; leave it out"
 
 
-def _list_faults(one: StaticPool, where: str) -> Iterator[str]:
-    for i, given in enumerate(one.cpu_lists):
+def _list_faults(pools: tuple[StaticPool, ...], where: str) -> Iterator[str]:
+    taken = 0
+    lists = [(f"{where}.{one.name}.cpuLists[{i}].Cpuset", it) for one in pools for i, it in enumerate(one.cpu_lists)]
+    for here, given in lists:
         try:
             found = cpuset.parse(given.cpuset)
         except ValueError as error:
-            yield f"{where}.cpuLists[{i}].Cpuset: {shown(given.cpuset)}: {error}"
-        else:
-            if not found:
-                yield f"{where}.cpuLists[{i}].Cpuset: it names no CPU; write CPUs as the kernel does, such as 0-3,8"
+            yield f"{here}: {shown(given.cpuset)}: {error}"
+            continue
+        if not found:
+            yield f"{here}: it names no CPU; write CPUs as the kernel does, such as 0-3,8"
+        elif found & taken:
+            twice = cpuset.text(found & taken)
+            yield f"{here}: {shown(given.cpuset)}: CPUs {twice} are in a list before it too; name each CPU in one list"
+        taken |= found
 
 
 def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Iterator[str]:
     for i, one in enumerate(rules.preserve):
         yield from _expression_faults(one, f"{where}.preserve[{i}]")
+    yield from _pattern_faults(rules.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
     types = dict[str, BalloonType]()
     yield from _name_faults([kind.name for kind in rules.balloon_types], f"{where}.balloon_types")
     for i, kind in enumerate(rules.balloon_types):
         here = f"{where}.balloon_types[{i}]"
         types[kind.name] = kind
         yield from _limit_faults(kind, here)
+        yield from _pattern_faults(kind.namespaces, f"{here}.namespaces")
         for j, one in enumerate(kind.match_expressions):
             yield from _expression_faults(one, f"{here}.matchExpressions[{j}]")
         for key in references(kind.group_by):

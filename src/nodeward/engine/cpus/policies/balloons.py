@@ -23,6 +23,7 @@ from nodeward.engine.cpus import amounts
 from nodeward.engine.cpus.match import are_told, filled, holds, labels_of
 from nodeward.engine.cpus.picker import Kind
 from nodeward.engine.cpus.policies.pools_with_rules import (
+    Admit,
     Hooks,
     Offer,
     firsts,
@@ -31,6 +32,7 @@ from nodeward.engine.cpus.policies.pools_with_rules import (
     is_there,
     policy,
     requested_m,
+    said,
     type_of,
     used,
 )
@@ -158,10 +160,7 @@ def _wish(
     )
 
 
-def _carve(ground: Ground) -> Pools | Denied:
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return node
+def _carve(node: _Node) -> Pools | Denied:
     found = _with_first_ones(node, Pools())
     return found if isinstance(found, Denied) else _lent(node, found)
 
@@ -189,9 +188,8 @@ def _with_first_ones(node: _Node, at: Pools) -> Pools | Denied:
 def _kind(node: _Node, ask: Ask) -> tuple[BalloonType, str] | Denied:
     """The container's type, and by what it has it."""
     for key in keys.BALLOON_TYPES:
-        found = scoped(ask.annotations, key, ask.container)
-        if found is not None:
-            name = found[0].strip()
+        name = said(ask, key)
+        if name is not None:
             if name in node.types:
                 return node.types[name], "annotation"
             return Denied(
@@ -210,14 +208,11 @@ def _kind(node: _Node, ask: Ask) -> tuple[BalloonType, str] | Denied:
 
 
 def _is_preserved(node: _Node, ask: Ask) -> bool:
-    said = scoped(ask.annotations, keys.PRESERVE_CPU, ask.container)
-    return (said is not None and said[0] == "true") or any(holds(one, ask) for one in node.rules.preserve)
+    found = scoped(ask.annotations, keys.PRESERVE_CPU, ask.container)
+    return (found is not None and found[0] == "true") or any(holds(one, ask) for one in node.rules.preserve)
 
 
-def _order(ground: Ground, at: Pools, ask: Ask) -> Iterator[Offer] | Denied:
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return node
+def _order(node: _Node, at: Pools, ask: Ask) -> Iterator[Offer] | Denied:
     if _is_preserved(node, ask):
         return iter((Offer(at, grant_of(ask, "", Reason("cpus-balloon-preserved"))),))
     found = _kind(node, ask)
@@ -230,8 +225,8 @@ def _offers(node: _Node, at: Pools, ask: Ask, one: BalloonType, by: str) -> Iter
 
 
 def _grant(node: _Node, ask: Ask, one: BalloonType, by: str, name: str, how: str) -> Grant:
-    said = flag(ask.annotations, keys.HIDE_HYPERTHREADS, ask.container)
-    hides = one.hide_hyperthreads if said is None else said is True
+    found = flag(ask.annotations, keys.HIDE_HYPERTHREADS, ask.container)
+    hides = one.hide_hyperthreads if found is None else found is True
     grant = grant_of(ask, name, Reason("cpus-balloon", (one.name, by, name, how)), node.rules.pin_cpu)
     pins = node.rules.pin_memory if one.pin_memory is None else one.pin_memory
     types = _annotated_types(ask) or one.memory_types
@@ -241,8 +236,8 @@ def _grant(node: _Node, ask: Ask, one: BalloonType, by: str, name: str, how: str
 
 def _annotated_types(ask: Ask) -> tuple[MemoryType, ...]:
     """The types of memory that the pod's annotation names; none where it has none, or a word that is no type."""
-    said = scoped(ask.annotations, keys.MEMORY_TYPE, ask.container)
-    words = [word.strip().upper() for word in said[0].split(",")] if said is not None else []
+    found = said(ask, keys.MEMORY_TYPE)
+    words = [word.strip().upper() for word in found.split(",")] if found is not None else []
     return (
         tuple(one for one in MemoryType if one.value in words) if all(word in _MEMORY_TYPES for word in words) else ()
     )
@@ -253,7 +248,7 @@ def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple
     group = filled(one.group_by, ask)
     mine = {name: pool for name, pool in at.pools.items() if type_of(name) == one.name}
     sums = {name: requested_m(at, name) for name in mine}
-    rooms = {name: _room_m(node, at, one, pool) - sums[name] for name, pool in mine.items()}
+    rooms = {name: _room_m(node, at, name) - sums[name] for name in mine}
     frees = {name: 1000 * pool.cpus.bit_count() - sums[name] for name, pool in mine.items()}
 
     def has_room(of: Mapping[str, int], name: str) -> bool:
@@ -292,10 +287,9 @@ def _chain(node: _Node, at: Pools, ask: Ask, one: BalloonType) -> Iterator[tuple
         yield from ((how, there, name) for there, name in found)
 
 
-def _full(ground: Ground, at: Pools, ask: Ask) -> str:
-    node = _node(ground.machine, ground.rules)
-    found = node if isinstance(node, Denied) else _kind(node, ask)
-    if isinstance(node, Denied) or isinstance(found, Denied):
+def _full(node: _Node, at: Pools, ask: Ask) -> str:
+    found = _kind(node, ask)
+    if isinstance(found, Denied):
         return ""
     one, free = found[0], node.free(at, found[0].name)
     most = "no limit" if not one.max_cpus else f"at most {max(one.max_cpus, 0)} CPUs each"
@@ -310,17 +304,13 @@ def _full(ground: Ground, at: Pools, ask: Ask) -> str:
 # ---- sizes -----------------------------------------------------------------------------------------------------------
 
 
-def _capacity(ground: Ground, at: Pools, name: str) -> bool:
-    return _most_m(ground, at, name) >= max(1, requested_m(at, name))
+def _capacity(node: _Node, at: Pools, name: str) -> bool:
+    return _room_m(node, at, name) >= max(1, requested_m(at, name))
 
 
-def _most_m(ground: Ground, at: Pools, name: str) -> int:
-    node = _node(ground.machine, ground.rules)
-    return 0 if isinstance(node, Denied) else _room_m(node, at, node.types[type_of(name)], at.pools[name])
-
-
-def _room_m(node: _Node, at: Pools, one: BalloonType, pool: Pool) -> int:
+def _room_m(node: _Node, at: Pools, name: str) -> int:
     """How much its containers may request together, if it gets all free CPUs that it may have."""
+    one, pool = node.types[type_of(name)], at.pools[name]
     room = 1000 * one.max_cpus if one.max_cpus > 0 else 1000 * node.allowed.bit_count()
     for part in pool.parts:
         limit, have = node.types[part.type].max_cpus, part.cpus.bit_count()
@@ -343,10 +333,7 @@ def _wanted(node: _Node, one: BalloonType, part: Part, milli: int) -> int:
     return max(count, of.min_cpus)
 
 
-def _size(ground: Ground, at: Pools, name: str, shrinks: bool) -> Pools | None:
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return None
+def _size(node: _Node, at: Pools, name: str, shrinks: bool) -> Pools | None:
     one, pool = node.types[type_of(name)], at.pools[name]
     if shrinks and not pool.members and _count(at, one) > one.min_balloons:
         return _lent(node, Pools(without(at.pools, (name,)), at.grants))
@@ -457,12 +444,9 @@ class _Group:
     parts: tuple[Part, ...] = ()
 
 
-def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
+def _resume(node: _Node, at: Pools, asks: Sequence[Ask], _: Admit) -> Pools:
     """With balloons made where these containers are: of those CPUs that no others are on first, then of their CPUs,
     then of any. Balloons without containers are made anew after that. As before where that leaves no room for them."""
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return at
     groups = _groups(node, at, asks)
     if not groups:
         return at
@@ -556,12 +540,8 @@ def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     return at
 
 
-BALLOONS = replace(
-    policy(
-        "balloons",
-        "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
-        Hooks(_carve, _order, _capacity, _size, _full),
-        _resume,
-    ),
-    room_m=_most_m,
+BALLOONS = policy(
+    "balloons",
+    "containers of a type share balloons: pools of CPUs that grow and shrink with what they request",
+    Hooks(_node, _carve, _order, _capacity, _size, _full, _resume, room_m=_room_m),
 )

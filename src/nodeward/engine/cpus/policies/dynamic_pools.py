@@ -7,30 +7,31 @@ Promises that every pool with containers has a CPU, and that a CPU is in one poo
 out: it measures for a second while each container waits. Here use is measured beside, and `rebalance` is told.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
-from nodeward.engine.cpus.picker import Kind, pick
 from nodeward.engine.cpus.policies.balloons import KINDS
 from nodeward.engine.cpus.policies.pools_with_rules import (
+    Admit,
     Hooks,
     Offer,
     grant_of,
     is_of,
     is_system,
+    kept_and_others,
     policy,
     requested_m,
+    said,
 )
 from nodeward.engine.cpus.pools import joined
-from nodeward.engine.cpus.requested import scoped
 from nodeward.engine.cpus.tree import Wish, grow, shrink
 from nodeward.engine.tables import kept
 from nodeward.model import annotations as keys
-from nodeward.model.cpus import Ask, Denied, Ground, Pool, Pools
+from nodeward.model.cpus import Ask, Denied, Grant, Pool, Pools
 from nodeward.model.cpuset import CpuSet, ids
 from nodeward.model.policy_rule import PolicySettings
-from nodeward.model.pool_rule import RESERVED, SHARED, DynamicPoolType
+from nodeward.model.pool_rule import RESERVED, SHARED, DynamicPoolsSettings, DynamicPoolType
 from nodeward.model.refusal import Reason
 from nodeward.model.topology import Machine
 
@@ -38,6 +39,7 @@ from nodeward.model.topology import Machine
 @dataclass(frozen=True, slots=True)
 class _Node:
     machine: Machine
+    rules: DynamicPoolsSettings
     reserved: CpuSet
     divided: CpuSet
     kinds: Mapping[str, DynamicPoolType]
@@ -45,47 +47,35 @@ class _Node:
 
 @kept
 def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
-    ground = Ground(machine, settings)
-    allowed = amounts.universe(ground)
-    reserved = amounts.reserved(ground, lambda free, n: pick(machine, free, n, Kind.NORMAL))
-    if isinstance(allowed, Denied):
-        return allowed
-    if isinstance(reserved, Denied):
-        return reserved
-    divided = allowed & ~machine.isolated & ~reserved
-    if not divided:
+    sets = kept_and_others(machine, settings)
+    if isinstance(sets, Denied):
+        return sets
+    if not sets[1]:
         return Denied(f"{amounts.RESERVED} keeps every CPU, and dynamic-pools needs one to divide; reserve fewer")
-    kinds = {SHARED: DynamicPoolType(SHARED)} | {one.name: one for one in settings.dynamic_pools.dynamic_pool_types}
-    return _Node(machine, reserved, divided, kinds)
+    rules = settings.dynamic_pools
+    kinds = {SHARED: DynamicPoolType(SHARED)} | {one.name: one for one in rules.dynamic_pool_types}
+    return _Node(machine, rules, *sets, kinds)
 
 
-def _carve(ground: Ground) -> Pools | Denied:
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return node
+def _carve(node: _Node) -> Pools | Denied:
     pools = {RESERVED: Pool(node.reserved, apart=True)} | {name: Pool(0, apart=True) for name in node.kinds}
     return _divided(node, Pools(pools), {}) or Denied("policy.dynamic-pools: no CPU is left to divide")
 
 
-def _order(ground: Ground, at: Pools, ask: Ask) -> Iterator[Offer] | Denied:
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return node
-    name, by = _kind(node, ground.rules, ask)
-    reason = Reason("cpus-dynamic-pool", (name, by))
-    rules = ground.rules.dynamic_pools
-    return iter((Offer(at, grant_of(ask, name, reason, rules.pin_cpu, rules.pin_memory)),))
+def _grant(node: _Node, ask: Ask) -> Grant:
+    name, by = _kind(node, ask)
+    return grant_of(ask, name, Reason("cpus-dynamic-pool", (name, by)), node.rules.pin_cpu, node.rules.pin_memory)
 
 
-def _kind(node: _Node, rules: PolicySettings, ask: Ask) -> tuple[str, str]:
+def _kind(node: _Node, ask: Ask) -> tuple[str, str]:
     """The container's pool, and by what it has it."""
-    if is_system(rules.dynamic_pools.reserved_pool_namespaces, ask):
+    if is_system(node.rules.reserved_pool_namespaces, ask):
         return RESERVED, "namespace"
     if ask.known and not ask.request_m and not ask.limit_m:
         return SHARED, "nothing"
-    said = scoped(ask.annotations, keys.DYNAMIC_POOL, ask.container)
-    if said is not None and said[0].strip() in node.kinds:
-        return said[0].strip(), "annotation"
+    named = said(ask, keys.DYNAMIC_POOL)
+    if named is not None and named in node.kinds:
+        return named, "annotation"
     found = next((one.name for one in node.kinds.values() if is_of(one.namespaces, ask)), "")
     return (found, "namespace") if found else (SHARED, "none")
 
@@ -138,41 +128,31 @@ def _wish(node: _Node, name: str) -> Wish:
     return Wish(kind=KINDS[node.kinds[name].allocator_priority])
 
 
-def _capacity(ground: Ground, at: Pools, name: str) -> bool:
-    node = _node(ground.machine, ground.rules)
-    return not isinstance(node, Denied) and (name == RESERVED or sum(_needs(at).values()) <= node.divided.bit_count())
+def _capacity(node: _Node, at: Pools, name: str) -> bool:
+    return name == RESERVED or sum(_needs(at).values()) <= node.divided.bit_count()
 
 
-def _size(ground: Ground, at: Pools, name: str, _: bool) -> Pools | None:
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return None
+def _size(node: _Node, at: Pools, name: str, _: bool) -> Pools | None:
     return at if name == RESERVED else _divided(node, at, {})
 
 
-def _full(ground: Ground, at: Pools, ask: Ask) -> str:
-    node = _node(ground.machine, ground.rules)
-    count = 0 if isinstance(node, Denied) else node.divided.bit_count()
+def _full(node: _Node, at: Pools, ask: Ask) -> str:
     told = ", ".join(f"{name} {need}" for name, need in _needs(at).items())
     return (
-        f"it requests {ask.request_m} milliCPU, and of {count} CPUs that are divided pools need {told}; request less, "
-        "or end containers"
+        f"it requests {ask.request_m} milliCPU, and of {node.divided.bit_count()} CPUs that are divided pools need "
+        f"{told}; request less, or end containers"
     )
 
 
-def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
+def _resume(node: _Node, at: Pools, asks: Sequence[Ask], _: Admit) -> Pools:
     """With these containers in their pools, whose CPUs are those that only their containers have, as far as that can
     be. What a pool has beyond requests counts as its use, until that is measured again."""
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return at
     there, has, once, twice = at, dict[str, CpuSet](), 0, 0
     for ask in asks:
         if ask.has:
-            name, by = _kind(node, ground.rules, ask)
-            reason, rules = Reason("cpus-dynamic-pool", (name, by)), ground.rules.dynamic_pools
-            there = joined(there, grant_of(ask, name, reason, rules.pin_cpu, rules.pin_memory))
-            has[name] = has.get(name, 0) | ask.has
+            grant = _grant(node, ask)
+            there = joined(there, grant)
+            has[grant.pool] = has.get(grant.pool, 0) | ask.has
     for name in there.pools:
         twice |= once & has.get(name, 0)
         once |= has.get(name, 0)
@@ -180,31 +160,36 @@ def _resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
     if near:
         near = {name: 0 for name in at.pools if not at.pools[name].members} | near
     weights = {name: max(0, 1000 * (cpus.bit_count() - _needs(there)[name])) for name, cpus in near.items() if cpus}
-    pools = {name: replace(pool, weight=weights.get(name, pool.weight)) for name, pool in there.pools.items()}
-    return _divided(node, Pools(pools, there.grants), near) or at
+    return _divided(node, _weighed(there, weights), near) or at
 
 
-def _rebalance(ground: Ground, at: Pools, load: Mapping[int, int]) -> Pools:
+def _rebalance(node: _Node, at: Pools, load: Mapping[int, int]) -> Pools:
     """A pool that would gain or lose one CPU stays as it is until the next container comes or goes: else sets would
     change at every look."""
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return at
     used = {name: sum(load.get(cpu, 0) for cpu in ids(pool.cpus)) for name, pool in at.pools.items()}
-    pools = {name: replace(pool, weight=used[name] if pool.members else 0) for name, pool in at.pools.items()}
-    weighed = Pools(pools, at.grants)
+    weighed = _weighed(at, {name: use if at.pools[name].members else 0 for name, use in used.items()})
     after = _divided(node, weighed, {}) or at
     far = (abs(pool.cpus.bit_count() - at.pools[name].cpus.bit_count()) > 1 for name, pool in after.pools.items())
     return after if any(far) else weighed
 
 
-DYNAMIC_POOLS = replace(
-    policy(
-        "dynamic-pools",
-        "containers of a type share one pool; all CPUs are divided by requests, and the rest by use",
-        Hooks(_carve, _order, _capacity, _size, _full),
+def _weighed(at: Pools, weights: Mapping[str, int]) -> Pools:
+    pools = {name: replace(pool, weight=weights.get(name, pool.weight)) for name, pool in at.pools.items()}
+    return Pools(pools, at.grants)
+
+
+DYNAMIC_POOLS = policy(
+    "dynamic-pools",
+    "containers of a type share one pool; all CPUs are divided by requests, and the rest by use",
+    Hooks(
+        _node,
+        _carve,
+        lambda node, at, ask: (Offer(at, _grant(node, ask)),),
+        _capacity,
+        _size,
+        _full,
         _resume,
-        needs=("policy.reserved",),
+        _rebalance,
     ),
-    rebalance=_rebalance,
+    needs=("policy.reserved",),
 )

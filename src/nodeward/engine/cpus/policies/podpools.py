@@ -11,24 +11,25 @@ fault, as there: `nodeward explain` shows it.
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nodeward.engine.cpus import amounts
 from nodeward.engine.cpus.picker import Kind, pick
 from nodeward.engine.cpus.policies.pools_with_rules import (
+    Admit,
     Hooks,
     Offer,
     grant_of,
     is_system,
     is_there,
+    kept_and_others,
     pods_of,
     policy,
     requested_m,
+    said,
+    stayed,
     type_of,
 )
-from nodeward.engine.cpus.policy import Policy
-from nodeward.engine.cpus.requested import scoped
 from nodeward.engine.tables import kept
 from nodeward.model.annotations import POD_POOL
-from nodeward.model.cpus import Ask, Denied, Ground, Pool, Pools
+from nodeward.model.cpus import Ask, Denied, Pool, Pools
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.pool_rule import DEFAULT, RESERVED, FillOrder, PodPool, instances
@@ -38,6 +39,8 @@ from nodeward.model.topology import Machine
 
 @dataclass(frozen=True, slots=True)
 class _Node:
+    machine: Machine
+    settings: PolicySettings
     kinds: Mapping[str, PodPool]
     first: Pools
 
@@ -52,23 +55,19 @@ def _made(
 ) -> _Node | Denied:
     """With pools on CPUs that pods of their kinds have already, where these may have them, else on those that no pod
     has: `others` are those of pods in no pool."""
-    ground = Ground(machine, settings)
-    allowed = amounts.universe(ground)
-    reserved = amounts.reserved(ground, lambda free, n: pick(machine, free, n, Kind.NORMAL))
-    if isinstance(allowed, Denied):
-        return allowed
-    if isinstance(reserved, Denied):
-        return reserved
+    sets = kept_and_others(machine, settings)
+    if isinstance(sets, Denied):
+        return sets
+    (reserved, free), pools = sets, dict[str, Pool]()
     kinds = {one.name: one for one in settings.podpools.pools}
     own, size = kinds.get(DEFAULT, PodPool(DEFAULT)), reserved.bit_count()
     if RESERVED in kinds and kinds[RESERVED].cpu not in (0, size):
         return Denied(f"policy.podpools: the pool reserved has {kinds[RESERVED].cpu} CPUs, and {size} are reserved")
-    free, pools = allowed & ~machine.isolated & ~reserved, dict[str, Pool]()
     most, left = free.bit_count(), 0
     counts = {name: instances(one.instances, max(one.cpu, 1), most - own.cpu) or 0 for name, one in kinds.items()}
     stay, stayed = dict[str, list[CpuSet]](), 0
-    sets = ((name, cpus) for name, found in has.items() for cpus in found)
-    for name, cpus in sorted(sets, key=lambda one: one[1].bit_count() != kinds[one[0]].cpu):
+    runs = ((name, cpus) for name, found in has.items() for cpus in found)
+    for name, cpus in sorted(runs, key=lambda one: one[1].bit_count() != kinds[one[0]].cpu):
         mine, there = cpus & free & ~stayed, stay.setdefault(name, [])
         if mine and len(there) < counts[name]:
             there.append(pick(machine, mine, min(mine.bit_count(), kinds[name].cpu), Kind.NORMAL))
@@ -98,24 +97,16 @@ def _made(
                 pools[f"{one.name}[{i}]"] = Pool(cpus, apart=True)
     left |= free
     shared = {RESERVED: Pool(reserved, apart=bool(left)), DEFAULT: Pool(left or reserved, apart=bool(left))}
-    return _Node({RESERVED: PodPool(RESERVED), DEFAULT: own, **kinds}, Pools(shared | pools))
+    kinds = {RESERVED: PodPool(RESERVED), DEFAULT: own, **kinds}
+    return _Node(machine, settings, kinds, Pools(shared | pools))
 
 
-def _carve(ground: Ground) -> Pools | Denied:
-    node = _node(ground.machine, ground.rules)
-    return node if isinstance(node, Denied) else node.first
-
-
-def _order(ground: Ground, at: Pools, ask: Ask) -> Iterator[Offer] | Denied:
-    node = _node(ground.machine, ground.rules)
-    return node if isinstance(node, Denied) else _offers(node, ground, at, ask)
-
-
-def _offers(node: _Node, ground: Ground, at: Pools, ask: Ask) -> Iterator[Offer]:
-    pins = ground.rules.podpools.pin_cpu
+def _order(node: _Node, at: Pools, ask: Ask) -> Iterator[Offer]:
+    rules = node.settings.podpools
     for name, how in _names(node, at, ask):
-        reason = Reason("cpus-podpool", (name, how, requested_m(at, name) + ask.request_m, _milli(at.pools[name])))
-        yield Offer(at, grant_of(ask, name, reason, pins, ground.rules.podpools.pin_memory))
+        has_m = 1000 * at.pools[name].cpus.bit_count()
+        reason = Reason("cpus-podpool", (name, how, requested_m(at, name) + ask.request_m, has_m))
+        yield Offer(at, grant_of(ask, name, reason, rules.pin_cpu, rules.pin_memory))
 
 
 def _names(node: _Node, at: Pools, ask: Ask) -> Iterator[tuple[str, str]]:
@@ -139,8 +130,7 @@ def _names(node: _Node, at: Pools, ask: Ask) -> Iterator[tuple[str, str]]:
 
 
 def _said(ask: Ask) -> str | None:
-    said = scoped(ask.annotations, POD_POOL, "")
-    return said[0].strip() if said is not None else None
+    return said(ask, POD_POOL, container=False)
 
 
 _ORDERS: Mapping[FillOrder, Callable[[int], int]] = {
@@ -155,48 +145,41 @@ def _has_room(node: _Node, pool: Pool, name: str, more: int = 1) -> bool:
     return not most or len(list(pods_of(pool))) + more <= most
 
 
-def _capacity(ground: Ground, at: Pools, name: str) -> bool:
-    node = _node(ground.machine, ground.rules)
-    return not isinstance(node, Denied) and _has_room(node, at.pools[name], name, 0)
-
-
-def _milli(pool: Pool) -> int:
-    return 1000 * pool.cpus.bit_count()
-
-
-def _full(ground: Ground, at: Pools, ask: Ask) -> str:
+def _full(_: _Node, at: Pools, ask: Ask) -> str:
     name = RESERVED if is_system((), ask) else DEFAULT
     pods = len(list(pods_of(at.pools[name])))
     return f"the pool {name} has {pods} pods, as many as it may have (MaxPods); end a pod, or raise MaxPods"
 
 
-def _resumed(made: Policy) -> Policy:
+def _resume(node: _Node, at: Pools, asks: Sequence[Ask], admit: Admit) -> Pools:
     """Other settings, or another order of the same ones, move no pod whose pool is as large as before."""
-
-    def resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
-        node = _node(ground.machine, ground.rules)
-        if isinstance(node, Denied) or made.resume is None:
-            return at
-        if not any(pool.members for pool in at.pools.values()):
-            has, others = dict[str, dict[CpuSet, None]](), 0
-            for ask in asks:
-                kind = _said(ask)
-                if ask.has and kind in node.kinds and kind not in (None, DEFAULT, RESERVED) and not is_system((), ask):
-                    has.setdefault(str(kind), {})[ask.has] = None
-                else:
-                    others |= ask.has
-            found = _made(ground.machine, ground.rules, has, others)
-            at = at if isinstance(found, Denied) else found.first
-        return made.resume(ground, at, asks)
-
-    return replace(made, resume=resume, keeps_pools=True)
+    if not any(pool.members for pool in at.pools.values()):
+        has, others = dict[str, dict[CpuSet, None]](), 0
+        for ask in asks:
+            kind = _said(ask)
+            if ask.has and kind in node.kinds and kind not in (None, DEFAULT, RESERVED) and not is_system((), ask):
+                has.setdefault(str(kind), {})[ask.has] = None
+            else:
+                others |= ask.has
+        found = _made(node.machine, node.settings, has, others)
+        at = at if isinstance(found, Denied) else found.first
+    return stayed(node, at, asks, admit)
 
 
-PODPOOLS = _resumed(
+PODPOOLS = replace(
     policy(
         "podpools",
         "pods share pools of a fixed size, chosen by annotation",
-        Hooks(_carve, _order, _capacity, lambda _, at, __, ___: at, _full),
+        Hooks(
+            _node,
+            lambda node: node.first,
+            _order,
+            lambda node, at, name: _has_room(node, at.pools[name], name, 0),
+            lambda _, at, __, ___: at,
+            _full,
+            _resume,
+        ),
         needs=("policy.reserved",),
-    )
+    ),
+    keeps_pools=True,
 )

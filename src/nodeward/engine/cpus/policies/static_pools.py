@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.engine.cpus import amounts
-from nodeward.engine.cpus.policies.pools_with_rules import Hooks, Offer, grant_of, is_there, policy, type_of
-from nodeward.engine.cpus.policy import Policy
+from nodeward.engine.cpus.policies.pools_with_rules import Admit, Hooks, Offer, grant_of, is_there, policy, type_of
 from nodeward.engine.cpus.requested import scoped
 from nodeward.engine.tables import kept
 from nodeward.model import annotations as keys
@@ -62,15 +61,7 @@ def _node(machine: Machine, settings: PolicySettings) -> _Node | Denied:
     return _Node(kinds, sockets, Pools(pools))
 
 
-def _carve(ground: Ground) -> Pools | Denied:
-    node = _node(ground.machine, ground.rules)
-    return node if isinstance(node, Denied) else node.first
-
-
-def _order(ground: Ground, at: Pools, ask: Ask) -> Sequence[Offer] | Denied:
-    node = _node(ground.machine, ground.rules)
-    if isinstance(node, Denied):
-        return node
+def _order(node: _Node, at: Pools, ask: Ask) -> Sequence[Offer] | Denied:
     said = scoped(ask.annotations, keys.STATIC_POOL, ask.container)
     kind, _, socket = (said[0].strip() if said is not None else SHARED).partition("/")
     if kind not in node.kinds or not (socket.isdecimal() or not socket):
@@ -121,23 +112,28 @@ def exclusive_lists(ask: Ask) -> int | str:
     return why
 
 
-def _resumed(made: Policy) -> Policy:
+def _resume(_: _Node, at: Pools, asks: Sequence[Ask], admit: Admit) -> Pools:
     """Those on the fewest CPUs first: who has one list is not taken for one that has several."""
-
-    def resume(ground: Ground, at: Pools, asks: Sequence[Ask]) -> Pools:
-        for ask in sorted((ask for ask in asks if ask.has), key=lambda ask: ask.has.bit_count()):
-            after = made.admit(ground, at, ask)
-            if isinstance(after, Pools) and not after.grants[ask.key].own & ~ask.has:
-                at = after
-        return at
-
-    return replace(made, resume=resume, keeps=True)
+    for ask in sorted((ask for ask in asks if ask.has), key=lambda ask: ask.has.bit_count()):
+        after = admit(at, ask)
+        if isinstance(after, Pools) and not after.grants[ask.key].own & ~ask.has:
+            at = after
+    return at
 
 
-STATIC_POOLS = _resumed(
+STATIC_POOLS = replace(
     policy(
         "static-pools",
         "lists of CPUs that the settings name, shared or given whole, chosen by annotation",
-        Hooks(_carve, _order, lambda _, __, ___: True, lambda _, at, __, ___: at, lambda _, __, ___: "no list is free"),
-    )
+        Hooks(
+            _node,
+            lambda node: node.first,
+            _order,
+            lambda _, __, ___: True,
+            lambda _, at, __, ___: at,
+            lambda _, __, ___: "no list is free",
+            _resume,
+        ),
+    ),
+    keeps=True,
 )

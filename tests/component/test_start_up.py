@@ -30,6 +30,7 @@ def test_help_loads_no_command_and_no_library() -> None:
     assert there & (OURS | NEVER_BY_ITSELF) == set()
     assert {name for name in there if name.startswith("nodeward.")} == {
         "nodeward.cli",
+        "nodeward.cli.exits",
         "nodeward.cli.main",
         "nodeward.model",
         "nodeward.model.errors",

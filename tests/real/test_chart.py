@@ -119,6 +119,26 @@ def test_the_chart_is_the_shipped_manifests(helm: Helm, part: str) -> None:
     assert ours == moved
 
 
+@pytest.mark.parametrize(
+    ("value", "port", "probe"),
+    [
+        ("node.settings.metrics.listen=:9800", 9800, "httpGet"),
+        ("node.settings.metrics.listen=127.0.0.1:9743", 9743, "exec"),
+        ("node.settings.metrics.enabled=false", 9743, "exec"),
+    ],
+)
+def test_the_probe_goes_where_metrics_are_else_it_runs_the_command(
+    helm: Helm, value: str, port: int, probe: str
+) -> None:
+    made = helm.rendered(value)["DaemonSet", "nw/nodeward-node"]
+    containers = member(made, "spec", "template", "spec", "containers")
+    assert isinstance(containers, list)
+    (node,) = containers
+    assert isinstance(node, dict)
+    assert member(node, "readinessProbe", probe) is not None
+    assert node["ports"] == [{"name": "metrics", "containerPort": port}]
+
+
 def test_lint_and_the_schema_of_today(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.said("lint", str(CHART), "--kube-version", "1.37.0")
     loader = SourceFileLoader("generate_chart_schema", str(ROOT / "scripts/generate-chart-schema"))

@@ -60,5 +60,5 @@ def command(
     try:
         asyncio.run(process.until_signal(page.run(given, serving)))
     except OSError as error:
-        print(f"nodeward: {process.cannot_listen(f'--listen {listen}', error)}", file=sys.stderr)
+        print(f"nodeward: {process.cannot_listen(f'--listen {listen}', error)}, or give --any-port", file=sys.stderr)
         sys.exit(exits.FAILED)

@@ -38,6 +38,7 @@ class Site:
     def __init__(self, draw: Callable[[], NodeView]) -> None:
         self.draw, self.drawn, self.port = draw, 0, 0
         self.threads: set[int] = set()
+        self.waits: list[str] = []
 
     def snapshot(self) -> Callable[[Pace], NodeView]:
         return self._drawn
@@ -88,7 +89,7 @@ async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = 
     loop = asyncio.get_running_loop()
     own = Site(draw)
     lane = ThreadLane("metrics", loop, lambda _: None)
-    task = asyncio.create_task(server.run("127.0.0.1", 0, server.Texts(own.snapshot, lane)))
+    task = asyncio.create_task(server.run("127.0.0.1", 0, server.Texts(own.snapshot, lane), waiting=lambda: own.waits))
     async with asyncio.timeout(WITHIN_S):
         while not (lines := [line for line in caplog.messages if line.startswith("metrics=served")]):
             await asyncio.sleep(0.01)
@@ -99,6 +100,20 @@ async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = 
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         lane.close(WITHIN_S)
+
+
+def test_kubelets_probe_reads_what_the_daemon_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    async def story() -> None:
+        async with site(caplog) as own:
+            own.waits = ["nri: not connected yet", "kube: not reached yet"]
+            head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
+            assert b" 503 " in head
+            assert body == b"not ready: nri: not connected yet\nnot ready: kube: not reached yet\n"
+            own.waits = []
+            head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
+            assert (b" 200 " in head, body) == (True, b"ready\n")
+
+    asyncio.run(story())
 
 
 def test_prometheus_reads_the_text_and_strangers_are_told_where_it_is(caplog: pytest.LogCaptureFixture) -> None:

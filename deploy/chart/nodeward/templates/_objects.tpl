@@ -31,6 +31,17 @@
 {{- with .in.part.settings -}}
 {{- $_ := set $object.spec.template.metadata "annotations" (dict "nodeward.io/settings" (toYaml . | sha256sum)) -}}
 {{- end -}}
+{{- if and $container.readinessProbe $container.readinessProbe.httpGet -}}
+{{- with .in.part.settings -}}
+{{- $metrics := .metrics | default dict -}}
+{{- $listen := $metrics.listen | default "" -}}
+{{- if and $metrics.enabled (regexMatch "^(0\\.0\\.0\\.0|\\[::\\])?:[0-9]+$" $listen) -}}
+{{- $_ := set (index $container.ports 0) "containerPort" (regexFind "[0-9]+$" $listen | int) -}}
+{{- else if eq $object.kind "DaemonSet" -}}
+{{- $_ := set $container "readinessProbe" (dict "exec" (dict "command" (list "nodeward" "status" "--ready")) "periodSeconds" 30 "timeoutSeconds" 10) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
 {{- if .in.part.hostNetwork -}}
 {{- $_ := set $pod "hostNetwork" true -}}
 {{- $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" -}}

@@ -4,7 +4,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from nodeward.aio.lanes import ThreadLane
-from nodeward.app.node.wiring import Component, Note
+from nodeward.app.node.readiness import Readiness
+from nodeward.app.node.wiring import Component
 from nodeward.app.process import cannot_listen
 from nodeward.app.settings.load import address
 from nodeward.model.settings import Settings
@@ -13,20 +14,27 @@ if TYPE_CHECKING:
     from nodeward.edges.metrics.server import Snapshot
 
 
-def metrics(settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadLane], note: Note) -> list[Component]:
-    """What Prometheus reads. Where the address cannot be had, that is noted, and tried again."""
+def metrics(
+    settings: Settings, snapshot: "Snapshot", lane: Callable[[], ThreadLane], readiness: Readiness
+) -> list[Component]:
+    """What Prometheus and kubelet's probe read. Where the address cannot be had, that is noted, and tried again."""
     found = address(settings.metrics.listen)
     if not settings.metrics.enabled or found is None:
         return []
     from nodeward.edges.metrics import server
 
     host, port = found
+    note = readiness.note
+
+    def waiting() -> list[str]:
+        return [f"{row.name}: {row.detail}" for row in readiness.rows() if row.needed and not row.ready]
 
     async def be_read() -> None:
         drawing, why = lane(), "not served"
         try:
             texts = server.Texts(snapshot, drawing)
-            await server.run(host, port, texts, lambda: note("metrics", True, f"served at {settings.metrics.listen}"))
+            served = f"served at {settings.metrics.listen}"
+            await server.run(host, port, texts, lambda: note("metrics", True, served), waiting)
         except OSError as error:
             failed = cannot_listen(f"metrics.listen {settings.metrics.listen}", error)
             why = str(failed)

@@ -117,7 +117,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         *devices.components(node.lane),
         *podapi.components(node, pods, devices),
         *_policy_objects(settings, clock, inside, readiness.note),
-        *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness.note),
+        *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness),
     ]
     await _live(chosen, parts, systemd)
 

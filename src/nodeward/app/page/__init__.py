@@ -112,7 +112,7 @@ class _Watch:
         self._decisions: list[msgspec.Raw] = []
         self._seen = 0
         self._findings: tuple[Finding, ...] = ()
-        self._doctor = "doctor looks at this machine where `nodeward page` is given --config"
+        self._doctor = "To see what doctor finds on this machine, start `nodeward page` with --config FILE"
         self._doctor_due_s = 0.0
         self._looking: asyncio.Future[doctor.Diagnosis] | None = None
 

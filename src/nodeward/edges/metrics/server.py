@@ -1,4 +1,5 @@
-"""`GET /metrics` over HTTP, for Prometheus; everything bounded, and drawn beside the loop.
+"""`GET /metrics` over HTTP, for Prometheus; everything bounded, and drawn beside the loop. `GET /readyz`, for kubelet's
+probe, says what the daemon still waits for: to run a program in the container for that costs a second of processor.
 
 What a scrape costs the loop is a snapshot and some writes of a piece each: the picture is drawn and made text on a
 lane's thread. One text serves everyone who asks while it is made, and for FRESH_S after that, so many scrapers cost no
@@ -13,7 +14,7 @@ import gc
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
@@ -25,6 +26,7 @@ from nodeward.model.view import NodeView, Pace
 
 log = logging.getLogger(__name__)
 PATH = "/metrics"
+READY = "/readyz"
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 FRESH_S = 0.5
 REQUEST_S = 10.0
@@ -39,6 +41,8 @@ Snapshot = Callable[[], Callable[[Pace], NodeView]]
 """Takes what a picture is drawn of, on the loop and at once; what it returns draws, on any thread."""
 
 
+Waiting = Callable[[], Sequence[str]]
+"""What the daemon still waits for, a line each; nothing where it is ready."""
 Text = tuple[bytes, ...]
 """Whole lines, in pieces."""
 
@@ -156,7 +160,9 @@ class _Door:
             connection.abort()
 
 
-async def run(host: str, port: int, texts: Texts, serving: Callable[[], None] = lambda: None) -> None:
+async def run(
+    host: str, port: int, texts: Texts, serving: Callable[[], None] = lambda: None, waiting: Waiting = lambda: ()
+) -> None:
     """Serves until cancelled. OSError if the address cannot be had; `serving` is called once it is."""
     loop = asyncio.get_running_loop()
     door = _Door()
@@ -164,7 +170,7 @@ async def run(host: str, port: int, texts: Texts, serving: Callable[[], None] = 
     async def handle(request: web.BaseRequest) -> web.StreamResponse:
         connection = request.protocol
         assert isinstance(connection, _Connection)
-        response = await _answer(request, texts)
+        response = await _answer(request, texts, waiting)
         connection.settled()
         return response
 
@@ -200,10 +206,16 @@ def _shown(address: tuple[str | int | bytes, ...]) -> str:
     return f"{bare}%{scope:d}" if isinstance(scope, int) and scope else bare
 
 
-async def _answer(request: web.BaseRequest, texts: Texts) -> web.StreamResponse:
+async def _answer(request: web.BaseRequest, texts: Texts, waiting: Waiting) -> web.StreamResponse:
     status: int = 200
     body: Text
-    if request.raw_path.partition("?")[0] != PATH:
+    path = request.raw_path.partition("?")[0]
+    if path == READY and request.method in ("GET", "HEAD"):
+        lines = waiting()
+        status, body = (
+            (503, tuple(f"not ready: {line}\n".encode() for line in lines)) if lines else (200, (b"ready\n",))
+        )
+    elif path != PATH:
         status, body = 404, (f"nodeward: there is nothing at this path; metrics are at {PATH}\n".encode(),)
     elif request.method not in ("GET", "HEAD"):
         status, body = 405, (b"nodeward: metrics are read with GET\n",)

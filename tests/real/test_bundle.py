@@ -23,6 +23,7 @@ from typing import TypeVar
 import pytest
 
 from nodeward import __version__
+from nodeward.cli.commit import commit, short
 from nodeward.cli.main import COMMANDS
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import GOOD, JSON_TYPE, make_pki, port_of
@@ -113,7 +114,8 @@ def test_the_root_has_no_python(bare: Bare) -> None:
 
 
 def test_it_says_its_version_and_every_sub_command_has_help(bare: Bare) -> None:
-    assert bare.run("nodeward", "--version") == f"nodeward, version {__version__}\n"
+    mark = f" (commit {short(commit())})" if commit() else ""
+    assert bare.run("nodeward", "--version") == f"nodeward, version {__version__}{mark}\n"
     told = bare.run("nodeward", "--help")
     for name, about in COMMANDS.items():
         assert about.split(",")[0][:40] in told

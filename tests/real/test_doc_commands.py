@@ -46,7 +46,8 @@ ELSEWHERE = {
     r"systemctl|cp .*systemd|rm -r /etc/systemd": ("tests/vm/units_cases.py", ("daemon-reload",)),
     r"cp deploy/nodeward.example.yaml": ("tests/unit/test_docs.py", ("nodeward.example.yaml",)),
     r"rm -rf? /opt/nodeward|make bundle": ("tests/real/test_bundle.py", ("require_bundle",)),
-    r"make image|make release|sha256sum|minisign|ctr .*images import": ("tests/real/test_image.py", ("require_image",)),
+    r"make image|ctr .*images import": ("tests/real/test_image.py", ("require_image",)),
+    r"make release|sha256sum|minisign": ("tests/real/test_release.py", ("build-release", "--check", "-Vm")),
     r"mkdir -p /sys/fs/cgroup/misc": ("tests/vm/v1_cases.py", ("misc",)),
     r"nodeward hook|ctr oci spec": ("tests/vm/hook_cases.py", ("hook",)),
     r"nodeward sandbox-cgroup": ("tests/contract/sandboxes/test_sandbox_cgroup.py", ("create", "place", "delete")),
@@ -218,6 +219,7 @@ def test_what_a_page_asks_is_answered_on_a_simulated_node(command: Command, node
     """Pods come and go there: a command about one is tried on the pods of the moment."""
     text = re.sub(r"/tmp/nodeward-sim-\w+/run|/run/nodeward", str(node), command.text)
     text = text.replace("/etc/nodeward.yaml", f"{given}/nodeward.yaml").replace("/tmp/cri.dump", f"{given}/cri.dump")
+    text = re.sub(r"nodeward sim --scenario \S+", r"\g<0> --for 2s", text)
     text = text.replace("nodeward top", "nodeward top --times 1").replace("SOCKET", str(node / "nodeward.sock"))
     said = ""
     for pod in reversed(pods(node) if re.search(r"shop/web|\"shop\"|POD\b", text) else [""]):

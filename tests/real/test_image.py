@@ -6,6 +6,8 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import subprocess
+import sys
 import tarfile
 import tempfile
 import time
@@ -16,13 +18,14 @@ import pytest
 
 from nodeward import __version__
 from tests.patience import scaled
-from tests.peers.bundle import require_image
+from tests.peers.bundle import require_bundle, require_image
 from tests.peers.cgroups import controllers_as_before
 from tests.peers.containerd import Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
 from tests.peers.nriside import Record, member, text
 from tests.told import tell
 
+ROOT = Path(__file__).resolve().parents[2]
 IMAGE = f"docker.io/library/nodeward:{__version__}"
 EXITED = "CONTAINER_EXITED"
 WITHIN_S = scaled(60.0)
@@ -102,6 +105,13 @@ def test_what_is_in_it(blobs: Mapping[str, bytes], archive: Path) -> None:
         name for name in names if name.rpartition("/")[2] in ("sh", "bash", "python3", "gcc", "apt-get", "busybox")
     ] == []
     assert not any("/tests/" in name for name in names)
+    scanned = {
+        "etc/os-release",
+        "usr/lib/os-release",
+        "var/lib/dpkg/status.d/base-files",
+        "var/lib/dpkg/status.d/libc6",
+    }
+    assert scanned <= names  # without the first two scanners do not know whose packages these are
     for name, content in blobs.items():
         if name.startswith("blobs/"):
             assert hashlib.sha256(content).hexdigest() == name.rpartition("/")[2]
@@ -109,16 +119,50 @@ def test_what_is_in_it(blobs: Mapping[str, bytes], archive: Path) -> None:
 
 
 def test_two_builds_have_one_digest_and_tell_their_parts(archive: Path, blobs: Mapping[str, bytes]) -> None:
-    """Put together twice of one bundle and one package; docs/release.md has the digests of two whole builds."""
+    """Put together twice of one bundle; the deep test beside builds the bundle twice too."""
     digest, _ = manifest_of(blobs)
-    before = archive.read_bytes()
-    assert require_image().read_bytes() == before
     stem = archive.name.removesuffix(".oci.tar")
+    files = [archive, *(archive.parent / f"{stem}.{end}.json" for end in ("cdx", "provenance"))]
+    before = [path.read_bytes() for path in files]
+    require_image()
+    assert [path.read_bytes() for path in files] == before
     sbom = json.loads((archive.parent / f"{stem}.cdx.json").read_text())
-    parts = {one["name"] for one in sbom["components"]}
-    assert {"aiohttp", "grpcio", "libc6", "python"} <= parts
+    named = {one["purl"].partition("?")[0].rpartition("@")[0] for one in sbom["components"]}
+    licences = {path.name for path in (require_bundle() / "LICENSES").iterdir()}
+    assert {one["name"] for one in sbom["components"]} == licences | {"base-files", "libc6"}
+    assert {"pkg:pypi/aiohttp", "pkg:deb/debian/libssl3", "pkg:deb/debian/libc6", "pkg:npm/uplot"} <= named
     assert sbom["bomFormat"] == "CycloneDX"
     told = json.loads((archive.parent / f"{stem}.provenance.json").read_text())
     assert told["subject"] == [
         {"name": f"nodeward:{__version__}", "digest": {"sha256": digest.removeprefix("sha256:")}}
     ]
+
+
+@pytest.mark.deep
+def test_the_bundle_is_the_same_when_built_again_elsewhere(tmp_path: Path) -> None:
+    built = require_bundle()
+    command = [
+        "sh",
+        "-c",
+        'umask 027 && exec "$@"',
+        "sh",
+        sys.executable,
+        "scripts/build-bundle",
+        "--into",
+        str(tmp_path),
+    ]
+    subprocess.run(command, cwd=ROOT, check=True, timeout=scaled(600))
+    (again,) = tmp_path.glob("nodeward-*")
+    assert again.name == built.name
+    assert _contents(again) == _contents(built)
+
+
+def _contents(folder: Path) -> Mapping[str, str]:
+    """By name: where a link leads, or the digest of a file."""
+    return {
+        str(path.relative_to(folder)): str(path.readlink())
+        if path.is_symlink()
+        else hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if not path.is_dir()
+    }

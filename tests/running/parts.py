@@ -137,12 +137,12 @@ PARTS = (
     Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part(
         "real",
-        ("test_chart.py", "test_doc_commands.py"),
-        70,
+        ("test_chart.py", "test_doc_commands.py", "test_release.py"),
+        110,
         0.5,
         after=(SUITE,),
         peers=PEOPLE,
-        covers=("deploy", "docs"),
+        covers=("deploy", "docs", "scripts/build-release", "scripts/wheel_commit.py"),
     ),
     Part(
         "real",

@@ -75,9 +75,9 @@ class Group(click.Group):
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
     """The version, and the commit where it is known."""
     if wanted and not context.resilient_parsing:
-        from nodeward.cli.commit import commit
+        from nodeward.cli.commit import commit, short
 
-        found = commit()
+        found = short(commit())
         click.echo(f"nodeward, version {__version__}{f' (commit {found})' if found else ''}")
         context.exit()
 

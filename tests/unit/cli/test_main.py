@@ -110,6 +110,25 @@ def test_config_show_names_each_source(tmp_path: Path) -> None:
     assert {path: rows[path] for path in expected} == expected
 
 
-def test_the_version_has_the_commit() -> None:
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("0123456789abcdef" * 2 + "01234567", " (commit 0123456789ab)"),
+        ("0123456789abcdef" * 2 + "01234567-dirty\n", " (commit 0123456789ab-dirty)"),
+        ("", ""),
+        ("\u00e9", ""),
+        (None, ""),
+    ],
+    ids=["built", "changed since", "built without git", "damaged", "neither file nor checkout"],
+)
+def test_the_version_has_the_commit(
+    written: str | None, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeward.cli.commit._PACKAGE", tmp_path / "lib" / "nodeward")
+    (tmp_path / "lib" / "nodeward").mkdir(parents=True)
+    if written is not None:
+        (tmp_path / "lib" / "nodeward" / "commit.txt").write_text(written, encoding="utf-8")
+
     said = CliRunner().invoke(cli, ["--version"]).output
-    assert re.fullmatch(r"nodeward, version [0-9.]+( \(commit [0-9a-f]{12}\))?\n", said)
+
+    assert re.fullmatch(rf"nodeward, version [0-9.]+{re.escape(shown)}\n", said)

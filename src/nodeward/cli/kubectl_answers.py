@@ -17,7 +17,7 @@ from nodeward.cli.kubectl_nodes import MAX_SAID, Answer
 from nodeward.cli.table import COLOURS, URGENT
 from nodeward.engine.show.amounts import amount
 from nodeward.engine.show.chosen import chosen, natural
-from nodeward.engine.show.verdict import Level, urgency, verdict
+from nodeward.engine.show.verdict import Level, Verdict, urgency, verdict
 from nodeward.model.doctor import Finding
 from nodeward.model.printable import printable
 from nodeward.model.view import SHORT_ID, NodeView, pod_name
@@ -34,6 +34,8 @@ class Status:
     node: str
     pod: str
     fault: str = ""
+    verdict: Verdict | None = None
+    """On the whole node; `status` has the rows that were asked for."""
     status: NodeView | None = None
 
 
@@ -56,9 +58,10 @@ class _Diagnosed(msgspec.Struct):
 def status_of(answer: Answer, namespace: str | None, states: Sequence[str]) -> Status:
     """The node's status with the rows that were asked for."""
     view, fault = _read(answer, NodeView)
-    if view is not None:
-        view = replace(view, rows=chosen(view.rows, namespace, states))
-    return Status(answer.place.node, answer.place.pod, fault, view)
+    if view is None:
+        return Status(answer.place.node, answer.place.pod, fault)
+    part = replace(view, rows=chosen(view.rows, namespace, states))
+    return Status(answer.place.node, answer.place.pod, fault, verdict(view), part)
 
 
 def diagnosed(answer: Answer) -> Diagnosis:
@@ -83,7 +86,7 @@ def in_json(told: Sequence[Status] | Sequence[Diagnosis]) -> str:
 def draw(told: Sequence[Status]) -> Group:
     """How many answered, what is wrong on which node, and the table."""
     views = [(one.node, one.status) for one in told if one.status is not None]
-    judged = [(node, said) for node, view in views if (said := verdict(view)).level is not Level.GOOD]
+    judged = [(one.node, said) for one in told if (said := one.verdict) is not None and said.level is not Level.GOOD]
     level = (
         Level.BAD
         if len(views) < len(told)

@@ -38,13 +38,14 @@ def command(
 
     if not only_ready:
         asked = Asked(namespace, states, pod)
-        node = asked.of(client.node(socket))
+        whole = client.node(socket)
+        node = asked.of(whole)
         if output == "json":
             print(msgspec.json.encode(node).decode())
         else:
             from nodeward.cli.table import console, judged
 
-            console().print(judged(node))
+            console().print(judged(node, whole))
         if why := asked.nothing(node):
             print(f"nodeward: {why}", file=sys.stderr)
             sys.exit(exits.FAILED if pod else exits.GOOD)

@@ -51,18 +51,18 @@ def console() -> Console:
     return _Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
 
 
-def judged(view: NodeView, height: int | None = None) -> Group:
-    """The verdict in one sentence, and what `render` draws."""
-    said = verdict(view)
+def judged(view: NodeView, whole: NodeView, height: int | None = None) -> Group:
+    """The verdict on the whole node in one sentence, and what `render` draws of the view, which may be a part of it."""
+    said = verdict(whole)
     sentence = Text(said.sentence, style=URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
     return Group(sentence, render(view, None if height is None else height - 1))
 
 
-def live(view: NodeView, height: int, happened: Sequence[str] = ()) -> Group:
+def live(view: NodeView, whole: NodeView, height: int, happened: Sequence[str] = ()) -> Group:
     """What `judged` draws, in `height` lines with what happened lately and the legend at its end."""
     below = [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in happened]
     below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in LEGEND]
-    return Group(judged(view, max(height - len(below), 1)), *below)
+    return Group(judged(view, whole, max(height - len(below), 1)), *below)
 
 
 def render(view: NodeView, height: int | None = None) -> Group:

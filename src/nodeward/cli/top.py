@@ -44,7 +44,7 @@ def command(
       nodeward top -n shop --state drift
       nodeward top -o json | jq --unbuffered '.usage'
     """
-    moments = _pictures(socket, Asked(namespace, states, pod), every_s, times)
+    moments, asked = _pictures(socket, every_s, times), Asked(namespace, states, pod)
     try:
         if output == "json":
             import msgspec
@@ -53,30 +53,28 @@ def command(
                 if view is None:
                     print(f"nodeward: {why}", file=sys.stderr)
                 else:
-                    print(msgspec.json.encode(view).decode(), flush=True)
+                    print(msgspec.json.encode(asked.of(view)).decode(), flush=True)
         else:
-            _draw(moments)
+            _draw(moments, asked)
     except KeyboardInterrupt:
         return
 
 
-def _pictures(
-    socket: str | None, asked: Asked, every_s: float, times: int | None
-) -> Iterator[tuple["NodeView | None", str]]:
+def _pictures(socket: str | None, every_s: float, times: int | None) -> Iterator[tuple["NodeView | None", str]]:
     """A picture now and again after each `every_s`, `times` in all; None, and why, where the daemon is away. Raises
     DaemonError where the first one fails."""
     for number in itertools.count() if times is None else range(times):
         if number:
             time.sleep(every_s)
         try:
-            yield asked.of(client.node(socket)), ""
+            yield client.node(socket), ""
         except client.DaemonError as error:
             if not number:
                 raise
             yield None, str(error)
 
 
-def _draw(moments: Iterator[tuple["NodeView | None", str]]) -> None:
+def _draw(moments: Iterator[tuple["NodeView | None", str]], asked: Asked) -> None:
     """One view in the place of the one before; where standard output is no terminal, one below the other."""
     from rich.live import Live
 
@@ -86,15 +84,15 @@ def _draw(moments: Iterator[tuple["NodeView | None", str]]) -> None:
     out = console()
     if not out.is_terminal:
         for view, why in moments:
-            out.print(*([judged(view)] if view is not None else [f"no answer: {why}"]), "")
+            out.print(*([judged(asked.of(view), view)] if view is not None else [f"no answer: {why}"]), "")
             sys.stdout.flush()
         return
     shown: NodeView | None = None
     lately = deque[str](maxlen=MOST)
     with Live(console=out, auto_refresh=False) as screen:
         for view, why in moments:
-            said = [why] if view is None else happened(shown, view)
+            said = [why] if view is None else happened(shown and asked.of(shown), asked.of(view))
             lately.extend(f"{datetime.now():%H:%M:%S} {line}" for line in said)
             shown = view or shown
             if shown is not None:
-                screen.update(live(shown, out.height - 1, lately), refresh=True)
+                screen.update(live(asked.of(shown), shown, out.height - 1, lately), refresh=True)

@@ -105,6 +105,8 @@ def test_no_canary_leaves_a_daemon(
             path = f"/nodeward.podapi.v1.PodApi/{name}"
             left[path] = await over_grpc.call(path, request.SerializeToString(), WITHIN_S)
         await over_grpc.close()
+        left["decisions"] = await asyncio.to_thread(client.get, "/v1/decisions", str(run_dir / "nodeward.sock"))
+        assert b"shop/web" in left["decisions"]
         for what in ("shop/web", "shop/web/app"):
             await asyncio.to_thread(command, run_dir / "nodeward.sock", "explain", what)
         for name in ("status", "sandboxes", "top --times 1 -o json", "status -o json"):

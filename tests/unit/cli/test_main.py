@@ -12,9 +12,11 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from nodeward.cli import exits
+from nodeward.cli import client, exits
 from nodeward.cli.kubectl import cli as plugin
 from nodeward.cli.main import cli
+from nodeward.model.rows import CgroupRow
+from nodeward.model.view import NodeView
 from tests.patience import scaled
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -132,3 +134,16 @@ def test_the_version_has_the_commit(
     said = CliRunner().invoke(cli, ["--version"]).output
 
     assert re.fullmatch(rf"nodeward, version [0-9.]+{re.escape(shown)}\n", said)
+
+
+@pytest.mark.parametrize("words", [["status", "-n", "shop"], ["top", "--times", "1", "-n", "shop"]], ids=" ".join)
+def test_the_verdict_is_on_the_whole_node_whatever_rows_are_chosen(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (("shop", "web", "enforced"), ("bank", "till", "drift"))
+    pods = (CgroupRow("pod", space, pod, "", "", f"/{pod}", state, "spec", "rule", ()) for space, pod, state in rows)
+    node = NodeView("enforce", "containerd", "answers", True, {}, {}, tuple(pods))
+    monkeypatch.setattr(client, "node", lambda socket: node)
+    said = CliRunner().invoke(cli, words).output
+    assert said.startswith("bank/till is changed by somebody else.")
+    assert ("shop/web\n" in said, "bank/till\n" in said) == (True, False)

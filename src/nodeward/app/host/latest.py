@@ -1,11 +1,11 @@
 """The latest decisions, for people who follow the daemon: event, decision, write, read back, with how long each took.
 
-Promises: bounded, and next to nothing for each decision; words are made when somebody asks. It keeps no state of the
-engine and decides nothing.
+Promises: bounded, and next to nothing for each decision; sentences are made when somebody asks. It keeps no state of
+the engine, nor an event that may be large (a sample of all pods), and decides nothing.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from nodeward.engine.show.decision_words import about, sentences
 from nodeward.model.decision import NOTHING, Decision, Target
@@ -34,35 +34,35 @@ class Latest:
     """A ring of decisions that say something, oldest first."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[Event, Decision, int]] = deque(maxlen=KEPT)
+        self._kept: deque[tuple[DecisionRow, int, Decision, Reached | Missed | None]] = deque(maxlen=KEPT)
 
     def add(self, event: Event, decision: Decision, took_ns: int) -> None:
         """One more, if there is anything to say of it."""
-        if decision != NOTHING or isinstance(event, Reached | Missed):
-            self._kept.append((event, decision, took_ns))
+        outcome = event if isinstance(event, Reached | Missed) else None
+        if outcome is not None or decision != NOTHING:
+            row = DecisionRow(event.seq, event.wall_ns, type(event).__name__, about(event), took_ns, 0, ())
+            self._kept.append((row, event.at_ns, decision, outcome))
 
     def rows(self, after: int) -> tuple[DecisionRow, ...]:
         """Those with a higher number, oldest first."""
         given: dict[Target, int] = {}
         rows = list[DecisionRow]()
-        for event, decision, took_ns in self._kept:
-            if event.seq > after:
-                rows.append(_row(event, decision, took_ns, given))
-            given |= {target: event.at_ns for goal in decision.goals for target in goal.targets()}
+        for row, at_ns, decision, outcome in self._kept:
+            if row.seq > after:
+                since = [given[one] for one in outcome.targets if one in given] if isinstance(outcome, Reached) else []
+                rows.append(replace(row, after_ns=at_ns - min(since) if since else 0, said=_said(decision, outcome)))
+            given |= {target: at_ns for goal in decision.goals for target in goal.targets()}
         return tuple(rows)
 
 
-def _row(event: Event, decision: Decision, took_ns: int, given: dict[Target, int]) -> DecisionRow:
-    match event:
-        case Reached():
-            since = [given[target] for target in event.targets if target in given]
-            after_ns = event.at_ns - min(since) if since else 0
-            outcomes = [f"{'wrote and read back' if one in event.written else 'is so'}: {one}" for one in event.targets]
-        case Missed():
-            after_ns, outcomes = 0, [f"could not be reached: {target}: {why}" for target, why in event.why]
-        case _:
-            after_ns, outcomes = 0, []
+def _said(decision: Decision, outcome: Reached | Missed | None) -> tuple[str, ...]:
+    match outcome:
+        case Reached(targets=targets, written=written):
+            outcomes = [f"{'wrote and read back' if one in written else 'is so'}: {one}" for one in targets]
+        case Missed(why=why):
+            outcomes = [f"could not be reached: {target}: {reason}" for target, reason in why]
+        case None:
+            outcomes = []
     said = [*outcomes, *sentences(decision)]
     more = [f"and {len(said) - MOST_SENTENCES} more"] if len(said) > MOST_SENTENCES else []
-    shown = tuple(one[:MOST_CHARACTERS] for one in (*said[:MOST_SENTENCES], *more))
-    return DecisionRow(event.seq, event.wall_ns, type(event).__name__, about(event), took_ns, after_ns, shown)
+    return tuple(one[:MOST_CHARACTERS] for one in (*said[:MOST_SENTENCES], *more))

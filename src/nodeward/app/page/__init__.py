@@ -78,7 +78,7 @@ _AWAY = (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError)
 
 async def run(chosen: Chosen, serving: Callable[[int], None]) -> None:
     """Serves until cancelled; `serving` is told the port. OSError where the address cannot be had."""
-    pictures, port = Pictures(), [chosen.port]
+    pictures = Pictures()
     connector = aiohttp.UnixConnector(chosen.socket)
     timeout = aiohttp.ClientTimeout(total=ASK_S)
     async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
@@ -90,14 +90,10 @@ async def run(chosen: Chosen, serving: Callable[[int], None]) -> None:
             except _AWAY as error:
                 return 503, msgspec.json.encode({"error": AWAY.format(place=chosen.socket, why=_why(error))})
 
-        def told(found: int) -> None:
-            port[0] = found
-            serving(found)
-
         made = application(pictures, explain, hosts(chosen.host, chosen.allowed))
         watching = asyncio.ensure_future(_Watch(daemon, chosen, pictures).forever())
         try:
-            await serve(made, chosen.host, chosen.port, told, chosen.fall_back)
+            await serve(made, chosen.host, chosen.port, serving, chosen.fall_back)
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -126,7 +122,7 @@ class _Watch:
                 if not isinstance(error, _AWAY):
                     log.exception("page=failed error=%s", error)
                 fault = AWAY.format(place=self._chosen.socket, why=_why(error))
-                self._shown = replace(self._shown, level="bad", fault=fault)
+                self._shown = replace(self._shown, level="bad", sentence="Nodeward does not answer.", fault=fault)
                 self._seen = 0
             self._pictures.put(msgspec.json.encode(_Shown(self._shown, self._decisions)))
             await asyncio.sleep(max(0.1, EVERY_S - (time.monotonic() - began_s)))

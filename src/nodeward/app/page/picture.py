@@ -1,12 +1,14 @@
 """What the page shows, made from the daemon's picture of the node: words and numbers are made here, the browser only
 draws.
 
-Promises: bounded (`MOST_PODS`), plain JSON values, no secret (the daemon's picture has none). Must not ask anybody.
+Promises: bounded (`MOST_PODS`, `MOST_SQUARES`), plain JSON values, no secret (the daemon's picture has none). Must not
+ask anybody.
 """
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice, repeat
 
 from nodeward.engine.show.amounts import amount
 from nodeward.engine.show.chosen import ordered
@@ -20,7 +22,7 @@ from nodeward.model.view import SHORT_ID, KeyRow, NodeView, pod_name
 HISTORY = 600
 """Samples, one a second: ten minutes."""
 SPARKS = 60
-MOST_PODS = 2000
+MOST_PODS = MOST_SQUARES = 2000
 
 
 @dataclass(frozen=True, slots=True)
@@ -256,7 +258,7 @@ def _told(row: CgroupRow) -> Sequence[ResourceRow]:
 
 def _cell(row: CgroupRow, one: ResourceRow) -> Cell:
     name = "pod" if row.level == "pod" else row.container or row.id[:SHORT_ID]
-    what = pod_name(row) if row.level == "pod" or not row.namespace else f"{pod_name(row)}/{row.container}"
+    what = f"{pod_name(row)}/{row.container}" if row.container and row.namespace else row.id or pod_name(row)
     return Cell(
         name,
         what,
@@ -277,20 +279,19 @@ def _refusals(row: CgroupRow) -> int:
 def _keys(row: KeyRow) -> Keys:
     if row.ids:
         return Keys(row.key, row.sentence, tuple(Square(one.id, one.state, ", ".join(one.pods)) for one in row.ids))
-    # somebody else publishes them: who holds how many is known, not which
-    squares = [
-        Square(
-            f"{row.key} {number}", "charged" if number < (one.charged or 0) else "granted", f"{one.namespace}/{one.pod}"
-        )
-        for one in row.holders
-        for number in range(max(one.entitled, one.charged or 0))
-    ]
-    squares += [
-        Square(f"{row.key}", "outside", one.about or one.cgroup) for one in row.elsewhere for _ in range(one.amount)
-    ]
-    squares = squares[: row.capacity]
-    squares += [Square(f"{row.key}", "free")] * (row.capacity - len(squares))
-    return Keys(row.key, row.sentence, tuple(squares[:MOST_PODS]))
+    shown = min(row.capacity, MOST_SQUARES)
+    taken = list(islice(_taken(row), shown))
+    return Keys(row.key, row.sentence, (*taken, *[Square(row.key, "free")] * (shown - len(taken))))
+
+
+def _taken(row: KeyRow) -> Iterator[Square]:
+    """Where somebody else publishes them: who holds how many is known, not which."""
+    for one in row.holders:
+        for number in range(max(one.entitled, one.charged or 0)):
+            state = "charged" if number < (one.charged or 0) else "granted"
+            yield Square(f"{row.key} {number}", state, f"{one.namespace}/{one.pod}")
+    for other in row.elsewhere:
+        yield from repeat(Square(row.key, "outside", other.about or other.cgroup), other.amount)
 
 
 def _cpus(view: CpusView) -> Cpus:

@@ -17,8 +17,9 @@ export function say(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
-// Keeps one child for each item: `make` makes it, `update` changes what differs, in the items' order.
-export function keep(parent, items, key, make, update) {
+// Keeps one child for each item, after the `first` ones that are there: `make` makes it, `update` changes what differs,
+// in the items' order.
+export function keep(parent, items, key, make, update, first = 0) {
   const kept = (parent.kept ??= new Map());
   const now = new Map();
   items.forEach((item, place) => {
@@ -27,7 +28,8 @@ export function keep(parent, items, key, make, update) {
     const child = kept.get(name) ?? make(item);
     now.set(name, child);
     update(child, item);
-    if (parent.children[place] !== child) parent.insertBefore(child, parent.children[place] ?? null);
+    const there = parent.children[place + first];
+    if (there !== child) parent.insertBefore(child, there ?? null);
   });
   for (const [name, child] of kept) if (!now.has(name)) child.remove();
   parent.kept = now;

@@ -91,10 +91,7 @@ function drawPod(body, pod) {
 function drawPods(picture) {
   const wanted = at("find").value.trim().toLowerCase();
   const pods = wanted ? picture.pods.filter((pod) => pod.name.toLowerCase().includes(wanted)) : picture.pods;
-  const table = at("pods");
-  table.tBodies.length && !table.kept && table.tBodies[0].remove();
-  const place = (table.holder ??= { children: table.tBodies, insertBefore: (child, before) => table.insertBefore(child, before), kept: (table.kept = new Map()) });
-  keep(place, pods, (pod) => pod.name, makePod, drawPod);
+  keep(at("pods"), pods, (pod) => pod.name, makePod, drawPod, 1);
   const more = picture.more_pods ? `, and ${picture.more_pods} more that are not shown` : "";
   say(at("count"), wanted ? `${pods.length} of ${picture.pods.length} pods${more}` : `${picture.pods.length} pods${more}`);
 }

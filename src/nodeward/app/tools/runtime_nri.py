@@ -105,8 +105,8 @@ def _fit(path: str, settings: Mapping[str, object]) -> None:
     version = settings.get("version", 1)
     if settings and not (isinstance(version, int) and version > 1):
         raise PointError(
-            f"{path}: has no `version = 2`, so containerd 1.7 reads it as version 1, which has no word for NRI. Have "
-            "`containerd config migrate` write it anew; containerd 2.0 and newer have NRI on without a word"
+            f"{path}: has no `version = 2`, so containerd 1.7 reads it as version 1, which has no word for NRI. Begin "
+            "it anew from `containerd config default`; containerd 2.0 and newer have NRI on without a word"
         )
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from nodeward.sim.scenario import Scenario
     from nodeward.sim.world import World
 
+USUAL = "noisy-neighbour"
+"""The scenario that is played where none is named."""
 RECORD = "/var/lib/nodeward/node.record"
 """Where the daemon records, on the simulated node."""
 MAX_RECORD = 1 << 30
@@ -42,7 +44,8 @@ TALL = 30
 
 
 @click.command("sim")
-@click.option("--scenario", "name", default="noisy-neighbour", show_default=True, help="A shipped name, or a file.")
+@click.argument("scenario", required=False)
+@click.option("--scenario", "named", help="The same, as an option.")
 @click.option("--for", "duration", default="", help="Run so long, e.g. 20s or 2m.  [default: until Ctrl-C]")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(
@@ -62,7 +65,8 @@ TALL = 30
 @click.option("--list", "listed", is_flag=True, help="List the scenarios that ship.")
 @click.option("--mutant", default="", hidden=True, help="Break the node on purpose; an invariant must notice.")
 def command(
-    name: str,
+    scenario: str | None,
+    named: str | None,
     duration: str,
     seed: int,
     record: Path | None,
@@ -74,8 +78,9 @@ def command(
 ) -> None:
     """Run the daemon against a simulated node: no hardware, no cluster, no root.
 
-    On a terminal a live view is drawn. Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line
-    prints the command to inspect the same daemon from another terminal.
+    SCENARIO is a shipped name or a file; without it noisy-neighbour is played. On a terminal a live view is drawn.
+    Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line prints the command to inspect the same
+    daemon from another terminal.
 
     Exit code: 0 no invariant broke, 1 one broke, 2 a usage error, a fault in the scenario's file or an address of
     --metrics that cannot be had, 3 the simulation itself failed. docs/scenarios.md says what a scenario's file may
@@ -84,20 +89,20 @@ def command(
     \b
     Examples:
       nodeward sim
-      nodeward sim --scenario daemon-killed --for 20s --seed 7
+      nodeward sim daemon-killed --for 20s --seed 7
       nodeward sim --for 20s --record day.record && nodeward replay day.record
       nodeward sim --for 15s --picture view.svg
       nodeward sim --list
     """
     from nodeward.app.settings.load import address
-    from nodeward.sim import scenario
+    from nodeward.sim import scenario as scenarios
     from nodeward.sim.world import MUTANTS, World
 
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its own log, on our standard error, tells of each peer's end
     if listed:
-        width = max(map(len, scenario.names()))
-        for shipped in scenario.names():
-            print(f"{shipped:{width}} {scenario.load(shipped).about}")
+        width = max(map(len, scenarios.names()))
+        for shipped in scenarios.names():
+            print(f"{shipped:{width}} {scenarios.load(shipped).about}")
         return
     if mutant and mutant not in MUTANTS:
         raise click.BadParameter(f"{mutant!r} is not one of {', '.join(MUTANTS)}", param_hint="--mutant")
@@ -110,7 +115,9 @@ def command(
         raise click.BadParameter(
             f"{metrics!r} is no address with a port, such as 127.0.0.1:9743", param_hint="--metrics"
         )
-    seconds, chosen = _seconds(duration), _chosen(name)
+    if scenario is not None and named is not None:
+        raise click.UsageError(f"{scenario} and --scenario {named} both name a scenario; give one")
+    seconds, chosen = _seconds(duration), _chosen(scenario or named or USUAL)
     _may_listen(metrics)
 
     def new(folder: Path, log: Path | None) -> World:

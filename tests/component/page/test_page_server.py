@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -163,6 +164,40 @@ def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pyt
         await asyncio.wait((serving,))
 
     asyncio.run(asyncio.wait_for(live(), WITHIN_S))
+
+
+def test_so_many_explanations_are_asked_for_at_once_and_the_next_is_told_why_not() -> None:
+    async def live() -> None:
+        port, go = asyncio.get_running_loop().create_future(), asyncio.Event()
+        asked_for: list[str] = []
+
+        async def explain(what: str) -> tuple[int, bytes]:
+            asked_for.append(what)
+            await go.wait()
+            return 200, b"[]"
+
+        made = server.application(server.Pictures(), explain, hosts("127.0.0.1", ()))
+        serving = asyncio.ensure_future(server.run(made, "127.0.0.1", 0, port.set_result))
+
+        async def get() -> int:
+            return (await asyncio.to_thread(asked, await port, "/explain?what=a"))[0]
+
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(get()) for _ in range(server.MOST_EXPLAINED)]
+            while len(asked_for) < server.MOST_EXPLAINED:
+                await asyncio.sleep(0.01)
+            assert await get() == 503
+            go.set()
+        assert [one.result() for one in waiting] == [200] * server.MOST_EXPLAINED
+        serving.cancel()
+        await asyncio.wait((serving,))
+
+    loop = asyncio.new_event_loop()
+    loop.set_default_executor(ThreadPoolExecutor(2 * server.MOST_EXPLAINED))
+    try:
+        loop.run_until_complete(asyncio.wait_for(live(), WITHIN_S))
+    finally:
+        loop.close()
 
 
 def test_a_taken_port_is_said_or_another_one_is_used(daemon: Played) -> None:

@@ -58,7 +58,7 @@ class Latest:
 def _said(decision: Decision, outcome: Reached | Missed | None) -> tuple[str, ...]:
     match outcome:
         case Reached(targets=targets, written=written):
-            outcomes = [f"{'wrote and read back' if one in written else 'is so'}: {one}" for one in targets]
+            outcomes = [f"{'wrote and read back' if one in written else 'already as wanted'}: {one}" for one in targets]
         case Missed(why=why):
             outcomes = [f"could not be reached: {target}: {reason}" for target, reason in why]
         case None:

@@ -73,6 +73,7 @@ class _Daemon:
             return response.status, body
 
 
+_TIMEOUT: Final = aiohttp.ClientTimeout(total=ASK_S)
 _AWAY = (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError)
 
 
@@ -80,8 +81,7 @@ async def run(chosen: Chosen, serving: Callable[[int], None]) -> None:
     """Serves until cancelled; `serving` is told the port. OSError where the address cannot be had."""
     pictures = Pictures()
     connector = aiohttp.UnixConnector(chosen.socket)
-    timeout = aiohttp.ClientTimeout(total=ASK_S)
-    async with aiohttp.ClientSession(connector=connector, timeout=timeout) as session:
+    async with aiohttp.ClientSession(connector=connector, timeout=_TIMEOUT) as session:
         daemon = _Daemon(session, chosen.socket)
 
         async def explain(what: str) -> tuple[int, bytes]:
@@ -163,7 +163,7 @@ class _Watch:
 def _diagnosed(settings: Settings, place: str) -> doctor.Diagnosis:
     def status() -> bytes:
         async def asked() -> bytes:
-            async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(place)) as session:
+            async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(place), timeout=_TIMEOUT) as session:
                 return (await _Daemon(session, place).get("/v1/status"))[1]
 
         return asyncio.run(asked())

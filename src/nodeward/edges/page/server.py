@@ -25,6 +25,8 @@ WRITE_S: Final = 10.0
 BEAT_S: Final = 15.0
 """Without a new picture a comment is sent, so that a page which is gone is noticed."""
 MAX_WHAT: Final = 1024
+MOST_EXPLAINED: Final = 16
+"""Explanations that are asked for at once; the next one is refused, and a person clicks again."""
 _PORT: Final = re.compile(r":[0-9]{1,5}\Z")
 NOTHING: Final = "there is nothing at this path; the page is at /"
 _TYPES: Final[Mapping[str, str]] = {
@@ -89,6 +91,8 @@ def application(pictures: Pictures, explain: Explain, allowed: frozenset[str]) -
     """The page's application. `allowed` is what `hosts` returns."""
     static = {path.name: path.read_bytes() for path in (files(__package__) / "static").iterdir() if path.is_file()}
 
+    explaining = asyncio.Semaphore(MOST_EXPLAINED)
+
     @web.middleware
     async def guard(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -123,7 +127,11 @@ def application(pictures: Pictures, explain: Explain, allowed: frozenset[str]) -
         what = request.query.get("what", "")
         if not 0 < len(what) <= MAX_WHAT:
             return _refused(400, f"what: give a name of 1 to {MAX_WHAT} characters")
-        status, body = await explain(what)
+        if explaining.locked():
+            busy = f"{MOST_EXPLAINED} explanations are asked for already; try again"
+            return web.json_response({"error": busy}, status=503, headers=_GUARDS)
+        async with explaining:
+            status, body = await explain(what)
         return web.Response(status=status, body=body, headers={**_GUARDS, "Content-Type": "application/json"})
 
     async def events(request: web.Request) -> web.StreamResponse:

@@ -37,7 +37,7 @@ KEYS = 16
 
 def drawn(server: Prometheus) -> None:
     """Every query of the dashboard has values or, where there can be none, an empty answer; so has every variable.
-    Three ask for rates of histograms into which nothing new comes here, and have only NaN: docs/metrics.md names them.
+    Three ask for rates of histograms into which nothing new comes here, and have only NaN.
     Those about VM sandboxes are in test_prometheus_sandboxes.
     """
     without = dict.fromkeys(NOT_HERE, 0)

@@ -31,324 +31,307 @@ def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
     return Family(name, "counter", labels, text)
 
 
-USAGE = _gauge("nodeward_misc_usage", OF_RESOURCE, "Charged now, with all that is below.")
-LIMIT = _gauge("nodeward_misc_limit", OF_RESOURCE, "The limit in the kernel. Absent where there is none.")
-LIMITED = _gauge("nodeward_misc_limited", OF_RESOURCE, "1 where the kernel has a limit, 0 where it has none.")
-PEAK = _gauge("nodeward_misc_peak", OF_RESOURCE, "The most that was ever asked for here, refused charges included.")
+USAGE = _gauge("nodeward_misc_usage", OF_RESOURCE, "Charged now, with everything below.")
+LIMIT = _gauge("nodeward_misc_limit", OF_RESOURCE, "The limit in the kernel. Absent for none.")
+LIMITED = _gauge("nodeward_misc_limited", OF_RESOURCE, "1 if the kernel has a limit, else 0.")
+PEAK = _gauge("nodeward_misc_peak", OF_RESOURCE, "The most ever asked for, refused charges included.")
 REFUSALS = _counter(
     "nodeward_misc_refusals_total",
     (*OF_RESOURCE, "scope"),
-    "Charges refused by this cgroup's own limit (scope local), or by it and those below (scope subtree); of sgx_epc "
-    "also those for which the kernel then made room by paging.",
+    "Charges refused by this cgroup's limit (local), or by it and those below (subtree).",
 )
-DECLARED = _gauge(
-    "nodeward_misc_declared", OF_RESOURCE, "What the pod's declarations allow here, 0 where it is denied."
-)
-UNDERFLOW = _gauge("nodeward_misc_underflow", OF_RESOURCE, "1 where the kernel's counter went below zero.")
-STATE = _gauge("nodeward_enforcement_state", (*OF_CGROUP, "state"), "1 for the one state that the cgroup is in.")
+DECLARED = _gauge("nodeward_misc_declared", OF_RESOURCE, "What the pod's declarations allow. 0 if denied.")
+UNDERFLOW = _gauge("nodeward_misc_underflow", OF_RESOURCE, "1 while the kernel's counter is below zero.")
+STATE = _gauge("nodeward_enforcement_state", (*OF_CGROUP, "state"), "1 for the state of the cgroup.")
 CONTAINER = _gauge("nodeward_container_info", (*OF_CGROUP, "id", "source"), "1 for each container, with its id.")
 CAPACITY = _gauge("nodeward_misc_capacity", ("resource",), "What the node has.")
-RESOURCE = _gauge("nodeward_misc_resource_info", ("resource", "unit"), "1, with the unit it is counted in.")
-ORPHANED = _gauge(
-    "nodeward_misc_orphaned", ("resource",), "Charged on the node, and in no cgroup of a pod that is known."
-)
-CONTROLLER = _gauge("nodeward_misc_controller", (), "1 where the kernel has the misc controller, else 0.")
+RESOURCE = _gauge("nodeward_misc_resource_info", ("resource", "unit"), "1, with the unit of the resource.")
+ORPHANED = _gauge("nodeward_misc_orphaned", ("resource",), "Charged on the node, but to no known pod.")
+CONTROLLER = _gauge("nodeward_misc_controller", (), "1 if the kernel has the misc controller, else 0.")
 TREE = _gauge(
     "nodeward_misc_hierarchy_info",
     ("version", "root"),
-    "1, with the cgroup version of the misc controller and its place.",
+    "1, with the cgroup version and the place of the misc controller.",
 )
 CADVISOR_USAGE = _gauge("container_misc_usage", OF_CADVISOR, "As nodeward_misc_usage, with cAdvisor's labels.")
-CADVISOR_EVENTS = _counter("container_misc_events", OF_CADVISOR, "As nodeward_misc_refusals_total in the subtree.")
-KEYS_CAPACITY = _gauge("nodeward_keys_capacity", ("key",), "Keys of this kind that the node has. Absent for none.")
+CADVISOR_EVENTS = _counter("container_misc_events", OF_CADVISOR, "As nodeward_misc_refusals_total of scope subtree.")
+KEYS_CAPACITY = _gauge("nodeward_keys_capacity", ("key",), "Keys that the node has. Absent for none.")
 KEYS_RESERVE = _gauge("nodeward_keys_reserve", ("key",), "Keys that the settings keep back.")
-KEYS_USED = _gauge("nodeward_keys_used", ("key",), "Keys in use on the node, whoever took them.")
-KEYS_ENTITLED = _gauge("nodeward_keys_entitled", ("key",), "Keys that pods were promised, taken already or not.")
+KEYS_USED = _gauge("nodeward_keys_used", ("key",), "Keys in use on the node.")
+KEYS_ENTITLED = _gauge("nodeward_keys_entitled", ("key",), "Keys promised to pods, taken or not.")
 KEYS_CHARGED = _gauge("nodeward_keys_charged", ("key",), "Keys that known pods hold.")
 KEYS_FOREIGN = _gauge("nodeward_keys_foreign", ("key",), "Keys in use that no known pod holds.")
 KEYS_ELSEWHERE = _gauge(
-    "nodeward_keys_elsewhere", ("key", "class"), "Those of them whose cgroup was found, by whose it seems to be."
+    "nodeward_keys_elsewhere", ("key", "class"), "Foreign keys whose cgroup was found, by the kind of holder."
 )
-KEYS_FREE = _gauge("nodeward_keys_free", ("key",), "Keys that are neither held, promised, foreign nor kept back.")
-KEYS_BLIND = _gauge("nodeward_keys_blind", ("key",), "1 where a counter below zero hides which pod holds what, else 0.")
-KEYS_WRAPPED = _gauge("nodeward_keys_wrapped", ("key",), "1 where the node's own counter is below zero, else 0.")
-KEYS_AGE = _gauge("nodeward_keys_sample_age_seconds", ("key",), "Since the counters of keys were last read.")
+KEYS_FREE = _gauge("nodeward_keys_free", ("key",), "Keys neither held, promised, foreign nor kept back.")
+KEYS_BLIND = _gauge("nodeward_keys_blind", ("key",), "1 while a counter below zero hides which pod holds keys, else 0.")
+KEYS_WRAPPED = _gauge("nodeward_keys_wrapped", ("key",), "1 while the node's counter is below zero, else 0.")
+KEYS_AGE = _gauge("nodeward_keys_sample_age_seconds", ("key",), "Time since the counters were last read.")
 KEYS_ORPHAN_AGE = _gauge(
-    "nodeward_keys_orphan_age_seconds", ("key",), "So long some removed cgroup has held a key. Absent for none."
+    "nodeward_keys_orphan_age_seconds", ("key",), "How long a removed cgroup has held a key. Absent for none."
 )
-KEYS_LEAKED = _gauge(
-    "nodeward_keys_leaked", ("key",), "Keys that removed cgroups have held for a quarter of an hour and more."
-)
-LEDGER_IDS = _gauge("nodeward_ledger_ids", ("key", "state"), "Ids that kubelet is offered, by their state.")
+KEYS_LEAKED = _gauge("nodeward_keys_leaked", ("key",), "Keys held by removed cgroups for at least 15 minutes.")
+LEDGER_IDS = _gauge("nodeward_ledger_ids", ("key", "state"), "Ids offered to kubelet, by state.")
 LEDGER_REFUSALS = _counter(
-    "nodeward_ledger_refusals_total", ("key", "reason"), "Questions of kubelet that were refused, by the reason."
+    "nodeward_ledger_refusals_total", ("key", "reason"), "Requests of kubelet that were refused, by reason."
 )
-LEDGER_WITHHELD = _gauge(
-    "nodeward_ledger_withheld", ("key", "reason"), "1 while no id is offered at all, for this reason."
-)
+LEDGER_WITHHELD = _gauge("nodeward_ledger_withheld", ("key", "reason"), "1 while no id is offered, for this reason.")
 LEDGER_DELAYS = Family(
     "nodeward_ledger_withholding_duration_seconds",
     "histogram",
     ("key",),
-    "From when foreign use was certainly not there yet to when kubelet was told of fewer healthy ids.",
+    "From the last sample without new foreign use until kubelet was told of fewer healthy ids.",
 )
 LEDGER_PLUGIN = _gauge(
-    "nodeward_ledger_plugin_state", ("key", "state"), "1 for the one state that our device plugin is in."
+    "nodeward_ledger_plugin_state", ("key", "state"), "1 for the state of the device plugin, 0 for the others."
 )
 LEDGER_KUBELET_RESTARTS = _counter(
-    "nodeward_ledger_kubelet_restarts_total", ("key",), "How often kubelet's socket became another one."
+    "nodeward_ledger_kubelet_restarts_total", ("key",), "How often kubelet's socket was replaced."
 )
 LEDGER_JOURNAL_FAULT = _gauge(
-    "nodeward_ledger_journal_fault", ("key",), "1 while grants cannot be put on record, so that none is given, else 0."
+    "nodeward_ledger_journal_fault", ("key",), "1 while grants cannot be recorded, so none is given, else 0."
 )
 LEDGER_JOURNAL_LOST = _gauge(
-    "nodeward_ledger_journal_lost", ("key",), "1 while ids are out that a journal had which was removed, else 0."
+    "nodeward_ledger_journal_lost", ("key",), "1 while ids are out whose journal was removed, else 0."
 )
 LEDGER_QUOTES = _gauge(
-    "nodeward_ledger_quotes_answer", ("key",), "1 while the service answers that makes quotes. Absent where not asked."
+    "nodeward_ledger_quotes_answer", ("key",), "1 while the quote service answers, else 0. Absent if not asked."
 )
 LEDGER_SHARE = _gauge("nodeward_ledger_share_info", ("key", "mode", "nfd"), "1, with how NFD's number is shared.")
 LEDGER_SHARED = _gauge(
-    "nodeward_ledger_nfd_keys", ("key", "kind"), "NFD's number: as it is to be (wanted), and as our object says."
+    "nodeward_ledger_nfd_keys", ("key", "kind"), "NFD's number: as wanted, and as in Nodeward's object (ours)."
 )
 CPUS_POLICY = _gauge("nodeward_cpus_policy_info", ("policy", "mode", "driver"), "1, with the policy in force.")
 CPUS_ONLINE = _gauge("nodeward_cpus_online", (), "CPUs of the machine that are online.")
-CPUS_EXCLUSIVE = _gauge("nodeward_cpus_exclusive", (), "Those that a container has for its own.")
-CPUS_POOL = _gauge("nodeward_cpus_pool", ("pool",), "CPUs of this pool, which containers share.")
-CPUS_LENT = _gauge("nodeward_cpus_pool_lent", ("pool",), "Idle CPUs of nobody that its containers may use too.")
-CPUS_POOL_REQUESTED = _gauge("nodeward_cpus_pool_requested", ("pool",), "CPUs that its containers request of it.")
-CPUS_NUMA = _gauge(
-    "nodeward_cpus_numa", ("numa", "use"), "CPUs of this NUMA node by use: exclusive, shared, reserved or idle."
-)
+CPUS_EXCLUSIVE = _gauge("nodeward_cpus_exclusive", (), "CPUs that one container has for its own.")
+CPUS_POOL = _gauge("nodeward_cpus_pool", ("pool",), "CPUs of the pool, shared by containers.")
+CPUS_LENT = _gauge("nodeward_cpus_pool_lent", ("pool",), "Idle CPUs that containers of the pool may also use.")
+CPUS_POOL_REQUESTED = _gauge("nodeward_cpus_pool_requested", ("pool",), "CPUs that containers request of the pool.")
+CPUS_NUMA = _gauge("nodeward_cpus_numa", ("numa", "use"), "CPUs of the NUMA node, by use.")
 CPUS_NUMA_REQUESTED = _gauge(
-    "nodeward_cpus_numa_requested", ("numa",), "CPUs that containers request there; those of a pool on each CPU alike."
+    "nodeward_cpus_numa_requested",
+    ("numa",),
+    "CPUs requested on the NUMA node; a pool's are spread evenly over its CPUs.",
 )
-CPUS_CONTAINERS = _gauge(
-    "nodeward_cpus_containers", ("kind",), "Containers by what they have: exclusive, shared, reserved, ..., unplaced."
-)
+CPUS_CONTAINERS = _gauge("nodeward_cpus_containers", ("kind",), "Containers, by the kind of CPUs they have.")
 CPUS_STATE = _gauge(
     "nodeward_cpus_containers_state",
     ("state",),
-    "Containers by whether the kernel lets them use what is wanted: held, pending, failed, ...",
+    "Containers, by whether the kernel has the wanted CPUs.",
 )
-CPUS_DRIFTS = _counter(
-    "nodeward_cpus_drifts_total", (), "Sets that somebody else had changed, and that were put right."
-)
+CPUS_DRIFTS = _counter("nodeward_cpus_drifts_total", (), "CPU sets that another process changed and Nodeward restored.")
 CPUS_LATE = _counter(
-    "nodeward_cpus_late_starts_total", (), "Programs that were started, or refused, while others were on their CPUs."
+    "nodeward_cpus_late_starts_total", (), "Programs started or refused while others were on their CPUs."
 )
 CPUS_REFUSED = _gauge("nodeward_cpus_settings_refused", (), "1 while newer settings of the policy do not fit, else 0.")
 SANDBOXES_MODE = _gauge(
     "nodeward_sandboxes_mode_info",
     ("mode", "cgroup_version", "driver"),
-    "1, with the mode of sandboxes and what makes cgroups here.",
+    "1, with the mode, the cgroup version and the cgroup driver.",
 )
 SANDBOXES_INFO = _gauge(
     "nodeward_sandboxes_sandbox_info",
     (*OF_SANDBOX, "level", "runtime_class", "handler", "profile", "vmm", "only", "only_from"),
-    "1 for each VM sandbox, with what it is and how it is placed.",
+    "1 for each VM sandbox, with what it is.",
 )
 SANDBOXES_MEMORY = _gauge(
     "nodeward_sandboxes_memory_bytes",
     (*OF_SANDBOX, "part"),
-    "Memory of the sandbox on the host: guest RAM, VMM without guest RAM, shim, virtiofsd.",
+    "Memory on the host, by part.",
 )
 SANDBOXES_CHARGED = _gauge(
     "nodeward_sandboxes_charged_memory_bytes",
     OF_SANDBOX,
-    "Memory charged for the sandbox, overhead included: by its pod's cgroup and outside of it.",
+    "Memory charged for the sandbox, overhead included, inside and outside the pod's cgroup.",
 )
 SANDBOXES_OUTSIDE = _gauge(
-    "nodeward_sandboxes_outside_memory_bytes", OF_SANDBOX, "Of that, what is charged outside of its pod's cgroup."
+    "nodeward_sandboxes_outside_memory_bytes", OF_SANDBOX, "The part of it charged outside the pod's cgroup."
 )
 SANDBOXES_OVERHEAD = _gauge(
-    "nodeward_sandboxes_overhead_memory_bytes", OF_SANDBOX, "Memory beside guest RAM: VMM, shim and virtiofsd."
+    "nodeward_sandboxes_overhead_memory_bytes", OF_SANDBOX, "VMM without guest RAM, shim and virtiofsd."
 )
 SANDBOXES_GUEST_USED = _gauge(
-    "nodeward_sandboxes_guest_used_bytes", OF_SANDBOX, "What the guest says that it uses of its memory."
+    "nodeward_sandboxes_guest_used_bytes", OF_SANDBOX, "Memory in use, as the guest reports it."
 )
-SANDBOXES_CPU = _counter(
-    "nodeward_sandboxes_cpu_seconds_total", OF_SANDBOX, "CPU time of the sandbox, overhead included."
-)
-SANDBOXES_VCPU = _counter("nodeward_sandboxes_vcpu_seconds_total", OF_SANDBOX, "Of that, CPU time of vCPU threads.")
+SANDBOXES_CPU = _counter("nodeward_sandboxes_cpu_seconds_total", OF_SANDBOX, "CPU time, overhead included.")
+SANDBOXES_VCPU = _counter("nodeward_sandboxes_vcpu_seconds_total", OF_SANDBOX, "CPU time of the vCPU threads.")
 SANDBOXES_OVERHEAD_CPU = _gauge(
-    "nodeward_sandboxes_overhead_cpu_cores", OF_SANDBOX, "CPUs that all but the vCPU threads use now."
+    "nodeward_sandboxes_overhead_cpu_cores", OF_SANDBOX, "CPUs in use now by all but the vCPU threads."
 )
 SANDBOXES_DECLARED = _gauge(
-    "nodeward_sandboxes_declared_memory_bytes", OF_SANDBOX, "The overhead that the pod declares (podFixed)."
+    "nodeward_sandboxes_declared_memory_bytes", OF_SANDBOX, "Memory overhead that the pod declares (podFixed)."
 )
 SANDBOXES_DECLARED_CPU = _gauge(
-    "nodeward_sandboxes_declared_cpu_cores", OF_SANDBOX, "The CPU overhead that the pod declares (podFixed)."
+    "nodeward_sandboxes_declared_cpu_cores", OF_SANDBOX, "CPU overhead that the pod declares (podFixed)."
 )
-SANDBOXES_VM = _gauge("nodeward_sandboxes_vm_memory_bytes", OF_SANDBOX, "The memory that the VM is given.")
-SANDBOXES_VCPUS = _gauge("nodeward_sandboxes_vm_vcpus", OF_SANDBOX, "The vCPUs that the VM is given.")
+SANDBOXES_VM = _gauge("nodeward_sandboxes_vm_memory_bytes", OF_SANDBOX, "Memory of the VM.")
+SANDBOXES_VCPUS = _gauge("nodeward_sandboxes_vm_vcpus", OF_SANDBOX, "vCPUs of the VM.")
 SANDBOXES_LIMIT = _gauge(
-    "nodeward_sandboxes_limit_bytes", OF_SANDBOX, "The memory limit of the pod's cgroup. Absent for none."
+    "nodeward_sandboxes_limit_bytes", OF_SANDBOX, "Memory limit of the pod's cgroup. Absent for none."
 )
 SANDBOXES_HEADROOM = _gauge(
     "nodeward_sandboxes_headroom_bytes",
     OF_SANDBOX,
-    "What the limit leaves beside the VM's memory and its overhead; below 0 the kernel kills a VM that fills up.",
+    "Limit less VM and overhead; below 0 the kernel kills a VM that fills up.",
 )
 SANDBOXES_KILLED_AT = _gauge(
     "nodeward_sandboxes_killed_at_bytes",
     OF_SANDBOX,
-    "So much guest memory in use brings the kernel's OOM kill. Absent where it cannot come to that.",
+    "Guest memory in use at which the kernel kills the VM. Absent if it cannot.",
 )
 SANDBOXES_FIT = _gauge(
     "nodeward_sandboxes_fit",
     (*OF_SANDBOX, "fit"),
-    "1 for the one answer to whether the pod's limit has room for its VM.",
+    "1 for the verdict on whether the pod's limit has room for its VM.",
 )
 SANDBOXES_DRIFTS = _gauge(
-    "nodeward_sandboxes_drifts", (*OF_SANDBOX, "code"), "Things that are not where they should be. Absent for none."
+    "nodeward_sandboxes_drifts", (*OF_SANDBOX, "code"), "Things not where they should be. Absent for none."
 )
 SANDBOXES_OOM = _counter("nodeward_sandboxes_oom_kills_total", OF_SANDBOX, "OOM kills in the pod's cgroup.")
 SANDBOXES_FAULTS = _gauge(
-    "nodeward_sandboxes_read_faults", OF_SANDBOX, "Things that could not be read, or contradict each other."
+    "nodeward_sandboxes_read_faults", OF_SANDBOX, "Things that could not be read or contradict each other."
 )
-SANDBOXES_AGE = _gauge("nodeward_sandboxes_sample_age_seconds", OF_SANDBOX, "Since the sandbox was last read.")
+SANDBOXES_AGE = _gauge("nodeward_sandboxes_sample_age_seconds", OF_SANDBOX, "Time since the sandbox was last read.")
 SANDBOXES_CLASS_MEMORY = _gauge(
     "nodeward_sandboxes_class_overhead_memory_bytes",
     ("class", "percentile"),
-    "The memory overhead of a RuntimeClass (or handler), measured.",
+    "Measured memory overhead.",
 )
 SANDBOXES_CLASS_CPU = _gauge(
     "nodeward_sandboxes_class_overhead_cpu_cores",
     ("class", "percentile"),
-    "The CPU overhead of a RuntimeClass (or handler), measured.",
+    "Measured CPU overhead.",
 )
-SANDBOXES_CLASS_SAMPLES = _gauge("nodeward_sandboxes_class_samples", ("class",), "How many samples these are made of.")
+SANDBOXES_CLASS_SAMPLES = _gauge("nodeward_sandboxes_class_samples", ("class",), "Samples behind these figures.")
 SANDBOXES_CLASS_DECLARED = _gauge(
-    "nodeward_sandboxes_class_declared_memory_bytes", ("class",), "podFixed, by a pod of this class."
+    "nodeward_sandboxes_class_declared_memory_bytes", ("class",), "podFixed memory of a pod of the class."
 )
 SANDBOXES_CLASS_DECLARED_CPU = _gauge(
-    "nodeward_sandboxes_class_declared_cpu_cores", ("class",), "podFixed of CPU, by a pod of this class."
+    "nodeward_sandboxes_class_declared_cpu_cores", ("class",), "podFixed CPU of a pod of the class."
 )
 SANDBOXES_CLASS_RECOMMENDED = _gauge(
     "nodeward_sandboxes_class_recommended_memory_bytes",
     ("class",),
-    "What podFixed should be. Absent until there are enough samples.",
+    "Recommended podFixed memory. Absent until there are enough samples.",
 )
 SANDBOXES_CLASS_RECOMMENDED_CPU = _gauge(
     "nodeward_sandboxes_class_recommended_cpu_cores",
     ("class",),
-    "What podFixed of CPU should be. Absent until there are enough samples.",
+    "Recommended podFixed CPU. Absent until there are enough samples.",
 )
 SANDBOXES_UNACCOUNTED = _gauge(
-    "nodeward_sandboxes_unaccounted_memory_bytes", (), "Memory of sandboxes that no pod's cgroup is charged with."
+    "nodeward_sandboxes_unaccounted_memory_bytes", (), "Memory of sandboxes charged to no pod's cgroup."
 )
 SANDBOXES_UNACCOUNTED_CPU = _gauge(
-    "nodeward_sandboxes_unaccounted_cpu_cores", (), "CPUs that sandboxes use outside of their pods' cgroups now."
+    "nodeward_sandboxes_unaccounted_cpu_cores", (), "CPUs in use now by sandboxes outside pods' cgroups."
 )
 SANDBOXES_RESERVED = _gauge(
-    "nodeward_sandboxes_system_reserved_memory_bytes", (), "A system-reserved of kubelet that would cover it."
+    "nodeward_sandboxes_system_reserved_memory_bytes", (), "kubelet's system-reserved memory that would cover it."
 )
 SANDBOXES_RESERVED_CPU = _gauge(
-    "nodeward_sandboxes_system_reserved_cpu_cores", (), "A system-reserved of CPU that would cover it."
+    "nodeward_sandboxes_system_reserved_cpu_cores", (), "kubelet's system-reserved CPU that would cover it."
 )
 SANDBOXES_HANDLER = _gauge(
     "nodeward_sandboxes_handler_info",
     ("handler", "profile", "hypervisor", "only"),
-    "1 for each runtime handler that starts VMs, with its configuration.",
+    "1 for each runtime handler that starts VMs.",
 )
 SANDBOXES_UNREAD = _gauge(
-    "nodeward_sandboxes_handler_unread", ("handler",), "1 where a handler's configuration could not be read, else 0."
+    "nodeward_sandboxes_handler_unread", ("handler",), "1 if the handler's configuration could not be read, else 0."
 )
-SANDBOXES_WRITES = _counter("nodeward_sandboxes_limit_writes_total", (), "Limits of pods that the daemon has set.")
-SANDBOXES_MISSES = _gauge("nodeward_sandboxes_limit_misses", (), "Limits of pods that it could not set.")
-SANDBOXES_LEFT_OUT = _gauge("nodeward_sandboxes_left_out", (), "VM sandboxes not shown here, since there are too many.")
-GATE_PODS = _gauge("nodeward_gate_pods", ("state",), "Pods that have asked at their gate: open, or shut now.")
-GATE_REFUSED = _counter("nodeward_gate_refused_total", (), "Containers not created over NRI, since a gate was shut.")
-GATE_RELAYED = _counter("nodeward_gate_relayed_total", ("outcome",), "Starts of pods with a gate, by the relay's word.")
+SANDBOXES_WRITES = _counter("nodeward_sandboxes_limit_writes_total", (), "Pod limits that the daemon has set.")
+SANDBOXES_MISSES = _gauge("nodeward_sandboxes_limit_misses", (), "Pod limits that it could not set.")
+SANDBOXES_LEFT_OUT = _gauge("nodeward_sandboxes_left_out", (), "VM sandboxes not shown, beyond the most.")
+GATE_PODS = _gauge("nodeward_gate_pods", ("state",), "Pods that asked at their gate: open or shut.")
+GATE_REFUSED = _counter(
+    "nodeward_gate_refused_total", (), "Containers refused over NRI at a shut gate; in observe, those it would refuse."
+)
+GATE_RELAYED = _counter("nodeward_gate_relayed_total", ("outcome",), "Starts of gated pods at the relay, by outcome.")
 BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
-MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode that holds, 0 for the others.")
-READY = _gauge("nodeward_ready", (), "1 while the daemon is synchronised with each source that is chosen and needed.")
-COMPONENT = _gauge("nodeward_component_ready", ("component",), "1 while the daemon is synchronised with this source.")
+MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode in force, 0 for the others.")
+READY = _gauge("nodeward_ready", (), "1 while every needed source is synchronised, else 0.")
+COMPONENT = _gauge("nodeward_component_ready", ("component",), "1 while this source is synchronised, else 0.")
 COMPONENT_SINCE = _gauge(
     "nodeward_component_since_timestamp_seconds", ("component",), "When that began. Absent before the first word."
 )
 LINES = _gauge(
-    "nodeward_multi_line_info", ("state",), "1, with what became of nri.multi_line: off, on, held or unverified."
+    "nodeward_multi_line_info", ("state",), "1, with the state of nri.multi_line: off, on, held or unverified."
 )
 SETTINGS_FAULTS = _gauge("nodeward_settings_faults", (), "Faults of newer settings, which were refused.")
-SETTINGS_RESTART = _gauge("nodeward_settings_need_restart", (), "Settings that hold only after a restart.")
+SETTINGS_RESTART = _gauge("nodeward_settings_need_restart", (), "Settings that take effect only after a restart.")
 EVENTS = _counter("nodeward_events_total", (), "Events decided on.")
 REPAIRS = _gauge("nodeward_reconcile_repairs", (), "Limits repaired in the last five minutes.")
 GOALS = _gauge("nodeward_reconcile_goals", (), "Values in the kernel that the daemon holds.")
-UNREACHED = _gauge("nodeward_reconcile_goals_unreached", (), "Those that are not as wanted yet.")
+UNREACHED = _gauge("nodeward_reconcile_goals_unreached", (), "Those not as wanted yet.")
 QUARANTINED = _gauge("nodeward_reconcile_goals_quarantined", (), "Those whose file call hangs in the kernel.")
-SAMPLE_AGE = _gauge("nodeward_sample_age_seconds", (), "Since the kernel's files were last read. Absent before that.")
-WATCH_AGE = _gauge("nodeward_watch_age_seconds", (), "Since the API server last said anything about pods.")
-LAG_MAX = _gauge("nodeward_loop_lag_max_seconds", (), "How late the event loop was at most in the last minute.")
-LAG_P99 = _gauge("nodeward_loop_lag_p99_seconds", (), "How late it was in all but one of a hundred cases.")
-STALLS = _counter("nodeward_loop_stalls_total", (), "How often the event loop stood for over 0.25 seconds.")
-RESTARTS = _counter("nodeward_component_restarts_total", (), "How often a part of the daemon failed and began anew.")
-STUCK = _counter("nodeward_lane_jobs_stuck_total", (), "Batches of file calls that did not come back in time.")
-LANE_WAITING = _gauge("nodeward_lane_waiting_jobs", ("lane",), "Batches of file calls that wait for their thread.")
-LANE_AGE = _gauge("nodeward_lane_age_seconds", ("lane",), "Since its oldest batch was queued, waiting or under way.")
-LANE_HUNG = _gauge("nodeward_lane_hung_threads", ("lane",), "Threads that hang in a file call.")
-NOT_RESTORABLE = _gauge("nodeward_not_restorable", (), "Changes that `nodeward uninstall` could not take back.")
-STATE_UNREAD = _gauge("nodeward_state_unread", (), "1 where the undo list could not be read at the start, else 0.")
-RECORD_DROPPED = _counter("nodeward_record_dropped_total", (), "Events that are missing in the record.")
-DOMAIN_FAULTS = _counter("nodeward_domain_faults_total", (), "Decisions that failed by a fault of our own.")
-DECIDE = Family(
-    "nodeward_decide_duration_seconds", "histogram", ("event",), "How long decisions took, by the event decided on."
+SAMPLE_AGE = _gauge(
+    "nodeward_sample_age_seconds", (), "Time since the kernel's files were last read. Absent before that."
 )
-ASKS = _counter("nodeward_asks_total", ("outcome",), "Questions of the runtime, by how they were answered.")
+WATCH_AGE = _gauge("nodeward_watch_age_seconds", (), "Time since the API server last sent anything about pods.")
+LAG_MAX = _gauge("nodeward_loop_lag_max_seconds", (), "Greatest delay of the event loop in the last minute.")
+LAG_P99 = _gauge("nodeward_loop_lag_p99_seconds", (), "99th percentile of that delay.")
+STALLS = _counter("nodeward_loop_stalls_total", (), "Delays of the event loop above 0.25 seconds.")
+RESTARTS = _counter("nodeward_component_restarts_total", (), "How often a part of the daemon failed and was restarted.")
+STUCK = _counter("nodeward_lane_jobs_stuck_total", (), "Batches of file calls that did not return in time.")
+LANE_WAITING = _gauge("nodeward_lane_waiting_jobs", ("lane",), "Batches of file calls waiting for a thread.")
+LANE_AGE = _gauge("nodeward_lane_age_seconds", ("lane",), "Time since the oldest batch was queued.")
+LANE_HUNG = _gauge("nodeward_lane_hung_threads", ("lane",), "Threads that hang in a file call.")
+NOT_RESTORABLE = _gauge("nodeward_not_restorable", (), "Changes that `nodeward uninstall` could not undo.")
+STATE_UNREAD = _gauge("nodeward_state_unread", (), "1 if the undo list could not be read at the start, else 0.")
+RECORD_DROPPED = _counter("nodeward_record_dropped_total", (), "Events missing in the record.")
+DOMAIN_FAULTS = _counter("nodeward_domain_faults_total", (), "Decisions that failed by a fault of Nodeward.")
+DECIDE = Family("nodeward_decide_duration_seconds", "histogram", ("event",), "Duration of decisions, by event.")
+ASKS = _counter("nodeward_asks_total", ("outcome",), "Questions of the runtime, by answer.")
 KUBE_EVENTS = _counter(
-    "nodeward_kube_events_total", ("outcome",), "Kubernetes Events on pods and the node, by how they ended."
+    "nodeward_kube_events_total", ("outcome",), "Kubernetes Events on pods and the node, by outcome."
 )
 KUBE_EVENTS_LEFT_OUT = _counter(
-    "nodeward_kube_events_left_out_total", (), "Things that pods or the node were not told, since there were too many."
+    "nodeward_kube_events_left_out_total", (), "Events left out because there were too many."
 )
+LEFT_OUT = _gauge("nodeward_metrics_cgroups_left_out", (), "Cgroups not shown, beyond the most.")
 RELAY_UP = _gauge(
-    "nodeward_relay_up", (), "1 while a relay answers, 0 while one is missing. Absent where none is expected."
+    "nodeward_relay_up", (), "1 while a relay answers, 0 while it is missing. Absent if none is expected."
 )
-RELAY = _gauge("nodeward_relay_info", ("version",), "1 while a relay answers on this node, with its version.")
+RELAY = _gauge("nodeward_relay_info", ("version",), "1 while a relay answers, with its version.")
 RELAY_CALLS = _counter(
-    "nodeward_relay_calls_total", ("method", "result"), "Relayed CRI calls that have ended, by gRPC's status."
+    "nodeward_relay_calls_total", ("method", "result"), "Relayed CRI calls that have ended, by gRPC status."
 )
-RELAY_DECISIONS = _counter(
-    "nodeward_relay_decisions_total", ("method", "outcome"), "Calls that were held, by what became of them."
-)
+RELAY_DECISIONS = _counter("nodeward_relay_decisions_total", ("method", "outcome"), "Calls that were held, by outcome.")
 RELAY_ADDED = Family(
     "nodeward_relay_added_duration_seconds",
     "histogram",
     ("how",),
     "How long calls waited in the relay.",
 )
-RELAY_CLIENTS = _gauge("nodeward_relay_clients", ("listen",), "Clients that are connected to this socket.")
-RELAY_CONNECTIONS = _counter("nodeward_relay_connections_total", ("listen",), "Clients that ever were.")
+RELAY_CLIENTS = _gauge("nodeward_relay_clients", ("listen",), "Clients connected to this socket.")
+RELAY_CONNECTIONS = _counter("nodeward_relay_connections_total", ("listen",), "Clients that ever connected.")
 RELAY_RUNTIME = _gauge(
-    "nodeward_relay_runtime_up", ("listen", "runtime"), "1 where the runtime answered the last client, else 0."
+    "nodeward_relay_runtime_up", ("listen", "runtime"), "1 if the runtime answered the last client, else 0."
 )
 RELAY_UNSEEN = _counter(
     "nodeward_relay_unseen_connections_total", ("listen",), "Connections that the relay could not follow."
 )
 RELAY_UNDECIDED = _counter(
-    "nodeward_relay_undecided_total", ("listen",), "Held calls answered by limits.on_error, since undecided."
+    "nodeward_relay_undecided_total", ("listen",), "Held calls not decided and answered by limits.on_error."
 )
-RELAY_FAULTS = _counter("nodeward_relay_faults_total", ("listen",), "Faults of the relay's own while calls passed.")
-RELAY_QUEUE = _gauge(
-    "nodeward_relay_queue_bytes", ("queue",), "Bytes that wait in the relay: held, copied, or for the dump's writer."
-)
+RELAY_FAULTS = _counter("nodeward_relay_faults_total", ("listen",), "Faults of the relay while calls passed.")
+RELAY_QUEUE = _gauge("nodeward_relay_queue_bytes", ("queue",), "Bytes waiting: held, copied, or for the dump.")
 RELAY_DUMP_TOLD = _counter("nodeward_relay_dump_told_total", (), "Messages and ends of calls given to the dump.")
-RELAY_DUMP_LOST = _counter("nodeward_relay_dump_lost_total", (), "Messages that the dump had no room for.")
+RELAY_DUMP_LOST = _counter("nodeward_relay_dump_lost_total", (), "Messages for which the dump had no room.")
 RELAY_DUMP_CUT = _counter(
-    "nodeward_relay_dump_cut_total", (), "Messages too long for the dump, or for the relay's memory: it has their size."
+    "nodeward_relay_dump_cut_total", (), "Messages too long for the dump or the relay's memory: it has only their size."
 )
-RELAY_LIMITS = _gauge("nodeward_relay_decides_limits", (), "1 where the relay decides limits at creation, else 0.")
+RELAY_LIMITS = _gauge("nodeward_relay_decides_limits", (), "1 if the relay decides limits at creation, else 0.")
 RELAY_UNREAD = _counter(
     "nodeward_relay_unread_total",
     (),
-    "Messages that the relay could not read: what they told is not known.",
+    "Messages that the relay could not read.",
 )
 RELAY_CONFIG = _gauge(
     "nodeward_relay_configuration_faults",
     (),
-    "Faults of the cluster's last configuration, which the relay refused. Absent where it takes none.",
+    "Faults of the cluster's last configuration, which was refused. Absent if none is taken.",
 )
-LEFT_OUT = _gauge("nodeward_metrics_cgroups_left_out", (), "Cgroups not shown here, since there are too many.")
 
 FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -1,6 +1,7 @@
 """`nodeward replay` as a person runs it: exit codes, JSON, and what it says of files that cannot be used."""
 
 import json
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from click.testing import CliRunner, Result
 from nodeward.cli.replay import command
 from nodeward.engine.state.root import State
 from nodeward.wire import record
+from tests.pages import of_page
 from tests.patience import scaled
 from tests.unit.app.test_what_if import lived
 
@@ -39,7 +41,10 @@ def files(tmp_path: Path) -> Path:
 
 
 def test_the_same_settings_end_with_0(files: Path) -> None:
-    done = run(files / "record", "--settings", files / "same.yaml")
+    page = of_page("doctor.md", "nodeward replay /var/lib/nodeward/node.record --settings new.yaml")
+    record, option, settings = shlex.split(page)[2:]
+    assert (record, settings) == ("/var/lib/nodeward/node.record", "new.yaml")
+    done = run(files / "record", option, files / "same.yaml")
 
     assert done.exit_code == 0
     assert "decides the same everywhere" in done.stdout

@@ -18,6 +18,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from nodeward import __version__
+from tests.pages import of_page
 from tests.patience import scaled
 from tests.peers.bundle import require_image
 from tests.peers.containerd import running_containerd
@@ -35,7 +36,9 @@ HERE = "localhost"
 HOME = "/api/v1/namespaces/nodeward/pods"
 LABELS: Record = {"app.kubernetes.io/name": "nodeward-node"}
 PLUGIN = "#!{python}\nimport sys; sys.path.insert(0, {source!r}); from nodeward.cli.kubectl import main; main()\n"
-SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE = str(ROOT / "src")
+SPEC: Record = {"containers": [{"name": "node", "image": "nodeward"}]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +137,29 @@ def test_status_is_one_table_and_says_which_nodes_do_not_answer(user: User) -> N
     web = [line.split()[:3] for line in lines if "default/web" in line]
     assert [HERE, "default/web", "app"] in web, said
     assert not any("nodeward/nodeward-" in line for line in lines)
+
+
+def typed(user: User, text: str) -> tuple[int, str]:
+    """A command of a page, as a person types it."""
+    bin_ = f"{user.folder / 'bin'}:{require('helm') / 'bin'}"
+    environment = {**os.environ, "PATH": f"{bin_}:/usr/bin:/bin", "KUBECONFIG": str(user.folder / "kubeconfig")}
+    words = ["bash", "-c", text]
+    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=scaled(60.0))
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_the_commands_of_the_pages_are_answered(user: User) -> None:
+    made: Record = {
+        "metadata": {"name": "nodeward-node"},
+        "spec": {"selector": {"matchLabels": LABELS}, "template": {"metadata": {"labels": LABELS}, "spec": SPEC}},
+    }
+    user.api.call("POST", "/apis/apps/v1/namespaces/nodeward/daemonsets", made)  # no controller acts on it here
+    code, said = typed(user, of_page("chart.md", "kubectl exec"))
+    assert (code, "default/web" in said) == (0, True), said
+    code, said = typed(user, of_page("commands.md", "kubectl nodeward status --state drift"))
+    assert (code, said.startswith("1 of 3 nodes answer")) == (1, True), said
+    code, said = typed(user, of_page("commands.md", "kubectl nodeward explain web").replace("-n shop", "-n default"))
+    assert (code, "default/web" in said) == (0, True), said
 
 
 def test_explain_finds_the_node_of_the_pod(user: User) -> None:

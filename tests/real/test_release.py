@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ import pytest
 
 from nodeward import __version__
 from nodeward.cli.commit import commit, short
+from tests.pages import of_page
 from tests.patience import scaled
 from tests.peers.bundle import require_bundle
 from tests.peers.find import absent, require
@@ -69,10 +71,11 @@ def _release(tmp_path_factory: pytest.TempPathFactory) -> Release:
 
 def test_checksums_and_signature_hold_for_all_files_and_for_no_other(release: Release, tmp_path: Path) -> None:
     copy = Path(shutil.copytree(release.folder, tmp_path / "r"))
-    checked = said("sha256sum", "--check", "SHA256SUMS", cwd=copy)
+    (copy.parent / "nodeward.pub").write_bytes(release.public_key.read_bytes())
+    checked = said(*shlex.split(of_page("release.md", "sha256sum")), cwd=copy)
     others = {path.name for path in copy.iterdir()} - {"SHA256SUMS", "SHA256SUMS.minisig"}
     assert set(re.findall(r"^(\S+): OK$", checked, re.MULTILINE)) == others
-    verify = ("minisign", "-Vm", "SHA256SUMS", "-p", release.public_key)
+    verify = shlex.split(of_page("release.md", "minisign").replace("nodeward.pub", "../nodeward.pub"))
     assert f"Trusted comment: nodeward-{__version__}, " in said(*verify, cwd=copy)
     with (copy / "SHA256SUMS").open("a") as sums:
         sums.write(f"{'0' * 64}  other\n")

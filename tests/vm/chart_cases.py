@@ -1,8 +1,9 @@
-"""The chart as a user has it: `helm install` of deploy/chart, the DaemonSet's pod started from the image by the real
-kubelet and containerd, and a limit in the kernel; an upgrade and a rollback while pods run."""
+"""The chart as docs/chart.md has a user install it: the DaemonSet's pod started from the image by the real kubelet and
+containerd, and a limit in the kernel; an upgrade and a rollback while pods run."""
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import time
@@ -12,6 +13,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from nodeward import __version__
+from tests.pages import of_page
 from tests.patience import patience
 from tests.peers.find import require
 from tests.peers.kubelet import Api, kubeconfig
@@ -21,22 +23,28 @@ from tests.vm.inside import KIB, limit, until
 from tests.vm.joined_node import CONTAINERD_FOLDER, Node, container
 from tests.vm.relay import Relay
 
-_CHART: Final = str(REPOSITORY / "deploy/chart/nodeward")
 _NAMESPACE: Final = "nodeward"
 _SET: Final = "/apis/apps/v1/namespaces/nodeward/daemonsets/nodeward-node"
 _LIMIT: Final = 8 * KIB
 _READY_S: Final = 60.0
 
 
-def _helm(node: Node, *words: str) -> str:
-    """What Helm prints; it has to end well."""
+def _typed(node: Node, command: str, *more: str) -> str:
+    """What a command of the page prints, with more options of this place; it has to end well."""
     config = CONTAINERD_FOLDER / "helm.kubeconfig"
     config.write_text(kubeconfig(Api(node.cluster.base_url, node.cluster.ca_file, node.cluster.token)))
     folders = {f"HELM_{name}_HOME": str(CONTAINERD_FOLDER / "helm") for name in ("CACHE", "CONFIG", "DATA")}
-    command = [str(require("helm") / "bin/helm"), *words, "--namespace", _NAMESPACE, "--kubeconfig", str(config)]
-    environment = {**os.environ, **folders}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120 * patience())
-    assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}"
+    path = f"{require('helm') / 'bin'}:{os.environ['PATH']}"
+    environment = {**os.environ, **folders, "PATH": path, "KUBECONFIG": str(config)}
+    done = subprocess.run(
+        [*shlex.split(command), *more],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120 * patience(),
+    )
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
 
 
@@ -75,19 +83,24 @@ def chart_to_misc_max(node: Node) -> list[str]:
     subprocess.run(node.containerd.inside("ln", "-s", str(where), "/run/nri"), check=True, timeout=30 * patience())
     api = urlsplit(node.cluster.base_url)
     way = Relay(str(api.hostname), api.port or 443, node.containerd.pid)  # pods are in the runtime's network
-    values = ["--set", "node.hostNetwork=true", "--set", "node.settings.limits.mode=enforce"]
+    values = ["--set", "node.hostNetwork=true"]
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
     kube = f"url=https://127.0.0.1:{way.port}", f"token_file={account}/token", f"ca_file={account}/ca.crt"
     values += [word for one in kube for word in ("--set", f"node.settings.kube.{one}")]
     begin = time.monotonic()
-    said = _helm(node, "install", "nodeward", _CHART, "--create-namespace", *values)
-    assert "Limits are enforced." in said, said
+    said = _typed(node, of_page("chart.md", "helm install"), *values)
+    assert "Limits are observed" in said, said
     installed = f"{time.monotonic() - begin:.1f} s"
+    _typed(node, of_page("chart.md", "kubectl label namespace"))
+    _typed(node, of_page("chart.md", "kubectl rollout status"))
+    ready = f"{time.monotonic() - begin:.1f} s"
+    said = _typed(node, of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values"))
+    assert "Limits are enforced." in said, said
     _within(node, lambda: _holds(_run(node)), "limit and budget")
     seconds = f"{time.monotonic() - begin:.1f} s"
     return [
-        f"chart of nodeward {__version__}: installed in {installed}; the first limit ({_LIMIT} in misc.max of "
-        f"container and pod) {seconds} after `helm install` began"
+        f"chart of nodeward {__version__}: installed in {installed}, ready and observing after {ready}, upgraded to "
+        f"enforce; the first limit ({_LIMIT} in misc.max of container and pod) {seconds} after `helm install` began"
     ]
 
 
@@ -101,15 +114,19 @@ def _holds(cgroups: tuple[Path, Path]) -> bool:
     return [limit(one) for one in cgroups] == [str(_LIMIT)] * 2
 
 
-def upgraded_and_rolled_back(node: Node) -> list[str]:
-    """The DaemonSet's pod is ready; an upgrade and a rollback replace it, and limits of pods that run stay."""
+def chart_changed_and_removed(node: Node) -> list[str]:
+    """The DaemonSet's pod is ready; an upgrade and a rollback replace it, and limits of pods that run stay. After
+    `helm uninstall` nothing of the chart is in the API server."""
     first = _ready(node)
-    _helm(node, "upgrade", "nodeward", _CHART, "--reuse-values", "--set", "node.settings.limits.strict=true")
+    _typed(
+        node, of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values --set node.k")
+    )
     upgraded = _ready(node)
-    _helm(node, "rollback", "nodeward", "1")
+    assert _holds(_run(node))
+    _typed(node, of_page("chart.md", "helm rollback"))
     back = _ready(node)
     assert _holds(_run(node))
+    _typed(node, of_page("chart.md", "helm uninstall"))
+    assert node.api.find(_SET) is None
+    assert _holds(_run(node)), "as docs/chart.md says, limits stay in the kernel"
     return [f"ready after {first}; upgrade: ready after {upgraded}; rollback: after {back}; the limits are as before"]
-
-
-CASES: Final = {case.__name__: case for case in (chart_to_misc_max, upgraded_and_rolled_back)}

@@ -1,5 +1,7 @@
 """The guest's systemd, where it is the first process: units, what it says of them, and the bundle's programs."""
 
+import os
+import shlex
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +11,7 @@ import msgspec
 
 from nodeward.cli import client
 from nodeward.model.view import CgroupRow, NodeView
+from tests.vm.guest import REPOSITORY
 
 UNITS: Final = Path("/run/systemd/system")
 BUNDLED: Final = Path("/opt/nodeward")
@@ -41,6 +44,16 @@ class Systemd:
         command = [str(BUNDLED / "bin/nodeward"), *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.log()}"
+        return done.stdout
+
+    def typed(self, command: str, *more: str) -> str:
+        """What a command of a page says, typed in the checkout, with more options; it has to end well."""
+        environment = {**os.environ, "PATH": f"{BUNDLED / 'bin'}:{os.environ['PATH']}"}
+        words = ["bash", "-c", f"{command} {shlex.join(more)}"]
+        done = subprocess.run(
+            words, cwd=REPOSITORY, env=environment, capture_output=True, text=True, timeout=300, check=False
+        )
+        assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}\n{self.log()}"
         return done.stdout
 
     def row(self, pod: str, container: str = "app") -> CgroupRow | None:

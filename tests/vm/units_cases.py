@@ -1,12 +1,16 @@
 """What the shipped units do under a real systemd: order, readiness, limits, restarts, the watchdog, the end."""
 
 import os
+import shutil
 import signal
 import stat
+import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.pages import of_page
 from tests.vm.inside import CGROUPS, limit, refused, until
+from tests.vm.systemd import BUNDLED, UNITS
 from tests.vm.units_keys import PLUGINS, offered
 from tests.vm.units_node import DAEMON, DUMP, KUBELET, KUBELET_CONFIG, LISTEN, RELAY, RUNTIME, SPEC, Node
 
@@ -152,10 +156,11 @@ def caged(node: Node) -> list[str]:
 def pointed(node: Node) -> list[str]:
     """The bundle's command changes kubelet's configuration, and changes it back."""
     before = KUBELET_CONFIG.read_text()
+    dry = of_page("relay.md", "nodeward kubelet relay --config /etc/nodeward.yaml --dry-run")
     flags = ("--config", "/etc/nodeward.yaml", "--kubelet-config", str(KUBELET_CONFIG))
-    assert "nothing was changed" in node.nodeward("kubelet", "relay", "--dry-run", *flags)
+    assert "nothing was changed" in node.typed(dry, *flags[2:])
     assert KUBELET_CONFIG.read_text() == before
-    said = node.nodeward("kubelet", "relay", *flags)
+    said = node.typed(of_page("relay.md", "nodeward kubelet relay --config /etc/nodeward.yaml"), *flags[2:])
     assert f"containerRuntimeEndpoint: unix://{LISTEN}\n" in KUBELET_CONFIG.read_text()
     node.nodeward("kubelet", "runtime", *flags)
     assert KUBELET_CONFIG.read_text() == before
@@ -235,6 +240,29 @@ def ended(node: Node) -> list[str]:
     return ["reloaded; stopped with status 0, and the sockets are gone"]
 
 
+def installed(node: Node) -> list[str]:
+    """As docs/install.md and docs/relay.md have it, in the place of what was there."""
+    for unit in (RELAY, DAEMON):
+        (UNITS / f"{unit}.service").unlink()
+        shutil.rmtree(UNITS / f"{unit}.service.d")
+    subprocess.run(["umount", str(BUNDLED)], check=True, timeout=60)
+    copy = of_page("install.md", "rm -rf /opt/nodeward && cp -r")
+    node.typed(copy.replace("dist/nodeward-VERSION-MACHINE-HASH", str(node.bundle)))
+    node.typed(of_page("install.md", "cp deploy/systemd/nodeward.service"))
+    node.typed(of_page("install.md", "systemctl daemon-reload"))
+    node.typed(of_page("install.md", "systemctl enable --now nodeward"))
+    until(lambda: "containerd" in node.nodeward("status"), "the daemon is connected", 30)
+    node.typed(of_page("install.md", "systemctl reload nodeward"))
+    node.typed(of_page("relay.md", "cp deploy/systemd/nodeward-relay.service"))
+    node.typed(of_page("relay.md", "systemctl daemon-reload && systemctl enable --now nodeward-relay"))
+    node.typed(of_page("relay.md", "systemctl restart kubelet"))
+    node.answers()
+    assert [node.active(unit) for unit in (RELAY, DAEMON, KUBELET)] == [True] * 3
+    node.typed(of_page("uninstall.md", "systemctl disable --now nodeward"))
+    assert not node.active(DAEMON)
+    return ["installed by the commands of the pages: daemon, relay and kubelet run; the daemon is disabled again"]
+
+
 def _again(node: Node, unit: str, times: str) -> None:
     until(lambda: node.shown(unit, "NRestarts") == times and node.active(unit), f"another {unit}", 90)
 
@@ -253,4 +281,5 @@ CASES: Mapping[str, Callable[[Node], list[str]]] = {
     "the relay decides limits from its cage": decides,
     "keys are offered from the cage, and quotes asked for": offered,
     "they reload and end cleanly": ended,
+    "the pages' commands install them": installed,
 }

@@ -61,6 +61,7 @@ class Node(Systemd):
     """The units are known to systemd, and none is started."""
 
     containerd: Containerd
+    bundle: Path
     cgroups: dict[str, Path] = field(default_factory=dict)
     """Of the container of each pod that was made."""
 
@@ -140,6 +141,6 @@ def running_node(bundle: Path) -> Iterator[Node]:
         unit(KUBELET, "[Service]\nExecStart=/bin/sleep infinity\n")
         wanted = " ".join(f"{name}.service" for name in (KUBELET, DAEMON, RELAY, RUNTIME))
         (UNITS / "multi-user.target").write_text(f"[Unit]\nDefaultDependencies=no\nWants={wanted}\n")
-        node = Node(containerd)
+        node = Node(containerd, bundle)
         node.control("daemon-reload")
         yield node

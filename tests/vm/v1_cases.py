@@ -6,17 +6,19 @@ kernel has no memory controller and no cpuset for cgroup v1. containerd and runc
 
 import errno
 import os
+import shlex
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from tests.pages import of_page
 from tests.vm.chain_node import Node
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, until
 
 MISC: Final = CGROUPS / "misc"
 PIDS: Final = CGROUPS / "pids"
-_HIERARCHIES: Final = ("cpu,cpuacct", "pids", "devices", "freezer", "blkio", "misc")
+_HIERARCHIES: Final = ("cpu,cpuacct", "pids", "devices", "freezer", "blkio")
 _WEB: Final = 12 * KIB
 
 
@@ -24,6 +26,8 @@ def make_hybrid() -> None:
     """Cgroups as a hybrid host mounts them; before anything else runs."""
     _run("umount", str(CGROUPS))
     _run("mount", "-t", "tmpfs", "-o", "mode=755", "tmpfs", str(CGROUPS))
+    for command in (of_page("runtimes.md", "mkdir -p /sys/fs/cgroup/misc"), of_page("runtimes.md", "mount -t cgroup")):
+        _run(*shlex.split(command))
     for name in _HIERARCHIES:
         (CGROUPS / name).mkdir()
         _run("mount", "-t", "cgroup", "-o", name, "none", str(CGROUPS / name))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ import pytest
 
 from nodeward.engine.sandboxes.expected import Paths, expected, threaded
 from nodeward.model.sandboxes import CgroupDriver, Expected, Profile, TaskRole
+from tests.pages import of_page
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, make_cgroup, remove_cgroups
 from tests.peers.find import absent
@@ -176,6 +178,22 @@ if hierarchies() == [CGROUP_ROOT]:  # cgroup v1 splits threads without it
         assert [set(cgroups(vm.vmm, one).values()) for one in vm.vcpus] == [{where.vcpu}] * 2
         assert text(vm.pod, "", "kata_s1/vcpu/cpu.max") == "150000 100000"
         assert text(vm.pod, "", "kata_s1/memory.max") == str(512 * MIB)
+
+
+def test_the_commands_of_the_page_place_a_sandbox_and_take_it_away(pod: str) -> None:
+    def typed(text: str, *own: tuple[str, str]) -> None:
+        for name, value in (("/pods/podUID", pod), ("nodeward ", f"{sys.executable} -m nodeward "), *own):
+            text = text.replace(name, value)
+        subprocess.run(shlex.split(text), timeout=WITHIN_S, check=True)
+
+    typed(of_page("sandboxes.md", "nodeward sandbox-cgroup create"))
+    with process() as (shim, _), process() as (vmm, _):
+        started = Path(f"/proc/{vmm}/stat").read_text().rpartition(")")[2].split()[19]
+        place = of_page("sandboxes.md", "nodeward sandbox-cgroup place")
+        typed(place, ("4711", str(shim)), ("4712:123456", f"{vmm}:{started}"))
+        assert len(leftovers([f"{pod}/kata-sandbox-ID"])) > 0
+    typed(of_page("sandboxes.md", "nodeward sandbox-cgroup delete"))
+    assert leftovers([f"{pod}/kata-sandbox-ID"]) == []
 
 
 @pytest.mark.parametrize("mode", ["--only", "--split"])

@@ -69,7 +69,7 @@ NRISIDES = tuple(name for name in RECIPES if name.startswith("nriside"))
 CONTAINERDS = ("containerd", "containerd-1.7")
 CLUSTERED = ("containerd", "kubernetes")
 KATA = ("katahost", "containerd")
-PEOPLE = ("kubernetes", "helm", "grpcurl")
+PEOPLE = ("containerd", "kubernetes", "helm", "grpcurl")
 OTHERS = (*NRISIDES, "nristub", "cribench", "kubernetes")
 SUITE, VIEWS = "tests/real: test_cri_suite.py", "tests/contract: apiserver, kubelet"
 GUEST = 0.75
@@ -137,8 +137,8 @@ PARTS = (
     Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part(
         "real",
-        ("test_chart.py", "test_doc_commands.py", "test_release.py"),
-        110,
+        ("test_chart.py", "test_doc_commands.py", "test_doc_host.py", "test_release.py"),
+        200,
         0.5,
         after=(SUITE,),
         peers=PEOPLE,

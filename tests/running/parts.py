@@ -137,12 +137,12 @@ PARTS = (
     Part("real", CLUSTER, 185, 0.5, after=(SUITE,), peers=CLUSTERED, covers=KUBE),
     Part(
         "real",
-        ("test_chart.py", "test_doc_commands.py", "test_doc_host.py", "test_release.py"),
-        200,
+        ("test_chart.py", "test_doc_commands.py", "test_doc_host.py", "test_make_run.py", "test_release.py"),
+        230,
         0.5,
         after=(SUITE,),
         peers=PEOPLE,
-        covers=("deploy", "docs", "scripts/build-release", "scripts/wheel_commit.py"),
+        covers=("Makefile", "constraints", "deploy", "docs", "scripts/build-release", "scripts/wheel_commit.py"),
     ),
     Part(
         "real",

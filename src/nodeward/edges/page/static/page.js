@@ -115,7 +115,7 @@ function drawKeys(picture) {
       const said = `${one.id}: ${one.state}${one.owner ? `, ${one.owner}` : ""}`;
       set(square, "title", said);
       set(square, "aria-label", said);
-      square.what = one.owner.split(", ")[0];
+      square.what = one.state === "outside" ? "" : one.owner.split(", ")[0];  // explain knows pods only
       square.said = said;
     });
   });

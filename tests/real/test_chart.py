@@ -18,10 +18,11 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.pages import of_page
 from tests.patience import scaled
 from tests.peers.find import require
 from tests.peers.kube import running_apiserver
-from tests.peers.kubeclient import KubeClient
+from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record, member
 
@@ -51,10 +52,12 @@ class Helm:
     folder: Path
 
     def run(self, *words: str) -> tuple[int, str, str]:
+        """Helm's words; or one text, a command as a page has it."""
         places = {f"HELM_{name}_HOME": str(self.folder) for name in ("CACHE", "CONFIG", "DATA")}
-        command = [str(require("helm") / "bin/helm"), *words]
-        environment = {**os.environ, **places, "KUBECONFIG": str(self.folder / "kubeconfig")}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WITHIN_S)
+        path = f"{require('helm') / 'bin'}:{os.environ['PATH']}"
+        environment = {**os.environ, **places, "PATH": path, "KUBECONFIG": str(self.folder / "kubeconfig")}
+        command = ["helm", *words] if len(words) != 1 else ["bash", "-c", *words]
+        done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=WITHIN_S)
         return done.returncode, done.stdout, done.stderr
 
     def said(self, *words: str) -> str:
@@ -193,3 +196,22 @@ def test_install_a_second_one_upgrade_rollback_and_uninstall(helm: Helm, cluster
     assert settings_of(cluster) == before
     helm.said("uninstall", "one", "--namespace", "nw")
     assert cluster.find("/apis/apps/v1/namespaces/nw/daemonsets/nodeward-node") is None
+
+
+def test_the_commands_of_the_page_in_their_order(helm: Helm, cluster: KubeClient) -> None:
+    """No kubelet runs here: the test tells the API server that the DaemonSet's pods are ready."""
+    where = "/apis/apps/v1/namespaces/nodeward/daemonsets/nodeward-node"
+    helm.said(of_page("chart.md", "helm install"))
+    helm.said(of_page("chart.md", "kubectl label namespace"))
+    ready: Record = dict.fromkeys(("desiredNumberScheduled", "updatedNumberScheduled", "numberAvailable"), 1)
+    counts: Record = {"currentNumberScheduled": 1, "numberMisscheduled": 0, "numberReady": 1, "observedGeneration": 1}
+    cluster.call("PATCH", f"{where}/status", {"status": ready | counts}, MERGE)
+    assert "successfully rolled out" in helm.said(of_page("chart.md", "kubectl rollout status"))
+    helm.said(of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values"))
+    upgrade = of_page(
+        "chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values --set node.keys"
+    )
+    helm.said(upgrade)
+    helm.said(of_page("chart.md", "helm rollback"))
+    helm.said(of_page("chart.md", "helm uninstall"))
+    assert cluster.find(where) is None

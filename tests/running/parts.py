@@ -103,7 +103,7 @@ def _guest(name: str, cap_s: float, covers: tuple[str, ...], peers: tuple[str, .
 
 PARTS = (
     _guest("joined_keys", 220, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
-    _guest("joined_limits", 420, (*ALL_TOGETHER, "deploy/chart", "deploy/bundle"), (*CLUSTERED, "helm")),
+    _guest("joined_limits", 350, (*ALL_TOGETHER, "deploy/chart", "deploy/bundle"), (*CLUSTERED, "helm")),
     _guest("joined_restarts", 300, (), CLUSTERED),
     *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
     *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
@@ -169,6 +169,7 @@ PARTS = (
         (*NRI, *WHOLE_WAY, "nodeward.app.host.start_gate"),
         (*CONTAINERDS, "kubernetes"),
     ),
+    _guest("chart", 450, ("deploy/chart",), (*CLUSTERED, "helm")),
     _guest("kata_host", 100, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),

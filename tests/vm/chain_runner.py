@@ -156,10 +156,11 @@ def runtimes(arguments: Sequence[str]) -> None:
 
 def joined(chain: str, arguments: Sequence[str], begin: float) -> None:
     """The cases of that name on a node with a kubelet."""
-    from tests.vm import joined_keys, joined_limits, joined_relay
+    from tests.vm import chart_cases, joined_keys, joined_limits, joined_relay
     from tests.vm.joined_node import Cluster, running_node
 
     cases = {"limits": joined_limits.CASES, "keys": joined_keys.CASES, "restarts": joined_relay.RESTARTS}
+    cases["chart"] = chart_cases.CASES
     url, ca_file, token, node_token, daemon_token, daemon_user, admission, image = arguments
     cluster = Cluster(url, Path(ca_file), token, node_token, daemon_token, daemon_user, Path(admission), Path(image))
     with running_node(cluster) as node:

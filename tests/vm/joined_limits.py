@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.peers.nriside import Json
-from tests.vm.chart_cases import chart_changed_and_removed, chart_to_misc_max
+from tests.vm.chart_cases import chart_to_misc_max
 from tests.vm.deployment_cases import (
     deployment_to_misc_max,
     pod_of_intel,
@@ -239,6 +239,5 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         policies_are_installed,
         deployment_to_misc_max,
         chart_to_misc_max,
-        chart_changed_and_removed,
     )
 }

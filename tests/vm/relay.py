@@ -5,6 +5,8 @@ import ctypes
 import os
 import socket
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 _BLOCK: Final = 65536
@@ -14,13 +16,15 @@ _CLONE_NEWNET: Final = 0x40000000
 
 class Relay:
     """Connections to `port` are connected to the target until it is cut, and again once it is mended. It listens in the
-    network namespace of the process `within`; 0: in ours."""
+    network namespace of the process `within` and connects in that of `toward`; 0: in ours. `at`: not at the loopback."""
 
-    def __init__(self, host: str, port: int, within: int = 0) -> None:
-        self._target, self._within = (host, port), within
+    def __init__(
+        self, host: str, port: int, within: int = 0, toward: int = 0, at: tuple[str, int] = ("127.0.0.1", 0)
+    ) -> None:
+        self._target, self._within, self._toward, self._host = (host, port), within, toward, at[0]
         self._lock = threading.Lock()
         self._links: list[socket.socket] = []
-        self._listener = self._listen(0)
+        self._listener = self._listen(at[1])
         self.port: Final[int] = self._listener.getsockname()[1]
 
     def cut(self) -> None:
@@ -37,7 +41,7 @@ class Relay:
         self._listener = self._listen(self.port)
 
     def _listen(self, port: int) -> socket.socket:
-        listener = _listening(port, self._within)
+        listener = _made_in(self._within, partial(socket.create_server, (self._host, port)))
         threading.Thread(target=self._accept, args=(listener,), daemon=True).start()
         return listener
 
@@ -48,7 +52,8 @@ class Relay:
                 threading.Thread(target=self._serve, args=(listener, near), daemon=True).start()
 
     def _serve(self, listener: socket.socket, near: socket.socket) -> None:
-        with near, contextlib.suppress(OSError), socket.create_connection(self._target, _CONNECT_TIMEOUT_S) as far:
+        connect = partial(socket.create_connection, self._target, _CONNECT_TIMEOUT_S)
+        with near, contextlib.suppress(OSError, IndexError), _made_in(self._toward, connect) as far:
             far.settimeout(None)
             with self._lock:
                 if listener.fileno() < 0:
@@ -60,19 +65,21 @@ class Relay:
             back.join()
 
 
-def _listening(port: int, within: int) -> socket.socket:
-    """A socket stays in the namespace in which it was made; only the thread that makes it is there."""
-    if not within:
-        return socket.create_server(("127.0.0.1", port))
+def _made_in(process: int, make: Callable[[], socket.socket]) -> socket.socket:
+    """A socket stays in the namespace in which it was made; only the thread that makes it is there. IndexError where it
+    cannot be made."""
+    if not process:
+        return make()
     made: list[socket.socket] = []
 
-    def make() -> None:
-        with open(f"/proc/{within}/ns/net") as namespace:
+    def enter() -> None:
+        with open(f"/proc/{process}/ns/net") as namespace:
             if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), _CLONE_NEWNET):
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-        made.append(socket.create_server(("127.0.0.1", port)))
+        with contextlib.suppress(OSError):
+            made.append(make())
 
-    maker = threading.Thread(target=make)
+    maker = threading.Thread(target=enter)
     maker.start()
     maker.join()
     return made[0]

@@ -16,7 +16,7 @@ _CLONE_NEWNET: Final = 0x40000000
 
 class Relay:
     """Connections to `port` are connected to the target until it is cut, and again once it is mended. It listens in the
-    network namespace of the process `within` and connects in that of `toward`; 0: in ours. `at`: not at the loopback."""
+    network namespace of the process `within` and connects in that of `toward`; 0: in ours. `at` is where it listens."""
 
     def __init__(
         self, host: str, port: int, within: int = 0, toward: int = 0, at: tuple[str, int] = ("127.0.0.1", 0)

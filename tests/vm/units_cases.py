@@ -246,6 +246,9 @@ def installed(node: Node) -> list[str]:
         (UNITS / f"{unit}.service").unlink()
         shutil.rmtree(UNITS / f"{unit}.service.d")
     subprocess.run(["umount", str(BUNDLED)], check=True, timeout=60)
+    place = Path("/etc/systemd/system")  # the guest's systemd looks in UNITS alone
+    place.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "--bind", str(UNITS), str(place)], check=True, timeout=60)
     copy = of_page("install.md", "rm -rf /opt/nodeward && cp -r")
     node.typed(copy.replace("dist/nodeward-VERSION-MACHINE-HASH", str(node.bundle)))
     node.typed(of_page("install.md", "cp deploy/systemd/nodeward.service"))

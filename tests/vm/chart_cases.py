@@ -116,9 +116,8 @@ def chart_changed_and_removed(node: Node) -> list[str]:
     `helm uninstall` nothing of the chart is in the API server."""
     Relay("127.0.0.1", _METRICS, at=("", _METRICS), toward=node.containerd.pid)  # for kubelet's probe
     first = _ready(node)
-    _typed(
-        node, of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values --set node.k")
-    )
+    upgrade = of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values")
+    _typed(node, upgrade, "--set", "node.settings.limits.strict=true")
     upgraded = _ready(node)
     assert _holds(_run(node))
     _typed(node, of_page("chart.md", "helm rollback"))

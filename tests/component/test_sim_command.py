@@ -206,7 +206,7 @@ def test_a_simulation_that_cannot_go_on_ends_with_3(folder: Path) -> None:
     assert done.stderr.endswith("File name too long\n")
 
 
-@pytest.mark.parametrize("words", [("--for", "soon"), ("--scenario", "nowhere"), ("--frobnicate",)])
+@pytest.mark.parametrize("words", [("--for", "soon"), ("nowhere",), ("keys", "--scenario", "gate"), ("--frobnicate",)])
 def test_a_usage_error_ends_with_2(folder: Path, words: tuple[str, ...]) -> None:
     done = sim(folder, *words)
 

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.pages import of_page
+from tests.pages import ROOT, of_page
 from tests.patience import scaled
 from tests.peers.find import require
 from tests.peers.kube import running_apiserver
@@ -26,7 +26,6 @@ from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record, member
 
-ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
 CHART = DEPLOY / "chart" / "nodeward"
 OURS = ("app.kubernetes.io/managed-by", "app.kubernetes.io/instance", "helm.sh/chart")

@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from nodeward import __version__
-from tests.pages import of_page
+from tests.pages import ROOT, of_page
 from tests.patience import scaled
 from tests.peers.bundle import require_image
 from tests.peers.containerd import running_containerd
@@ -36,7 +36,6 @@ HERE = "localhost"
 HOME = "/api/v1/namespaces/nodeward/pods"
 LABELS: Record = {"app.kubernetes.io/name": "nodeward-node"}
 PLUGIN = "#!{python}\nimport sys; sys.path.insert(0, {source!r}); from nodeward.cli.kubectl import main; main()\n"
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = str(ROOT / "src")
 SPEC: Record = {"containers": [{"name": "node", "image": "nodeward"}]}
 

@@ -45,7 +45,7 @@ TALL = 30
 
 @click.command("sim")
 @click.argument("scenario", required=False)
-@click.option("--scenario", "named", help="The same, as an option.")
+@click.option("--scenario", "named", help="SCENARIO, as an option.")
 @click.option("--for", "duration", default="", help="Run so long, e.g. 20s or 2m.  [default: until Ctrl-C]")
 @click.option("--seed", type=int, default=1, show_default=True)
 @click.option(

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 from datetime import date
 from pathlib import Path
 
@@ -137,6 +138,11 @@ def test_the_processor_time_of_a_parts_children_is_counted(tmp_path: Path) -> No
     command = ["-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"]
     (one,) = schedule.run({UNIT: command}, tmp_path, {}, nothing)
     assert one.processor_s > 0.5
+
+
+def test_a_guest_that_had_no_turn_in_time_is_left_out_and_nothing_else_is(tmp_path: Path) -> None:
+    commands = {GUEST: ["-c", "raise SystemExit(1)"], UNIT: ["-c", ""]}
+    assert [one.part for one in schedule.run(commands, tmp_path, {}, nothing, time.monotonic() - 1)] == [UNIT]
 
 
 @pytest.mark.parametrize(

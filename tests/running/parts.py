@@ -154,10 +154,10 @@ PARTS = (
     Part("real", ("test_kata_host.py",), 12, 0.5, after=(SUITE,), peers=KATA, covers=VMS),
     Part("real", (), 80, 0.5, after=(SUITE,), peers=OTHERS, covers=("deploy", "bench", "pyproject.toml")),
     _guest("joined_limits", 350, (*ALL_TOGETHER, "deploy/chart", "deploy/bundle"), (*CLUSTERED, "helm")),
-    _guest("joined_keys", 220, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
+    _guest("joined_keys", 170, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
     _guest(
         "cpus",
-        400,
+        250,
         (*NRI, *WHOLE_WAY, "nodeward.app.host.start_gate"),
         (*CONTAINERDS, "kubernetes"),
     ),

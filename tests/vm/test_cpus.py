@@ -18,7 +18,7 @@ from tests.real.test_agent import kubeconfig_of
 from tests.real.test_policy_objects import install
 from tests.vm import guest
 from tests.vm.chains import outcomes
-from tests.vm.cpus_cases import CASES
+from tests.vm.cpus_cases import IN_EVERY_RUN
 from tests.vm.cpus_cluster import CASE
 from tests.vm.cpus_node import NAME
 from tests.vm.overlaps import first_act, overlaps
@@ -57,7 +57,7 @@ def cluster() -> Iterator[Sequence[str]]:
         yield url, str(server.ca_file), server.token, server.plain_token, str(kubeconfig)
 
 
-@pytest.fixture(scope="module", params=("cpus", "cpus-relay"), ids=("nri", "relay"))
+@pytest.fixture(scope="module")
 def held(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Sequence[str]
 ) -> Mapping[str, str]:
@@ -65,7 +65,11 @@ def held(
     return _played(request.param, tmp_path_factory.mktemp("cpus"), QUICK_PODS, cluster)
 
 
-@pytest.mark.parametrize("case", [*CASES, CASE])
+@pytest.mark.parametrize(
+    ("held", "case"),
+    [(chain, case) for chain, cases in IN_EVERY_RUN.items() for case in (*cases, CASE)],
+    indirect=["held"],
+)
 def test_cpus(case: str, held: Mapping[str, str]) -> None:
     assert case in held, "the guest reported nothing for this case"
     assert held[case] == "", held[case]

@@ -1,4 +1,4 @@
-"""Keys offered to a real kubelet while a real kernel counts them, and then a kubelet whose runtime is the relay."""
+"""Keys offered to a real kubelet while a real kernel counts them."""
 
 from collections.abc import Mapping
 

@@ -30,7 +30,8 @@ Commands = Mapping[Part, Sequence[str]]
 
 def commands(root: Path, depth: str, now: changed.Change, require_all: bool) -> Commands:
     """What runs each part of a depth; where all is required, first what builds their peers."""
-    files = {part: given for part in parts.PARTS if (given := parts.paths(root, part))}
+    some = [part for part in parts.PARTS if depth == "matrix" or not part.matrix]
+    files = {part: given for part in some if (given := parts.paths(root, part))}
     marks = dict.fromkeys(files, parts.MARKS[depth])
     if depth == "gate":
         imports = changed.graph(root)

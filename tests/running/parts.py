@@ -39,6 +39,8 @@ class Part:
     peers: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     """Packages or modules of the source, or paths, for which `make gate` runs it."""
+    matrix: bool = False
+    """All its cases have that marker."""
 
     @property
     def name(self) -> str:
@@ -95,9 +97,16 @@ HUBS = (*ALL_TOGETHER, "tests.vm.chain_runner")
 """They import everything, so a change of what they import says nothing of them."""
 
 
-def _guest(name: str, cap_s: float, covers: tuple[str, ...], peers: tuple[str, ...] = ("containerd",)) -> Part:
+def _guest(
+    name: str,
+    cap_s: float,
+    covers: tuple[str, ...] = (),
+    peers: tuple[str, ...] = ("containerd",),
+    *,
+    matrix: bool = False,
+) -> Part:
     files = (f"test_{name}.py",) if name else ()
-    return Part("vm", files, cap_s, GUEST, True, (), peers, covers)
+    return Part("vm", files, cap_s, GUEST, True, (), peers, covers, matrix)
 
 
 PARTS = (
@@ -168,11 +177,11 @@ PARTS = (
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),
     Part("contract", ("kernel",), 40, GUEST, True, covers=CGROUPS),
-    _guest("joined_restarts", 300, (), CLUSTERED),
-    _guest("crio", 300, (), ("containerd", "crio")),
-    _guest("runtimes", 300, (), CONTAINERDS),
-    _guest("chart", 450, ("deploy/chart",), (*CLUSTERED, "helm")),
     _guest("kata_host", 100, (), KATA),
+    _guest("joined_restarts", 300, peers=CLUSTERED, matrix=True),
+    _guest("crio", 300, peers=("containerd", "crio"), matrix=True),
+    _guest("runtimes", 300, peers=CONTAINERDS, matrix=True),
+    _guest("chart", 450, peers=(*CLUSTERED, "helm"), matrix=True),
 )
 """What begins first comes first. Guests come last, those first that a run can least do without: one has room beside the
 tiers that keep a core busy, two beside the real one, which mostly waits. So does the simulated node, in real time."""

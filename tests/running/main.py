@@ -40,7 +40,8 @@ def commands(root: Path, depth: str, now: changed.Change, require_all: bool) -> 
         print(*(f"the change touches {part.name}\n" for part in of_change), sep="", end="", flush=True)
         marks |= dict.fromkeys(of_change, parts.MARKS["test"])
     made = {p: ["-m", "pytest", *files[p], "--durations=5", *flakes.OPTIONS, "-m", of] for p, of in marks.items()}
-    needed = [name for name in RECIPES if any(name in part.peers for part in made)]
+    guests_first = sorted(made, key=lambda part: part.tier != "vm")  # whose turn comes beside the unit tier
+    needed = list(dict.fromkeys(name for part in guests_first for name in part.peers))
     return {Part(PEERS): ["scripts/build-peers", *needed], **made} if require_all and needed else made
 
 

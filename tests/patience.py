@@ -16,19 +16,18 @@ _PROCESSOR_NOMINAL_S: Final = 0.03
 
 
 def measured() -> tuple[float, float]:
-    """How much slower than a quiet machine this one is now, from 1 to 20: by the clock, and by processor time. A guest
-    is 16 times slower on a quiet machine, and more on a slow one."""
+    """How much slower than a quiet machine this one is now, from 1 to 10: by the clock, and by processor time."""
     start, used = time.perf_counter(), time.process_time()
     total = 0
     for number in range(_LOOP):
         total += number
     wall, processor = time.perf_counter() - start, time.process_time() - used
-    return min(20.0, max(1.0, wall / _WALL_NOMINAL_S)), min(20.0, max(1.0, processor / _PROCESSOR_NOMINAL_S))
+    return min(10.0, max(1.0, wall / _WALL_NOMINAL_S)), min(10.0, max(1.0, processor / _PROCESSOR_NOMINAL_S))
 
 
 @functools.cache
 def patience() -> float:
-    """By how much every deadline of a test is multiplied, from 1 to 20."""
+    """By how much every deadline of a test is multiplied, from 1 to 10."""
     return float(os.environ.get("NODEWARD_PATIENCE") or measured()[0])
 
 

@@ -3,8 +3,7 @@
 It runs the checks, then the parts of that depth beside one another, then failed cases once more, then new cases beside
 load. At the end it shows what each tier took, and one line of all counts. Tools that are absent make their tests skip
 with the command that installs them; with NODEWARD_REQUIRE_ALL=1 they fail instead, any other skip fails the whole, and
-the peers are built beside the tests. Time fails nothing: what is over a cap is said. With NODEWARD_GUESTS_BY (seconds
-of `date +%s`), which CI sets since its time is short, a guest that had no turn until then is left out, and named.
+the peers are built beside the tests. Wall time fails nothing; processor time over a cap does.
 """
 
 import argparse
@@ -30,8 +29,7 @@ Commands = Mapping[Part, Sequence[str]]
 
 def commands(root: Path, depth: str, now: changed.Change, require_all: bool) -> Commands:
     """What runs each part of a depth; where all is required, first what builds their peers."""
-    some = [part for part in parts.PARTS if depth == "matrix" or not part.matrix]
-    files = {part: given for part in some if (given := parts.paths(root, part))}
+    files = {part: given for part in parts.PARTS if (given := parts.paths(root, part))}
     marks = dict.fromkeys(files, parts.MARKS[depth])
     if depth == "gate":
         imports = changed.graph(root)
@@ -40,8 +38,7 @@ def commands(root: Path, depth: str, now: changed.Change, require_all: bool) -> 
         print(*(f"the change touches {part.name}\n" for part in of_change), sep="", end="", flush=True)
         marks |= dict.fromkeys(of_change, parts.MARKS["test"])
     made = {p: ["-m", "pytest", *files[p], "--durations=5", *flakes.OPTIONS, "-m", of] for p, of in marks.items()}
-    guests_first = sorted(made, key=lambda part: part.tier != "vm")  # whose turn comes beside the unit tier
-    needed = list(dict.fromkeys(name for part in guests_first for name in part.peers))
+    needed = [name for name in RECIPES if any(name in part.peers for part in made)]
     return {Part(PEERS): ["scripts/build-peers", *needed], **made} if require_all and needed else made
 
 
@@ -69,7 +66,7 @@ def capped(depth: str, ran: Sequence[Ran]) -> tuple[str, list[str]]:
 
 
 def main() -> int:
-    """0 when nothing failed and nothing is missing that was required."""
+    """0 when nothing failed, nothing is missing that was required, and no cap was overrun."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("depth", choices=("gate", "test", "deep", "matrix"))
     parser.add_argument("--root", type=Path, default=schedule.HERE, help="the checkout whose tests are run")
@@ -86,8 +83,7 @@ def main() -> int:
         more = {"NODEWARD_FAILURES": str(written), "NODEWARD_SEED": str(given.seed)}
         more |= parts.DEEP_NUMBERS if depth == "deep" else {}
         chosen = commands(root, depth, now, require_all)
-        by_s = time.monotonic() - time.time() + float(os.environ.get("NODEWARD_GUESTS_BY", "inf"))
-        ran += schedule.run(chosen, root, more, lambda name: RECIPES[name].home().is_dir(), by_s)
+        ran += schedule.run(chosen, root, more, lambda name: RECIPES[name].home().is_dir())
         failed = flakes.read(written)
     sums = report.total(ran)
     flaked, forgiven, said = settle(root, failed, now) if depth in WALL_MINUTES else (0, 0, [])
@@ -99,12 +95,11 @@ def main() -> int:
     wrong = records.faults(records.quarantined(root), date.today())
     if depth in WALL_MINUTES:
         processor, over = capped(depth, ran)
-        lines += [processor, *over, *filter(None, (records.stale(root, old) for old in ("deep", "matrix")))]
+        lines += [processor, *filter(None, (records.stale(root, old) for old in ("deep", "matrix")))]
+        wrong += over
     if require_all and sums.skipped:
         wrong.append(f"NODEWARD_REQUIRE_ALL=1 demands every test, and {sums.skipped} skipped: the tiers above say why")
     minutes = (time.monotonic() - began_s) / 60
-    left = [part.name for part in chosen if part not in {one.part for one in ran}]
-    lines += [f"LEFT OUT: {name} had no turn by NODEWARD_GUESTS_BY; `make test-vm` runs it" for name in left]
     late = f", more than {WALL_MINUTES[depth]:g}" if minutes > WALL_MINUTES.get(depth, minutes) else ""
     lines += [f"total {minutes:.1f} min of wall time{late}", *wrong]
     if sums.excepted:

@@ -39,8 +39,6 @@ class Part:
     peers: tuple[str, ...] = ()
     covers: tuple[str, ...] = ()
     """Packages or modules of the source, or paths, for which `make gate` runs it."""
-    matrix: bool = False
-    """All its cases have that marker."""
 
     @property
     def name(self) -> str:
@@ -97,19 +95,16 @@ HUBS = (*ALL_TOGETHER, "tests.vm.chain_runner")
 """They import everything, so a change of what they import says nothing of them."""
 
 
-def _guest(
-    name: str,
-    cap_s: float,
-    covers: tuple[str, ...] = (),
-    peers: tuple[str, ...] = ("containerd",),
-    *,
-    matrix: bool = False,
-) -> Part:
+def _guest(name: str, cap_s: float, covers: tuple[str, ...], peers: tuple[str, ...] = ("containerd",)) -> Part:
     files = (f"test_{name}.py",) if name else ()
-    return Part("vm", files, cap_s, GUEST, True, (), peers, covers, matrix)
+    after = () if name.startswith("joined") else ("tests/component: relay",)
+    return Part("vm", files, cap_s, GUEST, True, after, peers, covers)
 
 
 PARTS = (
+    _guest("joined_keys", 220, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
+    _guest("joined_limits", 350, (*ALL_TOGETHER, "deploy/chart", "deploy/bundle"), (*CLUSTERED, "helm")),
+    _guest("joined_restarts", 300, (), CLUSTERED),
     *(Part("unit", cap_s=110), Part("unit", ("wire",), 30)),
     *(Part("component", (f"test_sim{name}.py",), 50, 0.0, True) for name in ("", "_mutants")),
     *(Part("component", cap_s=150, covers=("nodeward.edges.podapi",)), Part("component", ("relay",), 95)),
@@ -162,29 +157,26 @@ PARTS = (
     Part("real", RUNTIMES, 120, 0.5, after=(SUITE,), peers=CONTAINERDS, covers=(*NRI, *ALL_TOGETHER)),
     Part("real", ("test_kata_host.py",), 12, 0.5, after=(SUITE,), peers=KATA, covers=VMS),
     Part("real", (), 80, 0.5, after=(SUITE,), peers=OTHERS, covers=("deploy", "bench", "pyproject.toml")),
-    _guest("joined_limits", 350, (*ALL_TOGETHER, "deploy/chart", "deploy/bundle"), (*CLUSTERED, "helm")),
-    _guest("joined_keys", 170, (*KUBELET, *ALL_TOGETHER), CLUSTERED),
+    _guest("", 210, (*CGROUPS, *RELAY, "nodeward.app.doctor"), CONTAINERDS),
+    _guest("hook", 150, HOOK, (*CONTAINERDS, "crio")),
+    _guest("crio", 300, (), ("containerd", "crio")),
+    _guest("runtimes", 300, (), CONTAINERDS),
+    _guest("units", 270, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
+    _guest("sandboxes", 135, VMS, (*KATA, "cgroupsrs")),
     _guest(
         "cpus",
-        250,
+        400,
         (*NRI, *WHOLE_WAY, "nodeward.app.host.start_gate"),
         (*CONTAINERDS, "kubernetes"),
     ),
-    _guest("units", 270, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
-    _guest("", 210, (*CGROUPS, *RELAY, "nodeward.app.doctor"), CONTAINERDS),
-    _guest("sandboxes", 135, VMS, (*KATA, "cgroupsrs")),
-    _guest("hook", 150, HOOK, (*CONTAINERDS, "crio")),
+    _guest("chart", 450, ("deploy/chart",), (*CLUSTERED, "helm")),
+    _guest("kata_host", 100, (), KATA),
     _guest("sandbox_cells", 75, PLACING, PLACERS),
     _guest("chain", 100, (*CGROUPS, *NRI, *ALL_TOGETHER)),
-    Part("contract", ("kernel",), 40, GUEST, True, covers=CGROUPS),
-    _guest("kata_host", 100, (), KATA),
-    _guest("joined_restarts", 300, peers=CLUSTERED, matrix=True),
-    _guest("crio", 300, peers=("containerd", "crio"), matrix=True),
-    _guest("runtimes", 300, peers=CONTAINERDS, matrix=True),
-    _guest("chart", 450, peers=(*CLUSTERED, "helm"), matrix=True),
+    Part("contract", ("kernel",), 40, GUEST, True, ("tests/component: relay",), (), CGROUPS),
 )
-"""What begins first comes first. Guests come last, those first that a run can least do without: one has room beside the
-tiers that keep a core busy, two beside the real one, which mostly waits. So does the simulated node, in real time."""
+"""What begins first comes first: of the guests those that take longest, and before all those with a kubelet, since at
+the end nothing would be left to run beside them. The simulated node lives in real time, and mostly waits."""
 
 
 def paths(root: Path, part: Part) -> list[str]:

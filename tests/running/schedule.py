@@ -5,7 +5,6 @@ children that were waited for (wait4): QEMU and the daemons are among them, a sh
 """
 
 import contextlib
-import math
 import os
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.patience import measured
-from tests.running.parts import GUEST, PEERS, TIERS, Part
+from tests.running.parts import PEERS, TIERS, Part
 from tests.running.report import Ran, read
 
 CORES = 2.0
@@ -59,18 +58,12 @@ def environment(root: Path, patience: float, more: Mapping[str, str]) -> dict[st
 
 
 def run(
-    commands: Mapping[Part, Sequence[str]],
-    root: Path,
-    more: Mapping[str, str],
-    built: Callable[[str], bool],
-    guests_by_s: float = math.inf,
+    commands: Mapping[Part, Sequence[str]], root: Path, more: Mapping[str, str], built: Callable[[str], bool]
 ) -> Iterator[Ran]:
-    """Runs all, and tells of each as it ends. A guest that had no turn by `guests_by_s` (monotonic) is left out."""
+    """Runs all, and tells of each as it ends."""
     waiting, running = list(commands), dict[int, Running]()
     with contextlib.ExitStack() as files:
         while waiting or running:
-            if time.monotonic() > guests_by_s:
-                waiting = [part for part in waiting if part.load != GUEST]
             for part in list(waiting):
                 if not may_begin(part, [one.part for one in running.values()], waiting, built):
                     continue

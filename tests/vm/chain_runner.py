@@ -48,7 +48,7 @@ def main() -> int:
     elif chain == "runtimes":
         runtimes(arguments)
     elif chain in ("cpus", "cpus-relay"):
-        with_cpus(chain, arguments, begin)
+        with_cpus(arguments, begin, relay=chain != "cpus")
     elif chain == "sandboxes":
         vm_sandboxes(begin)
     elif chain == "units":
@@ -106,18 +106,16 @@ def relayed(begin: float) -> None:
         play(CASES, node, node.log)
 
 
-def with_cpus(chain: str, arguments: Sequence[str], begin: float) -> None:
+def with_cpus(arguments: Sequence[str], begin: float, *, relay: bool) -> None:
     """The cases of CPUs by a policy; the arguments are the containers' program, how many quick pods there are, and what
-    a cluster is reached by: where there is none, all cases are played."""
-    from tests.vm.cpus_cases import CASES, IN_EVERY_RUN
+    a cluster is reached by, where there is one."""
+    from tests.vm.cpus_cases import CASES
     from tests.vm.cpus_node import running_node
 
-    relay = chain != "cpus"
     program, quick_pods, *cluster = arguments
-    names = IN_EVERY_RUN[chain] if cluster else [*CASES]
     with running_node(Path(program), int(quick_pods), relay=relay) as node:
         says(f"node: {node.containerd.release.version} and Nodeward are ready after {time.monotonic() - begin:.1f} s")
-        play({name: CASES[name] for name in names}, node, node.log)
+        play(CASES, node, node.log)
         if cluster:
             from tests.vm.cpus_cluster import BY, CASE, Cluster
 

@@ -5,7 +5,7 @@ They run inside the guest, in this order. See test_cpus.py.
 
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from nodeward.model import cpuset
@@ -152,6 +152,4 @@ CASES: Final[Mapping[str, Callable[[CpusNode], list[str]]]] = {
     "nobody is on its own CPUs where writes are late": and_where_writes_are_late,
     "a daemon that does not wait is noticed": but_without_the_wait,
 }
-"""By what each holds. The last two leave a daemon with a fault."""
-IN_EVERY_RUN: Final[Mapping[str, Sequence[str]]] = {"cpus": [*CASES][:-2], "cpus-relay": [*CASES][:1]}
-"""By chain; `make deep` plays all of both. Who writes a set, and when, is the daemon's doing on both ways."""
+"""By what each holds. The last one leaves a daemon with a fault."""

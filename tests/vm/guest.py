@@ -175,7 +175,6 @@ def command(
 
 def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:
     words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", *QUICKER, *machine.kernel_words]
-    words += ["systemd.default_timeout_start_sec=600"] * machine.systemd  # a guest beside others needs most of its 90
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
     network = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.network else []

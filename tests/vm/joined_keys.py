@@ -3,7 +3,8 @@ order in which they run.
 
 The kernel's `sev_es` is the key. Pods ask for ids of it by the API, and take their keys late, as VMs do; a process
 outside of every pod takes keys too, and kubelet and the daemon are killed. What is said of it must be what the kernel's
-own files say, and no pod may be admitted, nor started, that the kernel could not serve.
+own files say, and no pod may be admitted, nor started, that the kernel could not serve. At the end kubelet's runtime is
+the relay.
 """
 
 import ctypes
@@ -25,6 +26,7 @@ from tests.peers.containerd import children
 from tests.peers.nriside import Json, member
 from tests.vm.inside import CGROUPS, SECOND_RESOURCE, charge, refused, until
 from tests.vm.joined_node import BOX, NAME, PODS, UNTIL_TERM, Node, container
+from tests.vm.joined_relay import decided_by_the_relay
 
 IDS: Final = "devices.kubevirt.io/sev-esids"
 OUTSIDE: Final = CGROUPS / "machine.slice" / "vm.scope"
@@ -322,5 +324,6 @@ CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
         refused_at_allocate,
         start_waits_for_the_kernel,
         free_again,
+        decided_by_the_relay,
     )
 }

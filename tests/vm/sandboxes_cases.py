@@ -322,29 +322,15 @@ def slices_of_systemd(node: SandboxesNode) -> list[str]:
     lines = list[str]()
     for handler, codes in (("kata", set[str]()), (PLAIN, {"literal-scope"})):
         pod = node.run(f"slice-{handler}", Wanted(handler, "/kubepods.slice"))
-        row = _with_faults(node, pod, codes, handler == PLAIN)
+        row = node.fresh(pod)
+        assert {one.code for one in row.drifts} == codes, row
         name = f"cri-containerd-{pod.seen.id}.scope"
         where = row.sandbox_cgroup
         assert where == (f"{pod.parent}/{name}" if not codes else f"/{_literal(pod)}"), row
         assert {one.where for one in row.tasks if one.role == "vmm"} == set(pod.seen.vmm_in()) == {where}, row
+        assert any("vCPUs is not known" in fault for fault in row.faults) == (handler == PLAIN), row.faults
         lines += node.told(f"vms/{pod.name}")
     return lines
-
-
-def _with_faults(node: SandboxesNode, pod: VmPod, codes: set[str], unnamed_vcpus: bool) -> SandboxRow:
-    """The row once it has these, and no others: a VMM that has just begun has no vCPUs yet."""
-    rows: list[SandboxRow] = []
-
-    def so() -> bool:
-        rows[:] = [node.fresh(pod)]
-        told = any("vCPUs is not known" in fault for fault in rows[0].faults)
-        return ({one.code for one in rows[0].drifts}, told) == (codes, unnamed_vcpus)
-
-    try:
-        until(so, f"{pod.name} is shown with {codes}", 30)
-    except AssertionError as error:
-        raise AssertionError(f"{error}: {rows}") from error
-    return rows[0]
 
 
 def _literal(pod: VmPod) -> str:

@@ -18,7 +18,7 @@ from tests.real.test_agent import kubeconfig_of
 from tests.real.test_policy_objects import install
 from tests.vm import guest
 from tests.vm.chains import outcomes
-from tests.vm.cpus_cases import IN_EVERY_RUN
+from tests.vm.cpus_cases import CASES
 from tests.vm.cpus_cluster import CASE
 from tests.vm.cpus_node import NAME
 from tests.vm.overlaps import first_act, overlaps
@@ -57,28 +57,18 @@ def cluster() -> Iterator[Sequence[str]]:
         yield url, str(server.ca_file), server.token, server.plain_token, str(kubeconfig)
 
 
-@pytest.fixture(scope="module")
-def by_nri(tmp_path_factory: pytest.TempPathFactory, cluster: Sequence[str]) -> Mapping[str, str]:
+@pytest.fixture(scope="module", params=("cpus", "cpus-relay"), ids=("nri", "relay"))
+def held(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Sequence[str]
+) -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
-    return _played("cpus", tmp_path_factory.mktemp("cpus"), QUICK_PODS, cluster)
+    return _played(request.param, tmp_path_factory.mktemp("cpus"), QUICK_PODS, cluster)
 
 
-@pytest.fixture(scope="module")
-def by_relay(tmp_path_factory: pytest.TempPathFactory, cluster: Sequence[str]) -> Mapping[str, str]:
-    """The same."""
-    return _played("cpus-relay", tmp_path_factory.mktemp("cpus"), QUICK_PODS, cluster)
-
-
-@pytest.mark.parametrize("case", [*IN_EVERY_RUN["cpus"], CASE])
-def test_cpus_by_nri(case: str, by_nri: Mapping[str, str]) -> None:
-    assert case in by_nri, "the guest reported nothing for this case"
-    assert by_nri[case] == "", by_nri[case]
-
-
-@pytest.mark.parametrize("case", [*IN_EVERY_RUN["cpus-relay"], CASE])
-def test_cpus_by_the_relay(case: str, by_relay: Mapping[str, str]) -> None:
-    assert case in by_relay, "the guest reported nothing for this case"
-    assert by_relay[case] == "", by_relay[case]
+@pytest.mark.parametrize("case", [*CASES, CASE])
+def test_cpus(case: str, held: Mapping[str, str]) -> None:
+    assert case in held, "the guest reported nothing for this case"
+    assert held[case] == "", held[case]
 
 
 @pytest.mark.deep

@@ -1,4 +1,4 @@
-"""Keys offered to a real kubelet while a real kernel counts them."""
+"""Keys offered to a real kubelet while a real kernel counts them, and then a kubelet whose runtime is the relay."""
 
 from collections.abc import Mapping
 

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-import time
 from datetime import date
 from pathlib import Path
 
@@ -140,11 +139,6 @@ def test_the_processor_time_of_a_parts_children_is_counted(tmp_path: Path) -> No
     assert one.processor_s > 0.5
 
 
-def test_a_guest_that_had_no_turn_in_time_is_left_out_and_nothing_else_is(tmp_path: Path) -> None:
-    commands = {GUEST: ["-c", "raise SystemExit(1)"], UNIT: ["-c", ""]}
-    assert [one.part for one in schedule.run(commands, tmp_path, {}, nothing, time.monotonic() - 1)] == [UNIT]
-
-
 @pytest.mark.parametrize(
     ("code", "said", "counts"),
     [
@@ -163,4 +157,4 @@ def test_a_deadline_is_longer_where_the_runner_found_the_machine_slow(monkeypatc
     monkeypatch.setenv("NODEWARD_PATIENCE", "2.5")
     done = subprocess.run([sys.executable, "-c", code], cwd=schedule.HERE, capture_output=True, text=True, check=True)
     assert done.stdout == "75.0\n"
-    assert all(1.0 <= factor <= 20.0 for factor in patience.measured())
+    assert all(1.0 <= factor <= 10.0 for factor in patience.measured())

@@ -11,7 +11,8 @@ from pathlib import Path
 from tests.peers.recipes import RECIPES
 
 TIERS = ("unit", "component", "contract", "real", "vm")
-PEERS = "peers"
+CHECKS, PEERS = "checks", "peers"
+"""The tiers of what is no test."""
 MARKS = {"gate": "not deep and not matrix and not neighbour", "test": "not deep and not matrix"}
 MARKS |= {"deep": "deep or fuzz", "matrix": "matrix"}
 """By depth. The parts that a change touches have those of `test` in the gate."""

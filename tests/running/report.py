@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from tests.running.parts import TIERS, Part
+from tests.running.parts import CHECKS, TIERS, Part
 
 SLOWEST = 3
 _COUNT = re.compile(r"(\d+) (passed|failed|skipped|error|errors|xfailed)\b")
@@ -56,7 +56,7 @@ def total(ran: Sequence[Ran]) -> Counts:
 def table(ran: Sequence[Ran]) -> list[str]:
     """A line for each tier and, below it, one for each of its slowest cases."""
     lines: list[str] = []
-    for tier in ("checks", *TIERS):
+    for tier in (CHECKS, *TIERS):
         if of := [one for one in ran if one.part.tier == tier]:
             wall_s = max(one.ended_s for one in of) - min(one.began_s for one in of)
             counts = ", ".join(f"{number} {outcome}" for outcome, number in total(of)._asdict().items())

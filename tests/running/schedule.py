@@ -7,7 +7,6 @@ children that were waited for (wait4): QEMU and the daemons are among them, a sh
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,7 +59,7 @@ def environment(root: Path, patience: float, more: Mapping[str, str]) -> dict[st
 def run(
     commands: Mapping[Part, Sequence[str]], root: Path, more: Mapping[str, str], built: Callable[[str], bool]
 ) -> Iterator[Ran]:
-    """Runs all, and tells of each as it ends."""
+    """Runs all, each by its words, and tells of each as it ends."""
     waiting, running = list(commands), dict[int, Running]()
     with contextlib.ExitStack() as files:
         while waiting or running:
@@ -70,7 +69,7 @@ def run(
                 waiting.remove(part)
                 said = files.enter_context(tempfile.TemporaryFile("w+", errors="replace"))
                 patience, factor = measured()
-                env, words = environment(root, patience, more), [sys.executable, *commands[part]]
+                words, env = [*commands[part]], environment(root, patience, more)
                 process = subprocess.Popen(words, cwd=root, env=env, stdout=said, stderr=subprocess.STDOUT, text=True)
                 running[process.pid] = Running(part, time.monotonic(), process, said, factor)
                 print(f"{time.strftime('%H:%M:%S')} begins {part.name}", flush=True)

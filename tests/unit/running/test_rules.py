@@ -134,7 +134,7 @@ def test_a_part_and_the_whole_are_over_a_cap_by_processor_time_that_the_host_sca
 def test_the_processor_time_of_a_parts_children_is_counted(tmp_path: Path) -> None:
     """As QEMU's is, whose parent waits for it."""
     busy = "import time\nwhile time.process_time() < 0.5: pass"
-    command = ["-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"]
+    command = [sys.executable, "-c", f"import subprocess, sys; subprocess.run([sys.executable, '-c', {busy!r}])"]
     (one,) = schedule.run({UNIT: command}, tmp_path, {}, nothing)
     assert one.processor_s > 0.5
 

@@ -22,11 +22,12 @@ from tests.patience import patience
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
 from tests.peers.nriside import Record, text
+from tests.vm.cpus_faults import RECORDS
 from tests.vm.forked import Process, started
 from tests.vm.inside import CGROUPS, RUN_DIR, Daemon, until
 from tests.vm.overlaps import FirstAct, first_act, overlaps
 
-FOLDER: Final = Path("/dev/shm/cpus")
+FOLDER: Final = RECORDS.parent
 POLICY: Final = """
 policy: {Active: static, ReservedResources: {CPU: 1}}
 cpus: {driver: DRIVER, on_late: refuse, memory: follow}
@@ -226,12 +227,12 @@ class CpusNode:
             "mounts": [
                 {"container_path": "/first_act", "host_path": str(self.program), "readonly": True},
                 {"container_path": "/host", "host_path": str(CGROUPS), "readonly": True},
-                {"container_path": "/out", "host_path": str(FOLDER / "out")},
+                {"container_path": "/out", "host_path": str(RECORDS)},
             ],
             "linux": {"resources": resources(request_m, guaranteed=qos == "Guaranteed")},
         }
         created = self._started({"pod_sandbox_id": sandbox, "sandbox_config": config}, wanted)
-        out = FOLDER / "out" / name
+        out = RECORDS / name
         until(out.exists, f"{name} has recorded its first act", 60)
         self.acts[created] = first_act(out.read_text())
         cgroup = CGROUPS / f"{_PARENTS[qos]}/poduid-{name}/{created}".lstrip("/")

@@ -24,6 +24,10 @@ MOST = 3
 MAY_FLAKE = ("component", "contract", "real", "vm")
 OPTIONS = ("-q", "-p", "no:cacheprovider", "-p", "tests.running.failures")
 TIMES = 3
+_ERROR = re.compile(r"^E\s+(?:\+ )?([\w.]*(?:Error|Exception|Expired|Failed)\w*: .*)$", re.MULTILINE)
+_FOLLOWS = "Error: not tried, since "
+_SHOWN = 400
+"""Characters of an error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +47,17 @@ class Failure:
     def counts_as(self) -> str:
         """Of a guest's chain the cases after one that failed fail too: together they are one."""
         return self.case.partition("::")[0] if self.tier == "vm" else self.case
+
+
+def told(failed: Sequence[Failure]) -> list[str]:
+    """A line for each, with the errors that pytest marks: who sees only the end of the output sees why. Without those
+    that a guest has not tried since another one failed."""
+    lines = dict[str, None]()
+    for one in failed:
+        errors = [error for error in dict.fromkeys(_ERROR.findall(one.said)) if "Traceback (most" not in error]
+        if not any(_FOLLOWS in error for error in errors):
+            lines[f"failed: {one.case}: {' | '.join(error[:_SHOWN] for error in errors[-2:])}"] = None
+    return list(lines)
 
 
 def read(path: Path) -> list[Failure]:

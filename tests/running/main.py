@@ -90,7 +90,7 @@ def main() -> int:
     fresh = changed.new_cases(now) if depth in WALL_MINUTES else []
     bad = flakes.failed_beside_load(root, fresh, parts.MARKS[depth])
     sums = sums._replace(passed=sums.passed + flaked, failed=sums.failed - forgiven + len(bad))
-    lines = ["", "=== tiers, and the slowest cases of each", *report.table(ran), *said]
+    lines = ["", "=== tiers, and the slowest cases of each", *report.table(ran), *flakes.told(failed), *said]
     lines += [f"failed beside load, where new cases must pass {flakes.TIMES} times: {one.case}" for one in bad]
     wrong = records.faults(records.quarantined(root), date.today())
     if depth in WALL_MINUTES:

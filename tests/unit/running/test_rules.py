@@ -112,6 +112,14 @@ def test_of_more_than_three_none_runs_again_and_a_guests_chain_counts_once() -> 
     assert flakes.triage([*chain, *others], (), nothing)[1] == []
 
 
+def test_why_a_case_failed_is_said_at_the_end() -> None:
+    first = "held = {'b': 'not tried, since a failed'}\nE       AssertionError: Traceback (most recent call last):\n"
+    first += "E           File\nE         AssertionError: not within 60 s: it comes\n"
+    ones = [Failure("tests/vm/test_d.py::a", "call", first)]
+    ones += [Failure("tests/vm/test_d.py::b", "call", "E       AssertionError: not tried, since a failed\n")]
+    assert flakes.told(ones) == ["failed: tests/vm/test_d.py::a: AssertionError: not within 60 s: it comes"]
+
+
 def test_a_case_of_the_change_is_one_whose_file_or_whose_imports_it_touches() -> None:
     case = "tests/real/test_e.py::test_it[1]"
     assert changed.is_of(case, {"tests/real/test_e.py"}, IMPORTS)

@@ -11,10 +11,13 @@ import msgspec
 
 from nodeward.cli import client
 from nodeward.model.view import CgroupRow, NodeView
+from tests.patience import patience
 from tests.vm.guest import REPOSITORY
 
 UNITS: Final = Path("/run/systemd/system")
 BUNDLED: Final = Path("/opt/nodeward")
+_STARTS_WITHIN_S: Final = 90.0
+"""systemd's DefaultTimeoutStartSec."""
 
 
 @dataclass(slots=True)
@@ -68,11 +71,13 @@ class Systemd:
 
 
 def unit(name: str, text: str) -> None:
-    """A unit, once systemd reads its units again; what it says goes to a file in /run."""
+    """A unit, once systemd reads its units again; what it says goes to a file in /run. Where it names no bound for its
+    start, systemd's own is for a quiet machine: a slow guest would end each start half way, and begin it again."""
     (UNITS / f"{name}.service").write_text(text)
     (UNITS / f"{name}.service.d").mkdir()
     (UNITS / f"{name}.service.d" / "log.conf").write_text(
         f"[Service]\nStandardOutput=append:/run/{name}.log\nStandardError=append:/run/{name}.log\n"
+        f"TimeoutStartSec={_STARTS_WITHIN_S * patience():.0f}\n"
     )
 
 

@@ -12,7 +12,7 @@ from nodeward.aio import leftover_time
 
 LEAST_PACE = 0.1
 """A second of the machine is at least so much of the node's."""
-LOOK_S = 0.05
+LOOK_S = 0.1
 """How often the kernel is asked how long each thread has waited."""
 
 

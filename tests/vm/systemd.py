@@ -75,10 +75,9 @@ def unit(name: str, text: str) -> None:
     start, systemd's own is for a quiet machine: a slow guest would end each start half way, and begin it again."""
     (UNITS / f"{name}.service").write_text(text)
     (UNITS / f"{name}.service.d").mkdir()
-    (UNITS / f"{name}.service.d" / "log.conf").write_text(
-        f"[Service]\nStandardOutput=append:/run/{name}.log\nStandardError=append:/run/{name}.log\n"
-        f"TimeoutStartSec={_STARTS_WITHIN_S * patience():.0f}\n"
-    )
+    log = f"StandardOutput=append:/run/{name}.log\nStandardError=append:/run/{name}.log\n"
+    bound = "" if "TimeoutStartSec=" in text else f"TimeoutStartSec={_STARTS_WITHIN_S * patience():.0f}\n"
+    (UNITS / f"{name}.service.d" / "guest.conf").write_text(f"[Service]\n{log}{bound}")
 
 
 def place_bundle(bundle: Path) -> None:

@@ -50,13 +50,14 @@ class Failure:
 
 
 def told(failed: Sequence[Failure]) -> list[str]:
-    """A line for each, with the errors that pytest marks: who sees only the end of the output sees why. Without those
-    that a guest has not tried since another one failed."""
+    """A line for each, with the errors that pytest marks, or how it begins: who sees only the end of the output sees
+    why. Without those that a guest has not tried since another one failed."""
     lines = dict[str, None]()
     for one in failed:
         errors = [error for error in dict.fromkeys(_ERROR.findall(one.said)) if "Traceback (most" not in error]
         if not any(_FOLLOWS in error for error in errors):
-            lines[f"failed: {one.case}: {' | '.join(error[:_SHOWN] for error in errors[-2:])}"] = None
+            shown = errors[-2:] or one.said.splitlines()[:1]
+            lines[f"failed: {one.case}: {' | '.join(error[:_SHOWN] for error in shown)}"] = None
     return list(lines)
 
 

@@ -117,7 +117,11 @@ def test_why_a_case_failed_is_said_at_the_end() -> None:
     first += "E           File\nE         AssertionError: not within 60 s: it comes\n"
     ones = [Failure("tests/vm/test_d.py::a", "call", first)]
     ones += [Failure("tests/vm/test_d.py::b", "call", "E       AssertionError: not tried, since a failed\n")]
-    assert flakes.told(ones) == ["failed: tests/vm/test_d.py::a: AssertionError: not within 60 s: it comes"]
+    ones.append(Failure("tests/vm/test_e.py::a", "setup", "the guest did not finish\nits output"))
+    assert flakes.told(ones) == [
+        "failed: tests/vm/test_d.py::a: AssertionError: not within 60 s: it comes",
+        "failed: tests/vm/test_e.py::a: the guest did not finish",
+    ]
 
 
 def test_a_case_of_the_change_is_one_whose_file_or_whose_imports_it_touches() -> None:

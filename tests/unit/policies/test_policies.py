@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ PAGE: Mapping[str, Any] = {
 }
 
 
+@cache
 def manifest(name: str) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
     """The spec of a policy and that of its binding."""
     found, binding = yaml.safe_load_all((POLICIES / f"{name}.yaml").read_text())

@@ -74,9 +74,12 @@ class Node:
 
     def tell(self, event: ev.Event) -> Decision:
         stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
+        before = self.state.ledger
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
-        assert states(self.state.ledger.stood) == states(stood(replace(self.state, ledger=self._anew()), Ledger()))
+        now = self.state.ledger
+        if not (now.offers is before.offers and now.sample is before.sample and now.stood is before.stood):
+            assert states(now.stood) == states(stood(replace(self.state, ledger=self._anew()), Ledger()))
         self.goals.update((str(goal.target), goal) for goal in decision.goals)
         return decision
 

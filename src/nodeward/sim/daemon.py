@@ -14,6 +14,8 @@ import yaml
 from nodeward.model.view import NodeView
 
 ASK_S = 2.0
+NO_CAS = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
+"""For a child: aiohttp reads all CAs of the machine as it is imported, a tenth of a start; nobody here speaks TLS."""
 MAX_BYTES = 64 * 1024 * 1024
 
 
@@ -33,7 +35,7 @@ class Process:
     async def run(self, module: str, *words: str) -> None:
         """Starts it. Its standard input is a pipe that we hold open."""
         self.starts += 1
-        environ = {name: text for name, text in os.environ.items() if not name.startswith("NODEWARD_")}
+        environ = {name: text for name, text in os.environ.items() if not name.startswith("NODEWARD_")} | NO_CAS
         with contextlib.ExitStack() as stack:
             log = stack.enter_context(self._log.open("ab")) if self._log is not None else None
             self._process = await asyncio.create_subprocess_exec(

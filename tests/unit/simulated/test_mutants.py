@@ -41,7 +41,7 @@ class Mutant:
     found: str
     seeds: Sequence[int] = SEEDS
     first: int = 0
-    """The seed that noticed when the mutant was written, or one before it: those below it are played last."""
+    """A seed that is known to notice: those below it are played last. 0 where the very first one notices."""
 
     @property
     def order(self) -> list[int]:

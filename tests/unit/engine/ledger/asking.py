@@ -77,7 +77,7 @@ class Node:
         before = self.state.ledger
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
-        now = self.state.ledger
+        now = self.state.ledger  # of the same offers and sample the same was compared before
         if not (now.offers is before.offers and now.sample is before.sample and now.stood is before.stood):
             assert states(now.stood) == states(stood(replace(self.state, ledger=self._anew()), Ledger()))
         self.goals.update((str(goal.target), goal) for goal in decision.goals)

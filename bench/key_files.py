@@ -53,10 +53,10 @@ class KeyFiles(LikeFiles):
         self._played.pop(handle, None)
         super().close(handle)
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         folder, _, name = path.rpartition("/")
         if name not in (CURRENT, CAPACITY):
-            return super().read(path, max_bytes)
+            return super().read(path, max_bytes, own=own)
         super().read(f"{folder}/{LIKE[CURRENT]}", max_bytes)
         return _counter(KEYS) if name == CAPACITY else self._contents.get(path, _counter(0))
 

@@ -55,9 +55,9 @@ class FaultyFiles:
         self._count("wait", "")
         return self._inner.wait(handles, timeout_s)
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         self._count("read", path)
-        return self._inner.read(path, max_bytes)
+        return self._inner.read(path, max_bytes, own=own)
 
     def write(self, path: str, data: bytes) -> None:
         self._count("write", path)

@@ -61,9 +61,9 @@ class HostFiles(Protocol):
         at most `timeout_s`. One that was never read, or is gone, counts as changed. Only `*.events` files ever tell.
         """
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         """The whole file. One larger than `max_bytes` is EFBIG, never a truncated answer; a FIFO or a device is EINVAL,
-        at once."""
+        at once. `own`: it is a file that Nodeward writes, so a symbolic link in its place is ELOOP."""
 
     def write(self, path: str, data: bytes) -> None:
         """Exactly one write(2) to a file that exists: the way cgroup values are set. Creates and truncates nothing."""
@@ -135,8 +135,11 @@ class OsFiles:
             poller.register(handle, select.POLLPRI | select.POLLERR)
         return [handle for handle, _ in poller.poll(timeout_s * 1000)]
 
-    def read(self, path: str, max_bytes: int) -> bytes:
-        fd = os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
+        place = self._at(path)
+        if own:
+            _check_kind(os.lstat(place).st_mode, path)
+        fd = os.open(place, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | (os.O_NOFOLLOW if own else 0))
         try:
             _check_kind(os.fstat(fd).st_mode, path)
             pieces, room = list[bytes](), max_bytes + 1

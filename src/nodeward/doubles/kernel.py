@@ -155,7 +155,7 @@ class SimKernel:
         version = self._tree.version(node)
         return version is None or version != self._versions[handle]
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         def content(place: str, inside: Inside | None) -> bytes:
             if inside is None:
                 return self._plain.file(place).now()

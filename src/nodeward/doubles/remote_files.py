@@ -53,7 +53,7 @@ class RemoteFiles:
     def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
         return cast(list[int], self._call("wait", timeout_s, *handles))
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         return cast(bytes, self._call("read", path, max_bytes))
 
     def write(self, path: str, data: bytes) -> None:

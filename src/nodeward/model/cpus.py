@@ -126,6 +126,30 @@ class Pools:
 
 
 @dataclass(frozen=True, slots=True)
+class Recorded:
+    """Which container had which CPUs, as the process that drove the policy before this one wrote it down."""
+
+    machine: Machine
+    rules: PolicySettings
+    pools: Pools
+    mems: Mapping[str, CpuSet] = field(default_factory=dict)
+    """By key, the memory nodes of a container that is held to some."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What became of the pools of a `Recorded` with one decision."""
+
+    gone: tuple[str, ...] = ()
+    """Keys whose grants ended."""
+    grants: tuple[Grant, ...] = ()
+    """New grants, and those that are others than before."""
+    pools: Mapping[str, Pool | None] = field(default_factory=dict)
+    """Pools that are others than before, without their members: these follow from the grants. None: the pool ended."""
+    mems: Mapping[str, CpuSet] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Denied:
     """Why not, in a sentence with the numbers and the remedy. Nothing of the attempt stays."""
 

@@ -7,6 +7,7 @@ them 0. No event has a field for arguments, environment values or file content, 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from nodeward.model.cpus import Recorded
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.decision import Target
 from nodeward.model.gate import Gated, Verdict
@@ -174,6 +175,15 @@ class GrantsRecalled(Event):
     fault: str = ""
     lost: bool = False
     """There was a journal of this boot, and it is gone: what it said is known to kubelet alone, as far as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpusRecalled(Event):
+    """Which CPUs containers had when the process that drove the policy before this one wrote it down. Told before
+    anybody asks. `fault` says why the record cannot be believed: the runtime's own record counts then."""
+
+    recorded: Recorded | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

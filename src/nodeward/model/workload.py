@@ -100,7 +100,7 @@ class CpuRecord:
     """Microseconds in each `period`; 0 or below for no limit."""
     period: int = 0
     cpus: CpuSet = 0
-    """The cpuset: by the kernel where it was read there, else by the record."""
+    """The cpuset by the record; by the kernel where the record names none."""
     unread: bool = False
     """The record could not be read: what kubelet asked for is unknown, which is not the same as nothing."""
     mems: CpuSet = 0

@@ -16,7 +16,7 @@ from nodeward.model import events
 from nodeward.model.decision import Decision
 from nodeward.model.errors import NodewardError
 
-FORMAT = 5
+FORMAT = 6
 """Raised whenever events, decisions or the state are written otherwise than by the releases before."""
 MAX_LINE = 64 * 1024 * 1024
 MOST_AT_ONCE = 128

@@ -96,10 +96,10 @@ class TroubledFiles:
             self._refused.wait(patience)
         return []
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         self._meet("read", path)
         with self.lock:
-            return self._of(path).read(path, max_bytes)
+            return self._of(path).read(path, max_bytes, own=own)
 
     def write(self, path: str, data: bytes) -> None:
         self._meet("write", path)

@@ -1,7 +1,10 @@
 """Containers in balloons, by NRI: what the kernel double lets each run on, through a restart and other settings."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+
+import pytest
 
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
@@ -80,3 +83,70 @@ def test_a_label_that_newer_settings_name_is_asked_of_pods_that_run(tmp_path: Pa
         assert cpus(await runs(node, "c", "web", 1000, tier="db")) == cpus(db)
 
     play(rig(tmp_path, change=by_balloons, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def shared(settings: Settings) -> Settings:
+    return by_balloons(settings, (BalloonType("near", ("web",), share_idle_cpus_in_same=Within.NUMA),))
+
+
+def test_containers_that_share_idle_cpus_have_the_same_after_a_restart_whoever_widened_a_set(tmp_path: Path) -> None:
+    async def tale(node: Rig) -> None:
+        def cpus() -> list[str]:
+            return [node.kernel.read(f"{ROOT}{one}/cpuset.cpus", 999).decode().strip() for one in ones]
+
+        ones = [await runs(node, uid, "web", milli) for uid, milli in (("a", 1500), ("b", 2000), ("c", 100))]
+        assert cpus() == ["1-7"] * 3
+        await node.stop()
+        node.kernel.write(f"{ROOT}{ones[1]}/cpuset.cpus", b"0-7")
+        await node.start()
+        await until(lambda: cpus() == ["1-7"] * 3, "the set that somebody widened is put right")
+
+    play(rig(tmp_path, change=shared, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        pytest.param(lambda data: data[:40] + b"\0" + data[40:], id="torn"),
+        pytest.param(lambda data: data.replace(b'"version":1', b'"version":7'), id="of another version"),
+        pytest.param(lambda data: data.replace(b'"own":', b'"own":9'), id="of CPUs that the machine lacks"),
+        pytest.param(lambda _: b"", id="empty"),
+    ],
+)
+def test_where_the_record_is_void_the_runtimes_own_counts(
+    tmp_path: Path, damage: Callable[[bytes], bytes], caplog: pytest.LogCaptureFixture
+) -> None:
+    """And not the kernel's set, which somebody has widened."""
+
+    def static(settings: Settings) -> Settings:
+        return replace(settings, policy=PolicySettings("static", reserved=CPU0))
+
+    async def tale(node: Rig) -> None:
+        def cpus(cgroup: str) -> str:
+            return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
+
+        first = await exclusive(node, "a", 2)
+        alone = await exclusive(node, "b", 2)
+        held = cpus(alone)
+        await node.runtime.stop_pod(node.made["a"][0])
+        await node.stop()
+        path = f"{node.settings.run_dir}/cpus.journal"
+        node.files.replace(path, damage(node.files.read(path, 1 << 20)))
+        node.kernel.write(f"{ROOT}{alone}/cpuset.cpus", b"0-7")
+        await node.start()
+        await until(lambda: cpus(alone) == held, "it is on its own CPUs again")
+        assert first != alone
+        assert ("cpus-record-void" in caplog.text) is bool(damage(b"x"))
+
+    play(rig(tmp_path, change=static, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+async def exclusive(node: Rig, uid: str, cpus: int) -> str:
+    """Starts a Guaranteed pod whose container requests so many CPUs; the container's cgroup."""
+    sandbox = await node.runtime.run_pod(SimPod(uid, uid, "web", cgroup_parent=f"/kubepods/pod{uid}"))
+    made = await node.runtime.create_container(
+        sandbox, SimContainer("app", cpu=SimCpu(cpus * 1024, cpus * 100_000, 100_000))
+    )
+    await node.runtime.start(made)
+    node.made[uid] = (sandbox, made)
+    return node.runtime.cgroup(made)

@@ -266,11 +266,11 @@ class HangingKernel(SimKernel):
 
     meanwhile: Callable[[], None] | None = None
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         meanwhile, self.meanwhile = self.meanwhile, None
         if meanwhile is not None:
             meanwhile()
-        return super().read(path, max_bytes)
+        return super().read(path, max_bytes, own=own)
 
 
 def test_a_goal_that_is_only_observed_when_its_hanging_call_comes_back_is_not_tried_again() -> None:

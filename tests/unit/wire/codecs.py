@@ -13,10 +13,13 @@ from contextlib import suppress
 from itertools import chain
 
 from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
+from nodeward.engine.cpus import recorded
+from nodeward.model.cpus import Change, Grant, Pool, Pools, Recorded
 from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Event, Question, SandboxStarted
 from nodeward.model.gate import Gated
 from nodeward.model.policy_object import PolicyKind
+from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.pulls import PullRow, PullsView, SandboxKey
 from nodeward.model.rows import CallRow, DoorRow, RelayView
 from nodeward.model.settings import LimitsSettings
@@ -27,6 +30,7 @@ from nodeward.proto import nri_pb2
 from nodeward.wire import (
     cgroup_mounts,
     cgroup_paths,
+    cpus_journal,
     facts_line,
     hook_install,
     hook_line,
@@ -54,6 +58,7 @@ from nodeward.wire.nri_mux import MuxDecoder
 from nodeward.wire.record import RecordError
 from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
 from tests.unit.edges.webhook.rounds import container, pod_of, review
+from tests.unit.engine.cpus.machines import W
 from tests.unit.wire import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
 from tests.unit.wire.sample import Codec, Reached, Sample
 
@@ -368,6 +373,24 @@ def _read_record(pieces: Sequence[bytes], reached: Reached) -> None:
     list(record.read(iter(b"".join(pieces).splitlines(keepends=True))))
 
 
+def _cpus_journal(padding: int = 0) -> list[Sample]:
+    grant = Grant("u/app", pool="shared", part_m=100, namespace="n" * (1 + padding))
+    whole = Recorded(W, PolicySettings("static"), Pools({"shared": Pool(6, members=("u/app",))}, {"u/app": grant}))
+    change = Change(("u/app",), (grant,), {"shared": Pool(2), "gone": None}, {"u/app": 1})
+    head = cpus_journal.whole(whole, "b")
+    return [Sample(head), Sample(cpus_journal.line(change), lambda payload: head + payload)]
+
+
+def _read_cpus_journal(pieces: Sequence[bytes], reached: Reached) -> None:
+    reached()
+    found = cpus_journal.read(b"".join(pieces), "b")
+    if found is not None:
+        now = found.recorded
+        for change in found.changes:
+            now = recorded.changed(now, change)
+        recorded.fault(now)
+
+
 # ---- what an OCI runtime gives a hook, and what hook and daemon say to each other
 
 
@@ -506,6 +529,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "pod-file": Codec(_pod_files(padding), _read_pod_file, ("pod_file",)),
         "qgs": Codec(_quotes(), _read_quotes, ("qgs",)),
         "record": Codec(_record(padding), _read_record, ("record",), RecordError),
+        "cpus-journal": Codec(_cpus_journal(padding), _read_cpus_journal, ("cpus_journal",)),
         **codecs_of_kubelet.codecs(padding),
         **codecs_of_relay.codecs(padding),
         **codecs_of_sandboxes.codecs(padding),

@@ -95,6 +95,8 @@ class Core:
         self.took: dict[type[ev.Event], list[int]] = {}
         """How long decisions took, by event: how many by the bits of their nanoseconds, and last the sum of these."""
         self.latest = Latest()
+        self.settles: Callable[[], Awaitable[None] | None] = _nothing
+        """What an answer waits for beside its decision: until what was decided stands on disk."""
         slots.connect(self.tell, self._rearm)
 
     @property
@@ -150,7 +152,8 @@ class Core:
         answer = self.decide(question, ask_id=ask_id).answer
         if isinstance(answer, Final):
             self._count("at-once")
-            return answer
+            settled = self.settles()
+            return answer if settled is None else asyncio.ensure_future(_after(settled, answer))
         asked = asyncio.ensure_future(self._slow(ask_id, answer, within_ns))
         asked.add_done_callback(partial(self._over, ask_id))
         return asked
@@ -195,6 +198,9 @@ class Core:
             self.decide(ev.Abandoned(ask_id))
             self._count("abandoned")
             raise
+        settled = self.settles()
+        if settled is not None:
+            await settled
         if isinstance(answer, Final):
             return answer
         return Final(Adjustment(), Reason("no-opinion"))
@@ -259,6 +265,15 @@ class Core:
         self._armed_ns = due
         wait_s = max(0.0, (due - self._clock.now_ns()) / 1e9)
         self._timer = loop.call_later(min(wait_s, LOOK_S), self.wake)
+
+
+def _nothing() -> None:
+    """Nothing is kept."""
+
+
+async def _after(settled: Awaitable[None], answer: Final) -> Final:
+    await settled
+    return answer
 
 
 async def _without_fault(asked: Awaitable[str]) -> str:

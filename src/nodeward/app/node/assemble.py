@@ -18,6 +18,7 @@ from nodeward.aio.lanes import Lane
 from nodeward.app.host import record
 from nodeward.app.host import undo as undo_list
 from nodeward.app.host.core import Core, Facts, Performs
+from nodeward.app.host.cpu_grants import CpuGrants
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
 from nodeward.app.host.undo import Change, UndoList
@@ -46,6 +47,10 @@ from nodeward.model.topology import Machine
 log = logging.getLogger(__name__)
 WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, cpus.WIRING, limits.WIRING, sandboxes.WIRING, gate.WIRING)
 """The domains as this daemon runs them, in the order in which their components start."""
+Pinned = tuple[str, ev.CpusRecalled]
+"""The boot, and what the process that drove the CPU policy before has written down; `cpu_grants.read`."""
+NO_RECORD: Pinned = ("", ev.CpusRecalled())
+"""Nothing was written down, and nothing is to be: this process drives no policy."""
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0
 DISK_DEADLINE_S = 30.0
@@ -120,6 +125,7 @@ class Inside:
     reload: Reload
     tell: Tell
     grants: Grants
+    pins: CpuGrants
     components: tuple[Component, ...]
     """Not running yet."""
 
@@ -137,6 +143,7 @@ def wire(
     recalled: Recalled,
     source: SettingsSource | None = None,
     calls: Performs | None = None,
+    pinned: Pinned = NO_RECORD,
 ) -> Inside:
     """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
     journal = Journal(files, path_in(settings.run_dir), lanes.journal, lanes.record)
@@ -156,6 +163,8 @@ def wire(
     grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
     if may_grant(settings):
         grants.recall(core.tell)
+    pins = CpuGrants(core, files, settings.run_dir, lanes.journal, lanes.record)
+    pins.begin(*pinned)
     _recall(core, tell, kernel, disk.remembered)
     if settings.gate.mode is not Mode.OFF:
         core.tell(disk.gates)
@@ -171,9 +180,10 @@ def wire(
         ("record", lambda: _flush(recorder, clock)),
         ("undo", lambda: undo.keep(lanes.cgroup, clock)),
         ("last-good", reload.keep),
+        ("cpus-record", lambda: pins.keep(clock)),
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
-    return Inside(core, slots, undo, tree, reader, reload, tell, grants, components)
+    return Inside(core, slots, undo, tree, reader, reload, tell, grants, pins, components)
 
 
 def _recall(core: Core, tell: Tell, kernel: InKernel, remembered: last_known.Remembered) -> None:

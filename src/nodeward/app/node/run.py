@@ -24,12 +24,13 @@ from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError, forever
 from nodeward.aio.watchdog import Watchdog
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
+from nodeward.app.host import cpu_grants
 from nodeward.app.host.calls import Calls
 from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.node import assemble, exporter, grants, pod_devices, podapi
 from nodeward.app.node.answers import Health, Parts, answers
-from nodeward.app.node.assemble import WIRINGS, InKernel, Inside, OnDisk
+from nodeward.app.node.assemble import WIRINGS, InKernel, Inside, OnDisk, Pinned
 from nodeward.app.node.gate import Gates
 from nodeward.app.node.grants import Recalled
 from nodeward.app.node.pods import known_pods
@@ -43,7 +44,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.settings import Mode, Settings
+from nodeward.model.settings import Driver, Mode, Settings
 
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"
@@ -71,8 +72,8 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     # kubelet waits for the counters of keys at each Allocate, and a job of the cgroup lane reads every container
     counting = [lane("keys", assemble.CGROUP_DEADLINE_S)] if settings.ledger.mode is not Mode.OFF else []
     lanes = Lanes(*threads, undoing, recording, *counting)
-    kernel, disk, recalled = await asyncio.gather(
-        _in_kernel(settings, files), _on_disk(settings, files), _granted(settings, files)
+    kernel, disk, recalled, pinned = await asyncio.gather(
+        _in_kernel(settings, files), _on_disk(settings, files), _granted(settings, files), _pinned(settings, files)
     )
     recorder = RecordWriter(files, lanes.disk, settings.record.path, settings.record.max_bytes, disk.recorded_bytes)
     changed = asyncio.Event()
@@ -80,7 +81,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     calls = Calls(lambda event: holder[0].tell(event), clock)
     facts = FactsByKind()
     inside = assemble.wire(
-        settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, recalled, source, calls
+        settings, files, clock, lanes, recorder, readiness, facts, kernel, disk, recalled, source, calls, pinned
     )
     holder.append(inside)
     health.state_unread = int(disk.unread)
@@ -182,6 +183,17 @@ async def _granted(settings: Settings, files: HostFiles) -> Recalled:
     return Recalled(fault=why)
 
 
+async def _pinned(settings: Settings, files: HostFiles) -> Pinned:
+    """Which CPUs containers had, if the run folder's disk tells soon and this process drives the policy."""
+    if settings.cpus.driver is not Driver.NRI:
+        return assemble.NO_RECORD
+    found = await _soon(partial(cpu_grants.read, files, settings.run_dir))
+    if found is not None:
+        return found
+    path = cpu_grants.path_in(settings.run_dir)
+    return "", ev.CpusRecalled(fault=f"{path} is not read within {assemble.START_S:g} s: the disk hangs")
+
+
 async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:
     """Runs what is chosen; at the end lets what was decided reach the disk and the kernel."""
     gc.collect()
@@ -193,6 +205,7 @@ async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifi
     finally:
         systemd.tell(sd_notify.STOPPING)
         parts.inside.core.close()
+        await parts.inside.pins.end()
         parts.inside.slots.begin()
         parts.recorder.flush()
         for lane in parts.lanes:

@@ -14,10 +14,13 @@ from functools import partial
 from typing import Final
 
 from nodeward.aio.backoff import Backoff
+from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, done_on
+from nodeward.app.host import cpu_grants
 from nodeward.app.host.core import Core
+from nodeward.app.host.cpu_grants import CpuGrants
 from nodeward.app.host.cpu_watch import watch_drift, watch_topology, watch_use
 from nodeward.app.host.performers import ByEdge
 from nodeward.app.host.slots import Slots
@@ -57,7 +60,7 @@ class RelayCpus:
 
     def __init__(self, settings: Settings, files: HostFiles, tree: Tree, clock: Clock, update: Update) -> None:
         self._settings, self._files, self._tree, self._clock, self._update = settings, files, tree, clock, update
-        self._lane = LoopLane("cgroup")
+        self._lane, self._journal = LoopLane("cgroup"), LoopLane("journal")
         others = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
         self.slots = Slots(self._lane, {**others, **cpusets.performers(files, tree.root)}, clock)
         """They write cpusets. Goals of `limits` end here: its cgroup files belong to the node daemon."""
@@ -65,9 +68,14 @@ class RelayCpus:
         """Starts that the runtime has been given and has not answered, by the call's number."""
         self._finding: dict[ContainerId, asyncio.Task[None]] = {}
 
-    def begins(self, core: Core) -> Tell:
-        """Tells the core what the machine has, and how the core is to be told what happens. Reads files."""
+    def begins(self, core: Core, drives: bool) -> Tell:
+        """Tells the core what the machine has, and how the core is to be told what happens. Reads files. `drives`: this
+        process drives the policy from the start; else from `recall` on."""
         self._core, self._gate = core, StartGate(core, self.slots)
+        within = BoundedCalls("nodeward-cpus", cpu_grants.LATE_S)
+        self._record = CpuGrants(core, self._files, self._settings.run_dir, self._journal, within)
+        if drives:
+            self._record.begin(*cpu_grants.read(self._files, self._settings.run_dir))
         machine = topology.read(self._files)
         if machine.online:
             core.tell(TopologyRead(machine))
@@ -80,11 +88,18 @@ class RelayCpus:
             "topology": lambda: watch_topology(self._files, self._lane, self._core, self._clock),
             "use": lambda: watch_use(self._files, self._lane, self._core, self._clock),
             "cpusets": lambda: watch_drift(self._files, self._tree.root, self._lane, self._core, self._clock),
+            "cpus-record": lambda: self._record.keep(self._clock),
         }
 
+    async def recall(self) -> None:
+        """Goes on from what the process that drove the policy until now has written down."""
+        reading = partial(cpu_grants.read, self._files, self._settings.run_dir)
+        self._record.begin(*await asyncio.get_running_loop().run_in_executor(None, reading))
+
     def close(self) -> None:
-        """Ends its lane."""
+        """Ends its lanes."""
         self._lane.close(CLOSE_S)
+        self._journal.close(CLOSE_S)
 
     def hold(self) -> bool:
         """Whether programs have to wait."""
@@ -220,7 +235,7 @@ class RelayCpus:
                 if self.find(one) is None:  # it is asked about again and again
                     log.warning("cpus=status-unread container=%s error=%s", one, error)
                 cpu = UNREAD
-            placed[one] = mapping.Placed(path, replace(cpu, cpus=sets.get(path, cpu.cpus)))
+            placed[one] = mapping.Placed(path, replace(cpu, cpus=cpu.cpus or sets.get(path, 0)))
         return placed
 
     def unread(self) -> bool:

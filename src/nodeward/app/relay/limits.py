@@ -105,7 +105,7 @@ class RelayLimits:
         if drives:
             _say(self._has, settings)
         core.tell(self._has)
-        tell = core.tell if self.cpus is None else self.cpus.begins(core)
+        tell = core.tell if self.cpus is None else self.cpus.begins(core, drives)
         core.tell(RuntimeConnected("CRI", ""))
         self.debts = Debts(core, self._container)
         self.decider = LimitsDecider(
@@ -161,6 +161,8 @@ class RelayLimits:
             owner = await loop.run_in_executor(None, owners_of, self._settings)
             free = 0 if owner else free + 1
         try:
+            if self.cpus is not None:
+                await self.cpus.recall()
             await self._look()  # modules may have come since the start
             await self.join_lines()
         except Exception:

@@ -276,11 +276,13 @@ class Session:
     async def _listed_with_sets(
         self, read_sets: ReadSets, sandboxes: tuple[Sandbox, ...], containers: tuple[Container, ...]
     ) -> Answer:
-        """The CPUs of each container by the kernel. Where that cannot be read in time, by the runtime's record."""
+        """The CPUs of each container by the runtime's record; by the kernel where that names none."""
         try:
             async with asyncio.timeout(self._answer_s):
-                sets = await read_sets(tuple(one.cgroups_path for one in containers if one.cgroups_path))
-            containers = tuple(one.with_cpus(sets.get(one.cgroups_path, one.cpu.cpus)) for one in containers)
+                sets = await read_sets(tuple(one.cgroups_path for one in containers if _is_untold(one)))
+            containers = tuple(
+                one.with_cpus(sets.get(one.cgroups_path, 0)) if _is_untold(one) else one for one in containers
+            )
         except TimeoutError:
             _log.warning("nri cpusets not read in time within_s=%.1f: by the runtime's record", self._answer_s)
         self._listed(sandboxes, containers)
@@ -376,3 +378,8 @@ def _answer(final: Final, encode: Callable[[Adjustment], bytes]) -> Answer:
 
 def _agree(payload: bytes) -> Answer:
     return b""
+
+
+def _is_untold(one: Container) -> bool:
+    """Whether only the kernel can tell on which CPUs the container is."""
+    return bool(one.cgroups_path) and not one.cpu.cpus

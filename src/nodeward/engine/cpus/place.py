@@ -110,7 +110,7 @@ def _resumed(
     denied = dict[str, str]()
     asks = [_as_it_is(ask, asks) if is_kept(ask) else ask for ask in asks]
     news = [ask for ask in asks if ask.key not in at.grants]
-    after = resume(ground, at, news)
+    after = resume(ground, at, news) if news else at
     placed = dict.fromkeys(ask.key for ask in news if ask.key in after.grants)
     at = after
     for ask in asks:
@@ -156,12 +156,11 @@ def _settled_first(asks: Sequence[Ask]) -> Iterator[Ask]:
     unread, rest = list[Ask](), list[Ask]()
     for ask in asks:
         whole = ask.request_m // 1000
-        own = ask.has if ask.has.bit_count() == whole else ask.has & ~twice
         if is_kept(ask):
             whole = 0 if ask.has & twice else ask.has.bit_count()
             unread.append(replace(ask, request_m=whole * 1000, qos=Qos.GUARANTEED, known=True) if whole else ask)
-        elif whole and own.bit_count() >= whole:
-            yield replace(ask, has=own)
+        elif whole and ask.has.bit_count() == whole:  # a larger set holds CPUs that others share: which are its own?
+            yield ask
         else:
             rest.append(replace(ask, has=0) if ask.has else ask)
     yield from unread

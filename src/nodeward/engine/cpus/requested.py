@@ -103,9 +103,13 @@ def _estimate(
     request_m = 0 if record.shares == MIN_SHARES else _rounded(record.shares * 1000, 1024)
     is_limited = record.quota > 0 and record.period > 0
     limit_m, known = _rounded(record.quota * 1000, record.period) if is_limited else 0, qos is not None
-    if qos is Qos.GUARANTEED:
-        known = not is_limited or abs(limit_m - request_m) <= 1  # shares are rounded down
-        limit_m = request_m if known else limit_m
+    if qos is Qos.GUARANTEED and is_limited:
+        # the quota is kubelet's alone; a policy may have set the shares to what is left beside whole CPUs
+        part_m = limit_m % 1000
+        known = abs(limit_m - request_m) <= 1 or (0 < part_m < limit_m and record.shares == shares_of(part_m))
+        request_m = limit_m if known else request_m
+    elif qos is Qos.GUARANTEED:
+        limit_m = request_m
     return Requested(request_m, limit_m, qos or Qos.BURSTABLE, role, ESTIMATE, known, pod_level, faults)
 
 

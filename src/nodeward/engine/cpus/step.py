@@ -7,10 +7,10 @@ read back. What the runtime remembers is put right with its next question about 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from nodeward.engine.cpus import memory
+from nodeward.engine.cpus import memory, recorded
 from nodeward.engine.cpus.ask import ask_of, is_resized, key_of, label_keys, named
 from nodeward.engine.cpus.classes import classes_of
-from nodeward.engine.cpus.place import Placed, admitted, all_placed, begun, is_kept, wanted
+from nodeward.engine.cpus.place import Placed, admitted, all_placed, is_kept, wanted
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.policy import Policy
 from nodeward.engine.cpus.pools import apart, changed, set_of
@@ -44,7 +44,12 @@ _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.Cre
 
 def step(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
     """The slice after `event`, and what follows from it."""
-    cpus, decision = memory.followed(state, *_stepped(state, event))
+    if isinstance(event, ev.Listed) and event.complete and not state.cpus.listed:
+        state = replace(state, cpus=replace(state.cpus, listed=True))
+    cpus, decision = _stepped(state, event)
+    if cpus.recorded is not None and cpus.listed and cpus.in_force and cpus.machine is not None:
+        cpus = replace(cpus, recorded=None)  # who is left of it has its CPUs again
+    cpus, decision = memory.followed(state, cpus, decision)
     asked = dict[str, CpuSet]()
     for goal in decision.goals:
         if goal.perform and goal.target.kind == KIND:
@@ -62,6 +67,8 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
             return _topology(state, event.machine)
         case ev.SettingsChanged():
             return _settings(state)
+        case ev.CpusRecalled():
+            return _recalled(state, event)
     if is_unfit(cpus) and isinstance(event, ev.Creating):
         return cpus, _undecided(state, event)
     if cpus.machine is None or state.settings.cpus.mode is Mode.OFF or not is_active(cpus):
@@ -251,8 +258,10 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
         ):
             # what the record said before is not taken back by a spec that the API server told late
             by_record = grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
-            has = held.has or one.cpu.cpus
-            newcomers.append(ask_of(state, home, one, has, resize=by_record, by_quota=resized))
+            own, pool = recorded.had(state, held.key)
+            has = own or held.has or one.cpu.cpus
+            ask = ask_of(state, home, one, has, resize=by_record, by_quota=resized)
+            newcomers.append(replace(ask, was=pool) if pool else ask)
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
     machine = cpus.machine
@@ -306,7 +315,7 @@ def _known(state: State, before: Held | None, one: Container, known: KnownContai
     if before is None:
         key = key_of(known.pod_uid, one.name)
         made = _at_create(state, key)
-        mems = made.mems_asked or one.cpu.mems
+        mems = made.mems_asked or recorded.mems_of(state, key) or one.cpu.mems
         held = Held(key, path, given=made.given, mems=mems, mems_asked=mems)
     elif path and path != before.path:
         held = replace(before, path=path)
@@ -332,7 +341,7 @@ def _pruned(state: State) -> tuple[State, Decision]:
     cpus, pods = state.cpus, state.pods
     gone = [one for one in cpus.held if pods.container(one) is None]
     held = without(cpus.held, gone)
-    live = dict.fromkeys(one.key for one in held.values())
+    live = dict.fromkeys((*(one.key for one in held.values()), *recorded.awaited(state)))
     policy = policy_of(cpus.rules.active)
     ended = [
         key
@@ -380,6 +389,17 @@ def _topology(state: State, machine: Machine) -> tuple[Cpus, Decision]:
     return _anew(state, machine)
 
 
+def _recalled(state: State, event: ev.CpusRecalled) -> tuple[Cpus, Decision]:
+    """What was recorded counts until the runtime has told which containers are left of it."""
+    why = event.fault or (recorded.fault(event.recorded) if event.recorded is not None else "")
+    if why or event.recorded is None:
+        return state.cpus, Decision(notes=(Reason("cpus-record-void", (why,)),)) if why else NOTHING
+    cpus = replace(state.cpus, recorded=event.recorded)
+    if cpus.machine is None:
+        return cpus, NOTHING
+    return _anew(replace(state, cpus=cpus), latest(cpus))
+
+
 def latest(cpus: Cpus) -> Machine | None:
     """The machine as it was read last."""
     return cpus.newer or cpus.machine
@@ -407,7 +427,7 @@ def _anew(state: State, machine: Machine | None) -> tuple[Cpus, Decision]:
     if isinstance(found, Placed):
         return _taken(state, Ground(machine, rules), found)
     if not cpus.in_force:
-        return _refused(replace(cpus, machine=machine), found)
+        return _by_record(state, machine, found)
     refusal = NOTHING
     if rules != cpus.rules:
         cpus, refusal = _refused(cpus, found)
@@ -421,9 +441,20 @@ def _anew(state: State, machine: Machine | None) -> tuple[Cpus, Decision]:
     return replace(cpus, newer=machine), _both(refusal, Decision(notes=notes))
 
 
+def _by_record(state: State, machine: Machine, why: tuple[str, ...]) -> tuple[Cpus, Decision]:
+    """At a start where the settings do not fit (`why`): those that were in force before, on the machine as it was."""
+    known = state.cpus.recorded
+    found = _fitted(state, Ground(known.machine, known.rules)) if known is not None else why
+    if known is None or not isinstance(found, Placed):
+        return _refused(replace(state.cpus, machine=machine), why)
+    after, decision = _taken(state, Ground(known.machine, known.rules), found)
+    after, refusal = _refused(replace(after, newer=machine if machine != known.machine else None), why)
+    return after, _both(decision, refusal)
+
+
 def _fitted(state: State, ground: Ground) -> Placed | tuple[str, ...]:
     """Where all containers are by these settings on this machine; why these settings do not fit."""
-    pools = begun(ground.machine, ground.rules)
+    pools = recorded.begun_with(state, ground)
     if isinstance(pools, Denied):
         return (pools.why,)
     cpus, asks = state.cpus, _asks_of_all(state)
@@ -491,11 +522,12 @@ def _asks_of_all(state: State) -> list[Ask]:
             continue
         home, one = told
         held, grant = cpus.held.get(container_id), cpus.pools.grants.get(key_of(home.pod_uid, one.name))
-        has = held.has if held is not None and held.has else one.cpu.cpus
+        own, pool = recorded.had(state, key_of(home.pod_uid, one.name))
+        has = own or (held.has if held is not None else 0) or one.cpu.cpus
         if grant is not None and apart(cpus.pools, grant):
             has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
         ask = ask_of(state, home, one, has)
-        asks[ask.key] = replace(ask, was=grant.pool) if grant is not None else ask
+        asks[ask.key] = replace(ask, was=grant.pool if grant is not None else pool)
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))
         if key not in asks and _is_lasting(policy_of(cpus.rules.active), grant) and sandbox_id is not None:

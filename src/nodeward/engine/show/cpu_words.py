@@ -120,6 +120,8 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "
     "whether it began. nodeward cpus shows who is where.",
     "cpus-machine-kept": "other CPUs are online, and the policy does not fit these; it goes on by those before: {0}",
+    "cpus-record-void": "What was written down of the containers' CPUs is not believed: {0}. Each keeps the CPUs that "
+    "the runtime's own record names, where the policy allows them.",
     "policy-refused": "the settings of the policy are refused: {0}",
 }
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.model.cpus import Pools
+from nodeward.model.cpus import Pools, Recorded
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.topology import Machine
@@ -69,5 +69,9 @@ class Cpus:
     """How many programs were started, or refused, while others were still on their CPUs, ever."""
     in_force: bool = False
     """Whether any settings are. False after a start by settings that do not fit: then nothing is pinned."""
+    recorded: Recorded | None = None
+    """What the process before this one wrote down, until the runtime has told which containers are left of it."""
+    listed: bool = False
+    """Whether the runtime has told all that it has to this process."""
     newer: Machine | None = None
     """The machine as it was read last, where no settings fit it: the policy goes on by `machine`."""

@@ -156,7 +156,7 @@ def test_a_kind_whose_module_was_taken_out_is_told_from_a_capacity_that_cannot_b
     assert sample(reader).capacity == {"tdx": 0}
 
     class Unreadable(FaultyFiles):
-        def read(self, path: str, max_bytes: int) -> bytes:
+        def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
             raise OSError(errno.EIO, "it cannot be read", path)
 
     assert sample(KeyReader(Unreadable(kernel), Tree(kernel, ROOT))).capacity == {}
@@ -304,9 +304,9 @@ def test_a_pod_that_nobody_knows_is_found_beside_known_ones_that_are_not_read_ag
     once: list[str] = []
 
     class Watched(FaultyFiles):
-        def read(self, path: str, max_bytes: int) -> bytes:
+        def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
             once.append(path)
-            return super().read(path, max_bytes)
+            return super().read(path, max_bytes, own=own)
 
     files = Watched(kernel)
     assert sample(KeyReader(files, Tree(files, ROOT))).elsewhere == (

@@ -39,10 +39,10 @@ class HostFilesWithFaults(OsFiles):
         self._check(self.at[handle])
         return super().pread(handle, max_bytes)
 
-    def read(self, path: str, max_bytes: int) -> bytes:
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
         self._check(path)
         self.on_read()
-        return super().read(path, max_bytes)
+        return super().read(path, max_bytes, own=own)
 
     def _check(self, path: str) -> None:
         self.reads.append(path)

@@ -45,8 +45,8 @@ class Odd(FaultyFiles):
     def pread(self, handle: int, max_bytes: int) -> bytes:
         return self._now() if self._handles[handle] == self._odd else super().pread(handle, max_bytes)
 
-    def read(self, path: str, max_bytes: int) -> bytes:
-        return self._now() if path == self._odd else super().read(path, max_bytes)
+    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
+        return self._now() if path == self._odd else super().read(path, max_bytes, own=own)
 
     def _now(self) -> bytes:
         self._reads += 1

@@ -136,8 +136,8 @@ def _changed(hooks: Hooks[N], node: N, at: Pools, before: Grant, ask: Ask) -> Po
         return at
     counted = ask.request_m if before.pool else 0
     grant = replace(before, part_m=counted, request_m=ask.request_m, role=ask.role, source=ask.source)
-    if grant == before:
-        return at
+    if (grant.part_m, grant.request_m) == (before.part_m, before.request_m):
+        return at if grant == before else joined(at, grant)  # another source says the same: its pool stays as it is
     after = _taken(hooks, node, Offer(at, grant), shrinks=True)
     return after if after is not None else Denied(hooks.full(node, left(at, ask.key), ask))
 

@@ -1,0 +1,135 @@
+"""The record of CPU grants on disk: read at a start, and written before the runtime is answered.
+
+`<run_dir>/cpus.journal` is the one file of whichever process drives the policy (`cpus.driver`), so a change of driver
+loses nothing. It is void after a boot: no container outlives that. An answer waits for its line at most LATE_S. A line
+that cannot be written stops no container: the log says so, and the write is repeated until it succeeds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from functools import partial
+
+from nodeward.aio.clock import Clock
+from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.journal import Journal, Within, Written
+from nodeward.aio.lanes import Lane
+from nodeward.app.host.boot import boot_id
+from nodeward.app.host.core import Core
+from nodeward.engine.cpus import recorded
+from nodeward.engine.state.cpus import Cpus
+from nodeward.model.cpus import Recorded
+from nodeward.model.events import CpusRecalled
+from nodeward.wire import cpus_journal
+from nodeward.wire.errors import WireError
+
+EVERY_S = 1.0
+"""How often it is looked whether the file is there as it was written."""
+LATE_S = 0.15
+log = logging.getLogger(__name__)
+
+
+def path_in(folder: str) -> str:
+    """The file's path in the run folder."""
+    return f"{folder.rstrip('/')}/cpus.journal"
+
+
+def read(files: HostFiles, run_dir: str) -> tuple[str, CpusRecalled]:
+    """The boot by which a record is written, empty where that cannot be told; and what the process before this one
+    wrote down. May sleep."""
+    path = path_in(run_dir)
+    try:
+        boot = boot_id(files)
+    except OSError as error:
+        return "", CpusRecalled(fault=f"the boot that {path} is of cannot be told: {error}")
+    try:
+        found = cpus_journal.read(files.read(path, cpus_journal.MAX_BYTES, own=True), boot)
+    except FileNotFoundError:
+        return boot, CpusRecalled()
+    except OSError as error:
+        return boot, CpusRecalled(fault=f"{path} cannot be read: {error.strerror or error}")
+    except WireError as error:
+        return boot, CpusRecalled(fault=f"{path} {error.fault}")
+    if found is None:
+        log.info("cpus-record=void path=%s why='it is of another boot'", path)
+        return boot, CpusRecalled()
+    if found.torn:
+        log.warning("cpus-record=torn path=%s so='its last line, which no runtime has seen, is passed over'", path)
+    now = found.recorded
+    for change in found.changes:
+        now = recorded.changed(now, change)
+    why = recorded.fault(now)
+    return boot, CpusRecalled(None, f"{path}: {why}") if why else CpusRecalled(now)
+
+
+class CpuGrants:
+    """The record of one process. Belongs to the loop's thread."""
+
+    def __init__(self, core: Core, files: HostFiles, run_dir: str, lane: Lane, within: Within) -> None:
+        self._core = core
+        self._boot = ""
+        """Until that is known, the file is another process's."""
+        self._journal = Journal(files, path_in(run_dir), lane, within)
+        self._known: Cpus | None = None
+        """As it was when a write was begun last."""
+        self._there: Recorded | None = None
+        """What that write was of."""
+        self._writing: asyncio.Future[None] | None = None
+        self._failing = False
+        core.settles = self.settles
+        core.followers.append(self.follow)
+
+    def begin(self, boot: str, recalled: CpusRecalled) -> None:
+        """From here on this process drives the policy: it goes on from what `read` has found."""
+        self._boot = boot
+        self._core.tell(recalled)
+
+    def settles(self) -> Awaitable[None] | None:
+        """Writes down what was decided; None where nothing is to be waited for."""
+        cpus, known = self._core.state.cpus, self._known
+        if not self._boot or cpus.recorded is not None:
+            return None  # of what is recorded nothing is forgotten before the runtime has told what is left
+        if known is not None and known.pools is cpus.pools:
+            return None
+        if cpus.machine is None or (known is None and not cpus.pools.grants):
+            return None
+        before, after = self._there, Recorded(cpus.machine, cpus.rules, cpus.pools, recorded.mems(self._core.state))
+        self._known, self._there = cpus, after
+        change = None
+        if before is not None and before.machine is after.machine and before.rules is after.rules:
+            change = recorded.change(before, after)
+        whole = partial(cpus_journal.whole, after, self._boot)
+        line = cpus_journal.line(change) if change is not None else b""
+        job = self._journal.append(line, whole) if line else self._journal.rewrite(whole)
+        self._writing = writing = asyncio.ensure_future(self._written(job))
+        return asyncio.shield(writing)
+
+    def follow(self) -> None:
+        """The same for a decision that nobody waits for."""
+        self.settles()
+
+    async def end(self) -> None:
+        """What was decided last is written; from here on nothing is."""
+        waits = self.settles() or self._writing
+        self._boot = ""
+        if waits is not None:
+            await asyncio.wait((asyncio.ensure_future(waits),), timeout=2 * LATE_S)
+
+    async def keep(self, clock: Clock) -> None:
+        """Writes it anew while the last write failed, or somebody removed or changed it, until cancelled."""
+        while True:
+            await clock.sleep(EVERY_S)
+            there = self._there
+            if there is None or (self._writing is not None and not self._writing.done()):
+                continue
+            if self._failing or not await self._journal.stands():
+                await self._written(self._journal.rewrite(partial(cpus_journal.whole, there, self._boot)))
+
+    async def _written(self, job: Awaitable[Written]) -> None:
+        written = await job
+        if written.why_not and not self._failing:
+            so = "containers start all the same; after a restart now, the runtime's own record counts"
+            log.error("cpus-record=unwritten path=%s why=%r so=%r", self._journal.path, written.why_not, so)
+        elif self._failing and not written.why_not:
+            log.info("cpus-record=written path=%s", self._journal.path)
+        self._failing = bool(written.why_not)

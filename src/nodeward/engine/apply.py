@@ -16,6 +16,7 @@ from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.notices.domain import NOTICES
 from nodeward.engine.pods.domain import PODS
 from nodeward.engine.sandboxes.domain import SANDBOXES
+from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import OpenAsk, State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
@@ -34,7 +35,8 @@ def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[St
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
     state = replace(state, seq=event.seq, at_ns=event.at_ns)
     if isinstance(event, ev.Question):
-        return _answered(*_step_all(state, event, domains), event.ask_id, event)
+        was = state.pods.containers.get(event.container.id) if isinstance(event, ev.Updating) else None
+        return _answered(*_step_all(state, event, domains), event.ask_id, event, was)
     if not isinstance(event, ev.News):
         if isinstance(event, ev.SettingsChanged):
             state = replace(state, settings=event.settings)
@@ -47,7 +49,7 @@ def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[St
         return state, NOTHING  # the ask has ended meanwhile
     state = replace(state, asks=put(state.asks, event.ask_id, _with_news(ask, event)))
     question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
-    return _answered(*_step_all(state, question, domains), event.ask_id, None)
+    return _answered(*_step_all(state, question, domains), event.ask_id, None, ask.was)
 
 
 def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
@@ -60,16 +62,22 @@ def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
             return replace(ask, needs=ask.needs + 1)
 
 
-def _answered(state: State, decision: Decision, ask_id: int, new: ev.Question | None) -> tuple[State, Decision]:
-    """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none."""
+def _answered(
+    state: State, decision: Decision, ask_id: int, new: ev.Question | None, was: KnownContainer | None
+) -> tuple[State, Decision]:
+    """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none. `was`:
+    what an update would change, which is so again where it is refused."""
     answer = decision.answer
     if answer is None:
         answer = Final(Adjustment(), Reason("no-opinion"))
         decision = replace(decision, answer=answer)
     if isinstance(answer, Final):
+        if was is not None and isinstance(answer.value, Refusal) and was.container.id in state.pods.containers:
+            containers = put(state.pods.containers, was.container.id, was)
+            state = replace(state, pods=replace(state.pods, containers=containers))
         return (replace(state, asks=without(state.asks, (ask_id,))) if ask_id in state.asks else state), decision
     if new is not None:
-        state = replace(state, asks=put(state.asks, ask_id, _new_ask(new)))
+        state = replace(state, asks=put(state.asks, ask_id, replace(_new_ask(new), was=was)))
     return state, decision
 
 

@@ -59,11 +59,16 @@ class SpecObject(Struct, frozen=True, rename="camel"):
     resources: Resources | None = None
 
 
-class ContainerStatusObject(Struct, frozen=True, rename={"container_id": "containerID"}):
-    """A container's name and its id at the runtime, with the runtime's scheme (`containerd://`)."""
+class ContainerStatusObject(
+    Struct, frozen=True, rename={"container_id": "containerID", "allocated_resources": "allocatedResources"}
+):
+    """A container's name, its id at the runtime with the runtime's scheme (`containerd://`), and what kubelet has
+    allocated to it and set, which a resize of the spec may not reach (KEP-1287)."""
 
     name: str
     container_id: str | None = None
+    allocated_resources: Quantities | None = None
+    resources: Resources | None = None
 
 
 class StatusOfPod(Struct, frozen=True, rename="camel"):

@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from nodeward.app.host import cpu_grants
+from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.relay import cpus as relay_cpus
 from nodeward.doubles.cpus import Plan
 from nodeward.model import cpuset
@@ -36,12 +37,18 @@ class Pinned(Relayed):
     """A relay that gives CPUs, on a machine with four. What it writes waits for `lane.drain`; `updates` are its own
     calls at the runtime."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, late_ms: int = 30_000, on_late: OnLate = OnLate.START) -> None:
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        late_ms: int = 30_000,
+        on_late: OnLate = OnLate.START,
+        records: bool = False,
+    ) -> None:
         self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes | Exception]()
         monkeypatch.setattr(relay_cpus, "LoopLane", lambda _: self.lane)
         monkeypatch.setattr(unary_client, "call", self._runtime)
-        # a verdict that waits for the record on disk is a story of its own
-        monkeypatch.setattr(cpu_grants, "read", lambda _, __: ("", CpusRecalled()))
+        if not records:  # a verdict that waits for the record on disk is a story of its own
+            monkeypatch.setattr(cpu_grants, "read", lambda _, __: ("", CpusRecalled()))
         cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
         plan = Plan(sockets=1, nodes=1, cores=4, threads=1)
         super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan)
@@ -216,6 +223,29 @@ def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say
             assert isinstance(verdict, Refuse)
             assert verdict.status == 14
             assert other[:13] in verdict.text
+
+    told(story)
+
+
+def test_a_create_is_answered_once_its_cpus_are_on_record_for_whoever_drives_the_policy_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def story() -> None:
+        node = listed(Pinned(monkeypatch, records=True))
+        ensure_folder(node.kernel, "/run/nodeward")
+        found = node.decider.decide(node.begin("CreateContainer"), request("c2", "", 2), SECOND_NS)
+        assert isinstance(found, Awaitable)
+        asked = asyncio.ensure_future(found)
+        await asyncio.sleep(0)
+        assert not asked.done()
+        while not asked.done():
+            await node.written()
+        assert given(await asked) == "1-2"
+        _, next_one = cpu_grants.read(node.kernel, "/run/nodeward")
+        assert next_one.recorded is not None
+        assert {key: cpuset.text(grant.own) for key, grant in next_one.recorded.pools.grants.items()} == {
+            "uid-/c2": "1-2"
+        }
 
     told(story)
 

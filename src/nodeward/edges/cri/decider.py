@@ -33,7 +33,6 @@ from nodeward.model.events import (
     SandboxStopped,
     Started,
     Stopped,
-    Updated,
     Updating,
 )
 from nodeward.model.labels import Keys
@@ -137,8 +136,6 @@ class _Heard:
     """What the engine was asked about, of a create."""
     updated: ContainerId | None = None
     """Which container an update is about."""
-    before: tuple[Sandbox, Container] | None = None
-    """What was known of it, until the update is decided."""
     let_go: bool = False
     """A create or an update that goes on undecided."""
 
@@ -241,8 +238,6 @@ class LimitsDecider:
             self.unknown += 1
             return Pass()
         home, before = known
-        if heard:
-            heard.before = known
         update = Updating(home, mapping.updating(message, before))
         return self._in_turn(call, update, within_ns, partial(mapping.changed_update, message))
 
@@ -344,17 +339,10 @@ class LimitsDecider:
         """The engine's answer to a request, in the relay's words."""
         value = final.value
         if isinstance(value, Refusal):
-            self._stays(call)
             return Refuse(STATUSES[value.kind], value.message)
         if final.reason.code == "fault":
             self._let_go(call, None)
         return Replace(change(value)) if value.sets() else Pass()
-
-    def _stays(self, call: Call) -> None:
-        """The record of a container whose update is refused is what it was: the next update may say only a part."""
-        heard = self._under_way.get(call.number)
-        if heard is not None and heard.before is not None and self._find(heard.before[1].id) is not None:
-            self._tell(Updated(*heard.before))
 
     def _ask_now(self, call: Call, question: Asked, within_ns: int) -> Final | Awaitable[Final]:
         heard = self._under_way.get(call.number)

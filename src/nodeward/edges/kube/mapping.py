@@ -34,10 +34,11 @@ _NOTHING = Resources()
 def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -> PodSpec:
     """What the pod was promised, as the API server has it."""
     spec = pod.spec
+    told = {one.name: one for statuses in _statuses(pod) for one in statuses or ()}
     containers = (
-        *_containers(spec.init_containers, "initContainers", resources),
-        *_containers(spec.containers, "containers", resources),
-        *_containers(spec.ephemeral_containers, "ephemeralContainers", resources),
+        *_containers(spec.init_containers, "initContainers", resources, told),
+        *_containers(spec.containers, "containers", resources, told),
+        *_containers(spec.ephemeral_containers, "ephemeralContainers", resources, told),
     )
     overhead, faults = _amounts((("spec.overhead", spec.overhead),), resources)
     overhead_cpu_m, of_cpu = _milli("cpu", spec.overhead, "spec.overhead")
@@ -75,7 +76,10 @@ def pod_event(change: PodChange, resources: Mapping[str, str] = DEFAULT_RESOURCE
 
 
 def _containers(
-    objects: Iterable[ContainerObject] | None, field: str, resources: Mapping[str, str]
+    objects: Iterable[ContainerObject] | None,
+    field: str,
+    resources: Mapping[str, str],
+    told: Mapping[str, ContainerStatusObject],
 ) -> Iterable[ContainerSpec]:
     for index, container in enumerate(objects or ()):
         found = container.resources
@@ -83,11 +87,27 @@ def _containers(
         given = ((f"{path}.limits", found.limits), (f"{path}.requests", found.requests)) if found is not None else ()
         declared, faults = _amounts(given, resources)
         cpu_m, limit_m, more = _asked("cpu", found or _NOTHING, path)
+        cpu_m, limit_m = _allocated(cpu_m, limit_m or 0, told.get(container.name))
         limits, unread = _amounts(given[:1], _MEMORY)
         requests, no_request = _amounts(given[1:], _MEMORY)  # one that cannot be read is not known, and no fault
         faults, memory = (*faults, *more, *unread), limits.get("memory", 0)
-        asked = cpu_m, limit_m or 0, memory, requests.get("memory", None if no_request else memory)
+        asked = cpu_m, limit_m, memory, requests.get("memory", None if no_request else memory)
         yield ContainerSpec(container.name, _role(field, container), declared, faults, *asked)
+
+
+def _allocated(cpu_m: int | None, limit_m: int, told: ContainerStatusObject | None) -> tuple[int | None, int]:
+    """Request and limit of the CPU as kubelet has allocated them: while a resize waits, or is refused, the spec says
+    what somebody wishes. As the spec says them where kubelet tells nothing that can be read."""
+    if told is None or not cpu_m:
+        return cpu_m, limit_m
+    actual = told.resources or _NOTHING
+    request_m, _ = _milli("cpu", told.allocated_resources, "")
+    request_m = request_m or _milli("cpu", actual.requests, "")[0]
+    if not request_m:
+        return cpu_m, limit_m
+    if limit_m == cpu_m:
+        return request_m, request_m  # a resize never changes a pod's class
+    return request_m, _milli("cpu", actual.limits, "")[0] or limit_m
 
 
 def _asked(name: str, found: Resources, path: str) -> tuple[int | None, int | None, tuple[str, ...]]:
@@ -169,16 +189,15 @@ def _with_faults(containers: tuple[ContainerSpec, ...], faults: tuple[str, ...])
 
 
 def _container_ids(pod: PodObject) -> Mapping[str, str]:
-    status = pod.status
-    every: tuple[tuple[ContainerStatusObject, ...] | None, ...] = (
-        status.init_container_statuses,
-        status.container_statuses,
-        status.ephemeral_container_statuses,
-    )
     ids = {}
-    for statuses in every:
+    for statuses in _statuses(pod):
         for one in statuses or ():
             scheme, separator, bare = (one.container_id or "").partition("://")
             if bare or (scheme and not separator):
                 ids[one.name] = bare or scheme
     return ids
+
+
+def _statuses(pod: PodObject) -> tuple[tuple[ContainerStatusObject, ...] | None, ...]:
+    status = pod.status
+    return status.init_container_statuses, status.container_statuses, status.ephemeral_container_statuses

@@ -9,7 +9,7 @@ from nodeward.engine.state.pods import KnownContainer
 from nodeward.engine.state.root import State
 from nodeward.model.cpus import Ask
 from nodeward.model.cpuset import CpuSet
-from nodeward.model.workload import Container, CpuRecord, PodSpec, Qos, Sandbox, Source
+from nodeward.model.workload import Container, CpuRecord, PodSpec, Qos, Sandbox
 
 
 def key_of(pod_uid: str, name: str) -> str:
@@ -17,12 +17,9 @@ def key_of(pod_uid: str, name: str) -> str:
     return f"{pod_uid}/{name}"
 
 
-def ask_of(
-    state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resize: bool = False, by_quota: bool = False
-) -> Ask:
-    """What the container asks. `resize`: the runtime is updating it, and its record says what kubelet has allocated:
-    the spec may ask for more already than the node gives. `by_quota`: it was resized before, and the quota says to
-    what."""
+def ask_of(state: State, home: Sandbox, one: Container, has: CpuSet = 0, *, resize: bool = False) -> Ask:
+    """What the container asks: what kubelet has allocated, by the spec, or by the runtime's record where that says
+    another limit of a Guaranteed container. `resize`: the runtime is updating it, and the record counts for each."""
     known = state.pods.specs.get(home.pod_uid)
     spec = known.spec if known is not None else None
     key = key_of(home.pod_uid, one.name)
@@ -36,8 +33,8 @@ def ask_of(
     found = requested(spec, home.annotations, one.name, one.cpu, home.cgroup_parent, is_placed)
     if resize and one.cpu.shares and shares_of(found.request_m) != one.cpu.shares:
         found = _as_allocated(found, home, one, spec)
-    elif (by_quota or _is_from_disk(spec)) and found.qos is Qos.GUARANTEED and _differs(found.request_m, one.cpu):
-        # it was resized after the spec was kept, and a policy may have set the shares: the quota is kubelet's alone
+    elif found.qos is Qos.GUARANTEED and not found.pod_level and _differs(found.request_m, one.cpu):
+        # the spec is told late, or is of a resize that waits; a policy may have set the shares, the quota is kubelet's
         limit_m = _limit_of(one.cpu)
         found = replace(found, request_m=limit_m, limit_m=limit_m, source=ESTIMATE, known=True)
     return Ask(
@@ -80,19 +77,15 @@ def _runs_by(state: State, one: Container, request_m: int) -> bool:
 
 def is_resized(state: State, home: Sandbox, one: Container, request_m: int) -> bool:
     """Whether the runtime's record gives a Guaranteed container another limit than it was granted."""
-    if one.cpu.quota <= MIN_QUOTA or not _differs(request_m, one.cpu):
+    if not _differs(request_m, one.cpu):
         return False
     known = state.pods.specs.get(home.pod_uid)
     qos = (known.spec.qos if known is not None else None) or qos_of(home.cgroup_parent)
     return qos is Qos.GUARANTEED and not (known is not None and known.spec.pod_level)
 
 
-def _is_from_disk(spec: PodSpec | None) -> bool:
-    return spec is not None and spec.source is Source.DISK
-
-
 def _differs(limit_m: int, record: CpuRecord) -> bool:
-    return record.quota > 0 and record.period > 0 and abs(_limit_of(record) - limit_m) > 1
+    return record.quota > MIN_QUOTA and record.period > 0 and abs(_limit_of(record) - limit_m) > 1
 
 
 def _limit_of(record: CpuRecord) -> int:

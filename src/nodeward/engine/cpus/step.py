@@ -256,11 +256,9 @@ def _there(state: State, ids: Sequence[ContainerId], late: bool = False, listed:
             or relabelled
             or (late and _says_more(state, grant.source, home.pod_uid))
         ):
-            # what the record said before is not taken back by a spec that the API server told late
-            by_record = grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
             own, pool = recorded.had(state, held.key)
             has = own or held.has or one.cpu.cpus
-            ask = ask_of(state, home, one, has, resize=by_record, by_quota=resized)
+            ask = ask_of(state, home, one, has, resize=_is_by_record(grant, one))
             newcomers.append(replace(ask, was=pool) if pool else ask)
     before_pools = state.cpus.pools
     cpus = state.cpus if not new_held else replace(state.cpus, held=beside(state.cpus.held, new_held))
@@ -307,6 +305,12 @@ def _says_more(state: State, source: str, uid: PodUid) -> bool:
     """Whether a grant was decided by less than the spec that is known now."""
     known = state.pods.specs.get(uid)
     return known is not None and source != known.spec.source.value
+
+
+def _is_by_record(grant: Grant | None, one: Container) -> bool:
+    """Whether the runtime's record decided the grant, as at a resize: that is not taken back by a spec that the API
+    server told late."""
+    return grant is not None and grant.source == ESTIMATE and one.cpu.shares != grant.shares
 
 
 def _known(state: State, before: Held | None, one: Container, known: KnownContainer) -> Held:
@@ -526,7 +530,7 @@ def _asks_of_all(state: State) -> list[Ask]:
         has = own or (held.has if held is not None else 0) or one.cpu.cpus
         if grant is not None and apart(cpus.pools, grant):
             has = grant.own or set_of(cpus.pools, grant)  # also while that is not read back yet
-        ask = ask_of(state, home, one, has)
+        ask = ask_of(state, home, one, has, resize=_is_by_record(grant, one))
         asks[ask.key] = replace(ask, was=grant.pool if grant is not None else pool)
     for key, grant in cpus.pools.grants.items():
         sandbox_id = state.pods.sandbox_of.get(PodUid(key.rpartition("/")[0]))

@@ -11,7 +11,7 @@ from nodeward.engine.state.gate import Gate
 from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.limits import Limits
 from nodeward.engine.state.notices import Notices
-from nodeward.engine.state.pods import Pods
+from nodeward.engine.state.pods import KnownContainer, Pods
 from nodeward.engine.state.sandboxes import Sandboxes
 from nodeward.model.events import (
     Allocating,
@@ -37,6 +37,8 @@ class OpenAsk:
     """Its Commit is durable."""
     commit_error: str = ""
     """Why its Commit failed: who reserved something for it gives it back."""
+    was: KnownContainer | None = None
+    """The container before an update, which it is again where that is refused."""
 
     @property
     def question(self) -> Question:

@@ -161,6 +161,38 @@ def test_what_is_asked_of_the_cpus_is_in_thousandths(resources: Json, cpu_m: int
     assert (one.cpu_m, one.cpu_limit_m, one.faults) == (cpu_m, limit_m, ())
 
 
+TWO: Json = {"requests": {"cpu": "2"}, "limits": {"cpu": "2"}}
+
+
+@pytest.mark.parametrize(
+    ("status", "cpu_m", "limit_m"),
+    [
+        pytest.param(
+            {"allocatedResources": {"cpu": "2"}, "resources": TWO}, 2000, 2000, id="a resize that is deferred"
+        ),
+        pytest.param({"allocatedResources": {"cpu": "3"}, "resources": TWO}, 3000, 3000, id="a resize under way"),
+        pytest.param({"resources": TWO}, 2000, 2000, id="what was set, where nothing else is told"),
+        pytest.param({"allocatedResources": {"memory": "1Gi"}}, 40_000, 40_000, id="nothing of the CPU"),
+        pytest.param({"allocatedResources": {"cpu": "two"}}, 40_000, 40_000, id="what cannot be read"),
+    ],
+)
+def test_a_container_requests_what_kubelet_has_allocated_not_what_a_resize_wishes(
+    status: Json, cpu_m: int, limit_m: int
+) -> None:
+    wish: Json = {"requests": {"cpu": "40"}, "limits": {"cpu": "40"}}
+    pod = read({"containers": [{"name": "c", "resources": wish}]}, {"containerStatuses": [{"name": "c", **status}]})
+    (one,) = pod_spec(pod).containers
+    assert (one.cpu_m, one.cpu_limit_m, one.faults) == (cpu_m, limit_m, ())
+
+
+def test_the_limit_of_a_burstable_container_is_the_one_that_was_set() -> None:
+    wish: Json = {"requests": {"cpu": "1"}, "limits": {"cpu": "9"}}
+    told = {"name": "c", "allocatedResources": {"cpu": "500m"}, "resources": {"limits": {"cpu": "2"}}}
+    pod = read({"containers": [{"name": "c", "resources": wish}]}, {"containerStatuses": [told]})
+    (one,) = pod_spec(pod).containers
+    assert (one.cpu_m, one.cpu_limit_m) == (500, 2000)
+
+
 def test_an_amount_of_cpus_that_cannot_be_read_is_a_fault_and_no_request() -> None:
     found = pod_spec(read({"containers": [{"name": "c", "resources": {"requests": {"cpu": "two"}}}]}))
     (one,) = found.containers

@@ -317,6 +317,30 @@ class World:
         self.perform(self.engine(ev.Started(again.home, again.running)))
         self.write_down()
 
+    def resize(self, name: str) -> None:
+        """Kubelet asks the runtime for another amount; nothing is left of what is refused."""
+        pod, milli = self.pods[name], self.choose.choice((40_000, 1000, 2000, 3000))
+        if pod.qos or milli == pod.milli:
+            return
+        more = replace(pod, milli=milli, shares=0).container
+        before, sets = self.engine.state, self.sets()
+        decision = self.engine(ev.Updating(pod.home, more.in_phase(Phase.RUNNING), ask_id=before.seq + 1))
+        assert isinstance(decision.answer, Final)
+        if not isinstance(decision.answer.value, Adjustment):
+            self.story.append(f"resize {name} to {milli}: refused")
+            self.must(self.engine.state.pods == before.pods, "something is left of a refused resize")
+            self.must(self.sets() == sets, "somebody has moved by a refused resize")
+            return
+        pod.milli, answer = milli, decision.answer.value
+        self.story.append(f"resize {name} to {milli}: {answer.cpus}")
+        pod.shares = answer.cpu_shares
+        self.write_down()
+        if answer.cpus:
+            pod.record = pod.kernel = parse(answer.cpus)
+        self.perform(decision)
+        self.perform(self.engine(ev.Updated(pod.home, pod.running)))
+        self.write_down()
+
     def drift(self) -> None:
         """Somebody else writes a set into a cgroup; the daemon finds it, or dies before."""
         pod = self.choose.choice(list(self.pods.values()))
@@ -392,6 +416,8 @@ class World:
             self.used()
         elif chance < 0.3 and name in self.pods:
             self.again(name)
+        elif chance < 0.4 and name in self.pods:
+            self.resize(name)
         elif name in self.pods:
             self.end(name, dies)
         else:

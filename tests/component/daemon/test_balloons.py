@@ -1,5 +1,6 @@
 """Containers in balloons, by NRI: what the kernel double lets each run on, through a restart and other settings."""
 
+import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from nodeward.doubles.cpus import Plan
-from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
+from nodeward.doubles.runtime import RuntimeRefusalError, SimContainer, SimCpu, SimPod
 from nodeward.model.cpuset import parse
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, Within
 from nodeward.model.settings import Settings
-from tests.component.daemon.rig import ROOT, Rig, play, rig, until
+from tests.component.daemon.rig import ROOT, Rig, Trouble, play, rig, until
 
 CPU0 = Amount(AmountKind.CPUSET, 1)
 TYPES = (
@@ -139,6 +140,28 @@ def test_where_the_record_is_void_the_runtimes_own_counts(
         assert ("cpus-record-void" in caplog.text) is bool(damage(b"x"))
 
     play(rig(tmp_path, change=static, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside_others(tmp_path: Path) -> None:
+    """Given a shared container whose set cannot be written, when the policy `static` comes into force."""
+
+    def refusing(settings: Settings) -> Settings:
+        return replace(settings, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
+
+    async def tale(node: Rig) -> None:
+        shared = await runs(node, "a", "web", 100)
+        stuck = node.files.trouble(Trouble(("write",), f"{shared}/cpuset.cpus", errno.EIO))
+        node.settings = replace(node.settings, policy=PolicySettings("static", reserved=CPU0))
+        node.source.asked.set()
+        await until(lambda: stuck.met > 0, "the policy is in force")
+        with pytest.raises(RuntimeRefusalError, match=r"cpus\.on_late is refuse"):
+            await exclusive(node, "b", 2)
+        stuck.end()
+        node.files.troubles.clear()
+        await until(lambda: node.kernel.read(f"{ROOT}{shared}/cpuset.cpus", 999).strip() != b"", "the set is written")
+        await exclusive(node, "c", 2)
+
+    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
 
 
 async def exclusive(node: Rig, uid: str, cpus: int) -> str:

@@ -360,33 +360,20 @@ def test_a_program_waits_for_limits_that_its_create_could_not_carry(tmp_path: Pa
     story(tmp_path, tale, speaking(generation))
 
 
-def test_where_a_create_carries_all_limits_a_start_is_not_told(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.at_start = writing = Writing(needed=False)
-        async with joined(world, settings):
-            await world.plugin()
-            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
-            assert "StartContainer" not in world.runtime.nri.plugins[0].calls
-        assert world.kinds().count("Started") == 1
-        assert writing.asked == []
-
-    story(tmp_path, tale)
-
-
-def test_once_programs_have_to_wait_the_plugin_registers_anew_for_their_starts(tmp_path: Path) -> None:
+def test_starts_are_told_from_the_first_connection_on_and_wait_once_programs_have_to(tmp_path: Path) -> None:
     async def tale(world: World, settings: NriSettings) -> None:
         world.at_start = writing = Writing(needed=False)
         writing.done.set()
         async with joined(world, settings):
-            await world.until(Listed)
+            await world.plugin()
+            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
+            assert writing.asked == [], "where nothing waits the start is answered at once"
             writing.is_needed = True
-            await world.clock.wake()  # the look at the subscription
-            await world.until(RuntimeLost)
-            await world.clock.wake()  # the pause before the next connection
-            await world.until(Listed, 2)
-            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            await world.runtime.start(container)
-            assert writing.asked == [container]
+            later = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            await world.runtime.start(later)
+            assert writing.asked == [later]
+            assert len(world.runtime.nri.plugins) == 1
+        assert world.kinds().count("RuntimeLost") == 0
 
     story(tmp_path, tale)
 

@@ -84,8 +84,9 @@ WANTED = (
 """What the model has words for."""
 
 BEFORE_THE_PROGRAM = nri_pb2.START_CONTAINER
-"""Wanted besides where a create cannot carry every limit: the container's cgroup is there and its init process in it,
-and the program does not run before the answer (containerd 1.7 and 2.4: between NewTask and the task's Start)."""
+"""Wanted besides wherever a program may ever have to wait, since a subscription is for a connection's life and settings
+change: the container's cgroup is there and its init process in it, and the program does not run before the answer
+(containerd 1.7 and 2.4: between NewTask and the task's Start)."""
 
 _FIRST_EVENTS = 0x7FF
 _EVENTS_SINCE_0_10 = 0x3FFF

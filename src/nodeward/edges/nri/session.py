@@ -39,8 +39,8 @@ REGISTRATION_S = 5.0
 REQUEST_MS = 2000
 """The runtime's patience for one call where Configure does not say (before NRI 0.7)."""
 MOST_ANSWER_S = 1.0
-SUBSCRIPTION_S = 1.0
-"""How often it is looked whether a subscription still suffices."""
+LABELS_S = 1.0
+"""How often it is looked whether the settings name other labels."""
 MOST_LISTED = 20_000
 """Pods and containers of one Synchronize together; kubelet's own bounds are far below."""
 BACKOFF_FIRST_S = 0.5
@@ -153,7 +153,6 @@ class Session:
         self._settings = settings
         self._multi_line = multi_line
         self._at_start, self._read_sets = at_start, read_sets
-        self._hears_starts = False
         self._nri = mapping.OLDEST
         self._labels: Callable[[], Keys] = labels or tuple[str, ...]
         self._labels_listed: Keys = ()
@@ -191,12 +190,12 @@ class Session:
             peer.close("the session ends")
 
     async def _until_ended(self, peer: TtrpcPeer, clock: Clock) -> str:
-        """A subscription is for a connection's life: newer settings by which programs wait need another one. So do
-        those that name other labels, which the runtime tells of all pods to who registers."""
+        """Settings that name other labels need another connection: the runtime lists the labels of all pods when a
+        plugin registers, and only then."""
         ended = asyncio.ensure_future(peer.wait_ended())
         try:
-            while self._may_name_others or (self._at_start is not None and not self._hears_starts):
-                asleep = asyncio.ensure_future(clock.sleep(SUBSCRIPTION_S))
+            while self._may_name_others:
+                asleep = asyncio.ensure_future(clock.sleep(LABELS_S))
                 try:
                     await asyncio.wait((ended, asleep), return_when=asyncio.FIRST_COMPLETED)
                 finally:
@@ -205,9 +204,7 @@ class Session:
                     break
                 if not self.synchronized:
                     continue
-                if self._at_start is not None and not self._hears_starts and self._at_start.needed():
-                    return "programs have to wait from now on: registers anew for their starts"
-                if self._may_name_others and set(self._labels()) - set(self._labels_listed):
+                if set(self._labels()) - set(self._labels_listed):
                     return "the settings name other labels now: registers anew to be told those of all pods"
             return await ended
         finally:
@@ -247,8 +244,7 @@ class Session:
         self._tell(
             RuntimeConnected(request.runtime_name, request.runtime_version, request.NRI_version, self._multi_line)
         )
-        self._hears_starts = self._at_start is not None and self._at_start.needed()
-        more = (mapping.BEFORE_THE_PROGRAM,) if self._hears_starts else ()
+        more = () if self._at_start is None else (mapping.BEFORE_THE_PROGRAM,)
         return nri_pb2.ConfigureResponse(events=mapping.event_mask((*mapping.WANTED, *more), nri)).SerializeToString()
 
     def _synchronize(self, payload: bytes) -> Answer | Awaitable[Answer]:
@@ -322,7 +318,7 @@ class Session:
         except Exception:  # the port promises that it does not; a pod must not fail if it breaks the promise
             _log.exception("nri event lost event=%s", type(event).__name__)
             return b""
-        if kind != mapping.BEFORE_THE_PROGRAM or self._at_start is None:
+        if kind != mapping.BEFORE_THE_PROGRAM or self._at_start is None or not self._at_start.needed():
             return b""
         return self._when_written(self._at_start, ContainerId(container.id))
 

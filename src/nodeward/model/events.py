@@ -425,11 +425,13 @@ class StartLate(Event):
 
 @dataclass(frozen=True, slots=True)
 class CpusetsRead(Event):
-    """What the kernel lets containers use (`cpuset.cpus.effective`), by cgroup path, where that is not what was wanted
-    of them. `as_of` is the core's sequence number when the reading began."""
+    """What cgroups were given (`cpuset.cpus`), by cgroup path, where that is not what was wanted of them. `lost`: those
+    whose set cannot be read, with the reason; they may run on any CPU. `as_of` is the core's sequence number when the
+    reading began."""
 
     sets: Mapping[str, CpuSet]
     as_of: int
+    lost: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

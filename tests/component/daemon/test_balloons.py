@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.app.host import cpu_watch
 from nodeward.doubles.cpus import Plan
-from nodeward.doubles.runtime import RuntimeRefusalError, SimContainer, SimCpu, SimPod
+from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
+from nodeward.doubles.runtime_plugins import RuntimeRefusalError
 from nodeward.model.cpuset import parse
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, Within
@@ -162,6 +164,47 @@ def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside
         await exclusive(node, "c", 2)
 
     play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_holds_exclusive_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As systemd does to slices for which nobody asked AllowedCPUs: the container may run on any CPU then."""
+    monkeypatch.setattr(cpu_watch, "DRIFT_S", 0.1)
+
+    def refusing(settings: Settings) -> Settings:
+        rules = PolicySettings("static", reserved=CPU0)
+        return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
+
+    async def tale(node: Rig) -> None:
+        alone = await exclusive(node, "a", 2)
+        control = f"{ROOT}{alone.rpartition('/')[0]}/cgroup.subtree_control"
+        held = node.kernel.read(f"{ROOT}{alone}/cpuset.cpus", 999)
+        stuck = node.files.trouble(Trouble(("write",), control, errno.EIO))
+        node.kernel.write(control, b"-cpuset")
+        await until(lambda: stuck.met > 0, "the loss is found")
+        with pytest.raises(RuntimeRefusalError, match=r"cpus\.on_late is refuse"):
+            await exclusive(node, "b", 2)
+        told = str(await node.ask("/v1/explain?what=web/a"))
+        assert "any CPU, as far as is known" in told
+        assert "it is being put right" in told
+        stuck.end()
+        node.files.troubles.clear()
+        await until(lambda: _read(node, f"{ROOT}{alone}/cpuset.cpus") == held, "controller and set are back")
+        await exclusive(node, "c", 2)
+        view = (await node.ask())["cpus"]
+        assert isinstance(view, dict)
+        assert view["drifts"] == 1
+
+    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def _read(node: Rig, path: str) -> bytes:
+    """Nothing where the file is not there."""
+    try:
+        return node.kernel.read(path, 999)
+    except FileNotFoundError:
+        return b""
 
 
 async def exclusive(node: Rig, uid: str, cpus: int) -> str:

@@ -34,7 +34,7 @@ def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core) -> ReadSets:
         if not pins(core.state):
             return {}
         try:
-            return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, paths))
+            return (await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, paths))).found
         except (GivenUpError, OSError) as error:
             log.warning("cpusets=unread error=%s so='the runtime's record stands for them'", error)
             return {}
@@ -60,7 +60,7 @@ async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock)
 
 
 async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock: Clock) -> None:
-    """Tells the sets that are not what was read back last: somebody else has written them."""
+    """Tells the sets that are not what was read back last, and those that cannot be read any more."""
     while True:
         await clock.sleep(DRIFT_S)
         if not pins(core.state):
@@ -72,9 +72,9 @@ async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock
         except (GivenUpError, OSError) as error:
             log.warning("cpusets=unread error=%s", error)
             continue
-        others = {path: cpus for path, cpus in found.items() if cpus != at[path]}
-        if others:
-            core.tell(CpusetsRead(others, as_of))
+        others = {path: cpus for path, cpus in found.found.items() if cpus != at[path]}
+        if others or found.lost:
+            core.tell(CpusetsRead(others, as_of, found.lost))
 
 
 async def watch_use(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:

@@ -221,9 +221,8 @@ class RelayCpus:
         if not news:
             return {}
         found = await self.places(dict.fromkeys(news, ""))
-        sets = await done_on(
-            self._lane, "cpusets", partial(cpusets.read_sets, self._files, self._tree.root, tuple(found.values()))
-        )
+        reading = partial(cpusets.read_sets, self._files, self._tree.root, tuple(found.values()))
+        sets = (await done_on(self._lane, "cpusets", reading)).found
         placed = dict[ContainerId, mapping.Placed]()
         for one in news:
             path = found.get(str(one), "")

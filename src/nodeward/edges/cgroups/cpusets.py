@@ -11,6 +11,7 @@ In a hierarchy of cgroup v1 the same values are in `cpuset.effective_cpus`; a se
 import errno
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.edges.cgroups import hierarchy
@@ -104,12 +105,13 @@ def _set_cpus(files: HostFiles, place: _Place, path: str, value: str) -> Written
 
 
 def _widen_mems(files: HostFiles, place: _Place, path: str, value: str) -> Written:
-    """The cgroup has the memory nodes of `value` at least. One that has none of its own may use its parent's: it stays
-    so. Nothing is taken away: the kernel would move its pages. OSError where it does not have them then."""
+    """The cgroup has the memory nodes of `value` at least. Nothing is taken away: the kernel would move its pages. One
+    that has none of its own any more has lost them, with the controller or to somebody else, and gets them again.
+    OSError where it does not have them then."""
     file = f"{place.folder(path)}/{MEMS}"
     try:
         before, wanted = _read(files, file), cpuset.parse(value)
-        if not before or not wanted & ~before:
+        if not wanted & ~before:
             return Written(wrote=False, old=cpuset.text(before))
         _write(files, file, cpuset.text(before | wanted), _REFUSED_MEMS)
         has = _read(files, place.effective_mems_of(path))
@@ -125,19 +127,44 @@ def _widen_mems(files: HostFiles, place: _Place, path: str, value: str) -> Writt
     return Written(wrote=True, old=cpuset.text(before))
 
 
-def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Mapping[str, CpuSet]:
-    """The CPUs that each cgroup was given, 0 for none of its own. Left out where it cannot be read."""
+class Sets(NamedTuple):
+    """What cgroups were given."""
+
+    found: Mapping[str, CpuSet]
+    """By path; 0 for none of its own."""
+    lost: Mapping[str, str]
+    """Cgroups that are there and whose set cannot be read, with the reason: they may run on any CPU."""
+
+
+def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Sets:
+    """The CPUs that each of these cgroups was given. A cgroup that is not there is in neither table."""
+    found, lost = dict[str, CpuSet](), dict[str, str]()
     try:
         place = _place(files, root)
-    except OSError:
-        return {}
-    found: dict[str, CpuSet] = {}
+    except OSError as error:
+        place, why = _Place(root, 2), error.strerror or str(error)
+        return Sets({}, {path: why for path in paths if _may_be_there(files, place.folder(path))})
     for path in paths:
         try:
             found[path] = _read(files, place.set_of(path))
-        except OSError:
-            continue
-    return found
+        except OSError as error:
+            if _may_be_there(files, place.folder(path)):
+                lost[path] = _said(error)
+    return Sets(found, lost)
+
+
+def _may_be_there(files: HostFiles, folder: str) -> bool:
+    try:
+        return hierarchy.is_there(files, folder)
+    except OSError:
+        return True
+
+
+def _said(error: OSError) -> str:
+    """Why a set cannot be read."""
+    if error.errno in _GONE:
+        return f"{SET} is gone: the cpuset controller was taken away from its cgroup"
+    return f"{SET}: {error.strerror or error}"
 
 
 def tree_of(files: HostFiles, root: str) -> str:

@@ -599,24 +599,27 @@ def _outcome(state: State, event: ev.Reached | ev.Missed) -> tuple[Cpus, Decisio
 
 
 def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
-    """Somebody else has written a set that we had read back: it is written again."""
+    """Somebody else has written, or taken away, a set that we had read back: it is written again."""
     cpus = state.cpus
     new = dict[ContainerId, Held]()
     for one, held in cpus.held.items():
-        to = wanted(cpus.pools, held.key)
-        if (
-            held.path in event.sets
-            and held.seq <= event.as_of
-            and to
-            and held.has == to != event.sets[held.path]
-            and not held.asked
-        ):
-            new[one] = replace(held, has=event.sets[held.path], since_ns=event.at_ns, seq=event.seq)
+        to, is_lost = wanted(cpus.pools, held.key), held.path in event.lost
+        if not to or held.has != to or held.asked or held.seq > event.as_of:
+            continue
+        has = 0 if is_lost else event.sets.get(held.path, to)
+        if has != to:
+            nodes = 0 if is_lost else held.mems_asked
+            new[one] = replace(held, has=has, mems_asked=nodes, since_ns=event.at_ns, seq=event.seq)
     if not new:
         return cpus, NOTHING
     after = replace(cpus, held=beside(cpus.held, new), drifts=cpus.drifts + len(new))
     goals = _goals(replace(state, cpus=after), after.pools, tuple(new))
-    notes = tuple(Reason("cpus-drift", (held.path, text(held.has))) for held in list(new.values())[:10])
+    notes = tuple(
+        Reason("cpus-drift", (held.path, text(held.has)))
+        if held.path not in event.lost
+        else Reason("cpus-lost", (held.path, event.lost[held.path]))
+        for held in list(new.values())[:10]
+    )
     return after, Decision(goals=goals, notes=notes)
 
 

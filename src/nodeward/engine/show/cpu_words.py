@@ -117,6 +117,7 @@ _SENTENCES: Mapping[str, str | Callable[[Values], str]] = {
     "cpus-short": "{0} has only the CPUs {1}, and its containers request {2} m: no others are free. It grows once CPUs "
     "are online again.",
     "cpus-drift": "{0}: somebody else set its CPUs to {1}; they are written again.",
+    "cpus-lost": "{0}: its set cannot be read ({1}), so it may run on any CPU; controller and set are put back.",
     "cpus-late": "{0}: others were still on its CPUs when its time to wait was over (cpus.late_ms); cpus.on_late says "
     "whether it began. nodeward cpus shows who is where.",
     "cpus-machine-kept": "other CPUs are online, and the policy does not fit these; it goes on by those before: {0}",

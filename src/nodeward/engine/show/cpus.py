@@ -245,7 +245,8 @@ def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
         case "waiting":
             yield "  No container of this name is there now; the CPUs are kept for it."
         case "pending" | "failed":
-            yield f"  The kernel lets it use {row.has or 'what is not known yet'}{since}; it is being put right."
+            may = row.has or "any CPU, as far as is known: its set was not read back"
+            yield f"  The kernel lets it use {may}{since}; it is being put right."
     if row.error:
         yield f"  The last write failed: {row.error}."
 

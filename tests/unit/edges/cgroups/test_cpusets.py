@@ -86,7 +86,7 @@ def test_a_set_is_written_where_it_differs_and_never_twice(kernel: Kernel) -> No
     assert perform(kernel, "2-3") == Written(wrote=True, old="0-5")
     assert perform(kernel, "3,2") == Written(wrote=False, old="2-3")
     assert kernel.writes == {"cpuset.cpus": 1}
-    assert read_sets(kernel, ROOT, (APP, "/none", "/kubepods")) == {APP: 0b1100, "/kubepods": 0}
+    assert read_sets(kernel, ROOT, (APP, "/none", "/kubepods")) == ({APP: 0b1100, "/kubepods": 0}, {})
 
 
 def test_what_is_offline_may_be_missing(kernel: Kernel) -> None:
@@ -139,7 +139,7 @@ def test_the_controller_is_switched_on_above_from_the_root_down(tmp_path: Path) 
         kernel.make(path, controller=False)
     assert perform(kernel, "2-3") == Written(wrote=True, old="")
     assert kernel.writes == {"cgroup.subtree_control": 3, "cpuset.cpus": 1}
-    assert read_sets(kernel, ROOT, (APP,)) == {APP: 0b1100}
+    assert read_sets(kernel, ROOT, (APP,)).found == {APP: 0b1100}
 
 
 def test_a_kernel_without_the_controller_is_a_failure_and_is_looked_at_again(tmp_path: Path) -> None:
@@ -153,7 +153,9 @@ def test_a_kernel_without_the_controller_is_a_failure_and_is_looked_at_again(tmp
     with pytest.raises(OSError, match="no cpuset controller here") as failed:
         make_so(target, Goal(target, "0", Reason("test")), False)
     assert failed.value.errno == errno.ENOENT
-    assert read_sets(kernel, ROOT, (APP,)) == {}
+    found, lost = read_sets(kernel, ROOT, (APP, "/none"))
+    assert (found, list(lost)) == ({}, [APP])
+    assert "no cpuset controller here" in lost[APP]
     kernel._put(ROOT, "cgroup.controllers", "cpu cpuset")
     assert make_so(target, Goal(target, "0", Reason("test")), False).wrote
 
@@ -179,8 +181,8 @@ def test_what_the_kernel_refuses_is_a_failure_with_its_reason(
 
 
 def test_memory_nodes_are_added_never_taken_away_and_read_back(kernel: Kernel) -> None:
-    """Given a cgroup with memory nodes of its own, when its CPUs are on others too, then it has both; one without any
-    may use all and is left so; where the kernel does not give a node, the error says which and why."""
+    """Given a cgroup with memory nodes of its own, when its CPUs are on others too, then it has both; one that has lost
+    them gets them again; where the kernel does not give a node, the error says which and why."""
     file = f"{kernel.folder}{kernel.mount}{APP}/cpuset.mems"
     effective = Path(f"{file}.effective" if kernel.mount == ROOT else file.replace("mems", "effective_mems"))
 
@@ -191,7 +193,8 @@ def test_memory_nodes_are_added_never_taken_away_and_read_back(kernel: Kernel) -
         return performers(kernel, ROOT)["cpuset.mems"](target, Goal(target, wanted, Reason("test")), False)
 
     assert (widen("0", "1", "0-1"), Path(file).read_text()) == (Written(wrote=True, old="0"), "0-1")
-    for has in ("", "0-3", "1"):
+    assert (widen("", "1", "1"), Path(file).read_text()) == (Written(wrote=True, old=""), "1")
+    for has in ("0-3", "1"):
         assert not widen(has, "1", "0-3").wrote
         assert Path(file).read_text() == has
     with pytest.raises(OSError, match=r"it may use memory nodes 0, not 2: a cgroup above it has fewer \(cpuset.mems\)"):

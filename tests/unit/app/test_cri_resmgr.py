@@ -91,7 +91,7 @@ def test_images_of_another_service_have_a_socket_of_their_own() -> None:
 
 BAD = {
     "/static": "policy: {static: {Relaxed: true}}",
-    "/amount": "policy: {ReservedResources: 2}",
+    "/amount": "policy: {ReservedResources: [2]}",
     "/bad": "dump: {",
     "/list": "[a: b]",
     "/module": "dmup: {File: /d}",

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nodeward.app.tools import policy_files
+from nodeward.app.tools import cri_resmgr, policy_files
+from nodeward.app.tools.cri_resmgr_pushed import over_file
 from nodeward.cli import policies
 
 OBJECT = """apiVersion: config.nri/v1alpha1
@@ -55,6 +56,27 @@ def verdicts(folder: Path, text: str) -> dict[str, tuple[int, str]]:
     """By path the line and the verdict, but for keys that are done."""
     rows = [row for one in json.loads(checked(folder, text).stdout) for row in one["rows"]]
     return {row["path"]: (row["line"], row["verdict"]) for row in rows if row["verdict"] != "done"}
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        ("active", "availableResources", "reservedResources", "cpu"),
+        ("Active", "AvailableResources", "ReservedResources", "CPU"),
+        ("active", "available_resources", "reserved", "cpu"),
+        ("ACTIVE", "availableresources", "Reserved-Resources", "CPU"),
+    ],
+)
+def test_each_door_reads_each_spelling_of_a_policys_keys(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    """`policies check`, `cri-resmgr`, and a ConfigMap that an agent brings."""
+    active, available, reserved, cpu = keys
+    section = f'{active}: balloons\n{available}: {{{cpu}: "cpuset:0-7"}}\n{reserved}: {{{cpu}: 1}}\n'
+    text = "policy:\n" + "".join(f"  {line}\n" for line in section.splitlines())
+    assert verdicts(tmp_path, text) == {}
+    pushed = over_file(None, {}, {})({"policy": section}).policy
+    given = cri_resmgr.choose(["-force-config", "/c"], {}, lambda _: text, lambda _: True)
+    assert (given.pairs["policy.available"], given.pairs["policy.reserved"]) == ("cpuset:0-7", "1")
+    assert (pushed.active, str(pushed.available), str(pushed.reserved)) == ("balloons", "cpuset:0-7", "1")
 
 
 ACCEPTED = {

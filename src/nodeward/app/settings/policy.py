@@ -59,16 +59,27 @@ Spelled = Mapping[str, str]
 # ---- spelling --------------------------------------------------------------------------------------------------------
 
 
+def key_of(name: str, section: str = "") -> str:
+    """The key of the section `policy`, or of its section `static`, in Nodeward's spelling. Case counts nothing, as in
+    Go's JSON, by which CRI Resource Manager and nri-plugins read theirs. One that is not known stays as it is."""
+    plain = _plain(name)
+    known = next((key for key in _KEYS[section] if _plain(key) == plain), None)
+    return known or next((key for other, key in _NAMES[section].items() if _plain(other) == plain), name)
+
+
+def _plain(name: str) -> str:
+    return name.replace("-", "").replace("_", "").lower()
+
+
 def canonical(parts: list[str]) -> list[str]:
     """The parts of a dotted path in Nodeward's spelling: `policy.ReservedResources.CPU` is `policy.reserved`."""
     if len(parts) < 2 or parts[0] != SECTION:
         return parts
-    key = _NAMES[""].get(parts[1], parts[1])
-    rest = parts[2:]
+    key, rest = key_of(parts[1]), parts[2:]
     if key in ("available", "reserved") and len(rest) == 1 and rest[0] in _CPU:
         rest = []
     if key in _NAMES and rest:
-        rest = [_NAMES[key].get(rest[0], rest[0]), *rest[1:]]
+        rest = [key_of(rest[0], key) if key in _KEYS else _NAMES[key].get(rest[0], rest[0]), *rest[1:]]
         if rest[0] == "options":
             rest[1:] = [one.replace("_", "-") for one in rest[1:]]  # a variable's name has no dash
     return [SECTION, key, *rest]
@@ -99,7 +110,7 @@ def _renamed(
     for name, value in section.items():
         if name in _UNUSED.get(kind, ()):
             continue
-        key = _NAMES[kind].get(str(name), str(name))
+        key = key_of(str(name), kind) if kind in _KEYS else _NAMES[kind].get(str(name), str(name))
         here = f"{written}.{name}"
         if key in tree:
             faults.append(f"{here}: is the setting {spelled[f'{path}.{key}']} again; keep one of them")

@@ -10,17 +10,14 @@ from difflib import get_close_matches
 
 import yaml
 
+from nodeward.app.settings import policy
 from nodeward.app.tools.cri_resmgr_options import KLOG, LATER_POLICY, MODULES, NO_DOMAIN, REMARKS
 from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
 from nodeward.wire.yaml_faults import YAML_FAULTS
 
 _INSIDE: Mapping[str, Mapping[str, str]] = {
-    "policy": {
-        "Active": "policy",
-        "AvailableResources": "available-resources",
-        "ReservedResources": "reserved-resources",
-    },
+    "policy": {"active": "policy", "available": "available-resources", "reserved": "reserved-resources"},
     "dump": {"Config": "dump.Config", "File": "dump.File", "Disabled": "dump.Disabled", "Debug": "dump.Debug"},
     "logger": {
         "Debug": "logger-debug",
@@ -31,14 +28,16 @@ _INSIDE: Mapping[str, Mapping[str, str]] = {
         "Klog": "",
     },
 }
-"""Which option each has; `Klog` has klog's flags."""
+"""Which option each has, of `policy` by the settings' own keys; `Klog` has klog's flags."""
+_WRITTEN = ("Active", "AvailableResources", "ReservedResources")
+"""As CRI Resource Manager's own pages spell the keys of `policy`."""
 _AMOUNTS = ("available-resources", "reserved-resources")
-POOLS = ("balloons", "podpools", "static-pools", "dynamic-pools")
+POOLS = policy.OF_LISTS
 """Sections of `policy` that are given as they are: the settings' reader knows their words."""
 _SECTIONS = ("static", *POOLS)
 _MOST_VALUES, _MOST_DEPTH = 65_536, 32
 """Of such a section. With aliases of aliases a short file would have billions."""
-_STATIC = ("RelaxedIsolation", "Rdt", "Options")
+_STATIC = ("relaxed_isolation", "Rdt", "options")
 _SWITCHES = ("dump.Disabled", "dump.Debug", "logger.LogSource")
 
 
@@ -79,15 +78,17 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
     names = _INSIDE[module]
     for key, value in inside.items():
         where = f"{path} {module}.{key}"
-        option = names.get(str(key))
-        if module == "policy" and key == "static":
+        name = policy.key_of(str(key)) if module == "policy" else str(key)
+        option = names.get(name)
+        if module == "policy" and name == "static":
             yield from _static(where, value)
-        elif module == "policy" and key in POOLS:
-            yield Given(f"policy.{key}", _as_json(where, value), where)
+        elif module == "policy" and name in POOLS:
+            yield Given(f"policy.{name}", _as_json(where, value), where)
         elif module == "policy" and _is_unheeded(key, value):
             yield Given(f"policy.{key}", "", path)
         elif option is None:
-            raise _unknown(path, f"{module}.{key}", [f"{module}.{name}" for name in (*names, *_SECTIONS)])
+            known = (*_WRITTEN, *_SECTIONS) if module == "policy" else names
+            raise _unknown(path, f"{module}.{key}", [f"{module}.{one}" for one in known])
         elif not option:
             yield from _klog(where, value)
         elif option in _AMOUNTS:
@@ -103,19 +104,19 @@ def _module(path: str, module: str, inside: Mapping[object, object]) -> Iterator
 def _is_unheeded(key: object, value: object) -> bool:
     """Whether it is the section of a policy that is not here. One that is surely a section of ours, misspelled, is
     none."""
-    name = str(key)
+    name = policy.key_of(str(key))
     if name in _INSIDE["policy"] or name in _SECTIONS or not (value is None or isinstance(value, dict)):
         return False
     return f"policy.{name}" in REMARKS or not get_close_matches(name.lower(), _SECTIONS, n=1, cutoff=0.8)
 
 
-def unheeded(policy: Mapping[object, object]) -> dict[tuple[str, ...], str]:
+def unheeded(section: Mapping[object, object]) -> dict[tuple[str, ...], str]:
     """What the module `policy` may have and has no effect, by its path, and why."""
     found = dict[tuple[str, ...], str]()
-    for key, value in policy.items():
+    for key, value in section.items():
         if _is_unheeded(key, value):
             found[str(key),] = REMARKS.get(f"policy.{key}", LATER_POLICY)
-        elif _INSIDE["policy"].get(str(key)) in _AMOUNTS and isinstance(value, dict):
+        elif _INSIDE["policy"].get(policy.key_of(str(key))) in _AMOUNTS and isinstance(value, dict):
             names = [str(name) for name in value if str(name).strip().lower() != "cpu"]
             found |= {(str(key), name): NO_DOMAIN for name in names}
         elif key == "static" and isinstance(value, dict) and "Rdt" in value:
@@ -126,12 +127,14 @@ def unheeded(policy: Mapping[object, object]) -> dict[tuple[str, ...], str]:
 def _static(where: str, inside: object) -> Iterator[Given]:
     """The policy's own settings. `Options` are kubelet's, which CRI Resource Manager has not."""
     for key, value in _within(where, inside):
-        at = f"{where}.{key}"
-        if key not in _STATIC:
-            raise _unknown(where, key, _STATIC)
-        if key == "Options":
-            yield from (Given(f"policy.static.options.{name}", _word(at, one), at) for name, one in _within(at, value))
-        elif key == "RelaxedIsolation":
+        at, name = f"{where}.{key}", policy.key_of(key, "static")
+        if name not in _STATIC:
+            raise _unknown(where, key, ("RelaxedIsolation", "Options"))
+        if name == "options":
+            yield from (
+                Given(f"policy.static.options.{option}", _word(at, one), at) for option, one in _within(at, value)
+            )
+        elif name == "relaxed_isolation":
             yield Given("static-policy-relaxed-isolation", _switch(at, value), at)
         else:
             yield Given(f"policy.static.{key}", "", at)
@@ -150,6 +153,8 @@ def _as_json(where: str, value: object) -> str:
 
 
 def _amounts(option: str, where: str, inside: object) -> Iterator[Given]:
+    if isinstance(inside, str | int | float):
+        inside = {"cpu": inside}
     for key, value in _within(where, inside):
         yield Given(option, f"{key}={_text(f'{where}.{key}', value)}", f"{where}.{key}")
 

@@ -24,8 +24,8 @@ OPERATORS: Mapping[str, tuple[int, int]] = {
     "AlwaysTrue": NO,
 }
 """The operators, with the least and the largest number of values."""
-REFERENCE = re.compile(r"\$\{([^{}]*)\}")
-"""In a text: `${key}`."""
+_PIECES = re.compile(r"\$\{(?P<braced>[^${}]+)\}|\$(?P<dollar>\$)|\$(?P<plain>[^${}]++)(?![{}])|(?P<text>[^$]+)")
+"""Of a text with references: `${key}`; `$$` for a dollar; `$key` up to the next dollar or the end; else text."""
 
 
 def keys_of(key: str) -> tuple[str, list[str]] | None:
@@ -37,9 +37,28 @@ def keys_of(key: str) -> tuple[str, list[str]] | None:
     return ":", key[1:].split(":")
 
 
+def pieces(text: str) -> list[tuple[str, bool]]:
+    """The text in pieces, each with whether it is a key that is referred to. As nri-plugins' Expand reads it
+    (pkg/apis/resmgr/v1alpha1/expression.go). ValueError says what is malformed."""
+    found, at = list[tuple[str, bool]](), 0
+    while at < len(text):
+        one = _PIECES.match(text, at)
+        if one is None:
+            raise ValueError(
+                f"{text[at:][:64]!r} is no reference to a key; write ${{pod/namespace}}, or $$ for a dollar"
+            )
+        key = one["braced"] or one["plain"]
+        found.append((key, True) if key else (one["dollar"] or one["text"], False))
+        at = one.end()
+    return found
+
+
 def references(text: str) -> list[str]:
-    """The keys that the text refers to."""
-    return REFERENCE.findall(text)
+    """The keys that the text refers to; none of one that is malformed."""
+    try:
+        return [key for key, is_key in pieces(text) if is_key]
+    except ValueError:
+        return []
 
 
 def labels_in(keys: Iterable[str]) -> tuple[str, ...]:

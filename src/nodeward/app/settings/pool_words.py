@@ -16,7 +16,7 @@ from typing import TypeVar
 from nodeward.app.settings.words import near, shown, switch
 from nodeward.model import cpuset
 from nodeward.model.cpuset import MAX_CPU
-from nodeward.model.expression import KEYS, OPERATORS, keys_of, labels_named, references
+from nodeward.model.expression import KEYS, OPERATORS, keys_of, labels_named, pieces, references
 from nodeward.model.labels import MOST, OWN, PREFIXES
 from nodeward.model.pool_rule import (
     DEFAULT,
@@ -411,6 +411,10 @@ def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Ite
         yield from _pattern_faults(kind.namespaces, f"{here}.namespaces")
         for j, one in enumerate(kind.match_expressions):
             yield from _expression_faults(one, f"{here}.matchExpressions[{j}]")
+        try:
+            pieces(kind.group_by)
+        except ValueError as error:
+            yield f"{here}.groupBy: {error}"
         for key in references(kind.group_by):
             if not _is_key(key) and keys_of(key) is None:
                 yield f"{here}.groupBy: {_key_fault(key)}"

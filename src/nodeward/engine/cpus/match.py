@@ -1,4 +1,4 @@
-"""Whether an expression of the settings holds for a container, and what a text with `${key}` becomes for it.
+"""Whether an expression of the settings holds for a container, and what a text with `${key}` or `$key` becomes for it.
 
 As nri-plugins has them, but for tags and ids, which no container has here: settings with these keys are refused. Must
 not raise for any expression that the settings' reader accepts.
@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 
 from nodeward.engine.tables import kept
 from nodeward.model.cpus import Ask
-from nodeward.model.expression import REFERENCE, keys_of, labels_named
+from nodeward.model.expression import keys_of, labels_named, pieces
 from nodeward.model.labels import PREFIXES
 from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.pool_rule import Expression
@@ -56,8 +56,8 @@ def value_of(key: str, ask: Ask) -> str | None:
 
 
 def filled(text: str, ask: Ask) -> str:
-    """The text with each `${key}` replaced by the key's value."""
-    return REFERENCE.sub(lambda found: value_of(found[1], ask) or "", text)
+    """The text with each reference replaced by the key's value; nothing for what the container does not have."""
+    return "".join((value_of(piece, ask) or "") if is_key else piece for piece, is_key in pieces(text))
 
 
 @kept

@@ -41,8 +41,18 @@ def test_an_expression(key: str, operator: str, values: tuple[str, ...], is_true
     assert holds(Expression(key, operator, values), ASK) is is_true
 
 
-def test_a_text_with_keys_in_it() -> None:
-    assert filled("${namespace}/${pod/name}${nothing}-x", ASK) == "shop/web-1-x"
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("${namespace}/${pod/name}${nothing}-x", "shop/web-1-x"),
+        ("ns=$pod/namespace", "ns=shop"),
+        ("$namespace$name", "shopapp"),
+        ("$namespace$$5 {a}", "shop$5 {a}"),
+        ("$$$name${name}", "$appapp"),
+    ],
+)
+def test_a_text_with_keys_in_it(text: str, becomes: str) -> None:
+    assert filled(text, ASK) == becomes
     assert value_of("pod/namespace", ASK) == "shop"
 
 

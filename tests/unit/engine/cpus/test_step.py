@@ -11,6 +11,7 @@ from nodeward.model.annotations import CRI_RM_RESOURCES
 from nodeward.model.cpuset import ids, parse
 from nodeward.model.decision import Decision
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType
 from nodeward.model.settings import Mode, OnError
 from nodeward.model.workload import (
     Container,
@@ -418,3 +419,19 @@ def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
     ones[0] = replace(ones[0], cpu=replace(ones[0].cpu, cpus=parse(has["liar"])))
     again(ev.Listed(tuple(homes), tuple(ones), as_of=again.state.seq))
     assert sets(again) == has
+
+
+def test_settings_that_a_running_container_cannot_keep_are_refused_whole() -> None:
+    """Given a container with more CPUs than its type of balloons may have by the newer settings."""
+
+    def rules(most: int) -> PolicySettings:
+        types = (BalloonType("web", ("shop",), max_cpus=most),)
+        return PolicySettings("balloons", reserved=RESERVED_ONE, balloons=BalloonsSettings(balloon_types=types))
+
+    node = told(rules(4))
+    settle(node, create(node, "c", cpus=3))
+    before = sets(node)
+    decision = settings(node, rules(2))
+    assert sets(node) == before
+    assert writes(decision) == {}
+    assert "at most 2 CPUs each" in node.state.cpus.refused[0]

@@ -478,10 +478,11 @@ def _groups(node: _Node, at: Pools, asks: Sequence[Ask]) -> list[_Group]:
             continue
         known = (g for g in found if g.kind is one and (has & ~g.has == 0 or g.has & ~has == 0))
         group = next(known, None)
-        if group is None:
-            found.append(_Group(one, by, has, [ask]))
-            continue
         most = 1000 * one.max_cpus or 1000 * node.allowed.bit_count()
+        if group is None:
+            if ask.request_m <= most or not one.max_cpus:
+                found.append(_Group(one, by, has, [ask]))
+            continue
         if sum(other.request_m for other in group.asks) + ask.request_m <= most:
             group.asks.append(ask)
             group.has |= has

@@ -89,6 +89,17 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Inside:
+    """An instance of a type of several parts, which is itself within a pool. Of what the pool needs, it bears one of so
+    many `shares`."""
+
+    type: str
+    number: int
+    """Which of the components it is, of the instance around it."""
+    shares: int
+
+
+@dataclass(frozen=True, slots=True)
 class Part:
     """CPUs of a pool that are there for a type, which counts them as its own. Of what the pool needs, the part bears
     one of so many `shares`."""
@@ -96,6 +107,8 @@ class Part:
     type: str
     shares: int
     cpus: CpuSet = 0
+    inside: tuple[Inside, ...] = ()
+    """The instances around it within the pool, the outermost first."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -249,7 +249,7 @@ def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp
         ("podpools: {Pools: [{Name: a, CPU: 1, Instances: many}]}", "podpools.Pools[0].Instances: 'many' is no number"),
         (
             "podpools: {Pools: [{Name: a, CPU: 4, Instances: 3 CPUs}]}",
-            "podpools.Pools[0].Instances: '3 CPUs' is not enough for one pool of 4 CPUs; give 4 or more",
+            "podpools.Pools[0].Instances: '3 CPUs' is not enough for one pool of 4 CPUs; give at least these",
         ),
         (
             "podpools: {Pools: [{Name: default, Instances: 2}]}",

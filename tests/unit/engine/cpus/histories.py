@@ -65,7 +65,9 @@ COMPOSED = (
     BalloonType("pair", ("shop",), components=("left", "right"), component_creation=Creation.BALANCE),
     BalloonType("all", ("lab",), components=("left", "right")),
     BalloonType("left", max_balloons=3),
-    BalloonType("right"),
+    BalloonType("right", components=("r1", "r2"), component_creation=Creation.BALANCE, max_cpus=4),
+    BalloonType("r1"),
+    BalloonType("r2", max_cpus=2),
 )
 _LISTS = (
     StaticPool("shared", False, (CpuList(0, "1"),)),

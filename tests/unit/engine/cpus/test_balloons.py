@@ -554,3 +554,29 @@ class Histories(RuleBasedStateMachine):
 
 TestHistories = Histories.TestCase
 TestHistories.settings = settings(max_examples=40, stateful_step_count=30)
+
+
+def nested(*more: BalloonType, outer: Creation = Creation.BALANCE) -> Node:
+    """Balloons of the type `out` are made of `p` or `q`, which are made of `a` or `b`, and of `c` and `d`."""
+    return Node(
+        BalloonType("out", ("a",), components=("p", "q"), component_creation=outer, prefer_new_balloons=True),
+        BalloonType("p", components=("a", "b"), component_creation=Creation.BALANCE),
+        *(more or (BalloonType("q", components=("c", "d")),)),
+        *(BalloonType(name, min_cpus=1) for name in "abcd"),
+    )
+
+
+def test_nested_composites_alternate_each_over_its_own_components() -> None:
+    node = nested()
+    made = [node.asks(str(i)) for i in range(4)]
+    parts = [[part.type for part in node.at.pools[name].parts] for name in made]
+    assert parts == [["a"], ["c", "d"], ["b"], ["c", "d"]]
+
+
+def test_limits_of_an_inner_composite_hold() -> None:
+    at_most = replace(BalloonType("q", components=("c", "d")), max_balloons=1, max_cpus=2)
+    node = nested(at_most, outer=Creation.ALL)
+    assert node.asks("0", milli=1500) == "out[0]"
+    assert node.asks("1") == "out[0]", "another one would have a second balloon of the type q"
+    assert "no suitable balloon" in node.asks("2", milli=4000), "its part q would have three CPUs"
+    assert {part.type: part.cpus.bit_count() for part in node.at.pools["out[0]"].parts} == {"a": 1, "c": 1, "d": 1}

@@ -41,7 +41,7 @@ from nodeward.engine.cpus.requested import flag, scoped
 from nodeward.engine.cpus.tree import Wish, grow, shrink
 from nodeward.engine.tables import beside, kept, put, without
 from nodeward.model import annotations as keys
-from nodeward.model.cpus import Ask, Denied, Grant, Ground, Part, Pool, Pools
+from nodeward.model.cpus import Ask, Denied, Grant, Ground, Inside, Part, Pool, Pools
 from nodeward.model.cpuset import CpuSet, text
 from nodeward.model.expression import labels_in
 from nodeward.model.policy_rule import AmountKind, PolicySettings
@@ -313,11 +313,8 @@ def _room_m(node: _Node, at: Pools, name: str) -> int:
     one, pool = node.types[type_of(name)], at.pools[name]
     room = 1000 * one.max_cpus if one.max_cpus > 0 else 1000 * node.allowed.bit_count()
     for part in pool.parts:
-        limit, have = node.types[part.type].max_cpus, part.cpus.bit_count()
-        top = have + node.free(at, part.type).bit_count()
-        if limit:
-            top = min(top, max(limit, 0))
-        room = min(room, part.shares * 1000 * top)
+        top = part.cpus.bit_count() + node.free(at, part.type).bit_count()
+        room = min(room, part.shares * 1000 * min(top, _most(node, part)))
     return 0 if one.max_cpus < 0 else room
 
 
@@ -326,11 +323,18 @@ def _wanted(node: _Node, one: BalloonType, part: Part, milli: int) -> int:
     milli = max(milli, 1000 * one.min_cpus)
     if one.max_cpus > 0:
         milli = min(milli, 1000 * one.max_cpus)
-    of = node.types[part.type]
-    count = -(-milli // (1000 * part.shares))
-    if of.max_cpus:
-        count = min(count, max(of.max_cpus, 0))
-    return max(count, of.min_cpus)
+    least = (-(-node.types[each.type].min_cpus * each.shares // part.shares) for each in part.inside)
+    count = min(-(-milli // (1000 * part.shares)), _most(node, part))
+    return max(count, node.types[part.type].min_cpus, *least)
+
+
+def _most(node: _Node, part: Part) -> int:
+    """How many CPUs the part may have, by its own type and by those around it, whose CPUs their parts divide."""
+    most = node.allowed.bit_count()
+    for kind, of in ((part.type, 1), *((each.type, part.shares // each.shares) for each in part.inside)):
+        if limit := node.types[kind].max_cpus:
+            most = min(most, max(limit, 0) // of)
+    return most
 
 
 def _size(node: _Node, at: Pools, name: str, shrinks: bool) -> Pools | None:
@@ -373,9 +377,7 @@ def _with_new(node: _Node, at: Pools, one: BalloonType) -> tuple[Pools, str] | N
 
 def _is_beyond(node: _Node, at: Pools, one: BalloonType, parts: tuple[Part, ...]) -> bool:
     """Whether one more balloon of the type, made of these parts, is more than it or a component may have."""
-    if one.max_balloons and _count(at, one) >= one.max_balloons:
-        return True
-    new = Counter(part.type for part in parts)
+    new = _instances_of({f"{one.name}[new]": Pool(0, parts=parts)})
     return any(0 < node.types[kind].max_balloons < _instances(at, kind) + more for kind, more in new.items())
 
 
@@ -394,8 +396,12 @@ def _parts(node: _Node, at: Pools, one: BalloonType) -> Iterator[Part]:
     chosen = one.components
     if one.component_creation is Creation.BALANCE:
         chosen = (min(chosen, key=lambda name: _instances(at, name)),)
-    for name in chosen:
-        yield from (Part(part.type, part.shares * len(chosen)) for part in _parts(node, at, node.types[name]))
+    count = len(chosen)
+    for number, name in enumerate(chosen):
+        for part in _parts(node, at, node.types[name]):
+            around = (Inside(name, number, 1), *part.inside) if node.types[name].components else part.inside
+            inside = tuple(replace(each, shares=each.shares * count) for each in around)
+            yield Part(part.type, part.shares * count, inside=inside)
 
 
 def _count(at: Pools, one: BalloonType) -> int:
@@ -404,7 +410,19 @@ def _count(at: Pools, one: BalloonType) -> int:
 
 def _instances(at: Pools, kind: str) -> int:
     """How many balloons of the type there are, in composite ones too."""
-    return sum(part.type == kind for pool in at.pools.values() for part in pool.parts)
+    return _instances_of(at.pools)[kind]
+
+
+@kept
+def _instances_of(pools: Mapping[str, Pool]) -> Counter[str]:
+    found = Counter[str]()
+    for name, pool in pools.items():
+        found.update(part.type for part in pool.parts)
+        within = dict.fromkeys(part.inside[: i + 1] for part in pool.parts for i in range(len(part.inside)))
+        found.update(one[-1].type for one in within)
+        if (kind := type_of(name)) not in [part.type for part in pool.parts]:
+            found[kind] += 1
+    return found
 
 
 def _made(node: _Node, pool: Pool, parts: tuple[Part, ...]) -> Pool:
@@ -454,7 +472,7 @@ def _resume(node: _Node, at: Pools, asks: Sequence[Ask], _: Admit) -> Pools:
     there = dict(at.pools)
     for group in groups:
         group.parts = tuple(_parts(node, Pools(there), group.kind))
-        there[f"of group {len(there)}"] = Pool(0, parts=group.parts)
+        there[f"{group.kind.name}[of group {len(there)}]"] = Pool(0, parts=group.parts)
     _choose(node, found, groups)
     run = 0
     for group in groups:

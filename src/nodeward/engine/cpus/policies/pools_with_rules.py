@@ -16,6 +16,7 @@ from nodeward.engine.cpus.picker import Kind, pick
 from nodeward.engine.cpus.policy import Policy
 from nodeward.engine.cpus.pools import joined, left
 from nodeward.engine.cpus.requested import scoped
+from nodeward.engine.tables import kept
 from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pool, Pools
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.policy_rule import PolicySettings
@@ -194,8 +195,13 @@ def requested_m(at: Pools, name: str) -> int:
 
 def used(at: Pools) -> CpuSet:
     """The CPUs of all pools."""
+    return _used(at.pools)
+
+
+@kept
+def _used(pools: Mapping[str, Pool]) -> CpuSet:
     cpus = 0
-    for pool in at.pools.values():
+    for pool in pools.values():
         cpus |= pool.cpus
     return cpus
 

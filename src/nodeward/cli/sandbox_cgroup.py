@@ -105,11 +105,12 @@ def plan(
 def create(output: str, **options: object) -> None:
     """Make the sandbox's cgroups and set their limits, before its VM starts. What is there is kept.
 
-    With --only a limit that the pod's cgroup has stays; below kubepods none is set, since kubelet does.
+    With --only the limits are those of the pod's cgroup: a limit that it has stays, and below kubepods none is set,
+    since kubelet does. If the cgroup above is not a pod's by its name (podUID), the sandbox's own cgroup has them.
 
     \b
     Example:
-      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /p/sb1 --memory 1073741824 --overhead 209715200
+      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /pod1/sb1 --memory 1073741824 --overhead 209715200
     """
     from nodeward.engine.sandboxes import plan as planner
 
@@ -184,14 +185,19 @@ def _wanted(version: int, options: dict[str, object]) -> "Wanted":
     named = tuple((checked_id("--container", one), checked_path("--container", its)) for one, its in pairs)
     memory, cpu_m, overhead = options.get("memory"), options.get("cpu_m"), options.get("overhead")
     return Wanted(
-        Paths(checked_id("--sandbox", str(options["sandbox"])), path, "", named, bool(options["no_pod"])),
-        bool(options["only"]),
-        version,
-        driver,
-        memory if isinstance(memory, int) else None,
-        cpu_m if isinstance(cpu_m, int) else None,
-        bool(options["threaded"]),
-        overhead if isinstance(overhead, int) else None,
+        paths=Paths(
+            sandbox=checked_id("--sandbox", str(options["sandbox"])),
+            cgroups_path=path,
+            containers=named,
+            no_pod=bool(options["no_pod"]),
+        ),
+        only=bool(options["only"]),
+        version=version,
+        driver=driver,
+        memory=memory if isinstance(memory, int) else None,
+        cpu_m=cpu_m if isinstance(cpu_m, int) else None,
+        threaded=bool(options["threaded"]),
+        overhead=overhead if isinstance(overhead, int) else None,
     )
 
 

@@ -1,5 +1,6 @@
 """How steps are performed where the machine is not as it was when they were planned."""
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -191,3 +192,21 @@ def test_only_controllers_that_are_there_and_missing_are_passed_on(tmp_path: Pat
     perform(OsFiles(str(tmp_path)), V2, [Step(Act.PASS_ON, "/", value="cpu cpuset memory")], [])
 
     assert (folder / "cgroup.subtree_control").read_text() == "+cpury\n"  # one write, at the start of the file
+
+
+def test_a_busy_threaded_cgroup_is_named_with_its_threads(tmp_path: Path) -> None:
+    """The kernel gives no list of processes there."""
+
+    class Threaded(OsFiles):
+        def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
+            if path.endswith("cgroup.procs"):
+                raise OSError(errno.EOPNOTSUPP, "Operation not supported", path)
+            return super().read(path, max_bytes, own=own)
+
+        def rmdir(self, path: str) -> None:
+            raise OSError(errno.EBUSY, "Device or resource busy", path)
+
+    (tmp_path / "cg/s").mkdir(parents=True)
+    (tmp_path / "cg/s/cgroup.threads").write_text("21\n22\n")
+    with pytest.raises(PlacementError, match=r"/cg/s is still used \(2 thread\(s\) in it: 21, 22\)"):
+        perform(Threaded(str(tmp_path)), V2, [Step(Act.REMOVE, "/s")], [])

@@ -43,6 +43,27 @@ def test_a_plan_for_a_program_has_the_note() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "line"),
+    [
+        (("--no-pod", "--memory", "9000"), "create: limit /p/s1 memory.limit_in_bytes 9000 (memory)"),
+        (("--only", "--memory", "9000"), "create: limit /p/kata-sandbox-s1 memory.limit_in_bytes 9000 (memory)"),
+        (
+            ("--cgroups-path", "/pod1/s1", "--memory", "9000", "--overhead", "5"),
+            "create: limit /pod1 memory.limit_in_bytes 9005 (memory) unless it has one",
+        ),
+        (("--split", "--cpu-m", "500"), "create: limit /p/kata_s1 cpu.cfs_quota_us 50000 (cpu)  [4]"),
+        (("--split", "--container", "c1=/p/c1"), "create: make /p/kata_c1 (all)  [2]"),
+        (("--split", "--version", "2", "--threaded"), "create: make threaded /p/kata_s1/vcpu  [5]"),
+        (("--cgroups-path", "a.slice:b:s1", "--driver", "systemd"), "create: make /a.slice/kata-sandbox-s1 (all)"),
+        (("--split", "--virtiofsd", "30"), "place: move virtiofsd 30 to /kata (memory)  [7]"),
+        (("--vmm", "20:7", "--shim", "11"), "place: move shim 11 to /p/kata-sandbox-s1 (all)"),
+    ],
+)
+def test_each_option_does_what_it_says(words: tuple[str, ...], line: str) -> None:
+    assert line in plan(*words).stdout.splitlines()
+
+
+@pytest.mark.parametrize(
     ("words", "said"),
     [
         (("--vmm", "x"), "is no PID"),

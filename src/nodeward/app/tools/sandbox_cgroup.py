@@ -249,14 +249,24 @@ def _remove(files: HostFiles, place: str) -> None:
         except OSError as error:
             if error.errno != errno.EBUSY:
                 raise _failed(f"remove cgroup {place}", error) from error
-            held = _text(files, f"{place}/cgroup.procs").split()
+            kind, held = _held(files, place)
             if held or not pause:
                 shown = ", ".join(held[:5]) + (" ..." if len(held) > 5 else "")
-                who = f"{len(held)} process(es) in it: {shown}" if held else "a cgroup below it"
+                who = f"{len(held)} {kind} in it: {shown}" if held else "a cgroup below it"
                 raise PlacementError(f"cgroup {place} is still used ({who}); end them, then delete again") from error
             sleep(pause)
         else:
             return
+
+
+def _held(files: HostFiles, place: str) -> tuple[str, list[str]]:
+    """What is in a cgroup that is busy. A threaded one has no list of processes (EOPNOTSUPP), only of threads."""
+    for kind, name in (("process(es)", "cgroup.procs"), ("thread(s)", "cgroup.threads")):
+        try:
+            return kind, _text(files, f"{place}/{name}").split()
+        except OSError:
+            continue
+    return "process(es)", []
 
 
 def _is_there(files: HostFiles, place: str) -> bool:

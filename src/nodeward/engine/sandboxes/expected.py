@@ -6,7 +6,7 @@ one in which these two controllers are.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from nodeward.model.cgroup_names import of_systemd, scope_path
 from nodeward.model.sandboxes import CgroupDriver, Expected, Profile, VmReading
@@ -35,6 +35,7 @@ class Paths:
     """The pod's cgroup; empty: the one above `cgroups_path`."""
     containers: tuple[tuple[str, str], ...] = ()
     """The other containers: id and `linux.cgroupsPath`."""
+    _: KW_ONLY
     is_crio: bool = False
     """By CRI-O's names where `cgroups_path` is not known."""
     no_pod: bool = False

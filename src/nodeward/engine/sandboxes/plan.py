@@ -5,6 +5,7 @@ sandbox-cgroup plan` prints them. A sandbox's own cgroups are made and removed; 
 stay.
 """
 
+import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -22,6 +23,7 @@ MAX_TASKS = 1024
 _PASSED_ON = "cpu cpuset memory"
 _THREADED = "cpu cpuset"
 """Memory cannot be counted by thread."""
+_POD = re.compile(r"(?:^|-)pod(?!s?(?:\.slice)?$)[^/]*$")
 _MAX_PATH = 4096
 _MAX_ID = 128
 _OF_AN_ID = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
@@ -117,11 +119,11 @@ def create(wanted: Wanted) -> tuple[Step, ...]:
     _check(wanted)
     at = places(wanted)
     if wanted.only:
-        if wanted.paths.no_pod:
-            return (*_make(wanted, at.sandbox), *_limits(wanted, at.sandbox, at.sandbox, 0))
-        pod = _pod(wanted)
+        pod, made = _pod(wanted), _make(wanted, at.sandbox)
+        if wanted.paths.no_pod or not (_is_pods(pod) or _is_kubelets(pod)):
+            return (*made, *_limits(wanted, at.sandbox, at.sandbox, 0))
         limits = [] if _is_kubelets(pod) else _limits(wanted, pod, pod, 0)
-        return (*_make(wanted, at.sandbox), *(replace(step, if_unset=True) for step in limits))
+        return (*made, *(replace(step, if_unset=True) for step in limits))
     steps = [step for path in _own(wanted, at) for step in _make(wanted, path, 2)]
     cpu = at.sandbox
     if _splits(wanted):
@@ -241,6 +243,12 @@ def _check(wanted: Wanted) -> None:
 
 def _pod(wanted: Wanted) -> str:
     return wanted.paths.pod or container_path(wanted.paths.cgroups_path or "").rpartition("/")[0]
+
+
+def _is_pods(path: str) -> bool:
+    """Whether the cgroup is one pod's by its name, as `/any/podUID` or `any-podUID.slice`. A limit on another one above
+    a sandbox, as `system.slice`, would hold for all that runs there."""
+    return _POD.search(path.rpartition("/")[2]) is not None
 
 
 def _is_kubelets(pod: str) -> bool:

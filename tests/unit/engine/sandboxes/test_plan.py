@@ -20,7 +20,7 @@ from nodeward.engine.sandboxes.plan import (
     note,
     place,
 )
-from nodeward.model.sandboxes import TaskRole
+from nodeward.model.sandboxes import CgroupDriver, TaskRole
 from tests.sandbox_cells import FS, SYSTEMD
 
 PATHS = Paths("s1", "/p/s1", containers=(("c1", "/p/c1"),))
@@ -67,21 +67,39 @@ def test_mode_false_has_the_documents_seven_steps() -> None:
 
 
 def test_mode_true_has_one_cgroup_and_the_limits_on_the_pod() -> None:
-    assert made(create(ONLY_V1)) == ["/p/kata-sandbox-s1"]
-    assert limits(create(ONLY_V1)) == [("/p", file, value) for file, value in V1_LIMITS]
+    pods = replace(ONLY_V1, paths=Paths("s1", "/any/pod-1/s1"))
+    assert made(create(pods)) == ["/any/pod-1/kata-sandbox-s1"]
+    assert limits(create(pods)) == [("/any/pod-1", file, value) for file, value in V1_LIMITS]
     assert moves(place(ONLY_V1, RUNNING)) == [
         (0, "cgroup.procs", pid, "/p/kata-sandbox-s1", Trees.ALL) for pid in (10, 11, 20, 30)
     ]
 
 
 def test_the_pods_limit_has_room_for_the_overhead_and_kubelets_is_left() -> None:
-    steps = create(replace(ONLY_V1, overhead=1 << 20))
-    assert limits(steps)[0] == ("/p", "memory.limit_in_bytes", str((1 << 30) + (1 << 20)))
+    steps = create(replace(ONLY_V1, paths=Paths("s1", "/pod1/s1"), overhead=1 << 20))
+    assert limits(steps)[0] == ("/pod1", "memory.limit_in_bytes", str((1 << 30) + (1 << 20)))
     assert {step.if_unset for step in steps if step.act is Act.LIMIT} == {True}
 
     kubelets = replace(ONLY_V1, paths=Paths("s1", "/kubepods/p/s1"))
     assert limits(create(kubelets)) == []
     assert note(kubelets) == "kubelet sets the limits of /kubepods/p: none is set here"
+
+
+@pytest.mark.parametrize(
+    ("path", "driver", "limited"),
+    [
+        ("system.slice:cri:s1", SYSTEMD, "/system.slice/kata-sandbox-s1"),
+        ("a-podb.slice:cri:s1", SYSTEMD, "/a.slice/a-podb.slice"),
+        ("/pods/s1", FS, "/pods/kata-sandbox-s1"),
+        ("/s1", FS, "/kata-sandbox-s1"),
+        ("/x/pod7/s1", FS, "/x/pod7"),
+    ],
+)
+def test_a_limit_is_set_on_no_cgroup_that_is_neither_the_sandboxes_nor_a_pods(
+    path: str, driver: CgroupDriver, limited: str
+) -> None:
+    wanted = replace(ONLY_V1, paths=Paths("s1", path), driver=driver)
+    assert {at for at, _, _ in limits(create(wanted))} == {limited}
 
 
 def test_without_a_pod_the_limits_are_the_containers_own() -> None:

@@ -18,6 +18,8 @@ from nodeward.model.tee import PluginStanding
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
 
+NO_POD = PodUid("")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
@@ -364,6 +366,8 @@ class HeldElsewhere:
     key: str
     amount: int
     below: bool
+    pod: PodUid = NO_POD
+    """The pod in whose cgroup it is, by that cgroup's name: the runtime has not told of it."""
 
 
 @dataclass(frozen=True, slots=True)

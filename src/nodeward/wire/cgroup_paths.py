@@ -135,6 +135,15 @@ def pod_uid(name: str) -> str:
     return name.removeprefix("pod") if name.startswith("pod") else ""
 
 
+def pod_of(path: str, kubelet_root: str = "/") -> str:
+    """The UID of the pod in whose cgroup this one is, or which it is itself, below kubelet's own cgroups; empty for a
+    cgroup of no pod."""
+    for root in kubepods(kubelet_root):
+        if path.startswith(f"{root}/"):
+            return next((uid for name in path.removeprefix(f"{root}/").split("/") if (uid := pod_uid(name))), "")
+    return ""
+
+
 def container_id(name: str) -> str:
     """The container's id in a container cgroup's own name; empty for others, such as CRI-O's `crio-conmon-<id>`."""
     stem = name.removesuffix(".scope")

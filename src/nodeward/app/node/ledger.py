@@ -58,7 +58,7 @@ def keys(
     from nodeward.engine.ledger.loss import is_frozen
     from nodeward.engine.pods.found import pod_cgroups
 
-    reader, kinds = counters.KeyReader(files, tree), tuple(settings.ledger.keys)
+    reader, kinds = counters.KeyReader(files, tree, settings.cgroups.kubelet_root), tuple(settings.ledger.keys)
     handed_out = CheckpointReader(checkpoint())
 
     def homes() -> counters.Homes:

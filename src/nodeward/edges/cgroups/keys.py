@@ -23,7 +23,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.model import ports
 from nodeward.model.events import HeldElsewhere, KeysRead
 from nodeward.model.workload import PodUid
-from nodeward.wire import misc_files
+from nodeward.wire import cgroup_paths, misc_files
 from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
@@ -52,8 +52,9 @@ _NONE: Amounts = {}
 class KeyReader:
     """Kept descriptors over `misc.current` of the root and the pods. Synchronous; belongs to one thread at a time."""
 
-    def __init__(self, files: HostFiles, tree: Tree) -> None:
-        self._files, self._tree = files, tree
+    def __init__(self, files: HostFiles, tree: Tree, kubelet_root: str = "/") -> None:
+        """`kubelet_root`: the setting `cgroups.kubelet_root`."""
+        self._files, self._tree, self._kubelet_root = files, tree, kubelet_root
         self._handles: dict[str, int] = {}
         self._last: Amounts | None = None
         self._avoided: dict[str, None] = {}
@@ -73,7 +74,7 @@ class KeyReader:
 
     def anew(self) -> "KeyReader":
         """Another one without descriptors, which leaves out the cgroup at which this one hangs until it is closed."""
-        other = KeyReader(self._files, self._tree)
+        other = KeyReader(self._files, self._tree, self._kubelet_root)
         other._avoided = self._avoided
         self._hung_at = self.at
         self._avoided[self._hung_at] = None
@@ -200,7 +201,8 @@ class KeyReader:
             for key in keys:
                 own = held.get(key, 0) - below[key]
                 if own > 0:
-                    yield HeldElsewhere(path or "/", key, own, below=children > 0 and not hidden)
+                    pod = PodUid(cgroup_paths.pod_of(path, self._kubelet_root))
+                    yield HeldElsewhere(path or "/", key, own, below=children > 0 and not hidden, pod=pod)
 
     def _children(self, path: str) -> list[str]:
         try:

@@ -1,4 +1,5 @@
-"""Keys that a pod's VM holds outside the pod's cgroup: Kata's overhead cgroup, where its VMM may be.
+"""Keys that a pod's VM holds outside the cgroups that are known to be pods': in Kata's overhead cgroup, where its VMM
+may be, or in the cgroup of a pod of which no runtime has told, as without NRI.
 
 They are the pod's, and not foreign. A sample reads them once only, so no more is subtracted from what is in use than
 was there in the sample before too: a key that came since the root was read is foreign until the next sample, and never
@@ -21,7 +22,7 @@ def attributed(state: State, event: KeysRead) -> tuple[KeysRead, Mapping[str, in
     left = list[HeldElsewhere]()
     for one in event.elsewhere:
         known = None if one.below else state.pods.sandboxes.get(outside_of(one.path))
-        uid = known.sandbox.pod_uid if known is not None else PodUid("")
+        uid = known.sandbox.pod_uid if known is not None else one.pod
         if not uid or uid in event.unread:
             left.append(one)
             continue

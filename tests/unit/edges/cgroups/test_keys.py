@@ -101,6 +101,29 @@ def test_keys_that_no_known_pod_holds_are_found_where_they_are(kernel: SimKernel
     ]
 
 
+@pytest.mark.parametrize(
+    ("path", "uid"),
+    [
+        ("/kubepods/burstable/pod0a-1/c1", "0a-1"),
+        ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod0a_1.slice/cri-containerd-c.scope", "0a-1"),
+        ("/kubepods/pod0a-1", "0a-1"),
+        ("/user.slice/kubepods/pod0a-1", ""),
+        ("/kubepods/burstable/vm", ""),
+    ],
+)
+def test_a_key_in_the_cgroup_of_a_pod_that_no_runtime_told_of_has_the_pods_uid(
+    kernel: SimKernel, path: str, uid: str
+) -> None:
+    above = ROOT
+    for name in path.split("/")[1:]:
+        kernel.write(f"{above}/cgroup.subtree_control", b"+misc")
+        above = f"{above}/{name}"
+        kernel.make_cgroup(above)
+    kernel.charge(above, "tdx", 1)
+    (found,) = sample(KeyReader(kernel, Tree(kernel, ROOT))).elsewhere
+    assert (found.path, found.pod) == (path, uid)
+
+
 def test_the_other_cgroups_are_left_alone_while_pods_hold_everything(kernel: SimKernel) -> None:
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
     files = FaultyFiles(kernel)
@@ -310,7 +333,7 @@ def test_a_pod_that_nobody_knows_is_found_beside_known_ones_that_are_not_read_ag
 
     files = Watched(kernel)
     assert sample(KeyReader(files, Tree(files, ROOT))).elsewhere == (
-        HeldElsewhere("/kubepods/podb", "tdx", 1, below=False),
+        HeldElsewhere("/kubepods/podb", "tdx", 1, below=False, pod=PodUid("b")),
     )
     assert f"{ROOT}/kubepods/podb/misc.current" in once
     assert f"{ROOT}/kubepods/poda/misc.current" not in once

@@ -93,6 +93,15 @@ def test_what_a_vm_holds_outside_of_its_pod_is_its_pods_from_the_second_sample_o
     assert (row(tell).charged, row(tell).foreign) == (0, 1)
 
 
+def test_what_is_charged_below_a_pods_cgroup_is_that_pods_though_no_runtime_has_told_of_it() -> None:
+    """Without NRI the fourth VM of four keys was refused for good: its key was its own and foreign too."""
+    held = ev.HeldElsewhere("/kubepods/podx/c1", "tdx", 1, below=False, pod=PodUid("x"))
+    tell = told(pod("x"), sample(1, (held,)), sample(1, (held,)))
+    assert (row(tell).entitled, row(tell).charged, row(tell).foreign) == (1, 1, 0)
+    assert row(tell).free == 14, "of 16, without the one in reserve"
+    assert row(tell).elsewhere == ()
+
+
 def test_a_pod_whose_counter_cannot_be_read_is_shown_as_that() -> None:
     unread = ev.KeysRead(0, {"tdx": 16}, {"tdx": (1, 1)}, unread=(PodUid("a"),))
     found = row(told(pod("a"), unread))

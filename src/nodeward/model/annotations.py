@@ -61,10 +61,10 @@ PRESERVE_CPU = "cpu.preserve.resource-policy.nri.io"
 MEMORY_TYPE = "memory-type.resource-policy.nri.io"
 """Types of memory with commas, of dram, hbm and pmem. Bare key, `/pod` and `/container.<name>`."""
 
-RDT_CLASS = "rdtclass.resource-policy.nri.io"
-BLOCKIO_CLASS = "blockioclass.resource-policy.nri.io"
+RDT_CLASSES = ("rdtclass.resource-policy.nri.io", "rdtclass.cri-resource-manager.intel.com")
+BLOCKIO_CLASSES = ("blockioclass.resource-policy.nri.io", "blockioclass.cri-resource-manager.intel.com")
 """A class that the runtime knows, of the shares of caches and memory bandwidth, and of block I/O. Bare key, `/pod` and
-`/container.<name>`."""
+`/container.<name>`. The first that is there counts."""
 
 SCHEDULING_CLASS = "scheduling-class.resource-policy.nri.io"
 """A scheduling class of the policy balloons. Bare key, `/pod` and `/container.<name>`."""
@@ -106,7 +106,7 @@ TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 
 
 _OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE)
-_CLASSES = (RDT_CLASS, BLOCKIO_CLASS, SCHEDULING_CLASS)
+_CLASSES = (*RDT_CLASSES, *BLOCKIO_CLASSES, SCHEDULING_CLASS)
 _READ = (
     *(OWN_LIMITS, GATE, UPSTREAM_EPC, *CPU_REQUESTS, PREFER_ISOLATED),
     *(*_OF_POOLS, *_CLASSES, KATA_ONLY, *KATA_SIZES, *KATA_QUEUES),

@@ -2,10 +2,11 @@
 command lines in other clothes (its cmd/cri-resmgr/config.go of v0.1.0).
 
 One dash and two mean the same; `-flag=value`, or `-flag value` for what is no switch; `--` and the first word without a
-dash end the options. A file has an option a line, `option = value` without dashes; an indented line belongs to the
-option above it: `--<above>-<option>`.
+dash end the options. A file has an option a line, `option = value` or `option value` without dashes; an indented line
+belongs to the option above it: `--<above>-<option>`.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -15,6 +16,8 @@ from nodeward.wire.errors import WireError
 
 MAX_LINES = 10_000
 MAX_LINE = 64 * 1024
+_LINE = re.compile(r"([^\s=]*)(\s*=\s*|\s+|)(.*)")
+"""Of any text: a name, what stands between, and a value; the latter two may be empty."""
 MAX_NAME = 64
 """No option has a longer name; of one that is longer, so much is shown."""
 
@@ -91,8 +94,7 @@ def _lines(path: str, text: str) -> Iterator[tuple[str, str, bool, str]]:
         stripped = line.strip()
         if not stripped or stripped.startswith("#"):
             continue
-        name, equals, value = stripped.partition("=")
-        name = name.strip()
+        name, between, value = next(_LINE.finditer(stripped)).groups()
         if line[0] in " \t":
             if not above:
                 raise WireError(where, f"{name!r} is indented, and there is no option above it")
@@ -101,7 +103,7 @@ def _lines(path: str, text: str) -> Iterator[tuple[str, str, bool, str]]:
             above = name
         if name == "config":
             raise WireError(where, "a configuration file names no other one")
-        yield name, value.strip(), bool(equals), where
+        yield name, value, bool(between), where
 
 
 def _pieces(text: str) -> Iterator[str]:
@@ -121,5 +123,5 @@ def is_lines(text: str) -> bool:
             if line.startswith(("---", "%")):  # how a document of YAML may begin, and no option does
                 return False
             name, colon, _ = line.partition(":")
-            return not (colon and "=" not in name)
+            return not (colon and "=" not in name and len(name.split()) == 1)
     return True

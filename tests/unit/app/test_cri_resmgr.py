@@ -73,6 +73,8 @@ def test_a_file_of_either_generation_is_told_by_its_content_and_stands_in_its_pl
     files = {"/old": "policy = none\ndump = reset\n  file = /a\n", "/new": "dump: {File: /b}\n"}
     assert choose("-dump-file /x -config /old", files).pairs["dump.file"] == "/a"
     assert choose("-config /old -dump-file /x", files).pairs["dump.file"] == "/x"
+    plain = {"/old": "policy static\nreserved-resources cpu=1\ndump full:.*\n"}
+    assert choose("-config /old", plain).pairs["policy.active"] == "static"
     assert choose("-config /old -config /new", files).pairs["dump.file"] == "/b"
     assert choose("-config /old -dump full:.*", files).pairs["dump.rules"] == "reset,full:.*"
 

@@ -21,20 +21,19 @@ def classes_of(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[Adjustmen
     """The classes for a container that is granted this, and what is wrong with those that its pod's annotations name,
     in sentences. A wrong one counts as none. The runtime refuses a container whose class it does not know."""
     found, faults = dict[str, str](), list[str]()
-    for key in (keys.RDT_CLASS, keys.BLOCKIO_CLASS):
-        said = scoped(ask.annotations, key, ask.container)
-        if said is None:
-            continue
-        if _NAME.fullmatch(said[0]):
-            found[key] = said[0]
-        else:
+    for kind, spellings in (("rdt", keys.RDT_CLASSES), ("blockio", keys.BLOCKIO_CLASSES)):
+        given = ((key, scoped(ask.annotations, key, ask.container)) for key in spellings)
+        key, said = next(((key, said[0]) for key, said in given if said is not None), ("", ""))
+        if _NAME.fullmatch(said):
+            found[kind] = said
+        elif key:
             remedy = "write 1 to 63 letters, digits and any of _ . -"
-            faults.append(f"annotation {key}: {said[0][:64]!r} is no name of a class; {remedy}")
+            faults.append(f"annotation {key}: {said[:64]!r} is no name of a class; {remedy}")
     scheduling = None
     if rules.active == "balloons" and grant.pool:
         scheduling, fault = _scheduling(ask, grant, rules)
         faults += [fault] if fault else []
-    rdt, blockio = found.get(keys.RDT_CLASS, ""), found.get(keys.BLOCKIO_CLASS, "")
+    rdt, blockio = found.get("rdt", ""), found.get("blockio", "")
     return Adjustment(rdt_class=rdt, blockio_class=blockio, scheduling=scheduling), tuple(faults)
 
 

@@ -5,12 +5,15 @@ from dataclasses import replace
 import pytest
 
 from nodeward.model import events as ev
-from nodeward.model.annotations import BLOCKIO_CLASS, PRESERVE_CPU, RDT_CLASS, SCHEDULING_CLASS
+from nodeward.model.annotations import BLOCKIO_CLASSES, PRESERVE_CPU, RDT_CLASSES, SCHEDULING_CLASS
 from nodeward.model.decision import Adjustment, Decision, Final
 from nodeward.model.policy_rule import CpusSettings, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, SchedulingClass
 from nodeward.model.settings import Mode
 from tests.unit.engine.cpus.build import STATIC_RULES, home, one, told
+
+RDT_CLASS, CRI_RM_RDT = RDT_CLASSES
+BLOCKIO_CLASS, CRI_RM_BLOCKIO = BLOCKIO_CLASSES
 
 
 def created(annotations: dict[str, str], mode: Mode = Mode.ENFORCE, policy: PolicySettings = STATIC_RULES) -> Decision:
@@ -36,6 +39,12 @@ def test_a_create_is_answered_with_the_classes_that_annotations_name() -> None:
     node(ev.Created(pod, one("a", 1)))
     updated = given(node(ev.Updating(pod, one("a", 1), ask_id=node.state.seq + 1)))
     assert (updated.rdt_class, updated.blockio_class) == ("", "")
+
+
+def test_the_keys_of_cri_resource_manager_act_as_those_of_nri_plugins_do() -> None:
+    classes = given(created({f"{CRI_RM_RDT}/pod": "gold", f"{CRI_RM_BLOCKIO}/pod": "slow"}))
+    assert (classes.rdt_class, classes.blockio_class) == ("gold", "slow")
+    assert given(created({CRI_RM_RDT: "gold", RDT_CLASS: "silver"})).rdt_class == "silver"
 
 
 @pytest.mark.parametrize("name", ["", "../../root", "gold\n", "x" * 64, "gôld"])

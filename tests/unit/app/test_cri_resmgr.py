@@ -93,6 +93,8 @@ def test_images_of_another_service_have_a_socket_of_their_own() -> None:
 
 BAD = {
     "/static": "policy: {static: {Relaxed: true}}",
+    "/merge": "policy:\n  <<: {Active: static}\n",
+    "/alias": "policy: &a {Active: none}\ndump: *a\n",
     "/amount": "policy: {ReservedResources: [2]}",
     "/bad": "dump: {",
     "/list": "[a: b]",
@@ -149,6 +151,8 @@ BAD = {
         ("-v loud", "--v: 'loud' is no whole number (command line)"),
         ("-force-config-signal USR2", "'USR2' is no signal; write SIGHUP, SIGUSR2 or SIGWINCH (command line)"),
         ("-logtostderr=perhaps", "option --logtostderr: 'perhaps' is neither true nor false"),
+        ("-force-config /merge", "merge keys (<<) are not allowed"),
+        ("-force-config /alias", "aliases (*name) are not allowed"),
         ("-config /list", "is neither a file of `option = value` lines nor YAML"),
     ],
 )
@@ -509,5 +513,5 @@ def test_a_section_that_is_a_bomb_is_refused() -> None:
     bomb = "policy: {balloons: {x: [&a [1, 2], " + ", ".join(
         f"&{name} [*{above}, *{above}, *{above}, *{above}]" for above, name in zip("abcdefgh", "bcdefghi", strict=True)
     )
-    with pytest.raises(CriResmgrError, match="balloons: has more than 65536 values"):
+    with pytest.raises(CriResmgrError, match=r"aliases \(\*name\) are not allowed"):
         choose("-force-config /c", {"/c": bomb + "]}}"})

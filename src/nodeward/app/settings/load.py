@@ -70,6 +70,8 @@ class _Strict(yaml.SafeLoader):
         seen: dict[object, int] = {}
         for key in (key for key, _ in node.value if isinstance(key, yaml.ScalarNode)):
             line = key.start_mark.line + 1
+            if key.tag == "tag:yaml.org,2002:merge":
+                raise yaml.YAMLError(f"line {line}: merge keys (<<) are not allowed here; write the keys themselves")
             if key.value in seen:
                 raise yaml.YAMLError(f"line {line}: {key.value} stands here again, first on line {seen[key.value]}")
             seen[key.value] = line

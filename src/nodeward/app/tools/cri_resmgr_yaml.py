@@ -8,9 +8,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
-import yaml
-
 from nodeward.app.settings import policy
+from nodeward.app.settings.load import parsed
 from nodeward.app.tools.cri_resmgr_options import KLOG, LATER_POLICY, MODULES, NO_DOMAIN, REMARKS
 from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
@@ -44,7 +43,7 @@ _SWITCHES = ("dump.Disabled", "dump.Debug", "logger.LogSource")
 def options(path: str, text: str) -> list[Given]:
     """What a configuration says, in the order of its modules. Raises WireError that names the module."""
     try:
-        tree = yaml.safe_load(text)
+        tree = parsed(text.encode())
     except YAML_FAULTS as error:
         raise WireError(path, f"is no YAML: {' '.join(str(error).split())}") from error
     if tree is None:

@@ -22,9 +22,12 @@ export function say(node, text) {
 export function keep(parent, items, key, make, update, first = 0) {
   const kept = (parent.kept ??= new Map());
   const now = new Map();
+  const times = new Map();
   items.forEach((item, place) => {
-    let name = `${key(item)}`;
-    while (now.has(name)) name += "'";
+    const own = `${key(item)}`;
+    const before = times.get(own) ?? 0;
+    times.set(own, before + 1);
+    const name = `${own}\n${before}`; // a key that stands again is told apart by how often it stood before
     const child = kept.get(name) ?? make(item);
     now.set(name, child);
     update(child, item);

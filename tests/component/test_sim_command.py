@@ -192,6 +192,19 @@ def test_status_top_and_explain_look_at_it_from_beside(
         process.communicate(timeout=DEADLINE_S)
 
 
+def test_status_says_that_a_vm_was_killed_when_and_by_which_limit(folder: Path) -> None:
+    """Given VMs that are larger than their pods' limits, when the kernel kills one, then it is the headline."""
+    process = started(folder, "sandboxes-too-big")
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().partition(": ")[2].split()
+        said = r"^The VM of default/kata-\d+ was killed at \S+Z for memory: the limit of its pod is \d+Mi"
+        until(lambda: re.match(said, beside("status", "--socket", words[3]).stdout), "status says so")
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
 def beside(*words: str) -> subprocess.CompletedProcess[str]:
     """Another command of nodeward, to its end."""
     return subprocess.run([NODEWARD, *words], capture_output=True, text=True, timeout=DEADLINE_S, check=False)

@@ -13,6 +13,7 @@ from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Final, Refusal
 from nodeward.model.quantity import binary_text
+from nodeward.model.sandboxes import Place
 from nodeward.model.workload import PodUid
 
 LATELY_NS = 900_000_000_000
@@ -101,7 +102,9 @@ def _kills(before: State, after: State) -> Iterator[_Found]:
         if vm.killed is None or not vm.killed.wall_ns or (known is not None and known.killed == vm.killed):
             continue
         pod, by = after.pods.sandboxes.get(sandbox_id), vm.killed
-        why = "" if by.limit is None else f"the limit of {by.path} is {binary_text(by.limit)}"
+        above = vm.reading.cgroup(Place.POD)
+        where = "its pod" if above is not None and above.path == by.path else by.path
+        why = "" if by.limit is None else f"the limit of {where} is {binary_text(by.limit)}"
         yield "vm-killed", str(sandbox_id) if pod is None else _name(after, pod.sandbox.pod_uid), by.count, why
 
 

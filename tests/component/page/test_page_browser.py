@@ -96,7 +96,7 @@ def _drawn(page: Page, scenario: str) -> None:
 
 def test_limits_and_refusals(browser: Browser) -> None:
     with simulated("noisy-neighbour") as address, opened(browser, address) as page:
-        expect(page.get_by_role("status")).to_contain_text("held to", timeout=WITHIN_MS)
+        expect(page.get_by_role("status")).to_contain_text("The kernel refused", timeout=WITHIN_MS)
         expect(page.get_by_role("img", name="sgx_epc:")).to_be_visible()
         pods = page.get_by_role("region", name="Pods")
         expect(pods.get_by_role("cell", name="enforced").first).to_be_visible()

@@ -17,7 +17,7 @@ from nodeward.model.sandboxes import UNLIMITED
 from nodeward.model.settings import Unsupported
 from nodeward.model.workload import ContainerId
 from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, creating, node, pod_spec, started
-from tests.unit.engine.cpus import test_step as cpus
+from tests.unit.engine.cpus import build as cpus
 from tests.unit.engine.sandboxes import test_step as vms
 from tests.unit.engine.sandboxes.build import GIB, MIB, pod, reading, shim, vmm
 

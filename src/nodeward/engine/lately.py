@@ -14,10 +14,9 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Decision, Final, Refusal
 from nodeward.model.quantity import binary_text
 from nodeward.model.sandboxes import Place
+from nodeward.model.times import LATELY_NS
 from nodeward.model.workload import PodUid
 
-LATELY_NS = 900_000_000_000
-"""What happened is said for so long after the last time: as long as the alerts look back."""
 MOST = 256
 """So many entries are kept; what is beyond is counted under no pod's name."""
 MOST_WHY = 300

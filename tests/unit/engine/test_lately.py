@@ -9,12 +9,13 @@ from click.testing import CliRunner
 
 from nodeward.cli import client
 from nodeward.cli.main import cli
-from nodeward.engine.lately import LATELY_NS, MOST
+from nodeward.engine.lately import MOST
 from nodeward.engine.show.verdict import verdict
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.sandboxes import UNLIMITED
 from nodeward.model.settings import Unsupported
+from nodeward.model.times import LATELY_NS
 from nodeward.model.workload import ContainerId
 from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, creating, node, pod_spec, started
 from tests.unit.engine.cpus import build as cpus

@@ -17,12 +17,11 @@ from nodeward.app.process import owner_of
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
-from nodeward.engine.lately import LATELY_NS
-from nodeward.engine.show.times import rfc3339
 from nodeward.model.gate import GateRow
 from nodeward.model.pulls import PullsView
 from nodeward.model.rows import CgroupRow, ConfigRow, DoorRow, DriverRow, DumpRow, HappenedRow, RelayView, VmGuardRow
 from nodeward.model.sizing import SizingRow
+from nodeward.model.times import LATELY_NS, rfc3339
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
 from nodeward.wire.errors import WireError

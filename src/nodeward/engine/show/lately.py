@@ -1,9 +1,9 @@
 """What happened lately and may be over, as rows."""
 
 from nodeward.engine.lately import lasting
-from nodeward.engine.show.times import rfc3339
 from nodeward.engine.state.root import State
 from nodeward.model.rows import HappenedRow
+from nodeward.model.times import rfc3339
 
 
 def lately_rows(state: State, now_ns: int) -> tuple[HappenedRow, ...]:

@@ -11,7 +11,6 @@ from nodeward.engine.sandboxes.drift import OTHER_MODE
 from nodeward.engine.sandboxes.mode import mode as mode_of
 from nodeward.engine.sandboxes.recommend import PERCENTILES, percentile, recommend, unaccounted
 from nodeward.engine.show.sandbox_words import below, drift_sentence, fit_sentence, killed_sentence
-from nodeward.engine.show.times import rfc3339
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Vm
 from nodeward.model.sandbox_rows import (
@@ -39,6 +38,7 @@ from nodeward.model.sandboxes import (
 )
 from nodeward.model.sandboxes_rule import SandboxesSettings
 from nodeward.model.settings import Mode
+from nodeward.model.times import rfc3339
 from nodeward.model.view import Pace, at_once
 from nodeward.model.workload import PodSpec, Sandbox, SandboxId
 

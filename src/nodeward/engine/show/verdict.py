@@ -8,13 +8,13 @@ What goes on is a condition while it goes on. What happened (`NodeView.lately`) 
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nodeward.engine.show.times import rfc3339
 from nodeward.model.conditions import CODES, Condition, Level, Severity
 from nodeward.model.conditions import Verdict as Verdict
 from nodeward.model.printable import printable
 from nodeward.model.rows import CgroupRow, HappenedRow, RelayView
 from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
 from nodeward.model.sandboxes import Fit
+from nodeward.model.times import rfc3339
 from nodeward.model.view import CpusView, KeyRow, NodeView, pod_name
 
 MOST_NAMED = 3

@@ -10,12 +10,12 @@ from nodeward.engine.show.explain import rule_sentence
 from nodeward.engine.show.key_rows import key_rows
 from nodeward.engine.show.lately import lately_rows
 from nodeward.engine.show.sandboxes import sandboxes_view
-from nodeward.engine.show.times import rfc3339
 from nodeward.engine.state.limits import Wanted
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Reason
 from nodeward.model.events import MiscReading
 from nodeward.model.settings import Mode
+from nodeward.model.times import rfc3339
 from nodeward.model.view import CgroupRow, NodeView, Pace, ResourceRow, at_once
 from nodeward.model.workload import Amounts, PodUid, Source
 

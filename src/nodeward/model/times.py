@@ -2,6 +2,9 @@
 
 from datetime import UTC, datetime
 
+LATELY_NS = 900_000_000_000
+"""What happened is said for so long after the last time: as long as the alerts look back."""
+
 
 def rfc3339(wall_ns: int) -> str:
     """To the second, in UTC; empty for 0, which means that it is not known."""

@@ -1,6 +1,7 @@
 """`nodeward sim` as a process: its exit codes, its summary, its record, and that it leaves nothing behind."""
 
 import contextlib
+import json
 import os
 import pty
 import re
@@ -176,7 +177,7 @@ def test_status_top_and_explain_look_at_it_from_beside(
         words = process.stdout.readline().partition(": ")[2].split()
         assert words[:3] == [named, "status", "--socket"]
         until(lambda: "default/pod-" in beside("status", "--socket", words[3]).stdout, "status shows a pod")
-        pod = re.findall(r"^default/pod-\d+$", beside("status", "--socket", words[3]).stdout, re.MULTILINE)[-1]
+        pod = re.findall(r"^default/pod-\d+", beside("status", "--socket", words[3]).stdout, re.MULTILINE)[-1]
         explained = beside("explain", pod, "--socket", words[3])
         assert explained.returncode == 0, explained.stderr
         assert explained.stdout.startswith(f"pod {pod}: ")
@@ -187,6 +188,25 @@ def test_status_top_and_explain_look_at_it_from_beside(
         finally:
             top.kill()
             top.communicate()
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE_S)
+
+
+def headline(place: str) -> str:
+    """What `status` says first of the simulated node."""
+    found = json.loads(beside("status", "--socket", place, "-o", "json").stdout or '{"verdict": {"sentence": ""}}')
+    return str(found["verdict"]["sentence"])
+
+
+def test_status_says_that_a_vm_was_killed_when_and_by_which_limit(folder: Path) -> None:
+    """Given VMs that are larger than their pods' limits, when the kernel kills one, then it is the headline."""
+    process = started(folder, "sandboxes-too-big")
+    try:
+        assert process.stdout is not None
+        words = process.stdout.readline().partition(": ")[2].split()
+        said = re.compile(r"killed .* \S+Z.*: the limit of its pod is \d+Mi")
+        until(lambda: said.search(headline(words[3])), "status says so")
     finally:
         process.terminate()
         process.communicate(timeout=DEADLINE_S)
@@ -239,7 +259,7 @@ def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_n
     assert any("the daemon does not answer" in frame for frame in frames)
     shown = next(frame for frame in reversed(frames) if "POD / CONTAINER" in frame)
     assert "WANTED LIMIT" in shown
-    assert re.search(r"^default/pod-\d+$", shown, re.MULTILINE)
+    assert re.search(r"^default/pod-\d+", shown, re.MULTILINE)
     assert re.search(r"^  \w+ .* [1-9]\d* +[1-9]\d* enforced$", shown, re.MULTILINE)  # refused here
     assert re.search(r"^default/pod-\d+\S*( \(pod\))?: .*, from the pod's spec in the API server$", whole, re.MULTILINE)
     assert "\n  The container declares this limit." in whole

@@ -56,6 +56,11 @@ def _fit(word: str, values: str = "1x120") -> tuple[str, dict[str, str], str]:
     return ("nodeward_sandboxes_fit", {**VM, "fit": word}, values)
 
 
+def _condition(code: str) -> Case:
+    labels = {**AT, "code": code, "severity": "warning"}
+    return Case((("nodeward_condition", labels, "1x120"),), (("nodeward_condition", labels, "0x120"),), labels)
+
+
 CASES = {
     "NodewardEpcNearLimit": Case(
         (("nodeward_misc_usage", {**APP, **EPC}, "91x120"), ("nodeward_misc_limit", {**APP, **EPC}, "100x120")),
@@ -327,6 +332,10 @@ CASES = {
     "NodewardRelayDumpLoses": Case(
         (("nodeward_relay_dump_lost_total", AT, "0+9x120"),), (("nodeward_relay_dump_lost_total", AT, "9x120"),), AT
     ),
+    "NodewardCannotRead": _condition("cannot-read"),
+    "NodewardContainersRefused": _condition("refused"),
+    "NodewardGateShut": _condition("gate-shut"),
+    "NodewardCpusMachine": _condition("cpus-machine"),
     "NodewardAbsent": Case((("up", AT, "0x120"),), (UP,), AT),
     "NodewardNotSynchronised": Case(
         (("nodeward_component_ready", {**AT, "component": "nri"}, "0x120"),),

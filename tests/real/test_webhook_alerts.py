@@ -59,21 +59,24 @@ def story_of(story: Story) -> str:
         f"up{{{AT}}}": story.asked,
     }
     alerts = {
-        "NodewardWebhookAway": ("critical", "create.nodeward.io", REFUSED),
-        "NodewardWebhookPassedBy": ("warning", "update.nodeward.io", UNCHECKED),
+        "NodewardWebhookAway": ("critical", "webhook-away", "create.nodeward.io", REFUSED),
+        "NodewardWebhookPassedBy": ("warning", "webhook-passed-by", "update.nodeward.io", UNCHECKED),
     }
     rows = [
         {
             "eval_time": f"{minute}m",
             "alertname": alert,
             "exp_alerts": [
-                {"exp_labels": {"severity": severity, "name": name}, "exp_annotations": {"summary": summary}}
+                {
+                    "exp_labels": {"severity": severity, "condition": condition, "name": name},
+                    "exp_annotations": {"summary": summary},
+                }
             ]
             if minute in story.fires
             else [],
         }
         for minute in sorted((*story.fires, *story.quiet))
-        for alert, (severity, name, summary) in alerts.items()
+        for alert, (severity, condition, name, summary) in alerts.items()
     ]
     series = [{"series": name, "values": values} for name, values in (OTHERS | ours).items()]
     told = {"interval": "30s", "input_series": series, "alert_rule_test": rows}

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import yaml
 
 from nodeward.app.settings import load as loader
 from nodeward.app.settings import pool_words
@@ -28,6 +29,7 @@ from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.sandboxes import shim_socket
 from nodeward.engine.limits.readings import Standing
 from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
+from nodeward.model.conditions import CODES
 from nodeward.model.sandboxes import Fit
 from nodeward.model.settings import KeySettings, LedgerSettings, Settings
 from nodeward.model.workload import SandboxId
@@ -181,6 +183,16 @@ def test_the_page_on_metrics_has_every_family_with_its_type_labels_and_meaning()
     labels = {one.name: ", ".join(f"`{label}`" for label in one.labels) or "none" for one in FAMILIES}
 
     assert rows == [(one.name, one.kind, labels[one.name], one.help) for one in FAMILIES]
+
+
+def test_the_operator_reads_what_to_do_for_every_condition_and_which_alerts_say_the_same() -> None:
+    files = ("deploy/prometheus/rules.yaml", "deploy/webhook/alerts.yaml")
+    rules = [rule for file in files for group in yaml.safe_load(text(file))["groups"] for rule in group["rules"]]
+    by_code = {code: [rule for rule in rules if rule.get("labels", {}).get("condition") == code] for code in CODES}
+    alerts = {code: ", ".join(f"`{rule['alert']}`" for rule in of_code) for code, of_code in by_code.items()}
+    rows = re.findall(r"^\| `([a-z-]+)` \| (\w+) \| ([^|]+) \| ([^|]+) \|$", text("docs/states.md"), re.MULTILINE)
+
+    assert rows == [(code, how.value, alerts[code], what.rstrip(".")) for code, (how, what) in CODES.items()]
 
 
 def test_the_operator_reads_what_to_do_for_every_state() -> None:

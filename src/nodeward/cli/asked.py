@@ -27,8 +27,10 @@ class Asked:
     def of(self, view: "NodeView") -> "NodeView":
         """The picture with these rows, in the order for people. All else is the whole node's."""
         from nodeward.engine.show.chosen import chosen
+        from nodeward.engine.show.verdict import verdict
 
-        return replace(view, rows=chosen(view.rows, self.namespace, self.states, self.pod))
+        first = (view.verdict or verdict(view)).pods
+        return replace(view, rows=chosen(view.rows, self.namespace, self.states, self.pod, first))
 
     def nothing(self, view: "NodeView") -> str:
         """Why no row is left; empty where some are, or all were asked for."""

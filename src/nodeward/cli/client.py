@@ -145,7 +145,7 @@ def node(given_socket: str | None) -> "NodeView":
             raise
         return alone(heard.view)
     cpus = heard.view.cpus if heard.view is not None and heard.view.cpus is not None else view.cpus
-    return replace(view, relay=heard.view, relay_fault=heard.fault, cpus=cpus)
+    return _judged(replace(view, relay=heard.view, relay_fault=heard.fault, cpus=cpus))
 
 
 def alone(relay: "RelayView") -> "NodeView":
@@ -155,4 +155,11 @@ def alone(relay: "RelayView") -> "NodeView":
     limits = relay.limits
     said = ALONE if limits.here else UNLIMITED
     rows, cpus = relay.rows, relay.cpus
-    return NodeView(limits.mode, "relay", "off", True, {}, {}, rows, relay=relay, alone=said, cpus=cpus)
+    return _judged(NodeView(limits.mode, "relay", "off", True, {}, {}, rows, relay=relay, alone=said, cpus=cpus))
+
+
+def _judged(view: "NodeView") -> "NodeView":
+    """With the verdict on it."""
+    from nodeward.engine.show.verdict import verdict
+
+    return replace(view, verdict=verdict(view))

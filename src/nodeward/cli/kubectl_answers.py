@@ -16,11 +16,12 @@ from rich.text import Text
 from nodeward.cli.kubectl_nodes import MAX_SAID, Answer
 from nodeward.cli.table import COLOURS, URGENT
 from nodeward.engine.show.amounts import amount
-from nodeward.engine.show.chosen import chosen, natural
-from nodeward.engine.show.verdict import Level, Verdict, urgency, verdict
+from nodeward.engine.show.chosen import Natural, chosen, natural
+from nodeward.engine.show.verdict import away, urgency, verdict
+from nodeward.model.conditions import Level, Severity, Verdict
 from nodeward.model.doctor import Finding
 from nodeward.model.printable import printable
-from nodeward.model.view import SHORT_ID, NodeView, pod_name
+from nodeward.model.view import SHORT_ID, CgroupRow, NodeView, pod_name
 
 T = TypeVar("T")
 _COLUMNS = ("NODE", "POD", "CONTAINER", "RESOURCE", "WANTED", "LIMIT", "USAGE", "REFUSED", "STATE")
@@ -59,9 +60,10 @@ def status_of(answer: Answer, namespace: str | None, states: Sequence[str]) -> S
     """The node's status with the rows that were asked for."""
     view, fault = _read(answer, NodeView)
     if view is None:
-        return Status(answer.place.node, answer.place.pod, fault)
-    part = replace(view, rows=chosen(view.rows, namespace, states))
-    return Status(answer.place.node, answer.place.pod, fault, verdict(view), part)
+        return Status(answer.place.node, answer.place.pod, fault, away(fault))
+    said = view.verdict or verdict(view)  # an older Nodeward sends none
+    part = replace(view, verdict=said, rows=chosen(view.rows, namespace, states, first=said.pods))
+    return Status(answer.place.node, answer.place.pod, fault, said, part)
 
 
 def diagnosed(answer: Answer) -> Diagnosis:
@@ -86,7 +88,8 @@ def in_json(told: Sequence[Status] | Sequence[Diagnosis]) -> str:
 def draw(told: Sequence[Status]) -> Group:
     """How many answered, what is wrong on which node, and the table."""
     views = [(one.node, one.status) for one in told if one.status is not None]
-    judged = [(one.node, said) for one in told if (said := one.verdict) is not None and said.level is not Level.GOOD]
+    answered = [(one.node, one.verdict) for one in told if one.status is not None]
+    judged = [(node, said) for node, said in answered if said is not None and said.level is not Level.GOOD]
     level = (
         Level.BAD
         if len(views) < len(told)
@@ -106,8 +109,7 @@ def _table(views: Sequence[tuple[str, NodeView]]) -> Table:
     table = Table(box=None, pad_edge=False)
     for name in _COLUMNS:
         table.add_column(name, justify="right" if name in _NUMBERS else "left", overflow="fold")
-    rows = [(node, row) for node, view in views for row in view.rows]  # each node's in the order for people
-    for node, row in sorted(rows, key=lambda one: (urgency(one[1].state), natural(one[0]))):
+    for node, row in _in_order(views):
         own = "(pod)" if row.level == "pod" else row.container or row.id[:SHORT_ID]
         told = [resource for resource in row.resources if not resource.is_idle]
         for resource in told or row.resources[:1]:
@@ -117,6 +119,18 @@ def _table(views: Sequence[tuple[str, NodeView]]) -> Table:
             state = resource.state or row.state
             table.add_row(*(Text(printable(cell)) for cell in cells), Text(printable(state), COLOURS.get(state, "")))
     return table
+
+
+def _in_order(views: Sequence[tuple[str, NodeView]]) -> list[tuple[str, CgroupRow]]:
+    """The rows of all nodes, those of pods with the most urgent conditions first; each node's in the order for
+    people."""
+    found = list[tuple[tuple[int, int, Natural], str, CgroupRow]]()
+    for node, view in views:
+        wrong = view.verdict.pods if view.verdict is not None else {}
+        for row in view.rows:
+            rank = min((one.severity.rank for one in wrong.get(pod_name(row), ())), default=len(Severity))
+            found.append(((rank, urgency(row.state), natural(node)), node, row))
+    return [(node, row) for _, node, row in sorted(found, key=lambda one: one[0])]
 
 
 def print_findings(one: Diagnosis) -> None:

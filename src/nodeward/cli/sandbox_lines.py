@@ -33,7 +33,8 @@ def status(view: NodeView) -> list[tuple[str, str]]:
         return []
     wrong = list(troubles(found))
     more = [f"... and {len(wrong) - MOST_TROUBLES} more, see nodeward sandboxes"] if len(wrong) > MOST_TROUBLES else []
-    colour = "red" if any(row.fit.fit == Fit.KILLED.value for row in found.rows) else "yellow"
+    is_bad = any(row.fit.fit in (Fit.KILLED.value, Fit.WAS_KILLED.value) for row in found.rows)
+    colour = "red" if is_bad else "yellow"
     return [(head(found), ""), *((line, colour) for line in (*wrong[:MOST_TROUBLES], *more))]
 
 

@@ -7,7 +7,7 @@ units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is c
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from rich.console import Console, ConsoleOptions, Group
@@ -18,7 +18,8 @@ from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.cli.relay_table import relay_lines
 from nodeward.engine.show.amounts import amount
 from nodeward.engine.show.chosen import ordered
-from nodeward.engine.show.verdict import Level, verdict
+from nodeward.engine.show.verdict import verdict
+from nodeward.model.conditions import Condition, Level, Severity
 from nodeward.model.view import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
 
 COLOURS = {
@@ -30,6 +31,7 @@ COLOURS = {
     "outside": "red",
 }
 URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
+_STYLES = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 200
 LEGEND = (
@@ -53,9 +55,9 @@ def console() -> Console:
 
 def judged(view: NodeView, whole: NodeView, height: int | None = None) -> Group:
     """The verdict on the whole node in one sentence, and what `render` draws of the view, which may be a part of it."""
-    said = verdict(whole)
+    said = whole.verdict or verdict(whole)
     sentence = Text(said.sentence, style=URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
-    return Group(sentence, render(view, None if height is None else height - 1))
+    return Group(sentence, render(replace(view, verdict=said), None if height is None else height - 1))
 
 
 def live(view: NodeView, whole: NodeView, height: int, happened: Sequence[str] = ()) -> Group:
@@ -81,7 +83,8 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(f"nri.multi_line {view.lines.state}: {view.lines.why}", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
-    return Group(*parts, _Rows(ordered(view.rows), cpus_by_container(view), height, tuple(parts)))
+    wrong = (view.verdict or verdict(view)).pods
+    return Group(*parts, _Rows(ordered(view.rows, wrong), cpus_by_container(view), height, tuple(parts), wrong))
 
 
 def _gates(view: NodeView) -> list[Text]:
@@ -98,13 +101,14 @@ def _gates(view: NodeView) -> list[Text]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """One line of the table: a pod's name alone, or a cgroup's resource."""
+    """One line of the table: a pod's name with its conditions, or a cgroup's resource."""
 
     name: str
     resource: str = ""
     numbers: tuple[str, ...] = ()
     state: str = ""
     cpus: str = ""
+    style: str = ""
 
 
 class _Rows:
@@ -112,9 +116,14 @@ class _Rows:
     `above`, at least one."""
 
     def __init__(
-        self, rows: tuple[CgroupRow, ...], cpus: Mapping[str, str], height: int | None, above: tuple[Text, ...]
+        self,
+        rows: tuple[CgroupRow, ...],
+        cpus: Mapping[str, str],
+        height: int | None,
+        above: tuple[Text, ...],
+        wrong: Mapping[str, tuple[Condition, ...]],
     ) -> None:
-        self._lines, self._height, self._above = list(_lines(rows, cpus)), height, above
+        self._lines, self._height, self._above = list(_lines(rows, cpus, wrong)), height, above
         self._many = len(dict.fromkeys(one.resource for row in rows for one in row.resources)) > 1
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
@@ -137,7 +146,8 @@ class _Rows:
 
     def _text(self, line: _Line, name: int, cpus: int, resource: int, widths: list[int]) -> Text:
         if not line.numbers:
-            return Text(line.name, style="bold")
+            text = Text(line.name, style="bold")
+            return text.append(f"  {line.state}", line.style) if line.state else text
         short = line.name if len(line.name) <= name else line.name[: name - 1] + "…"
         numbers = "".join(f" {number:>{width}}" for number, width in zip(line.numbers, widths, strict=True))
         text = Text(f"{short:{name}}", no_wrap=True, overflow="crop")
@@ -148,12 +158,16 @@ class _Rows:
         return text.append(f"{numbers} ").append(line.state, COLOURS.get(line.state, ""))
 
 
-def _lines(rows: tuple[CgroupRow, ...], cpus: Mapping[str, str]) -> Iterator[_Line]:
+def _lines(
+    rows: tuple[CgroupRow, ...], cpus: Mapping[str, str], wrong: Mapping[str, tuple[Condition, ...]]
+) -> Iterator[_Line]:
     pod: tuple[str, str] | None = None
     for row in rows:
         if pod != (row.namespace, row.pod):
             pod = (row.namespace, row.pod)
-            yield _Line(pod_name(row))
+            found = wrong.get(pod_name(row), ())
+            codes = ", ".join(dict.fromkeys(one.code for one in found))
+            yield _Line(pod_name(row), state=codes, style=_STYLES[found[0].severity] if found else "")
         name = "  " + ("(pod)" if row.level == "pod" else row.container or row.id[:SHORT_ID])
         told = [resource for resource in row.resources if not resource.is_idle]
         own = cpus.get(f"{pod_name(row)}/{row.container}", "-") if cpus and row.level != "pod" else ""

@@ -11,6 +11,7 @@ from functools import reduce
 from nodeward.engine.cpus.domain import CPUS
 from nodeward.engine.domain import Domain
 from nodeward.engine.gate.domain import GATE
+from nodeward.engine.lately import noted
 from nodeward.engine.ledger.domain import LEDGER
 from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.notices.domain import NOTICES
@@ -33,6 +34,11 @@ DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
 
 def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
     """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
+    after, decision = _applied(state, event, domains)
+    return noted(state, after, event, decision), decision
+
+
+def _applied(state: State, event: ev.Event, domains: Domains) -> tuple[State, Decision]:
     state = replace(state, seq=event.seq, at_ns=event.at_ns)
     if isinstance(event, ev.Question):
         was = state.pods.containers.get(event.container.id) if isinstance(event, ev.Updating) else None

@@ -180,6 +180,18 @@ class ConfigRow:
 
 
 @dataclass(frozen=True, slots=True)
+class HappenedRow:
+    """Something that happened `count` times to a pod (empty for the node) and may be over. Times are RFC 3339."""
+
+    code: str
+    pod: str
+    count: int
+    since: str
+    last: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RelayView:
     """One relay. It goes over `relay.sock`, so a field may be added and none may change its meaning."""
 
@@ -206,6 +218,8 @@ class RelayView:
     guard: VmGuardRow = field(default_factory=VmGuardRow)
     config: ConfigRow = field(default_factory=ConfigRow)
     """The cluster's configuration."""
+    lately: tuple[HappenedRow, ...] = ()
+    """What happened by its decisions."""
     counted: bool = True
     """Whether it counts calls: else `calls` and `added` are empty whatever passes."""
 

@@ -45,7 +45,7 @@ class FitRow:
     """The pod's memory limit against the size of its VM: `limit - vm - overhead = left`."""
 
     fit: str = "unknown"
-    """fits, tight, will be killed, unlimited, outside, unknown."""
+    """fits, tight, will be killed, killed, unlimited, outside, unknown."""
     limit: int | None = None
     vm: int | None = None
     overhead: int | None = None
@@ -54,6 +54,8 @@ class FitRow:
     left: int | None = None
     killed_at: int | None = None
     """So much guest memory in use brings the kernel's OOM kill."""
+    killed_since: str = ""
+    """When the kernel ended the VM (RFC 3339); empty where it has not, or where that was before the first reading."""
     sentence: str = ""
 
 

@@ -238,6 +238,8 @@ class Fit(Enum):
     FITS = "fits"
     TIGHT = "tight"
     KILLED = "will be killed"
+    WAS_KILLED = "killed"
+    """The kernel has ended its VM, and no other one has begun."""
     UNLIMITED = "unlimited"
     OUTSIDE = "outside"
     """The VM's memory is not charged to the pod at all."""

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from nodeward.model.conditions import Verdict as Verdict
 from nodeward.model.cpu_rows import CpusView as CpusView
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.rows import AddedRow as AddedRow
@@ -12,6 +13,7 @@ from nodeward.model.rows import CgroupRow as CgroupRow
 from nodeward.model.rows import DoorRow as DoorRow
 from nodeward.model.rows import DriverRow as DriverRow
 from nodeward.model.rows import DumpRow as DumpRow
+from nodeward.model.rows import HappenedRow as HappenedRow
 from nodeward.model.rows import LinesRow as LinesRow
 from nodeward.model.rows import RelayView as RelayView
 from nodeward.model.rows import ResourceRow as ResourceRow
@@ -300,3 +302,7 @@ class NodeView:
     """VM sandboxes; None while `sandboxes.mode` is off."""
     gates: GatesView | None = None
     """Gates of pods; None while `gate.mode` is off."""
+    lately: tuple[HappenedRow, ...] = ()
+    """What happened lately and may be over."""
+    verdict: Verdict | None = None
+    """What is wrong, of the whole node whatever rows are chosen, for those who read JSON or metrics."""

@@ -259,6 +259,8 @@ class CallBook:
         """`numbers` are for its calls, where several books share them; `endless` are paths of calls that never end by
         themselves."""
         self.clock = clock
+        self.troubled_ns: int | None = None
+        """When a fault was met last, or a call could not be decided."""
         self.meter = meter
         self.decider = decider
         self.copies = Budget(COPY_BYTES)
@@ -310,6 +312,7 @@ class CallBook:
     def fault(self, who: str) -> None:
         """An exception of somebody's who watches or decides. The first is told whole."""
         self.counts.faults += 1
+        self.troubled_ns = self.clock.now_ns()
         if not self._logged:
             self._logged = True
             _log.exception("relay fault who=%s (the first; later ones are only counted)", who)
@@ -317,6 +320,7 @@ class CallBook:
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
         """What becomes of a held call without a verdict. Where the decider fails in this too, it passes."""
         self.counts.on_error += 1
+        self.troubled_ns = self.clock.now_ns()
         if self.counts.on_error == 1:
             _log.warning("call undecided number=%d why=%r (the first; later ones are only counted)", call.number, why)
         try:

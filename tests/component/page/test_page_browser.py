@@ -96,7 +96,7 @@ def _drawn(page: Page, scenario: str) -> None:
 
 def test_limits_and_refusals(browser: Browser) -> None:
     with simulated("noisy-neighbour") as address, opened(browser, address) as page:
-        expect(page.get_by_role("status")).to_contain_text("held to", timeout=WITHIN_MS)
+        expect(page.get_by_role("status")).to_contain_text("The kernel refused", timeout=WITHIN_MS)
         expect(page.get_by_role("img", name="sgx_epc:")).to_be_visible()
         pods = page.get_by_role("region", name="Pods")
         expect(pods.get_by_role("cell", name="enforced").first).to_be_visible()
@@ -149,7 +149,7 @@ def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Pat
             assert page.locator("#pods img").count() == 0
             assert "owned" not in page.title()
             expect(page.locator("tbody.pod").first).to_contain_text("drift", timeout=WITHIN_MS)
-            expect(page.get_by_role("status")).to_contain_text("changed by somebody else")
+            expect(page.get_by_role("status")).to_contain_text("changed by another program")
             page.get_by_role("button", name=MARKUP).click()
             expect(page.get_by_role("dialog").get_by_role("listitem")).to_have_text(f"explained shop/{MARKUP}")
             page.get_by_role("button", name="Close").click()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from nodeward.app.page.picture import HISTORY, Memory, picture, promised
-from nodeward.model.rows import CgroupRow, ResourceRow
+from nodeward.model.rows import CgroupRow, HappenedRow, ResourceRow
 from nodeward.model.view import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow, NodeView
 
 MIB = 1 << 20
@@ -18,7 +18,8 @@ def node(*pods: tuple[str, str, int], keys: tuple[KeyRow, ...] = ()) -> NodeView
         )
         for name, state, refused in pods
     )
-    return NodeView("enforce", "c", "answers", True, {"sgx_epc": 64 * MIB}, {"sgx_epc": 20 * MIB}, rows, keys=keys)
+    sizes, used, outside = {"sgx_epc": 64 * MIB}, {"sgx_epc": 20 * MIB}, {"sgx_epc": 4 * MIB}
+    return NodeView("enforce", "c", "answers", True, sizes, used, rows, elsewhere=outside, keys=keys)
 
 
 def test_who_has_a_problem_comes_first_and_numbers_count_as_numbers() -> None:
@@ -26,7 +27,28 @@ def test_who_has_a_problem_comes_first_and_numbers_count_as_numbers() -> None:
     shown = picture(view, Memory(), (), "")
     assert [pod.name for pod in shown.pods] == ["shop/z", "shop/a", "shop/pod-2", "shop/pod-10"]
     assert shown.pods[0].cells[0].part == 0.5
-    assert (shown.bars[0].texts["free"], shown.bars[0].texts["promised"]) == ("44Mi", "32Mi")
+    assert (shown.bars[0].texts["free"], shown.bars[0].texts["promised"]) == ("28Mi", "32Mi")
+
+
+def test_free_is_what_may_still_be_promised_in_bar_legend_and_squares() -> None:
+    """What is promised and not used is not free, nor what nobody promised and somebody uses; the blank rest of the bar
+    is just as long. What is not known is not free either."""
+    view = node(("web", "enforced", 0))
+    greedy = replace(view.rows[0], pod="more", resources=(replace(view.rows[0].resources[0], wanted=None),))
+    bar = picture(replace(view, rows=(*view.rows, greedy)), Memory(), (), "").bars[0]
+    assert (bar.texts["free"], bar.capacity - bar.taken - (bar.outside or 0)) == ("48Mi", 48 * MIB)
+    unread = picture(replace(view, elsewhere={}), Memory(), (), "").bars[0]
+    assert unread.texts["free"] == "-"
+    kept = KeyRow("tdx", (), 5, 2, used=0, free=3)
+    squares = picture(node(keys=(kept,)), Memory(), (), "").keys[0].squares
+    assert [one.state for one in squares] == ["withheld"] * 2 + ["free"] * 3
+
+
+def test_a_pod_with_a_condition_comes_first_and_says_which() -> None:
+    view = node(("a", "enforced", 0), ("z", "enforced", 0))
+    happened = HappenedRow("vm-killed", "shop/z", 1, "2026-11-28T07:00:00Z", "2026-11-28T07:00:00Z")
+    pod = picture(replace(view, lately=(happened,)), Memory(), (), "").pods[0]
+    assert (pod.name, pod.state, pod.severity) == ("shop/z", "vm-killed", "critical")
 
 
 def test_ten_minutes_are_kept_and_refusals_by_the_second() -> None:
@@ -48,7 +70,7 @@ def test_a_square_for_each_key_by_id_where_we_offer_them_else_by_holder() -> Non
     holders = (KeyHolder("shop", "vm", "u", 2, 1),)
     foreign = (KeyElsewhere("/qemu", "a VM of libvirt", 1, "machine"),)
     offered = KeyRow("tdx", (), 2, 0, ids=ids, entitled=1)
-    counted = KeyRow("tdx", (), 5, 0, holders=holders, elsewhere=foreign, entitled=2)
+    counted = KeyRow("tdx", (), 5, 0, holders=holders, elsewhere=foreign, entitled=2, free=2)
     first, second = (picture(node(keys=(row,)), Memory(), (), "").keys[0].squares for row in (offered, counted))
     assert [(one.id, one.state, one.owner) for one in first] == [("tdx-0", "charged", "shop/vm"), ("tdx-1", "free", "")]
     assert [one.state for one in second] == ["charged", "granted", "outside", "free", "free"]

@@ -4,6 +4,7 @@ kubectl itself, a kubelet and a pod are in tests/real/test_kubectl.py. Here a pr
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,8 +14,8 @@ from rich.console import Console
 
 from nodeward.cli import kubectl_nodes as nodes
 from nodeward.cli.kubectl import cli
-from nodeward.cli.kubectl_answers import draw, status_of
-from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from nodeward.cli.kubectl_answers import draw, in_json, status_of
+from nodeward.model.view import CgroupRow, HappenedRow, NodeView, ResourceRow
 
 
 def row(pod: str, container: str, state: str) -> CgroupRow:
@@ -40,7 +41,7 @@ RECORDED = """\
 node-3: no answer: no answer within 10 s (--timeout)
 node-4: no answer: an answer of another version of Nodeward: Object missing required field `runtime`
 node-5: no answer: not so\\u001b
-node-10: shop/db is changed by somebody else.
+node-10: shop/db is changed by another program.
 NODE     POD          CONTAINER  RESOURCE  WANTED  LIMIT  USAGE  REFUSED  STATE
 node-10  shop/db      main       sgx_epc      4Mi    8Mi    1Mi        3  drift
 node-2   shop/web-2   app        sgx_epc      4Mi    4Mi    1Mi        3  enforced
@@ -53,6 +54,31 @@ def test_all_nodes_are_one_table_and_each_fault_has_its_node() -> None:
     with console.capture() as captured:
         console.print(draw([status_of(one, None, ()) for one in ANSWERS]))
     assert "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines()) == RECORDED
+
+
+def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_verdict() -> None:
+    """Given a node with a drift, one where a VM was killed, and one that does not answer."""
+    at = "2026-11-28T07:00:00Z"
+    view = NodeView(
+        "enforce", "containerd", "answers", True, {}, {}, (row("a", "app", "enforced"), row("vm", "app", "enforced"))
+    )
+    view = replace(view, lately=(HappenedRow("vm-killed", "shop/vm", 1, at, at),))
+    told = [
+        answer("n1", row("db", "main", "drift")),
+        answer("n2", said=msgspec.json.encode(view)),
+        answer("n3", fault="no"),
+    ]
+    found = [status_of(one, None, ()) for one in told]
+    console = Console(width=120)
+    with console.capture() as captured:
+        console.print(draw(found))
+
+    lines = captured.get().splitlines()
+    assert [line.split()[1] for line in lines[lines.index(next(one for one in lines if one[:4] == "NODE")) + 1 :]] == [
+        "shop/vm", "shop/db", "shop/a",
+    ]  # fmt: skip
+    verdicts = [one["verdict"]["conditions"][0]["code"] for one in json.loads(in_json(found))["nodes"]]
+    assert verdicts == ["drift", "vm-killed", "daemon-away"]
 
 
 def pods(*phases: tuple[str, str, str | None]) -> str:

@@ -145,5 +145,5 @@ def test_the_verdict_is_on_the_whole_node_whatever_rows_are_chosen(
     node = NodeView("enforce", "containerd", "answers", True, {}, {}, tuple(pods))
     monkeypatch.setattr(client, "node", lambda socket: node)
     said = CliRunner().invoke(cli, words).output
-    assert said.startswith("bank/till is changed by somebody else.")
+    assert said.startswith("bank/till is changed by another program.")
     assert ("shop/web\n" in said, "bank/till\n" in said) == (True, False)

@@ -22,6 +22,7 @@ from nodeward.app.settings import policy
 from nodeward.edges.local.server import Answers
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.gate import gates_view
+from nodeward.engine.show.verdict import verdict
 from nodeward.engine.show.view import node_view
 from nodeward.engine.state.root import State
 from nodeward.model.events import Event
@@ -74,7 +75,7 @@ class Parts:
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
-            return replace(
+            whole = replace(
                 shown,
                 runtime=shown.runtime or ("" if "nri" in chosen else OFF),
                 api=shown.api if "kube" in chosen else OFF,
@@ -89,6 +90,7 @@ class Parts:
                 lines=lines,
                 gates=gates_view(state, wall_ns),
             )
+            return replace(whole, verdict=verdict(whole))
 
         return draw
 

@@ -13,6 +13,7 @@ from itertools import islice, repeat
 from nodeward.engine.show.amounts import amount
 from nodeward.engine.show.chosen import ordered
 from nodeward.engine.show.verdict import urgency, verdict
+from nodeward.model.conditions import Condition, Verdict
 from nodeward.model.cpu_rows import CpusView
 from nodeward.model.doctor import Finding
 from nodeward.model.rows import CgroupRow, ResourceRow
@@ -27,7 +28,8 @@ MOST_PODS = MOST_SQUARES = 2000
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One resource of the node. None where it is not known. `texts` are the same numbers for people."""
+    """One resource of the node. None where it is not known. `texts` are the same numbers for people. `taken` is what
+    pods were promised or use, whichever is more of each: `capacity - taken - outside` is `free`."""
 
     name: str
     capacity: int
@@ -35,6 +37,7 @@ class Bar:
     promised: int
     outside: int | None
     texts: Mapping[str, str]
+    taken: int
     history: tuple[Sequence[float], Sequence[int | None], Sequence[int]] = ((), (), ())
     """Seconds of the clock, used, promised."""
 
@@ -57,13 +60,15 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """One pod. `refused` has how many charges were refused in each of the last seconds."""
+    """One pod. `state` is its cgroups', or the codes of its conditions; `severity` that of the most urgent condition.
+    `refused` has how many charges were refused in each of the last seconds."""
 
     name: str
     what: str
     state: str
     cells: tuple[Cell, ...]
     refused: tuple[int, ...] = ()
+    severity: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +197,16 @@ def promised(view: NodeView, resource: str) -> int:
     return sum(one.wanted for one in pods if one.wanted is not None)
 
 
+def _taken_of(view: NodeView, resource: str) -> int:
+    """What cannot be promised to others since pods were promised it, or use it: of each pod whichever is more."""
+    pods = (one for row in view.rows if row.level == "pod" for one in row.resources if one.resource == resource)
+    return sum(max(one.wanted or 0, one.usage or 0) for one in pods)
+
+
 def picture(view: NodeView, memory: Memory, findings: Sequence[Finding], doctor: str) -> Picture:
     """The page's picture of this view."""
-    said = verdict(view)
-    pods = _pods(view.rows, memory)
+    said = view.verdict or verdict(view)
+    pods = _pods(view.rows, memory, said)
     return Picture(
         said.level.value,
         said.sentence,
@@ -224,9 +235,11 @@ def _bar(view: NodeView, name: str, memory: Memory) -> Bar:
         view.elsewhere.get(name),
         promised(view, name),
     )
-    left = None if used is None else max(0, capacity - used)
+    taken = _taken_of(view, name)
+    left = None if outside is None else max(0, capacity - taken - outside)
     if (kind := _kind(view, name)) is not None:
-        left = kind.free  # a key that is promised is not free, used or not
+        left = kind.free
+        taken = taken if left is None else max(0, capacity - left - (outside or 0))
     texts = {
         "capacity": amount(name, capacity),
         "used": amount(name, used),
@@ -235,20 +248,26 @@ def _bar(view: NodeView, name: str, memory: Memory) -> Bar:
         "outside": amount(name, outside),
     }
     history = (list(memory.times), list(memory.used.get(name, ())), list(memory.promised.get(name, ())))
-    return Bar(name, capacity, used, wanted, outside, texts, history)
+    return Bar(name, capacity, used, wanted, outside, texts, taken, history)
 
 
-def _pods(rows: Iterable[CgroupRow], memory: Memory) -> tuple[Pod, ...]:
+def _pods(rows: Iterable[CgroupRow], memory: Memory, said: Verdict) -> tuple[Pod, ...]:
     by_pod: dict[str, list[CgroupRow]] = {}
-    for row in ordered(rows):
+    wrong = said.pods
+    for row in ordered(rows, wrong):
         by_pod.setdefault(pod_name(row), []).append(row)
-    return tuple(_pod(name, mine, memory) for name, mine in by_pod.items())
+    return tuple(_pod(name, mine, memory, wrong.get(name, ())) for name, mine in by_pod.items())
 
 
-def _pod(name: str, rows: Sequence[CgroupRow], memory: Memory) -> Pod:
+def _pod(name: str, rows: Sequence[CgroupRow], memory: Memory, wrong: Sequence[Condition]) -> Pod:
     state = min((row.state for row in rows), key=urgency)
+    urgent = wrong[0] if wrong else None
     cells = tuple(_cell(row, one) for row in rows for one in _told(row))
-    return Pod(name, name, state, cells, tuple(memory.sparks.get(name, ())))
+    refused = tuple(memory.sparks.get(name, ()))
+    if urgent is None:
+        return Pod(name, name, state, cells, refused)
+    words = ", ".join(dict.fromkeys(one.code for one in wrong))
+    return Pod(name, name, words, cells, refused, urgent.severity.value)
 
 
 def _told(row: CgroupRow) -> Sequence[ResourceRow]:
@@ -281,7 +300,10 @@ def _keys(row: KeyRow) -> Keys:
         return Keys(row.key, row.sentence, tuple(Square(one.id, one.state, ", ".join(one.pods)) for one in row.ids))
     shown = min(row.capacity, MOST_SQUARES)
     taken = list(islice(_taken(row), shown))
-    return Keys(row.key, row.sentence, (*taken, *[Square(row.key, "free")] * (shown - len(taken))))
+    free = min(row.free or 0, shown - len(taken))
+    kept = shown - len(taken) - free  # the reserve, or what is not known to be free
+    squares = (*taken, *[Square(row.key, "withheld")] * kept, *[Square(row.key, "free")] * free)
+    return Keys(row.key, row.sentence, squares)
 
 
 def _taken(row: KeyRow) -> Iterator[Square]:

@@ -32,12 +32,13 @@ from nodeward.edges.cri.decider import LimitsDecider, Soon
 from nodeward.edges.cri.methods import VERSIONS
 from nodeward.engine.cpus.ask import label_keys
 from nodeward.engine.pods.fault import declaration
+from nodeward.engine.show.lately import lately_rows
 from nodeward.engine.show.relay_rows import relayed_rows
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Target
 from nodeward.model.events import CapacityRead, RuntimeConnected, SettingsChanged
 from nodeward.model.ports import Tell
-from nodeward.model.rows import CgroupRow, DriverRow
+from nodeward.model.rows import CgroupRow, DriverRow, HappenedRow
 from nodeward.model.settings import Driver, EngineSettings, Mode, OnError, Settings
 from nodeward.model.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.transport import unary_client
@@ -91,7 +92,7 @@ class RelayLimits:
     def __init__(self, settings: Settings, files: HostFiles, clock: Clock, soon: Soon, drives: bool = True) -> None:
         """Reads what the kernel has. `drives`: this process owns the domain; else `run` waits until it does."""
         self._settings, self._files, self._tree = settings, files, Tree(files, settings.cgroups.root)
-        self._oci = OciRuntimes(settings, files)
+        self._oci, self._clock = OciRuntimes(settings, files), clock
         self.facts = DaemonFacts(settings.run_dir, lambda: self.core, clock)
         """Its `source` says by what pods are known."""
         self._record = _record(settings, files) if settings.relay.record else None
@@ -291,6 +292,10 @@ class RelayLimits:
     def containers(self) -> Callable[[], tuple[CgroupRow, ...]]:
         """Those that are known now, still to be drawn, on any thread."""
         return partial(relayed_rows, self.core.state)
+
+    def lately(self) -> "Callable[[], tuple[HappenedRow, ...]]":
+        """What happened lately by what was decided here, still to be drawn, on any thread."""
+        return partial(lately_rows, self.core.state, self._clock.now_ns())
 
     def cpu_view(self) -> "Callable[[], CpusView | None]":
         """The CPUs as they are now, still to be drawn, on any thread."""

@@ -19,8 +19,9 @@ from nodeward.edges.cri.counts import CallCounts
 from nodeward.edges.local.relay_line import RelayLineServer
 from nodeward.model.gate import GateRow
 from nodeward.model.pulls import PullsView
-from nodeward.model.rows import CgroupRow, ConfigRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
+from nodeward.model.rows import CgroupRow, ConfigRow, DoorRow, DriverRow, DumpRow, HappenedRow, RelayView, VmGuardRow
 from nodeward.model.sizing import SizingRow
+from nodeward.model.times import LATELY_NS, rfc3339
 from nodeward.transport.relay_unix import Relay
 from nodeward.wire import relay_line
 from nodeward.wire.errors import WireError
@@ -37,7 +38,7 @@ class Status:
     """The relay's picture of itself."""
 
     def __init__(self, plan: RelayPlan, doors: Sequence[tuple[str, Relay]], counts: CallCounts, clock: Clock) -> None:
-        self._plan, self._doors, self._counts = plan, doors, counts
+        self._plan, self._doors, self._counts, self._clock = plan, doors, counts, clock
         self._since_wall_ns = clock.wall_ns()
 
     async def serve(self, clock: Clock) -> None:
@@ -77,6 +78,12 @@ class Status:
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
         pinned = limits.cpu_view() if limits is not None and whole else None
+        lately = limits.lately() if limits is not None else None
+        ago = [self._clock.now_ns() - book.troubled_ns for book in books if book.troubled_ns is not None]
+        trouble: tuple[HappenedRow, ...] = ()
+        if ago and min(ago) <= LATELY_NS:
+            count, last_ns = sum(door.undecided + door.faults for door in doors), self._clock.wall_ns() - min(ago)
+            trouble = (HappenedRow("relay-troubled", "", count, rfc3339(self._since_wall_ns), rfc3339(last_ns)),)
 
         def draw() -> RelayView:
             rows: tuple[CgroupRow, ...] = containers() if containers is not None else ()
@@ -96,6 +103,7 @@ class Status:
                 guard=guard,
                 config=told_config,
                 cpus=pinned() if pinned is not None else None,
+                lately=(*trouble, *(lately() if lately is not None else ())),
                 rows=rows[:MOST_ROWS],
                 left_out=max(0, len(rows) - MOST_ROWS),
             )

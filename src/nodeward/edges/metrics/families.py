@@ -250,6 +250,9 @@ GATE_REFUSED = _counter(
 GATE_RELAYED = _counter("nodeward_gate_relayed_total", ("outcome",), "Starts of gated pods at the relay, by outcome.")
 BUILD = _gauge("nodeward_build_info", ("version",), "1, with the daemon's version.")
 MODE = _gauge("nodeward_limits_mode", ("mode",), "1 for the mode in force, 0 for the others.")
+CONDITION = _gauge(
+    "nodeward_condition", ("code", "severity"), "1 while this condition is on the node, else 0; info is in no headline."
+)
 READY = _gauge("nodeward_ready", (), "1 while every needed source is synchronised, else 0.")
 COMPONENT = _gauge("nodeward_component_ready", ("component",), "1 while this source is synchronised, else 0.")
 COMPONENT_SINCE = _gauge(

@@ -17,6 +17,7 @@ from nodeward.edges.metrics import families as f
 from nodeward.edges.metrics import sandboxes
 from nodeward.edges.metrics.families import Family
 from nodeward.model import cpuset
+from nodeward.model.conditions import CODES
 from nodeward.model.settings import Mode
 from nodeward.model.tee import REFUSALS, KeyState, PluginStanding
 from nodeward.model.view import (
@@ -118,6 +119,10 @@ def _metric(family: Family, values: Sequence[tuple[Labels, float]]) -> Metric:
 def _daemon(view: NodeView) -> Iterator[Metric]:
     yield _metric(f.BUILD, [({"version": __version__}, 1)])
     yield _metric(f.MODE, [({"mode": mode.value}, view.mode == mode.value) for mode in Mode])
+    if view.verdict is not None:
+        found = dict.fromkeys(one.code for one in view.verdict.conditions)
+        labelled = [({"code": code, "severity": how.value}, code in found) for code, (how, _) in CODES.items()]
+        yield _metric(f.CONDITION, labelled)
     yield _metric(f.READY, [({}, view.ready)])
     yield _metric(f.COMPONENT, [({"component": part.name}, part.ready) for part in view.components])
     since = [({"component": part.name}, part.since_wall_ns / 1e9) for part in view.components if part.since_wall_ns]

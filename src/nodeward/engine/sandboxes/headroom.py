@@ -50,6 +50,14 @@ def limits_on(reading: VmReading, path: str) -> tuple[CgroupReading, ...]:
     return tuple(one for one in _pod_cgroups(reading) if below(path, one.path))
 
 
+def lowest_limit(reading: VmReading) -> CgroupReading | None:
+    """Whichever of the cgroups that hold the VMM has the lowest memory limit; None where none is seen to have one."""
+    vmm = vmm_of(reading)
+    holders = () if vmm is None else limits_on(reading, vmm.cgroup)
+    limited = [one for one in holders if one.memory_limit not in (None, UNLIMITED)]
+    return min(limited, key=lambda one: one.memory_limit or 0, default=None)
+
+
 def _pod_cgroups(reading: VmReading) -> tuple[CgroupReading, ...]:
     both = (reading.cgroup(Place.POD), reading.cgroup(Place.SANDBOX))
     return tuple(one for one in both if one is not None)

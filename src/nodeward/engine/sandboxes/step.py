@@ -12,7 +12,7 @@ from nodeward.engine.pods.found import pod_cgroups
 from nodeward.engine.sandboxes import limits
 from nodeward.engine.sandboxes.drift import Rules, drift
 from nodeward.engine.sandboxes.expected import Paths, expected, is_crios, of_pod, shims
-from nodeward.engine.sandboxes.headroom import headroom
+from nodeward.engine.sandboxes.headroom import headroom, lowest_limit
 from nodeward.engine.sandboxes.limits import KIND as KIND
 from nodeward.engine.sandboxes.mode import mode, recognised
 from nodeward.engine.sandboxes.recommend import recommend, with_sample
@@ -20,7 +20,7 @@ from nodeward.engine.sandboxes.size import size
 from nodeward.engine.sandboxes.usage import usage
 from nodeward.engine.state.pods import Pods
 from nodeward.engine.state.root import State
-from nodeward.engine.state.sandboxes import Limited, Sandboxes, Vm
+from nodeward.engine.state.sandboxes import Killed, Limited, Sandboxes, Vm
 from nodeward.engine.tables import copied, kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.annotations import KATA_ONLY
@@ -91,7 +91,7 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
             continue
         reading = _own(state.pods, seen)
         pod = _pod(state, reading)
-        vm = _vm(state, reading, before, pod)
+        vm = _with_kill(_vm(state, reading, before, pod), before, event.wall_ns)
         vms[reading.sandbox] = vm = _sampled(measured, vm, pod.measured_as, state.settings.sandboxes.samples)
         more, misses = _limited(state, vm, before, pod, misses, limited)
         goals += more
@@ -200,7 +200,25 @@ def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod) -> Vm:
         usage(then, reading, None if before is None else before.usage),
         _since(reading, before, same, drifts),
         limits.limits(pod.spec, pod.containers, more),
+        None if before is None else before.killed,
     )
+
+
+def _with_kill(vm: Vm, before: Vm | None, wall_ns: int) -> Vm:
+    """With what the kernel's counters of OOM kills say. A pod's counts what is below it, the sandbox's too."""
+    now, then = _kills(vm.reading), {} if before is None else _kills(before.reading)
+    more = max((count - then.get(path, 0) for path, count in now.items()), default=0)
+    if more <= 0:
+        return vm
+    if before is None:
+        return replace(vm, killed=Killed(0, more))
+    holder = lowest_limit(before.reading) or lowest_limit(vm.reading)
+    limit, path = (holder.memory_limit, holder.path) if holder is not None else (None, "")
+    return replace(vm, killed=Killed(wall_ns, more, limit, path))
+
+
+def _kills(reading: VmReading) -> dict[str, int]:
+    return {one.path: one.oom_kills for one in reading.cgroups if one.oom_kills is not None}
 
 
 @dataclass(frozen=True, slots=True)

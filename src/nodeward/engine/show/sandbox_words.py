@@ -152,6 +152,14 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
     return f"{sum_} {left}: {fit.fit}"
 
 
+def killed_sentence(since: str, limit: int | None, where: str) -> str:
+    """When the kernel ended the VM, and by which limit, as far as that is known."""
+    when = f"at {since}" if since else "before Nodeward first read it"
+    if limit is None:
+        return f"killed {when} for memory: by a limit that was not seen, above the pod or the node's own"
+    return f"killed {when} for memory: the limit of {'its pod' if where == POD else where} is {size_text(limit)}"
+
+
 # ---- what is in the wrong place
 
 _DRIFTS: Mapping[str, str] = {
@@ -224,10 +232,10 @@ def unaccounted_sentence(view: SandboxesView) -> str:
 def troubles(view: SandboxesView) -> Iterator[str]:
     """What somebody should know of, a sentence each."""
     for row in view.rows:
-        if row.fit.fit == Fit.KILLED.value:
+        if row.fit.fit in (Fit.WAS_KILLED.value, Fit.KILLED.value):
             yield f"{shown(row.name)}: {row.fit.sentence}"
     for row in view.rows:
-        if row.oom_kills:
+        if row.oom_kills and row.fit.fit != Fit.WAS_KILLED.value:
             yield f"{shown(row.name)}: {_kills(row.oom_kills)}"
     for row in view.rows:
         yield from (f"{shown(row.name)}: {sentence}" for sentence in _drifting(row))

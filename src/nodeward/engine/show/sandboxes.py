@@ -10,7 +10,7 @@ from dataclasses import replace
 from nodeward.engine.sandboxes.drift import OTHER_MODE
 from nodeward.engine.sandboxes.mode import mode as mode_of
 from nodeward.engine.sandboxes.recommend import PERCENTILES, percentile, recommend, unaccounted
-from nodeward.engine.show.sandbox_words import drift_sentence, fit_sentence
+from nodeward.engine.show.sandbox_words import below, drift_sentence, fit_sentence, killed_sentence
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Vm
 from nodeward.model.sandbox_rows import (
@@ -24,6 +24,7 @@ from nodeward.model.sandbox_rows import (
     TaskRow,
 )
 from nodeward.model.sandboxes import (
+    Fit,
     Handler,
     Headroom,
     Measured,
@@ -37,6 +38,7 @@ from nodeward.model.sandboxes import (
 )
 from nodeward.model.sandboxes_rule import SandboxesSettings
 from nodeward.model.settings import Mode
+from nodeward.model.times import rfc3339
 from nodeward.model.view import Pace, at_once
 from nodeward.model.workload import PodSpec, Sandbox, SandboxId
 
@@ -119,7 +121,7 @@ def _row(state: State, sandbox_id: SandboxId, vm: Vm, now_ns: int) -> SandboxRow
         vm_memory=size.memory,
         vm_vcpus=size.vcpus,
         size_from=size.source,
-        fit=_fit(vm.headroom),
+        fit=_fit(vm),
         memory=usage.memory,
         guest_memory=usage.guest,
         guest_used=reading.guest_used,
@@ -200,7 +202,14 @@ def _ago(now_ns: int, since_ns: int | None) -> int | None:
     return max(now_ns - since_ns, 0) // _NS_PER_MS if since_ns else None
 
 
-def _fit(headroom: Headroom | None) -> FitRow:
+def _fit(vm: Vm) -> FitRow:
+    headroom = vm.headroom
+    if vm.killed is not None and not vm.reading.of(TaskRole.VMM, TaskRole.VCPU):
+        known = headroom or Headroom(Fit.UNKNOWN)
+        since = rfc3339(vm.killed.wall_ns)
+        limit = vm.killed.limit if vm.killed.limit is not None else known.limit
+        sentence = killed_sentence(since, vm.killed.limit, below(vm.killed.path, _path(vm.reading, Place.POD)))
+        return FitRow(Fit.WAS_KILLED.value, limit, known.vm, killed_since=since, sentence=sentence)
     if headroom is None:
         return FitRow(sentence=fit_sentence(FitRow()))
     row = FitRow(

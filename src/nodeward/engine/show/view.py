@@ -1,7 +1,6 @@
 """The picture of the node that `status`, `top`, the live view and metrics draw from."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
 
 from nodeward.engine.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, Standing, differs, standing
 from nodeward.engine.limits.want import declared_of, faults_of
@@ -9,12 +8,14 @@ from nodeward.engine.pods.found import name_of
 from nodeward.engine.show.cpus import cpus_view
 from nodeward.engine.show.explain import rule_sentence
 from nodeward.engine.show.key_rows import key_rows
+from nodeward.engine.show.lately import lately_rows
 from nodeward.engine.show.sandboxes import sandboxes_view
 from nodeward.engine.state.limits import Wanted
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Reason
 from nodeward.model.events import MiscReading
 from nodeward.model.settings import Mode
+from nodeward.model.times import rfc3339
 from nodeward.model.view import CgroupRow, NodeView, Pace, ResourceRow, at_once
 from nodeward.model.workload import Amounts, PodUid, Source
 
@@ -45,6 +46,7 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
         tree=state.limits.tree,
         cpus=cpus_view(state, now_ns, pace),
         sandboxes=sandboxes_view(state, now_ns, pace),
+        lately=lately_rows(state, now_ns),
     )
 
 
@@ -75,7 +77,7 @@ def _stale_since(state: State) -> str:
     since_ns = state.pods.stale_since_wall_ns
     if not since_ns or state.pods.api_up:
         return ""
-    return datetime.fromtimestamp(since_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return rfc3339(since_ns)
 
 
 def _rule(wanted: Wanted, annotated: Mapping[PodUid, None], faults: tuple[str, ...]) -> str:

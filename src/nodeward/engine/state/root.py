@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from nodeward.engine.state.cpus import Cpus
 from nodeward.engine.state.gate import Gate
+from nodeward.engine.state.lately import Happening
 from nodeward.engine.state.ledger import Ledger
 from nodeward.engine.state.limits import Limits
 from nodeward.engine.state.notices import Notices
@@ -64,3 +65,5 @@ class State:
     cpus: Cpus = field(default_factory=Cpus)
     sandboxes: Sandboxes = field(default_factory=Sandboxes)
     gate: Gate = field(default_factory=Gate)
+    lately: Mapping[str, Happening] = field(default_factory=dict)
+    """What happened lately, by code and pod (engine.lately)."""

@@ -20,6 +20,18 @@ from nodeward.model.workload import SandboxId
 
 
 @dataclass(frozen=True, slots=True)
+class Killed:
+    """The kernel's OOM killer has ended processes of a sandbox: `count` at once, at `wall_ns`, 0 where that was before
+    its first reading. `limit` is the lowest memory limit that held its VMM, at the cgroup `path`; None where none of
+    its own did, or that was not seen."""
+
+    wall_ns: int
+    count: int
+    limit: int | None = None
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Vm:
     """One sandbox. What is None is not known."""
 
@@ -36,6 +48,8 @@ class Vm:
     what was there before its first reading."""
     limits: tuple[int | None, int | None] = (None, None)
     """The pod's limit as it should be: memory in bytes, CPU in thousandths; None where not every container has one."""
+    killed: Killed | None = None
+    """The last kill."""
 
 
 @dataclass(frozen=True, slots=True)

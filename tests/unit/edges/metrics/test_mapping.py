@@ -16,6 +16,7 @@ from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.engine.ledger.refusals import REMEDIES
+from nodeward.model.conditions import CODES, Condition, Level, Severity, Verdict
 from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView
 from nodeward.model.gate import GateRow
 from nodeward.model.rows import ConfigRow
@@ -103,9 +104,13 @@ CPUS = CpusView(
     drifts=5,
     late=6,
 )
+WRONG = Verdict(
+    Level.BAD, "Nothing can be read.", (Condition("cannot-read", Severity.CRITICAL, "Nothing can be read"),)
+)
 RICH = replace(
     node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
     elsewhere={EPC: 7},
+    verdict=WRONG,
     keys=(OFFERED,),
     relay=RELAY,
     cpus=CPUS,
@@ -339,6 +344,12 @@ def test_durations_are_a_histogram_in_seconds() -> None:
     assert buckets == {"8.192e-06": 2.0, "3.2768e-05": 4.0, "+Inf": 5.0}
     assert values(view, f"{name}_count", event="Creating") == [5.0]
     assert values(view, f"{name}_sum", event="Creating") == [0.003]
+
+
+def test_each_condition_is_0_or_1_by_its_code() -> None:
+    found = {one.labels["code"]: one.value for one in read(RICH) if one.name == "nodeward_condition"}
+    assert [code for code, value in found.items() if value] == ["cannot-read"]
+    assert list(found) == list(CODES)
 
 
 def test_every_family_of_the_catalogue_is_made_and_has_the_labels_that_it_names() -> None:

@@ -1,10 +1,15 @@
-"""The node in one sentence."""
+"""The node in one sentence, and the list of conditions that it comes from: the shipped alerts name the same codes."""
 
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+import yaml
 
-from nodeward.engine.show.verdict import Level, verdict
+from nodeward.engine.show.verdict import verdict
+from nodeward.model.conditions import CODES, Level, Severity
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.rows import CgroupRow
 from nodeward.model.sandbox_rows import DriftRow, FitRow, SandboxesView, SandboxRow
 from nodeward.model.view import ComponentRow, GatedRow, GatesView, KeyRow, NodeView, SettingsRow
@@ -30,7 +35,7 @@ VM = SandboxRow("s", "shop", "vm")
         ),
         (replace(NODE, mode="observe"), Level.GOOD, "Limits are observed, not enforced."),
         (replace(NODE, mode="off"), Level.GOOD, "Limits are off."),
-        (replace(NODE, rows=(pod("web", "drift"),)), Level.BAD, "shop/web is changed by somebody else."),
+        (replace(NODE, rows=(pod("web", "drift"),)), Level.ATTENTION, "shop/web is changed by another program."),
         (
             replace(NODE, rows=tuple(pod(name, "stale") for name in "abcde")),
             Level.ATTENTION,
@@ -39,12 +44,12 @@ VM = SandboxRow("s", "shop", "vm")
         (replace(NODE, keys=(replace(KEYS, free=0),)), Level.ATTENTION, "No tdx key is free of 16."),
         (
             replace(NODE, keys=(replace(KEYS, free=0),), components=(ComponentRow("kube", False, "refused"),)),
-            Level.BAD,
+            Level.ATTENTION,
             "Nodeward is not synchronised with kube: refused; No tdx key is free of 16.",
         ),
         (
             replace(NODE, sandboxes=SandboxesView("enforce", rows=(replace(VM, fit=FitRow("will be killed")),))),
-            Level.BAD,
+            Level.ATTENTION,
             "The VM of shop/vm has a larger size than its pod's memory limit allows.",
         ),
         (
@@ -62,10 +67,55 @@ VM = SandboxRow("s", "shop", "vm")
             Level.ATTENTION,
             "Newer settings were refused, older ones hold.",
         ),
-        (replace(NODE, relay_missing=True), Level.BAD, "No relay answers, though one should."),
+        (
+            replace(NODE, keys=(replace(KEYS, free=0),), relay_missing=True),
+            Level.BAD,
+            "No relay answers, though one should; No tdx key is free of 16.",
+        ),
+        (
+            replace(NODE, keys=(replace(KEYS, foreign=1),)),
+            Level.GOOD,
+            "All is well: 1 pod is held to its limits, 3 of 16 tdx keys are free.",
+        ),
+        (replace(NODE, tree=Hierarchy(fault="no cgroup")), Level.BAD, "Nothing can be counted or limited: no cgroup."),
+        (
+            replace(
+                NODE,
+                rows=(pod("a", "drift"), pod("b", "stale"), pod("c", "unsupported")),
+                keys=(replace(KEYS, free=0),),
+                settings=SettingsRow(faults=("x",)),
+            ),
+            Level.ATTENTION,
+            "shop/a is changed by another program; shop/b is not read for too long; shop/c is not enforceable on this "
+            "kernel; No tdx key is free of 16; 1 more.",
+        ),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_the_worst_is_said_first(node: NodeView, level: Level, sentence: str) -> None:
     said = verdict(node)
     assert (said.level, said.sentence) == (level, sentence)
+
+
+DEPLOY = Path(__file__).resolve().parents[4] / "deploy"
+
+
+def test_each_alert_names_a_condition_and_each_condition_has_an_alert() -> None:
+    """By code and severity, so that a pager and `nodeward status` say the same."""
+    files = (DEPLOY / "prometheus" / "rules.yaml", DEPLOY / "webhook" / "alerts.yaml")
+    groups = [group for file in files for group in yaml.safe_load(file.read_text())["groups"]]
+    labels = [rule["labels"] for group in groups for rule in group["rules"] if "alert" in rule]
+
+    named = {one.get("condition", ""): one["severity"] for one in labels}
+    assert named == {code: severity.value for code, (severity, _) in CODES.items()}
+    assert len({(one["condition"], one["severity"]) for one in labels}) == len(named)
+
+
+def test_every_code_is_one_that_the_verdict_gives() -> None:
+    """Given the codes, then each is in the module that judges, but those that only the API server can tell."""
+    source = (Path(verdict.__code__.co_filename)).read_text()
+    given = set(re.findall(r'"([a-z]+(?:-[a-z]+)*)"', source))
+
+    assert set(CODES) - given == {"webhook-away", "webhook-passed-by"}
+    assert all(remedy for _, remedy in CODES.values())
+    assert {severity for severity, _ in CODES.values()} == set(Severity)

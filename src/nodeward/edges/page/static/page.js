@@ -16,10 +16,10 @@ function drawBar(card, bar) {
   const of = (value) => `${Math.min(100, (100 * (value ?? 0)) / Math.max(1, bar.capacity)).toFixed(2)}%`;
   say(card.heading, bar.name);
   say(card.sum, `${bar.texts.used} used of ${bar.texts.capacity}`);
-  card.promised.style.width = of(bar.promised);
-  card.used.style.width = of(bar.used);
+  card.promised.style.width = of(bar.taken);
+  card.used.style.width = of((bar.used ?? 0) - (bar.outside ?? 0));
   card.outside.style.width = of(bar.outside);
-  card.outside.style.left = of((bar.used ?? 0) - (bar.outside ?? 0));
+  card.outside.style.left = of(bar.taken);
   for (const name of ["used", "promised", "outside", "free"]) say(card.parts[name], `${name} ${bar.texts[name]}`);
   set(card.strip, "aria-label", `${bar.name}: ${bar.texts.used} used, ${bar.texts.promised} promised, ${bar.texts.free} free, ${bar.texts.outside} outside of the known pods, of ${bar.texts.capacity}`);
   card.history.draw(bar.history);
@@ -79,7 +79,7 @@ function drawCell(row, cell) {
 
 function drawPod(body, pod) {
   say(body.name, pod.name);
-  set(body.state.firstChild, "data-state", pod.state);
+  set(body.state.firstChild, "data-state", pod.severity || pod.state);
   say(body.state.firstChild, pod.state);
   drawSpark(body.spark, pod.refused);
   const wanted = pod.cells.length;
@@ -171,7 +171,7 @@ function drawVms(picture) {
   }, (row, vm) => {
     say(row.name, vm.name);
     say(row.fit, vm.fit);
-    set(row.fit, "data-state", vm.fit === "fits" ? "enforced" : vm.fit === "will be killed" ? "drift" : "stale");
+    set(row.fit, "data-state", vm.fit === "fits" ? "enforced" : vm.fit === "will be killed" || vm.fit === "killed" ? "drift" : "stale");
     row.meter.value = vm.part;
     row.meter.hidden = vm.part === 0;
     set(row.meter, "aria-label", `VM and overhead take ${Math.round(100 * vm.part)} % of the pod's memory limit`);

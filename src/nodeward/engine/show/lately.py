@@ -1,0 +1,14 @@
+"""What happened lately and may be over, as rows."""
+
+from nodeward.engine.lately import lasting
+from nodeward.engine.state.root import State
+from nodeward.model.rows import HappenedRow
+from nodeward.model.times import rfc3339
+
+
+def lately_rows(state: State, now_ns: int) -> tuple[HappenedRow, ...]:
+    """The newest last."""
+    return tuple(
+        HappenedRow(one.code, one.pod, one.count, rfc3339(one.first_wall_ns), rfc3339(one.last_wall_ns), one.why)
+        for one in lasting(state, now_ns)
+    )

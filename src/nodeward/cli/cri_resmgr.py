@@ -43,8 +43,10 @@ cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or 
   -kubelet-cgroup-root PATH  kubelet's --cgroup-root
   -version, -print-config, -list-policies, -list-loggers
                              print and end
-  -config-socket SOCKET      take configurations of nodeward agent (cri-resmgr-agent) there; the last one is kept, and
-                             takes the place of -fallback-config. Not with -force-config
+  -config-socket SOCKET      take configurations of nodeward agent (cri-resmgr-agent) there, by default at
+                             /var/run/cri-resmgr/cri-resmgr-config.sock; the last one is kept, and takes the place of
+                             -fallback-config. Not with -force-config, nor by default with -policy null;
+                             -config-socket disabled: take none
   -reset-policy, -reset-config
                              forget which policy was the last one, or the agent's last configuration, and end
 
@@ -73,6 +75,7 @@ def _run(words: list[str]) -> None:
     import stat
 
     from nodeward.app.tools import cri_resmgr
+    from nodeward.model.errors import NodewardError
 
     def is_socket(path: str) -> bool:
         try:
@@ -83,7 +86,20 @@ def _run(words: list[str]) -> None:
     def choose(fallback: bool = True) -> cri_resmgr.Chosen:
         return cri_resmgr.choose(words, os.environ, _read, is_socket, fallback)
 
-    chosen = choose()
+    def first_choice() -> cri_resmgr.Chosen:
+        """Without its relay a node has no runtime: a fault of the fallback file alone does not end it."""
+        try:
+            chosen = choose()
+            if not chosen.asked:
+                _settings(chosen)
+        except NodewardError as error:
+            plain = choose(fallback=False)
+            _settings(plain)
+            plain.faults = tuple(str(error).splitlines())
+            return plain
+        return chosen
+
+    chosen = first_choice()
     match chosen.asked:
         case "help":
             print(HELP, end="")
@@ -114,7 +130,7 @@ def _run(words: list[str]) -> None:
     files, is_started = OsFiles(), False
 
     def overlaid(config: "Mapping[str, str] | None") -> "Settings":
-        now = choose(config is None)
+        now = choose(config is None) if is_started or config is not None else first_choice()
         own = {path: value for path, value in now.pairs.items() if not path.startswith("policy.")}
 
         def by(pushed: "Mapping[str, str]") -> "Settings":
@@ -138,6 +154,8 @@ def _run(words: list[str]) -> None:
 
     pushed = Pushed(overlaid, files, check, note)
     first = pushed.first()
+    if chosen.faults and pushed.config is None:
+        chosen.notes.append("--fallback-config: not obeyed, calls pass untouched until a good configuration comes")
     _remark(chosen)
 
     with contextlib.ExitStack() as told:
@@ -145,6 +163,8 @@ def _run(words: list[str]) -> None:
         def started() -> None:
             nonlocal is_started
             is_started = True
+            if chosen.faults and pushed.config is None:
+                pushed.refused("--fallback-config", "\n".join(chosen.faults))
             told.enter_context(_pid_in(chosen.pid_file))
             note(first)
 

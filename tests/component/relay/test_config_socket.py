@@ -180,3 +180,13 @@ def test_a_forced_file_serves_no_config_socket_and_a_fallback_holds_until_the_fi
     with relay.running("-fallback-config", str(file), "-disable-policy-switch"):
         assert relay.policy() == "static"
         assert "the last one was static" in relay.set({"policy": "Active: none\n"})
+
+
+def test_a_fallback_that_cannot_be_obeyed_leaves_kubelet_its_runtime_until_the_next_push(relay: Relayed) -> None:
+    file = relay.folder / "own.yaml"
+    file.write_text("policy: {Active: topology-aware, ReservedResources: {CPU: 1}}\n")
+    with relay.running("-fallback-config", str(file)):
+        assert relay.policy() == "none"
+        assert "'topology-aware' comes with a later version" in str(relay.faults())
+        assert relay.set(STATIC) == ""
+        assert (relay.policy(), relay.faults()) == ("static", [])

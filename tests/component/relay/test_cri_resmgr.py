@@ -156,7 +156,7 @@ def test_a_historic_file_of_options_is_followed_and_sigusr1_switches_full_debug_
 def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path: Path) -> None:
     runtime, images, dump = tmp_path / "runtime.sock", tmp_path / "images.sock", tmp_path / "cri.dump"
     own = tmp_path / "relay" / "cri-resmgr-image.sock"
-    options = ["-image-socket", str(images), "-dump", "reset,name:.*", "-dump-file", str(dump)]
+    options = ["-image-socket", str(images), "-dump", "reset,name:.*", "-dump-file", str(dump), "-policy", "none"]
     with (
         runtime_at(runtime) as of_pods,
         runtime_at(images) as of_images,
@@ -244,7 +244,7 @@ def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path
     """10 MiB of options: nothing is relayed by a part of them."""
     large = tmp_path / "options"
     large.write_bytes(b"# a\n" * (10 << 18))
-    for option in ("-config", "-force-config", "-fallback-config"):
+    for option in ("-config", "-force-config"):
         told = ended(tmp_path, option, large)
         assert (told.returncode, told.stderr) == (
             1,

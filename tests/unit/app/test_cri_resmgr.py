@@ -9,7 +9,7 @@ import yaml
 
 from nodeward.app.settings.load import SettingsError, from_tree, load
 from nodeward.app.tools import cri_resmgr
-from nodeward.app.tools.cri_resmgr import Chosen, CriResmgrError
+from nodeward.app.tools.cri_resmgr import CONFIG_SOCKET, Chosen, CriResmgrError
 from nodeward.app.tools.cri_resmgr_options import SWITCHES
 from nodeward.model.pool_rule import BalloonType
 from nodeward.model.settings import Settings
@@ -466,9 +466,17 @@ def test_a_policy_is_carried_by_the_relay_whoever_chose_it(line: str) -> None:
     }
     chosen = choose(line, files)
 
-    assert {path: value for path, value in chosen.pairs.items() if not path.startswith("relay.")} == STATIC
+    assert {path: value for path, value in chosen.pairs.items() if not path.startswith(("relay.", "agent."))} == STATIC
     assert load(None, {}, chosen.pairs).policy.active == "static"
     assert loaded(chosen.as_file()) == load(None, {}, chosen.pairs)
+
+
+def test_an_agents_configurations_are_taken_by_default_but_for_who_asks_for_none() -> None:
+    served = {"agent.config_socket": CONFIG_SOCKET, "cpus.driver": "relay"}
+    for line in ("", "-policy static", "-fallback-config /c"):
+        assert choose(line, {"/c": "policy: {Active: static}"}).pairs.items() >= served.items()
+    for line in ("-policy null", "-force-config /c", "-config-socket disabled"):
+        assert "agent.config_socket" not in choose(line, {"/c": "policy: {Active: static}"}).pairs
 
 
 def loaded(text: str) -> Settings:
@@ -478,7 +486,7 @@ def loaded(text: str) -> Settings:
 
 
 def test_what_comes_later_decides_whether_there_is_a_policy() -> None:
-    assert choose("-policy static -policy null").pairs == choose("").pairs
+    assert choose("-policy static -policy null").pairs == choose("-policy null").pairs
 
 
 def test_what_a_policys_configuration_has_in_vain_is_said() -> None:

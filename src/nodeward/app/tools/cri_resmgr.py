@@ -32,6 +32,8 @@ from nodeward.wire.errors import WireError
 from nodeward.wire.go_flags import Given
 
 LISTEN = "/var/run/cri-resmgr/cri-resmgr.sock"
+CONFIG_SOCKET = "/var/run/cri-resmgr/cri-resmgr-config.sock"
+"""Where agents of all its releases push a configuration."""
 RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var/run/crio/crio.sock")
 """Where a runtime answers, the historic default first."""
 _SECTIONS = tuple(f"policy.{name}" for name in cri_resmgr_yaml.POOLS)
@@ -86,7 +88,9 @@ class Chosen:
     resets_config: bool = False
     """With `reset`: whether the agent's last configuration is."""
     config_socket: str = ""
-    """Where an agent's configurations are to be taken."""
+    """Where an agent's configurations are to be taken; empty for nowhere."""
+    faults: tuple[str, ...] = ()
+    """Why the file of --fallback-config is not obeyed."""
     historic: bool = False
     """Whether the command line is one of the first releases'."""
     no_dump: bool = False
@@ -130,6 +134,9 @@ def choose(
     except WireError as error:
         raise CriResmgrError(f"{error}; cri-resmgr -h lists what there is") from error
     chosen = Chosen({"relay.listen": LISTEN}, historic=historic)
+    asked = [one.value for one in given if one.name == "policy"][-1:]
+    if not is_forced and not any(name in NO_POLICY for name in asked):
+        chosen.config_socket = CONFIG_SOCKET  # whoever asks for no policy wants a relay that has no part in any call
     if rest:
         if rest[0] not in ("help", "config-help"):
             raise CriResmgrError(f"{rest[0]!r} is no option; options begin with - or --, and cri-resmgr -h lists them")

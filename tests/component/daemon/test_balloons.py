@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.app.host import cpu_watch
+from nodeward.app.node import assemble
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
 from nodeward.doubles.runtime_plugins import RuntimeRefusalError
@@ -144,16 +145,25 @@ def test_where_the_record_is_void_the_runtimes_own_counts(
     play(rig(tmp_path, change=static, machine=Plan(sockets=1, nodes=1)), tale)
 
 
-def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside_others(tmp_path: Path) -> None:
-    """Given a shared container whose set cannot be written, when the policy `static` comes into force."""
+@pytest.mark.parametrize("by", ["settings", "topology"])
+def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Given a shared container whose set cannot be written, when the policy `static` comes into force: by other
+    settings, or since the machine's CPUs are read after the runtime has connected."""
+    monkeypatch.setattr(assemble, "START_S", 0.1)
+    static = PolicySettings("static", reserved=CPU0)
+    late = Trouble(("read",), "/sys/devices/system/cpu")
 
     def refusing(settings: Settings) -> Settings:
-        return replace(settings, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
+        rules = static if by == "topology" else settings.policy
+        return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
 
     async def tale(node: Rig) -> None:
         shared = await runs(node, "a", "web", 100)
         stuck = node.files.trouble(Trouble(("write",), f"{shared}/cpuset.cpus", errno.EIO))
-        node.settings = replace(node.settings, policy=PolicySettings("static", reserved=CPU0))
+        node.settings = replace(node.settings, policy=static)
+        late.end()
         node.source.asked.set()
         await until(lambda: stuck.met > 0, "the policy is in force")
         with pytest.raises(RuntimeRefusalError, match=r"cpus\.on_late is refuse"):
@@ -163,7 +173,8 @@ def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside
         await until(lambda: node.kernel.read(f"{ROOT}{shared}/cpuset.cpus", 999).strip() != b"", "the set is written")
         await exclusive(node, "c", 2)
 
-    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
+    troubles = (late,) if by == "topology" else ()
+    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1), troubles=troubles), tale)
 
 
 def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_holds_exclusive_starts(

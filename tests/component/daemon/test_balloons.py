@@ -1,5 +1,6 @@
 """Containers in balloons, by NRI: what the kernel double lets each run on, through a restart and other settings."""
 
+import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +17,7 @@ from nodeward.model.cpuset import parse
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, Within
 from nodeward.model.settings import Settings
-from tests.component.daemon.rig import ROOT, Rig, Trouble, play, rig, until
+from tests.component.daemon.rig import ROOT, WITHIN_S, Rig, Trouble, play, rig, until
 
 CPU0 = Amount(AmountKind.CPUSET, 1)
 TYPES = (
@@ -206,6 +207,35 @@ def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_holds_e
         view = (await node.ask())["cpus"]
         assert isinstance(view, dict)
         assert view["drifts"] == 1
+
+    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def test_while_a_cgroup_cannot_be_read_no_exclusive_program_begins_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that reads its set hangs in the kernel: what it says is not known, and that is not what it said last."""
+    monkeypatch.setattr(cpu_watch, "DRIFT_S", 0.1)
+    monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.2)
+
+    def refusing(settings: Settings) -> Settings:
+        rules = PolicySettings("static", reserved=CPU0)
+        return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
+
+    async def tale(node: Rig) -> None:
+        alone = await exclusive(node, "a", 2)
+        stuck = node.files.trouble(Trouble(("read",), f"{alone}/cpuset.cpus"))
+        async with asyncio.timeout(WITHIN_S):
+            while "any CPU, as far as is known" not in str(await node.ask("/v1/explain?what=web/a")):
+                await asyncio.sleep(0.02)
+        with pytest.raises(RuntimeRefusalError, match=r"cpus\.on_late is refuse"):
+            await exclusive(node, "b", 2)
+        stuck.end()
+        node.files.troubles.clear()
+        async with asyncio.timeout(WITHIN_S):
+            while "any CPU, as far as is known" in str(await node.ask("/v1/explain?what=web/a")):
+                await asyncio.sleep(0.02)
+        await exclusive(node, "c", 2)
 
     play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
 

@@ -1,5 +1,6 @@
 """Containers in balloons, by NRI: what the kernel double lets each run on, through a restart and other settings."""
 
+import asyncio
 import errno
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.app.host import cpu_watch
+from nodeward.app.node import assemble
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
 from nodeward.doubles.runtime_plugins import RuntimeRefusalError
@@ -15,7 +17,7 @@ from nodeward.model.cpuset import parse
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, Within
 from nodeward.model.settings import Settings
-from tests.component.daemon.rig import ROOT, Rig, Trouble, play, rig, until
+from tests.component.daemon.rig import ROOT, WITHIN_S, Rig, Trouble, play, rig, until
 
 CPU0 = Amount(AmountKind.CPUSET, 1)
 TYPES = (
@@ -144,16 +146,25 @@ def test_where_the_record_is_void_the_runtimes_own_counts(
     play(rig(tmp_path, change=static, machine=Plan(sockets=1, nodes=1)), tale)
 
 
-def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside_others(tmp_path: Path) -> None:
-    """Given a shared container whose set cannot be written, when the policy `static` comes into force."""
+@pytest.mark.parametrize("by", ["settings", "topology"])
+def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """Given a shared container whose set cannot be written, when the policy `static` comes into force: by other
+    settings, or since the machine's CPUs are read after the runtime has connected."""
+    monkeypatch.setattr(assemble, "START_S", 0.1)
+    static = PolicySettings("static", reserved=CPU0)
+    late = Trouble(("read",), "/sys/devices/system/cpu")
 
     def refusing(settings: Settings) -> Settings:
-        return replace(settings, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
+        rules = static if by == "topology" else settings.policy
+        return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
 
     async def tale(node: Rig) -> None:
         shared = await runs(node, "a", "web", 100)
         stuck = node.files.trouble(Trouble(("write",), f"{shared}/cpuset.cpus", errno.EIO))
-        node.settings = replace(node.settings, policy=PolicySettings("static", reserved=CPU0))
+        node.settings = replace(node.settings, policy=static)
+        late.end()
         node.source.asked.set()
         await until(lambda: stuck.met > 0, "the policy is in force")
         with pytest.raises(RuntimeRefusalError, match=r"cpus\.on_late is refuse"):
@@ -163,7 +174,8 @@ def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside
         await until(lambda: node.kernel.read(f"{ROOT}{shared}/cpuset.cpus", 999).strip() != b"", "the set is written")
         await exclusive(node, "c", 2)
 
-    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
+    troubles = (late,) if by == "topology" else ()
+    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1), troubles=troubles), tale)
 
 
 def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_holds_exclusive_starts(
@@ -195,6 +207,35 @@ def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_holds_e
         view = (await node.ask())["cpus"]
         assert isinstance(view, dict)
         assert view["drifts"] == 1
+
+    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
+
+
+def test_while_a_cgroup_cannot_be_read_no_exclusive_program_begins_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The call that reads its set hangs in the kernel: what it says is not known, and that is not what it said last."""
+    monkeypatch.setattr(cpu_watch, "DRIFT_S", 0.1)
+    monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.2)
+
+    def refusing(settings: Settings) -> Settings:
+        rules = PolicySettings("static", reserved=CPU0)
+        return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
+
+    async def tale(node: Rig) -> None:
+        alone = await exclusive(node, "a", 2)
+        stuck = node.files.trouble(Trouble(("read",), f"{alone}/cpuset.cpus"))
+        async with asyncio.timeout(WITHIN_S):
+            while "any CPU, as far as is known" not in str(await node.ask("/v1/explain?what=web/a")):
+                await asyncio.sleep(0.02)
+        with pytest.raises(RuntimeRefusalError, match=r"cpus\.on_late is refuse"):
+            await exclusive(node, "b", 2)
+        stuck.end()
+        node.files.troubles.clear()
+        async with asyncio.timeout(WITHIN_S):
+            while "any CPU, as far as is known" in str(await node.ask("/v1/explain?what=web/a")):
+                await asyncio.sleep(0.02)
+        await exclusive(node, "c", 2)
 
     play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1)), tale)
 

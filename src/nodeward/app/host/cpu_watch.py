@@ -1,7 +1,7 @@
 """What is looked at for the domain `cpus`: the machine's CPUs, the sets that the kernel has, and a drift of these."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 from nodeward.aio.clock import Clock
@@ -66,15 +66,34 @@ async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock
         if not pins(core.state):
             continue
         cpus, as_of = core.state.cpus, core.seq()
-        at = {held.path: to for held in cpus.held.values() if held.path and (to := wanted(cpus.pools, held.key))}
-        try:
-            found = await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, tuple(at)))
-        except (GivenUpError, OSError) as error:
-            log.warning("cpusets=unread error=%s", error)
-            continue
+        at = {
+            held.path: to
+            for held in cpus.held.values()
+            if held.path and held.has and (to := wanted(cpus.pools, held.key))
+        }
+        found = await _read_all(files, root, lane, tuple(at))
         others = {path: cpus for path, cpus in found.found.items() if cpus != at[path]}
         if others or found.lost:
             core.tell(CpusetsRead(others, as_of, found.lost))
+
+
+async def _read_all(files: HostFiles, root: str, lane: Lane, paths: tuple[str, ...]) -> cpusets.Sets:
+    """The set of each cgroup. Where a call hangs, the cgroup at which it hangs is lost, and the next round reads the
+    others; where nothing can be read, all are lost."""
+    under_way = ""
+
+    def noted() -> Iterator[str]:
+        nonlocal under_way
+        for path in paths:
+            under_way = path
+            yield path
+
+    try:
+        return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, noted()))
+    except (GivenUpError, OSError) as error:
+        log.warning("cpusets=unread path=%s error=%s so='it counts as running on any CPU'", under_way or root, error)
+        why = f"the reading was given up: {error}"
+        return cpusets.Sets({}, dict.fromkeys((under_way,) if under_way else paths, why))
 
 
 async def watch_use(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:

@@ -325,8 +325,9 @@ def _known(state: State, before: Held | None, one: Container, known: KnownContai
         held = replace(before, path=path)
     else:
         held = before
-    if one.phase is Phase.RUNNING and not held.has and held.given:
-        # its cgroup was made by the runtime's record; what was decided since is a goal that follows
+    if one.phase is Phase.RUNNING and not held.has and held.given and not held.seq:
+        # its cgroup was made by the runtime's record; what was decided since is a goal that follows. Not once something
+        # was read of it: a set that is lost since is not what the record says
         return replace(held, has=held.given, since_ns=state.at_ns, seq=state.seq)
     return held
 
@@ -603,13 +604,14 @@ def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
     cpus = state.cpus
     new = dict[ContainerId, Held]()
     for one, held in cpus.held.items():
-        to, is_lost = wanted(cpus.pools, held.key), held.path in event.lost
-        if not to or held.has != to or held.asked or held.seq > event.as_of:
+        to, known = wanted(cpus.pools, held.key), held.has | held.may
+        if not to or held.seq > event.as_of or not held.has or not (held.asked or held.has == to):
             continue
-        has = 0 if is_lost else event.sets.get(held.path, to)
-        if has != to:
-            nodes = 0 if is_lost else held.mems_asked
-            new[one] = replace(held, has=has, mems_asked=nodes, since_ns=event.at_ns, seq=event.seq)
+        has = 0 if held.path in event.lost else event.sets.get(held.path, held.has)
+        if has == held.has or (held.asked and has and not has & ~known):
+            continue  # as it was, or as a write that is under way makes it
+        nodes = held.mems_asked if has else 0  # who takes the controller takes the memory nodes too
+        new[one] = replace(held, has=has, mems_asked=nodes, since_ns=event.at_ns, seq=event.seq)
     if not new:
         return cpus, NOTHING
     after = replace(cpus, held=beside(cpus.held, new), drifts=cpus.drifts + len(new))

@@ -166,10 +166,10 @@ def targets(path: str) -> tuple[Target, ...]:
 
 
 def _is_due(has: int | None, should: int | None, ours: tuple[int, ...], step: int) -> bool:
-    """Whether a limit is missing, or is one that we have set and is to be another one now. The kernel rounds down to
-    less than `step`: memory to whole pages."""
+    """Whether a limit is missing, or is one that we have set and is to be another one now, or cannot be read any more.
+    The kernel rounds down to less than `step`: memory to whole pages."""
     if has is None:
-        return False
+        return bool(ours) and should is not None
     if has == UNLIMITED:
         return should is not None
     return any(_alike(has, one, step) for one in ours) and not _alike(has, should, step)

@@ -176,6 +176,16 @@ def test_nodes_are_left_as_they_are(why: str) -> None:
     assert memory(node(ev.Creating(build.home("wide"), made, ask_id=7))) == ""
 
 
+@pytest.mark.parametrize("is_back", [False, True], ids=["gone", "back, and empty"])
+def test_memory_nodes_that_were_lost_with_the_controller_are_written_again(is_back: bool) -> None:
+    """Somebody takes the controller away, and perhaps gives it back before the sets are compared."""
+    node = told()
+    build.settle(node, build.create(node, "wide", 4))
+    path = "/kubepods/podwide/wide-0"
+    read = ev.CpusetsRead({path: 0} if is_back else {}, node.state.seq, {} if is_back else {path: "gone"})
+    assert goals(node(read)) == {path: "1"}
+
+
 def test_after_a_restart_the_nodes_are_those_of_the_runtimes_record() -> None:
     node = told(CpusSettings())
     made = build.one("web", qos="burstable", now=0b1111).in_phase(Phase.RUNNING)

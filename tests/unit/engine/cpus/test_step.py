@@ -303,6 +303,39 @@ def test_what_somebody_else_writes_is_put_right_and_counted() -> None:
     assert node.state.cpus.drifts == 1
 
 
+def test_a_lost_set_counts_as_any_cpu_until_it_is_read_back_whatever_else_is_told() -> None:
+    """Given a container whose controller is gone, when the runtime lists it as it recorded it."""
+    node = told()
+    settle(node, create(node, "c", cpus=2))
+    settle(node, create(node, "a", qos="burstable"))
+    assert in_the_way(node.state, ContainerId("c-0")) == ()
+    path = "/kubepods/burstable/poda/a-0"
+    lost = node(ev.CpusetsRead({}, node.state.seq, {path: "gone"}))
+    running = one("a", qos="burstable", now=parse("0-1,4-7")).in_phase(Phase.RUNNING)
+    node(ev.Listed((home("a", "burstable"),), (running,), as_of=0))
+    assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
+    assert writes(lost) == {path: "0-1,4-7"}
+    settle(node, lost)
+    assert in_the_way(node.state, ContainerId("c-0")) == ()
+
+
+def test_a_set_that_is_lost_while_another_is_written_counts_as_any_cpu() -> None:
+    """Given a container that was read back off the CPUs that somebody gets alone, when its next write is under way."""
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    settle(node, create(node, "c", cpus=2))
+    create(node, "d", cpus=2)
+    assert in_the_way(node.state, ContainerId("c-0")) == ()
+    path = "/kubepods/burstable/poda/a-0"
+    old, written = parse("0-1,4-7"), parse("0-1,6-7")
+    for seen in (old, written):
+        assert writes(node(ev.CpusetsRead({path: seen}, node.state.seq))) == {}
+    assert node.state.cpus.drifts == 0
+    assert writes(node(ev.CpusetsRead({}, node.state.seq, {path: "gone"}))) == {}, "a write of it is under way"
+    assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("a-0"),)
+    assert node.state.cpus.drifts == 1
+
+
 def test_a_cpu_that_goes_offline_under_its_owner_moves_that_owner_alone() -> None:
     node = told()
     settle(node, create(node, "a", qos="burstable"))

@@ -77,6 +77,7 @@ def test_a_cgroup_of_which_the_runtime_does_not_tell_or_with_a_short_uid_in_its_
         pytest.param(UNLIMITED, 100, None, 1, True, id="missing"),
         pytest.param(UNLIMITED, None, None, 1, False, id="missing, and none is wanted"),
         pytest.param(None, 100, None, 1, False, id="not read"),
+        pytest.param(None, 100, 100, 1, True, id="ours, and not to be read any more"),
         pytest.param(90, 100, None, 1, False, id="somebody else's"),
         pytest.param(90, 100, 90, 1, True, id="ours, and another one now"),
         pytest.param(90, None, 90, 1, True, id="ours, and none any more"),

@@ -18,6 +18,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane, done_on
+from nodeward.aio.state_file import StateFile
 from nodeward.app.host.core import Core
 from nodeward.app.node.wiring import Node, Wired, Wiring
 from nodeward.engine.gate.rule import is_denied, shut
@@ -90,12 +91,10 @@ class Gates:
 
     def __init__(self, core: Core, files: HostFiles, lane: Lane, settings: Settings, clock: Clock) -> None:
         self._core, self._lane, self._clock = core, lane, clock
-        self._path, self._files = path_in(settings.state_dir), files
+        self._file = StateFile(files, path_in(settings.state_dir))
         self._one = asyncio.Lock()
         self._there: Mapping[PodUid, Verdict] | None = self._verdicts()
         """What the file has; None where a write failed, and may have been done all the same."""
-        self._hangs = False
-        """A write was given up and may come back, so that nothing may be written after it."""
         self.waiting = 0
 
     # ---- verdicts
@@ -155,18 +154,13 @@ class Gates:
         return found[0], *known[found[0]]
 
     async def _write(self, verdicts: Mapping[PodUid, Verdict]) -> None:
-        if self._hangs:
-            raise SetGateError(503, f"{self._path} cannot be written: an earlier write hangs")
         data = msgspec.json.encode(_File(VERSION, dict(verdicts)))
         try:
-            await done_on(self._lane, "gate", partial(self._files.replace, self._path, data), self._came_back)
+            await done_on(self._lane, "gate", partial(self._file.replace, data))
         except (OSError, GivenUpError) as error:
-            self._hangs, self._there = isinstance(error, GivenUpError), None
-            raise SetGateError(503, f"{self._path} cannot be written: {error}") from error
+            self._there = None
+            raise SetGateError(503, f"{self._file.path} cannot be written: {error}") from error
         self._there = dict(verdicts)
-
-    def _came_back(self) -> None:
-        self._hangs = False
 
     async def keep(self) -> None:
         """Takes out of the file, for ever, the verdicts of ended pods, and those that were answered not to be kept."""

@@ -13,6 +13,7 @@ import msgspec
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
+from nodeward.aio.state_file import StateFile
 
 log = logging.getLogger(__name__)
 VERSION = 1
@@ -53,7 +54,7 @@ class GrantsBoot:
     def __init__(self, files: HostFiles, folder: str, lane: Lane, boot: str = "") -> None:
         self.boot = boot
         """What it says, or is to say as soon as it can be written."""
-        self._files, self._path, self._lane = files, path_in(folder), lane
+        self._file, self._lane = StateFile(files, path_in(folder)), lane
         self._written, self._busy, self._failing = boot, False, False
 
     def note(self, boot: str) -> None:
@@ -61,7 +62,7 @@ class GrantsBoot:
         self.boot = boot
         if self._busy or self._written == boot:
             return
-        write = partial(self._files.replace, self._path, msgspec.json.encode(_Note(VERSION, boot)))
+        write = partial(self._file.replace, msgspec.json.encode(_Note(VERSION, boot)))
         self._busy = True
         if not self._lane.submit("grants-boot", write, partial(self._landed, boot)):
             self._busy = False
@@ -72,4 +73,4 @@ class GrantsBoot:
             self._written, self._failing = boot, False
         elif not self._failing:
             self._failing = True
-            log.warning("grants-boot=not-written path=%s error=%s", self._path, result)
+            log.warning("grants-boot=not-written path=%s error=%s", self._file.path, result)

@@ -14,6 +14,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
+from nodeward.aio.state_file import StateFile
 from nodeward.engine.state.pods import Pods
 from nodeward.model.workload import PodSpec, Source
 
@@ -59,6 +60,7 @@ def read(files: HostFiles, folder: str) -> Remembered:
 
 async def keep(pods: Callable[[], Pods], files: HostFiles, lane: Lane, folder: str, clock: Clock) -> None:
     """Keeps the pods on disk, at most once in EVERY_S, off the loop. What could not be written is tried again."""
+    file = StateFile(files, path_in(folder))
     written: object = None
     failing = busy = False
 
@@ -75,5 +77,5 @@ async def keep(pods: Callable[[], Pods], files: HostFiles, lane: Lane, folder: s
         now = pods()
         if now.specs is not written and now.api_up and not busy:
             data = encode(tuple(known.spec for known in now.specs.values()), clock.wall_ns())
-            busy = lane.submit("pods", partial(files.replace, path_in(folder), data), partial(done, now.specs))
+            busy = lane.submit("pods", partial(file.replace, data), partial(done, now.specs))
         await clock.sleep(EVERY_S)

@@ -19,6 +19,7 @@ import msgspec
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, Lane, done_on
+from nodeward.aio.state_file import StateFile
 from nodeward.edges.kata import network as networks
 from nodeward.edges.kata import volumes as direct
 from nodeward.engine.podapi import volumes as rule
@@ -93,7 +94,7 @@ class PodVolumeClaims:
         self, state: Callable[[], State], read: ReadPod, files: HostFiles, lane: Lane, clock: Clock, run_dir: str
     ) -> None:
         self._state, self._read, self._files, self._lane, self._clock = state, read, files, lane, clock
-        self._file = f"{run_dir.rstrip('/')}/{FILE}"
+        self._file = StateFile(files, f"{run_dir.rstrip('/')}/{FILE}")
         self._claims: Claims = {}
         self._loaded, self._unread = False, ""
         self._saving = asyncio.Lock()
@@ -138,12 +139,12 @@ class PodVolumeClaims:
         """The answer once the claims are on disk; without the disk no guest gets a volume."""
         try:
             data = msgspec.json.encode((VERSION, _firm(self._claims)))
-            await self._job("volume claims", partial(self._files.replace, self._file, data))
+            await self._job("volume claims", partial(self._file.replace, data))
         except (OSError, GivenUpError) as error:
-            log.warning("volume-claim=not-kept path=%s error=%s", self._file, error)
+            log.warning("volume-claim=not-kept path=%s error=%s", self._file.path, error)
             if answer.owner == GUEST:
                 self._claims = {where: one for where, one in self._claims.items() if not rule.is_of(one, asked)}
-                why = f"the claim could not be written to {self._file}: {error}; mend that and offer it again"
+                why = f"the claim could not be written to {self._file.path}: {error}; mend that and offer it again"
                 return ConfirmVolumeResponse(asked.volume, HOST, why)
         return answer
 
@@ -278,9 +279,11 @@ class PodVolumeClaims:
         if self._loaded:
             return
         try:
-            found = await self._job("volume claims", partial(_read_claims, self._files, self._file))
+            found = await self._job("volume claims", partial(_read_claims, self._files, self._file.path))
         except (OSError, GivenUpError, WireError) as error:
-            self._unread = f"{self._file} cannot be read: {error}; once no VM has a volume of its own, remove the file"
+            self._unread = (
+                f"{self._file.path} cannot be read: {error}; once no VM has a volume of its own, remove the file"
+            )
             return
         self._claims = {**found, **self._claims}
         self._loaded, self._unread = True, ""

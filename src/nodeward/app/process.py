@@ -12,6 +12,7 @@ from pathlib import Path
 
 from nodeward.aio.hostfs import make_folders, open_own
 from nodeward.model.errors import NodewardError
+from nodeward.model.printable import printable
 
 log = logging.getLogger(__name__)
 _OURS = logging.getLogger("nodeward")
@@ -34,6 +35,14 @@ def set_up_logs(level: str) -> None:
     _OURS.setLevel(level.upper())
     least = max(_OURS.level, logging.WARNING)
     logging.basicConfig(level=least, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_in_one_line)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Whatever a runtime or the API server put into its text."""
+    record.msg, record.args = printable(record.getMessage()), ()
+    return True
 
 
 def raise_descriptor_limit() -> int:

@@ -3,6 +3,15 @@
 Must not: be used where a machine reads on; what was escaped cannot be told from what was written so.
 """
 
+MOST_OF_NAME = 253
+"""Characters of a pod's name in Kubernetes, the longest of all."""
+
+
+def printable_name(text: str) -> str:
+    """The name of a pod, a namespace or a container as a runtime tells it. A client of the runtime that is not kubelet
+    may name one in any way; what Kubernetes names stays as it is."""
+    return printable(text, MOST_OF_NAME)
+
 
 def printable(text: str, most: int | None = None) -> str:
     """The text in one line without control characters; of more than `most` characters, that many and three dots."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -257,3 +258,16 @@ async def exclusive(node: Rig, uid: str, cpus: int) -> str:
     await node.runtime.start(made)
     node.made[uid] = (sandbox, made)
     return node.runtime.cgroup(made)
+
+
+def test_a_name_that_a_runtime_gives_draws_nothing_on_a_terminal(tmp_path: Path) -> None:
+    """A client of the runtime that is not kubelet may name a pod in any way."""
+
+    async def tale(node: Rig) -> None:
+        pod = SimPod("x", "web\x1b[31m\nAll is well", "a\tb", cgroup_parent="/kubepods/burstable/podx")
+        await node.runtime.create_container(await node.runtime.run_pod(pod), SimContainer("app\r"))
+        told = json.dumps(await node.ask(), ensure_ascii=False)
+        assert "web\\\\u001b[31m\\\\u000aAll is well" in told
+        assert told.isprintable()
+
+    play(rig(tmp_path, change=by_balloons, machine=Plan(sockets=1, nodes=1)), tale)

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from nodeward.model.annotations import read_ones
 from nodeward.model.decision import Adjustment
 from nodeward.model.labels import OWN, POD, Keys, read_labels
+from nodeward.model.printable import printable_name
 from nodeward.model.sizing import Sized, Way
 from nodeward.model.workload import (
     NO_RECORD,
@@ -60,8 +61,8 @@ def _sandbox(
     return Sandbox(
         SandboxId(sandbox_id),
         PodUid(named.uid),
-        named.namespace,
-        named.name,
+        printable_name(named.namespace),
+        printable_name(named.name),
         notes,
         parent,
         labels=read_labels(said.labels, labels, POD),
@@ -182,7 +183,7 @@ def creating(payload: bytes, tentative_id: str, labels: Keys = ()) -> tuple[Sand
     config = request.config
     own = read_labels(config.labels, labels, OWN)
     made_id, cpu = ContainerId(tentative_id), _cpu(config.linux.resources)
-    return home, Container(made_id, home.id, config.metadata.name, Phase.CREATING, cpu=cpu, labels=own)
+    return home, Container(made_id, home.id, printable_name(config.metadata.name), Phase.CREATING, cpu=cpu, labels=own)
 
 
 def status_cpu(payload: bytes) -> CpuRecord:
@@ -219,7 +220,7 @@ def restored(request: bytes, answer: bytes, most: int, labels: Keys = ()) -> tup
         Container(
             ContainerId(one.container_id),
             home.id,
-            one.name,
+            printable_name(one.name),
             cpu=cpus.get(one.name, NO_RECORD),
             labels=own.get(one.name, {}),
         )
@@ -292,7 +293,7 @@ def containers(answers: Sequence[bytes], labels: Keys = ()) -> tuple[Container, 
             Container(
                 ContainerId(one.id),
                 SandboxId(one.pod_sandbox_id),
-                one.metadata.name,
+                printable_name(one.metadata.name),
                 phase,
                 labels=read_labels(one.labels, labels, OWN),
             )

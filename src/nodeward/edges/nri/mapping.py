@@ -25,6 +25,7 @@ from nodeward.model.events import (
 )
 from nodeward.model.labels import OWN, POD, Keys, read_labels
 from nodeward.model.pool_rule import IoClass, Scheduler, SchedulingClass
+from nodeward.model.printable import printable, printable_name
 from nodeward.model.workload import (
     NO_RECORD,
     NO_SHARE,
@@ -151,11 +152,11 @@ def sandbox(pod: nri_pb2.PodSandbox, labels: Keys = ()) -> Sandbox:
     return Sandbox(
         SandboxId(pod.id),
         PodUid(pod.uid),
-        pod.namespace,
-        pod.name,
+        printable_name(pod.namespace),
+        printable_name(pod.name),
         read_ones(pod.annotations),
         _plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
-        pod.runtime_handler[:MAX_NAME],
+        printable(pod.runtime_handler[:MAX_NAME]),
         _share(pod.linux.pod_resources) if pod.linux.HasField("pod_resources") else NO_SHARE,
         _share(pod.linux.pod_overhead) if pod.linux.HasField("pod_overhead") else NO_SHARE,
         read_labels(pod.labels, labels, POD),
@@ -187,11 +188,11 @@ def container(
     return Container(
         id=ContainerId(raw.id),
         sandbox_id=SandboxId(raw.pod_sandbox_id),
-        name=raw.name,
+        name=printable_name(raw.name),
         phase=phase if phase is not None else _PHASES.get(raw.state, Phase.CREATED),
         cgroups_path=_plain(cgroup_paths.container_path, linux.cgroups_path),
         recorded=_recorded(linux.resources.unified),
-        image=raw.image.name[:MOST_OF_IMAGE],
+        image=printable(raw.image.name[:MOST_OF_IMAGE]),
         cpu=_cpu(linux.resources) if asked is None else _cpu(asked, _cpu(linux.resources)),
         memory=max(0, (asked.memory.limit.value if asked is not None else 0) or linux.resources.memory.limit.value),
         labels=read_labels(raw.labels, labels, OWN),

@@ -123,13 +123,13 @@ MODULES = ("policy", "dump", "logger", "rdt", "cpu", "blockio", "control", "reso
 """What the top of a YAML configuration may have."""
 
 REMARKS: Mapping[str, str] = {
-    "relay-dir": f"{_NO_MEANING}: the relay keeps nothing on disk",
+    "relay-dir": f"{_NO_MEANING}: what the relay keeps is in the folders of the settings state_dir and run_dir",
     "agent-socket": f"{_NO_MEANING}: the relay asks the agent nothing; --config-socket takes its configurations",
     "host-root": f"{_NO_MEANING}: the relay runs on the host, ordered before kubelet",
     "allow-untested-runtimes": f"{_NO_MEANING}: any runtime is relayed",
     "allow-policy-switch": f"{_NO_MEANING}: a policy may be another than the last, without --disable-policy-switch",
     "metrics-interval": f"{_NO_MEANING}: metrics are counted as calls pass",
-    "rebalance-interval": LATER_POLICY,
+    "rebalance-interval": f"{_NO_MEANING}: dynamic-pools divide CPUs by use every ten seconds",
     "disable-ui": _NO_PAGE,
     "external-visualizers": _NO_PAGE,
     "count-period": f"{_NO_MEANING}: what is to be counted has its name in the dump, and its number in the metrics",

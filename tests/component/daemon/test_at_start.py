@@ -114,12 +114,12 @@ def test_a_file_that_hangs_holds_up_a_start_in_bounds_and_is_written_later(tmp_p
     story(tmp_path, tale)
 
 
-def test_with_one_resource_or_a_runtime_that_takes_two_nobody_waits(tmp_path: Path) -> None:
+def test_with_one_resource_or_a_runtime_that_takes_two_the_create_carries_all(tmp_path: Path) -> None:
     async def tale(node: Rig) -> None:
         container, _ = await created(node, "two")
         await node.runtime.start(container)
+        assert f"{EPC} 4096" in node.runtime.unified(container)["misc.max"].splitlines()
         assert "CreateContainer" in calls(node)
-        assert "StartContainer" not in calls(node)
 
     story(tmp_path / "one", tale, lambda settings: settings)
 

@@ -135,7 +135,7 @@ def test_status_is_one_table_and_says_which_nodes_do_not_answer(user: User) -> N
     assert lines[2].startswith("node-10: no answer: Error from server: no preferred addresses found"), said
     web = [line.split()[:3] for line in lines if "default/web" in line]
     assert [HERE, "default/web", "app"] in web, said
-    assert not any("nodeward/nodeward-" in line for line in lines)
+    assert not any(line.split()[1:2] == [f"nodeward/nodeward-{HERE}"] for line in lines), said
 
 
 def typed(user: User, text: str) -> tuple[int, str]:

@@ -27,10 +27,15 @@ class Relayed:
         capacity: int = 1 << 20,
         soon: Soon = lambda do, _: do(),
         machine: Plan | None = None,
+        records: bool = False,
     ) -> None:
+        """`records`: a verdict waits until the CPUs that it gives are on disk, which needs a running loop."""
         self.clock = ManualClock()
         self.kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5}, machine=machine)
         self.limits = RelayLimits(settings or Settings(), self.kernel, self.clock, soon)
+        if not records:
+            self.limits.core.settles = lambda: None
+            self.limits.core.followers.clear()
         self.decider: LimitsDecider = self.limits.decider
         self._numbers = count(1)
 

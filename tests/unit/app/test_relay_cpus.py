@@ -12,7 +12,6 @@ from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.relay import cpus as relay_cpus
 from nodeward.doubles.cpus import Plan
 from nodeward.model import cpuset
-from nodeward.model.events import CpusRecalled
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression
 from nodeward.model.relayed import Call, Ended, Message, Pass, Refuse, Replace, Verdict
@@ -47,11 +46,9 @@ class Pinned(Relayed):
         self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes | Exception]()
         monkeypatch.setattr(relay_cpus, "LoopLane", lambda _: self.lane)
         monkeypatch.setattr(unary_client, "call", self._runtime)
-        if not records:  # a verdict that waits for the record on disk is a story of its own
-            monkeypatch.setattr(cpu_grants, "read", lambda _, __: ("", CpusRecalled()))
         cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
         plan = Plan(sockets=1, nodes=1, cores=4, threads=1)
-        super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan)
+        super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan, records=records)
         self.lists = b"", b""
         self.remembers = dict[str, str]()
         """The set of each container by its runtime's record."""

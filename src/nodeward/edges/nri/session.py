@@ -112,10 +112,10 @@ async def run(
 ) -> None:
     """Is a plugin until cancelled. Ends by itself only where it cannot come back: RuntimeGoneError after a given fd.
 
-    With `at_start` a container's program waits until what its create could not carry is written. `read_sets` tells the
-    CPUs of containers that are there already: the runtime's own record may be older than what was written last.
-    `lines` is asked before each connection, since a restarted runtime may have come with other OCI runtimes. `labels`:
-    the keys of labels that are copied (`nodeward.model.labels`)."""
+    With `at_start` a container's program waits until what its create could not carry is written. `read_sets` tells
+    the CPUs of containers that are there already and of which the runtime's own record names none. `lines` is asked
+    before each connection, since a restarted runtime may have come with other OCI runtimes. `labels`: the keys of
+    labels that are copied (`nodeward.model.labels`)."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
@@ -310,6 +310,9 @@ class Session:
     def _happened(
         self, kind: nri_pb2.Event, pod: nri_pb2.PodSandbox, container: nri_pb2.Container
     ) -> Answer | Awaitable[Answer]:
+        waits = self._at_start if kind == mapping.BEFORE_THE_PROGRAM else None
+        if kind == mapping.BEFORE_THE_PROGRAM and (waits is None or not waits.needed()):
+            return b""  # what PostStartContainer tells again soon is told once
         event = mapping.happening(kind, pod, container, self._labels())
         if event is None:
             return b""
@@ -318,9 +321,7 @@ class Session:
         except Exception:  # the port promises that it does not; a pod must not fail if it breaks the promise
             _log.exception("nri event lost event=%s", type(event).__name__)
             return b""
-        if kind != mapping.BEFORE_THE_PROGRAM or self._at_start is None or not self._at_start.needed():
-            return b""
-        return self._when_written(self._at_start, ContainerId(container.id))
+        return b"" if waits is None else self._when_written(waits, ContainerId(container.id))
 
     async def _when_written(self, at_start: AtStart, container_id: ContainerId) -> Answer:
         """A refusal only where the port asks for one: the container fails to start, and kubelet makes another."""

@@ -28,6 +28,7 @@ from nodeward.proto import nri_pb2
 from nodeward.transport.ttrpc_unix import CallFailedError
 from nodeward.wire.ttrpc import Code, Request
 from tests.component.nri.harness import EPC, WITHIN_S, World, joined, settings_for, story
+from tests.unit.app.relayed import Relayed
 
 WEB = SimPod("u-1", "web", annotations={"epc-limit.nri.io": "1048576", "other": "CANARY-annotation"})
 MAIN = SimContainer("main", args=("/bin/x", "CANARY-arg"), env=("PASSWORD=CANARY-env",))
@@ -153,6 +154,22 @@ def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(tm
         assert world.within_ns == [1_000_000_000], "at most a second, however patient the runtime is"
 
     story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=6.0)))
+
+
+def test_what_was_decided_is_answered_however_late_its_record_is(tmp_path: Path) -> None:
+    """Given an engine that counts a limit as given, when its record is never written, the runtime is told the limit
+    all the same: else the program runs without what the engine believes of it."""
+
+    async def tale(world: World, settings: NriSettings) -> None:
+        core = Relayed().limits.core
+        core.settles = asyncio.get_running_loop().create_future
+        world.answer = lambda question: core.ask(question, world.within_ns[-1])
+        async with joined(world, settings):
+            await world.plugin()
+            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+            assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
+
+    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.6)))
 
 
 def test_an_answer_has_half_of_the_runtimes_patience(tmp_path: Path) -> None:

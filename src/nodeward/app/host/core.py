@@ -7,6 +7,7 @@ the Final at once, or an awaitable where a fact or a commit stands between. Effe
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from time import perf_counter_ns
@@ -198,12 +199,9 @@ class Core:
             self.decide(ev.Abandoned(ask_id))
             self._count("abandoned")
             raise
+        final = answer if isinstance(answer, Final) else Final(Adjustment(), Reason("no-opinion"))
         settled = self.settles()
-        if settled is not None:
-            await settled
-        if isinstance(answer, Final):
-            return answer
-        return Final(Adjustment(), Reason("no-opinion"))
+        return final if settled is None else await _after(settled, final)
 
     async def _between(self, ask_id: int, answer: Need | Commit | None) -> Decision:
         if isinstance(answer, Commit):
@@ -272,7 +270,9 @@ def _nothing() -> None:
 
 
 async def _after(settled: Awaitable[None], answer: Final) -> Final:
-    await settled
+    """The answer, at once where who asked waits no longer: it is decided, and counts as given."""
+    with suppress(asyncio.CancelledError):
+        await settled
     return answer
 
 

@@ -348,12 +348,18 @@ class Session:
         return later
 
     async def _decide_later(
-        self, question: Question, final: Awaitable[Final], encode: Callable[[Adjustment], bytes]
+        self, question: Question, final: asyncio.Future[Final], encode: Callable[[Adjustment], bytes]
     ) -> Answer:
-        """The port keeps the deadline; this one is for a port that does not."""
+        """The port keeps the deadline; this one is for a port that does not. What is decided is answered also after it:
+        the engine counts it as given."""
         try:
-            async with asyncio.timeout(self._answer_s * 1.5):
-                return _answer(await final, encode)
+            try:
+                async with asyncio.timeout(self._answer_s * 1.5):
+                    await final
+            except TimeoutError:
+                if final.cancelled():
+                    raise
+            return _answer(final.result(), encode)
         except TimeoutError:
             _log.warning("nri answer too late within_s=%.2f answered='no change'", self._answer_s)
             return encode(Adjustment())

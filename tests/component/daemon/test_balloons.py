@@ -157,7 +157,7 @@ def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside
     static = PolicySettings("static", reserved=CPU0)
     late = Trouble(("read",), "/sys/devices/system/cpu")
 
-    def refusing(settings: Settings) -> Settings:
+    def changed(settings: Settings) -> Settings:
         rules = static if by == "topology" else settings.policy
         return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
 
@@ -176,7 +176,13 @@ def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside
         await exclusive(node, "c", 2)
 
     troubles = (late,) if by == "topology" else ()
-    play(rig(tmp_path, change=refusing, machine=Plan(sockets=1, nodes=1), troubles=troubles), tale)
+    play(rig(tmp_path, change=changed, machine=Plan(sockets=1, nodes=1), troubles=troubles), tale)
+
+
+def refusing(settings: Settings) -> Settings:
+    """Exclusive CPUs, and no start beside anybody who may use them."""
+    rules = PolicySettings("static", reserved=CPU0)
+    return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
 
 
 def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_holds_exclusive_starts(
@@ -184,10 +190,6 @@ def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_holds_e
 ) -> None:
     """As systemd does to slices for which nobody asked AllowedCPUs: the container may run on any CPU then."""
     monkeypatch.setattr(cpu_watch, "DRIFT_S", 0.1)
-
-    def refusing(settings: Settings) -> Settings:
-        rules = PolicySettings("static", reserved=CPU0)
-        return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
 
     async def tale(node: Rig) -> None:
         alone = await exclusive(node, "a", 2)
@@ -218,10 +220,6 @@ def test_while_a_cgroup_cannot_be_read_no_exclusive_program_begins_beside_it(
     """The call that reads its set hangs in the kernel: what it says is not known, and that is not what it said last."""
     monkeypatch.setattr(cpu_watch, "DRIFT_S", 0.1)
     monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.2)
-
-    def refusing(settings: Settings) -> Settings:
-        rules = PolicySettings("static", reserved=CPU0)
-        return replace(settings, policy=rules, cpus=CpusSettings(on_late=OnLate.REFUSE, late_ms=200))
 
     async def tale(node: Rig) -> None:
         alone = await exclusive(node, "a", 2)

@@ -1,8 +1,9 @@
 """The record of CPU grants on disk: read at a start, and written before the runtime is answered.
 
 `<run_dir>/cpus.journal` is the one file of whichever process drives the policy (`cpus.driver`), so a change of driver
-loses nothing. It is void after a boot: no container outlives that. An answer waits for its line at most LATE_S. A line
-that cannot be written stops no container: the log says so, and the write is repeated until it succeeds.
+loses nothing. It is void after a boot: no container outlives that. A write takes at most LATE_S of its lane's time, and
+an answer waits for its line no longer than its runtime does. A line that cannot be written stops no container: the log
+says so, and the write is repeated until it succeeds.
 """
 
 import asyncio

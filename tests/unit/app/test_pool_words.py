@@ -252,6 +252,10 @@ def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp
             "podpools.Pools[0].Instances: '3 CPUs' is not enough for one pool of 4 CPUs; give at least these",
         ),
         (
+            "podpools: {Pools: [{Name: a, CPU: 4, Instances: 0 CPUs}]}",
+            "podpools.Pools[0].Instances: '0 CPUs' is not enough for one pool of 4 CPUs; give at least these",
+        ),
+        (
             "podpools: {Pools: [{Name: default, Instances: 2}]}",
             "podpools.Pools[0].Instances: there is one pool default",
         ),

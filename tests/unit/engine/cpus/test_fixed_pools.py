@@ -175,6 +175,7 @@ def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
     ("pools", "why"),
     [
         ([PodPool("A", 16, instances="2")], "2 pool(s) A of 16 CPUs do not fit: 30 of 30 CPUs are left"),
+        ([PodPool("A", 4, instances="1% ")], "1% of 30 CPUs is not enough for one pool A of 4 CPUs"),
         ([PodPool("A", 2, instances="2", fill_order=FillOrder.PACKED)], "of 2 pools A that are Packed only the first"),
         ([PodPool("reserved", 3)], "the pool reserved has 3 CPUs, and 2 are reserved"),
     ],

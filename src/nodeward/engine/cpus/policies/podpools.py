@@ -74,10 +74,10 @@ def _made(
             stayed |= there[-1]
     for one in (own, *(one for name, one in kinds.items() if name not in (DEFAULT, RESERVED))):
         count = 1 if one is own else counts[one.name]
-        if not count and one.instances.endswith("%"):
+        if not count and one.instances.rstrip().endswith("%"):
             return Denied(
-                f"policy.podpools: {one.instances} of {most - own.cpu} CPUs is not enough for one pool {one.name} of "
-                f"{one.cpu} CPUs; give a larger share, or fewer CPUs"
+                f"policy.podpools: {one.instances.rstrip()} of {most - own.cpu} CPUs is not enough for one pool "
+                f"{one.name} of {one.cpu} CPUs; give a larger share, or fewer CPUs"
             )
         if count * one.cpu > free.bit_count():
             return Denied(

@@ -72,7 +72,7 @@ STATIC_OPTIONS: Mapping[str, str] = {
     "strict-cpu-reservation": "the reserved CPUs are not among those that others share",
     "prefer-align-cpus-by-uncorecache": "CPUs of one uncore cache where that can be",
     "distribute-cpus-across-numa": "where one NUMA node is not enough, evenly over several",
-    "align-by-socket": "CPUs of one socket rather than of one NUMA node",
+    "align-by-socket": "with distribute-cpus-across-numa, CPUs of one socket where one has enough",
     "distribute-cpus-across-cores": "threads of different cores rather than whole cores",
 }
 """Kubelet's CPU manager policy options that the policy `static` has, and what each means."""

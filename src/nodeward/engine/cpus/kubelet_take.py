@@ -1,14 +1,15 @@
 """Which CPUs a container gets of those that are free: the choice of kubelet's static CPU manager policy, rule for rule.
 
 Promises the same CPUs as kubelet 1.37 on machines whose sockets, NUMA nodes, caches and cores are all of one size, and
-an answer after MOST_TRIES combinations of NUMA nodes. "Free" always means: of what the caller offers.
+an answer after MOST_TRIES combinations of NUMA nodes. "Free" always means: of what the caller offers. One fault of
+kubelet is mended: CPUs that are spread over NUMA nodes with `align_by_socket` stay in one socket where they fit.
 
 Wherever kubelet sorts, a group with fewer free CPUs comes first, and of equal ones that with the smaller id.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import combinations
+from itertools import chain, combinations
 from math import comb, floor, inf, sqrt
 
 from nodeward.engine.tables import kept
@@ -202,16 +203,20 @@ def _across_nodes(at: Tables, free: CpuSet, count: int, options: Options) -> Cpu
         return _packed(at, free, count, options)
     nodes = _nodes(at, free)
     groups, per_node = count // size, _ceil(_ceil(at.cpus, size), len(at.nodes))
-    spreading = _Spreading(at, [(node & free).bit_count() for node in nodes], nodes, count, size, options)
-    for number in range(_ceil(groups, per_node), min(groups, len(nodes)) + 1):
-        found = spreading.best(number)
-        if found is None:
-            continue
-        chosen, extra = found
-        got = _spread(at, free, count, size, [nodes[i] for i in chosen], [nodes[i] for i in extra])
-        if got is not None:
-            return got
-        break
+    for aligned in (True, False) if options.align_by_socket else (False,):
+        spreading = _Spreading(at, [(node & free).bit_count() for node in nodes], nodes, count, size, options, aligned)
+        for number in range(_ceil(groups, per_node), min(groups, len(nodes)) + 1):
+            found = spreading.best(number)
+            if found is None:
+                continue
+            chosen, extra = found
+            got = _spread(at, free, count, size, [nodes[i] for i in chosen], [nodes[i] for i in extra])
+            if got is not None:
+                return got
+            break
+        for socket in _sockets(at, free) if aligned else ():  # after MOST_TRIES
+            if sum((node & free).bit_count() // size for node in at.nodes_of[socket]) >= groups:
+                return _packed(at, free & socket, count, options)
     return _packed(at, free, count, options)
 
 
@@ -236,34 +241,51 @@ def _spread(
 
 
 class _Spreading:
-    """Which nodes CPUs are spread over: those after which all nodes have most evenly much free."""
+    """Which nodes CPUs are spread over: those after which all nodes have most evenly much free. `aligned`: of the nodes
+    of one socket only."""
 
-    __slots__ = ("at", "balances", "count", "free", "nodes", "options", "size", "squares", "tries")
+    __slots__ = ("aligned", "at", "balances", "count", "free", "nodes", "options", "size", "squares", "tries")
 
     def __init__(
-        self, at: Tables, free: Sequence[int], nodes: Sequence[CpuSet], count: int, size: int, options: Options
+        self,
+        at: Tables,
+        free: Sequence[int],
+        nodes: Sequence[CpuSet],
+        count: int,
+        size: int,
+        options: Options,
+        aligned: bool,
     ) -> None:
         self.at, self.free, self.nodes, self.count, self.size, self.options = at, free, nodes, count, size, options
+        self.aligned = aligned
         self.squares = sum(n * n for n in free)
         self.balances = {-1: inf}
         self.tries = 0
 
     def best(self, number: int) -> tuple[Sequence[int], Sequence[int]] | None:
         """The best of all combinations of so many nodes: these, and those of them that give what remains."""
-        best, together, chosen, extra = inf, False, tuple[int, ...](), tuple[int, ...]()
-        shared = _shared(number)
-        for combination in combinations(range(len(self.nodes)), number):
+        best, chosen, extra = inf, tuple[int, ...](), tuple[int, ...]()
+        shared = self._shared(number)
+        for combination in self._combinations(number):
             if chosen and combination[:shared] == chosen[:shared]:
                 chosen = combination
-            if best == 0 and (together or not self.options.align_by_socket):
+            if best == 0 and (self.aligned or not self.options.align_by_socket):
                 break
             balance, rest = self._balance(combination)
             if self.tries > MOST_TRIES:
                 break
-            one = self.options.align_by_socket and self._in_one_socket(combination)
-            if balance is not None and (one if one != together else balance < best):
-                best, together, chosen, extra = balance, one, combination, rest
+            if balance is not None and balance < best:
+                best, chosen, extra = balance, combination, rest
         return (chosen, extra) if chosen else None
+
+    def _combinations(self, number: int) -> Iterator[tuple[int, ...]]:
+        """Of so many nodes, in kubelet's order."""
+        every = range(len(self.nodes))
+        if not self.aligned:
+            return combinations(every, number)
+        sockets = dict.fromkeys(self.at.sockets_of[node] for node in self.nodes)
+        inside = ([i for i in every if self.at.sockets_of[self.nodes[i]] == one] for one in sockets if len(one) == 1)
+        return chain.from_iterable(combinations(nodes, number) for nodes in inside)
 
     def _balance(self, combination: tuple[int, ...]) -> tuple[float | None, tuple[int, ...]]:
         """How uneven all nodes are afterwards, and which nodes give what remains. None where it cannot be."""
@@ -298,7 +320,7 @@ class _Spreading:
                 if balance < best:
                     best, found = balance, subset
             if found:
-                shared = _shared(number)
+                shared = self._shared(number)
                 extra = found[:shared] + able[len(able) - number + shared :]
         return best, extra
 
@@ -325,15 +347,12 @@ class _Spreading:
         self.balances[squares] = found
         return found
 
-    def _in_one_socket(self, combination: Sequence[int]) -> bool:
-        return len(dict.fromkeys(s for i in combination for s in self.at.sockets_of[self.nodes[i]])) <= 1
-
-
-def _shared(number: int) -> int:
-    """How many first elements of its best combination kubelet keeps. It remembers the combination as a slice of Go, and
-    later combinations with the same first elements overwrite the last ones where the slice has room: with four nodes,
-    and with six to eight. So what it takes in the end is the last combination that begins like the best one."""
-    return 1 if number == 1 else (1 << (number - 1).bit_length() - 1) + 1
+    def _shared(self, number: int) -> int:
+        """How many first elements of its best combination kubelet keeps. It remembers the combination as a slice of Go,
+        and later combinations with the same first elements overwrite the last ones where the slice has room: with four
+        nodes, and with six to eight. So what it takes in the end is the last combination that begins like the best one.
+        That led it out of the socket, so in one socket the best one stays."""
+        return number if self.aligned or number == 1 else (1 << (number - 1).bit_length() - 1) + 1
 
 
 def _ceil(number: int, by: int) -> int:

@@ -12,6 +12,7 @@ from nodeward.engine.cpus.place import admitted
 from nodeward.engine.cpus.policies.static import STATIC
 from nodeward.model.annotations import PREFER_ISOLATED
 from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpuset import of as cpuset_of
 from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings, StaticSettings
 from nodeward.model.refusal import Reason
@@ -253,3 +254,23 @@ def test_cores_reserved_in_part_do_not_keep_a_spread_request_waiting() -> None:
     own = take(of, free, 54, Options(full_pcpus_only=True, across_numa=True))
     assert own is not None
     assert own.bit_count() == 54
+
+
+def test_spread_cpus_that_are_aligned_by_socket_stay_in_one() -> None:
+    """Kubelet 1.37 takes 1-6,12 here."""
+    eight_nodes = machine(2, 4, 1, 2, threads=1)
+    reserved = Amount(AmountKind.CPUSET, parse("0,15"))
+    node = Node(eight_nodes, reserved, "align-by-socket", "distribute-cpus-across-numa", "strict-cpu-reservation")
+    assert node.asks("p", 7000) == "1-7"
+
+
+@given(st.sampled_from([2, 4, 6, 16]), st.integers(1, 2), st.sets(st.integers(0, 31), max_size=9), st.integers(0, 2))
+def test_spread_cpus_are_in_one_socket_where_one_has_as_many(
+    nodes: int, cores: int, used: set[int], spare: int
+) -> None:
+    of = machine(2, nodes, 1, cores, threads=1)
+    free = of.online & ~cpuset_of(used)
+    most = max((socket.cpus & free).bit_count() for socket in of.packages)
+    own = take(of, free, most - spare, Options(across_numa=True, align_by_socket=True))
+    assert own is not None
+    assert any(own & ~socket.cpus == 0 for socket in of.packages)

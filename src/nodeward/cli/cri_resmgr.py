@@ -154,7 +154,8 @@ def _run(words: list[str]) -> None:
 
     pushed = Pushed(overlaid, files, check, note)
     first = pushed.first()
-    if chosen.faults and pushed.config is None:
+    faults = chosen.faults if pushed.config is None else ()
+    if faults:
         chosen.notes.append("--fallback-config: not obeyed, calls pass untouched until a good configuration comes")
     _remark(chosen)
 
@@ -163,12 +164,10 @@ def _run(words: list[str]) -> None:
         def started() -> None:
             nonlocal is_started
             is_started = True
-            if chosen.faults and pushed.config is None:
-                pushed.refused("--fallback-config", "\n".join(chosen.faults))
             told.enter_context(_pid_in(chosen.pid_file))
             note(first)
 
-        relay.run(read, chosen.log_level, started, chosen.reload_by, pushed)
+        relay.run(read, chosen.log_level, started, chosen.reload_by, pushed, faults)
 
 
 def _list_policies(historic: bool) -> None:

@@ -72,9 +72,10 @@ def run(
     started: Callable[[], None] = lambda: None,
     reload_by: signal.Signals = signal.SIGHUP,
     pushed: "Pushed | None" = None,
+    faults: tuple[str, ...] = (),
 ) -> None:
     """Relays by the settings until a signal; SIGHUP and `reload_by` have them read again. `started` is called once it
-    has sockets. `pushed` has what an agent pushed."""
+    has sockets. `pushed` has what an agent pushed; `faults` says why a part of the settings is left out at first."""
     from nodeward.aio.clock import SystemClock
     from nodeward.aio.hostfs import OsFiles
     from nodeward.app import process
@@ -84,7 +85,7 @@ def run(
 
     process.set_up_logs(log_level)
     settings.warn(os.environ)
-    source = SettingsSource(read, "file, environment and flags", pushed=pushed)
+    source = SettingsSource(read, "file, environment and flags", faults=faults, pushed=pushed)
     chosen = pushed.first() if pushed is not None else read()
     process.raise_descriptor_limit()
     clock = SystemClock()

@@ -46,6 +46,9 @@ def _lines(relay: RelayView) -> Iterator[Text]:
         config = relay.config
         yield Text(f"  configuration: {'refused' if config.faults else 'taken'} at {config.socket}")
         yield from (Text(f"    {fault}", "red") for fault in config.faults)
+    if relay.settings_faults:
+        yield Text("  settings: the newer ones were refused, older ones hold")
+        yield from (Text(f"    {fault}", "red") for fault in relay.settings_faults)
     if relay.dump is not None:
         dump = relay.dump
         style = "red" if dump.lost else ""

@@ -218,6 +218,8 @@ class RelayView:
     guard: VmGuardRow = field(default_factory=VmGuardRow)
     config: ConfigRow = field(default_factory=ConfigRow)
     """The cluster's configuration."""
+    settings_faults: tuple[str, ...] = ()
+    """Why its own newer settings are not in force."""
     lately: tuple[HappenedRow, ...] = ()
     """What happened by its decisions."""
     counted: bool = True

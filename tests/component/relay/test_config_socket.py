@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -74,6 +75,10 @@ class Relayed:
     def faults(self) -> object:
         """Of the last configuration."""
         return member(self.status(), "config", "faults")
+
+    def own_faults(self) -> object:
+        """Of the last settings of its own."""
+        return member(self.status(), "settings_faults")
 
 
 @pytest.fixture(name="relay")
@@ -187,6 +192,28 @@ def test_a_fallback_that_cannot_be_obeyed_leaves_kubelet_its_runtime_until_the_n
     file.write_text("policy: {Active: topology-aware, ReservedResources: {CPU: 1}}\n")
     with relay.running("-fallback-config", str(file)):
         assert relay.policy() == "none"
-        assert "'topology-aware' comes with a later version" in str(relay.faults())
+        assert "'topology-aware' comes with a later version" in str(relay.own_faults())
         assert relay.set(STATIC) == ""
-        assert (relay.policy(), relay.faults()) == ("static", [])
+        assert (relay.policy(), relay.own_faults()) == ("static", [])
+
+
+def test_a_fallback_that_breaks_or_is_mended_is_heard_at_sighup_and_a_refused_one_is_said(relay: Relayed) -> None:
+    file, log = relay.folder / "own.yaml", relay.folder / "relay.log"
+    good = "policy: {Active: static, ReservedResources: {CPU: 1}}\n"
+    steps = (
+        ("policy: {Active: eda}\n", "none", "'eda' comes with a later version"),
+        (good, "static", ""),
+        ("policy: {Activ: none}\n", "static", "did you mean policy.Active?"),
+        (good, "static", ""),
+    )
+    file.write_text("policy: {Active: topology-aware}\n")
+    with relay.running("-fallback-config", str(file)) as process:
+        assert relay.policy() == "none"
+        for text, policy, said in steps:
+            file.write_text(text)
+            log.write_text("")
+            process.send_signal(signal.SIGHUP)
+            wait_for(lambda: "settings=" in log.read_text(), "settings")
+            faults = relay.own_faults()
+            assert relay.policy() == policy, text
+            assert faults == [] if not said else said in str(faults), text

@@ -47,10 +47,13 @@ class RelayReload:
         self._running, self._source, self._limits, self._dump = running, source, limits, dump
         self._sizing, self._gate = sizing, gate
         self._turn = asyncio.Lock()
+        self.faults = source.faults
+        """Why the source's own settings are not in force; empty where they are."""
 
     async def run(self, systemd: sd_notify.Notifier) -> None:
         """Reads them whenever it is asked to, by another thread: the file may lie on a disk that hangs, and rules of a
         dump take their time."""
+        self._refused(self.faults)
         while True:
             await self._source.asked.wait()
             self._source.asked.clear()
@@ -59,11 +62,17 @@ class RelayReload:
             try:
                 async with self._turn:
                     self._take(*await self._later(self._read, self._source.read))
+                    self.faults = ()
             except (NodewardError, OSError, RuntimeError) as error:
-                log.error("settings=refused and kept as they were fault=%r", str(error))
+                self._refused(tuple(str(error).splitlines()))
             finally:
                 if systemd.told_ready:
                     systemd.tell(sd_notify.READY)
+
+    def _refused(self, faults: tuple[str, ...]) -> None:
+        self.faults = faults
+        for fault in faults:
+            log.error("settings=refused and kept as they were fault=%r", fault)
 
     @property
     def pushed(self) -> Pushed | None:
@@ -94,6 +103,7 @@ class RelayReload:
                 self._take(before, back)
                 return pushed.refused(node, "\n".join(f"policy {policy.active}: {one}" for one in why))
             pushed.taken(node, config, time.time_ns())
+            self.faults = ()
             await self._later(pushed.keep, wanted)
         return ""
 

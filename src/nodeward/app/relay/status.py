@@ -73,7 +73,8 @@ class Status:
         sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
         gate = self._plan.gate.row() if self._plan.gate is not None else GateRow()
         guard = self._plan.guard.row() if self._plan.guard is not None else VmGuardRow()
-        pushed = self._plan.reload.pushed if self._plan.reload is not None else None
+        reload = self._plan.reload
+        pushed, unfit = (reload.pushed, reload.faults) if reload is not None else (None, ())
         told_config = pushed.row if pushed is not None else ConfigRow()
         whole = limits is not None and asked == relay_line.STATUS
         containers = limits.containers() if limits is not None and whole else None
@@ -102,6 +103,7 @@ class Status:
                 gate=gate,
                 guard=guard,
                 config=told_config,
+                settings_faults=unfit,
                 cpus=pinned() if pinned is not None else None,
                 lately=(*trouble, *(lately() if lately is not None else ())),
                 rows=rows[:MOST_ROWS],

@@ -136,6 +136,8 @@ def _relay(relay: RelayView) -> Iterator[Condition]:
     for door in relay.doors:
         if door.present is False:
             yield _of("runtime-away", f"The runtime {door.runtime} behind the relay does not answer")
+    if relay.settings_faults:
+        yield _of("settings-refused", "Newer settings of the relay were refused, older ones hold")
     if relay.config.faults:
         yield _of("settings-refused", "The cluster's configuration for the relay was refused")
 

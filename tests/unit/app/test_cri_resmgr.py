@@ -477,6 +477,7 @@ def test_an_agents_configurations_are_taken_by_default_but_for_who_asks_for_none
         assert choose(line, {"/c": "policy: {Active: static}"}).pairs.items() >= served.items()
     for line in ("-policy null", "-force-config /c", "-config-socket disabled"):
         assert "agent.config_socket" not in choose(line, {"/c": "policy: {Active: static}"}).pairs
+    assert "cpus.driver" not in choose("", environ={"NODEWARD_CPUS__DRIVER": "nri"}).pairs
 
 
 def loaded(text: str) -> Settings:

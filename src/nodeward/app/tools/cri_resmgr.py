@@ -135,7 +135,8 @@ def choose(
         raise CriResmgrError(f"{error}; cri-resmgr -h lists what there is") from error
     chosen = Chosen({"relay.listen": LISTEN}, historic=historic)
     asked = [one.value for one in given if one.name == "policy"][-1:]
-    if not is_forced and not any(name in NO_POLICY for name in asked):
+    elsewhere = environ.get("NODEWARD_CPUS__DRIVER", "relay") != "relay"
+    if not is_forced and not elsewhere and not any(name in NO_POLICY for name in asked):
         chosen.config_socket = CONFIG_SOCKET  # whoever asks for no policy wants a relay that has no part in any call
     if rest:
         if rest[0] not in ("help", "config-help"):

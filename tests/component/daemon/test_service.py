@@ -79,7 +79,7 @@ cgroups: {{root: {folder}/cgroup, period_s: 0.1}}
 
 
 @asynccontextmanager
-async def service(folder: Path) -> AsyncIterator[Service]:
+async def service(folder: Path, *flags: str) -> AsyncIterator[Service]:
     """The daemon's process, started by a manager that wants to hear of it."""
     (folder / "cgroup").mkdir(exist_ok=True)
     (folder / "cgroup" / "cgroup.controllers").touch()
@@ -89,7 +89,8 @@ async def service(folder: Path) -> AsyncIterator[Service]:
     manager = Manager(folder / "notify")
     environ = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify"), "WATCHDOG_USEC": "400000"}
     with (folder / "log").open("w") as log:
-        process = subprocess.Popen([NODEWARD, "node", "--config", str(config)], stderr=log, env=environ, text=True)
+        words = [NODEWARD, "node", "--config", str(config), *flags]
+        process = subprocess.Popen(words, stderr=log, env=environ, text=True)
     try:
         yield Service(folder, process, manager, config)
     finally:
@@ -211,10 +212,10 @@ def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Path) -> 
         assert alien.returncode == 1  # there are none of those
         assert "is no YAML" in alien.stderr
         daemon.config.write_text(good + "nonsense: 1\n")
-        async with service(tmp_path) as daemon:
+        async with service(tmp_path, "--set", "limits.mode=off") as daemon:  # a flag is this start's, and holds
             await daemon.manager.until("READY=1")
             shown = await daemon.status()
-            assert shown["mode"] == "observe"
+            assert shown["mode"] == "off"
             found = shown["settings"]
             assert isinstance(found, dict)
             assert found["source"] == "last good settings"

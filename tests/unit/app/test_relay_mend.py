@@ -234,6 +234,15 @@ def test_a_runtime_that_does_not_take_it_is_told_again(fault: Exception) -> None
     assert runtime.got == [LIMITED]
 
 
+def test_a_container_that_the_runtime_does_not_take_keeps_no_other_waiting() -> None:
+    node = Relayed()
+    runtime = Runtime(node, TimeoutError())
+    let_go(node, create())
+    let_go(node, create(), "c2")
+    asyncio.run(runtime.paid())
+    assert [container_id for container_id, _ in runtime.got] == ["c2", "c1"]
+
+
 def test_a_container_that_has_gone_is_owed_nothing() -> None:
     """Given one that the runtime does not find, one that has stopped, and one that no list tells of."""
     node = Relayed()

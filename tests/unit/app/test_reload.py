@@ -167,6 +167,7 @@ def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:
         ("state_dir: /a\n", {"state_dir": "/b"}, {"NODEWARD_STATE_DIR": "/c"}, "/b"),
         ("state_dir: /a\n", {}, {"NODEWARD_STATE_DIR": "/c"}, "/c"),
         ("state_dir: 7\n", {}, {}, FOLDER),
+        ("state_dir: /a\n", {"state_dir": "/b/../c"}, {"NODEWARD_STATE_DIR": "d"}, "/a"),
         ("a: [", {}, {}, FOLDER),
     ],
 )

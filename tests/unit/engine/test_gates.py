@@ -121,6 +121,19 @@ def test_a_key_is_there_once_kubelet_has_given_the_pod_what_its_spec_asks_for() 
     assert "its spec asks for no TEE key" in refusal(make(told))
 
 
+@pytest.mark.parametrize(("keys", "free"), [(2, True), (1, False)])
+def test_where_only_nfd_tells_of_keys_one_is_there_while_no_more_are_promised_than_the_node_has(
+    keys: int, free: bool
+) -> None:
+    ledger = LedgerSettings(Mode.ENFORCE, {"tdx": KeySettings((TDX,))})
+    told = Told(State(settings=EngineSettings(ledger=ledger, gate=GateSettings(Mode.ENFORCE, {"kata": ("key",)}))))
+    told(ev.KeysRead(told.state.seq, {"tdx": keys}, {"tdx": (0, 0)}))
+    for pod in ("u", "v"):
+        told(ev.PodSeen(PodSpec(PodUid(pod), "shop", pod, (ContainerSpec("app", declared={TDX: 1}),))))
+    said = refusal(make(told))
+    assert said == "" if free else "2 keys of tdx are promised and there are 1: none is free" in said
+
+
 def test_quotes_wait_for_the_service_of_the_keys() -> None:
     told = node(kata=("quotes",))
     assert "quotes: the service at" in refusal(make(told))

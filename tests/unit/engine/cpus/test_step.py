@@ -65,6 +65,14 @@ def test_a_program_waits_until_everybody_else_was_read_back_off_its_cpus() -> No
     assert in_the_way(node.state, ContainerId("c-0")) == ()
 
 
+def test_a_program_waits_while_an_older_write_of_its_own_set_may_come_last() -> None:
+    node = told()
+    settle(node, create(node, "c", cpus=2))
+    resize(node, "c", 3)
+    assert given(resize(node, "c", 2)) == sets(node)["c"] == "2-3"
+    assert in_the_way(node.state, ContainerId("c-0")) == (ContainerId("c-0"),)
+
+
 def test_a_container_that_was_created_before_a_shrink_gets_the_newer_set_before_its_program_begins() -> None:
     node = told()
     node(ev.Creating(home("a", "burstable"), one("a", qos="burstable"), ask_id=7))

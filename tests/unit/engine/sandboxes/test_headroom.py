@@ -16,13 +16,14 @@ def of(
     limit: int | None, *tasks: Task, vm: int | None = GIB, declared: int = 0, guest: int | None = 512 * MIB
 ) -> Headroom:
     seen = reading(*(tasks or ALL), cgroups=(pod(limit),), guest=guest)
-    return headroom(seen, VmSize(vm, 1, "vmm"), declared, 5)
+    return headroom(seen, VmSize(vm, 1, "vmm"), declared, 10)
 
 
 @pytest.mark.parametrize(
     ("limit", "fit"),
     [
         pytest.param(2 * GIB, Fit.FITS, id="room"),
+        pytest.param(5 * 256 * MIB, Fit.FITS, id="as much left as is asked for"),
         pytest.param(GIB + 129 * MIB, Fit.TIGHT, id="1 MiB left"),
         pytest.param(GIB + 128 * MIB, Fit.TIGHT, id="nothing left"),
         pytest.param(GIB + 127 * MIB, Fit.KILLED, id="1 MiB too little"),

@@ -2,8 +2,8 @@
 
 A line is there for the process that comes after this one, not after a crash of the machine: nothing is synced. The end
 of the file is only added to while it is known to be whole. After a write that failed, that was late, or that somebody
-else did, everything is written anew in its place instead, so a torn line is never in the middle, and a call that comes
-back late is never mixed with a later one.
+else did, everything is written anew in its place instead, so no line is torn in the middle or missing between two
+others, and a call that comes back late is never mixed with a later one.
 """
 
 from collections.abc import Callable
@@ -38,11 +38,14 @@ class Journal:
         self._end: tuple[int, int] | None = None
         """Inode and size of the file while it is as this has left it."""
         self._lines = 0
+        self._writes = 0
+        self._failed: dict[int, None] = {}
+        """The writes, by number, whose lines the file may lack."""
 
     async def append(self, line: bytes, whole: Callable[[], bytes]) -> Written:
         """Adds the line, which ends with a line break; `whole` gives all that is to be there with it, if that is to be
         written instead. It is called elsewhere than on the loop."""
-        return await self._written(partial(self._append, line, whole))
+        return await self._written(partial(self._append, line, whole, self._writes + 1))
 
     async def rewrite(self, whole: Callable[[], bytes]) -> Written:
         """Writes all anew."""
@@ -60,9 +63,11 @@ class Journal:
         return await done_on(self._lane, "journal", partial(self._bounded, job))
 
     async def _written(self, job: Callable[[], Written]) -> Written:
+        self._writes = number = self._writes + 1
         try:
-            return await self.do(job)
+            return await done_on(self._lane, "journal", partial(self._numbered, number, job))
         except Exception as error:
+            self._failed[number] = None  # also where the lane took no more
             return Written((isinstance(error, OSError) and error.strerror) or str(error) or type(error).__name__)
 
     def _bounded(self, job: Callable[[], T]) -> T:
@@ -70,8 +75,21 @@ class Journal:
         self._within(lambda: found.append(job()))
         return found[0]
 
-    def _append(self, line: bytes, whole: Callable[[], bytes]) -> Written:
+    def _numbered(self, number: int, job: Callable[[], Written]) -> Written:
+        """On the lane: the next one of it has to know how this one ended."""
+        try:
+            done = self._bounded(job)
+        except BaseException:
+            self._failed[number] = None
+            raise
+        for one in [one for one in tuple(self._failed) if done.anew and one < number]:
+            self._failed.pop(one, None)
+        return done
+
+    def _append(self, line: bytes, whole: Callable[[], bytes], number: int) -> Written:
         end, self._end = self._end, None
+        if any(one < number for one in tuple(self._failed)):
+            return self._rewrite(whole)
         if end is None or end[1] + len(line) > MOST_BYTES or self._lines >= MOST_LINES or self._now() != end:
             return self._rewrite(whole)
         self._files.append(self.path, line, sync=False)

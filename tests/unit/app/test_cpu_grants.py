@@ -1,19 +1,32 @@
 """The record of CPU grants on a disk that somebody has damaged: it is void, and the reason names the file."""
 
+import asyncio
+import errno
 import os
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from nodeward.aio.bounded import BoundedCalls
+from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
+from nodeward.aio.lanes import ThreadLane
 from nodeward.app.host import cpu_grants
 from nodeward.app.host.boot import BOOT_ID
 from nodeward.engine.cpus import recorded
+from nodeward.engine.cpus.pools import joined, left, resized
+from nodeward.engine.state.cpus import Cpus
+from nodeward.engine.state.root import State
 from nodeward.model.cpus import Grant, Pool, Pools, Recorded
+from nodeward.model.events import CpusRecalled
 from nodeward.model.policy_rule import PolicySettings
 from nodeward.wire import cpus_journal
+from tests.patience import scaled
 from tests.unit.engine.cpus.machines import W
 
 GRANT = Grant("uid/app", own=12, request_m=2000)
@@ -110,3 +123,137 @@ def test_a_damaged_record_is_void_and_named(path: Path, damage: Callable[[Path],
 def test_what_another_boot_wrote_is_nothing(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert read(path) == (None, "")
+
+
+class Disk(OsFiles):
+    """`goes_on` is unset for one append that hangs; `full` takes nothing."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.goes_on, self.full = threading.Event(), False
+        self.goes_on.set()
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        self.goes_on.wait(30)
+        self._check()
+        super().append(path, data, sync)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._check()
+        super().replace(path, data)
+
+    def _check(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class Life:
+    """A process that decides, and writes each decision down."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.disk = path, Disk(str(path.parent.parent))
+        self.core = SimpleNamespace(state=State(), settles=None, followers=[], tell=lambda _: None)
+        lane = ThreadLane("journal", asyncio.get_running_loop(), lambda _: None)
+        within = BoundedCalls("a test", 0.05)
+        self.grants = cpu_grants.CpuGrants(self.core, self.disk, "/run", lane, within)  # type: ignore[arg-type]
+        self.grants.begin("this-boot", CpusRecalled())
+        self.pools = Pools({"shared": Pool(0xFFFF)})
+
+    def _now(self, pools: Pools) -> asyncio.Future[None]:
+        self.pools = pools
+        cpus = Cpus(W, RECORDED.rules, pools, in_force=True)
+        self.core.state = replace(self.core.state, cpus=cpus)
+        return asyncio.ensure_future(self.grants.settles() or asyncio.sleep(0))
+
+    def gives(self, key: str, own: int) -> asyncio.Future[None]:
+        """CPUs to a container."""
+        rest = resized(self.pools, "shared", self.pools.pools["shared"].cpus & ~own)
+        return self._now(joined(rest, Grant(key, own=own, request_m=2000)))
+
+    def takes(self, key: str) -> asyncio.Future[None]:
+        """A container's CPUs back."""
+        more = self.pools.pools["shared"].cpus | self.pools.grants[key].own
+        return self._now(left(resized(self.pools, "shared", more), key))
+
+    async def idle(self) -> None:
+        """Returns when no write is under way."""
+        while True:
+            try:
+                return await self.grants._journal.do(lambda: None)
+            except OSError:
+                await asyncio.sleep(0.01)
+
+    async def written(self) -> None:
+        """Returns when the file says what was decided."""
+        while (found := read(self.path)[0]) is None or found.pools != self.pools:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def living(path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float = 0.01) -> AsyncIterator[Life]:
+    """With the task that mends the file, so often."""
+    monkeypatch.setattr(cpu_grants, "EVERY_S", every_s)
+    life = Life(path)
+    keeping = asyncio.ensure_future(life.grants.keep(SystemClock()))
+    try:
+        yield life
+    finally:
+        life.disk.goes_on.set()
+        keeping.cancel()
+
+
+def test_a_change_that_a_hanging_disk_did_not_take_is_not_left_out_before_a_later_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with living(path, monkeypatch, every_s=600.0) as life:
+            await life.gives("a/app", 0b1100)
+            life.disk.goes_on.clear()
+            await life.gives("b/app", 0b110000)
+            await life.takes("a/app")
+            life.disk.goes_on.set()
+            await life.idle()
+            await life.gives("c/app", 0b1100)
+            await life.written()
+
+    asyncio.run(asyncio.wait_for(story(), scaled(60.0)))
+
+
+def test_what_is_decided_while_the_file_is_looked_at_is_in_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with living(path, monkeypatch) as life:
+            await life.gives("a/app", 0b1100)
+            stands = life.grants._journal.stands
+
+            async def meanwhile() -> bool:
+                found = await stands()
+                if not found and "a/app" in life.pools.grants:
+                    await life.takes("a/app")
+                return found
+
+            monkeypatch.setattr(life.grants._journal, "stands", meanwhile)
+            path.unlink()
+            while "a/app" in life.pools.grants:
+                await asyncio.sleep(0.01)
+            await life.gives("c/app", 0b1100)
+            await life.written()
+
+    asyncio.run(asyncio.wait_for(story(), scaled(60.0)))
+
+
+def test_a_record_that_cannot_be_written_any_more_is_taken_away_until_it_can(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a restart would believe what was so long ago, before what the runtime says."""
+
+    async def story() -> None:
+        async with living(path, monkeypatch) as life:
+            await life.gives("a/app", 0b1100)
+            life.disk.full = True
+            await life.takes("a/app")
+            while path.exists():
+                await asyncio.sleep(0.01)
+            life.disk.full = False
+            await life.written()
+
+    asyncio.run(asyncio.wait_for(story(), scaled(60.0)))

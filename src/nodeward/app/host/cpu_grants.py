@@ -7,6 +7,7 @@ says so, and the write is repeated until it succeeds.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Awaitable
 from functools import partial
@@ -35,14 +36,20 @@ def path_in(folder: str) -> str:
     return f"{folder.rstrip('/')}/cpus.journal"
 
 
-def read(files: HostFiles, run_dir: str) -> tuple[str, CpusRecalled]:
-    """The boot by which a record is written, empty where that cannot be told; and what the process before this one
-    wrote down. May sleep."""
-    path = path_in(run_dir)
+def boot_of(files: HostFiles) -> str:
+    """The boot by which a record is written; empty where that cannot be told."""
     try:
-        boot = boot_id(files)
+        return boot_id(files)
     except OSError as error:
-        return "", CpusRecalled(fault=f"the boot that {path} is of cannot be told: {error}")
+        log.error("cpus-record=off why='the boot cannot be told: %s'", error)
+        return ""
+
+
+def read(files: HostFiles, run_dir: str) -> tuple[str, CpusRecalled]:
+    """`boot_of`, and what the process before this one wrote down. May sleep."""
+    path, boot = path_in(run_dir), boot_of(files)
+    if not boot:
+        return "", CpusRecalled(fault=f"the boot that {path} is of cannot be told")
     try:
         found = cpus_journal.read(files.read(path, cpus_journal.MAX_BYTES, own=True), boot)
     except FileNotFoundError:
@@ -67,7 +74,7 @@ class CpuGrants:
     """The record of one process. Belongs to the loop's thread."""
 
     def __init__(self, core: Core, files: HostFiles, run_dir: str, lane: Lane, within: Within) -> None:
-        self._core = core
+        self._core, self._files = core, files
         self._boot = ""
         """Until that is known, the file is another process's."""
         self._journal = Journal(files, path_in(run_dir), lane, within)
@@ -120,11 +127,14 @@ class CpuGrants:
         """Writes it anew while the last write failed, or somebody removed or changed it, until cancelled."""
         while True:
             await clock.sleep(EVERY_S)
-            there = self._there
-            if there is None or (self._writing is not None and not self._writing.done()):
+            if self._there is None or (self._writing is not None and not self._writing.done()):
                 continue
             if self._failing or not await self._journal.stands():
-                await self._written(self._journal.rewrite(partial(cpus_journal.whole, there, self._boot)))
+                now = self._there  # something may have been decided meanwhile
+                await self._written(self._journal.rewrite(partial(cpus_journal.whole, now, self._boot)))
+            if self._failing:  # what is there is older than what the runtime tells
+                with contextlib.suppress(OSError):
+                    await self._journal.do(partial(self._files.unlink, self._journal.path))
 
     async def _written(self, job: Awaitable[Written]) -> None:
         written = await job

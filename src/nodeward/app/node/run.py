@@ -190,8 +190,8 @@ async def _pinned(settings: Settings, files: HostFiles) -> Pinned:
     found = await _soon(partial(cpu_grants.read, files, settings.run_dir))
     if found is not None:
         return found
-    path = cpu_grants.path_in(settings.run_dir)
-    return "", ev.CpusRecalled(fault=f"{path} is not read within {assemble.START_S:g} s: the disk hangs")
+    path, boot = cpu_grants.path_in(settings.run_dir), await _soon(partial(cpu_grants.boot_of, files))
+    return boot or "", ev.CpusRecalled(fault=f"{path} is not read within {assemble.START_S:g} s: the disk hangs")
 
 
 async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:

@@ -275,3 +275,57 @@ def test_a_relay_reads_its_node_and_changes_no_more_of_it_than_is_its_own(node: 
             with pytest.raises(grpc.RpcError):
                 call("UpdateNodeCapacity", pb.UpdateNodeCapacityRequest(capacities={name: amount}).SerializeToString())
         assert member(node.client.call("GET", NODE), "metadata", "labels") == {"a": "b"}
+
+
+CORES, CMK_LABEL = "cmk.intel.com/exclusive-cores", "cmk.intel.com/cmk-node"
+POOLS = """Active: static-pools
+static-pools:
+  LabelNode: true
+  TaintNode: true
+  pools:
+    exclusive: {exclusive: true, cpuLists: [{Socket: 0, Cpuset: "1"}]}
+    shared: {cpuLists: [{Socket: 0, Cpuset: "0"}]}
+"""
+
+
+def test_static_pools_are_on_the_node_and_taken_back_with_the_policy(node: Node) -> None:
+    """Given the lists of a ConfigMap, then the node has as many exclusive cores, CMK's label and its taint, also after
+    somebody removed them; under another policy, and after a kill of the agent, it has none of these."""
+    own: Record = {"key": "own", "value": "x", "effect": "NoSchedule"}
+    node.client.call("PATCH", NODE, {"spec": {"taints": [own]}, "metadata": {"labels": {"own": "x"}}}, MERGE)
+
+    def marks() -> tuple[object, ...]:
+        found = node.client.call("GET", NODE)
+        taints = member(found, "spec", "taints")
+        assert isinstance(taints, list)
+        assert own in taints
+        assert member(found, "metadata", "labels", "own") == "x"
+        label = member(found, "metadata", "labels", CMK_LABEL)
+        return member(found, "status", "capacity", CORES), label, [one for one in taints if one != own]
+
+    cmk = {"key": "cmk", "value": "true", "effect": "NoSchedule"}
+    published: tuple[object, ...] = ("1", "true", [cmk])
+    with node.relay.running():
+        with node.agent():
+            node.put(DEFAULT, {"policy": POOLS})
+            node.has("static-pools")
+            until(lambda: marks() == published, f"the pools on the node; the agent says {node.log()}")
+            node.client.call("PATCH", f"{NODE}/status", {"status": {"capacity": {CORES: "0"}}}, MERGE)
+            node.client.call(
+                "PATCH", NODE, {"metadata": {"labels": {CMK_LABEL: None}}, "spec": {"taints": [own]}}, MERGE
+            )
+            until(lambda: marks() == published, f"the pools again; the agent says {node.log()}")
+            node.put(DEFAULT, {"policy": POOLS.replace("Cpuset", "Cpset")})
+            until(lambda: node.probe("-query", "config-status")[0] == 1, "the refusal")
+            assert marks() == published, "the last good configuration is in force"
+            node.put(DEFAULT, {"policy": POOLS.replace("Node: true", "Node: false")})
+            until(lambda: marks() == ("1", None, []), f"label and taint are gone; the agent says {node.log()}")
+            node.put(DEFAULT, {"policy": POOLS})
+            until(lambda: marks() == published, "label and taint again")
+        node.put(DEFAULT, policy("static"))
+        with node.agent():
+            until(lambda: marks() == (None, None, []), f"nothing of it; the agent says {node.log()}")
+            node.client.call("PATCH", f"{NODE}/status", {"status": {"capacity": {CORES: "8"}}}, MERGE)
+            node.put(DEFAULT, policy("static-plus"))
+            node.has("static-plus")
+            assert marks() == ("8", None, []), "what another put there stays"

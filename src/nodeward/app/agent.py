@@ -2,8 +2,9 @@
 
 Promises: what was taken last stays in force while the API server, the watch or the other process is away; a
 configuration that is refused is said in the log, by an Event on the node and to who asks for health, once each; the
-same configuration is pushed again after a while, so that a relay without memory has it too. At most one round of
-requests in Pace.gap_s. Must not judge a configuration: who applies it does.
+same configuration is pushed again after a while, so that a relay without memory has it too. The node has what the
+policy static-pools says on it while such a configuration is in force. At most one round of requests in Pace.gap_s.
+Must not judge a configuration: who applies it does.
 """
 
 import asyncio
@@ -15,23 +16,30 @@ from dataclasses import dataclass, field
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.aio.supervise import forever
-from nodeward.app.settings.pushed import MOST_BYTES, size
+from nodeward.app.settings import policy
+from nodeward.app.settings.load import parsed
+from nodeward.app.settings.pushed import MOST_BYTES, Config, size
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.configmaps import ConfigMapsClient, Held, Names
 from nodeward.edges.kube.errors import KubeError, from_transport
 from nodeward.edges.kube.events import EventSender
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.edges.resmgr import config
-from nodeward.edges.resmgr.agent import AgentService
+from nodeward.edges.resmgr.agent import MERGE_PATCH, AgentService
 from nodeward.edges.resmgr.config import NotPushedError
 from nodeward.transport.kube_http import Endpoint, KubeHttpError, Waits
 from nodeward.transport.unary_server import INTERNAL, AnswerError
+from nodeward.wire.errors import WireError
 from nodeward.wire.kube_events import EventObject
+from nodeward.wire.node_marks import Marks, is_met, next_patch
+from nodeward.wire.yaml_faults import YAML_FAULTS
 
 log = logging.getLogger(__name__)
 MOST_NODE = 4 * 1024 * 1024 - 1024
 """Bytes of a Node's JSON; an object in etcd is at most 1.5 MiB."""
 _ANSWER = Waits(connect_s=2.0, read_s=5.0, total_s=5.0)
+_STEPS = 3
+"""Patches of the node at most, until it is looked at again."""
 MOST_STATUS = 4096
 """Characters of what is wrong that are told to who asks for health."""
 
@@ -73,6 +81,9 @@ class Agent:
         self._held: Held | None = None
         self._changed = asyncio.Event()
         self._said = ""
+        self._in_force: Config | None = None
+        self._wanted: Marks | None = None
+        """On the node, by what is in force; None where that is not known."""
         self._event_on: tuple[str, str] = ("", "")
         self.status = "no configuration was read from the API server yet"
         """What is wrong with the last configuration; empty where it is in force."""
@@ -122,8 +133,10 @@ class Agent:
             held.config,
             held.missing,
         ):
+            if before.node.marks != held.node.marks:
+                self._changed.set()
             return
-        if held.group is None:
+        if held.node.group is None:
             log.warning("node=%s is not in the API server: is NODE_NAME right?", self._chosen.names.node)
         if held.missing:
             log.warning("configmap=%s is missing: the configuration is empty, and so no policy is chosen", held.name)
@@ -146,26 +159,44 @@ class Agent:
                 pass
 
     async def _pushed(self, held: Held) -> bool:
-        """Whether somebody decided about it."""
+        """Whether somebody decided about it, and the node is as it then should be."""
         found = size(held.config)
         if found > MOST_BYTES:
-            await self._decided(held, f"{found} bytes; a configuration has at most {MOST_BYTES}")
-            return True
-        try:
-            why = await config.push(self._chosen.config_socket, self._chosen.names.node, held.config)
-        except NotPushedError as error:
-            self.status = f"{held.name} is not pushed: {error}"
-            if self.status != self._said:
-                log.warning("configmap=%s not-pushed why=%r; tried again", held.name, str(error))
-            self._said = self.status
-            return False
-        await self._decided(held, why)
-        return True
+            why = f"{found} bytes; a configuration has at most {MOST_BYTES}"
+        else:
+            try:
+                why = await config.push(self._chosen.config_socket, self._chosen.names.node, held.config)
+            except NotPushedError as error:
+                self.status = f"{held.name} is not pushed: {error}"
+                if self.status != self._said:
+                    log.warning("configmap=%s not-pushed why=%r; tried again", held.name, str(error))
+                self._said = self.status
+                return False
+        if not why and self._in_force != held.config:
+            self._in_force, self._wanted = held.config, _marks_of(held)
+        unmarked = await self._marked(held)
+        await self._decided(held, why, unmarked)
+        return not unmarked
 
-    async def _decided(self, held: Held, why: str) -> None:
+    async def _marked(self, held: Held) -> str:
+        """Why the node has not what the policy in force says on it, else nothing."""
+        if self._wanted is None or is_met(held.node.marks, self._wanted):
+            return ""
+        try:
+            for _ in range(_STEPS):
+                if (step := next_patch(await self._get_node(), self._wanted)) is None:
+                    break
+                await self._patch_node(*step, MERGE_PATCH)
+                log.info("node=%s patched%s=%s", self._chosen.names.node, step[0], step[1].decode())
+        except (AnswerError, WireError) as error:
+            return f"the node has not what static-pools says on it: {error}"
+        return ""
+
+    async def _decided(self, held: Held, why: str, unmarked: str) -> None:
         """Says what became of it, where that is news."""
         faults = why.splitlines()
-        self.status = f"{held.name}: {'; '.join(faults)}"[:MOST_STATUS] if faults else ""
+        wrong = [*faults, unmarked] if unmarked else faults
+        self.status = f"{held.name}: {'; '.join(wrong)}"[:MOST_STATUS] if wrong else ""
         if (said := self.status or f"{held.name} is in force") == self._said:
             return
         self._said = said
@@ -173,6 +204,8 @@ class Agent:
             log.error("configmap=%s refused fault=%r", held.name, fault)
         if not faults:
             log.info("configmap=%s accepted", held.name)
+        if unmarked:
+            log.warning("configmap=%s node=not-patched why=%r; tried again", held.name, unmarked)
         if faults or self._event_on[1] == "ConfigRefused":
             await self._tell(held, "ConfigRefused" if faults else "ConfigAccepted", "; ".join(faults))
 
@@ -208,3 +241,23 @@ class Agent:
             await self._kube.http.send("PATCH", path, body, kind, waits=_ANSWER)
         except KubeHttpError as error:
             raise AnswerError(INTERNAL, str(from_transport(error, "patch on nodes and nodes/status"))) from error
+
+
+def _marks_of(held: Held) -> Marks | None:
+    """What the node has by a configuration that is in force. None where its lists are not in it, or it cannot be read
+    here: only another relay than Nodeward's takes such a one."""
+    faults = list[str]()
+    try:
+        section = parsed(held.config.get("policy", "").encode(errors="replace"))
+    except YAML_FAULTS as error:
+        log.warning("configmap=%s node=left-as-it-is why='policy is no YAML: %s'", held.name, error)
+        return None
+    chosen = policy.read(*policy.respelled(section or {}, faults), faults)
+    if chosen.active != "static-pools":
+        return Marks()
+    pools = chosen.static_pools
+    if not pools.pools:
+        log.warning("configmap=%s node=left-as-it-is why='the pools of static-pools are not in it'", held.name)
+        return None
+    cores = sum(len(one.cpu_lists) for one in pools.pools if one.exclusive)
+    return Marks(cores, pools.label_node, pools.taint_node, ours=True)

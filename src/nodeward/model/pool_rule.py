@@ -10,6 +10,8 @@ from enum import Enum
 
 DEFAULT, RESERVED, SHARED = "default", "reserved", "shared"
 """Types and pools that are there without being written down."""
+EXCLUSIVE_CORES = "cmk.intel.com/exclusive-cores"
+"""The extended resource of lists of CPUs: a node has as many as its exclusive pools do."""
 SYSTEM_NAMESPACE = "kube-system"
 """Its containers run on the reserved CPUs."""
 
@@ -231,9 +233,11 @@ class StaticPool:
 
 @dataclass(frozen=True, slots=True)
 class StaticPoolsSettings:
-    """Of the policy `static-pools`."""
+    """Of the policy `static-pools`. A node agent labels and taints the node."""
 
     pools: tuple[StaticPool, ...] = ()
+    label_node: bool = False
+    taint_node: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -524,3 +524,9 @@ def test_a_section_that_is_a_bomb_is_refused() -> None:
     )
     with pytest.raises(CriResmgrError, match=r"aliases \(\*name\) are not allowed"):
         choose("-force-config /c", {"/c": bomb + "]}}"})
+
+
+def test_static_pools_that_no_agent_pushes_are_said_not_to_be_on_the_node() -> None:
+    text = 'policy: {Active: static-pools, static-pools: {pools: {shared: {cpuLists: [{Cpuset: "0"}]}}}}'
+    [note] = [one for one in choose("-force-config f", {"f": text}).notes if one.startswith("static-pools")]
+    assert "only nodeward agent puts cmk.intel.com/exclusive-cores" in note

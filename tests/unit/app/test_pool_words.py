@@ -225,8 +225,10 @@ def test_faults_of_types(text: str, fault: str, tmp_path: Path) -> None:
             PolicySettings(podpools=PodpoolsSettings(True, (PodPool("a", 5, 2, "50 %", FillOrder.PACKED),))),
         ),
         (
-            "static-pools: {pools: {shared: {exclusive: false, cpuLists: [{Socket: 1, Cpuset: '0,16'}]}}}",
-            PolicySettings(static_pools=StaticPoolsSettings((StaticPool("shared", False, (CpuList(1, "0,16"),)),))),
+            "static-pools: {labelNode: true, pools: {shared: {cpuLists: [{Socket: 1, Cpuset: '0,16'}]}}}",
+            PolicySettings(
+                static_pools=StaticPoolsSettings((StaticPool("shared", False, (CpuList(1, "0,16"),)),), True)
+            ),
         ),
         (
             "dynamic-pools: {PinCPU: false, DynamicPoolTypes: [{Name: a, Namespaces: [b], AllocatorPriority: 2}]}",

@@ -249,7 +249,10 @@ def _read_node(pieces: Sequence[bytes], reached: Reached) -> None:
 def _config_maps(padding: int = 0) -> list[Sample]:
     listed = {"resourceVersion": "7"}
     maps = {"metadata": listed, "items": [{"data": {"policy": "Active: static\n" + "#" * padding}}]}
-    node = {"metadata": {"labels": {"g": "x" * (1 + padding)}}}
+    node = {
+        "metadata": {"labels": {"g": "x" * (1 + padding)}},
+        "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]},
+    }
     event = {"type": "MODIFIED", "object": node}
     return [Sample(json.dumps(one).encode()) for one in (maps, {"metadata": listed, "items": [node]}, event)]
 
@@ -258,9 +261,9 @@ def _read_config_maps(pieces: Sequence[bytes], reached: Reached) -> None:
     reached()
     data = b"".join(pieces)
     if b"object" in data:
-        kube_configmaps.label_now(data, "g")
+        kube_configmaps.node_now(data, "g")
     elif b"labels" in data:
-        kube_configmaps.label(data, "g")
+        kube_configmaps.node(data, "g")
     else:
         kube_configmaps.config_map(data)
 
@@ -514,7 +517,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "review": Codec(_review(padding), _read_review, ("admission_review",)),
         "kube-lists": Codec(_kube_lists(padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
         "kube-node": Codec(_node(padding), _read_node, ("kube_node",)),
-        "kube-configmaps": Codec(_config_maps(padding), _read_config_maps, ("kube_configmaps",)),
+        "kube-configmaps": Codec(_config_maps(padding), _read_config_maps, ("kube_configmaps", "node_marks")),
         "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
         "policy-objects": Codec(_policies(padding), _read_policies, ("policy_objects",)),
         "topology-object": Codec(_zones(padding), _read_zones, ("topology_object",)),

@@ -75,6 +75,9 @@ MEANINGS: Mapping[str, str] = {
     "policy.podpools.pin_memory": "Whether new containers are held to the memory near their CPUs.",
     "policy.static_pools.pools": "The lists of CPUs. Also a table by name, `pools: {shared: {cpuLists: [{Socket: 0, "
     "Cpuset: 0-3}]}}`.",
+    "policy.static_pools.label_node": "Whether `nodeward agent`, which pushes this, gives the node the label "
+    "`cmk.intel.com/cmk-node=true`.",
+    "policy.static_pools.taint_node": "Whether it gives the node the taint `cmk=true:NoSchedule`.",
     "policy.dynamic_pools.pin_cpu": "Whether containers are held to the CPUs of their pools.",
     "policy.dynamic_pools.reserved_pool_namespaces": "Namespaces, besides kube-system, that run on the reserved CPUs.",
     "policy.dynamic_pools.dynamic_pool_types": "The pools besides `reserved` and `shared`, such as `{name: web, "

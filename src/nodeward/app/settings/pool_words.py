@@ -55,7 +55,6 @@ MAX_FIRST = 256
 _CLASSES = "frequencies and idle states of CPUs are not set by Nodeward yet"
 _IRQS = "interrupts are not moved by Nodeward"
 _LOADS = "load classes do not keep balloons apart yet"
-_NODE = "Nodeward neither labels nor taints the node"
 _ELSEWHERE = "pools are not read from other files; write them here, below pools"
 _ZONES = "containers are no zones of the NodeResourceTopology object (topology_objects.enabled)"
 NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
@@ -74,7 +73,6 @@ NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
         "irqMode": _IRQS,
         "showContainersInNrt": _ZONES,
     },
-    StaticPoolsSettings: {"labelNode": _NODE, "taintNode": _NODE},
     DynamicPoolType: {"cpuClass": _CLASSES},
 }
 """Keys that are taken and have no effect, and why."""

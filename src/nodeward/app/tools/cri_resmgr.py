@@ -38,6 +38,7 @@ RUNTIMES = ("/var/run/dockershim.sock", "/run/containerd/containerd.sock", "/var
 """Where a runtime answers, the historic default first."""
 _SECTIONS = tuple(f"policy.{name}" for name in cri_resmgr_yaml.POOLS)
 _OPTIONS = "policy.static.options."
+_NOT_ON_NODE = "static-pools: only nodeward agent puts cmk.intel.com/exclusive-cores on the node, by its ConfigMap"
 LEVELS = {"debug": "debug", "info": "info", "warn": "warning", "warning": "warning", "error": "error"}
 LEVELS |= {"fatal": "error", "panic": "error"}
 GIVEN_BY = {
@@ -153,6 +154,8 @@ def choose(
         chosen.notes.append("--config-socket: not served, since --force-config wins over every agent's configuration")
     elif chosen.config_socket:
         chosen.pairs |= {"agent.config_socket": chosen.config_socket, "cpus.driver": "relay"}
+    if chosen.pairs.get("policy.active") == "static-pools":
+        chosen.notes.append(_NOT_ON_NODE)
     if chosen.no_dump:
         chosen.pairs["dump.rules"] = "off:.*"
         chosen.notes.append("dump.Disabled: nothing is dumped")

@@ -11,7 +11,9 @@ _LATER_CONTROL = "comes with Nodeward's control of caches, block I/O and frequen
 _NO_POOL_FILES = "is not read: write the lists into the configuration, below policy.static-pools"
 _NO_MEANING = "has no meaning here"
 NO_DOMAIN = f"{_NO_MEANING}: policies divide CPUs"
-_NO_MARKS = f"{_NO_MEANING}: Nodeward neither labels nor taints the node"
+_OF_AGENT = (
+    f"{_NO_MEANING}: nodeward agent does it, by LabelNode and TaintNode below policy.static-pools in its ConfigMap"
+)
 _ONE_LOG = f"{_NO_MEANING}: one event a line on standard error"
 _SOURCE = f"{_NO_MEANING}: each line names its source"
 _NO_TRACES = f"{_NO_MEANING}: calls are counted and timed, not traced"
@@ -137,8 +139,8 @@ REMARKS: Mapping[str, str] = {
     "resctrl-path": _LATER_CONTROL,
     "static-pools-conf-file": _NO_POOL_FILES,
     "static-pools-conf-dir": _NO_POOL_FILES,
-    "static-pools-create-cmk-node-label": _NO_MARKS,
-    "static-pools-create-cmk-node-taint": _NO_MARKS,
+    "static-pools-create-cmk-node-label": _OF_AGENT,
+    "static-pools-create-cmk-node-taint": _OF_AGENT,
     "topology-aware-pin-cpu": LATER_POLICY,
     "topology-aware-pin-memory": LATER_POLICY,
     "topology-aware-prefer-isolated-cpus": LATER_POLICY,

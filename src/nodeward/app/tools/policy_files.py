@@ -28,9 +28,14 @@ _BALLOONS: Mapping[str, str] = {
     "components": "no component is left without a CPU where the size does not divide evenly",
     "preferIsolCpus": "CPUs that the kernel isolates go only to types that ask for them, also where others are short",
 }
+_OF_AGENT = (
+    "nodeward agent does it where it pushes this configuration, and publishes the exclusive cores; nobody else does"
+)
 _STATIC_POOLS: Mapping[str, str] = {
     "pools": "a pool is chosen by annotation, not by environment or command line; of the lists of a shared pool a "
     "container gets the one with fewest containers, not a random one; no CMK_ variables are set",
+    "labelNode": _OF_AGENT,
+    "taintNode": _OF_AGENT,
 }
 _OTHERS: Mapping[str, Mapping[str, str]] = {
     "static-plus": {"Active": "containers of kube-system stay on the reserved CPUs: docs/policies-cpus.md"},

@@ -46,13 +46,12 @@ class Names:
 @dataclass(frozen=True, slots=True)
 class Held:
     """What holds: the ConfigMap's name and data. `missing`: it is not there, and so the configuration is empty.
-    `group`: the node's label, None where the API server has no such node. `versions`: of what was listed, by path and
-    name."""
+    `versions`: of what was listed, by path and name."""
 
     name: str
     config: Mapping[str, str]
     missing: bool
-    group: str | None
+    node: wire.SeenNode
     versions: Mapping[tuple[str, str], str]
 
 
@@ -67,10 +66,10 @@ class ConfigMapsClient:
         """What holds now."""
         names = self._names
         try:
-            group, at = wire.label(await self._list(_NODES, names.node), names.label)
+            node, at = wire.node(await self._list(_NODES, names.node), names.label)
             own, below = f"{names.configmap}.node.{names.node}", f"{names.configmap}.default"
-            if group:
-                below = f"{names.configmap}.group.{group}"
+            if node.group:
+                below = f"{names.configmap}.group.{node.group}"
             config, version = wire.config_map(await self._list(self._maps, own))
             shared, shared_version = wire.config_map(await self._list(self._maps, below))
         except KubeHttpError as error:
@@ -79,7 +78,7 @@ class ConfigMapsClient:
             raise KubeGarbageError(f"configuration of node {names.node}: {error}") from error
         versions = {(_NODES, names.node): at, (self._maps, own): version, (self._maps, below): shared_version}
         name, found = (below, shared) if config is None else (own, config)
-        return Held(name, found or {}, found is None, group, versions)
+        return Held(name, found or {}, found is None, node, versions)
 
     async def _list(self, path: str, name: str) -> bytes:
         query = {"fieldSelector": f"metadata.name={name}", "limit": "1"}
@@ -110,7 +109,7 @@ class ConfigMapsClient:
         }
         async with self._http.stream(path, query, waits=_WATCH) as chunks:
             if path == _NODES:
-                await _until(chunks, lambda line: wire.label_now(line, self._names.label) != held.group)
+                await _until(chunks, lambda line: wire.node_now(line, self._names.label) != held.node)
             else:
                 await _until(chunks, lambda _: True)
 

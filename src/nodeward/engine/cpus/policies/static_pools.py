@@ -21,11 +21,9 @@ from nodeward.model import annotations as keys
 from nodeward.model.cpus import Ask, Denied, Ground, Pool, Pools
 from nodeward.model.cpuset import CpuSet, parse, text
 from nodeward.model.policy_rule import PolicySettings
-from nodeward.model.pool_rule import SHARED, StaticPool
+from nodeward.model.pool_rule import EXCLUSIVE_CORES, SHARED, StaticPool
 from nodeward.model.refusal import Reason
 from nodeward.model.topology import Machine
-
-EXCLUSIVE_CORES = "cmk.intel.com/exclusive-cores"
 
 
 @dataclass(frozen=True, slots=True)

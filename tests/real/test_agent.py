@@ -23,14 +23,14 @@ from nodeward.proto import resmgr_agent_pb2 as pb
 from tests.component.relay.rig import WAIT_S, client_of, runtime_at
 from tests.component.relay.test_config_socket import Relayed
 from tests.peers.daemon import until
-from tests.peers.kube import running_apiserver
-from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.kube import ApiServer, running_apiserver
+from tests.peers.kubeclient import MERGE, ApiError, KubeClient
 from tests.peers.nriside import Record, member
 from tests.real.test_service_account import Way, way_to
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "agent"
-ROLES = "/apis/rbac.authorization.k8s.io/v1"
-MAPS = "/api/v1/namespaces/kube-system/configmaps"
+SYSTEM = "/api/v1/namespaces/kube-system"
+MAPS = f"{SYSTEM}/configmaps"
 NODE = "/api/v1/nodes/node-1"
 GROUP = "cri-resource-manager.intel.com/group"
 OWN, BATCH, DEFAULT = (f"cri-resmgr-config.{name}" for name in ("node.node-1", "group.batch", "default"))
@@ -106,20 +106,48 @@ class Node:
 class Cluster:
     """An API server with the shipped rights, and a kubeconfig of the shipped account, by a way that can be cut."""
 
+    server: ApiServer
     client: KubeClient
     way: Way
     kubeconfig: str
 
+    def as_account(self, name: str, bound: Record | None = None) -> KubeClient:
+        """Whoever has a token of this account in kube-system."""
+        return KubeClient(self.server.base_url, self.server.ca_file, token_of(self.client, name, bound))
 
-def kubeconfig_of(client: KubeClient, url: str, ca_file: Path) -> str:
-    """The file of the shipped account, which is made with the shipped rights."""
-    for one in objects("rbac.yaml"):
-        kind, namespace = str(one["kind"]).lower(), member(one, "metadata", "namespace")
-        place = "/api/v1" if kind == "serviceaccount" else ROLES
+
+def token_of(client: KubeClient, account: str, bound: Record | None) -> str:
+    """A token of an account in kube-system; `bound` is the object with which it ends."""
+    asked: Record = {"expirationSeconds": 3600, **({"boundObjectRef": bound} if bound else {})}
+    made = client.call("POST", f"{SYSTEM}/serviceaccounts/{account}/token", {"spec": asked})
+    return str(member(made, "status", "token"))
+
+
+def pod_on(client: KubeClient, node: str) -> Record:
+    """An agent's pod there, to which a token can be bound."""
+    spec: Record = {
+        "nodeName": node,
+        "serviceAccountName": "nodeward-agent",
+        "containers": [{"name": "agent", "image": "none"}],
+    }
+    made = client.call("POST", f"{SYSTEM}/pods", {"metadata": {"name": f"agent-{node}"}, "spec": spec})
+    return {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{node}", "uid": member(made, "metadata", "uid")}
+
+
+def make_account(client: KubeClient) -> None:
+    """The shipped account with the shipped rights, and the policy that holds it to its node."""
+    for one in (*objects("rbac.yaml"), *objects("own-node.yaml")):
+        kind, namespace = str(one["kind"]), member(one, "metadata", "namespace")
+        place = "/api/v1" if kind == "ServiceAccount" else f"/apis/{one['apiVersion']}"
         place += f"/namespaces/{namespace}" if namespace else ""
-        client.call("POST", f"{place}/{kind}s", one)
-    account = "/api/v1/namespaces/kube-system/serviceaccounts/nodeward-agent/token"
-    token = member(client.call("POST", account, {"spec": {"expirationSeconds": 3600}}), "status", "token")
+        kinds = f"{kind.lower()}s".replace("policys", "policies")
+        client.call("POST", f"{place}/{kinds}?fieldValidation=Strict", one)
+
+
+def kubeconfig_of(client: KubeClient, url: str, ca_file: Path, node: str = "node-1") -> str:
+    """The file of the shipped account, which is made, as a pod on this node has it."""
+    make_account(client)
+    token = token_of(client, "nodeward-agent", pod_on(client, node))
     config = {
         "current-context": "c",
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
@@ -138,7 +166,7 @@ def running_cluster() -> Iterator[Cluster]:
         way = stack.enter_context(way_to(server))
         client = KubeClient(server.base_url, server.ca_file, server.token)
         client.call("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
-        yield Cluster(client, way, kubeconfig_of(client, f"https://127.0.0.1:{way.port}", server.ca_file))
+        yield Cluster(server, client, way, kubeconfig_of(client, f"https://127.0.0.1:{way.port}", server.ca_file))
 
 
 @pytest.fixture(name="cluster", scope="module")
@@ -329,3 +357,45 @@ def test_static_pools_are_on_the_node_and_taken_back_with_the_policy(node: Node)
             node.put(DEFAULT, policy("static-plus"))
             node.has("static-plus")
             assert marks() == ("8", None, []), "what another put there stays"
+
+
+def refused(client: KubeClient, node: str) -> list[str]:
+    """Why it may not change the labels, the taints and the status of this node; empty texts where it may."""
+    said = list[str]()
+    changes: tuple[tuple[str, Record], ...] = (
+        ("", {"metadata": {"labels": {"changed": "yes"}}}),
+        ("", {"spec": {"taints": []}}),
+        ("/status", {"status": {"capacity": {CORES: "3"}}}),
+    )
+    for below, body in changes:
+        try:
+            client.call("PATCH", f"/api/v1/nodes/{node}{below}?dryRun=All", body, MERGE)
+            said.append("")
+        except ApiError as error:
+            said.append(f"{error.status} {error}")
+    return said
+
+
+def test_an_agent_changes_its_own_node_only_and_everybody_else_changes_what_they_may(cluster: Cluster) -> None:
+    """Given tokens of agents' pods on two nodes, then each changes its own Node; one that is bound to no node changes
+    none; administrator, kubelet and the controllers' accounts are not looked at."""
+    client, server, none = cluster.client, cluster.server, ["", "", ""]
+    second = client.call("POST", "/api/v1/nodes", {"metadata": {"name": "node-2"}})
+    other = cluster.as_account("nodeward-agent", pod_on(client, "node-2"))
+    until(lambda: all(refused(other, "node-1")), "the policy is in force")
+    for said in refused(other, "node-1"):
+        assert said.startswith("403 ")
+        assert "is on the node 'node-2' and changes its own Node only, not 'node-1'" in said
+    assert refused(other, "node-2") == none
+    bound: Record = {"kind": "Node", "apiVersion": "v1", "name": "node-2", "uid": member(second, "metadata", "uid")}
+    of_node = cluster.as_account("nodeward-agent", bound)
+    assert (all(refused(of_node, "node-1")), refused(of_node, "node-2")) == (True, none)
+    unbound = cluster.as_account("nodeward-agent")
+    for said in (*refused(unbound, "node-1"), *refused(unbound, "node-2")):
+        assert "names no node" in said
+        assert "--bound-object-kind Node" in said
+    client.call("POST", f"{SYSTEM}/serviceaccounts", {"metadata": {"name": "node-controller"}})
+    for changer in (client, cluster.as_account("node-controller")):
+        assert (refused(changer, "node-1"), refused(changer, "node-2")) == (none, none)
+    kubelet = KubeClient(server.base_url, server.ca_file, server.node_token)
+    assert [refused(kubelet, "node-1")[i] for i in (0, 2)] == ["", ""], "kubelet sets no taints of a node that is there"

@@ -53,7 +53,7 @@ def cluster() -> Iterator[Sequence[str]]:
         install(client)
         url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
         kubeconfig = Path(folder) / "kubeconfig"
-        kubeconfig.write_text(kubeconfig_of(client, url, server.ca_file))
+        kubeconfig.write_text(kubeconfig_of(client, url, server.ca_file, NAME))
         yield url, str(server.ca_file), server.token, server.plain_token, str(kubeconfig)
 
 

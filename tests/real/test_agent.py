@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,11 +134,11 @@ def pod_on(client: KubeClient, node: str) -> Record:
     return {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{node}", "uid": member(made, "metadata", "uid")}
 
 
-def make_account(client: KubeClient) -> None:
-    """The shipped account with the shipped rights, and the policy that holds it to its node."""
-    for one in (*objects("rbac.yaml"), *objects("own-node.yaml")):
+def make(client: KubeClient, shipped: Iterable[Record]) -> None:
+    """Accounts, rights and policies."""
+    for one in shipped:
         kind, namespace = str(one["kind"]), member(one, "metadata", "namespace")
-        place = "/api/v1" if kind == "ServiceAccount" else f"/apis/{one['apiVersion']}"
+        place = f"/api{'' if one['apiVersion'] == 'v1' else 's'}/{one['apiVersion']}"
         place += f"/namespaces/{namespace}" if namespace else ""
         kinds = f"{kind.lower()}s".replace("policys", "policies")
         client.call("POST", f"{place}/{kinds}?fieldValidation=Strict", one)
@@ -146,7 +146,7 @@ def make_account(client: KubeClient) -> None:
 
 def kubeconfig_of(client: KubeClient, url: str, ca_file: Path, node: str = "node-1") -> str:
     """The file of the shipped account, which is made, as a pod on this node has it."""
-    make_account(client)
+    make(client, (*objects("rbac.yaml"), *objects("own-node.yaml")))
     token = token_of(client, "nodeward-agent", pod_on(client, node))
     config = {
         "current-context": "c",

@@ -58,7 +58,7 @@ CLUSTER = (
     *("test_admission.py", "test_agent.py", "test_doctor.py", "test_nfd.py", "test_nfd_daemon.py"),
     *("test_node_manifests.py", "test_operator_manifests.py", "test_podapi_apiserver.py", "test_policies.py"),
     *("test_policy_objects.py", "test_policy_rules.py", "test_service_account.py", "test_webhook.py"),
-    *("test_topology_objects.py", "test_webhook_shipped.py"),
+    *("test_own_objects.py", "test_topology_objects.py", "test_webhook_shipped.py"),
 )
 RELAYS = ("test_cri_resmgr.py", "test_relay.py", "test_relay_streams.py")
 RUNTIMES = (

@@ -187,7 +187,7 @@ class Agent:
                 if (step := next_patch(await self._get_node(), self._wanted)) is None:
                     break
                 await self._patch_node(*step, MERGE_PATCH)
-                log.info("node=%s patched%s=%s", self._chosen.names.node, step[0], step[1].decode())
+                log.info("node=%s patched%s=%s", self._chosen.names.node, step[0], step[1].decode()[:512])
         except (AnswerError, WireError) as error:
             return f"the node has not what static-pools says on it: {error}"
         return ""

@@ -22,15 +22,19 @@ from nodeward.engine.cpus import recorded
 from nodeward.engine.cpus.pools import joined, left, resized
 from nodeward.engine.state.cpus import Cpus
 from nodeward.engine.state.root import State
-from nodeward.model.cpus import Grant, Pool, Pools, Recorded
+from nodeward.model.cpus import Grant, Part, Pool, Pools, Recorded
 from nodeward.model.events import CpusRecalled
-from nodeward.model.policy_rule import PolicySettings
+from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType
 from nodeward.wire import cpus_journal
 from tests.patience import scaled
 from tests.unit.engine.cpus.machines import W
 
 GRANT = Grant("uid/app", own=12, request_m=2000)
-RECORDED = Recorded(W, PolicySettings("static"), Pools({"shared": Pool(0xFFF0)}, {"uid/app": GRANT}))
+GRANTED = {"uid/app": GRANT}
+RECORDED = Recorded(
+    W, PolicySettings("static", reserved=Amount(AmountKind.CPUSET, 1)), Pools({"shared": Pool(0xFFF0)}, GRANTED)
+)
 MORE = replace(RECORDED, pools=Pools(RECORDED.pools.pools, {"uid/app": GRANT, "b/c": Grant("b/c", own=3)}))
 CHANGE = recorded.change(RECORDED, MORE)
 
@@ -69,6 +73,13 @@ def granted(*grants: Grant) -> bytes:
     return whole(replace(RECORDED, pools=Pools(RECORDED.pools.pools, {grant.key: grant for grant in grants})))
 
 
+def balloons(pools: dict[str, Pool]) -> Recorded:
+    """A record of balloons, beside the reserved one."""
+    types = BalloonsSettings(balloon_types=(BalloonType("one", ("shop",)),))
+    rules = PolicySettings("balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=types)
+    return Recorded(W, rules, Pools({"reserved": Pool(1), **pools}))
+
+
 def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passed_over(path: Path) -> None:
     assert CHANGE is not None
     line = cpus_journal.line(CHANGE)
@@ -89,6 +100,31 @@ def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passe
         pytest.param(lambda path: os.mkfifo(path), "is a FIFO", id="a FIFO"),
         pytest.param(lambda path: path.mkdir(), "Is a directory", id="a folder"),
         pytest.param(huge, "larger than", id="1 GiB"),
+        pytest.param(
+            lambda path: path.write_bytes(whole(replace(RECORDED, pools=Pools({}, {})))),
+            "it lacks the pool 'shared'",
+            id="a pool of the policy is not there",
+        ),
+        pytest.param(
+            lambda path: path.write_bytes(whole(replace(RECORDED, pools=Pools({"shared": Pool(0xFFFF)}, GRANTED)))),
+            "has CPUs 2-3 alone, which another one has too",
+            id="a CPU that is shared and somebody's own",
+        ),
+        pytest.param(
+            lambda path: path.write_bytes(whole(balloons({"bogus[0]": Pool(2)}))),
+            "the pool 'bogus[0]' is none that its settings have",
+            id="a balloon of no type",
+        ),
+        pytest.param(
+            lambda path: path.write_bytes(whole(balloons({"one[0]": Pool(2, apart=True, parts=(Part("one", 0, 2),))}))),
+            "the pool 'one[0]' is none that its settings have",
+            id="a balloon of which a part bears nothing",
+        ),
+        pytest.param(
+            lambda path: path.write_bytes(whole(balloons({f"one[{i}]": Pool(2, apart=True) for i in range(2)}))),
+            "the pool 'one[1]' has CPUs 1, which another one has too",
+            id="two balloons with one CPU",
+        ),
         pytest.param(
             lambda path: path.write_bytes(granted(Grant("a/b", own=1 << 70))),
             "the machine has none of these",

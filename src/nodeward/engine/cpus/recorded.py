@@ -11,28 +11,32 @@ from dataclasses import replace
 
 from nodeward.engine.cpus.ask import key_of, named
 from nodeward.engine.cpus.place import begun
+from nodeward.engine.cpus.policies.pools_with_rules import type_of
 from nodeward.engine.cpus.policies.table import ALIASES, POLICIES, policy_of
 from nodeward.engine.cpus.pools import joined, left, set_of
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import beside, put, without
 from nodeward.model.cpus import Change, Denied, Ground, Pools, Recorded
 from nodeward.model.cpuset import CpuSet, text
+from nodeward.model.pool_rule import DEFAULT, RESERVED
 
 
 def fault(recorded: Recorded) -> str:
     """Why these pools cannot be true; empty where they can."""
     pools, online = recorded.pools.pools, recorded.machine.online
-    if not recorded.pools.grants:
-        return ""
     if recorded.rules.active not in (*POLICIES, *ALIASES):
         return f"its policy {recorded.rules.active[:64]!r} is not known"
-    shared = 0
+    if why := _of_other_settings(recorded):
+        return why
+    shared = apart = 0
     for name, pool in pools.items():
+        what = f"the pool {name[:64]!r} has CPUs"
         if pool.cpus & ~online:
-            return (
-                f"the pool {name[:64]!r} has CPUs {text(pool.cpus & ~online)[:64]}, and the machine has none of these"
-            )
-        shared |= pool.cpus if pool.members else 0
+            return f"{what} {text(pool.cpus & ~online)[:64]}, and the machine has none of these"
+        if pool.apart and pool.cpus & apart:
+            return f"{what} {text(pool.cpus & apart)[:64]}, which another one has too"
+        shared |= pool.cpus if pool.members or not pool.apart else 0
+        apart |= pool.cpus if pool.apart else 0
     alone = 0
     for key, grant in recorded.pools.grants.items():
         who = f"the container {key[:300]!r}"
@@ -43,6 +47,23 @@ def fault(recorded: Recorded) -> str:
         if grant.own & (alone | shared):
             return f"{who} has CPUs {text(grant.own & (alone | shared))[:64]} alone, which another one has too"
         alone |= grant.own
+    return ""
+
+
+def _of_other_settings(recorded: Recorded) -> str:
+    """Why its own settings cannot have led to its pools: a policy would not find what it looks for."""
+    first = begun(recorded.machine, recorded.rules)
+    if isinstance(first, Denied):
+        return f"its settings do not fit its machine: {first.why[:300]}"
+    if missing := next((name for name in first.pools if "[" not in name and name not in recorded.pools.pools), ""):
+        return f"it lacks the pool {missing[:64]!r}"
+    types = {one.name: None for one in recorded.rules.balloons.balloon_types}
+    kinds = {**dict.fromkeys(type_of(name) for name in first.pools), **types, RESERVED: None, DEFAULT: None}
+    for name, pool in recorded.pools.pools.items():
+        parts = [(part.type, part.shares) for part in pool.parts]
+        parts += [(each.type, each.shares) for part in pool.parts for each in part.inside]
+        if type_of(name) not in kinds or any(kind not in kinds or shares < 1 for kind, shares in parts):
+            return f"the pool {name[:64]!r} is none that its settings have"
     return ""
 
 

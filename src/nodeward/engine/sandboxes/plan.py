@@ -23,7 +23,9 @@ MAX_TASKS = 1024
 _PASSED_ON = "cpu cpuset memory"
 _THREADED = "cpu cpuset"
 """Memory cannot be counted by thread."""
-_POD = re.compile(r"(?:^|-)pod(?!s?(?:\.slice)?$)[^/]*$")
+_POD = re.compile(r"(?:^|-)pod[0-9a-f_-]+(?:\.slice)?$")
+"""By its UID: `podman.slice` is no pod's."""
+_KUBELETS = re.compile(r"kubepods(?:[-.].*)?")
 _MAX_PATH = 4096
 _MAX_ID = 128
 _OF_AN_ID = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-"
@@ -253,7 +255,7 @@ def _is_pods(path: str) -> bool:
 
 def _is_kubelets(pod: str) -> bool:
     """Kubelet's sum has the RuntimeClass's overhead, which a caller may not know."""
-    return "kubepods" in pod
+    return any(_KUBELETS.fullmatch(part) for part in pod.split("/"))
 
 
 def _own(wanted: Wanted, at: Expected) -> list[str]:

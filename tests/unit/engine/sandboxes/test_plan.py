@@ -92,6 +92,8 @@ def test_the_pods_limit_has_room_for_the_overhead_and_kubelets_is_left() -> None
         ("a-podb.slice:cri:s1", SYSTEMD, "/a.slice/a-podb.slice"),
         ("/pods/s1", FS, "/pods/kata-sandbox-s1"),
         ("/s1", FS, "/kata-sandbox-s1"),
+        ("podman.slice:libpod:s1", SYSTEMD, "/podman.slice/kata-sandbox-s1"),
+        ("/mykubepods-tools/s1", FS, "/mykubepods-tools/kata-sandbox-s1"),
         ("/x/pod7/s1", FS, "/x/pod7"),
     ],
 )

@@ -553,10 +553,10 @@ def _with_group(node: _Node, at: Pools, group: _Group) -> Pools:
     if short or one.max_cpus < 0 or _is_beyond(node, at, one, group.parts):
         return at
     name = _next_name(at, one)
-    at = Pools(put(at.pools, name, _made(node, Pool(0), group.parts)), at.grants)
+    found = Pools(put(at.pools, name, _made(node, Pool(0), group.parts)), at.grants)
     for ask in group.asks:
-        at = joined(at, _grant(node, ask, one, group.by, name, "there"))
-    return at
+        found = joined(found, _grant(node, ask, one, group.by, name, "there"))
+    return found if node.machine.offline or _capacity(node, found, name) else at
 
 
 BALLOONS = policy(

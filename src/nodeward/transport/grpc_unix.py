@@ -2,11 +2,13 @@
 
 Exists so that an edge serves and calls kubelet's services without knowing a library. Promises: messages and the calls
 under way are bounded on both sides; every call has a time-out; what a handler raises is told to the caller as a status
-with a short text, and never more of it than that; when a caller goes away its handler is cancelled; at the end nothing
-of the server is left, its socket neither. Must not know what a method means.
+with a short text, and never more of it than that; when a caller goes away its handler is cancelled; a server that one
+bad request has ended says so; at the end nothing of the server is left, its socket neither. Must not know what a method
+means.
 
     NodewardError
-    └── GrpcError          a status: from the peer, or for it
+    ├── GrpcError          a status: from the peer, or for it
+    └── ServerEndedError   a server's loop has ended: another one is needed
 """
 
 import asyncio
@@ -15,7 +17,7 @@ import os
 import socket
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
 from enum import Enum
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -28,6 +30,8 @@ MAX_CALLS = 64
 """Calls under way at a server; more are turned away. Kubelet has a stream and a call or two."""
 MAX_TEXT = 1024
 """Characters of a status's text; gRPC sends it in a header, and peers drop what is large."""
+LOOK_S = 0.25
+"""Between two looks whether a server still serves: gRPC tells of the end of its loop to whoever asks, and only then."""
 MAX_PATH = 107
 """Bytes of a unix socket's path, by the kernel."""
 
@@ -61,6 +65,10 @@ class GrpcError(NodewardError):
         super().__init__(f"{text} ({code.value})")
         self.code = code
         self.text = text
+
+
+class ServerEndedError(NodewardError):
+    """The server serves no more: start another one."""
 
 
 _BOUNDS = (
@@ -115,6 +123,22 @@ class GrpcServer:
         finally:
             os.umask(old)
         await self._server.start()
+
+    async def check(self, within_s: float = 0.0) -> None:
+        """Returns after so long; ServerEndedError once the server's loop has ended. In that loop gRPC decodes the path
+        of each call: one call whose `:path` is no UTF-8 ends it, and takes the socket away."""
+        try:
+            runs = await self._server.wait_for_termination(within_s)
+        except Exception as error:  # whatever has ended the loop is raised here
+            why = f"a request that it could not read ({type(error).__name__})"
+            raise ServerEndedError(f"the gRPC server was ended by {why}; it is started again") from error
+        if not runs:
+            raise ServerEndedError("the gRPC server was stopped")
+
+    async def serve(self) -> NoReturn:
+        """Serves until cancelled, or until ServerEndedError."""
+        while True:
+            await self.check(LOOK_S)
 
     async def stop(self) -> None:
         """Ends every call and takes the socket away."""

@@ -13,7 +13,9 @@ from nodeward.aio.clock import SystemClock
 from nodeward.app.node.run import run
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kernel import SimKernel
-from nodeward.model.settings import KubeSection, NriSection, Settings
+from nodeward.model.settings import ColdPlugSection, KubeSection, NriSection, PodapiSection, Settings
+from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from tests.bad_grpc import send_bad_path
 from tests.component.daemon.rig import WITHIN_S, Rig, Trouble, rig
 
 
@@ -102,6 +104,41 @@ def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path: Path)
             await asyncio.gather(other, return_exceptions=True)
 
     asyncio.run(story())
+
+
+GRPC_SOCKETS = {"podapi-grpc": "podapi-grpc.sock", "cold-plug": "pod-resources.sock"}
+
+
+@pytest.mark.parametrize(("name", "socket"), GRPC_SOCKETS.items(), ids=GRPC_SOCKETS)
+def test_a_grpc_socket_that_a_bad_request_has_ended_answers_again_and_the_daemon_is_not_ready_meanwhile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, socket: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = str(tmp_path / "run" / socket)
+
+    async def is_served() -> bool:
+        client = GrpcClient(path)
+        with pytest.raises(GrpcError) as said:
+            await client.call("/no.Service/Method", b"", WITHIN_S)
+        await client.close()
+        return said.value.code is Code.UNIMPLEMENTED
+
+    def with_sockets(settings: Settings) -> Settings:
+        return replace(settings, podapi=PodapiSection(True), cold_plug=ColdPlugSection(True))
+
+    async def story() -> None:
+        async with rig(tmp_path, change=with_sockets) as node, asyncio.timeout(WITHIN_S):
+            row = await until_source(node, name, True)
+            assert row["detail"] == f"answers at {path}"
+            assert await is_served()
+            await asyncio.to_thread(send_bad_path, path)
+            while caplog.text.count(f"component={name} ready=yes") != 2:
+                await asyncio.sleep(0.02)
+            assert await is_served()
+            assert (await node.ask())["ready"] is True
+
+    asyncio.run(story())
+    assert f"component={name} ready=no detail='the gRPC server was ended by a request that it could" in caplog.text
 
 
 def test_a_runtime_that_goes_and_comes_back_is_said(tmp_path: Path) -> None:

@@ -75,6 +75,8 @@ class Life:
     lane: ThreadLane
     on_node: OnNode
     """What the node's status has."""
+    noted: list[tuple[bool, str]] = field(default_factory=list)
+    """What readiness hears of its server."""
     reads: int = 0
     """How often that was read."""
     meanwhile: Callable[[], None] = lambda: None
@@ -125,8 +127,9 @@ class Node:
 
         home, offering = str(self.home), Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read)
         folder = Folder(home, home, offering, CheckpointFile(OsFiles(), home, [offering.resource]))
-        plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock())
-        life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node)
+        noted = list[tuple[bool, str]]()
+        plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock(), lambda *of: noted.append(of))
+        life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node, noted)
         if devices is not None:
             life.offer(devices)
         self.lives.append(life)

@@ -20,6 +20,7 @@ from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Allocating, Question, Starting
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.transport.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
+from tests.bad_grpc import send_bad_path
 from tests.component.kubelet.node import TDX, WITHIN_S, YES, Node, ids, played, refused, until
 
 APP = (Asks("app"),)
@@ -234,6 +235,20 @@ def test_a_kubelet_that_begins_anew_is_registered_with_by_the_next_looks(
         assert life.said.standing == "serving"
         restarted = sign in ("killed", "stopped", "its socket alone")
         await until(lambda: life.said.told[-1].restarts == int(restarted), "the restarts")
+
+    played(home, story)
+
+
+def test_a_plugin_whose_server_a_bad_request_has_ended_offers_again_and_is_not_ready_meanwhile(home: Path) -> None:
+    async def story(found: Node) -> None:
+        life = found.live(ids(2))
+        await found.becomes((2, 2))
+        await until(lambda: life.said.standing == "serving", "kubelet reads our list")
+        await asyncio.to_thread(send_bad_path, str(home / "device-plugins" / found.sockets[0]))
+        await until(lambda: [ready for ready, _ in life.noted] == [True, False, True], f"{life.noted}")
+        assert "ended by a request that it could not read (UnicodeDecodeError)" in life.noted[1][1]
+        await found.becomes((2, 2))
+        await found.kubelet.admit("a", TDX, APP)
 
     played(home, story)
 

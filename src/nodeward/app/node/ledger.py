@@ -16,7 +16,7 @@ from nodeward.app.host.core import Core
 from nodeward.app.host.facts import FactsByKind, Fetch, either
 from nodeward.app.host.performers import ByEdge
 from nodeward.app.node.grants import Grants, may_grant
-from nodeward.app.node.wiring import FIRST_PAUSE_S, Component, Node, Wired, Wiring, Withdraw
+from nodeward.app.node.wiring import FIRST_PAUSE_S, Component, Node, Note, Wired, Wiring, Withdraw
 from nodeward.engine.ledger.sums import is_tracked
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Settings, Share
 
@@ -118,6 +118,7 @@ def device_plugin(
     lane: Callable[[], ThreadLane],
     clock: Clock,
     checkpoint: Callable[[], "CheckpointFile"],
+    note: Note,
 ) -> tuple[list[Component], Withdraw | None]:
     """The device plugin of each kind of key that we publish, each a component of its own, and how to withdraw them.
     They are there while the ledger only observes too, since that changes while the daemon lives; nothing is published
@@ -142,7 +143,7 @@ def device_plugin(
         ids_begin = id_name(key, 0).removesuffix("0000")
         one = Offering(key, row.publish, ids_begin, partial(quoting, key), partial(on_node, row.publish))
         folder = Folder(settings.ledger.kubelet_dir, settings.ledger.root, one, checkpoint())
-        return Plugin(one, folder, offers, core.ask, core.tell, clock)
+        return Plugin(one, folder, offers, core.ask, core.tell, clock, partial(note, f"device-plugin-{key}"))
 
     plugins = {f"device-plugin-{key}": plugin(key, row) for key, row in rows.items()}
 
@@ -224,7 +225,7 @@ def _components(node: Node) -> Wired:
     settings, files, clock, core = node.settings, node.files, node.clock, node.core
     checkpoint = cache(partial(checkpoint_file, settings, files))
     looking = partial(node.lane, "plugin")
-    plugin, withdraw = device_plugin(settings, node.by_edge["offer"], core, looking, clock, checkpoint)
+    plugin, withdraw = device_plugin(settings, node.by_edge["offer"], core, looking, clock, checkpoint, node.note)
     counted, handed_out = keys(
         *(settings, files, node.tree, node.lanes.keys or node.lanes.cgroup, node.lanes.disk, core, clock, node.facts),
         *(node.grants, checkpoint),

@@ -2,6 +2,7 @@
 
 import os
 import random
+from functools import partial
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
@@ -11,7 +12,7 @@ from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.core import Core
 from nodeward.app.host.cpu_watch import reads_sets
 from nodeward.app.host.start_gate import StartGate
-from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring
+from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring, serving
 from nodeward.edges.cgroups.performers import performers
 from nodeward.engine.cpus.ask import label_keys
 from nodeward.model.labels import Keys
@@ -68,15 +69,8 @@ def hook(
     folder = settings.hook.folder.rstrip("/")
     path = f"{folder}/hook.sock"
     server = HookServer(core.ask, tell, lambda: core.state.settings.limits.on_error.value)
-
-    async def answer_hooks() -> None:
-        try:
-            await server.run(path, lambda: note("hook", True, f"answers at {path}"))
-        finally:
-            note("hook", False, f"no socket at {path}")
-
     return [
-        ("hook", answer_hooks),
+        serving("hook", note, path, partial(server.run, path)),
         ("hook-files", lambda: hook_files.keep(lambda: core.state, files, lane, folder, clock)),
     ]
 

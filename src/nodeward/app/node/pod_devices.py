@@ -16,7 +16,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import GivenUpError, ThreadLane, done_on
 from nodeward.app.doctor import cold_plug
 from nodeward.app.host.core import Core
-from nodeward.app.node.wiring import Component
+from nodeward.app.node.wiring import Component, Note, serving
 from nodeward.engine.podapi.devices import judged
 from nodeward.engine.show.podapi import pod_named
 from nodeward.model.errors import NodewardError
@@ -46,7 +46,7 @@ class PodDevices:
         self._listing: asyncio.Task[tuple[_Listed, int]] | None = None
         self._listed_ns = 0
 
-    def components(self, lane: Callable[[str], ThreadLane]) -> list[Component]:
+    def components(self, lane: Callable[[str], ThreadLane], note: Note) -> list[Component]:
         """What runs for it, where the settings want the socket or the Pod API."""
         settings = self._settings
         if not settings.cold_plug.enabled and not settings.podapi.enabled:
@@ -62,7 +62,11 @@ class PodDevices:
                     "devices is refused: set it to true'"
                 )
             path = settings.cold_plug.socket or f"{settings.run_dir}/{cold_plug.NAME}"
-            chosen.append(("cold-plug", lambda: ColdPlug(self._allocations(), self._clock).run(path)))
+            chosen.append(
+                serving(
+                    "cold-plug", note, path, lambda begun: ColdPlug(self._allocations(), self._clock).run(path, begun)
+                )
+            )
         return chosen
 
     async def sections(self, uid: str, namespace: str, name: str) -> Sections:

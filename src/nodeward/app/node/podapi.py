@@ -17,7 +17,7 @@ from nodeward.app.host.core import Core
 from nodeward.app.node.pod_devices import PodDevices
 from nodeward.app.node.podapi_watch import Watchers
 from nodeward.app.node.pods import ApiFacts, NoFacts
-from nodeward.app.node.wiring import Component, Node
+from nodeward.app.node.wiring import Component, Node, serving
 from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.model.annotations import CONFIG_HASH, MIRROR
@@ -207,7 +207,7 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
     path = settings.podapi.socket or f"{settings.run_dir}/{SOCKET}"
     of_grpc = settings.podapi.grpc_socket or f"{settings.run_dir}/{GRPC_SOCKET}"
     return [
-        ("podapi", partial(server.run, path, settings.podapi.uids, api, desk)),
-        ("podapi-grpc", partial(grpc_server.run, of_grpc, api, desk)),
+        serving("podapi", node.note, path, partial(server.run, path, settings.podapi.uids, api, desk)),
+        serving("podapi-grpc", node.note, of_grpc, partial(grpc_server.run, of_grpc, api, desk)),
         ("podapi-watch", watchers.run),
     ]

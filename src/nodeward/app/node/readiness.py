@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from nodeward.aio import sd_notify
 from nodeward.aio.clock import Clock
+from nodeward.engine.ledger.sums import is_tracked
 from nodeward.model import events as ev
 from nodeward.model.ports import Tell
 from nodeward.model.settings import EngineSettings, Mode, Settings
@@ -44,8 +45,18 @@ class Readiness:
             self._sources["nri"] = _Source(detail="not connected yet")
         if settings.kube.enabled:
             self._sources["kube"] = _Source()
-        if settings.hook.enabled:
-            self._sources["hook"] = _Source(detail="no socket yet")
+        for name, is_served in (
+            ("hook", settings.hook.enabled),
+            ("podapi", settings.podapi.enabled),
+            ("podapi-grpc", settings.podapi.enabled),
+            ("cold-plug", settings.cold_plug.enabled),
+        ):
+            if is_served:
+                self._sources[name] = _Source(detail="no socket yet")
+        offered = settings.ledger.keys.items() if settings.ledger.mode is not Mode.OFF else ()
+        for key, row in offered:
+            if is_tracked(row):  # ready unless its server was ended: kubelet may be what starts us
+                self._sources[f"device-plugin-{key}"] = _Source(ready=True, detail="nothing is offered yet")
         if settings.metrics.enabled:
             self._sources["metrics"] = _Source(detail="not served yet", needed=_only_watches(settings.engine))
         if settings.policy_objects.enabled:

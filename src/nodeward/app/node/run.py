@@ -115,7 +115,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
             ),
         ),
         *(component for of in wired for component in of.components),
-        *devices.components(node.lane),
+        *devices.components(node.lane, node.note),
         *podapi.components(node, pods, devices),
         *_policy_objects(settings, clock, inside, readiness.note),
         *exporter.metrics(settings, parts.snapshot, partial(node.lane, "metrics"), readiness),

@@ -20,6 +20,7 @@ from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import Change, UndoList, at_once
 from nodeward.app.node.grants import Grants
 from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.model.errors import NodewardError
 from nodeward.model.ports import Perform, Tell
 from nodeward.model.settings import Settings
 from nodeward.model.sizing import Allocatable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Component = tuple[str, Callable[[], Awaitable[None]]]
 """A name and how to start it; it runs until cancelled."""
+Serve = Callable[[Callable[[], None]], Awaitable[None]]
+"""Serves until cancelled; calls what it is given once it does."""
 Withdraw = Callable[[], Awaitable[tuple[str, ...]]]
 """Takes back what kubelet is offered; a sentence for each resource."""
 Note = Callable[[str, bool, str], None]
@@ -100,6 +103,22 @@ class Wired:
 
     components: tuple[Component, ...]
     withdraw: tuple[Withdraw, ...] = ()
+
+
+def serving(name: str, note: Note, path: str, serve: Serve) -> Component:
+    """A component that serves the socket at `path`, and is a ready source for as long as it does."""
+
+    async def run() -> None:
+        why = f"no socket at {path}"
+        try:
+            await serve(lambda: note(name, True, f"answers at {path}"))
+        except (OSError, NodewardError) as error:
+            why = str(error)
+            raise
+        finally:
+            note(name, False, why)
+
+    return name, run
 
 
 def _nobody(_: HostFiles, __: Tree, ___: Remember) -> Mapping[str, Perform | ByEdge]:

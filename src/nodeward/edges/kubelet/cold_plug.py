@@ -126,15 +126,17 @@ class ColdPlug:
         self._kubelet, self._clock = kubelet, clock
         self._said: dict[str, None] = {}
 
-    async def run(self, path: str) -> None:
-        """Serves until cancelled. The file at `path` stays behind; one of an earlier life is replaced in one step."""
+    async def run(self, path: str, serving: Callable[[], None] = lambda: None) -> None:
+        """Serves until cancelled. The file at `path` stays behind; one of an earlier life is replaced in one step, and
+        `serving` called. ServerEndedError where a bad request has ended the server."""
         methods = {"Get": self._get, "List": self._list, "GetAllocatableResources": self._allocatable}
         server, fresh = GrpcServer(SERVICE, methods), f"{path}.new"
         try:
             make_folders(os.path.dirname(path))
             await server.start(fresh)
             os.rename(fresh, path)
-            await asyncio.Event().wait()
+            serving()
+            await server.serve()
         finally:
             await server.stop()
             with suppress(FileNotFoundError):

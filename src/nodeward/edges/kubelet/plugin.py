@@ -28,7 +28,7 @@ from nodeward.model.decision import Final, Refusal
 from nodeward.model.events import Admitted, Allocating, PluginTold, Starting
 from nodeward.model.ports import Ask, Tell, Wants
 from nodeward.model.tee import PluginStanding
-from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Unary
+from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, ServerEndedError, Unary
 from nodeward.wire.kube_node import OnNode
 
 log = logging.getLogger(__name__)
@@ -158,8 +158,19 @@ class Instance:
 class Plugin:
     """The plugin of one resource. Belongs to the loop's thread; `folder` to the lane's."""
 
-    def __init__(self, offering: Offering, folder: Folder, offers: Wants, ask: Ask, tell: Tell, clock: Clock) -> None:
+    def __init__(
+        self,
+        offering: Offering,
+        folder: Folder,
+        offers: Wants,
+        ask: Ask,
+        tell: Tell,
+        clock: Clock,
+        note: Callable[[bool, str], None] = lambda _, __: None,
+    ) -> None:
+        """`note` hears that the server of a plugin that kubelet reads was ended, and that this is over."""
         self.offering = offering
+        self._note = note
         self._folder, self._offers, self._ask, self._tell = folder, offers, ask, tell
         self._clock = clock
         self._lane: Lane | None = None
@@ -348,10 +359,17 @@ class Plugin:
             asyncio.ensure_future(self._after(instance.lost.wait(), "kubelet reads our list no more")): None,
             asyncio.ensure_future(self._after(self._published.ended(), NOTHING)): None,
             asyncio.ensure_future(self._gone(endpoint, kubelet)): None,
+            asyncio.ensure_future(instance.server.serve()): None,
         }
         try:
             done, _ = await asyncio.wait(signs, return_when=asyncio.FIRST_COMPLETED)
+            await instance.server.check()  # first: its end shows by the other signs too
             return done.pop().result()
+        except ServerEndedError as error:
+            log.warning("resource=%s plugin=ended why=%r", self.offering.resource, str(error))
+            self._note(False, str(error))
+            self._say(PluginStanding.WAITING, str(error))
+            return str(error)
         finally:
             for task in signs:
                 task.cancel()
@@ -434,6 +452,8 @@ class Plugin:
         self._told = told
         level = logging.WARNING if standing in (PluginStanding.RIVAL, PluginStanding.REFUSED) else logging.INFO
         log.log(logging.DEBUG if same else level, "resource=%s plugin=%s why=%r", told.resource, standing.value, why)
+        if standing is not PluginStanding.WAITING:
+            self._note(True, standing.value)
         if standing not in (PluginStanding.SERVING, PluginStanding.ENDED):
             self._offers.missed(self.offering.resource, why)
         self._tell(told)

@@ -3,10 +3,9 @@
 gRPC's Python server does not tell whose process asks, so the socket is for its owner alone (mode 0600).
 """
 
-import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Final
 
 from google.protobuf.descriptor import FileDescriptor
@@ -25,8 +24,9 @@ REFLECTIONS: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1
 NOT_FOUND: Final = 5
 
 
-async def run(path: str, api: Api, desk: Desk) -> None:
-    """Serves until cancelled; the socket's file is there meanwhile."""
+async def run(path: str, api: Api, desk: Desk, serving: Callable[[], None] = lambda: None) -> None:
+    """Serves until cancelled; the socket's file is there meanwhile. Calls `serving` once it is. ServerEndedError where
+    a bad request has ended the server."""
     unary = {name: _unary(desk, method) for name, method in api.methods.items()}
 
     async def watch(_: bytes) -> AsyncIterator[bytes]:
@@ -47,7 +47,8 @@ async def run(path: str, api: Api, desk: Desk) -> None:
         os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
     try:
         await server.start(path)
-        await asyncio.Event().wait()
+        serving()
+        await server.serve()
     finally:
         await server.stop()
 

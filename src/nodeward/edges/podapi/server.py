@@ -38,8 +38,10 @@ class _TurnedAway(asyncio.Protocol):
         transport.close()
 
 
-async def run(path: str, uids: Collection[int], api: Api, desk: Desk) -> None:
-    """Serves until cancelled; the socket's file is there meanwhile."""
+async def run(
+    path: str, uids: Collection[int], api: Api, desk: Desk, serving: Callable[[], None] = lambda: None
+) -> None:
+    """Serves until cancelled; the socket's file is there meanwhile. Calls `serving` once it is."""
     runner = web.AppRunner(
         _application(uids, api, desk),
         access_log=None,
@@ -61,6 +63,7 @@ async def run(path: str, uids: Collection[int], api: Api, desk: Desk) -> None:
     try:
         at = bound(path, 0o600 if list(uids) == [0] else 0o666)  # others may connect, and each is looked at
         listening = await asyncio.get_running_loop().create_unix_server(connected, sock=at, backlog=BACKLOG)
+        serving()
         await asyncio.Event().wait()
     finally:
         if listening is not None:

@@ -5,11 +5,13 @@ import contextlib
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import uvloop
 
 from nodeward.app.node import podapi_answers
 from nodeward.app.node.podapi_watch import MOST_QUEUED, MOST_WATCHERS, Watchers
@@ -178,6 +180,63 @@ def test_a_connection_too_many_is_closed_and_one_that_ends_leaves_its_place(
                 await asyncio.sleep(0.01)
 
     played(story)
+
+
+@contextlib.contextmanager
+def as_user(uid: int) -> Iterator[None]:
+    """What connects here is this user's. No task may have its turn meanwhile."""
+    before = os.geteuid()
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(before)
+
+
+def connects(path: str) -> socket.socket:
+    """A client that says nothing."""
+    client = socket.socket(socket.AF_UNIX)
+    client.setblocking(False)
+    client.connect(path)
+    return client
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be two users")
+@pytest.mark.parametrize("loop", [asyncio.SelectorEventLoop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def test_a_user_whom_the_settings_do_not_name_takes_no_place_and_hears_why_it_is_refused(
+    monkeypatch: pytest.MonkeyPatch, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """Given a socket that every user may open, and 100 silent connections of a user whom the settings do not name, then
+    root's requests are answered; and that user hears why it is refused, once it has left its places."""
+    monkeypatch.setattr(server, "MOST_CONNECTIONS", 8)
+    monkeypatch.setattr(server, "KEPT_S", 2 * WITHIN_S)
+
+    async def story(folder: str) -> None:
+        node, path = Node(), f"{folder}/h.sock"
+        api = methods.Api({"ListPods": list_of(node)}, node.watchers.opened)
+        up = asyncio.Event()
+        serving = asyncio.ensure_future(server.run(path, [0, 12345], api, methods.Desk(), up.set))
+        await up.wait()
+        with as_user(65534):
+            silent = [connects(path) for _ in range(100)]
+        for _ in range(25):
+            assert (await http(path, "POST /v1/ListPods"))[0] == 200
+        for one in silent:
+            one.close()
+        with as_user(65534):
+            refused = connects(path)
+        reader, writer = await asyncio.open_unix_connection(sock=refused)
+        writer.write(b"POST /v1/ListPods HTTP/1.1\r\nHost: n\r\nContent-Length: 2\r\n\r\n{}")
+        said = await reader.read(-1)
+        assert said.startswith(b"HTTP/1.1 403")
+        assert b"this user may not ask: podapi.uids" in said
+        writer.close()
+        serving.cancel()
+        await asyncio.wait([serving])
+
+    with tempfile.TemporaryDirectory() as folder, asyncio.Runner(loop_factory=loop) as runner:
+        os.chmod(folder, 0o711)
+        runner.run(asyncio.wait_for(story(folder), WITHIN_S))
 
 
 def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path) -> None:

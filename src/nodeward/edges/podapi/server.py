@@ -1,7 +1,7 @@
 """The Pod API's HTTP door on a unix socket: `POST /v1/METHOD` with JSON, `GET /v1/watch`, and two GETs for people.
 
-The kernel says whose process asks; users that the settings do not name are refused. Requests are bounded in size, time
-and number, and no error repeats what was asked.
+The kernel says whose process connects. Users that the settings do not name are refused, and have few places of their
+own until they have heard why. Requests are bounded in size, time and number, and no error repeats what was asked.
 """
 
 import asyncio
@@ -11,6 +11,8 @@ import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable, Collection
+from functools import partial
+from typing import cast
 
 import msgspec
 from aiohttp import web
@@ -24,18 +26,29 @@ KEPT_S = 5.0
 """So long a request may take to arrive, and a connection stays without one."""
 MAX_LINE = 4096
 MOST_CONNECTIONS = 2048
-"""At once: every user may be able to connect, and each connection takes memory and a descriptor of the daemon."""
+"""At once, of users that the settings name: each connection takes memory and a descriptor of the daemon."""
+MOST_REFUSED = 64
+"""At once, of all other users."""
 BACKLOG = 512
 """Connections that wait for the loop. With aiohttp's 128, some of 200 clients at once are refused by the kernel."""
 _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 """aiohttp logs parts of requests that are no HTTP."""
 
 
-class _TurnedAway(asyncio.Protocol):
-    """One connection too many."""
+class _Doorkeeper(asyncio.Protocol):
+    """Looks at whose a connection is before it takes a place."""
+
+    def __init__(self, admit: Callable[[asyncio.Transport], asyncio.Protocol | None]) -> None:
+        self._admit = admit
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+        opened = cast("asyncio.Transport", transport)  # uvloop's is none by inheritance
+        admitted = self._admit(opened)
+        if admitted is None:
+            opened.abort()
+        else:
+            opened.set_protocol(admitted)
+            admitted.connection_made(opened)
 
 
 async def run(
@@ -56,13 +69,22 @@ async def run(
     taken = runner.server
     assert taken is not None, "it is made by setup"
 
-    def connected() -> asyncio.Protocol:
-        return taken() if len(taken.connections) < MOST_CONNECTIONS else _TurnedAway()
+    refused = list[asyncio.Transport]()
+
+    def admit(transport: asyncio.Transport) -> asyncio.Protocol | None:
+        refused[:] = [one for one in refused if not one.is_closing()]
+        if peer_uid(transport) in uids:
+            return taken() if len(taken.connections) - len(refused) < MOST_CONNECTIONS else None
+        if len(refused) >= MOST_REFUSED:
+            return None
+        refused.append(transport)
+        return taken()
 
     listening: asyncio.Server | None = None
     try:
         at = bound(path, 0o600 if list(uids) == [0] else 0o666)  # others may connect, and each is looked at
-        listening = await asyncio.get_running_loop().create_unix_server(connected, sock=at, backlog=BACKLOG)
+        checked = partial(_Doorkeeper, admit)
+        listening = await asyncio.get_running_loop().create_unix_server(checked, sock=at, backlog=BACKLOG)
         serving()
         await asyncio.Event().wait()
     finally:
@@ -73,9 +95,8 @@ async def run(
             os.unlink(path)
 
 
-def peer_uid(request: web.BaseRequest) -> int | None:
+def peer_uid(transport: asyncio.Transport | None) -> int | None:
     """The user of the process at the other end, as the kernel says; None where it does not."""
-    transport = request.transport
     asking = transport.get_extra_info("socket") if transport is not None else None
     if asking is None:
         return None
@@ -129,9 +150,12 @@ def _application(uids: Collection[int], api: Api, desk: Desk) -> web.Application
     async def guarded(
         request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
     ) -> web.StreamResponse:
-        user = peer_uid(request)
+        user = peer_uid(request.transport)
         if user is None or user not in uids:
-            return _refused(403, "this user may not ask: podapi.uids in the daemon's settings names those who may")
+            why = "this user may not ask: podapi.uids in the daemon's settings names those who may"
+            refusal = _refused(403, why)
+            refusal.force_close()  # the next one has the place
+            return refusal
         asked_by.set(user)
         try:
             return await handler(request)

@@ -54,6 +54,8 @@ class Faults:
     """Such requests are read and never answered."""
     hang: bool = False
     """Requests are read and never answered."""
+    hang_at: str = ""
+    """Such requests too whose path ends so."""
     silent_watches: bool = False
     """Watches are opened, and neither events nor their end ever come."""
     expire_pages: int = 0
@@ -227,7 +229,7 @@ class ApiServer:
     async def _refuse(self, request: web.Request) -> web.Response | None:
         """The answer to a request that is not let through."""
         self.requests.append(request.path_qs)
-        if self.faults.hang:
+        if self.faults.hang or (self.faults.hang_at and request.path.endswith(self.faults.hang_at)):
             await self._stopping.wait()
         given = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if self.tokens and given not in self.tokens:

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from nodeward.app.node import podapi, podapi_answers
 from nodeward.cli import client
 from nodeward.cli.pod import command
 from nodeward.doubles.apiserver import ApiServer
@@ -297,6 +298,42 @@ def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_a
         for method, request, why in WRONG:
             with pytest.raises(client.DaemonError, match=why):
                 await post(method, request, socket)
+
+    play(tmp_path, tale, (os.getuid(),))
+
+
+async def asks_for_spec(name: str, socket: str) -> None:
+    """Asks as a shim does, and waits for the answer."""
+    reader, writer = await asyncio.open_unix_connection(socket)
+    writer.write(f"GET /v1/pods/shop/{name}?fields=spec HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n".encode())
+    await reader.read(-1)
+    writer.close()
+
+
+def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given more descriptions than are read at once, of a pod that the API server does not tell of, when a runtime asks
+    for a volume of another pod, then it is answered by that pod's spec."""
+    monkeypatch.setattr(podapi, "MOST_ASKING", 2)
+    monkeypatch.setitem(podapi_answers.SLOW, "spec", 4 * WITHIN_S)
+
+    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+        slow = pod("u8")
+        slow["metadata"] = {"name": "slow", "namespace": "shop", "uid": "u8"}
+        server.add_pod(slow)
+        async with asyncio.timeout(WITHIN_S):
+            while b'"u8"' not in await get("/v1/pods", socket):
+                await asyncio.sleep(0.02)
+            server.faults.hang_at = "/pods/slow"
+            asking = [asyncio.create_task(asks_for_spec("slow", socket)) for _ in range(20)]
+            while not any(path.endswith("/pods/slow") for path in server.requests):
+                await asyncio.sleep(0.01)
+        offered = {"pod_uid": "u1", "sandbox": "s1", "volumes": [{"volume": "v", "path": "/p"}]}
+        assert "was not read within" not in str(await post("OfferVolumes", offered, socket))
+        for one in asking:
+            one.cancel()
+        await asyncio.wait(asking)
 
     play(tmp_path, tale, (os.getuid(),))
 

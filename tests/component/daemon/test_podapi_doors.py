@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import grpc
 import pytest
 import uvloop
 
@@ -19,7 +20,16 @@ from nodeward.edges.podapi import grpc_server, methods, server
 from nodeward.engine.state.pods import KnownSpec, Pods
 from nodeward.engine.state.root import State
 from nodeward.model.errors import NodewardError
-from nodeward.model.podapi import AnswerError, Failure, Kind, ListPodsRequest, ListPodsResponse, Section, WatchEvent
+from nodeward.model.podapi import (
+    AnswerError,
+    DescribePodRequest,
+    Failure,
+    Kind,
+    ListPodsRequest,
+    ListPodsResponse,
+    Section,
+    WatchEvent,
+)
 from nodeward.model.workload import PodSpec, PodUid
 from nodeward.proto import podapi_pb2
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
@@ -49,9 +59,9 @@ class Node:
 
 
 @contextlib.asynccontextmanager
-async def served(folder: Path, node: Node, answer: methods.Method) -> AsyncIterator[tuple[str, str]]:
+async def served(folder: Path, node: Node, *answers: methods.Method) -> AsyncIterator[tuple[str, str]]:
     """Both doors: the paths of their sockets."""
-    api, desk = methods.Api({answer.name: answer}, node.watchers.opened), methods.Desk()
+    api, desk = methods.Api({one.name: one for one in answers}, node.watchers.opened), methods.Desk()
     paths = str(folder / "h.sock"), str(folder / "g.sock")
     async with asyncio.TaskGroup() as group:
         tasks = [
@@ -156,6 +166,53 @@ def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_and_ar
                 one.close()
             while node.watchers._watchers:  # who has gone leaves its place
                 await asyncio.sleep(0.05)
+
+    played(story)
+
+
+def test_calls_that_wait_for_a_pod_keep_no_other_method_from_an_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given as many DescribePods that wait as there may be, and streams of gRPC's reflection that ask nothing, then one
+    more DescribePod is refused, and another method is answered at both doors."""
+    monkeypatch.setattr(methods, "MOST_AT_ONCE", 6)
+    monkeypatch.setattr(grpc_server, "MOST_AT_ONCE", 6)
+    monkeypatch.setattr(grpc_server, "SPARE_CALLS", 4)
+    monkeypatch.setattr(grpc_server, "MOST_REFLECTING", 2)
+    begun = asyncio.Semaphore(0)
+    describe, asked = "/nodeward.podapi.v1.PodApi/DescribePod", b'{"selector": {"uid": "u1"}}'
+    message = podapi_pb2.DescribePodRequest(selector=podapi_pb2.Selector(uid="u1")).SerializeToString()
+
+    async def waits(_: DescribePodRequest) -> ListPodsResponse:
+        begun.release()
+        await asyncio.Event().wait()
+        return ListPodsResponse()
+
+    async def story() -> None:
+        node = Node()
+        waiting = methods.Method("DescribePod", DescribePodRequest, waits)
+        async with served(tmp_path, node, waiting, list_of(node)) as (path, grpc_path):
+            client = GrpcClient(grpc_path)
+            calls = [asyncio.ensure_future(http(path, "POST /v1/DescribePod", asked)) for _ in range(3)]
+            calls += [asyncio.ensure_future(client.call(describe, message, 2 * WITHIN_S)) for _ in range(3)]
+            for _ in calls:
+                await begun.acquire()
+            channel = grpc.aio.insecure_channel(f"unix:{grpc_path}")
+            reflecting = channel.stream_stream(f"/{grpc_server.REFLECTIONS[0]}/ServerReflectionInfo")
+            streams = [asyncio.ensure_future(reflecting().code()) for _ in range(20)]
+            while sum(one.done() for one in streams) < 18:
+                await asyncio.sleep(0.01)
+            status, why = await http(path, "POST /v1/DescribePod", asked)
+            assert (status, b"6 DescribePod requests are being answered, which is the most" in why) == (503, True)
+            with pytest.raises(GrpcError, match="6 DescribePod requests are being answered"):
+                await client.call(describe, message, WITHIN_S)
+            assert (await http(path, "POST /v1/ListPods"))[0] == 200
+            assert await client.call(LIST, b"", WITHIN_S) == b""
+            for one in calls:
+                one.cancel()
+            await asyncio.wait(calls)
+            await client.close()
+            await channel.close()
 
     played(story)
 

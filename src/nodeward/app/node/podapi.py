@@ -6,9 +6,10 @@ nothing, such as an annotation's.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TypeVar
 
 import msgspec
 
@@ -39,9 +40,11 @@ from nodeward.wire import pod_redaction
 SOCKET, GRPC_SOCKET = "podapi.sock", "podapi-grpc.sock"
 """In the settings' `run_dir`."""
 MOST_ASKING = 24
-"""Sections that wait for a read at once: eight pods with all three of theirs."""
+"""Sections that wait for a read at once: eight pods with all three of theirs. Twice as many reads for volumes' owners,
+of which the section `volumes` has at most half."""
 MOST_KEPT, MOST_KEPT_BYTES = 256, 16 * 1024 * 1024
 API = "the API server"
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,21 +65,27 @@ class Specs:
         self._core, self._pods, self._clock = core, pods, clock
         self._kept: dict[PodUid, _Kept] = {}
         self._reading: dict[PodUid, asyncio.Task[_Kept]] = {}
-        self._asking = asyncio.Semaphore(MOST_ASKING)
+        self._asking, self._deciding = asyncio.Semaphore(MOST_ASKING), asyncio.Semaphore(2 * MOST_ASKING)
+
+    async def in_turn(self, section: Callable[[], Awaitable[T]]) -> T:
+        """A section that waits for a read. They are bounded apart from decisions, which they may not keep waiting."""
+        async with self._asking:
+            return await section()
 
     async def spec(self, uid: str, _: str, __: str, ___: str) -> Section[Json]:
         """The whole spec, redacted."""
-        kept = await self._kept_of(uid)
+        kept = await self.in_turn(lambda: self._kept_of(uid))
         return Section(Json(kept.pod), f"{API}, resourceVersion {kept.version}", *self._seen(kept))
 
     async def redacted(self, uid: str) -> tuple[object, int]:
         """The redacted spec, and when it was read. NodewardError where it cannot be had."""
-        kept = await self._kept_of(uid)
+        async with self._deciding:
+            kept = await self._kept_of(uid)
         return msgspec.json.decode(kept.pod), kept.at
 
     async def images(self, uid: str) -> Section[Mapping[str, str]]:
         """The images of the spec by container."""
-        kept = await self._kept_of(uid)
+        kept = await self.in_turn(lambda: self._kept_of(uid))
         return Section(kept.images, API, *self._seen(kept))
 
     def _seen(self, kept: _Kept) -> tuple[bool, str, int]:
@@ -85,19 +94,16 @@ class Specs:
         return up, "" if up else show.AWAY, kept.at
 
     async def _kept_of(self, uid: str) -> _Kept:
-        known = self._core.state.pods.specs.get(PodUid(uid))
+        of = PodUid(uid)
+        known = self._core.state.pods.specs.get(of)
         if known is None:
             raise NodewardError(show.NO_SPEC)
-        async with self._asking:
-            return await self._of(PodUid(uid), known)
-
-    async def _of(self, uid: PodUid, known: KnownSpec) -> _Kept:
-        kept = self._kept.get(uid)
+        kept = self._kept.get(of)
         while kept is None or kept.seq < known.seq:  # a read that began before the change may have missed it
-            task = self._reading.get(uid)
+            task = self._reading.get(of)
             if task is None:
-                task = self._reading[uid] = asyncio.get_running_loop().create_task(self._read(uid, known))
-                task.add_done_callback(partial(self._read_ended, uid))
+                task = self._reading[of] = asyncio.get_running_loop().create_task(self._read(of, known))
+                task.add_done_callback(partial(self._read_ended, of))
             kept = await asyncio.shield(task)
         return kept
 
@@ -183,7 +189,7 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
     providers: Mapping[str, Provider] = {
         "numa": numa,
         "devices": device,
-        "volumes": lambda uid, *_: volumes.volumes(PodUid(uid)),
+        "volumes": lambda uid, *_: specs.in_turn(lambda: volumes.volumes(PodUid(uid))),
         "network": lambda *of: volumes.network(of[3]),
         "images": images,
         "pulls": pulls.pulls,

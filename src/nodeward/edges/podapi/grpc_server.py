@@ -3,6 +3,7 @@
 gRPC's Python server does not tell whose process asks, so the socket is for its owner alone (mode 0600).
 """
 
+import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +20,9 @@ from nodeward.transport.grpc_unix import Code, GrpcError, GrpcServer, Unary
 from nodeward.wire import podapi as codec
 
 SPARE_CALLS: Final = 128
-"""Calls that the transport takes beyond `MOST_AT_ONCE`: watchers, and those who are refused with a reason."""
+"""Calls that the transport takes beyond `MOST_AT_ONCE` of each method: watchers, streams of reflection, and those who
+are refused with a reason."""
+MOST_REFLECTING: Final = 16
 REFLECTIONS: Final = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 NOT_FOUND: Final = 5
 
@@ -38,10 +41,11 @@ async def run(path: str, api: Api, desk: Desk, serving: Callable[[], None] = lam
             raise _status(error) from error
 
     service = codec.SERVICE.full_name
-    calls = MOST_AT_ONCE + SPARE_CALLS
+    calls = len(unary) * MOST_AT_ONCE + SPARE_CALLS
     server = GrpcServer(service, unary, {"Watch": watch}, max_calls=calls, write_s=STALLED_S)
+    reflection_of_us = _Reflection()
     for name in REFLECTIONS:
-        server.also(name, {}, exchanges={"ServerReflectionInfo": _reflected})
+        server.also(name, {}, exchanges={"ServerReflectionInfo": reflection_of_us.answers})
     make_folders(os.path.dirname(path))
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # left by a daemon that was killed; the lock says there is no other
@@ -71,14 +75,40 @@ def _status(error: AnswerError) -> GrpcError:
 # ---- reflection: which services there are, and their descriptors
 
 
-async def _reflected(requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    async for data in requests:
-        asked = reflection.ServerReflectionRequest()
+class _Reflection:
+    """Its streams, which are bounded in number, and end where nothing is asked."""
+
+    def __init__(self) -> None:
+        self._open = 0
+
+    async def answers(self, requests: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """One stream's."""
+        if self._open >= MOST_REFLECTING:
+            why = f"{MOST_REFLECTING} streams of reflection are open, which is the most: ask again"
+            raise GrpcError(Code.RESOURCE_EXHAUSTED, why)
+        self._open += 1
         try:
-            asked.ParseFromString(data)
-        except DecodeError:
-            raise GrpcError(Code.INVALID_ARGUMENT, f"{len(data)} bytes that are no ServerReflectionRequest") from None
-        yield _reflection(asked).SerializeToString()
+            while (data := await _next(requests)) is not None:
+                yield _reflected(data).SerializeToString()
+        finally:
+            self._open -= 1
+
+
+async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
+    try:
+        async with asyncio.timeout(STALLED_S):
+            return await anext(requests, None)
+    except TimeoutError:
+        raise GrpcError(Code.DEADLINE_EXCEEDED, f"nothing was asked for {STALLED_S:g} s") from None
+
+
+def _reflected(data: bytes) -> reflection.ServerReflectionResponse:
+    asked = reflection.ServerReflectionRequest()
+    try:
+        asked.ParseFromString(data)
+    except DecodeError:
+        raise GrpcError(Code.INVALID_ARGUMENT, f"{len(data)} bytes that are no ServerReflectionRequest") from None
+    return _reflection(asked)
 
 
 def _reflection(asked: reflection.ServerReflectionRequest) -> reflection.ServerReflectionResponse:

@@ -1,11 +1,13 @@
 """The methods of the Pod API: each is declared once, and both doors (HTTP and gRPC) serve it.
 
-Promises: calls at once, their time and their requests are bounded for both doors together; whatever a method raises
+Promises: calls of a method at once, their time and their requests are bounded for both doors together; calls that wait
+keep no other method from an answer; whatever a method raises
 becomes one `AnswerError`, whose text holds nothing of a fault's own words. Must not know what a method does.
 """
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
@@ -19,6 +21,7 @@ from nodeward.wire.errors import WireError
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 256
+"""Calls of one method."""
 ANSWER_S = 10.0
 """Longer than a request may wait for a pod, and a pod's spec for the API server."""
 STALLED_S = 30.0
@@ -51,18 +54,19 @@ class Api:
 
 
 class Desk:
-    """Where the calls of both doors are counted and bounded."""
+    """Where the calls of both doors are counted and bounded, each method's for itself."""
 
     def __init__(self) -> None:
-        self._busy = asyncio.Semaphore(MOST_AT_ONCE)
+        self._busy = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_AT_ONCE))
 
     async def answered(self, name: str, call: Callable[[bytes], Awaitable[T]], request: bytes) -> T:
         """What the call answers; AnswerError where it does not."""
-        if self._busy.locked():
-            why = f"{MOST_AT_ONCE} requests are being answered, which is the most: ask again"
+        busy = self._busy[name]
+        if busy.locked():
+            why = f"{MOST_AT_ONCE} {name} requests are being answered, which is the most: ask again"
             raise AnswerError(Failure.UNAVAILABLE, why)
         try:
-            async with self._busy, asyncio.timeout(ANSWER_S):
+            async with busy, asyncio.timeout(ANSWER_S):
                 return await call(request)
         except AnswerError:
             raise

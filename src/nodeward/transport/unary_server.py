@@ -2,8 +2,8 @@
 
 Exists because the relay imports no gRPC library and is given configurations by gRPC. Promises: only processes of root,
 or of the user of this one, are answered, and the kernel says whose they are; connections, calls under way and bytes of
-a message are bounded; a request that does not come on, and a handler that does not end, are given up. What is no HTTP/2
-costs its own connection and nothing else. Must not know what a method means.
+a message are bounded; a request that does not come on, a handler that does not end, and a client that asks nothing for
+long are given up. What is no HTTP/2 costs its own connection and nothing else. Must not know what a method means.
 """
 
 import asyncio
@@ -34,6 +34,8 @@ MOST_ANSWER: Final = 4 * 1024 * 1024
 """Of an answer: what a gRPC client takes unless it says otherwise."""
 REQUEST_S: Final = 5.0
 """How long a client may pause within a request or before its first word, and take none of our answers."""
+IDLE_S: Final = 60.0
+"""How long a client may stay without a call; PINGs are none. It connects again for its next one."""
 HANDLER_S: Final = 10.0
 _CONCURRENT: Final = 3
 """HTTP/2's setting MAX_CONCURRENT_STREAMS."""
@@ -124,6 +126,12 @@ class _Connection:
         self._frames, self._blocks = h2.FrameReader(True), h2.BlockReader(MAX_BLOCK_BYTES)
         self._decoder = ShadowDecoder()
         self._calls: dict[int, _Call] = {}
+        self._last = 0
+        """The newest call's stream."""
+        self._now = asyncio.get_running_loop().time
+        self._called_at = self._now()
+        self._patience: asyncio.Timeout | None = None
+        """While the client is read from: how long it may say nothing."""
         self._greeted = False
         self._window = self._initial = h2.DEFAULT_WINDOW
 
@@ -135,8 +143,7 @@ class _Connection:
         self._writer.write(h2.encode_window_update(0, MOST_CALLS * window))
         try:
             while True:
-                async with asyncio.timeout(REQUEST_S if self._waits() else None):
-                    data = await reader.read(h2.DEFAULT_FRAME_BYTES)
+                data = await self._read(reader)
                 if not data:
                     return
                 data, _, frames = self._frames.feed(data)
@@ -149,6 +156,27 @@ class _Connection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _read(self, reader: asyncio.StreamReader) -> bytes:
+        """The next bytes; none once the client has gone, or has asked nothing for IDLE_S."""
+        try:
+            async with asyncio.timeout(None) as self._patience:
+                self._be_patient()
+                return await reader.read(h2.DEFAULT_FRAME_BYTES)
+        except TimeoutError:
+            if self._calls or self._waits():
+                raise
+            self._writer.write(h2.encode_goaway(self._last, h2.NO_ERROR))
+            return b""
+        finally:
+            self._patience = None
+
+    def _be_patient(self) -> None:
+        """Sets until when the client may say nothing, by what it owes us now."""
+        if self._patience is None:
+            return
+        answering = None if self._calls else self._called_at + IDLE_S
+        self._patience.reschedule(self._now() + REQUEST_S if self._waits() else answering)
 
     def _waits(self) -> bool:
         """Whether the client owes us something: its first word, the rest of a frame or request, or room for an
@@ -195,6 +223,7 @@ class _Connection:
             if len(self._calls) >= MOST_CALLS:
                 self._writer.write(h2.encode_reset(stream, _REFUSED_STREAM))
                 return
+            self._last, self._called_at = max(self._last, stream), self._now()
             self._calls[stream] = _Call(headers.get(b":path", b"").decode("latin-1"), self._initial)
         if flags & h2.END_STREAM:
             self._begin(stream)
@@ -274,6 +303,8 @@ class _Connection:
             if not call.left:
                 self._writer.write(h2.encode_headers(stream, call.trailers, h2.END_STREAM))
                 del self._calls[stream]
+                self._called_at = self._now()
+        self._be_patient()
 
 
 def distrusted(path: str) -> str:

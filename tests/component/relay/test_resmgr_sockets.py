@@ -8,6 +8,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -19,8 +20,12 @@ import pytest
 from nodeward.edges.resmgr import agent, config
 from nodeward.edges.resmgr.agent import UnhealthyError
 from nodeward.edges.resmgr.config import NotPushedError
+from nodeward.transport import unary_server
 from nodeward.transport.unary_server import RESOURCE_EXHAUSTED, Answer, AnswerError, UnaryServer
+from nodeward.wire import grpc_messages
+from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
+from nodeward.wire.header_blocks import encode_literals
 from tests.component.relay.rig import WAIT_S, client_of, wait_for
 
 cancelled = threading.Event()
@@ -128,6 +133,55 @@ def test_who_gives_up_has_its_handler_cancelled_and_who_is_not_trusted_gets_noth
         client.settimeout(WAIT_S)
         client.connect(str(path))
         assert client.recv(1) == b""
+
+
+def read_to_end(client: socket.socket, sends: bytes = b"") -> bytes:
+    """What the server sends until it closes; after each read the client sends this."""
+    found, end = b"", time.monotonic() + WAIT_S
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        while (data := client.recv(4096)) and time.monotonic() < end:
+            found += data
+            client.sendall(sends)
+    return found
+
+
+def test_a_client_that_takes_no_answer_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unary_server, "REQUEST_S", 0.3)
+    path, headers = tmp_path / "s.sock", encode_literals([(b":path", b"/t.T/echo")])
+    request = grpc_messages.encode_message(b"x" * 16_000)
+    with serving(path, UnaryServer(METHODS)), socket.socket(socket.AF_UNIX) as client:
+        client.settimeout(WAIT_S)
+        client.connect(str(path))
+        calls = [
+            h2.encode_headers(stream, headers, 0) + h2.encode(h2.DATA, h2.END_STREAM, stream, request)
+            for stream in (1, 3)
+        ]
+        client.sendall(h2.PREFACE + h2.encode_settings({}) + b"".join(calls))
+        assert b"x" * 16_000 in read_to_end(client), "the first window of answers, and then the end"
+
+
+def test_clients_that_ask_nothing_leave_their_places_and_one_that_asks_later_connects_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given as many clients as there may be, all silent but one that only sends PINGs, then each is told that its
+    connection ends, another client is answered, and so it is again after it has been silent itself."""
+    monkeypatch.setattr(unary_server, "IDLE_S", 0.3)
+    path, ping = tmp_path / "s.sock", h2.encode(h2.PING, 0, 0, b"12345678")
+    with serving(path, UnaryServer(METHODS)), contextlib.ExitStack() as held:
+        clients = [held.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(unary_server.MOST_CLIENTS)]
+        for one in clients:
+            one.settimeout(WAIT_S)
+            one.connect(str(path))
+            one.sendall(h2.PREFACE + h2.encode_settings({}))
+        assert h2.encode_goaway(0, h2.NO_ERROR) in read_to_end(clients[0], ping)
+        for one in clients[1:]:
+            assert read_to_end(one).endswith(h2.encode_goaway(0, h2.NO_ERROR))
+        with client_of(path) as channel:
+            assert call(channel, "echo", b"a") == b"aaaa"
+            idle = threading.Event()
+            channel.subscribe(lambda state: idle.set() if state is grpc.ChannelConnectivity.IDLE else None)
+            assert idle.wait(WAIT_S)
+            assert call(channel, "echo", b"b") == b"bbbb"
 
 
 Ask = Callable[[str], Awaitable[object]]

@@ -71,11 +71,12 @@ class ServerEndedError(NodewardError):
     """The server serves no more: start another one."""
 
 
-_BOUNDS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
-    ("grpc.max_send_message_length", MAX_MESSAGE),
-    ("grpc.enable_http_proxy", 0),
-)
+def _bounds(max_received: int) -> tuple[tuple[str, int], ...]:
+    return (
+        ("grpc.max_receive_message_length", max_received),
+        ("grpc.max_send_message_length", MAX_MESSAGE),
+        ("grpc.enable_http_proxy", 0),
+    )
 
 
 class GrpcServer:
@@ -88,11 +89,13 @@ class GrpcServer:
         streams: Mapping[str, Stream] | None = None,
         *,
         max_calls: int = MAX_CALLS,
+        max_request: int = MAX_MESSAGE,
         write_s: float | None = None,
     ) -> None:
-        """`unary` and `streams` are the methods by name. A handler that raises GrpcError answers with that status. A
-        stream whose client takes no message for `write_s` is ended."""
-        self._server = grpc.aio.server(options=_BOUNDS, maximum_concurrent_rpcs=max_calls)
+        """A request has at most `max_request` bytes; more are not read. `unary` and `streams` are the methods by name.
+        A handler that raises GrpcError answers with that status. A stream whose client takes no message for `write_s`
+        is ended."""
+        self._server = grpc.aio.server(options=_bounds(max_request), maximum_concurrent_rpcs=max_calls)
         self._write_s = write_s
         self.also(service, unary, streams)
 
@@ -150,7 +153,7 @@ class GrpcClient:
 
     def __init__(self, path: str) -> None:
         local = ("grpc.use_local_subchannel_pool", 1)  # else a new client inherits the waits of one that failed
-        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=(*_BOUNDS, local))
+        self._channel = grpc.aio.insecure_channel(f"unix:{path}", options=(*_bounds(MAX_MESSAGE), local))
 
     async def call(self, method: str, request: bytes, timeout_s: float) -> bytes:
         """The answer to `/package.Service/Method`; GrpcError where there is none in time, or the client was closed."""

@@ -51,6 +51,8 @@ RETRY_S, APART_S = 5.0, 0.25
 waits for ten seconds."""
 MOST_DEVICES = 512
 """Of one pod, each CDI name counted."""
+MAX_REQUEST = 16 * 1024
+"""Bytes: a pod's name and namespace."""
 MAX_NAME = 253
 """Characters of a pod's name or namespace."""
 MOST_SAID = 1024
@@ -130,7 +132,7 @@ class ColdPlug:
         """Serves until cancelled. The file at `path` stays behind; one of an earlier life is replaced in one step, and
         `serving` called. ServerEndedError where a bad request has ended the server."""
         methods = {"Get": self._get, "List": self._list, "GetAllocatableResources": self._allocatable}
-        server, fresh = GrpcServer(SERVICE, methods), f"{path}.new"
+        server, fresh = GrpcServer(SERVICE, methods, max_request=MAX_REQUEST), f"{path}.new"
         try:
             make_folders(os.path.dirname(path))
             await server.start(fresh)

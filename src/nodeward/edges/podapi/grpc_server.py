@@ -42,7 +42,8 @@ async def run(path: str, api: Api, desk: Desk, serving: Callable[[], None] = lam
 
     service = codec.SERVICE.full_name
     calls = len(unary) * MOST_AT_ONCE + SPARE_CALLS
-    server = GrpcServer(service, unary, {"Watch": watch}, max_calls=calls, write_s=STALLED_S)
+    bounds = {"max_calls": calls, "max_request": codec.MAX_REQUEST}
+    server = GrpcServer(service, unary, {"Watch": watch}, write_s=STALLED_S, **bounds)
     reflection_of_us = _Reflection()
     for name in REFLECTIONS:
         server.also(name, {}, exchanges={"ServerReflectionInfo": reflection_of_us.answers})

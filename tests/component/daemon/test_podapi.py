@@ -329,7 +329,7 @@ def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
             asking = [asyncio.create_task(asks_for_spec("slow", socket)) for _ in range(20)]
             while not any(path.endswith("/pods/slow") for path in server.requests):
                 await asyncio.sleep(0.01)
-        offered = {"pod_uid": "u1", "sandbox": "s1", "volumes": [{"volume": "v", "path": "/p"}]}
+        offered: dict[str, object] = {"pod_uid": "u1", "sandbox": "s1", "volumes": [{"volume": "v", "path": "/p"}]}
         assert "was not read within" not in str(await post("OfferVolumes", offered, socket))
         for one in asking:
             one.cancel()

@@ -193,8 +193,10 @@ def test_calls_that_wait_for_a_pod_keep_no_other_method_from_an_answer(
         waiting = methods.Method("DescribePod", DescribePodRequest, waits)
         async with served(tmp_path, node, waiting, list_of(node)) as (path, grpc_path):
             client = GrpcClient(grpc_path)
-            calls = [asyncio.ensure_future(http(path, "POST /v1/DescribePod", asked)) for _ in range(3)]
-            calls += [asyncio.ensure_future(client.call(describe, message, 2 * WITHIN_S)) for _ in range(3)]
+            calls: list[asyncio.Task[object]] = [
+                asyncio.create_task(http(path, "POST /v1/DescribePod", asked)) for _ in range(3)
+            ]
+            calls += [asyncio.create_task(client.call(describe, message, 2 * WITHIN_S)) for _ in range(3)]
             for _ in calls:
                 await begun.acquire()
             channel = grpc.aio.insecure_channel(f"unix:{grpc_path}")

@@ -58,7 +58,8 @@ def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itsel
         def lane() -> ThreadLane:
             return ThreadLane("plugin", loop, lambda job: None)
 
-        chosen, _ = device_plugin(settings, offers, core, lane, clock, lambda: checkpoint_file(settings, OsFiles()))
+        read, note = (lambda: checkpoint_file(settings, OsFiles())), (lambda *_: None)
+        chosen, _ = device_plugin(settings, offers, core, lane, clock, read, note)
         offers.set([Goal(target(f"offer:{name}"), f'[["{name[-3:]}-0", true]]', Reason("test")) for name in (TDX, SEV)])
         async with node(home) as found:
             running = [

@@ -27,6 +27,7 @@ from nodeward.model.podapi_volumes import (
     PodVolumeRow,
     VolumeMount,
 )
+from nodeward.model.pulls import PullsView
 from nodeward.model.workload import PodUid, SandboxId
 from nodeward.wire import pod_redaction
 from nodeward.wire.direct_volume import MountInfo
@@ -81,6 +82,9 @@ class Host:
     standing: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     api_up: bool = True
+    listed: bool = True
+    relay: PullsView | None = None
+    alone: bool = False
     reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,7 +102,11 @@ class Host:
         of = {one.sandbox.pod_uid: name for name, one in boxes.items()}
         specs = {PodUid(uid): KnownSpec(pod_spec(uid), 1) for uid in self.pods}
         gone = {f"s-{uid}": Ended(1) for uid in self.ended}
-        return State(pods=Pods(specs, boxes, sandbox_of=of, ended=gone, runtime="containerd", api_up=self.api_up))
+        return State(pods=Pods(specs, boxes, sandbox_of=of, ended=gone, listed=self.listed, api_up=self.api_up))
+
+    async def relayed(self) -> tuple[PullsView | None, bool]:
+        """What the relay tells; None where none answers."""
+        return self.relay, self.alone
 
     async def read(self, uid: PodUid) -> tuple[object, int]:
         """The redacted spec."""
@@ -110,7 +118,8 @@ class Host:
 
     def life(self, files: HostFiles | None = None) -> PodVolumeClaims:
         """A new life of the daemon."""
-        return PodVolumeClaims(*(self.state, self.read, files or OsFiles(str(self.folder)), AtOnce(), self.clock, RUN))
+        files = files or OsFiles(str(self.folder))
+        return PodVolumeClaims(*(self.state, self.read, files, AtOnce(), self.clock, RUN, self.relayed))
 
 
 @pytest.fixture
@@ -253,9 +262,9 @@ def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
         taken = host.folder / written.lstrip("/").replace("mountInfo.json", "s-u9")
         taken.touch()
         assert (await offered(claims))[0] == GUEST, "a sandbox that is no more has left its name"
-        host.api_up = False
+        host.listed = False
         assert await owners(host.life()) == {"s-u9": "mountInfo.json"}, "it may stand: not all is known"
-        host.api_up = True
+        host.listed = True
         host.pods["u9"], host.standing = pod("x"), ("u9",)
         assert await offered(claims) == (HOST, "sandbox s-u9 has recorded itself in its mountInfo.json")
         assert await owners(claims) == {"s-u9": "mountInfo.json"}

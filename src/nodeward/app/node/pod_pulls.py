@@ -101,6 +101,8 @@ class PodPulls:
         self._relay, self._files_say = _Shared(self._ask), _Shared(self._look)
         self._telling: asyncio.Future[tuple[_Told | None, str]] | None = None
         self._telling_ns = 0
+        self.absent = False
+        """No relay answers: there is none, or it is not running."""
         self._modes: Modes = {}
         self._no_modes = "the runtimes' configuration was not read yet"
         self._read_ns: int | None = None
@@ -215,11 +217,13 @@ class PodPulls:
 
     async def _ask(self) -> tuple[_Told | None, str]:
         """What the relay has seen, else why not."""
+        self.absent = False
         try:
             return _Told(await line.ask_pulls(self._path, WITHIN_S)), ""
         except TimeoutError:
             return None, f"the relay at {self._path} did not answer within {WITHIN_S:g} s"
         except (FileNotFoundError, ConnectionRefusedError):
+            self.absent = True
             return None, f"no relay answers at {self._path}; only a relay before the runtime sees pulls"
         except (OSError, WireError) as error:
             return None, f"no answer of the relay at {self._path}: {error}"

@@ -3,7 +3,7 @@ claims.
 
 Firm claims are in a file of `run_dir` before they are answered, so a daemon that was killed still knows what guests
 have mounted; a reboot ends the guests and the file. Leases are not: after a restart a runtime offers again. While the
-file cannot be read, no guest is given a volume.
+file cannot be read, no guest is given a volume. Which sandboxes live is known by NRI, by cgroups and by the relay.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from nodeward.edges.kata import network as networks
 from nodeward.edges.kata import volumes as direct
 from nodeward.engine.podapi import volumes as rule
 from nodeward.engine.podapi.volumes import Claim, Claims, Host, PodVolumes, Standing
+from nodeward.engine.show import podapi as show
 from nodeward.engine.state.root import State
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import RequestError, Section
@@ -44,6 +45,7 @@ from nodeward.model.podapi_volumes import (
     VolumeMount,
     VolumeOffer,
 )
+from nodeward.model.pulls import PullsView
 from nodeward.model.workload import PodUid, SandboxId
 from nodeward.wire import cgroup_mounts, direct_volume
 from nodeward.wire.errors import WireError
@@ -69,6 +71,11 @@ UNSEEN: Final = (
 )
 SPEC: Final = "the pod's spec and the claims of volumes"
 
+LOOK_S: Final = 5.0
+"""How often it is asked which sandboxes live, while there are claims."""
+
+Relayed = Callable[[], Awaitable[tuple[PullsView | None, bool]]]
+"""The sandboxes by the relay, None without an answer; and whether neither it nor NRI will ever tell."""
 ReadPod = Callable[[PodUid], Awaitable[tuple[object, int]]]
 """A pod's redacted spec, and when it was read (nanoseconds since 1970). NodewardError where it cannot be had."""
 
@@ -91,19 +98,52 @@ class PodVolumeClaims:
     """The claims of this node. Belongs to the loop; `lane` is for files."""
 
     def __init__(
-        self, state: Callable[[], State], read: ReadPod, files: HostFiles, lane: Lane, clock: Clock, run_dir: str
+        self,
+        state: Callable[[], State],
+        read: ReadPod,
+        files: HostFiles,
+        lane: Lane,
+        clock: Clock,
+        run_dir: str,
+        relayed: Relayed,
     ) -> None:
-        self._state, self._read, self._files, self._lane, self._clock = state, read, files, lane, clock
+        self._known, self._read, self._files, self._lane, self._clock = state, read, files, lane, clock
         self._file = StateFile(files, f"{run_dir.rstrip('/')}/{FILE}")
+        self._relayed = relayed
+        self._told: PullsView | None = None
+        self._alone = False
         self._claims: Claims = {}
+        self._on_disk: Claims | None = None
+        """What the file has; None for not known."""
+        self._followed: tuple[object, object] = ({}, {})
         self._loaded, self._unread = False, ""
         self._saving = asyncio.Lock()
+
+    def follow(self) -> None:
+        """Notes which sandboxes have ended, as soon as the state has changed: ends are not remembered for long."""
+        pods = self._known().pods
+        if self._claims and (pods.sandboxes is not self._followed[0] or pods.ended is not self._followed[1]):
+            self._followed = pods.sandboxes, pods.ended
+            self._kept()
+
+    async def run(self) -> None:
+        """Keeps the claims and their file to the sandboxes that live, until cancelled."""
+        while True:
+            await self._load()
+            if self._loaded and (self._claims or self._on_disk):
+                await self._look()
+                try:
+                    await self._save()
+                except (OSError, GivenUpError) as error:
+                    log.warning("volume-claims=not-kept path=%s error=%s", self._file.path, error)
+            await self._clock.sleep(LOOK_S)
 
     async def offer(self, asked: OfferVolumesRequest) -> OfferVolumesResponse:
         """Who is to mount each volume. VolumeRequestError for a request that cannot be; all that is unknown makes the
         host the owner, and says so."""
         _check(asked.pod_uid, asked.sandbox, asked.volumes)
         await self._load()
+        await self._look()
         host = await self._on_host(tuple(one.path for one in asked.volumes))
         why, found = await self._fetched(asked.pod_uid, asked.sandbox)
         claims, standing, now = self._kept()
@@ -123,23 +163,22 @@ class PodVolumeClaims:
         """Makes a lease firm, or gives the volume back. A firm claim is on disk at return."""
         _check(asked.pod_uid, asked.sandbox, (OfferedVolume(asked.volume),))
         await self._load()
+        await self._look()
         path = next((one.path for one in self._kept()[0].values() if rule.is_of(one, asked)), "")
         host = (await self._on_host((path,)))[path]
         why, found = ("", None) if asked.release else await self._fetched(asked.pod_uid, asked.sandbox)
         host = _joined(host, found, asked.volume) if found is not None else Host(unknown=why)
-        async with self._saving:
-            before = self._kept()[0]  # the lease may have run out meanwhile
-            self._claims, answer = rule.confirmed(before, found.pod if found is not None else None, asked, host)
-            if _firm(self._claims) != _firm(before):
-                answer = await self._saved(asked, answer)
+        before, _, now = self._kept()  # the lease may have run out meanwhile
+        self._claims, answer = rule.confirmed(before, found.pod if found is not None else None, asked, host, now)
+        if _firm(self._claims) != _firm(before):
+            answer = await self._saved(asked, answer)
         log.info("volume=%s sandbox=%s owner=%s why=%r", asked.volume, asked.sandbox, answer.owner, answer.why)
         return answer
 
     async def _saved(self, asked: ConfirmVolumeRequest, answer: ConfirmVolumeResponse) -> ConfirmVolumeResponse:
         """The answer once the claims are on disk; without the disk no guest gets a volume."""
         try:
-            data = msgspec.json.encode((VERSION, _firm(self._claims)))
-            await self._job("volume claims", partial(self._file.replace, data))
+            await self._save()
         except (OSError, GivenUpError) as error:
             log.warning("volume-claim=not-kept path=%s error=%s", self._file.path, error)
             if answer.owner == GUEST:
@@ -148,11 +187,21 @@ class PodVolumeClaims:
                 return ConfirmVolumeResponse(asked.volume, HOST, why)
         return answer
 
+    async def _save(self) -> None:
+        """Writes the firm claims, unless they are on disk."""
+        async with self._saving:
+            firm = _firm(self._claims)
+            if firm != self._on_disk:
+                self._on_disk = None
+                await self._job("volume claims", partial(self._file.replace, msgspec.json.encode((VERSION, firm))))
+                self._on_disk = firm
+
     async def claims(self, asked: ListVolumeClaimsRequest) -> ListVolumeClaimsResponse:
         """Which volumes guests have, or are offered; of a path also what Kata's shim has recorded."""
         if asked.path and not _is_path(asked.path):
             raise VolumeRequestError(PATH_RULE)
         await self._load()
+        await self._look()
         claims, _, now = self._kept()
         found = rule.listed(claims, asked.path, asked.pod_uid, now)
         if asked.path and not found:
@@ -172,6 +221,7 @@ class PodVolumeClaims:
         except NodewardError as error:
             return Section(None, SPEC, False, str(error))
         await self._load()
+        await self._look()
         claims, _, now = self._kept()
         rows = tuple(_row(claims, named, one, now) for one in named.volumes)
         return Section(rows, SPEC, not self._unread, self._unread, at)
@@ -259,12 +309,28 @@ class PodVolumeClaims:
         self._claims = rule.kept(self._claims, standing, now)
         return self._claims, standing, now
 
+    def _state(self) -> State:
+        """What is known, with the sandboxes that only the relay has told of."""
+        return show.with_told(self._known(), self._told.sandboxes if self._told is not None else ())
+
     def _standing(self) -> Standing:
-        pods = self._state().pods
-        known = None
-        if pods.runtime and pods.api_up:
-            known = {str(uid): None for uid, spec in pods.specs.items() if not spec.gone}
-        return Standing(pods.sandboxes, pods.ended, known, pods.sandbox_of)
+        pods, told = self._state().pods, self._told
+        relayed = [one.id for one in told.sandboxes if one.id not in pods.ended] if told is not None else []
+        known = {uid: None for uid, spec in pods.specs.items() if not spec.gone} if pods.api_up else None
+        by_cgroup = [uid for uid, one in pods.sandbox_of.items() if pods.sandboxes[one].by_cgroup]
+        return Standing(
+            frozenset((*pods.sandboxes, *pods.lingering, *relayed)),
+            pods.ended,
+            pods.listed or (told is not None and told.listed),
+            self._alone,
+            known,
+            pods.sandbox_of,
+            by_cgroup,
+        )
+
+    async def _look(self) -> None:
+        """Asks the relay which sandboxes live."""
+        self._told, self._alone = await self._relayed()
 
     def _pod(self, uid: PodUid, pod: object) -> PodVolumes:
         known = self._state().pods.specs.get(uid)
@@ -285,7 +351,7 @@ class PodVolumeClaims:
                 f"{self._file.path} cannot be read: {error}; once no VM has a volume of its own, remove the file"
             )
             return
-        self._claims = {**found, **self._claims}
+        self._claims, self._on_disk = {**found, **self._claims}, found
         self._loaded, self._unread = True, ""
 
     async def _job(self, name: str, job: Callable[[], T]) -> T:
@@ -298,8 +364,7 @@ def _firm(claims: Claims) -> dict[str, Claim]:
 
 def _stands(sandbox: str, standing: Standing) -> bool:
     """Whether a sandbox that has recorded itself may still have the volume."""
-    known = standing.pods is not None
-    return sandbox in standing.sandboxes or not (known or sandbox in standing.ended)
+    return sandbox in standing.sandboxes or not (standing.listed or sandbox in standing.ended)
 
 
 def _read_claims(files: HostFiles, path: str) -> Claims:
@@ -311,12 +376,7 @@ def _read_claims(files: HostFiles, path: str) -> Claims:
         raise WireError(FILE, "is damaged, or of another version") from error
     if version != VERSION or any(one.ends_ns for one in claims.values()):
         raise WireError(FILE, "is of another version")
-    return {where: Claim(*_named(one), 0) for where, one in claims.items()}
-
-
-def _named(claim: Claim) -> tuple[str, str, str, str, str, str, str]:
-    named = claim.volume, claim.path, claim.namespace, claim.pod
-    return (*named, claim.pod_uid, claim.sandbox, claim.claim_name)
+    return claims
 
 
 Found = str | tuple[direct.Volume | None, bool]

@@ -34,6 +34,7 @@ from nodeward.model.podapi import (
 from nodeward.model.podapi_gate import SetGateRequest
 from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
 from nodeward.model.podapi_volumes import ConfirmVolumeRequest, ListVolumeClaimsRequest, OfferVolumesRequest
+from nodeward.model.pulls import PullsView
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
 
@@ -175,7 +176,13 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
     core.followers.append(watchers.changed)
     pulls = PodPulls(settings, files, clock, lambda: core.state.pods)
     lane = node.lane("volumes")
-    volumes = PodVolumeClaims(lambda: core.state, specs.redacted, files, lane, clock, settings.run_dir)
+
+    async def relayed() -> tuple[PullsView | None, bool]:
+        view, _ = await pulls.sandboxes()
+        return view, pulls.absent and not settings.nri.enabled
+
+    volumes = PodVolumeClaims(lambda: core.state, specs.redacted, files, lane, clock, settings.run_dir, relayed)
+    core.followers.append(volumes.follow)
 
     async def images(uid: str, namespace: str, name: str, sandbox: str) -> Section[object]:
         return await pulls.images(uid, namespace, name, sandbox, await specs.images(uid))
@@ -216,4 +223,5 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
         serving("podapi", node.note, path, partial(server.run, path, settings.podapi.uids, api, desk)),
         serving("podapi-grpc", node.note, of_grpc, partial(grpc_server.run, of_grpc, api, desk)),
         ("podapi-watch", watchers.run),
+        ("podapi-volumes", volumes.run),
     ]

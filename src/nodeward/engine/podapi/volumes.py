@@ -24,6 +24,8 @@ from nodeward.model.podapi_volumes import (
 from nodeward.model.workload import PodUid, SandboxId
 
 LEASE_S: Final = 30
+MAKING_S: Final = 300
+"""How long a sandbox can be in the making: kubelet gives RunPodSandbox four minutes."""
 MOST_CLAIMS: Final = 4096
 """On a node."""
 _SECOND = 1_000_000_000
@@ -56,6 +58,8 @@ class Claim:
     ends_ns: int
     seen: bool = False
     """The runtime has told of the sandbox; without it a sandbox that is not known is only being made."""
+    since_ns: int = 0
+    """When it was offered, or confirmed."""
 
 
 Claims = Mapping[str, Claim]
@@ -94,9 +98,15 @@ class Standing:
 
     sandboxes: Collection[str]
     ended: Collection[str] = ()
+    listed: bool = False
+    """All sandboxes of the runtime are in `sandboxes`."""
+    alone: bool = False
+    """Neither NRI nor a relay will ever tell of sandboxes."""
     pods: Collection[str] | None = None
-    """UIDs; None while runtime and API server have not both told."""
+    """UIDs; None while the API server does not answer."""
     sandbox_of: Mapping[PodUid, SandboxId] = field(default_factory=dict)
+    by_cgroup: Collection[PodUid] = ()
+    """Pods whose sandbox is known by its cgroup only: whichever it is, it lives."""
 
 
 def key(namespace: str, uid: str, volume: SpecVolume) -> str:
@@ -109,17 +119,23 @@ def kept(claims: Claims, standing: Standing, now_ns: int) -> Claims:
     found: dict[str, Claim] = {}
     for place, claim in claims.items():
         here = claim.sandbox in standing.sandboxes
-        if (claim.ends_ns and now_ns >= claim.ends_ns) or (not here and _is_over(claim, standing)):
+        if (claim.ends_ns and now_ns >= claim.ends_ns) or (not here and _is_over(claim, standing, now_ns)):
             continue
         found[place] = replace(claim, seen=True) if here and not claim.seen else claim
     return found
 
 
-def _is_over(claim: Claim, standing: Standing) -> bool:
-    """Whether a sandbox that does not stand has stood, or never will."""
-    other = standing.sandbox_of.get(PodUid(claim.pod_uid), claim.sandbox)
-    gone = standing.pods is not None and claim.pod_uid not in standing.pods
-    return claim.seen or claim.sandbox in standing.ended or gone or other != claim.sandbox
+def _is_over(claim: Claim, standing: Standing, now_ns: int) -> bool:
+    """Whether a sandbox that is not known has ended, or never began. Nothing but a word on sandboxes ends one; a
+    pod can be deleted, or its next sandbox begin, while it lives."""
+    uid = PodUid(claim.pod_uid)
+    if claim.sandbox in standing.ended or uid in standing.by_cgroup:
+        return claim.sandbox in standing.ended
+    gone = standing.pods is not None and uid not in standing.pods
+    if not standing.listed:
+        return standing.alone and gone and not claim.seen
+    followed = standing.sandbox_of.get(uid, claim.sandbox) != claim.sandbox
+    return claim.seen or ((gone or followed) and now_ns - claim.since_ns >= MAKING_S * _SECOND)
 
 
 def offered(
@@ -138,8 +154,8 @@ def offered(
         if where != place and claim.path != asked.path:
             continue
         earlier = claim.pod_uid == pod.uid and claim.sandbox != sandbox and claim.sandbox not in standing.sandboxes
-        if earlier or (where == place and claim.sandbox == sandbox):
-            del rest[where]  # a new sandbox of the pod follows one that is gone
+        if (earlier and claim.ends_ns) or (where == place and claim.sandbox == sandbox):
+            del rest[where]  # a new sandbox of the pod follows one that has confirmed nothing
         else:
             other = claim
     if other is not None:
@@ -151,7 +167,7 @@ def offered(
     if why:
         return rest, VolumeOffer(asked.volume, HOST, why, held_by=host.recorded if host.recorded != sandbox else "")
     named = asked.volume, asked.path, pod.namespace, pod.name, pod.uid, sandbox, volume.claim_name
-    lease = Claim(*named, now_ns + LEASE_S * _SECOND)
+    lease = Claim(*named, now_ns + LEASE_S * _SECOND, since_ns=now_ns)
     said = f"no other pod of this node uses it; confirm it within {LEASE_S} s"
     return {**rest, place: lease}, VolumeOffer(asked.volume, GUEST, said, LEASE_S)
 
@@ -218,7 +234,7 @@ def _unfit(asked: OfferedVolume, host: Host, sandbox: str) -> str:
 
 
 def confirmed(
-    claims: Claims, pod: PodVolumes | None, asked: ConfirmVolumeRequest, host: Host
+    claims: Claims, pod: PodVolumes | None, asked: ConfirmVolumeRequest, host: Host, now_ns: int
 ) -> tuple[Claims, ConfirmVolumeResponse]:
     """The claims after a confirmation or a release. `claims` are without leases that ran out; without a lease, or with
     another user since the offer, the host is the owner."""
@@ -239,7 +255,9 @@ def confirmed(
         why = host_only(pod, volume) or _unfit(now, host, asked.sandbox)
     if why:
         return rest, ConfirmVolumeResponse(asked.volume, HOST, f"since the offer: {why}")
-    return {**rest, place: replace(claim, ends_ns=0)}, ConfirmVolumeResponse(asked.volume, GUEST, "confirmed")
+    return {**rest, place: replace(claim, ends_ns=0, since_ns=now_ns)}, ConfirmVolumeResponse(
+        asked.volume, GUEST, "confirmed"
+    )
 
 
 def is_of(claim: Claim, asked: ConfirmVolumeRequest) -> bool:

@@ -47,6 +47,7 @@ def pod_cgroups(pods: Pods) -> Mapping[PodUid, str]:
 def by_cgroups(pods: Pods) -> list[str]:
     """The cgroups of which nothing else tells: whoever looks whether they are there tells of their end."""
     homes = [known.sandbox.cgroup_parent for known in pods.sandboxes.values() if known.by_cgroup]
+    homes += [known.sandbox.cgroup_parent for known in pods.lingering.values()]
     inside = [known.container.cgroups_path for known in pods.containers.values() if known.by_cgroup]
     return [path for path in (*homes, *inside) if path]
 

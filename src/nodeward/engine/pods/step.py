@@ -1,7 +1,7 @@
 """How events change what is known of pods and containers, and when a create or an update is worth a short wait for its
 pod."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.engine.pods import found, static
@@ -57,7 +57,8 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
         case ev.SandboxStarted():
             return _with_sandbox(pods, event.sandbox, event.seq), NOTHING
         case ev.SandboxStopped() | ev.SandboxRemoved():
-            return found.with_ended(_without_sandbox(pods, event.sandbox.id), event.sandbox.id, event.seq), NOTHING
+            pods = _lingers_not(_without_sandbox(pods, event.sandbox.id), (event.sandbox.id,))
+            return found.with_ended(pods, event.sandbox.id, event.seq), NOTHING
         case ev.Hooked():
             pods = _told_by_hook(pods, event.sandbox, event.seq)
             return (found.hooked(pods, event, event.container) if event.container else pods), NOTHING
@@ -137,7 +138,14 @@ def _ended(pods: Pods, uid: PodUid) -> Pods:
     spec = pods.specs.get(uid)
     if spec is None or not spec.gone or uid in pods.by_pod or uid not in pods.sandbox_of or _is_creating(pods, uid):
         return pods
-    return _without_sandbox(pods, pods.sandbox_of[uid])
+    sandbox_id = pods.sandbox_of[uid]
+    known, pods = pods.sandboxes[sandbox_id], _without_sandbox(pods, sandbox_id)
+    return pods if known.by_cgroup else replace(pods, lingering=put(pods.lingering, sandbox_id, known))
+
+
+def _lingers_not(pods: Pods, ids: Iterable[SandboxId]) -> Pods:
+    lingering = without(pods.lingering, tuple(ids))
+    return pods if lingering is pods.lingering else replace(pods, lingering=lingering)
 
 
 def _cgroups_gone(pods: Pods, event: ev.Sampled) -> Pods:
@@ -152,7 +160,10 @@ def _cgroups_gone(pods: Pods, event: ev.Sampled) -> Pods:
             continue
         inside = [pods.containers[container_id] for container_id in pods.by_pod.get(uid, ())]
         if all(one.container.cgroups_path in gone and one.seq <= event.as_of for one in inside):
-            pods = _without_sandbox(pods, sandbox_id)
+            pods = found.with_ended(_without_sandbox(pods, sandbox_id), sandbox_id, event.seq)
+    for sandbox_id, known in list(pods.lingering.items()):
+        if known.sandbox.cgroup_parent in gone and known.seq <= event.as_of:
+            pods = found.with_ended(_lingers_not(pods, (sandbox_id,)), sandbox_id, event.seq)
     return pods
 
 
@@ -206,6 +217,7 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
         pods = _drop(pods, [i for i, k in all_of_them if i not in listed and _may_end(k, event)])
         for sandbox_id in [i for i, k in pods.sandboxes.items() if i not in sandboxes and _may_end(k, event)]:
             pods = _without_sandbox(pods, sandbox_id)
+        pods = _lingers_not(pods, [i for i, k in pods.lingering.items() if _may_end(k, event)])
     standing = [sandbox for sandbox in event.sandboxes if not pods.ended_after(sandbox.id, event.as_of)]
     for sandbox in standing:
         pods = static.rightful(_make_way(pods, sandbox), sandbox)
@@ -236,6 +248,7 @@ def _listed(pods: Pods, event: ev.Listed) -> Pods:
         containers=containers,
         by_pod=by_pod,
         creating=creating,
+        listed=pods.listed or event.complete,
     )
 
 
@@ -263,9 +276,10 @@ def _from_api(pods: Pods, event: ev.Event) -> Pods:
             since = event.since_wall_ns or event.wall_ns
             return replace(pods, api_up=False, stale_since_wall_ns=pods.stale_since_wall_ns or since)
         case ev.RuntimeConnected():
-            return replace(pods, runtime=f"{event.name} {event.version}".strip(), multi_line=event.multi_line)
+            name = f"{event.name} {event.version}".strip()
+            return replace(pods, runtime=name, listed=False, multi_line=event.multi_line)
         case ev.RuntimeLost():
-            return replace(pods, runtime="")
+            return replace(pods, runtime="", listed=False)
         case _:
             return pods
 

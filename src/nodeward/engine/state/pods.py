@@ -61,6 +61,10 @@ class Pods:
     waits_ns: tuple[int, ...] = ()
     """When each wait for an unknown pod began, within the last ten seconds."""
     runtime: str = ""
+    listed: bool = False
+    """Whether the runtime has told of all that it has, since it connected."""
+    lingering: Mapping[SandboxId, KnownSandbox] = field(default_factory=dict)
+    """Sandboxes that went with their deleted pods' last containers, until something tells that they have ended."""
     multi_line: bool = False
     ended: Mapping[str, Ended] = field(default_factory=dict)
     """The containers, sandboxes and pods that ended last, by id."""

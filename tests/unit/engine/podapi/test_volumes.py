@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from nodeward.engine.podapi import volumes
-from nodeward.engine.podapi.volumes import LEASE_S, MOST_CLAIMS, Claim, Claims, Host, PodVolumes, Standing
+from nodeward.engine.podapi.volumes import LEASE_S, MAKING_S, MOST_CLAIMS, Claim, Claims, Host, PodVolumes, Standing
 from nodeward.model.podapi_volumes import (
     GUEST,
     HOST,
@@ -40,7 +40,7 @@ def offer(
 
 
 def confirm(claims: Claims, of: PodVolumes, sandbox: str = "s1", host: Host | None = None) -> tuple[Claims, str, str]:
-    claims, said = volumes.confirmed(claims, of, ConfirmVolumeRequest(of.uid, sandbox, "data"), host or Host())
+    claims, said = volumes.confirmed(claims, of, ConfirmVolumeRequest(of.uid, sandbox, "data"), host or Host(), SECOND)
     return claims, said.owner, said.why
 
 
@@ -142,35 +142,53 @@ def test_a_second_claim_is_refused_with_who_has_it() -> None:
 
 
 ENDS = {
-    "its sandbox ended": (Standing((), ended=("s1",)), False),
-    "its sandbox stands": (Standing(("s1",), ended=("s1",), pods=()), True),
-    "its sandbox was never told of": (Standing((), pods=("u1",)), True),
-    "its pod is gone": (Standing((), pods=("u2",)), False),
-    "nothing is known": (Standing(()), True),
-    "its pod has another sandbox": (Standing(("s2",), sandbox_of={PodUid("u1"): SandboxId("s2")}), False),
+    "its sandbox ended": (Standing((), ended=("s1",)), False, False),
+    "its sandbox lives": (Standing(("s1",), ended=("s1",), listed=True, pods=()), True, True),
+    "its sandbox was never told of": (Standing((), listed=True, pods=(PodUid("u1"),)), True, False),
+    "its pod is gone": (Standing((), listed=True, pods=()), False, False),
+    "its pod is gone, and the runtime is away": (Standing((), pods=()), True, True),
+    "its pod is gone, and only its cgroup is known": (
+        Standing((), listed=True, pods=(), by_cgroup=(PodUid("u1"),)),
+        True,
+        True,
+    ),
+    "its pod is gone, and nobody tells of sandboxes": (Standing((), alone=True, pods=()), False, True),
+    "its pod is there, and nobody tells of sandboxes": (Standing((), alone=True, pods=(PodUid("u1"),)), True, True),
+    "nothing is known": (Standing(()), True, True),
+    "its pod has another sandbox": (
+        Standing(("s2",), listed=True, sandbox_of={PodUid("u1"): SandboxId("s2")}),
+        False,
+        False,
+    ),
 }
+"""What is known; and whether a claim stays whose sandbox was never seen, and one whose sandbox was."""
 
 
 @pytest.mark.parametrize("case", ENDS)
 def test_a_claim_ends_with_its_sandbox(case: str) -> None:
-    standing, stays = ENDS[case]
-    firm, _, _ = confirm(offer({}, pod())[0], pod())
-
-    assert bool(volumes.kept(firm, standing, SECOND)) == stays
-
-
-def test_a_sandbox_that_stood_and_is_no_more_has_no_claim() -> None:
+    standing, stays, stays_if_seen = ENDS[case]
     firm, _, _ = confirm(offer({}, pod())[0], pod())
     seen = volumes.kept(firm, Standing(("s1",)), SECOND)
+    late = (MAKING_S + 1) * SECOND
 
-    assert volumes.kept(seen, NOBODY, SECOND) == {}
+    assert bool(volumes.kept(firm, standing, late)) == stays
+    assert bool(volumes.kept(seen, standing, late)) == stays_if_seen
 
 
-def test_a_pods_next_sandbox_follows_one_that_does_not_stand() -> None:
+def test_a_sandbox_that_is_only_being_made_keeps_its_claim_for_as_long_as_that_may_take() -> None:
     firm, _, _ = confirm(offer({}, pod())[0], pod())
+    followed = Standing(("s2",), listed=True, pods=(), sandbox_of={PodUid("u1"): SandboxId("s2")})
 
-    assert offer(firm, pod(), "s2", standing=Standing(("s1",)))[1].held_by == "s1"
-    claims, said = offer(firm, pod(), "s2")
+    assert volumes.kept(firm, followed, MAKING_S * SECOND) == firm
+
+
+def test_a_pods_next_sandbox_gets_no_more_than_its_earlier_one_was_offered() -> None:
+    lease, _ = offer({}, pod())
+    firm, _, _ = confirm(lease, pod())
+
+    assert offer(firm, pod(), "s2")[1].held_by == "s1"
+    assert offer(lease, pod(), "s2", standing=Standing(("s1",)))[1].held_by == "s1"
+    claims, said = offer(lease, pod(), "s2")
     assert (said.owner, [one.sandbox for one in claims.values()]) == (GUEST, ["s2"])
 
 
@@ -197,7 +215,7 @@ class Node(RuleBasedStateMachine):
         return pod(replace(DATA, claim_name="disk" if number < 2 else "own"), uid=f"u{number}")
 
     def _kept(self) -> None:
-        self.claims = volumes.kept(self.claims, Standing(self.standing), self.now)
+        self.claims = volumes.kept(self.claims, Standing(self.standing, listed=True), self.now)
 
     @rule(number=st.integers(0, 2), turn=st.integers(0, 1), path=st.sampled_from(["/a", "/b"]))
     def asks(self, number: int, turn: int, path: str) -> None:

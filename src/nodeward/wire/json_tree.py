@@ -12,15 +12,24 @@ from nodeward.wire.errors import WireError
 Table = Mapping[str, object]
 _MOST_FAULTS = 100
 _MOST_SHOWN = 64
+_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 _SECRET = re.compile(
-    r"secret|passw|passphrase|\bpass\b|token|credential|private|crypt\w*key|api_?key|access_?key|\bkey\b|\bauth", re.I
+    r"secret|passw|pwd|passphrase|token|credential|private|cookie|bearer|keyfile|(?:crypt|api|access)\w*key"
+    r"|_(?:auth(?!ors?_)|(?:[dkm]ek|psk|jwt|otp|creds?)_)"
+    r"|(?<!by)(?<!com)pass_"
+    r"|(?<!don|hoc|joc|mon|tur|his)keys?_(?!(?:algorithm|bits|id|length|size|slot|type)_)"
 )
-_SECRET_VALUE = re.compile(r"sealed\.|[a-z][a-z0-9+.-]*://[^/]*@|Bearer |-----BEGIN ", re.I)
+"""Of a name in small letters, with `_` before and after each of its words."""
+_SECRET_VALUE = re.compile(r"sealed\.|[a-z][a-z0-9+.-]*://[^/]*@|(?:Bearer|Basic) |-----BEGIN |eyJ[\w-]+\.eyJ", re.I)
+_PARTS = re.compile(r"[,;&]")
 
 
 def is_secret(name: str, value: str = "") -> bool:
-    """Whether a value looks like one that must not lie in a file in the clear: by its name, or by its shape."""
-    return _SECRET.search(name) is not None or _SECRET_VALUE.match(value) is not None
+    """Whether a value looks like one that must not lie in a file in the clear: by the words of its name, in any case
+    and spelling, or by its shape; also where it is only a part, as in `vers=3,password=x`."""
+    if _SECRET.search(f"_{'_'.join(_WORDS.findall(name)).lower()}_") or _SECRET_VALUE.match(value):
+        return True
+    return any(is_secret(*part.partition("=")[::2]) for part in _PARTS.split(value)[1:])
 
 
 def parse(what: str, data: bytes, most: int) -> tuple[object, tuple[str, ...]]:

@@ -76,9 +76,18 @@ def test_a_file_is_checked_by_itself_and_for_programs(tmp_path: Path) -> None:
     )
 
 
-def test_a_secret_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
-    with pytest.raises(WireError, match=r"metadata\.encryptionKey: looks like a secret") as refused:
-        called("volume", "add", "/data", *GOOD, "--metadata", "encryptionKey=c4n4ry", "--folder", str(tmp_path / "v"))
+@pytest.mark.parametrize(
+    ("flag", "pair", "path"),
+    [
+        ("--metadata", "luksKey=c4n4ry", r"metadata\.luksKey"),
+        ("--metadata", "dek=c4n4ry", r"metadata\.dek"),
+        ("--option", "PWD=c4n4ry", r"options\[0\]"),
+        ("--option", "vers=3,cookie=c4n4ry", r"options\[0\]"),
+    ],
+)
+def test_a_secret_is_refused_and_nothing_is_written(tmp_path: Path, flag: str, pair: str, path: str) -> None:
+    with pytest.raises(WireError, match=f"{path}: looks like a secret") as refused:
+        called("volume", "add", "/data", *GOOD, flag, pair, "--folder", str(tmp_path / "v"))
     assert "c4n4ry" not in str(refused.value)
     assert not (tmp_path / "v").exists()
     assert called("volume", "add", "/data", *GOOD, "--metadata", "x").exit_code == 2

@@ -85,7 +85,31 @@ def test_every_fault_of_a_mount_info_is_told_at_its_path() -> None:
     assert found.info == MountInfo("", "", "", {"fsGroup": "-1", "fsGroupChangePolicy": "Never"}, ("ro",))
 
 
-@pytest.mark.parametrize("key", ["encryptionKey", "encryption-key", "dbPassword", "api_key", "secretRef", "authToken"])
+SECRETS = (
+    *(
+        "encryptionKey",
+        "encryption-key",
+        "dbPassword",
+        "api_key",
+        "secretRef",
+        "authToken",
+        "luksKey",
+        "luks_key",
+        "LUKSKEY",
+    ),
+    *("lukskey", "privKey", "dek", "volumeDEK", "kek", "pwd", "user.PWD", "passwd", "passphrase", "Cookie", "bearer"),
+    *("auth", "basicAuth", "Authorization", "userpass", "key", "KEYS", "keyFile", "keyfile", "psk"),
+)
+
+
+@pytest.mark.parametrize(
+    "name", ["keyboard", "keyring", "monkey", "keySize", "key_id", "bypass", "author", "deck", "seeks"]
+)
+def test_a_word_that_only_resembles_a_secrets_is_written(name: str) -> None:
+    assert direct_volume.read(direct_volume.encode(MountInfo("/dev/a", "ext4", options=(f"{name}=1",)))).faults == ()
+
+
+@pytest.mark.parametrize("key", SECRETS)
 def test_a_secret_is_neither_written_nor_shown(key: str) -> None:
     """Given a value that looks like a secret, as metadata and as an option, then it is a fault, never text."""
     tree = {"volume-type": "block", "device": "/dev/a", "fstype": "ext4", "metadata": {key: SECRET}}

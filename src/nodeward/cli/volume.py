@@ -1,14 +1,20 @@
-"""`nodeward volume`: Kata's direct volumes, which a VM mounts itself. Asks no daemon."""
+"""`nodeward volume`: Kata's direct volumes, which a VM mounts itself. Only `hold` asks the daemon."""
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from nodeward.cli import exits
 
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+RENEW_S: Final = 5.0
+"""How often a lease is renewed."""
 _FOLDER = click.option(
     "--folder",
     default="/run/kata-containers/shared/direct-volumes",
@@ -28,6 +34,7 @@ def command() -> None:
       nodeward volume check
       nodeward volume add /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount --device /dev/sdb --fstype ext4
       nodeward volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
+      nodeward volume hold /data -- mount /dev/sdb /data
     """
 
 
@@ -190,3 +197,86 @@ def remove(path: str, force: bool, folder: str) -> None:
     with told():
         gone = volumes.remove(OsFiles(), path, os.path.abspath(folder), force=force)
     print("removed" if gone else "was not there")
+
+
+@command.command("hold", short_help="Run a command that mounts a volume on the host.")
+@click.argument("path")
+@click.argument("words", metavar="-- COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--socket", metavar="PATH", help="The Pod API's socket; without it podapi.sock beside the daemon's.")
+def hold(path: str, words: tuple[str, ...], socket: str | None) -> None:
+    """Run COMMAND while the host has the volume at PATH, the mount's source as the container has it.
+
+    The daemon refuses where a VM, or another process of the host, has the volume; COMMAND is not run then. Meanwhile
+    no VM gets it. A lease that cannot be renewed for its 30 seconds ends COMMAND; one of a process that died runs out.
+
+    Exit code: that of COMMAND, 1 where the volume is refused or the lease is lost, 2 for wrong usage.
+
+    \b
+    Example:
+      nodeward volume hold /data -- mount /dev/sdb /data
+    """
+    import subprocess
+
+    from nodeward.cli import client
+    from nodeward.model.errors import NodewardError
+
+    holder = f"nodeward volume hold (process {os.getpid()})"
+    until = _held(socket, path, holder)
+    child = None
+    try:
+        try:
+            child = subprocess.Popen(words)
+        except OSError as error:
+            raise NodewardError(f"{words[0]} cannot be run: {error.strerror}; give a command that is there") from error
+        code = _watched(child, lambda: _held(socket, path, holder), until)
+    finally:
+        if child is None or _is_over(child):
+            with suppress(client.DaemonError):  # then it runs out
+                client.podapi(socket, "/v1/HoldVolume", {"path": path, "holder": holder, "release": True})
+    sys.exit(code if code >= 0 else 128 - code)
+
+
+def _held(socket: str | None, path: str, holder: str) -> float:
+    """Until when the host has the volume, by the monotonic clock. NodewardError where it has not."""
+    import json
+    import time
+
+    from nodeward.cli import client
+    from nodeward.model.errors import NodewardError
+    from nodeward.model.printable import printable
+
+    asked_s = time.monotonic()
+    said = json.loads(client.podapi(socket, "/v1/HoldVolume", {"path": path, "holder": holder}))
+    if not said["held"]:
+        raise NodewardError(printable(f"{path} must not be mounted on the host: {said['why']}"))
+    return asked_s + float(said["lease_s"])
+
+
+def _watched(child: "Popen[bytes]", renewed: Callable[[], float], until: float) -> int:
+    """The command's exit code. NodewardError where the lease is lost."""
+    import time
+    from subprocess import TimeoutExpired
+
+    from nodeward.cli import client
+    from nodeward.model.errors import NodewardError
+
+    while True:
+        with suppress(TimeoutExpired):
+            return child.wait(RENEW_S)
+        try:
+            until = renewed()
+        except client.DaemonError as error:
+            if time.monotonic() >= until - 2 * RENEW_S:
+                raise NodewardError(f"the command was ended, since its lease runs out: {error}") from error
+
+
+def _is_over(child: "Popen[bytes]") -> bool:
+    """Ends a command that was left; whether it has ended."""
+    from subprocess import TimeoutExpired
+
+    for end in (child.terminate, child.kill):
+        if child.poll() is None:
+            end()
+            with suppress(TimeoutExpired):
+                child.wait(RENEW_S)
+    return child.poll() is not None

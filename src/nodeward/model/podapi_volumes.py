@@ -100,7 +100,34 @@ class VolumeClaim:
     firm: bool
     lease_s: int
     by: str
-    """Who said so: `OfferVolumes`, `ConfirmVolume`, or `mountInfo.json` where Kata's shim has recorded itself."""
+    """Who said so: `OfferVolumes`, `ConfirmVolume`, `HoldVolume` of the host, or `mountInfo.json` where Kata's shim has
+    recorded itself."""
+    holder: str = ""
+    """Who on the host is mounting it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldVolumeRequest:
+    """Somebody on the host is about to mount the volume at `path`, or asks for more time; or, with `release`, it is
+    done."""
+
+    path: str
+    holder: str
+    """Any name that no other on the host has, such as a driver's with its process id."""
+    release: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldVolumeResponse:
+    """Whether the holder has the volume; without it nothing may be mounted there."""
+
+    path: str
+    held: bool
+    why: str
+    lease_s: int = 0
+    """Ask again within it, for as long as it takes."""
+    held_by: str = ""
+    """The sandbox, or the holder, that has it instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -874,7 +874,7 @@ class ListVolumeClaimsResponse(_message.Message):
     def __init__(self, claims: _Optional[_Iterable[_Union[VolumeClaim, _Mapping[str, object]]]] = ..., complete: _Optional[bool] = ..., why: _Optional[str] = ...) -> None: ...
 
 class VolumeClaim(_message.Message):
-    __slots__ = ("volume", "path", "namespace", "pod", "pod_uid", "sandbox", "claim_name", "firm", "lease_s", "by")
+    __slots__ = ("volume", "path", "namespace", "pod", "pod_uid", "sandbox", "claim_name", "firm", "lease_s", "by", "holder")
     VOLUME_FIELD_NUMBER: _ClassVar[int]
     PATH_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -885,6 +885,7 @@ class VolumeClaim(_message.Message):
     FIRM_FIELD_NUMBER: _ClassVar[int]
     LEASE_S_FIELD_NUMBER: _ClassVar[int]
     BY_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
     volume: str
     path: str
     namespace: str
@@ -895,7 +896,32 @@ class VolumeClaim(_message.Message):
     firm: bool
     lease_s: int
     by: str
-    def __init__(self, volume: _Optional[str] = ..., path: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., claim_name: _Optional[str] = ..., firm: _Optional[bool] = ..., lease_s: _Optional[int] = ..., by: _Optional[str] = ...) -> None: ...
+    holder: str
+    def __init__(self, volume: _Optional[str] = ..., path: _Optional[str] = ..., namespace: _Optional[str] = ..., pod: _Optional[str] = ..., pod_uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., claim_name: _Optional[str] = ..., firm: _Optional[bool] = ..., lease_s: _Optional[int] = ..., by: _Optional[str] = ..., holder: _Optional[str] = ...) -> None: ...
+
+class HoldVolumeRequest(_message.Message):
+    __slots__ = ("path", "holder", "release")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    RELEASE_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    holder: str
+    release: bool
+    def __init__(self, path: _Optional[str] = ..., holder: _Optional[str] = ..., release: _Optional[bool] = ...) -> None: ...
+
+class HoldVolumeResponse(_message.Message):
+    __slots__ = ("path", "held", "why", "lease_s", "held_by")
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    HELD_FIELD_NUMBER: _ClassVar[int]
+    WHY_FIELD_NUMBER: _ClassVar[int]
+    LEASE_S_FIELD_NUMBER: _ClassVar[int]
+    HELD_BY_FIELD_NUMBER: _ClassVar[int]
+    path: str
+    held: bool
+    why: str
+    lease_s: int
+    held_by: str
+    def __init__(self, path: _Optional[str] = ..., held: _Optional[bool] = ..., why: _Optional[str] = ..., lease_s: _Optional[int] = ..., held_by: _Optional[str] = ...) -> None: ...
 
 class SetGateRequest(_message.Message):
     __slots__ = ("verdict", "uid", "namespace", "name", "reason", "evidence_digest", "expires_s")

@@ -9,10 +9,12 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
 from nodeward.app.node import run
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.node.pod_volumes import HOST_ROOT
-from nodeward.cli import client
+from nodeward.cli import client, volume
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.edges.local import relay_line as line
@@ -24,6 +26,7 @@ from tests.component.daemon.test_podapi import pod, post
 
 PATH = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount"
 SHARED = {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}
+ASKED: dict[str, object] = {"pod_uid": "u1", "volume": "data"}
 Tale = Callable[[Rig, ApiServer, str], Awaitable[None]]
 
 
@@ -70,8 +73,7 @@ async def offered(socket: str, sandbox: str, uid: str = "u1") -> tuple[object, o
 async def taken(socket: str, sandbox: str) -> None:
     """The sandbox of the first pod confirms its volume."""
     assert (await offered(socket, sandbox))[0] == "GUEST"
-    confirms: dict[str, object] = {"pod_uid": "u1", "sandbox": sandbox, "volume": "data"}
-    assert (await post("ConfirmVolume", confirms, socket))["owner"] == "GUEST"
+    assert (await post("ConfirmVolume", {**ASKED, "sandbox": sandbox}, socket))["owner"] == "GUEST"
 
 
 def deleted(server: ApiServer) -> None:
@@ -163,3 +165,45 @@ def test_without_nri_and_relay_a_claim_ends_with_the_pod(tmp_path: Path) -> None
         await free_at_last(socket)
 
     play(tmp_path, tale, nri=False)
+
+
+def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_path: Path) -> None:
+    """By the command that mounts, whose lease is given back at its end; and the other way round."""
+    os.mkfifo(tmp_path / "go")
+
+    async def tale(_: Rig, __: ApiServer, socket: str) -> None:
+        assert (await offered(socket, "s1"))[0] == "GUEST"  # all is known
+        await post("ConfirmVolume", {**ASKED, "sandbox": "s1", "release": True}, socket)
+
+        async def hold(script: str) -> Result:
+            words = ["hold", "--socket", socket, PATH, "--", "sh", "-c", script]
+            return await asyncio.to_thread(CliRunner().invoke, volume.command, words)
+
+        mounts = asyncio.create_task(hold(f"read x < {tmp_path}/go; exit 3"))
+        async with asyncio.timeout(WITHIN_S):
+            while "HoldVolume" not in str(await post("ListVolumeClaims", {"path": PATH}, socket)):
+                await asyncio.sleep(0.02)
+        why = str((await offered(socket, "s1"))[1])
+        assert re.fullmatch(r"nodeward volume hold \(process [0-9]+\) mounts it on the host, for [0-9]+ s more", why)
+        other: dict[str, object] = {"path": PATH, "holder": "csi"}
+        assert not (await post("HoldVolume", other, socket))["held"]
+        await asyncio.to_thread((tmp_path / "go").write_text, "\n")
+        assert (await mounts).exit_code == 3
+        await taken(socket, "s1")
+        refused = await hold(f"touch {tmp_path}/ran")
+        assert f"{PATH} must not be mounted on the host: sandbox s1 of pod shop/web has it" in str(refused.exception)
+        assert not (tmp_path / "ran").exists()
+
+    play(tmp_path, tale)
+
+
+def test_the_hosts_lease_outlives_a_restart(tmp_path: Path) -> None:
+    async def tale(node: Rig, _: ApiServer, socket: str) -> None:
+        assert (await offered(socket, "s1"))[0] == "GUEST"
+        await post("ConfirmVolume", {**ASKED, "sandbox": "s1", "release": True}, socket)
+        assert (await post("HoldVolume", {"path": PATH, "holder": "csi"}, socket))["held"]
+        await node.stop()
+        await node.start()
+        assert str((await offered(socket, "s1"))[1]).startswith("csi mounts it on the host, for ")
+
+    play(tmp_path, tale)

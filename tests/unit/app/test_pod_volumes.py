@@ -21,6 +21,7 @@ from nodeward.model.podapi_volumes import (
     GUEST,
     HOST,
     ConfirmVolumeRequest,
+    HoldVolumeRequest,
     ListVolumeClaimsRequest,
     OfferedVolume,
     OfferVolumesRequest,
@@ -179,6 +180,34 @@ def test_a_lease_that_runs_out_falls_back_to_the_host(host: Host) -> None:
         host.clock.ns += LEASE_S * 10**9
         assert await owners(claims) == {}
         assert (await confirmed(claims))[0] == HOST
+
+    play(tale)
+
+
+def test_a_holder_on_the_host_that_died_has_its_lease_for_no_longer_than_it_lasts(host: Host) -> None:
+    """And one that lives renews it; nobody else has it meanwhile, also while it is mounted."""
+
+    async def tale() -> None:
+        claims, ask = host.life(), HoldVolumeRequest(PATH, "csi-1")
+        assert (await claims.hold(ask)).held
+        host.mounts(PATH)
+        host.clock.ns += (LEASE_S - 1) * 10**9
+        again = await claims.hold(ask)
+        assert (again.held, again.lease_s) == (True, LEASE_S)
+        host.mounts("/elsewhere")
+        host.clock.ns += (LEASE_S - 1) * 10**9
+        assert await offered(host.life()) == (HOST, "csi-1 mounts it on the host, for 1 s more")
+        other = await claims.hold(HoldVolumeRequest(PATH, "csi-2"))
+        assert (other.held, other.held_by) == (False, "csi-1")
+        host.clock.ns += 10**9
+        assert (await offered(claims))[0] == GUEST
+        refused = await claims.hold(ask)
+        assert (refused.held, refused.held_by) == (False, "s-u1")
+        host.mounts(PATH)
+        await confirmed(claims, release=True)
+        assert (await claims.hold(ask)).why == "it is mounted on the host already"
+        volumes.write(OsFiles(str(host.folder)), PATH, MountInfo("/dev/sdb", "ext4"), f"{HOST_ROOT}{volumes.FOLDER}")
+        assert (await claims.hold(ask)).why.startswith("it has a mountInfo.json, so its VM mounts it")
 
     play(tale)
 

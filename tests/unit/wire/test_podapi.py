@@ -29,6 +29,7 @@ KINDS = {
     "OfferVolumes": (volumes.OfferVolumesRequest, volumes.OfferVolumesResponse),
     "ConfirmVolume": (volumes.ConfirmVolumeRequest, volumes.ConfirmVolumeResponse),
     "ListVolumeClaims": (volumes.ListVolumeClaimsRequest, volumes.ListVolumeClaimsResponse),
+    "HoldVolume": (volumes.HoldVolumeRequest, volumes.HoldVolumeResponse),
 }
 NUMBERS = {FieldDescriptor.TYPE_INT64: int, FieldDescriptor.TYPE_BOOL: bool, FieldDescriptor.TYPE_STRING: str}
 

@@ -1,8 +1,9 @@
 """Who mounts a pod's volumes, for the Pod API: asks what the decision in `engine.podapi.volumes` needs, and keeps the
 claims.
 
-Firm claims are in a file of `run_dir` before they are answered, so a daemon that was killed still knows what guests
-have mounted; a reboot ends the guests and the file. Leases are not: after a restart a runtime offers again. While the
+Firm claims, and leases of the host, are in a file of `run_dir` before they are answered, so a daemon that was killed
+still knows what guests have mounted and what the host is mounting; a reboot ends these and the file. Leases of guests
+are not: after a restart a runtime offers again. While the
 file cannot be read, no guest is given a volume. Which sandboxes live is known by NRI, by cgroups and by the relay.
 """
 
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
@@ -34,6 +35,8 @@ from nodeward.model.podapi_volumes import (
     HOST,
     ConfirmVolumeRequest,
     ConfirmVolumeResponse,
+    HoldVolumeRequest,
+    HoldVolumeResponse,
     ListVolumeClaimsRequest,
     ListVolumeClaimsResponse,
     OfferedVolume,
@@ -187,8 +190,33 @@ class PodVolumeClaims:
                 return ConfirmVolumeResponse(asked.volume, HOST, why)
         return answer
 
+    async def hold(self, asked: HoldVolumeRequest) -> HoldVolumeResponse:
+        """Gives the host a lease while it mounts, which is on disk at return; or takes it back."""
+        if not _is_path(asked.path):
+            raise VolumeRequestError(PATH_RULE)
+        if not _is_name(asked.holder):
+            raise VolumeRequestError(f"holder must be 1 to {_MOST_TEXT} printable characters")
+        await self._load()
+        await self._look()
+        host = (await self._on_host((asked.path,)))[asked.path]
+        before, _, now = self._kept()
+        if self._unread:
+            return HoldVolumeResponse(asked.path, False, self._unread)
+        self._claims, answer = rule.held(before, asked, host, now)
+        try:
+            await self._save()
+        except (OSError, GivenUpError) as error:
+            log.warning("volume-lease=not-kept path=%s error=%s", self._file.path, error)
+            if answer.held:
+                rest = {where: one for where, one in self._claims.items() if not rule.is_hold(one, asked)}
+                self._claims = rest | {where: one for where, one in before.items() if rule.is_hold(one, asked)}
+                why = f"the lease could not be written to {self._file.path}: {error}; mend that and ask again"
+                answer = HoldVolumeResponse(asked.path, False, why)
+        log.info("path=%s holder=%r held=%s why=%r", asked.path, asked.holder, answer.held, answer.why)
+        return answer
+
     async def _save(self) -> None:
-        """Writes the firm claims, unless they are on disk."""
+        """Writes what outlives the daemon, unless it is on disk."""
         async with self._saving:
             firm = _firm(self._claims)
             if firm != self._on_disk:
@@ -359,7 +387,7 @@ class PodVolumeClaims:
 
 
 def _firm(claims: Claims) -> dict[str, Claim]:
-    return {where: one for where, one in claims.items() if not one.ends_ns}
+    return {where: one for where, one in claims.items() if not one.ends_ns or one.holder}
 
 
 def _stands(sandbox: str, standing: Standing) -> bool:
@@ -374,7 +402,7 @@ def _read_claims(files: HostFiles, path: str) -> Claims:
         return {}
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError(FILE, "is damaged, or of another version") from error
-    if version != VERSION or any(one.ends_ns for one in claims.values()):
+    if version != VERSION or any(one.ends_ns and not one.holder for one in claims.values()):
         raise WireError(FILE, "is of another version")
     return claims
 
@@ -418,13 +446,14 @@ def _host(found: Found, standing: Standing) -> Host:
     if volume is None:
         return Host(mounted=mounted)
     taken = [one for one in volume.sandboxes if _stands(one, standing)]
-    return Host((), volume.info.fs_type if volume.info is not None else "", taken[0] if taken else "", mounted)
+    fs_type = volume.info.fs_type if volume.info is not None else ""
+    return Host(fs_type=fs_type, recorded=taken[0] if taken else "", mounted=mounted, direct=True)
 
 
 def _joined(host: Host, found: _Fetched, volume: str) -> Host:
     claim = next((one.claim_name for one in found.pod.volumes if one.name == volume), "")
     unknown = host.unknown or (found.unknown if claim else "")
-    return Host(found.users.get(claim, ()), host.fs_type, host.recorded, host.mounted, unknown)
+    return replace(host, users=found.users.get(claim, ()), unknown=unknown)
 
 
 def _row(claims: Claims, pod: PodVolumes, volume: SpecVolume, now_ns: int) -> PodVolumeRow:

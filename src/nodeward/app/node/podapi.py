@@ -33,7 +33,12 @@ from nodeward.model.podapi import (
 )
 from nodeward.model.podapi_gate import SetGateRequest
 from nodeward.model.podapi_pulls import ReportPullRequest, ResolvePullRequest
-from nodeward.model.podapi_volumes import ConfirmVolumeRequest, ListVolumeClaimsRequest, OfferVolumesRequest
+from nodeward.model.podapi_volumes import (
+    ConfirmVolumeRequest,
+    HoldVolumeRequest,
+    ListVolumeClaimsRequest,
+    OfferVolumesRequest,
+)
 from nodeward.model.pulls import PullsView
 from nodeward.model.workload import PodUid
 from nodeward.wire import pod_redaction
@@ -214,6 +219,7 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
         methods.Method("OfferVolumes", OfferVolumesRequest, volumes.offer),
         methods.Method("ConfirmVolume", ConfirmVolumeRequest, volumes.confirm),
         methods.Method("ListVolumeClaims", ListVolumeClaimsRequest, volumes.claims),
+        methods.Method("HoldVolume", HoldVolumeRequest, volumes.hold),
     )
     api = methods.Api({one.name: one for one in served}, watchers.opened)
     desk = methods.Desk()

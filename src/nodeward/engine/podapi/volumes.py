@@ -2,7 +2,8 @@
 
 Two mounts of one block device destroy its file system, so the host is the owner wherever anything is unknown. A guest
 is offered a volume for LEASE_S; once it confirms, the claim is firm until its sandbox ends or it is released. A lease
-that runs out falls back to the host, who may mount it at once: a late confirmation is refused.
+that runs out falls back to the host, who may mount it at once: a late confirmation is refused. While the host mounts,
+it has a lease too, of the path.
 """
 
 from collections.abc import Collection, Mapping
@@ -16,6 +17,8 @@ from nodeward.model.podapi_volumes import (
     NFS,
     ConfirmVolumeRequest,
     ConfirmVolumeResponse,
+    HoldVolumeRequest,
+    HoldVolumeResponse,
     OfferedVolume,
     SpecVolume,
     VolumeClaim,
@@ -60,6 +63,8 @@ class Claim:
     """The runtime has told of the sandbox; without it a sandbox that is not known is only being made."""
     since_ns: int = 0
     """When it was offered, or confirmed."""
+    holder: str = ""
+    """Who on the host is mounting it; then there is no sandbox, and only time ends it."""
 
 
 Claims = Mapping[str, Claim]
@@ -88,6 +93,8 @@ class Host:
     """The sandbox that has recorded itself there."""
     mounted: bool = False
     """Something is mounted at its path."""
+    direct: bool = False
+    """Kata's mountInfo.json is there."""
     unknown: str = ""
     """What could not be learned, and why."""
 
@@ -118,8 +125,9 @@ def kept(claims: Claims, standing: Standing, now_ns: int) -> Claims:
     """The claims without those that have ended: the lease ran out, or the sandbox is no more."""
     found: dict[str, Claim] = {}
     for place, claim in claims.items():
-        here = claim.sandbox in standing.sandboxes
-        if (claim.ends_ns and now_ns >= claim.ends_ns) or (not here and _is_over(claim, standing, now_ns)):
+        here = claim.sandbox in standing.sandboxes or bool(claim.holder)
+        late = claim.ends_ns and not now_ns < claim.ends_ns <= now_ns + LEASE_S * _SECOND
+        if late or (not here and _is_over(claim, standing, now_ns)):
             continue
         found[place] = replace(claim, seen=True) if here and not claim.seen else claim
     return found
@@ -159,8 +167,7 @@ def offered(
         else:
             other = claim
     if other is not None:
-        why = f"sandbox {other.sandbox} of pod {other.namespace}/{other.pod} {_has(other, now_ns)}"
-        return claims, VolumeOffer(asked.volume, HOST, why, held_by=other.sandbox)
+        return claims, VolumeOffer(asked.volume, HOST, _has(other, now_ns), held_by=other.sandbox or other.holder)
     why = host_only(pod, volume) or _unfit(asked, host, sandbox)
     if not why and len(rest) >= MOST_CLAIMS:
         why = f"{len(rest)} volumes of this node have a claim, which is the most"
@@ -180,8 +187,40 @@ def unknown(claims: Claims, pod_uid: str, sandbox: str, volume: str, why: str) -
     return VolumeOffer(volume, HOST, why)
 
 
+def held(claims: Claims, asked: HoldVolumeRequest, host: Host, now_ns: int) -> tuple[Claims, HoldVolumeResponse]:
+    """The claims with the host's lease of a path, or without it, and the answer. `claims` are without those that have
+    ended."""
+    place = f"host {asked.path}"
+    mine = claims.get(place)
+    own = mine is not None and mine.holder == asked.holder
+    if asked.release:
+        rest = {where: one for where, one in claims.items() if not own or where != place}
+        return rest, HoldVolumeResponse(asked.path, False, "released" if own else "it had no lease")
+    other = next((one for one in claims.values() if one.path == asked.path and one is not mine), None if own else mine)
+    if other is not None:
+        return claims, HoldVolumeResponse(asked.path, False, _has(other, now_ns), 0, other.sandbox or other.holder)
+    why = host.unknown
+    if host.recorded:
+        why = f"sandbox {host.recorded} has recorded itself in its mountInfo.json"
+    elif not why and host.direct:
+        why = "it has a mountInfo.json, so its VM mounts it; `nodeward volume remove` takes that back"
+    elif not why and not own and host.mounted:
+        why = "it is mounted on the host already"
+    elif not why and not own and len(claims) >= MOST_CLAIMS:
+        why = f"{len(claims)} volumes of this node have a claim, which is the most"
+    if why:
+        return claims, HoldVolumeResponse(asked.path, False, why, 0, host.recorded)
+    ends = now_ns + LEASE_S * _SECOND
+    lease = Claim("", asked.path, "", "", "", "", "", ends, since_ns=now_ns, holder=asked.holder)
+    return {**claims, place: lease}, HoldVolumeResponse(asked.path, True, "", LEASE_S)
+
+
 def _has(claim: Claim, now_ns: int) -> str:
-    return f"is offered it for {left_s(claim, now_ns)} s more" if claim.ends_ns else "has it"
+    left = f"for {left_s(claim, now_ns)} s more" if claim.ends_ns else ""
+    if claim.holder:
+        return f"{claim.holder} mounts it on the host, {left}"
+    who = f"sandbox {claim.sandbox} of pod {claim.namespace}/{claim.pod}"
+    return f"{who} is offered it {left}" if left else f"{who} has it"
 
 
 def left_s(claim: Claim, now_ns: int) -> int:
@@ -265,12 +304,21 @@ def is_of(claim: Claim, asked: ConfirmVolumeRequest) -> bool:
     return (claim.pod_uid, claim.sandbox, claim.volume) == (asked.pod_uid, asked.sandbox, asked.volume)
 
 
+def _by(claim: Claim) -> str:
+    return "HoldVolume" if claim.holder else "OfferVolumes" if claim.ends_ns else "ConfirmVolume"
+
+
+def is_hold(claim: Claim, asked: HoldVolumeRequest) -> bool:
+    """Whether the claim is this lease of the host."""
+    return (claim.holder, claim.path) == (asked.holder, asked.path)
+
+
 def listed(claims: Claims, path: str, pod_uid: str, now_ns: int) -> tuple[VolumeClaim, ...]:
     """The claims of that path and pod, by pod and volume; empty texts for any."""
     found = [
         VolumeClaim(
             *(one.volume, one.path, one.namespace, one.pod, one.pod_uid, one.sandbox, one.claim_name),
-            *(not one.ends_ns, left_s(one, now_ns), "OfferVolumes" if one.ends_ns else "ConfirmVolume"),
+            *(not one.ends_ns, left_s(one, now_ns), _by(one), one.holder),
         )
         for one in claims.values()
         if path in ("", one.path) and pod_uid in ("", one.pod_uid)

@@ -1,14 +1,22 @@
 """A call into the kernel that does not come back: one cgroup waits, the daemon and every other cgroup go on."""
 
+import asyncio
+import json
 import logging
 import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio.state_file import OneWriter
 from nodeward.app.host import undo
 from nodeward.app.node import assemble
-from tests.component.daemon.rig import EPC, ROOT, STATE, Rig, Trouble, play, rig
+from nodeward.app.settings import reload
+from nodeward.model.settings import HookSection, Mode, Settings
+from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, Trouble, play, rig, until
 from tests.component.daemon.test_keys import VM, counting, until_keys
 
 
@@ -136,3 +144,47 @@ def test_a_disk_that_hangs_at_the_undo_list_holds_up_no_limit(tmp_path: Path, mo
         assert sorted(listed) == ["limits:/kubepods", "subtree:/", "subtree:/kubepods"]
 
     play(rig(tmp_path, runtime_hands_down=False), tale)
+
+
+@pytest.mark.parametrize("file", ["settings.json", "hook.json"])
+def test_a_write_that_comes_back_late_replaces_no_newer_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file: str
+) -> None:
+    """Neither the last good ones, nor those that the OCI hook goes by."""
+    monkeypatch.setattr(assemble, "DISK_DEADLINE_S", 0.3)
+    monkeypatch.setattr(reload, "EVERY_S", 0.1)
+    go, refused, writes = threading.Event(), list[str](), OneWriter.writes
+
+    @contextmanager
+    def noted(self: OneWriter, path: str) -> Iterator[None]:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(writes(self, path))
+            except OSError:
+                refused.append(path)
+                raise
+            yield
+
+    monkeypatch.setattr(OneWriter, "writes", noted)
+    hang = Trouble(("replace",), file, first=lambda: go.wait(4 * WITHIN_S) and None)
+
+    def hooked(settings: Settings) -> Settings:
+        return replace(settings, hook=HookSection(True, STATE))
+
+    async def tale(node: Rig) -> None:
+        await until(lambda: hang.met == 1, "the first write hangs")
+        node.change_limits(replace(node.settings.limits, mode=Mode.OBSERVE))
+        async with asyncio.timeout(WITHIN_S):
+            while (await node.health())["lane_disk_hung"] != 1:
+                await asyncio.sleep(0.02)
+        await until(lambda: bool(refused), "the newer settings are to be written")
+        go.set()
+
+        def newest() -> bool:
+            found = json.loads(node.files.read(f"{STATE}/{file}", 1 << 20))
+            return "observe" in json.dumps(found)
+
+        await node.until_health("lane_disk_hung", 0)
+        await until(newest, "the newer settings are there")
+
+    play(rig(tmp_path, change=hooked, troubles=(hang,)), tale)

@@ -13,6 +13,7 @@ from itertools import chain
 from nodeward import __version__
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
+from nodeward.aio.state_file import OneWriter
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event
@@ -36,6 +37,7 @@ class RecordWriter:
 
     def __init__(self, files: HostFiles, lane: Lane, path: str, max_bytes: int, there: int) -> None:
         self._files, self._lane, self._path, self._max_bytes = files, lane, path, max_bytes
+        self._writer = OneWriter()
         self._lines: list[bytes | Head] = []
         self._buffered = 0
         self._written = there
@@ -75,10 +77,11 @@ class RecordWriter:
 
         def job() -> int:
             data = b"".join(chain.from_iterable((line,) if isinstance(line, bytes) else line() for line in lines))
-            if rotate:
-                self._files.replace(self._path, data)
-            else:
-                self._files.append(self._path, data, sync=False)
+            with self._writer.writes(self._path):
+                if rotate:
+                    self._files.replace(self._path, data)
+                else:
+                    self._files.append(self._path, data, sync=False)
             return len(data)
 
         def done(result: int | BaseException) -> None:

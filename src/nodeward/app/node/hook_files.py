@@ -7,12 +7,13 @@ server is away, since their containers may be restarted meanwhile.
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
+from nodeward.aio.state_file import OneWriter
 from nodeward.engine.state.pods import KnownSpec
 from nodeward.engine.state.root import State
 from nodeward.model.settings import LimitsSettings
@@ -33,9 +34,14 @@ class Keeper:
     rule: LimitsSettings | None = None
     pods: dict[str, PodSpec | None] | None = None
     """What each file in the folder says; None for one that an earlier daemon has left."""
+    writer: OneWriter = field(default_factory=OneWriter)
 
     def bring(self, rule: LimitsSettings, specs: Mapping[PodUid, KnownSpec], complete: bool) -> None:
         """Writes what differs. `complete`: a pod that is not in `specs` does not exist. OSError: tried again later."""
+        with self.writer.writes(self.folder):
+            self._bring(rule, specs, complete)
+
+    def _bring(self, rule: LimitsSettings, specs: Mapping[PodUid, KnownSpec], complete: bool) -> None:
         if self.pods is None:
             self.pods = self._found()
         if rule != self.rule:
@@ -81,7 +87,7 @@ async def keep(state: Callable[[], State], files: HostFiles, lane: Lane, folder:
         if not isinstance(result, BaseException):
             done, failing = what, False
             return
-        keeper = Keeper(files, folder)  # a job that was given up may still have the old one
+        keeper = Keeper(files, folder, writer=keeper.writer)  # a job that was given up may still have the old one
         if not failing:
             failing = True
             log.warning("hook-files=not-written folder=%s error=%s", folder, result)

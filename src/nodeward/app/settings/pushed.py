@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from nodeward.aio.hostfs import HostFiles, make_folders
+from nodeward.aio.state_file import OneWriter
 from nodeward.model.errors import NodewardError
 from nodeward.model.rows import ConfigRow
 from nodeward.model.settings import Mode, Settings
@@ -37,6 +38,7 @@ class Pushed:
         accepted: Callable[[Settings], None] = lambda _: None,
     ) -> None:
         self._overlaid, self._files, self._check, self._accepted = overlaid, files, check, accepted
+        self._writer = OneWriter()
         self.config: Config | None = None
         """In force; None where there is none."""
         self.row = ConfigRow()
@@ -99,11 +101,14 @@ class Pushed:
         after the next start anyway."""
         path = path_in(settings.state_dir)
         try:
-            make_folders(settings.state_dir)
-            self._files.replace(path, json.dumps({"v": VERSION, "config": dict(self.config or {})}).encode())
+            with self._writer.writes(path):
+                try:
+                    make_folders(settings.state_dir)
+                    self._files.replace(path, json.dumps({"v": VERSION, "config": dict(self.config or {})}).encode())
+                finally:
+                    self._accepted(settings)
         except OSError as error:
             log.warning("config=not-kept path=%s error=%s", path, error)
-        self._accepted(settings)
 
     def _read(self, path: str) -> Config | None:
         try:

@@ -16,6 +16,7 @@ from nodeward.aio import sd_notify
 from nodeward.aio.clock import Clock
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
+from nodeward.aio.state_file import StateFile
 from nodeward.app.settings import last_good, policy_object
 from nodeward.app.settings.load import SettingsError
 from nodeward.app.settings.policy_object import Chosen
@@ -56,11 +57,13 @@ class Reload:
         chosen: Chosen | None = None,
     ) -> None:
         """`own` are the source's settings; `chosen` is the policy object in the place of their policy."""
-        self._source, self._files, self._lane, self._clock = source, files, lane, clock
+        self._source, self._lane, self._clock = source, lane, clock
         faults = source.faults if source is not None else ()
         about = "last good settings" if faults else source.about if source is not None else ""
         self.chosen = chosen
         self._own, self._running = own, policy_object.overlaid(own, chosen)
+        self._file = StateFile(files, last_good.path_in(self._running.state_dir))
+        self._object_file = StateFile(files, policy_object.path_in(self._running.state_dir))
         named = str(chosen.named) if chosen is not None else ""
         self.row = SettingsRow(about, clock.wall_ns(), faults, policy_object=named)
         self._unkept: Settings | None = None
@@ -185,8 +188,7 @@ class Reload:
             elif chosen is self.chosen:
                 self._unkept_object = False
 
-        path = policy_object.path_in(self._running.state_dir)
-        write = partial(self._files.replace, path, policy_object.encode(chosen))
+        write = partial(self._object_file.replace, policy_object.encode(chosen))
         if not self._lane.submit("policy-object", write, kept):
             kept(OSError("the disk lane is full or hangs"))
 
@@ -196,10 +198,9 @@ class Reload:
             if not isinstance(result, BaseException):
                 self._unkept = None if self._unkept is accepted else self._unkept
             elif is_news:
-                log.warning("last-good=not-kept path=%s error=%s", path, result)
+                log.warning("last-good=not-kept path=%s error=%s", self._file.path, result)
 
-        path = last_good.path_in(self._running.state_dir)
-        write = partial(self._files.replace, path, last_good.encode(accepted))
+        write = partial(self._file.replace, last_good.encode(accepted))
         self._busy = self._lane.submit("settings", write, kept)
         if not self._busy:
             kept(OSError("the disk lane is full or hangs"))

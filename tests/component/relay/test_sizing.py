@@ -12,12 +12,25 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
 from nodeward.app.node.pod_facts import SOCKET
+from nodeward.app.relay import run as relay
+from nodeward.app.settings import load as settings_files
 from nodeward.model.sizing import Allocatable
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import facts_line
-from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import (
+    WAIT_S,
+    Runtime,
+    client_of,
+    log_of,
+    relay_here,
+    relay_process,
+    runtime_at,
+    wait_for,
+)
 from tests.component.relay.test_facts import answering
 from tests.component.relay.test_limits import UNKNOWN, call, create, got, kernel, runtime
 from tests.component.relay.test_status import people
@@ -70,6 +83,49 @@ def test_a_vm_gets_what_its_pod_requests_by_the_spec_that_the_daemon_tells(tmp_p
             assert "sizing of VMs: mode enforce, 1 others, 1 sized\n    last: default/pod: cpu_m 0 -> 300 (" in said
         assert len(asked) == 1
     assert "sizing=sized pod=default/pod handler=kata what=" in log_of(listen)
+
+
+CONTAINERD = """[plugins."cri".containerd.runtimes.kata]
+runtime_type = "io.containerd.kata.v2"
+options = {ConfigPath = "/opt/runtime-rs/c.toml"}
+"""
+RUNTIME_RS = """[hypervisor.qemu]
+default_vcpus = 2
+default_memory = 512
+[runtime]
+name = "virt_container"
+static_sandbox_resource_mgmt = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("quota", "memory", "given"),
+    [
+        pytest.param(50_000, 0, (100_000, 50_000, 512 * MIB), id="a CPU limit alone"),
+        pytest.param(0, 256 * MIB, (100_000, 200_000, 256 * MIB), id="a memory limit alone"),
+        pytest.param(-1, 256 * MIB, (100_000, 200_000, 256 * MIB), id="a memory limit, and CPUs without limit"),
+    ],
+)
+def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(
+    tmp_path: Path, quota: int, memory: int, given: tuple[int, int, int]
+) -> None:
+    """Of one limit alone runtime-rs makes a VM of its overhead's 32 MiB, or without a CPU of its own."""
+    for path, text in (("etc/containerd/config.toml", CONTAINERD), ("opt/runtime-rs/c.toml", RUNTIME_RS)):
+        (tmp_path / path).parent.mkdir(parents=True)
+        (tmp_path / path).write_text(text)
+    listen, behind, settings = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "nodeward.yaml"
+    where = f"{{listen: {listen}, runtime: {behind}}}"
+    settings.write_text(f"run_dir: {tmp_path}/run\nrelay: {where}\nsizing: {{mode: enforce}}\n")
+    made = cri.RunPodSandboxRequest(runtime_handler="kata")
+    made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
+    made.config.linux.resources.CopyFrom(
+        cri.LinuxContainerResources(cpu_shares=2, cpu_period=100_000, cpu_quota=quota, memory_limit_in_bytes=memory)
+    )
+    plan = relay.plan(settings_files.load(str(settings), {}, []), SystemClock(), OsFiles(str(tmp_path)))
+    with runtime_at(behind, runtime) as there, relay_here(plan), client_of(listen) as channel:
+        call(channel, "RunPodSandbox", made.SerializeToString())
+        sent_on = cri.RunPodSandboxRequest.FromString(got(there, "RunPodSandbox")).config.linux.resources
+    assert (sent_on.cpu_period, sent_on.cpu_quota, sent_on.memory_limit_in_bytes) == given
 
 
 def test_a_vm_is_no_larger_than_what_the_daemon_says_is_allocatable(tmp_path: Path) -> None:

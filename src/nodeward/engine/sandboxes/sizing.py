@@ -152,7 +152,8 @@ def _capped(wish: _Wish, most: int | None, unit: str, source: str) -> _Wish:
 def _both(asked: HostShare, cpu: _Wish, memory: _Wish, handler: Handler | None) -> Sized:
     limit_m = cpu_limit_m(asked.cpu) or 0
     cpu, memory = _more(cpu, limit_m, "m"), _more(memory, asked.memory, " bytes")
-    if handler is not None and handler.profile is Profile.KATA_RS and (cpu.amount or memory.amount):
+    sends = cpu.amount or memory.amount or limit_m or asked.memory
+    if handler is not None and handler.profile is Profile.KATA_RS and sends:
         cpu = _default(cpu, limit_m, handler.default_vcpus_m, "vCPUs")
         memory = _default(memory, asked.memory, handler.default_memory, "memory")
         missing = not (cpu.amount or limit_m) or not (memory.amount or asked.memory)
@@ -175,11 +176,7 @@ def _keys(found: Sized, handler: Handler) -> Sized:
     runtime-rs makes a VM without its default of the other."""
     quota, memory = max(0, found.cpu_quota), found.memory_limit
     if handler.profile is Profile.KATA_RS and bool(quota) != bool(memory):
-        default_m, default = handler.default_vcpus_m, handler.default_memory
-        if not (default if quota else default_m):
-            why = "runtime-rs leaves its defaults out once a limit is there, and the configuration tells none"
-            return replace(found, cpu_why=why, memory_why=why, way=Way.KEYS, changes=False)
-        quota, memory = quota or (default_m or 0) * found.cpu_period // CPU_M, memory or default or 0
+        return replace(found, way=Way.KEYS, changes=False)
     period = found.cpu_period or PERIOD
     said = {key: str(value) for key, value in zip(CRI_SIZES, (quota and period, quota, memory), strict=True) if value}
     return Sized(period, quota, memory, found.cpu_why, found.memory_why, bool(said), Way.KEYS, said)

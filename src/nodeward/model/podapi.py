@@ -94,8 +94,9 @@ class PodContainer:
 
 @dataclass(frozen=True, slots=True)
 class PodTotals:
-    """The sums of the containers as Kubernetes counts them (KEP-753), without overhead. A container without a limit
-    adds nothing to the limits: `all_cpu_limited` and `all_memory_limited` say whether each has one."""
+    """The sums of the containers as Kubernetes counts them (KEP-753), without overhead; where the pod has resources as
+    a whole (KEP-2837), these. A container without a limit adds nothing to the limits: `all_cpu_limited` and
+    `all_memory_limited` say whether each has one, or the pod as a whole."""
 
     cpu_request_m: int | None
     cpu_limit_m: int

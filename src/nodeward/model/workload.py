@@ -63,6 +63,24 @@ class ContainerSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class WholePod:
+    """What a spec asks for the pod as a whole (KEP-2837). Of an amount of 0 it says nothing: the containers' counts."""
+
+    cpu_m: int = 0
+    """The request in thousandths of a CPU."""
+    cpu_limit_m: int = 0
+    memory_request: int = 0
+    """Bytes."""
+    memory_limit: int = 0
+    faults: tuple[str, ...] = ()
+    """Amounts that could not be read, each a sentence with path and value."""
+
+
+NO_WHOLE = WholePod()
+"""Nothing is asked for the pod as a whole."""
+
+
+@dataclass(frozen=True, slots=True)
 class PodSpec:
     """What a pod was promised. `containers` is in the order of the spec, init containers and sidecars first."""
 
@@ -88,6 +106,8 @@ class PodSpec:
     """Of its RuntimeClass, in thousandths of a CPU."""
     overhead_memory: int = 0
     """Of its RuntimeClass, in bytes."""
+    whole: WholePod | None = None
+    """None where `pod_level` is false, and where the source does not tell (a spec kept by an older release)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ import msgspec
 
 from nodeward.model.gate import MOST_WAIT_S, MOST_WORDS, Gated
 from nodeward.model.sizing import NOT_TOLD, Allocatable
-from nodeward.model.workload import Amounts, PodSpec
+from nodeward.model.workload import NO_WHOLE, Amounts, PodSpec
 from nodeward.wire import json_line
 from nodeward.wire.errors import WireError
 
@@ -153,6 +153,9 @@ def decode_answer(line: bytes) -> Answer:
         if answer.pod is not None:
             for amounts in (answer.pod.overhead, *(one.declared for one in answer.pod.containers)):
                 _check(amounts)
+            whole = answer.pod.whole or NO_WHOLE
+            _check({"the pod's cpu_m": whole.cpu_m, "the pod's cpu_limit_m": whole.cpu_limit_m})
+            _check({"the pod's memory_request": whole.memory_request, "the pod's memory_limit": whole.memory_limit})
     except WireError as error:
         raise SenselessPodError(_WHAT, error.fault) from error
     return answer

@@ -117,13 +117,13 @@ def pulled(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
     return runtime(name, request, context)
 
 
-def play(folder: Path, tale: Callable[[Node], None]) -> None:
-    """Plays it beside an API server that has the pod."""
+def play(folder: Path, tale: Callable[[Node], None], whole: dict[str, dict[str, str]] | None = None) -> None:
+    """Plays it beside an API server that has the pod; `whole`: what it asks as a whole."""
     resources = {"requests": {"cpu": "300m", "memory": "64Mi"}}
     app = {"name": "app", "image": "reg.io/app:1", "resources": resources}
     pod = {
         "metadata": {"name": "web", "namespace": "shop", "uid": "u"},
-        "spec": {"nodeName": "n1", "containers": [app]},
+        "spec": {"nodeName": "n1", "containers": [app], "resources": whole or {}},
     }
 
     async def story() -> None:
@@ -133,6 +133,21 @@ def play(folder: Path, tale: Callable[[Node], None]) -> None:
                 await asyncio.to_thread(tale, Node(folder, server.url))
 
     asyncio.run(story())
+
+
+def test_what_a_pod_asks_as_a_whole_sizes_its_vm_before_it_has_a_sandbox(tmp_path: Path) -> None:
+    def tale(node: Node) -> None:
+        with node.daemon(), node.relay():
+            totals = node.section("totals", uid="u")
+            assert (totals["cpu_request_m"], totals["memory_limit"]) == (2000, 512 << 20)
+            asked = {"selector": {"namespace": "shop", "name": "web"}}
+            size = json.loads(client.podapi(f"{node.folder}/run/podapi.sock", "/v1/ComputeSize", asked))
+            assert (size["cpu_m"], size["memory"]) == (2000, 512 << 20)
+            said = node.start()
+            assert "cpu_m 0 -> 2000 (the request of the pod as a whole is 2000m)" in said
+            assert f"memory 0 -> {512 << 20} (the limit of the pod as a whole is {512 << 20} bytes)" in said
+
+    play(tmp_path, tale, {"requests": {"cpu": "2", "memory": "256Mi"}, "limits": {"memory": "512Mi"}})
 
 
 def test_each_says_what_the_other_told_and_when_it_is_away_or_another_version(tmp_path: Path) -> None:

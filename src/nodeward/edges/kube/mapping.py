@@ -12,7 +12,7 @@ from dataclasses import replace
 from nodeward.model.events import PodGone, PodSeen
 from nodeward.model.quantity import QuantityError, milli_units, whole_units
 from nodeward.model.settings import DEFAULT_RESOURCES
-from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, PodUid, Qos, Role, Source
+from nodeward.model.workload import Amounts, ContainerSpec, PodSpec, PodUid, Qos, Role, Source, WholePod
 from nodeward.wire.kube_objects import (
     AnnotationsObject,
     Change,
@@ -59,7 +59,19 @@ def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -
         runtime_class=spec.runtime_class_name or "",
         overhead_cpu_m=overhead_cpu_m or 0,
         overhead_memory=of_vm.get("memory", 0),
+        whole=_whole(spec.resources) if _is_pod_level(spec.resources) else None,
     )
+
+
+def _whole(found: Resources | None) -> WholePod:
+    limits, requests = (found.limits, found.requests) if found is not None else (None, None)
+    path = "spec.resources"
+    cpu_m, no_cpu = _milli("cpu", requests, f"{path}.requests")
+    limit_m, no_limit = _milli("cpu", limits, f"{path}.limits")
+    memory, no_memory = _amounts(((f"{path}.requests", requests),), _MEMORY)
+    most, no_most = _amounts(((f"{path}.limits", limits),), _MEMORY)
+    faults = (*no_cpu, *no_limit, *no_memory, *no_most)
+    return WholePod(cpu_m or 0, limit_m or 0, memory.get("memory", 0), most.get("memory", 0), faults)
 
 
 def _config_hash(notes: AnnotationsObject | None) -> str:

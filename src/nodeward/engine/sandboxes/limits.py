@@ -14,7 +14,7 @@ from nodeward.engine.sandboxes.size import cpu_limit_m
 from nodeward.engine.state.sandboxes import Limited, Vm
 from nodeward.model.decision import Goal, Reason, Special, Target
 from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Fit, Place, Recommended, VmReading
-from nodeward.model.workload import Container, ContainerSpec, PodSpec, Role, Sandbox
+from nodeward.model.workload import NO_WHOLE, Container, ContainerSpec, PodSpec, Role, Sandbox
 
 KIND = "pod.limit"
 """A pod's memory or CPU limit (`Target.resource` is MEMORY, in bytes, or CPU, in thousandths)."""
@@ -70,12 +70,12 @@ def is_kubelets(reading: VmReading, sandbox: Sandbox | None) -> bool:
 
 def limits(spec: PodSpec | None, containers: Iterable[Container], overhead: Overhead) -> Amounts:
     """What the pod's limits should be. `containers`: those that have not ended; the spec counts before them."""
-    if spec is not None and spec.pod_level:
-        return None, None  # the pod's own limits are not in what is known of its spec
+    if spec is not None and spec.pod_level and (spec.whole is None or spec.whole.faults):
+        return None, None  # the pod's own limits are not known
     if spec is not None:
-        counting = [one for one in spec.containers if one.role is not Role.EPHEMERAL]
-        memory = _need(counting, [one.memory_limit for one in counting])
-        cpu_m = _need(counting, [one.cpu_limit_m for one in counting])
+        counting, whole = [one for one in spec.containers if one.role is not Role.EPHEMERAL], spec.whole or NO_WHOLE
+        memory = whole.memory_limit or _need(counting, [one.memory_limit for one in counting])
+        cpu_m = whole.cpu_limit_m or _need(counting, [one.cpu_limit_m for one in counting])
     else:
         there = list(containers)
         memory = _sum([one.memory for one in there])

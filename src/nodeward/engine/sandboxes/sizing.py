@@ -16,7 +16,7 @@ from nodeward.engine.sandboxes.size import CPU_M, MIB, SHARES_OF_A_CPU, cpu_limi
 from nodeward.model.annotations import CRI_SIZES, KATA_SIZES
 from nodeward.model.sandboxes import Handler, Profile
 from nodeward.model.sizing import NOT_TOLD, Allocatable, Room, Sized, SizingSettings, Unlimited, Way, unlimited
-from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, Role
+from nodeward.model.workload import NO_WHOLE, ContainerSpec, CpuRecord, HostShare, PodSpec, Role, WholePod
 
 NO_NOTES: Mapping[str, str] = MappingProxyType({})
 PERIOD = 100_000
@@ -80,14 +80,15 @@ def sized(
     """What is to be sent for a pod whose handler is sized. `asked`: what kubelet sent; `no_spec`: why there is no spec;
     `own`: the pod's annotations, which stand."""
     containers = [] if spec is None else [one for one in spec.containers if one.role is not Role.EPHEMERAL]
-    unread = next((fault for one in containers for fault in one.faults), "")
-    if spec is not None and spec.pod_level:
-        containers, no_spec = [], "the pod has resources as a whole"
+    whole = (spec.whole if spec is not None else None) or NO_WHOLE
+    unread = next((fault for one in (whole, *containers) for fault in one.faults), "")
+    if spec is not None and spec.pod_level and spec.whole is None:
+        containers, no_spec = [], "an older source does not tell the resources of the pod as a whole"
     elif unread:
         containers, no_spec = [], f"its spec cannot be read: {unread}"
     no_spec = no_spec or ("" if containers else "it is not known")
-    cpu = _capped(_cpu(asked.cpu, containers, rule, most, no_spec), most.cpu_m, "m", most.cpu_by)
-    memory = _capped(_memory(containers, no_spec), most.memory, " bytes", most.memory_by)
+    cpu = _capped(_cpu(asked.cpu, containers, whole, rule, most, no_spec), most.cpu_m, "m", most.cpu_by)
+    memory = _capped(_memory(containers, whole, no_spec), most.memory, " bytes", most.memory_by)
     kind = ways.way(handler) if handler is not None else Way.RESOURCES
     if handler is not None and kind is Way.DEFAULTS:
         found = _defaults(asked, cpu, memory, handler, most, own)
@@ -99,7 +100,9 @@ def sized(
     return replace(found, annotations={**found.annotations, **queues}, changes=True) if queues else found
 
 
-def _cpu(cpu: CpuRecord, containers: list[ContainerSpec], rule: SizingSettings, most: Room, no_spec: str) -> _Wish:
+def _cpu(
+    cpu: CpuRecord, containers: list[ContainerSpec], whole: WholePod, rule: SizingSettings, most: Room, no_spec: str
+) -> _Wish:
     """What the pod is to have, in thousandths."""
     limit_m = cpu_limit_m(cpu) or 0
     requests = [one.cpu_m for one in containers]
@@ -109,9 +112,13 @@ def _cpu(cpu: CpuRecord, containers: list[ContainerSpec], rule: SizingSettings, 
             return _Wish(None, f"CPU requests are unknown: kubelet sent none, and of the pod's spec {no_spec}")
         source = f"the request of {request_m}m that kubelet sent"
         return _Wish(request_m, source) if limit_m else _by_rule(request_m, source, rule, most)
+    if whole.cpu_limit_m:
+        return _Wish(whole.cpu_limit_m, f"the limit of the pod as a whole is {whole.cpu_limit_m}m")
     need_m = containers_need((one.role, one.cpu_limit_m or one.cpu_m or 0) for one in containers)
     if all(one.cpu_limit_m for one in containers):  # kubelet leaves the quota out for containers with CPUs of their own
         return _Wish(need_m, f"the limits of all containers add up to {need_m}m")
+    if whole.cpu_m > need_m:
+        return _by_rule(whole.cpu_m, f"the request of the pod as a whole is {whole.cpu_m}m", rule, most)
     return _by_rule(need_m, f"limits and, where there is none, requests add up to {need_m}m", rule, most)
 
 
@@ -135,12 +142,17 @@ def _by_shares(cpu: CpuRecord) -> int | None:
     return -(-cpu.shares * CPU_M // SHARES_OF_A_CPU) if cpu.shares > NO_REQUEST_SHARES else 0
 
 
-def _memory(containers: list[ContainerSpec], no_spec: str) -> _Wish:
+def _memory(containers: list[ContainerSpec], whole: WholePod, no_spec: str) -> _Wish:
     """What the pod is to have, in bytes. Memory has no rule but the request: a VM does not share it as it does CPUs."""
     if not containers or any(one.memory_request is None and not one.memory_limit for one in containers):
         return _Wish(None, f"memory requests are unknown: of the pod's spec {no_spec or 'an old source tells none'}")
     need = containers_need((one.role, one.memory_limit or one.memory_request or 0) for one in containers)
-    return _Wish(-(-need // MIB) * MIB, f"limits and, where there is none, requests add up to {need} bytes")
+    why = f"limits and, where there is none, requests add up to {need} bytes"
+    if whole.memory_limit:
+        need, why = whole.memory_limit, f"the limit of the pod as a whole is {whole.memory_limit} bytes"
+    elif whole.memory_request > need and not all(one.memory_limit for one in containers):
+        need, why = whole.memory_request, f"the request of the pod as a whole is {whole.memory_request} bytes"
+    return _Wish(-(-need // MIB) * MIB, why)
 
 
 def _capped(wish: _Wish, most: int | None, unit: str, source: str) -> _Wish:

@@ -26,7 +26,7 @@ from nodeward.model.podapi import (
 from nodeward.model.podapi_gate import PodGate
 from nodeward.model.pulls import SandboxKey
 from nodeward.model.sandboxes import TaskRole
-from nodeward.model.workload import PodSpec, PodUid, Role, Sandbox, SandboxId, Source
+from nodeward.model.workload import NO_WHOLE, PodSpec, PodUid, Role, Sandbox, SandboxId, Source
 
 RUNTIME, VMS, API = "the runtime", "the VM's processes and its handler's configuration", Source.API.value
 RELAY = "the relay"
@@ -207,19 +207,25 @@ def totals(state: State, one: Subject, around: Around) -> Section[PodTotals]:
     if one.known is None:
         return Section(None, API, False, NO_SPEC)
     spec = one.known.spec
-    rows = [row for row in spec.containers if row.role is not Role.EPHEMERAL]
+    why = ""
+    if spec.pod_level and (spec.whole is None or spec.whole.faults):
+        why = "the pod has resources as a whole, which these sums do not hold"
+    return _by_spec(state, spec, around, sums(spec), why)
+
+
+def sums(spec: PodSpec) -> PodTotals:
+    """As kubelet makes them: what the pod says of itself as a whole, else its containers' sum."""
+    rows, whole = [row for row in spec.containers if row.role is not Role.EPHEMERAL], spec.whole or NO_WHOLE
     cpus = [(row.role, row.cpu_m) for row in rows if row.cpu_m is not None]
     memory = [(row.role, row.memory_request) for row in rows if row.memory_request is not None]
-    found = PodTotals(
-        containers_need(cpus) if len(cpus) == len(rows) else None,
-        containers_need((row.role, row.cpu_limit_m) for row in rows),
-        containers_need(memory) if len(memory) == len(rows) else None,
-        containers_need((row.role, row.memory_limit) for row in rows),
-        all(row.cpu_limit_m for row in rows),
-        all(row.memory_limit for row in rows),
+    return PodTotals(
+        whole.cpu_m or (containers_need(cpus) if len(cpus) == len(rows) else None),
+        whole.cpu_limit_m or containers_need((row.role, row.cpu_limit_m) for row in rows),
+        whole.memory_request or (containers_need(memory) if len(memory) == len(rows) else None),
+        whole.memory_limit or containers_need((row.role, row.memory_limit) for row in rows),
+        bool(whole.cpu_limit_m) or all(row.cpu_limit_m for row in rows),
+        bool(whole.memory_limit) or all(row.memory_limit for row in rows),
     )
-    why = "the pod has resources as a whole, which these sums do not hold" if spec.pod_level else ""
-    return _by_spec(state, spec, around, found, why)
 
 
 def overhead(state: State, one: Subject, around: Around) -> Section[PodOverhead]:

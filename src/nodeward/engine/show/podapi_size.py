@@ -7,14 +7,13 @@ it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from nodeward.engine.pods.budget import containers_need
 from nodeward.engine.sandboxes import sizing
 from nodeward.engine.sandboxes.size import CPU_M, SHARES_OF_A_CPU, cpu_limit_m, size
-from nodeward.engine.show.podapi import NO_SPEC, Subject
+from nodeward.engine.show.podapi import NO_SPEC, Subject, sums
 from nodeward.model.podapi import ComputeSizeRequest, ComputeSizeResponse, KataSize, SizeSent, SizeTerm
 from nodeward.model.sandboxes import Handler, Profile, VmReading
 from nodeward.model.sizing import NOT_TOLD, Allocatable, SizingSettings, Way
-from nodeward.model.workload import NO_SHARE, CpuRecord, HostShare, PodSpec, Role, SandboxId
+from nodeward.model.workload import NO_SHARE, CpuRecord, HostShare, PodSpec, SandboxId
 
 _changed: Callable[..., SizingSettings] = replace
 
@@ -68,13 +67,13 @@ def _share(one: Subject, spec: PodSpec | None) -> tuple[HostShare, str]:
         return one.sandbox.asked, "what the runtime was told in RunPodSandbox"
     if spec is None:
         return NO_SHARE, NO_SPEC
-    rows = [row for row in spec.containers if row.role is not Role.EPHEMERAL]
-    request_m = containers_need((row.role, row.cpu_m or 0) for row in rows)
-    limit_m = containers_need((row.role, row.cpu_limit_m) for row in rows)
+    found = sums(spec)
+    request_m = found.cpu_request_m or 0
     shares = max(sizing.NO_REQUEST_SHARES, min(request_m * SHARES_OF_A_CPU // CPU_M, sizing.MOST_SHARES))
-    quota = limit_m * sizing.PERIOD // CPU_M
-    limit = containers_need((row.role, row.memory_limit) for row in rows)
-    return HostShare(CpuRecord(shares, quota, sizing.PERIOD), limit), "the limits of the spec, as kubelet sums them"
+    quota = found.cpu_limit_m * sizing.PERIOD // CPU_M
+    return HostShare(
+        CpuRecord(shares, quota, sizing.PERIOD), found.memory_limit
+    ), "the limits of the spec, as kubelet sums them"
 
 
 def _own(handler: Handler | None) -> Iterator[SizeTerm]:

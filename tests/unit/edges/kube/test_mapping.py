@@ -231,7 +231,12 @@ def test_a_pods_class_follows_from_its_resources_where_its_status_does_not_tell_
 
 def test_resources_of_the_pod_as_a_whole_are_told() -> None:
     assert not pod_spec(read({"containers": [of("2")], "resources": {}})).pod_level
-    assert pod_spec(read({"containers": [of()], "resources": {"limits": {"cpu": "2"}}})).pod_level
+    asks = {"limits": {"cpu": "2", "memory": "1Gi"}, "requests": {"cpu": "1500m", "memory": "lots"}}
+    found = pod_spec(read({"containers": [of()], "resources": asks}))
+    assert found.pod_level
+    assert found.whole is not None
+    assert (found.whole.cpu_m, found.whole.cpu_limit_m, found.whole.memory_limit) == (1500, 2000, 1 << 30)
+    assert "spec.resources.requests[memory]" in found.whole.faults[0]
 
 
 def test_a_pod_in_a_vm_has_its_class_its_overhead_and_its_containers_memory() -> None:

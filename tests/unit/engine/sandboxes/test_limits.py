@@ -17,6 +17,7 @@ from nodeward.model.workload import (
     PodUid,
     Role,
     Sandbox,
+    WholePod,
 )
 from tests.unit.engine.sandboxes.build import GIB, ID, MIB, reading
 
@@ -55,7 +56,9 @@ def test_by_a_spec_init_containers_count_as_kubelet_counts_them() -> None:
 
 
 def test_a_pods_own_limits_are_not_guessed() -> None:
-    assert limits(spec((Role.REGULAR, GIB, 1), pod_level=True), [], MORE) == (None, None)
+    of = spec((Role.REGULAR, GIB, 1), pod_level=True)
+    assert limits(of, [], MORE) == (None, None), "an old source does not tell them"
+    assert limits(replace(of, whole=WholePod(memory_limit=2 * GIB)), [], Overhead()) == (2 * GIB, 1)
 
 
 def test_an_overhead_is_the_specs_else_what_kubelet_told_the_runtime() -> None:

@@ -10,7 +10,7 @@ from nodeward.engine.sandboxes import sizing
 from nodeward.engine.sandboxes.size import MIB, cpu_limit_m
 from nodeward.model.sandboxes import Handler, Profile
 from nodeward.model.sizing import Allocatable, Room, Sized, SizingSettings, unlimited
-from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, Role
+from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, Role, WholePod
 
 MOST = Room(8000, 1 << 33)
 KATA = Handler("kata", profile=Profile.KATA_GO, config="/etc/kata.toml", static=True)
@@ -27,6 +27,10 @@ def one(
 
 def pod(*containers: ContainerSpec) -> PodSpec:
     return PodSpec(PodUid("u"), "default", "pod", containers)
+
+
+def whole(asks: WholePod, *containers: ContainerSpec) -> PodSpec:
+    return replace(pod(*containers), pod_level=True, whole=asks)
 
 
 def kubelet(request_m: int = 0, limit_m: int = 0, memory: int = 0) -> HostShare:
@@ -67,7 +71,26 @@ ROWS = {
     "no spec: by shares": (kubelet(3000), None, RULE, (3000, 0)),
     "no spec: shares above the limit": (kubelet(4000, 1000), None, QUARTER, (4000, 0)),
     "no spec and no shares": (HostShare(), None, QUARTER, (0, 0)),
-    "resources of the pod as a whole": (kubelet(3000), replace(pod(one(1)), pod_level=True), RULE, (3000, 0)),
+    "the pod as a whole, by an old source": (kubelet(3000), replace(pod(one(1)), pod_level=True), RULE, (3000, 0)),
+    "the pod's limits are below its containers'": (
+        kubelet(),
+        whole(WholePod(500, 1000, MIB, 2 * MIB), one(0, 4000, 0, 8 * MIB)),
+        QUARTER,
+        (1000, 2 * MIB),
+    ),
+    "the pod's request is more than its containers'": (
+        kubelet(3000),
+        whole(WholePod(3000, 0, 3 * MIB), one(1000, request=MIB), one()),
+        RULE,
+        (3000, 3 * MIB),
+    ),
+    "the pod says nothing of memory": (kubelet(3000), whole(WholePod(3000), one(1, request=MIB)), RULE, (3000, MIB)),
+    "an amount of the pod's that could not be read": (
+        kubelet(3000),
+        whole(WholePod(memory_request=MIB, faults=("spec.resources.requests[cpu]: 1x",)), one(1)),
+        RULE,
+        (3000, 0),
+    ),
     "a request that could not be read": (kubelet(), pod(replace(one(request=MIB), faults=("cpu: 1x",))), RULE, (0, 0)),
 }
 

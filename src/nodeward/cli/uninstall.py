@@ -44,7 +44,7 @@ def command(config_path: str | None, yes: bool) -> None:
     nothing = f"nothing to take back: {chosen.state_dir} has no undo list, or an empty one"
     if not yes:
         try:
-            found = due(files, chosen.state_dir)
+            found, left = due(files, chosen.state_dir), keys_left(chosen, files)
         except OSError as error:
             raise click.ClickException(_UNREAD.format(chosen.state_dir, error)) from error
         for line in (*found.ended, *found.untold):
@@ -58,12 +58,13 @@ def command(config_path: str | None, yes: bool) -> None:
             print(f"would remove {path}, which a daemon that was killed has left")
         if found.changes or sockets or not (found.ended or found.untold):
             print("with --yes it is done" if found.changes or sockets else nothing)
-        _print_left(keys_left(chosen, files))
+        _print_left(left)
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
         removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove}
         by_kind = {kind: partial(remove, chosen, os.environ) for kind, remove in removals.items()}
+        left = keys_left(chosen, files)
         result = uninstall(chosen, files, by_kind)
         removed = tuple(remove_sockets(chosen, files))
     except OSError as error:
@@ -72,7 +73,7 @@ def command(config_path: str | None, yes: bool) -> None:
         os.close(lock)
     for line in (*result.done, *removed) or (() if result.failed else (nothing,)):
         print(line)
-    _print_left(keys_left(chosen, files))
+    _print_left(left)
     for line in result.failed:
         print(line, file=sys.stderr)
     if result.failed:

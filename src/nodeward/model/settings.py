@@ -77,7 +77,7 @@ class KeySettings:
     publish: str = ""
     attestation: Attestation = Attestation.OFF
     attestation_socket: str = ""
-    share: Share = Share.OWN
+    share: Share = Share.AUTO
     split: int = 0
 
 

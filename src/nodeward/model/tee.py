@@ -1,5 +1,6 @@
 """Words about TEE keys that events, state and views share."""
 
+from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -25,6 +26,11 @@ REFUSALS: Final = (
     "taken",
 )
 """Why kubelet can be refused, by code. The codes are labels of metrics too, so they stay."""
+
+
+NFD_NUMBERS: Final[Mapping[str, str]] = {"tdx": "tdx.total_keys", "sev_es": "sev.encrypted_state_ids"}
+"""Node Feature Discovery's attribute of `cpu.security` that has the number of each kind of key, by the misc
+controller's name."""
 
 
 class PluginStanding(Enum):

@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
+from nodeward.model.tee import NFD_NUMBERS
 from nodeward.wire.errors import WireError
 from nodeward.wire.kube_node import NODE
 from nodeward.wire.kube_objects import ENVELOPE, Change, ListMetadata, decode_bounded
@@ -24,8 +25,6 @@ from nodeward.wire.kube_objects import ENVELOPE, Change, ListMetadata, decode_bo
 API = "/apis/nfd.k8s-sigs.io/v1alpha1"
 OBJECTS = f"{API}/nodefeatures"
 NODE_LABEL = "nfd.node.kubernetes.io/node-name"
-NUMBERS: Mapping[str, str] = {"tdx": "tdx.total_keys", "sev_es": "sev.encrypted_state_ids"}
-"""The attribute of `cpu.security` that has the number of each kind of key, by the misc controller's name."""
 _PUT_THERE = re.compile(r"(?:.+\.)?nfd\.node\.kubernetes\.io/extended-resources")
 """The annotation of a node in which NFD's master keeps what it put there; one with `-instance` has that before it."""
 _OF_NFD = "feature.node.kubernetes.io/"
@@ -217,7 +216,7 @@ def _works(life: _Life) -> bool:
 
 def body(namespace: str, of_node: str, owner: Owner, numbers: Mapping[str, int], version: str = "") -> bytes:
     """Our object. With `version` it takes the place of that version and of no newer one."""
-    unknown = [key for key in numbers if key not in NUMBERS]
+    unknown = [key for key in numbers if key not in NFD_NUMBERS]
     if unknown:
         raise WireError("NodeFeature", f"NFD has no number for {', '.join(unknown)}")
     metadata: dict[str, object] = {
@@ -252,7 +251,7 @@ def says(found: NodeFeature, of_node: str, owner: Owner, numbers: Mapping[str, i
 
 
 def _spec(numbers: Mapping[str, int]) -> object:
-    elements = {NUMBERS[key]: str(number) for key, number in sorted(numbers.items())}
+    elements = {NFD_NUMBERS[key]: str(number) for key, number in sorted(numbers.items())}
     return {"features": {"flags": {}, "instances": {}, "attributes": {"cpu.security": {"elements": elements}}}}
 
 
@@ -285,7 +284,7 @@ def _numbers(data: bytes) -> Mapping[str, int]:
     sets = features.attributes if features is not None else None
     security = sets.security if sets is not None else None
     elements = (security.elements or {}) if security is not None else {}
-    found = {key: _number(elements[name]) for key, name in NUMBERS.items() if name in elements}
+    found = {key: _number(elements[name]) for key, name in NFD_NUMBERS.items() if name in elements}
     return {key: number for key, number in found.items() if number is not None}
 
 

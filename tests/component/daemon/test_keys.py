@@ -4,19 +4,25 @@ import asyncio
 import contextlib
 import subprocess
 import sys
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 
+import yaml
+
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
+from nodeward.app.settings.load import from_tree
+from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kubelet import SimKubelet
-from nodeward.model.settings import KeySettings, LedgerSettings, Mode, RecordSection, Settings
+from nodeward.doubles.nfd import KATA_RULE, worker_object
+from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, RecordSection, Settings
 from nodeward.proto import kubepod_pb2 as kubepod
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
 from tests.kubelet_views import SimViews
 from tests.unit.wire import checkpoints
 
-TDX = "devices.kubevirt.io/tdx"
+TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
 KUBELET = "/var/lib/kubelet"
 CHECKPOINT = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
 RECORD = "/var/lib/nodeward/record"
@@ -212,5 +218,41 @@ def test_the_command_says_how_to_switch_it_on(tmp_path: Path) -> None:
     async def story() -> None:
         async with rig(tmp_path) as node:
             assert "set ledger.mode to observe" in await until_keys(node, "not counted")
+
+    asyncio.run(story())
+
+
+def pages_example() -> LedgerSettings:
+    """The ledger as the page types it where keys are offered to kubelet."""
+    page = (Path(__file__).parents[3] / "docs" / "keys.md").read_text()
+    block = page.partition("## Offer keys to kubelet\n\n")[2].partition("\n\nA changed")[0]
+    return from_tree(yaml.safe_load(textwrap.dedent(block)), {}).ledger
+
+
+def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: Path) -> None:
+    """Given 16 keys, of which a machine outside holds four, NFD with its number 16, and the page's example as it
+    stands: 12 are sold, and NFD's number becomes 12. Without NFD its number is left alone."""
+    ledger = replace(pages_example(), kubelet_dir=str(tmp_path / "k"))
+    (tmp_path / "k" / "device-plugins").mkdir(parents=True)
+
+    async def story() -> None:
+        async with ApiServer() as server:
+            server.nfd.nodes["n1"] = {"metadata": {"name": "n1", "uid": "u"}, "status": {"capacity": {KATA: "16"}}}
+            server.nfd.install(worker_object("nfd", "n1", {"tdx.total_keys": "16"}), rule=dict(KATA_RULE))
+
+            def beside_nfd(settings: Settings) -> Settings:
+                return replace(settings, kube=KubeSection(url=server.url), node_name="n1", ledger=ledger)
+
+            async with rig(tmp_path, change=beside_nfd) as node:
+                with node.files.lock:
+                    node.kernel.set_capacity("tdx", 16)
+                    node.kernel.make_cgroup(f"{ROOT}{VM}")
+                    node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+                    node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+                    node.kernel.charge(f"{ROOT}{VM}", "tdx", 4)
+                said = await until_keys(node, "NFD's number is to be 12, and our object says 12")
+                assert "share is override (chosen: auto)" in said
+                server.nfd.uninstall()
+                await until_keys(node, "share is own (chosen: auto)")
 
     asyncio.run(story())

@@ -1,5 +1,6 @@
 """What uninstall says of the TEE keys that it does not take back, on a node whose daemon has ended."""
 
+import json
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
@@ -138,11 +139,16 @@ def test_sockets_that_a_killed_daemon_has_left_are_removed_and_nobody_elses(shor
 def test_a_number_of_nfds_stays_until_its_master_has_passed(node: Node) -> None:
     node.journal.unlink()
     settings = yaml.safe_load((node.folder / "nodeward.yaml").read_text())
-    settings["ledger"]["keys"]["tdx"] = {"resources": [TDX, KATA], "publish": TDX, "share": "override"}
+    settings["ledger"]["keys"]["tdx"] = {"resources": [TDX, KATA], "publish": TDX}
     settings["ledger"]["mode"] = "enforce"
     (node.folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
+    assert node.said() == [], "no object of ours was written, as without NFD"
+    written = {"v": 1, "target": "nfd:nodeward/zzz-nodeward-n1", "old": "absent"}
+    (node.folder / "state" / "undo.jsonl").write_text(f"{json.dumps(written)}\n")
 
-    assert node.said() == [
-        f"the node's number of {KATA} stays as we had it until NFD's master has taken it back; where NFD has gone, "
-        "nodeward doctor (keys-nfd-left) says what to do"
+    assert node.printed() == [
+        "would delete our NodeFeature object nodeward/zzz-nodeward-n1 from the API server",
+        "with --yes it is done",
+        f"not taken back: the node's number of {KATA} stays as we had it until NFD's master has taken it back; where "
+        "NFD has gone, nodeward doctor (keys-nfd-left) says what to do",
     ]

@@ -415,7 +415,8 @@ def test_what_is_offered_is_a_name_of_ours_with_a_number_behind_it(row: dict[str
         pytest.param("tdx", {"share": "auto"}, False, [], id="auto-is-own-without-an-api-server"),
         pytest.param("tdx", {"share": "shared"}, False, ["share: needs the API server"], id="nobody-to-tell"),
         pytest.param("tdx", {"capacity_from": "nfd"}, False, ["capacity_from: needs"], id="nobody-to-ask"),
-        pytest.param("x", {"share": "auto"}, True, ["share: NFD has no number for x"], id="no-number-to-set"),
+        pytest.param("x", {}, True, [], id="auto-is-own-without-a-number"),
+        pytest.param("x", {"share": "override"}, True, ["share: NFD has no number for x"], id="no-number-to-set"),
         pytest.param("x", {"capacity_from": "nfd"}, True, ["capacity_from: NFD has no"], id="no-number-to-read"),
     ],
 )

@@ -93,6 +93,12 @@ def test_a_journal_that_is_refused_is_told_from_one_that_was_lost() -> None:
         pytest.param(replace(WELL, error="403"), "keys-nfd-error", "403", id="not-written"),
         pytest.param(replace(WELL, nfd_fault="no answer"), "keys-nfd-error", "no answer", id="not-asked"),
         pytest.param(
+            replace(WELL, mode="own", total=None, nfd="unknown", nfd_fault="403"),
+            "keys-nfd-error",
+            "on this node is not known, so NFD's number is left alone, as with share own: 403",
+            id="auto-may-not-ask",
+        ),
+        pytest.param(
             replace(WELL, on_node={"c/d": 16}), "keys-nfd-late", "to be 12, and the node has c/d 16", id="master-down"
         ),
         pytest.param(replace(WELL, on_node={}), "keys-nfd-unruled", "by which pods here ask 1", id="kata-removed"),

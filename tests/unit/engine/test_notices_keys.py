@@ -11,7 +11,7 @@ from nodeward.engine.notices.text import told as words
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision, PodEvent
-from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publisher
+from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
 from nodeward.wire.kube_events import MOST_NOTE
 from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
@@ -59,6 +59,8 @@ def unrecorded(node: Telling) -> None:
 
 
 def oversold(node: Telling) -> None:
+    own = replace(offering(replace(ROW, share=Share.OWN)), kube_events=True)
+    node.tell(ev.SettingsChanged(own))
     for number in range(16):
         node.tell(kata(str(number)))
 

@@ -18,7 +18,7 @@ from nodeward.app.host.performers import ByEdge
 from nodeward.app.node.grants import Grants, may_grant
 from nodeward.app.node.wiring import FIRST_PAUSE_S, Component, Node, Note, Wired, Wiring, Withdraw
 from nodeward.engine.ledger.sums import is_tracked
-from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Settings, Share
+from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Settings
 
 if TYPE_CHECKING:
     from nodeward.app.host.undo import Change, UndoList
@@ -189,6 +189,7 @@ def nfd(
     from nodeward.edges.kube import auth
     from nodeward.edges.nfd.client import NfdClient
     from nodeward.edges.nfd.session import Session
+    from nodeward.engine.ledger.share import may_follow
     from nodeward.engine.ledger.sums import can_share
     from nodeward.transport.kube_http import KubeHttp
 
@@ -200,9 +201,10 @@ def nfd(
         return core.state.settings.ledger.mode is not Mode.ENFORCE or can_share(core.state)
 
     def asked() -> bool:
+        ledger = core.state.settings.ledger
         return there or any(
-            row.share is not Share.OWN or row.capacity_from is CapacitySource.NFD
-            for row in core.state.settings.ledger.keys.values()
+            (ledger.mode is Mode.ENFORCE and may_follow(key, row)) or row.capacity_from is CapacitySource.NFD
+            for key, row in ledger.keys.items()
         )
 
     def remember() -> None:

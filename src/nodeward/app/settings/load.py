@@ -36,6 +36,7 @@ from nodeward.model.settings import (
     Share,
 )
 from nodeward.model.sizing import MOST_CPUS, MOST_MEMORY_MIB, unlimited
+from nodeward.model.tee import NFD_NUMBERS
 from nodeward.wire.cgroup_paths import kubepods
 from nodeward.wire.errors import WireError
 from nodeward.wire.yaml_faults import YAML_FAULTS
@@ -604,8 +605,7 @@ def _check_ledger(settings: Settings, faults: list[str]) -> None:
             if amount < 0:
                 faults.append(f"{where}.{field}: {amount} is less than 0")
         _check_publisher(where, row, faults)
-        if row.share is not Share.OWN or row.capacity_from is CapacitySource.NFD:
-            _check_share(where, row, settings.kube.enabled, faults)
+        _check_share(where, row, settings.kube.enabled, faults)
         for name in row.resources:
             other = first.setdefault(name, where)
             if "/" not in name:
@@ -647,14 +647,12 @@ def _check_publisher(where: str, row: KeySettings, faults: list[str]) -> None:
 
 def _check_share(where: str, row: KeySettings, kube: bool, faults: list[str]) -> None:
     """What NFD and the API server must be there for."""
-    from nodeward.wire.nfd import NUMBERS  # only where a row is not as shipped
-
     key = where.rpartition(".")[2]
-    by_nfd = row.capacity_from is CapacitySource.NFD
-    for field, asked in (("share", row.share is not Share.OWN), ("capacity_from", by_nfd)):
-        if asked and key not in NUMBERS:
-            faults.append(f"{where}.{field}: NFD has no number for {key}, only for {', '.join(NUMBERS)}")
-    if not kube and (by_nfd or row.share in (Share.OVERRIDE, Share.SPLIT, Share.SHARED)):
+    by_nfd, by_share = row.capacity_from is CapacitySource.NFD, row.share not in (Share.OWN, Share.AUTO)
+    for field, asked in (("share", by_share), ("capacity_from", by_nfd)):
+        if asked and key not in NFD_NUMBERS:
+            faults.append(f"{where}.{field}: NFD has no number for {key}, only for {', '.join(NFD_NUMBERS)}")
+    if not kube and (by_nfd or by_share):
         field = "capacity_from" if by_nfd else "share"
         faults.append(f"{where}.{field}: needs the API server, where NFD's objects are: set kube.enabled to true")
 

@@ -32,7 +32,7 @@ MEANINGS: Mapping[str, str] = {
     "ids that are not granted, and let pods wait; `off`: do not ask it.",
     "ledger.keys.*.attestation_socket": "The quote service's socket.",
     "ledger.keys.*.share": "How Kata, which reads NFD's number, is told of the keys: `own`, `override`, `split`, "
-    "`shared`, `auto`.",
+    "`shared`. `auto`: `override` while NFD works on this node, else `own`.",
     "ledger.keys.*.split": "With `share: split`: how many keys are Nodeward's.",
     "ledger.kubelet_dir": "The folder of `device-plugins`, whatever kubelet's `--root-dir` is. Only the socket of a "
     "`publisher` is written there.",

@@ -9,17 +9,20 @@ from collections.abc import Iterator
 
 from nodeward.aio.hostfs import HostFiles
 from nodeward.app.node import grants, grants_boot
+from nodeward.app.tools.uninstall import due
 from nodeward.edges.kubelet.folder import left_behind
 from nodeward.engine.ledger.device_ids import id_name
+from nodeward.engine.ledger.share import may_follow
 from nodeward.engine.ledger.sums import is_tracked
-from nodeward.model.settings import Mode, Settings, Share
+from nodeward.model.settings import Settings
 from nodeward.wire import kubelet_checkpoint
 from nodeward.wire.errors import WireError
 
 
 def keys_left(settings: Settings, files: HostFiles) -> tuple[str, ...]:
-    """A sentence for each thing that stays. May sleep."""
-    return (*_of_kubelet(settings, files), *_of_nfd(settings))
+    """A sentence for each thing that stays. To be asked before the undo list goes; OSError where that cannot be read.
+    May sleep."""
+    return (*_of_kubelet(settings, files), *_of_nfd(settings, files))
 
 
 def remove_sockets(settings: Settings, files: HostFiles) -> Iterator[str]:
@@ -33,10 +36,11 @@ def remove_sockets(settings: Settings, files: HostFiles) -> Iterator[str]:
             yield f"{path}: removed, a daemon that was killed had left it"
 
 
-def _of_nfd(settings: Settings) -> Iterator[str]:
-    """NFD's master computes the number anew when our object has gone; it may be away, or gone for good."""
-    ledger = settings.ledger
-    rows = [row for row in ledger.keys.values() if ledger.mode is Mode.ENFORCE and row.share is not Share.OWN]
+def _of_nfd(settings: Settings, files: HostFiles) -> Iterator[str]:
+    """NFD's master computes the number anew when our object has gone; it may be away, or gone for good. Where the undo
+    list has no object of ours, the number is not ours either."""
+    there = any(change.target.startswith("nfd:") for change in due(files, settings.state_dir).changes)
+    rows = [row for key, row in settings.ledger.keys.items() if there and may_follow(key, row)]
     names = ", ".join(name for row in rows for name in row.resources if name != row.publish)
     if names:
         yield (

@@ -21,6 +21,7 @@ from nodeward.aio.clock import Clock
 from nodeward.edges.nfd.client import NfdClient, NotOursError, Seen
 from nodeward.model.events import NfdSeen
 from nodeward.model.ports import Tell, Wants
+from nodeward.model.tee import NFD_NUMBERS
 from nodeward.transport.kube_http import KubeHttpError, KubeRefusedError
 from nodeward.wire import nfd
 from nodeward.wire.errors import WireError
@@ -78,7 +79,7 @@ class Session:
         `asked`: the settings need NFD at all, or something of ours may be left; else nothing is requested. `ours`: the
         resources whose number on the node is our device plugin's."""
         self._client, self._goals, self._tell, self._clock, self._pace = client, goals, tell, clock, pace
-        self._keys = tuple(key for key in resources if key in nfd.NUMBERS)
+        self._keys = tuple(key for key in resources if key in NFD_NUMBERS)
         self._theirs = {key: [name for name in names if name not in ours] for key, names in resources.items()}
         self._names = tuple(name for names in resources.values() for name in names)
         self._remember, self._remembered = remember, False

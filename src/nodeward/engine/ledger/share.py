@@ -13,6 +13,7 @@ from nodeward.engine.ledger.kubelet_view import promised, versions
 from nodeward.engine.ledger.rule import Count
 from nodeward.engine.state.root import State
 from nodeward.model.settings import CapacitySource, KeySettings, Share
+from nodeward.model.tee import NFD_NUMBERS
 from nodeward.model.workload import SandboxId
 
 
@@ -26,6 +27,11 @@ class Shares:
     """How many keys more our plugin may sell; None where it publishes nothing."""
     total: int | None
     """What NFD's number is to be; None where it is left alone."""
+
+
+def may_follow(key: str, row: KeySettings) -> bool:
+    """Whether NFD's number of this kind is ours to set while NFD is there; `auto` leaves kinds without one alone."""
+    return row.share is not Share.OWN and key in NFD_NUMBERS
 
 
 def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool, outside: int = 0) -> Shares:

@@ -14,12 +14,13 @@ from nodeward.engine.ledger.id_states import stood
 from nodeward.engine.ledger.kubelet_view import asking, ended, frozen, held_ids, may_take, specs, stands_in
 from nodeward.engine.ledger.outside import attributed
 from nodeward.engine.ledger.pods_api_loss import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
+from nodeward.engine.ledger.share import may_follow
 from nodeward.engine.state.ledger import Ledger, Offer
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Decision, Goal, Reason, Special, Target
-from nodeward.model.settings import Attestation, KeySettings, Mode, Share
+from nodeward.model.settings import Attestation, KeySettings, Mode
 from nodeward.model.workload import PodUid
 
 FIRST_LIST_NS = 1_000_000_000
@@ -316,7 +317,7 @@ def _numbers(state: State) -> dict[str, str]:
     counted, what it was."""
     wanted: dict[str, str] = {}
     for key, kind in state.settings.ledger.keys.items():
-        if kind.share is Share.OWN:
+        if not may_follow(key, kind):
             continue
         count = sums.counted(state, key)
         if count is None:

@@ -16,6 +16,7 @@ from nodeward.engine.ledger.share import (
     Shares,
     asked_by_nfd,
     capacity_of,
+    may_follow,
     nfd_is_here,
     outside_of_pods,
     oversold,
@@ -218,7 +219,7 @@ def shared(state: State, key: str, sums: Count, free: int) -> Shares:
     """What we, and those who go by NFD's number, may have of what is free."""
     kind = state.settings.ledger.keys[key]
     asked_there, outside = asked_by_nfd(state, key), outside_of_pods(state, key)
-    return shares(kind, sums, free, asked_there, nfd=nfd_is_here(state), outside=outside)
+    return shares(kind, sums, free, asked_there, nfd=may_follow(key, kind) and nfd_is_here(state), outside=outside)
 
 
 def oversold_now(state: State, key: str, sums: Count) -> tuple[str, str]:
@@ -234,7 +235,7 @@ def can_share(state: State) -> bool:
     kubelet ends pods that the node has no room for."""
     sample = state.ledger.sample
     return state.pods.api_up and all(
-        kind.share is Share.OWN
+        not may_follow(key, kind)
         or counted(state, key) is not None
         or (sample is not None and not capacity_of(state, key))
         for key, kind in state.settings.ledger.keys.items()

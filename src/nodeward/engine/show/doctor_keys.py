@@ -127,6 +127,13 @@ def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
         lost = "nobody offers these keys" if sharing.chosen == "shared" else "nobody goes by a number of ours"
         what = f"share is {sharing.chosen}, and Node Feature Discovery is not at work on this node: {lost}"
         yield Finding("keys-nfd-away", WARNING, what, where, "Install NFD, or set share to auto.")
+    elif sharing.nfd_fault and sharing.chosen == "auto" and sharing.nfd == "unknown":
+        what = (
+            f"whether Node Feature Discovery works on this node is not known, so NFD's number is left alone, as with "
+            f"share own: {sharing.nfd_fault}"
+        )
+        remedy = "Do what it says; deploy/node/nfd.yaml has the rights. Without NFD, set share to own."
+        yield Finding("keys-nfd-error", WARNING, what, where, remedy)
     elif sharing.error or sharing.nfd_fault:
         what = f"NFD's number cannot be kept: {sharing.error or sharing.nfd_fault}"
         yield Finding("keys-nfd-error", WARNING, what, where, "Do what it says; deploy/node/nfd.yaml has the rights.")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -90,3 +91,11 @@ def taken() -> Iterator[str]:
     for file in (ROOT / "tests").rglob("*.py"):
         for page, plain, quoted in call.findall(file.read_text(encoding="utf-8")):
             yield of_page(page, plain or quoted)
+
+
+def typed(page: str, heading: str) -> str:
+    """The block of a page of the docs that is the first below a heading, such as settings."""
+    below = (ROOT / "docs" / page).read_text().partition(f" {heading}\n")[2]
+    block = re.search(r"(?m)(?:^    .*\n|^\n(?=    ))+", below)
+    assert block is not None, f"{page}: nothing is typed below {heading}"
+    return textwrap.dedent(block[0])

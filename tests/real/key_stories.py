@@ -121,7 +121,7 @@ def modes(here: Offered) -> None:
     here.uses(KEYS, FOREIGN)
 
     free = KEYS - PROMISED - FOREIGN
-    _row(nfd, "own", "", (KEYS, 1 + free), free, None)
+    _row(nfd, "own", ", share: own", (KEYS, 1 + free), free, None)
     here.uses(KEYS + 1, FOREIGN)  # of this number nothing comes while the settings say that NFD has it
     _row(nfd, "override", ", share: override, capacity_from: nfd", (KEYS, 1 + free), free, 2 + free)
     _master_is_down(nfd)

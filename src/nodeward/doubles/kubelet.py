@@ -195,6 +195,12 @@ class SimKubelet:
         pod = self._manager.pods.get(uid, {})
         return {resource: had.ids for (name, resource), had in pod.items() if name == container}
 
+    def answers(self, uid: str, container: str) -> list[protocol.ContainerAllocateResponse]:
+        """What plugins answered for one container of the pod."""
+        pod = self._manager.pods.get(uid, {})
+        answers = [had.answer for (name, _), had in pod.items() if name == container]
+        return [protocol.ContainerAllocateResponse.FromString(one) for one in answers]
+
     async def drop(self, resource: str) -> None:
         """Ends a plugin's stream, as kubelets before 1.35 do when an old instance of it ends."""
         endpoint = self._manager.endpoints[resource]

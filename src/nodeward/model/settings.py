@@ -66,8 +66,8 @@ class KeySettings:
     how many there are; `capacity`: the number itself, for machines where that is hidden (kind), or to have fewer than
     the kernel shows. `reserve` keys are never called free. `publisher`: whether we offer the keys in mode enforce, as
     `publish`, one of `resources` and never a name of NFD's. `attestation` and `attestation_socket`: whether ids are
-    healthy only while that socket answers. `share` and `split`: how those who go by NFD's number are told; `split` is
-    our part."""
+    healthy only while that socket answers. `devices`: the device nodes that a container with an id gets. `share` and
+    `split`: how those who go by NFD's number are told; `split` is our part."""
 
     resources: tuple[str, ...] = ()
     capacity: int = 0
@@ -77,6 +77,7 @@ class KeySettings:
     publish: str = ""
     attestation: Attestation = Attestation.OFF
     attestation_socket: str = ""
+    devices: tuple[str, ...] = ()
     share: Share = Share.AUTO
     split: int = 0
 

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import subprocess
 import sys
-import textwrap
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mo
 from nodeward.proto import kubepod_pb2 as kubepod
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, rig, until
 from tests.kubelet_views import SimViews
+from tests.pages import typed
 from tests.unit.wire import checkpoints
 
 TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
@@ -222,17 +222,12 @@ def test_the_command_says_how_to_switch_it_on(tmp_path: Path) -> None:
     asyncio.run(story())
 
 
-def pages_example() -> LedgerSettings:
-    """The ledger as the page types it where keys are offered to kubelet."""
-    page = (Path(__file__).parents[3] / "docs" / "keys.md").read_text()
-    block = page.partition("## Offer keys to kubelet\n\n")[2].partition("\n\nA changed")[0]
-    return from_tree(yaml.safe_load(textwrap.dedent(block)), {}).ledger
-
-
 def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: Path) -> None:
     """Given 16 keys, of which a machine outside holds four, NFD with its number 16, and the page's example as it
     stands: 12 are sold, and NFD's number becomes 12. Without NFD its number is left alone."""
-    ledger = replace(pages_example(), kubelet_dir=str(tmp_path / "k"))
+    ledger = replace(
+        from_tree(yaml.safe_load(typed("keys.md", "Offer keys to kubelet")), {}).ledger, kubelet_dir=str(tmp_path / "k")
+    )
     (tmp_path / "k" / "device-plugins").mkdir(parents=True)
 
     async def story() -> None:

@@ -134,13 +134,11 @@ DEVICE_PLUGIN = (
     "ContainerAllocateResponse.AnnotationsEntry",
     "ContainerAllocateResponse.annotations",
     "ContainerAllocateResponse.cdi_devices",
-    "ContainerAllocateResponse.devices",
     "Device.topology",
-    "DeviceSpec",
     "NUMANode",
     "TopologyInfo",
 )
-"""A key is no device: it has no file, and is at no NUMA node."""
+"""A key is at no NUMA node, and what a container gets with it is a device node or a folder."""
 
 PODS_API = ("GetPodRequest", "GetPodResponse", "Pods.GetPod")
 """Whoever asks for one pod waits for kubelet's word on it anyway: the list says that, and of all others too."""

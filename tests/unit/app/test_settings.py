@@ -373,6 +373,7 @@ def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
 
 
 OFFERED = {"resources": ["devices.kubevirt.io/tdx", "tdx.intel.com/keys"], "publisher": "device-plugin"}
+PUBLISHED = {**OFFERED, "publish": "devices.kubevirt.io/tdx"}
 
 
 @pytest.mark.parametrize(
@@ -394,6 +395,12 @@ OFFERED = {"resources": ["devices.kubevirt.io/tdx", "tdx.intel.com/keys"], "publ
         pytest.param({"attestation": "observe"}, "attestation_socket: '' is not an absolute", id="asks-nobody"),
         pytest.param({"attestation_socket": "/run/../x"}, "attestation_socket: '/run/../x' is not", id="climbs"),
         pytest.param({"attestation": "enforce", "attestation_socket": "/run/qgs"}, "", id="asks"),
+        pytest.param({**PUBLISHED, "devices": ["/dev/sev", "/dev/kvm"]}, "", id="gives"),
+        pytest.param({**PUBLISHED, "devices": ["sev"]}, "devices: 'sev' is not the absolute path of", id="gives-what"),
+        pytest.param({**PUBLISHED, "devices": ["/dev/../etc/x"]}, "devices: '/dev/../etc/x' is not", id="gives-a-file"),
+        pytest.param({**PUBLISHED, "devices": ["/dev"]}, "devices: '/dev' is not the absolute", id="gives-all"),
+        pytest.param({**PUBLISHED, "devices": ["/dev/kvm"] * 2}, "devices: names one twice", id="gives-twice"),
+        pytest.param({"devices": ["/dev/kvm"]}, "devices: our device plugin gives them", id="gives-by-nobody"),
     ],
 )
 def test_what_is_offered_is_a_name_of_ours_with_a_number_behind_it(row: dict[str, object], fault: str) -> None:

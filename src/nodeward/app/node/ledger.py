@@ -137,11 +137,15 @@ def device_plugin(
         folder = os.path.dirname(row.attestation_socket)
         return ("" if row.attestation is Attestation.OFF else folder), row.attestation is Attestation.ENFORCE
 
+    def devices(key: str) -> Sequence[str]:
+        return core.state.settings.ledger.keys.get(key, KeySettings()).devices
+
     on_node = node_status.reader(settings, os.environ, clock)
 
     def plugin(key: str, row: KeySettings) -> Plugin:
         ids_begin = id_name(key, 0).removesuffix("0000")
-        one = Offering(key, row.publish, ids_begin, partial(quoting, key), partial(on_node, row.publish))
+        asked = partial(quoting, key), partial(on_node, row.publish), partial(devices, key)
+        one = Offering(key, row.publish, ids_begin, *asked)
         folder = Folder(settings.ledger.kubelet_dir, settings.ledger.root, one, checkpoint())
         return Plugin(one, folder, offers, core.ask, core.tell, clock, partial(note, f"device-plugin-{key}"))
 

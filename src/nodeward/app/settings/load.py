@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import logging
 import platform
+import posixpath
 import re
 import typing
 from collections.abc import Iterator, Mapping
@@ -619,6 +620,8 @@ def _check_ledger(settings: Settings, faults: list[str]) -> None:
                 )
 
 
+MOST_DEVICES = 16
+"""Of a container with a key; a VM needs one or two."""
 OTHERS_DOMAINS = ("intel.com", "amd.com", "kubernetes.io", "katacontainers.io")
 """Extended resources below these are other people's: NFD's rules and Kata's charts put theirs on the node."""
 
@@ -633,7 +636,14 @@ def _check_publisher(where: str, row: KeySettings, faults: list[str]) -> None:
     socket = row.attestation_socket
     if (socket or row.attestation is not Attestation.OFF) and not _is_absolute(socket):
         faults.append(f"{where}.attestation_socket: {socket!r} is not an absolute path without '..'")
+    for path in row.devices:
+        if not (path.startswith("/dev/") and posixpath.normpath(path) == path):
+            faults.append(f"{where}.devices: {path!r} is not the absolute path of a device node, such as /dev/sev")
+    if len(row.devices) > MOST_DEVICES or len(dict.fromkeys(row.devices)) < len(row.devices):
+        faults.append(f"{where}.devices: names one twice, or more than {MOST_DEVICES}; name each once")
     if row.publisher is Publisher.NONE:
+        if row.devices:
+            faults.append(f"{where}.devices: our device plugin gives them out, and publisher is none: see docs/keys.md")
         return
     if row.publish not in row.resources:
         faults.append(f"{where}.publish: {row.publish!r} is none of {where}.resources; name the one we are to publish")

@@ -31,6 +31,8 @@ MEANINGS: Mapping[str, str] = {
     "ledger.keys.*.attestation": "When the quote service does not answer: `observe`: say so; `enforce`: withhold "
     "ids that are not granted, and let pods wait; `off`: do not ask it.",
     "ledger.keys.*.attestation_socket": "The quote service's socket.",
+    "ledger.keys.*.devices": "Device nodes that each container with a key gets from the `device-plugin`, such as "
+    "`/dev/sev`.",
     "ledger.keys.*.share": "How Kata, which reads NFD's number, is told of the keys: `own`, `override`, `split`, "
     "`shared`. `auto`: `override` while NFD works on this node, else `own`.",
     "ledger.keys.*.split": "With `share: split`: how many keys are Nodeward's.",

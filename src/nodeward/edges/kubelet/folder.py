@@ -51,13 +51,15 @@ class Identity(NamedTuple):
 class Offering:
     """One resource that we offer. `ids_begin` is what the names of our ids begin with; `mount` the folder that each
     container is given now, empty for none, and whether it is given one that is not there: then the container waits.
-    `on_node` reads what the node's status has of the resource; nothing where that cannot be read."""
+    `devices` are the device nodes that it is given now. `on_node` reads what the node's status has of the resource;
+    nothing where that cannot be read."""
 
     key: str
     resource: str
     ids_begin: str
     mount: Callable[[], tuple[str, bool]] = lambda: ("", False)
     on_node: Callable[[], Awaitable[OnNode]] = _nothing_on_node
+    devices: Callable[[], Sequence[str]] = tuple
 
     @property
     def sockets_begin(self) -> str:
@@ -119,6 +121,22 @@ class Folder:
         written = _identity(self._checkpoint.path)
         self.at = ""
         return Seen(kubelet, answers, is_own, is_mount, written)
+
+    def no_device(self, paths: Sequence[str]) -> str:
+        """Why one of these is not a device node that a container can be given; empty where all are."""
+        why = ""
+        for path in paths:
+            self.at = path
+            try:
+                mode = os.stat(path).st_mode
+            except OSError as error:
+                why = f"{path}: {error.strerror or error}"
+            else:
+                why = "" if stat.S_ISCHR(mode) else f"{path} is not a character device"
+            if why:
+                break
+        self.at = ""
+        return why
 
     def around(self, own: str) -> Around:
         """Who else is there, once sockets of ours that nobody listens at are gone."""

@@ -60,11 +60,12 @@ def asked(request: bytes, offered: Collection[str]) -> list[tuple[str, ...]]:
     return found
 
 
-def allocated(containers: int, mount: str) -> bytes:
-    """The answer to it: nothing for each container, or the folder `mount`, read-only: its sockets can be connected to
-    all the same."""
+def allocated(containers: int, mount: str, devices: Iterable[str] = ()) -> bytes:
+    """The answer to it: for each container the device nodes `devices`, to read and write, and the folder `mount`,
+    read-only: its sockets can be connected to all the same. No folder where `mount` is empty."""
     mounts = [protocol.Mount(container_path=mount, host_path=mount, read_only=True)] if mount else []
-    one = protocol.ContainerAllocateResponse(mounts=mounts)
+    nodes = [protocol.DeviceSpec(container_path=path, host_path=path, permissions="rw") for path in devices]
+    one = protocol.ContainerAllocateResponse(mounts=mounts, devices=nodes)
     return protocol.AllocateResponse(container_responses=[one] * containers).SerializeToString()
 
 

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import errno
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
 from nodeward.aio.backoff import Backoff
@@ -42,6 +42,8 @@ NODE_S = 9.0
 """Between two reads of the node's status, for as long as kubelet has not taken us. Before another kubelet it is read at
 once."""
 ALLOCATE_NS, ANSWER_S = 400_000_000, 0.45
+DEVICES_S = 0.15
+"""Of that, for a look at the device nodes."""
 START_NS, STARTED_S = 20_000_000_000, 21.0
 """Kubelet waits 30 seconds for PreStartContainer (KubeletPreStartContainerRPCTimeoutInSecs), without a lock; what it
 hears then it says in an event, and tries again later."""
@@ -220,12 +222,19 @@ class Plugin:
         """Kubelet admits a container. All of its ids are one question: they are given together or not at all."""
         containers = mapping.asked(request, self._published.offered)
         ids = tuple(name for names in containers for name in names)
+        devices, began_ns = self.offering.devices(), self._clock.now_ns()
+        if ids and devices:  # before anything is granted
+            why = await self._no_device(devices)
+            if why:
+                raise GrpcError(Code.FAILED_PRECONDITION, why)
         if ids:
-            why = await self._decided(Allocating(self.offering.resource, ids), ALLOCATE_NS, ANSWER_S)
+            spent_ns = self._clock.now_ns() - began_ns
+            within = ALLOCATE_NS - spent_ns, ANSWER_S - spent_ns / 1e9
+            why = await self._decided(Allocating(self.offering.resource, ids), *within)
             if why:
                 raise GrpcError(Code.RESOURCE_EXHAUSTED, why)
         mount, always = self.offering.mount()
-        return mapping.allocated(len(containers), mount if always or self._mount_there else "")
+        return mapping.allocated(len(containers), mount if always or self._mount_there else "", devices)
 
     async def start(self, request: bytes) -> bytes:
         """Kubelet is about to start a container."""
@@ -240,6 +249,21 @@ class Plugin:
         if why:
             raise GrpcError(Code.UNAVAILABLE, why)
         return mapping.started()
+
+    async def _no_device(self, devices: Sequence[str]) -> str:
+        """Why a container cannot be given these device nodes, empty where it can."""
+        try:
+            async with asyncio.timeout(DEVICES_S):
+                why = await self._on_lane("devices", lambda: self._folder.no_device(devices))
+        except TimeoutError:
+            why = f"{', '.join(devices)}: not looked at within {DEVICES_S:g} s"
+        except OSError as error:
+            why = str(error)
+        setting = f"ledger.keys.{self.offering.key}.devices"
+        return why and (
+            f"nodeward: {why}; {setting} gives it to each pod with {self.offering.resource}: load the module that "
+            "makes it, let the daemon see it (docs/keys.md, Device nodes), or take it out of the setting"
+        )
 
     async def _decided(self, question: Admitted, within_ns: int, within_s: float) -> str:
         """Why not, empty for yes."""

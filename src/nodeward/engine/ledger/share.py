@@ -30,7 +30,10 @@ class Shares:
 
 
 def may_follow(key: str, row: KeySettings) -> bool:
-    """Whether NFD's number of this kind is ours to set while NFD is there; `auto` leaves kinds without one alone."""
+    """Whether NFD's number of this kind is ours to set while NFD is there. Not by `auto` where the row does not say by
+    which resource pods ask by that number: it could fall below what they ask (L7)."""
+    if row.share is Share.AUTO and all(name == row.publish for name in row.resources):
+        return False
     return row.share is not Share.OWN and key in NFD_NUMBERS
 
 

@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.engine.ledger.rule import Claim, Count, count
-from nodeward.engine.ledger.share import Shares, asked_by_nfd, capacity_of, nfd_is_here, outside_of_pods, shares
+from nodeward.engine.ledger.share import (
+    Shares,
+    asked_by_nfd,
+    capacity_of,
+    may_follow,
+    nfd_is_here,
+    outside_of_pods,
+    shares,
+)
 from nodeward.engine.ledger.sums import can_share
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
@@ -26,6 +34,17 @@ def node(ours: int = 0, kata: int = 0, foreign: int = 0, reserve: int = 0, capac
     """The sums of a node: `ours` and `kata` are promised and charged, `foreign` machines are outside of Kubernetes."""
     used = ours + kata + foreign
     return count(capacity, reserve, (used, used), [Claim(1, (1, 1))] * (ours + kata))
+
+
+@pytest.mark.parametrize(
+    ("key", "resources", "follows"),
+    [("tdx", (OURS, THEIRS), True), ("tdx", (OURS,), False), ("sgx_epc", (OURS, THEIRS), False)],
+    ids=["shipped", "a-row-without-nfds-resource", "a-key-that-nfd-does-not-count"],
+)
+def test_auto_sets_only_a_number_of_which_the_settings_say_who_asks_by_it(
+    key: str, resources: tuple[str, ...], follows: bool
+) -> None:
+    assert may_follow(key, KeySettings(resources, publish=OURS)) is follows
 
 
 @pytest.mark.parametrize(

@@ -92,12 +92,13 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int,
     from nodeward.app.dump.file import DumpFile
     from nodeward.app.dump.ring import Taker
     from nodeward.app.dump.tally import Tally
+    from nodeward.wire import dump_text
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(
             number, signal.SIG_IGN
         )  # systemd and a terminal send it to the relay's group: we end with the feed
-    file = DumpFile(path, max_bytes, go_on)
+    file = DumpFile(path, max_bytes, go_on, dump_text.head(shown).encode())
     memory, put, taken = shared
     ring = Taker(memory, mmap.PAGESIZE, put, taken)
     read = leftover_time.rested(lambda most: ring.read(0, most))
@@ -114,7 +115,10 @@ def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
     def show(found: Dumped | Remark) -> None:
         nonlocal shown
         if isinstance(found, Remark):
-            told = [json.dumps(remark_as_json(found)) if output == "json" else printable(f"{found.at} # {found.text}")]
+            if not found.at and output == "json":
+                return
+            plain = printable(f"{found.at} # {found.text}".lstrip())
+            told = [json.dumps(remark_as_json(found)) if output == "json" else plain]
         else:
             about = known.about(found)
             if not wanted.takes(found, about):

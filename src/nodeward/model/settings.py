@@ -255,6 +255,10 @@ class RelaySection:
     record: str = ""
 
 
+SECRETS = ("credentials", "environment", "commands", "annotations")
+"""What is blanked in a dump unless `dump.show` names it."""
+
+
 @dataclass(frozen=True, slots=True)
 class DumpSection:
     """The relay's dump of CRI messages; off while `file` is empty. `rules`: [level:]method[,...] with the levels off,

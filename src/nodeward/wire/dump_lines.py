@@ -28,14 +28,14 @@ _LINE = re.compile(
 )
 _WHOLE_ESCAPES = re.compile(rb"(?:[^\\]++|\\u[0-9a-fA-F]{4}|\\[^u])*+", re.DOTALL)
 _REMARK = re.compile(
-    rb"\[(?P<at>\S{1,%(name)d} \S{1,%(name)d})\] "
+    rb"(?:\[(?P<at>\S{1,%(name)d} \S{1,%(name)d})\] )?"
     rb"# (?P<text>(?:(?P<missing>\d{1,18}) messages are missing here)?.{0,%(name)d})\n?" % {b"name": MAX_NAME}
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a dump says of itself."""
+    """What a dump says of itself. `at` is empty for the line with which a file begins."""
 
     at: str
     text: str
@@ -110,7 +110,7 @@ class Reader:
         yield from self.flush()
         missing = int(found["missing"] or 0)
         self.missing += missing
-        yield Remark(_text(found["at"]), _text(found["text"]), missing)
+        yield Remark(_text(found["at"] or b""), _text(found["text"]), missing)
 
     def _begin(self, found: re.Match[bytes]) -> None:
         key = (found["who"] or b"", found["method"])

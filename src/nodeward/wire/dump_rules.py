@@ -20,8 +20,6 @@ from nodeward.wire.errors import WireError
 
 FINAL_DEFAULT = "off:.*,short:((Create)|(Start)|(Run)|(Update)|(Stop)|(Remove)).*,off:.*Image.*"
 HISTORIC_DEFAULT = "full:.*,off:Version,.*List.*,.*Status.*,.*Info.*,.*Log.*,.*Reopen.*"
-SECRETS = ("credentials", "environment", "commands", "annotations")
-"""What is blanked unless it is named."""
 MAX_SPEC = 64 * 1024
 MAX_RULES = 1024
 MAX_EXPRESSION_BYTES = 1 << 18

@@ -20,6 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from nodeward.model.printable import printable
+from nodeward.model.settings import SECRETS
 from nodeward.proto import cri_pb2
 from nodeward.wire.messages import is_too_much
 
@@ -140,6 +141,18 @@ def remark(at_ns: int, text: str) -> str:
     return f"[{stamp(at_ns)}] # {text}\n"
 
 
+def head(shown: Iterable[str]) -> str:
+    """The line with which a dump begins: what is hidden in it, and the setting that shows it; empty where all is shown.
+    It has no time, so that it is the same in every file of a dump."""
+    hidden = [name for name in SECRETS if name not in shown]
+    if not hidden:
+        return ""
+    return (
+        f"# hidden here: {', '.join(hidden)}. Setting dump.show names kinds to show, such as dump.show=[{hidden[-1]}]; "
+        f"for cri-resmgr NODEWARD_DUMP__SHOW='[{hidden[-1]}]'\n"
+    )
+
+
 def _block(when: str, call: Call, arrow: str, word: str, body: Sequence[str]) -> str:
     head = f"[{when}] #{call.number} {call.method} {arrow} "
     if len(body) == 1:
@@ -159,7 +172,7 @@ def kinds(service: str, method: str) -> tuple[type[Message], type[Message]] | No
 
 
 def body(kind: Kind, raw: bytes, shown: Sequence[str] = ()) -> list[str]:
-    """A message as YAML's lines. `shown` are names of `dump_rules.SECRETS` that are not blanked."""
+    """A message as YAML's lines. `shown` are names of `model.settings.SECRETS` that are not blanked."""
     if kind is None:
         return [f"# {len(raw)} bytes of a message that this version does not know"]
     if is_too_much(kind, raw, apart=4):  # a number is a line

@@ -87,6 +87,7 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
     stamp = r"\[\d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d\.\d{3}\]"
     took = r"\[ +\+\d+\.\d{6}\]"
     expected = [
+        r"# hidden here: credentials, .*annotations\. Setting dump\.show names .* NODEWARD_DUMP__SHOW=.*",
         rf"{stamp} #1 RunPodSandbox => \(passthrough\) REQUEST",
         rf"{stamp} #1 RunPodSandbox =>     config:",
         rf"{stamp} #1 RunPodSandbox =>       metadata:",
@@ -172,7 +173,7 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
         assert str(own) in refused.value.details()
         assert (of_pods.got, of_images.got) == ([("Version", b"v")], [("PullImage", b"i")])
-    numbers = [line.split("#")[1].split()[0] for line in dump.read_text().splitlines()]
+    numbers = [line.split("#")[1].split()[0] for line in dump.read_text().splitlines()[1:]]
     assert sorted(numbers) == ["1", "2", "3"]
 
 

@@ -50,6 +50,9 @@ def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) 
         "StopPodSandbox"
     ]
     assert "StopPodSandbox" in dump(path, "--slower-than", "1000").stdout
+    assert dump(path).stdout.startswith(
+        "# hidden here: credentials, environment, commands, annotations. Setting dump.show"
+    )
     assert dump(path, "--pod", "nobody").returncode == 1
     missing = dump(tmp_path / "none")
     assert (missing.returncode, missing.stderr) == (

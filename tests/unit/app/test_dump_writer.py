@@ -12,8 +12,9 @@ from nodeward.app.dump import file as dump_file
 from nodeward.app.dump import writer as dump_writer
 from nodeward.app.dump.file import DumpFile, DumpFileError
 from nodeward.app.dump.tally import Tally
+from nodeward.model.settings import SECRETS
 from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_feed
+from nodeward.wire import dump_feed, dump_text
 from nodeward.wire.dump_feed import Frame, Kind
 
 VERSION = "/runtime.v1.RuntimeService/Version"
@@ -124,6 +125,21 @@ def test_an_older_dump_is_kept_beside_and_so_is_one_that_has_grown(tmp_path: Pat
     file.write(b"abc")
     assert (path.read_text(), (tmp_path / "cri.dump.1").read_text()) == ("abc", "12345678")
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_every_file_of_a_dump_begins_with_what_is_hidden_in_it(tmp_path: Path) -> None:
+    """Given a file that has grown, one of a writer that was ended before its first line, and one in which all is
+    shown."""
+    path, head = tmp_path / "cri.dump", dump_text.head(["commands", "environment"]).encode()
+    assert head.startswith(b"# hidden here: credentials, annotations. Setting dump.show names kinds to show, such as ")
+    file = DumpFile(str(path), len(head) + 5, head=head)
+    file.write(b"1234")
+    file.write(b"abc")
+    assert [one.read_bytes() for one in (path, tmp_path / "cri.dump.1")] == [head + b"abc", head + b"1234"]
+    path.write_bytes(b"")
+    DumpFile(str(path), 1 << 20, go_on=True, head=head).write(b"abc")
+    assert path.read_bytes() == head + b"abc"
+    assert dump_text.head(SECRETS) == ""
 
 
 def test_an_empty_file_that_somebody_made_for_all_to_read_is_made_anew(tmp_path: Path) -> None:

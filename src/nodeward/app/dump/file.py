@@ -16,9 +16,10 @@ class DumpFileError(NodewardError):
 class DumpFile:
     """The dump. What was there before is kept beside it as FILE.1, and so is what has grown over the bound."""
 
-    def __init__(self, path: str, max_bytes: int, go_on: bool = False) -> None:
-        """`go_on`: with the file that a writer of the same dump has left, if it is one. Raises DumpFileError."""
-        self._path, self._max_bytes = path, max_bytes
+    def __init__(self, path: str, max_bytes: int, go_on: bool = False, head: bytes = b"") -> None:
+        """`go_on`: with the file that a writer of the same dump has left, if it is one. `head`: what each file begins
+        with, once something is written to it. Raises DumpFileError."""
+        self._path, self._max_bytes, self._head = path, max_bytes, head
         self._file, self._size = -1, 0
         self._torn, self._before = False, b""
         """Whether half a line could not be taken away, and what is to stand before the next one."""
@@ -30,9 +31,9 @@ class DumpFile:
         then none of it is written, and the next may be."""
         if self._torn:
             self._take_away()
-        data = self._before + data
-        if self._size and self._size + len(data) > self._max_bytes:
+        if self._size and self._size + len(self._before) + len(data) > self._max_bytes:
             self._open()
+        data = self._before + data
         try:
             written = 0
             while written < len(data):
@@ -64,7 +65,7 @@ class DumpFile:
         if not stat.S_ISREG(found.st_mode) or stat.S_IMODE(found.st_mode) != MODE or found.st_uid != os.geteuid():
             os.close(file)
             return False
-        self._file, self._size = file, found.st_size
+        self._file, self._size, self._before = file, found.st_size, b"" if found.st_size else self._head
         if self._size and os.pread(file, 1, self._size - 1) != b"\n":
             self._before = b"\n"  # whoever wrote it was killed in the middle of a line
         return True
@@ -89,7 +90,7 @@ class DumpFile:
             ) from error
         if self._file >= 0:
             os.close(self._file)
-        self._file, self._size = file, 0
+        self._file, self._size, self._before = file, 0, self._head
 
     def _take_place(self, new: str) -> None:
         """Puts the new file where the dump is. An empty one before it is not kept: whoever made it may read it."""

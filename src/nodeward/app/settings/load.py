@@ -25,6 +25,7 @@ from nodeward.model.errors import NodewardError
 from nodeward.model.gate import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
 from nodeward.model.policy_rule import MOST_LATE_MS, Amount
 from nodeward.model.settings import (
+    SECRETS,
     Attestation,
     CapacitySource,
     Driver,
@@ -694,8 +695,8 @@ def _check_relay(settings: Settings, faults: list[str]) -> None:
     except WireError as error:
         faults.append(f"dump.rules: {error}")
     for name in dump.show:
-        if name not in dump_rules.SECRETS:
-            faults.append(f"dump.show: {name!r} is none of {', '.join(dump_rules.SECRETS)}")
+        if name not in SECRETS:
+            faults.append(f"dump.show: {name!r} is none of {', '.join(SECRETS)}")
 
 
 def _check_url(section: KubeSection, faults: list[str]) -> None:

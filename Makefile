@@ -10,7 +10,7 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
-.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image release man docs
+.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image images release man docs
 
 run: $(RUNS)  ## a simulated node, live, with a web page (Ctrl-C ends)
 	$(BIN)/nodeward sim --page $(ARGS)
@@ -61,7 +61,7 @@ bench: $(READY)  ## ratios, measured in one run
 bundle: $(READY)  ## one folder in dist with the programs, for hosts without Python; about 20 s
 	$(BIN)/python scripts/build-bundle
 
-image: $(READY)  ## the container image as an OCI archive in dist, with its SBOM; no docker, no registry
+image images: $(READY)  ## the container image as an OCI archive in dist, with its SBOM; no docker, no registry
 	$(BIN)/python -W ignore scripts/build-image
 
 man: $(READY)  ## a manual page of every command in dist/man

@@ -289,6 +289,13 @@ def test_a_make_target_that_a_document_names_exists(document: str) -> None:
     assert [name for name in named if name not in there] == []
 
 
+def test_make_images_as_cri_resource_managers_readme_types_it_is_make_image() -> None:
+    typed = [["make", "-n", target] for target in ("images", "image")]
+    images, image = (subprocess.run(one, cwd=ROOT, capture_output=True, text=True, check=True).stdout for one in typed)
+
+    assert (images, "build-image" in image) == (image, True)
+
+
 def test_the_readme_names_the_two_commands() -> None:
     assert "    make run " in text("README.md")
     assert "    make test " in text("README.md")

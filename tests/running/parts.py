@@ -160,7 +160,7 @@ PARTS = (
     Part("real", (), 80, 0.5, after=(SUITE,), peers=OTHERS, covers=("deploy", "bench", "pyproject.toml")),
     _guest("", 210, (*CGROUPS, *RELAY, "nodeward.app.doctor"), CONTAINERDS),
     _guest("hook", 150, HOOK, (*CONTAINERDS, "crio")),
-    _guest("crio", 300, (), ("containerd", "crio")),
+    _guest("crio", 450, (), ("containerd", "crio")),
     _guest("runtimes", 300, (), CONTAINERDS),
     _guest("units", 270, ("deploy/systemd", "scripts/build-bundle", "nodeward.app.node.readiness")),
     _guest("sandboxes", 135, VMS, (*KATA, "cgroupsrs")),

@@ -1,5 +1,5 @@
-"""CRI-O in the guest: as root, without NRI, above the distribution's runc and a newer one; with the cgroupfs driver and
-a folder of hooks that it is told, or, where systemd is there, with what it has by itself in both.
+"""CRI-O in the guest: as root, with NRI where that is wanted, above the distribution's runc and a newer one; with the
+cgroupfs driver and a folder of hooks that it is told, or, where systemd is there, with what it has by itself in both.
 
 Its containers' files are on a tmpfs, and it pulls its images from a registry in this process. conmon is the one that
 comes with podman. Pods have the node's network, so that no CNI is needed.
@@ -68,7 +68,7 @@ insecure_registries = ["{registry}"]
 network_dir = "{home}/cni"
 plugin_dirs = ["{home}/cni"]
 [crio.nri]
-enable_nri = false
+enable_nri = {nri}
 """
 _CGROUPFS: Final = f"""\
 hooks_dir = ["{HOOKS}"]
@@ -118,14 +118,14 @@ class Crio:
         with self._cri() as cri:
             cri.call("PullImage", {"image": {"image": IMAGE}}, service="ImageService")
 
-    def begin(self, driver: str) -> None:
-        """Starts it with these lines of settings for driver and hooks, in the place of the one that runs. The
-        containers run on."""
+    def begin(self, driver: str, *, nri: bool = False) -> None:
+        """Starts it with these lines of settings for driver and hooks, and with or without NRI, in the place of the one
+        that runs. The containers run on."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(scaled(60))
         SOCKET.unlink(missing_ok=True)
-        _configure(self._runcs(), driver)
+        _configure(self._runcs(), driver, nri=nri)
         command = [str(require("crio") / "bin/crio"), "--config", f"{HOME}/crio.conf", "--config-dir", ""]
         with (HOME / "crio.log").open("ab") as log:
             self.process = process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -158,16 +158,19 @@ class Crio:
             version = text(cri.call("Version"), "runtime_version")
         return f"CRI-O {version}, {said.splitlines()[0].replace(' version', '')}"
 
-    def make(self, pod: str, runtime: str, annotations: Mapping[str, str] = _NOTHING) -> Made:
-        """Container `app` of a new pod; it prints what it sees as its own limit before it does anything else."""
-        made = self.made[pod] = self._make(pod, runtime, annotations)
+    def make(self, pod: str, runtime: str, annotations: Mapping[str, str] = _NOTHING, cpus: int = 0) -> Made:
+        """Container `app` of a new pod; it prints what it sees as its own limit before it does anything else. With
+        `cpus` the pod is Guaranteed and asks for so many."""
+        made = self.made[pod] = self._make(pod, runtime, annotations, cpus)
         return made
 
-    def _make(self, pod: str, runtime: str, annotations: Mapping[str, str]) -> Made:
+    def _make(self, pod: str, runtime: str, annotations: Mapping[str, str], cpus: int) -> Made:
         parent, logs, ending = f"/kubepods/poduid-{pod}", HOME / "logs" / pod, ""
         if self.systemd:
-            slices = "/kubepods.slice/kubepods-burstable.slice"
-            parent, ending = f"{slices}/kubepods-burstable-poduid_{pod.replace('-', '_')}.slice", ".scope"
+            slices, first = "/kubepods.slice/kubepods-burstable.slice", "kubepods-burstable"
+            if cpus:
+                slices, first = "/kubepods.slice", "kubepods"
+            parent, ending = f"{slices}/{first}-poduid_{pod.replace('-', '_')}.slice", ".scope"
         cgroup = CGROUPS / parent.lstrip("/")
         labels: dict[str, str] = {
             "io.kubernetes.pod.name": pod,
@@ -179,6 +182,9 @@ class Crio:
         config["linux"] = {"cgroup_parent": parent, "security_context": {"namespace_options": options}}
         container = container_config("app", IMAGE) | {"labels": {**labels, "io.kubernetes.container.name": "app"}}
         container["image"] = {"image": IMAGE, "user_specified_image": IMAGE}
+        if cpus:
+            amounts: Record = {"cpu_shares": 1024 * cpus, "cpu_period": 100_000, "cpu_quota": 100_000 * cpus}
+            container["linux"] = {"resources": {**amounts, "memory_limit_in_bytes": 64 << 20}}
         program = "busybox cat /sys/fs/cgroup/misc.max; echo started; busybox sleep 1000"
         container["command"] = ["/bin/busybox", "sh", "-c", program]
         with self._cri() as cri:
@@ -204,10 +210,10 @@ class Crio:
         return {OLD: self.old, NEW: require("containerd") / "bin/runc"}
 
 
-def _configure(runtimes: Mapping[str, Path], driver: str) -> None:
+def _configure(runtimes: Mapping[str, Path], driver: str, *, nri: bool) -> None:
     told = {"home": HOME, "run": RUN, "socket": SOCKET, "registry": REGISTRY, "peer": require("crio")}
     tables = "".join(_RUNTIME.format(name=name, path=path) for name, path in runtimes.items())
-    (HOME / "crio.conf").write_text(_SETTINGS.format(**told, driver=driver, runtimes=tables))
+    (HOME / "crio.conf").write_text(_SETTINGS.format(**told, driver=driver, runtimes=tables, nri=str(nri).lower()))
 
 
 class _Quiet(ThreadingHTTPServer):

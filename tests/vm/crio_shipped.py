@@ -1,5 +1,6 @@
 """CRI-O as it comes, with systemd's driver and its own folder of hooks, and what docs/hook.md puts on a node: a bundle
-in /opt/nodeward, the shipped unit, the shipped file of `hooks.d`. One function a case, in their order."""
+in /opt/nodeward, the shipped unit, the shipped file of `hooks.d`; at last with NRI in the place of the hook. One
+function a case, in their order."""
 
 import os
 import shutil
@@ -9,8 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from nodeward.model import cpuset
+from nodeward.model.cpuset import CpuSet
 from tests.vm.chain_node import Api
-from tests.vm.crio import NEW, OLD, Crio
+from tests.vm.crio import NEW, OLD, Crio, Made
 from tests.vm.guest import REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, charge, limit, refused, until
 from tests.vm.podman import Podman
@@ -22,12 +25,18 @@ _FILE: Final = "50-nodeward.json"
 _DEFAULT: Final = Path("/usr/share/containers/oci/hooks.d")
 _OTHER: Final = Path("/etc/containers/oci/hooks.d")
 _HELD: Final = 8 * KIB
-_PODS: Final = ("by-old", "by-new", "by-file", "unread", "read")
+_PODS: Final = ("by-old", "by-new", "by-file", "unread", "read", "before-nri", "by-nri")
 _SETTINGS: Final = """
 node_name: guest
 nri: {{enabled: false}}
 hook: {{enabled: true}}
 kube: {{url: "{url}"}}
+"""
+_BY_NRI: Final = """
+node_name: guest
+kube: {{url: "{url}"}}
+policy: {{Active: static, ReservedResources: {{CPU: 1}}}}
+cpus: {{mode: enforce, driver: nri, on_late: start}}
 """
 
 
@@ -111,8 +120,37 @@ def the_other_folder(node: Node) -> list[str]:
     return [f"{how}: {unread.first!r}; with hooks_dir naming it: {read.first!r}"]
 
 
+def by_nri(node: Node) -> list[str]:
+    """Without a file of `hooks.d`, when NRI is switched on, then the daemon learns of the container that runs, and
+    limits it; a new one has its limit before its program begins, and CPUs of its own."""
+    (_OTHER / _FILE).unlink()
+    Path("/etc/nodeward.yaml").write_text(_BY_NRI.format(url=node.api.url).lstrip())
+    node.api.add("by-nri", {"app": {EPC: "8Ki", "cpu": "2", "memory": "64Mi"}})
+    node.control("stop", f"{_DAEMON}.service")
+    node.crio.begin("", nri=True)
+    before = node.crio.make("before-nri", NEW)
+    assert (before.first, limit(before.cgroup)) == (f"{RESOURCE} max", "max"), (before, node.log())
+    node.control("start", f"{_DAEMON}.service")
+    _enforced(node, "before-nri")
+    assert limit(before.cgroup) == str(_HELD), "the runtime's list of what runs is enough"
+    made = node.crio.make("by-nri", NEW, cpus=2)
+    assert made.first == f"{RESOURCE} {_HELD}", (made, node.log())
+
+    def uses(one: Made) -> CpuSet:
+        return cpuset.parse((one.cgroup / "cpuset.cpus.effective").read_text())
+
+    assert uses(made).bit_count() == 2, (cpuset.text(uses(made)), node.log())
+    until(lambda: not uses(made) & uses(before), "the container that was there leaves those CPUs", 30)
+    own, shared = (cpuset.text(uses(one)) for one in (made, before))
+    return [
+        f"{node.crio.named(NEW)}, systemd driver, NRI: {before.cgroup.name} is limited once the daemon is there; first "
+        f"line of the log of a new container {made.first!r}, its own CPUs {own}, those of the other {shared}"
+    ]
+
+
 CASES: Mapping[str, Callable[[Node], list[str]]] = {
     "the unit's daemon answers the hook of a container in systemd's scope": in_a_scope_of_systemd,
     "with the unit stopped the pod's file counts": by_the_file,
     "the folder in /etc counts where hooks_dir names it": the_other_folder,
+    "by NRI a container gets its limit and CPUs of its own": by_nri,
 }

@@ -1,4 +1,4 @@
-"""The shipped unit, bundle and file of `hooks.d` with a CRI-O that has its defaults, systemd's driver among them."""
+"""The shipped unit and bundle with a CRI-O that has its defaults, systemd's driver among them: by `hooks.d`, by NRI."""
 
 import shutil
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ def held() -> Mapping[str, str]:
     if shutil.which("systemctl") is None:
         absent("no systemctl here: run scripts/install-tools")
     wanted = (require_bundle(), require_podman(), require_packaged("crun"), require_packaged("runc"))
-    kind = guest.Machine(memory_mib=2048, systemd=True)
+    kind = guest.Machine(memory_mib=2048, systemd=True, numa=True)
     return outcomes(machine, ("crio", *map(str, wanted)), kind)
 
 

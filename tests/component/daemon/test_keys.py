@@ -233,7 +233,7 @@ def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: Path) 
     async def story() -> None:
         async with ApiServer() as server:
             server.nfd.nodes["n1"] = {"metadata": {"name": "n1", "uid": "u"}, "status": {"capacity": {KATA: "16"}}}
-            server.nfd.install(worker_object("nfd", "n1", {"tdx.total_keys": "16"}), rule=dict(KATA_RULE))
+            server.nfd.install(dict(worker_object("nfd", "n1", {"tdx.total_keys": "16"})), rule=dict(KATA_RULE))
 
             def beside_nfd(settings: Settings) -> Settings:
                 return replace(settings, kube=KubeSection(url=server.url), node_name="n1", ledger=ledger)

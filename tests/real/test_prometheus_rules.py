@@ -333,6 +333,7 @@ CASES = {
         (("nodeward_relay_dump_lost_total", AT, "0+9x120"),), (("nodeward_relay_dump_lost_total", AT, "9x120"),), AT
     ),
     "NodewardCannotRead": _condition("cannot-read"),
+    "NodewardUnwritten": _condition("unwritten"),
     "NodewardContainersRefused": _condition("refused"),
     "NodewardGateShut": _condition("gate-shut"),
     "NodewardCpusMachine": _condition("cpus-machine"),

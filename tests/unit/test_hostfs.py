@@ -2,11 +2,12 @@
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles, checked_path
+from nodeward.aio.hostfs import OsFiles, checked_path, opened
 
 
 @pytest.fixture
@@ -210,3 +211,26 @@ def test_a_fifo_is_refused_at_once(files: OsFiles, tmp_path: Path) -> None:
 def test_an_endless_device_is_refused() -> None:
     with pytest.raises(OSError, match="device"):
         OsFiles().read("/dev/zero", 10)
+
+
+def test_files_that_cannot_be_written_are_told_until_they_can(files: OsFiles, tmp_path: Path) -> None:
+    (tmp_path / "kept").mkdir()
+    for name in ("kept", "other"):
+        with pytest.raises(IsADirectoryError) if name == "kept" else nullcontext():
+            files.replace(f"/{name}", b"x")
+    assert files.unwritten() == ["/kept"]
+    (tmp_path / "kept").rmdir()
+    files.replace("/kept", b"x")
+    assert files.unwritten() == []
+
+
+def test_a_person_may_name_a_pipe_of_the_shells_and_no_fifo(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="is a FIFO"):
+        opened(str(tmp_path / "fifo"))
+    reads, writes = os.pipe()
+    os.write(writes, b"x")
+    os.close(writes)
+    with opened(f"/dev/fd/{reads}") as file:
+        assert file.read() == b"x"
+    os.close(reads)

@@ -23,10 +23,14 @@ import errno
 import os
 import select
 import stat
-from collections.abc import Sequence
-from contextlib import suppress
-from typing import NamedTuple, Protocol
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import BinaryIO, Final, NamedTuple, Protocol
 
+FAILED_S: Final = 60.0
+"""So long a write that failed is told of: whoever wants it there repeats it more often."""
+MOST_FAILED: Final = 256
 _NEW_FILE_MODE = 0o600
 _NEW_FOLDER_MODE = 0o755
 
@@ -115,10 +119,12 @@ def temporary_path(path: str) -> str:
 class OsFiles:
     """The operating system's files beneath `root` ("/" for a daemon on the host, "/host" for one in a container)."""
 
-    __slots__ = ("_root",)
+    __slots__ = ("_failed", "_root")
 
     def __init__(self, root: str = "/") -> None:
         self._root = checked_path(root).rstrip("/")
+        self._failed = dict[str, float]()
+        """When a write of this file failed last."""
 
     def open(self, path: str) -> int:
         return os.open(self._at(path), os.O_RDONLY | os.O_CLOEXEC)
@@ -160,6 +166,29 @@ class OsFiles:
             os.close(fd)
 
     def append(self, path: str, data: bytes, sync: bool) -> None:
+        with self._noted(path):
+            self._append(path, data, sync)
+
+    def replace(self, path: str, data: bytes) -> None:
+        with self._noted(path):
+            self._replace(path, data)
+
+    def unwritten(self) -> list[str]:
+        """The files of Nodeward's own (`append`, `replace`) whose last write failed, within the last minute."""
+        since = time.monotonic() - FAILED_S
+        return [path for path, at in tuple(self._failed.items()) if at >= since]
+
+    @contextmanager
+    def _noted(self, path: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError:
+            if path in self._failed or len(self._failed) < MOST_FAILED:
+                self._failed[path] = time.monotonic()
+            raise
+        self._failed.pop(path, None)
+
+    def _append(self, path: str, data: bytes, sync: bool) -> None:
         place = self._at(path)
         fd = open_own(place, os.O_WRONLY | os.O_APPEND)
         try:
@@ -172,7 +201,7 @@ class OsFiles:
         if is_new:
             _sync_folder(place)
 
-    def replace(self, path: str, data: bytes) -> None:
+    def _replace(self, path: str, data: bytes) -> None:
         place = self._at(path)
         fresh = temporary_path(place)
         fd = open_own(fresh, os.O_WRONLY | os.O_TRUNC)
@@ -218,6 +247,15 @@ def make_folders(path: str) -> None:
             make_folders(above)
         with suppress(FileExistsError):  # or the next who needs it meets what is there
             os.mkdir(path, _NEW_FOLDER_MODE)
+
+
+def opened(path: str) -> BinaryIO:
+    """A file that a person has named, to be read. OSError for a FIFO, at which one may wait for ever; what the shell
+    makes (`/dev/stdin`, `<(...)`) is no file of that kind."""
+    mode = os.lstat(path).st_mode
+    if stat.S_ISFIFO(mode):
+        _check_kind(mode, path)
+    return open(path, "rb")
 
 
 def open_own(path: str, flags: int) -> int:

@@ -41,7 +41,11 @@ def set_up_logs(level: str) -> None:
 
 def _in_one_line(record: logging.LogRecord) -> bool:
     """Whatever a runtime or the API server put into its text."""
-    record.msg, record.args = printable(record.getMessage()), ()
+    try:
+        text = record.getMessage()
+    except (TypeError, ValueError):  # a call with the wrong values ends nobody's work
+        text = f"{record.msg} {record.args!r}"
+    record.msg, record.args = printable(text), ()
     return True
 
 

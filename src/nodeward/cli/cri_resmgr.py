@@ -117,6 +117,8 @@ def _run(words: list[str]) -> None:
             _reset(chosen)
             return
         case "print-config":
+            if chosen.faults:
+                raise cri_resmgr.CriResmgrError("\n".join(chosen.faults))
             _settings(chosen)
             _remark(chosen)
             print(chosen.as_file(), end="")

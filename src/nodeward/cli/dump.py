@@ -142,7 +142,9 @@ def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
 
 
 def _open(path: str) -> BinaryIO:
-    return open(path, "rb")
+    from nodeward.aio.hostfs import opened
+
+    return opened(path)
 
 
 def _whole(path: str) -> Iterator[bytes]:

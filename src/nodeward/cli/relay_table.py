@@ -47,7 +47,7 @@ def _lines(relay: RelayView) -> Iterator[Text]:
         yield Text(f"  configuration: {'refused' if config.faults else 'taken'} at {config.socket}")
         yield from (Text(f"    {fault}", "red") for fault in config.faults)
     if relay.settings_faults:
-        yield Text("  settings: the newer ones were refused, older ones hold")
+        yield Text("  settings: refused, and not in force")
         yield from (Text(f"    {fault}", "red") for fault in relay.settings_faults)
     if relay.dump is not None:
         dump = relay.dump

@@ -73,10 +73,11 @@ def _unusable(why: str) -> NoReturn:
 def _again(path: str, output: str) -> bool:
     import msgspec
 
+    from nodeward.aio.hostfs import opened
     from nodeward.app.tools.replay import replay
     from nodeward.wire.record import lines_of
 
-    with open(path, "rb") as file:
+    with opened(path) as file:
         found = replay(lines_of(file))
     _refuse_nothing(found.events)
     if output == "json":
@@ -101,10 +102,11 @@ def compare(path: str, other: "EngineSettings | PolicySettings", of: str, output
     """Shows what other settings, or another CPU policy, decide otherwise than the record has it; `of` is their file."""
     import msgspec
 
+    from nodeward.aio.hostfs import opened
     from nodeward.app.tools.what_if import what_if
     from nodeward.wire.record import lines_of
 
-    with open(path, "rb") as file:
+    with opened(path) as file:
         found = what_if(lines_of(file), other)
     _refuse_nothing(found.events)
     if output == "json":

@@ -78,6 +78,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "file-call-hangs": (_WARNING, "The log names the cgroup whose file hangs in the kernel."),
     "faults": (_WARNING, "Report the daemon's log: a decision failed by a fault of Nodeward."),
     "settings-refused": (_WARNING, "Mend the settings that are named; the older ones hold meanwhile."),
+    "unwritten": (_WARNING, "Make room in state_dir and run_dir, or mend their disk; the log names each file."),
     "events-refused": (_INFO, "See the log for why the API server does not take Events."),
     # pods
     "vm-killed": (_CRITICAL, "Give the pod a larger memory limit, or its VM less memory (nodeward sandboxes)."),

@@ -431,11 +431,12 @@ class StartLate(Event):
 class CpusetsRead(Event):
     """What cgroups were given (`cpuset.cpus`), by cgroup path, where that is not what was wanted of them. `lost`: those
     whose set cannot be read, with the reason; they may run on any CPU. `as_of` is the core's sequence number when the
-    reading began."""
+    reading began. `hangs`: that did not come back, and nobody is known to have changed anything."""
 
     sets: Mapping[str, CpuSet]
     as_of: int
     lost: Mapping[str, str] = field(default_factory=dict)
+    hangs: bool = False
 
 
 @dataclass(frozen=True, slots=True)

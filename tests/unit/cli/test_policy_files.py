@@ -1,6 +1,7 @@
 """`nodeward policies check`: each key of a file of nri-plugins or CRI Resource Manager with its verdict and line."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ OTHERS = """policy:
   ReservedResources: {CPU: 1, Memory: 1G}
   topology-aware: {PinCPU: true}
   none: {}
-  static: {Rdt: x}
+  Static: {Rdt: x}
 """
 PLAIN = "reservedResources: {cpu: 1}\nballoonTypes: [{name: a}]\n"
 
@@ -56,6 +57,15 @@ def verdicts(folder: Path, text: str) -> dict[str, tuple[int, str]]:
     """By path the line and the verdict, but for keys that are done."""
     rows = [row for one in json.loads(checked(folder, text).stdout) for row in one["rows"]]
     return {row["path"]: (row["line"], row["verdict"]) for row in rows if row["verdict"] != "done"}
+
+
+def test_a_file_that_holds_no_text_is_refused_and_a_fifo_too(tmp_path: Path) -> None:
+    for text in ('policy: {Active: "\x1b[31m"}\n', "policy: \0\n"):
+        told = checked(tmp_path, text)
+        assert (told.exit_code, "is no YAML" in told.output) == (2, True), told.output
+    os.mkfifo(tmp_path / "fifo")
+    told = CliRunner().invoke(policies.command, ["check", str(tmp_path / "fifo")])
+    assert (told.exit_code, "is a FIFO" in told.output) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +106,7 @@ ACCEPTED = {
             "policy.ReservedResources.Memory": (3, "not enforced"),
             "policy.topology-aware": (4, "not enforced"),
             "policy.none": (5, "not enforced"),
-            "policy.static.Rdt": (6, "not enforced"),
+            "policy.Static.Rdt": (6, "not enforced"),
         },
     ),
     "plain": (PLAIN, {}),

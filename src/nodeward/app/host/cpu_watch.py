@@ -71,15 +71,15 @@ async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock
             for held in cpus.held.values()
             if held.path and held.has and (to := wanted(cpus.pools, held.key))
         }
-        found = await _read_all(files, root, lane, tuple(at))
+        found, hangs = await _read_all(files, root, lane, tuple(at))
         others = {path: cpus for path, cpus in found.found.items() if cpus != at[path]}
         if others or found.lost:
-            core.tell(CpusetsRead(others, as_of, found.lost))
+            core.tell(CpusetsRead(others, as_of, found.lost, hangs))
 
 
-async def _read_all(files: HostFiles, root: str, lane: Lane, paths: tuple[str, ...]) -> cpusets.Sets:
-    """The set of each cgroup. Where a call hangs, the cgroup at which it hangs is lost, and the next round reads the
-    others; where nothing can be read, all are lost."""
+async def _read_all(files: HostFiles, root: str, lane: Lane, paths: tuple[str, ...]) -> tuple[cpusets.Sets, bool]:
+    """The set of each cgroup, and whether the reading was given up. Where a call hangs, the cgroup at which it hangs is
+    lost, and the next round reads the others; where nothing can be read, all are lost."""
     under_way = ""
 
     def noted() -> Iterator[str]:
@@ -89,11 +89,11 @@ async def _read_all(files: HostFiles, root: str, lane: Lane, paths: tuple[str, .
             yield path
 
     try:
-        return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, noted()))
+        return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, noted())), False
     except (GivenUpError, OSError) as error:
         log.warning("cpusets=unread path=%s error=%s so='it counts as running on any CPU'", under_way or root, error)
         why = f"the reading was given up: {error}"
-        return cpusets.Sets({}, dict.fromkeys((under_way,) if under_way else paths, why))
+        return cpusets.Sets({}, dict.fromkeys((under_way,) if under_way else paths, why)), True
 
 
 async def watch_use(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:

@@ -41,6 +41,8 @@ class Health:
     restarts: int = 0
     state_unread: int = 0
     """1 where the undo list could not be read at the start."""
+    unwritten: Callable[[], list[str]] = list
+    """Which files of its own could not be written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class Parts:
             "not_restorable": len(self.inside.undo.not_restorable),
             "state_unread": self.health.state_unread,
             "record_dropped": self.recorder.dropped,
+            "files_unwritten": len(self.health.unwritten()),
             "domain_faults": sum(self.inside.core.faults.values()),
             "notices_left_out": self.inside.core.state.notices.left_out,
             **{f"kube_events_{outcome}": count for outcome, count in self.calls.outcomes.items()},

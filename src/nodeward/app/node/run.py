@@ -19,7 +19,7 @@ from nodeward.aio import sd_notify
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.clock import Clock
-from nodeward.aio.hostfs import HostFiles
+from nodeward.aio.hostfs import HostFiles, OsFiles
 from nodeward.aio.lanes import ThreadLane
 from nodeward.aio.supervise import WorkEndedError, forever
 from nodeward.aio.watchdog import Watchdog
@@ -60,7 +60,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     sys.setswitchinterval(0.0005)  # a lane's thread gives the loop thread back within half a millisecond
     systemd = sd_notify.from_environment(os.environ, os.getpid())
     watchdog = Watchdog(partial(systemd.tell, sd_notify.WATCHDOG), systemd.watchdog_s / 2)
-    health, holder = Health(), list[Inside]()
+    health, holder = Health(unwritten=files.unwritten if isinstance(files, OsFiles) else list), list[Inside]()
     lane = _lanes(health)
     threads = (
         lane("cgroup", assemble.CGROUP_DEADLINE_S),

@@ -13,12 +13,12 @@ import posixpath
 import re
 import typing
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from types import UnionType
 
 import msgspec
 import yaml
 
+from nodeward.aio.hostfs import opened
 from nodeward.app.settings import policy
 from nodeward.model.annotations import CPU_REQUESTS
 from nodeward.model.errors import NodewardError
@@ -102,22 +102,24 @@ def parsed(data: bytes) -> object:
 
 def documents(data: bytes, where: str) -> list[tuple[object, Mapping[str, int]]]:
     """Every document of a YAML text, as strict as settings, with the line of each path in it."""
-    loader, found = _Strict(data), list[tuple[object, Mapping[str, int]]]()
+    found = list[tuple[object, Mapping[str, int]]]()
     try:
-        while loader.check_node():
-            node = loader.get_node()
-            found.append((loader.construct_document(node), dict(_lines(node))))
+        loader = _Strict(data)
+        try:
+            while loader.check_node():
+                node = loader.get_node()
+                found.append((loader.construct_document(node), dict(_lines(node))))
+        finally:
+            loader.dispose()
     except YAML_FAULTS as error:
         raise SettingsError([f"{where}: is no YAML: {' '.join(str(error).split())}"]) from error
-    finally:
-        loader.dispose()
     return found
 
 
 def read_bytes(path: str) -> bytes:
     """A file's content. SettingsError for one that is missing or too large."""
     try:
-        with Path(path).open("rb") as file:
+        with opened(path) as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise SettingsError([f"{path}: cannot be read: {error.strerror}"]) from error

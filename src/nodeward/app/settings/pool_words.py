@@ -375,6 +375,8 @@ def _pod_pool_faults(one: PodPool, i: int, where: str) -> Iterator[str]:
     count = instances(one.instances, 1, 0)
     if count is None:
         yield f"{here}.Instances: {one.instances!r} is no number of pools; write 2, 7 cpus or 50%"
+    elif one.instances.rstrip().endswith("%") and not instances(one.instances, 1, 1 << 20):
+        yield f"{here}.Instances: {one.instances!r} is no share of the CPUs; give at least 1%"
     elif one.cpu > 0 and one.instances.rstrip()[-1:].isalpha() and not instances(one.instances, one.cpu, 0):
         yield f"{here}.Instances: {one.instances!r} is not enough for one pool of {one.cpu} CPUs; give at least these"
     elif built_in and one.instances not in ("", "1"):

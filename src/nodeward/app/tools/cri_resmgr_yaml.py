@@ -118,8 +118,9 @@ def unheeded(section: Mapping[object, object]) -> dict[tuple[str, ...], str]:
         elif _INSIDE["policy"].get(policy.key_of(str(key))) in _AMOUNTS and isinstance(value, dict):
             names = [str(name) for name in value if str(name).strip().lower() != "cpu"]
             found |= {(str(key), name): NO_DOMAIN for name in names}
-        elif key == "static" and isinstance(value, dict) and "Rdt" in value:
-            found[str(key), "Rdt"] = REMARKS["policy.static.Rdt"]
+        elif policy.key_of(str(key)) == "static" and isinstance(value, dict):
+            names = [str(name) for name in value if str(name).lower() == "rdt"]
+            found |= {(str(key), name): REMARKS["policy.static.Rdt"] for name in names}
     return found
 
 

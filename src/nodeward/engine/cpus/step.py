@@ -614,7 +614,8 @@ def _read(state: State, event: ev.CpusetsRead) -> tuple[Cpus, Decision]:
         new[one] = replace(held, has=has, mems_asked=nodes, since_ns=event.at_ns, seq=event.seq)
     if not new:
         return cpus, NOTHING
-    after = replace(cpus, held=beside(cpus.held, new), drifts=cpus.drifts + len(new))
+    drifts = cpus.drifts + (0 if event.hangs else len(new))
+    after = replace(cpus, held=beside(cpus.held, new), drifts=drifts)
     goals = _goals(replace(state, cpus=after), after.pools, tuple(new))
     notes = tuple(
         Reason("cpus-drift", (held.path, text(held.has)))

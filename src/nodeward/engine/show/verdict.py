@@ -109,6 +109,8 @@ def _sources(view: NodeView) -> Iterator[Condition]:
     if view.api == "stale":
         since = view.api_stale_since
         yield _of("not-synchronised", f"The API server does not answer{f' since {since}' if since else ''}", (), since)
+    if view.mode == "enforce" and not view.controller and not view.tree.fault:
+        yield _of("unsupported", "This kernel has no misc controller: no enclave memory or keys can be limited")
     if view.tree.fault:
         yield _of("cannot-read", f"Nothing can be counted or limited: {_why(view.tree.fault)}")
     health = view.health
@@ -117,6 +119,8 @@ def _sources(view: NodeView) -> Iterator[Condition]:
     hung = sum(count for name, count in health.items() if name.startswith("lane_") and name.endswith("_hung"))
     if hung:
         yield _of("file-call-hangs", f"{hung} file call(s) hang in the kernel")
+    if unwritten := health.get("files_unwritten", 0):
+        yield _of("unwritten", f"{unwritten} file(s) of Nodeward's own could not be written")
     untold = health.get("kube_events_failed", 0) + health.get("kube_events_dropped", 0)
     if untold:
         yield _of("events-refused", f"{untold} Kubernetes Event(s) did not reach the API server")
@@ -137,7 +141,7 @@ def _relay(relay: RelayView) -> Iterator[Condition]:
         if door.present is False:
             yield _of("runtime-away", f"The runtime {door.runtime} behind the relay does not answer")
     if relay.settings_faults:
-        yield _of("settings-refused", "Newer settings of the relay were refused, older ones hold")
+        yield _of("settings-refused", "Settings of the relay were refused")
     if relay.config.faults:
         yield _of("settings-refused", "The cluster's configuration for the relay was refused")
 

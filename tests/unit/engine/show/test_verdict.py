@@ -77,6 +77,13 @@ VM = SandboxRow("s", "shop", "vm")
             Level.GOOD,
             "All is well: 1 pod is held to its limits, 3 of 16 tdx keys are free.",
         ),
+        (
+            replace(NODE, controller=False, health={"files_unwritten": 2}),
+            Level.ATTENTION,
+            "This kernel has no misc controller: no enclave memory or keys can be limited; "
+            "2 file(s) of Nodeward's own could not be written.",
+        ),
+        (replace(NODE, mode="observe", controller=False), Level.GOOD, "Limits are observed, not enforced."),
         (replace(NODE, tree=Hierarchy(fault="no cgroup")), Level.BAD, "Nothing can be counted or limited: no cgroup."),
         (
             replace(

@@ -26,7 +26,8 @@ class PullRow:
 
 @dataclass(frozen=True, slots=True)
 class SandboxKey:
-    """A pod sandbox that the runtime has, and whose it is. `attempt` rises with each sandbox of one pod."""
+    """A pod sandbox that the runtime has, and whose it is. `attempt` rises with each sandbox of one pod. `stopped`: it
+    runs no more, and is only not removed yet; false where nobody told."""
 
     id: str
     namespace: str
@@ -34,6 +35,7 @@ class SandboxKey:
     uid: str
     attempt: int
     handler: str = ""
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

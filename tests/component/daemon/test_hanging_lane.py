@@ -155,6 +155,9 @@ def test_a_write_that_comes_back_late_replaces_no_newer_settings(
     monkeypatch.setattr(reload, "EVERY_S", 0.1)
     go, refused, writes = threading.Event(), list[str](), OneWriter.writes
 
+    def hangs() -> None:
+        assert go.wait(4 * WITHIN_S)
+
     @contextmanager
     def noted(self: OneWriter, path: str) -> Iterator[None]:
         with ExitStack() as stack:
@@ -166,7 +169,7 @@ def test_a_write_that_comes_back_late_replaces_no_newer_settings(
             yield
 
     monkeypatch.setattr(OneWriter, "writes", noted)
-    hang = Trouble(("replace",), file, first=lambda: go.wait(4 * WITHIN_S) and None)
+    hang = Trouble(("replace",), file, first=hangs)
 
     def hooked(settings: Settings) -> Settings:
         return replace(settings, hook=HookSection(True, STATE))

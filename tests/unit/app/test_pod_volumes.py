@@ -34,6 +34,7 @@ from nodeward.wire import pod_redaction
 from nodeward.wire.direct_volume import MountInfo
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
+from tests.unit.app.test_reload import YieldingClock
 from tests.unit.engine.build import ManualClock, pod_spec, sandbox
 from tests.unit.wire.test_kata_files import SECRET, entry
 
@@ -79,7 +80,7 @@ class Host:
 
     folder: Path
     pods: dict[str, object] = field(default_factory=lambda: {"u1": pod()})
-    clock: ManualClock = field(default_factory=ManualClock)
+    clock: ManualClock = field(default_factory=YieldingClock)
     standing: tuple[str, ...] = ()
     ended: tuple[str, ...] = ()
     api_up: bool = True
@@ -166,6 +167,28 @@ def test_a_confirmed_volume_outlives_the_daemon_and_ends_with_its_sandbox(host: 
         host.ended = ("u1",)
         assert await owners(second) == {}
         assert (await offered(second, "u2"))[0] == GUEST
+
+    play(tale)
+
+
+def test_a_sandbox_that_ended_while_the_daemon_was_away_has_nothing_once_the_runtime_says_so(host: Host) -> None:
+    """Though its pod stands: that it has lived is on disk."""
+
+    async def tale() -> None:
+        first, file = host.life(), host.folder / RUN.lstrip("/") / FILE
+        await offered(first)
+        await confirmed(first)
+        host.standing = ("u1",)
+        keeps = asyncio.create_task(first.run())
+        async with asyncio.timeout(10):
+            while b'"seen":true' not in file.read_bytes():
+                await asyncio.sleep(0)
+        keeps.cancel()
+        host.standing, host.listed = (), False
+        second = host.life()
+        assert await owners(second) == {"s-u1": "ConfirmVolume"}
+        host.listed = True
+        assert await owners(second) == {}
 
     play(tale)
 

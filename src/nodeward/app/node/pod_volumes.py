@@ -118,16 +118,8 @@ class PodVolumeClaims:
         self._claims: Claims = {}
         self._on_disk: Claims | None = None
         """What the file has; None for not known."""
-        self._followed: tuple[object, object] = ({}, {})
         self._loaded, self._unread = False, ""
         self._saving = asyncio.Lock()
-
-    def follow(self) -> None:
-        """Notes which sandboxes have ended, as soon as the state has changed: ends are not remembered for long."""
-        pods = self._known().pods
-        if self._claims and (pods.sandboxes is not self._followed[0] or pods.ended is not self._followed[1]):
-            self._followed = pods.sandboxes, pods.ended
-            self._kept()
 
     async def run(self) -> None:
         """Keeps the claims and their file to the sandboxes that live, until cancelled."""
@@ -135,6 +127,7 @@ class PodVolumeClaims:
             await self._load()
             if self._loaded and (self._claims or self._on_disk):
                 await self._look()
+                self._kept()
                 try:
                     await self._save()
                 except (OSError, GivenUpError) as error:
@@ -343,12 +336,14 @@ class PodVolumeClaims:
 
     def _standing(self) -> Standing:
         pods, told = self._state().pods, self._told
-        relayed = [one.id for one in told.sandboxes if one.id not in pods.ended] if told is not None else []
+        relayed = told.sandboxes if told is not None else ()
+        ended = frozenset((*pods.ended, *(one.id for one in relayed if one.stopped)))
+        here = (*self._known().pods.sandboxes, *pods.lingering, *(one.id for one in relayed if one.id not in ended))
         known = {uid: None for uid, spec in pods.specs.items() if not spec.gone} if pods.api_up else None
         by_cgroup = [uid for uid, one in pods.sandbox_of.items() if pods.sandboxes[one].by_cgroup]
         return Standing(
-            frozenset((*pods.sandboxes, *pods.lingering, *relayed)),
-            pods.ended,
+            frozenset(here),
+            ended,
             pods.listed or (told is not None and told.listed),
             self._alone,
             known,
@@ -361,7 +356,7 @@ class PodVolumeClaims:
         self._told, self._alone = await self._relayed()
 
     def _pod(self, uid: PodUid, pod: object) -> PodVolumes:
-        known = self._state().pods.specs.get(uid)
+        known = self._known().pods.specs.get(uid)
         if known is None:
             raise NodewardError("the pod is gone")
         return PodVolumes(uid, known.spec.namespace, known.spec.name, spec_volumes(pod, known.spec.name))

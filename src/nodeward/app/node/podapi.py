@@ -187,7 +187,6 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
         return view, pulls.absent and not settings.nri.enabled
 
     volumes = PodVolumeClaims(lambda: core.state, specs.redacted, files, lane, clock, settings.run_dir, relayed)
-    core.followers.append(volumes.follow)
 
     async def images(uid: str, namespace: str, name: str, sandbox: str) -> Section[object]:
         return await pulls.images(uid, namespace, name, sandbox, await specs.images(uid))

@@ -30,6 +30,7 @@ _LISTS: Final = ("ListPodSandbox", "StreamPodSandboxes")
 _SHOWN: Final = {
     "PullImage": Interest.ALL,
     "RunPodSandbox": Interest.ALL,
+    "StopPodSandbox": Interest.CALL | Interest.REQUEST,
     "RemovePodSandbox": Interest.CALL | Interest.REQUEST,
 }
 _log = logging.getLogger(__name__)
@@ -168,6 +169,11 @@ class PullBook:
             asked = read("cri", cri.RunPodSandboxRequest, heard.request)
             made = read("cri", cri.RunPodSandboxResponse, b"".join(heard.answers)).pod_sandbox_id
             self._add(_key(made, asked.config.metadata, asked.runtime_handler))
+        elif heard.name == "StopPodSandbox":
+            which = read("cri", cri.StopPodSandboxRequest, heard.request).pod_sandbox_id[:MOST_TEXT]
+            if which in self._sandboxes:
+                told, key = self._sandboxes[which]
+                self._sandboxes[which] = told, replace(key, stopped=True)
         elif heard.name == "RemovePodSandbox":
             gone = read("cri", cri.RemovePodSandboxRequest, heard.request).pod_sandbox_id
             self._sandboxes.pop(gone[:MOST_TEXT], None)
@@ -177,9 +183,10 @@ class PullBook:
                 for answer in heard.answers  # both kinds of answer have the same one field
                 for one in read("cri", cri.ListPodSandboxResponse, answer).items[:MOST_SANDBOXES]
             ]
+            ended = [id_ for id_, (_, key) in self._sandboxes.items() if key.stopped]
             self._sandboxes = {id_: one for id_, one in self._sandboxes.items() if one[0] > heard.as_of}
             for key in listed:
-                self._add(key)
+                self._add(replace(key, stopped=key.id in ended))
             self.listed, self._list_due_ns = True, self._now_ns() + LISTS_NS
 
     def _add(self, key: SandboxKey) -> None:

@@ -98,6 +98,9 @@ def test_sandboxes_are_known_by_calls_and_after_a_start_by_a_whole_list() -> Non
     assert known == [("new", 1, "kata"), ("s1", 0, "kata"), ("s2", 0, "kata")]
     assert there.begin("ListPodSandbox") is None, "not again at once"
     gone = cri.RemovePodSandboxRequest(pod_sandbox_id="s1").SerializeToString()
+    there.end(there.begin("StopPodSandbox", gone), status=13)
+    there.end(there.begin("StopPodSandbox", gone.replace(b"s1", b"s2")))
+    assert [one.id for one in there.book.sandboxes if one.stopped] == ["s2"]
     there.end(there.begin("RemovePodSandbox", gone), status=13)
     there.end(there.begin("RemovePodSandbox", gone.replace(b"s1", b"s2")))
     assert [one.id for one in there.book.sandboxes] == ["new", "s1"]

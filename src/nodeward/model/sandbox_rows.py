@@ -57,6 +57,8 @@ class FitRow:
     killed_since: str = ""
     """When the kernel ended the VM (RFC 3339); empty where it has not, or where that was before the first reading."""
     sentence: str = ""
+    limit_of: str = ""
+    """`hugetlb`, or `memory` beside it, where the VM's memory is on huge pages; else empty."""
 
 
 @dataclass(frozen=True, slots=True)

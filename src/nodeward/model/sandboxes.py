@@ -91,6 +91,8 @@ class CgroupReading:
     """quota / period in thousandths of a CPU; `UNLIMITED` for none."""
     oom_kills: int | None = None
     """The kernel's count `oom_kill`, children included."""
+    huge_limit: int | None = None
+    """Of huge pages of the size that is used most (hugetlb), in bytes; read where a VM's memory is on these."""
 
 
 OVERHEADS = ("/kata_overhead/", "/kata.slice/kata-overhead.slice/")
@@ -128,6 +130,8 @@ class VmReading:
     """What the guest says it uses, by the shim's metrics socket."""
     faults: tuple[str, ...] = ()
     """What could not be read, or contradicts itself (two VMMs that claim one sandbox), each a sentence."""
+    on_huge_pages: bool = False
+    """The guest's memory is charged to hugetlb and not to memory."""
 
     def of(self, *roles: TaskRole) -> tuple[Task, ...]:
         """Its tasks with these roles."""
@@ -261,6 +265,9 @@ class Headroom:
     left: int | None = None
     killed_at: int | None = None
     """So much guest memory in use brings the kernel's OOM kill; None where it cannot come to that."""
+    limit_of: str = ""
+    """`hugetlb`: the limit of huge pages, on which the VM's memory is; `memory`: the memory limit beside these, which
+    holds the overhead alone; empty for the memory limit that holds both."""
 
 
 @dataclass(frozen=True, slots=True)

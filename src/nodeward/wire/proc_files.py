@@ -37,6 +37,8 @@ class Mapping(NamedTuple):
     access: str
     name: str
     resident: int
+    huge: int = 0
+    """Of `resident`, what is in hugetlbfs."""
 
 
 def stat(data: bytes) -> Stat:
@@ -93,5 +95,5 @@ def mappings(smaps: bytes, least: int) -> list[Mapping]:
             pages = int(rss[1]) if rss else 0
             huge = sum(int(kib) for kib in _HUGE.findall(block))
             name = head[4].decode("utf-8", "replace")
-            found.append(Mapping(size, head[3].decode("ascii", "replace"), name, (pages + huge) * _KIB))
+            found.append(Mapping(size, head[3].decode("ascii", "replace"), name, (pages + huge) * _KIB, huge * _KIB))
     return found

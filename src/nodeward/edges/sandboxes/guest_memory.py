@@ -35,6 +35,10 @@ class GuestMemory:
     most: int = 0
     """The size of its mappings."""
     rss: int = 0
+    huge: int = 0
+    """What the VMM has in hugetlbfs, which `rss` does not hold."""
+    on_huge_pages: bool = False
+    """The guest's memory lies in hugetlbfs, as its command line or smaps says."""
 
 
 class Smaps:
@@ -54,6 +58,7 @@ class Smaps:
     ) -> tuple[int | None, int | None]:
         """The VMM's memory and the guest's part of it; None where not known."""
         if said.backing is not Backing.ANONYMOUS:
+            known.on_huge_pages = said.backing is Backing.HUGE
             return self._by_status(vmm, kept, said.backing, faults)
         rss = vmm.rss
         if rss is None:
@@ -66,7 +71,8 @@ class Smaps:
                     f"which mappings of VMM {vmm.pid} are its guest's memory is not known by {vmm.base}/smaps"
                 )
             return rss, None
-        return rss, max(0, min(known.ram + rss - known.rss, known.most, rss))
+        resident = rss + known.huge
+        return resident, max(0, min(known.ram + rss - known.rss, known.most, resident))
 
     def _by_status(self, vmm: Seen, kept: Kept, backing: Backing, faults: list[str]) -> tuple[int | None, int | None]:
         try:
@@ -89,6 +95,8 @@ class Smaps:
         try:
             found = proc_files.mappings(self._files.read(f"{vmm.base}/smaps", proc_files.MAX_SMAPS), LEAST)
             chosen = guest_ram(found, said.memory)
+            known.huge = sum(one.huge for one in found)
+            known.on_huge_pages = known.huge > 0
         except (OSError, WireError) as error:
             faults.append(f"{vmm.base}/smaps cannot be read: {error}")
             chosen = None

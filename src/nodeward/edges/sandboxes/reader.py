@@ -215,6 +215,7 @@ class Reader:
             said.vcpus if said is not None else None,
             guest_ram,
             faults=tuple(dict.fromkeys(faults)),
+            on_huge_pages=vm.guest.on_huge_pages and not self._cgroups.where.memory_has_huge,
         )
 
     def _is_there(self, one: Seen, faults: list[str], deep: bool) -> bool:
@@ -284,7 +285,11 @@ class Reader:
                     self._cgroups.drop(path)
             vm.places = places
         limits = vm.turn % LIMITS_EVERY == 0
-        found = {place: self._cgroups.read(place, path, faults, limits=limits) for place, path in vm.places.items()}
+        huge = vm.guest.on_huge_pages
+        found = {
+            place: self._cgroups.read(place, path, faults, limits=limits, huge=huge)
+            for place, path in vm.places.items()
+        }
         of_pod, inside = found.get(Place.POD), found.get(Place.SANDBOX)
         if of_pod is not None and self._cgroups.where.version == 1:
             found[Place.POD] = with_child(of_pod, inside)

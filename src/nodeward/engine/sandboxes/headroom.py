@@ -2,7 +2,10 @@
 
 A VM uses all the memory that it was given sooner or later, since its guest keeps files in it. Where the limit is below
 that and what the VMM, shim and virtiofsd need, the kernel ends the VMM one day. It is said here before it happens.
+A VM on huge pages is charged to hugetlb: its limit holds the VM, and the memory limit holds the overhead alone.
 """
+
+from dataclasses import replace
 
 from nodeward.engine.sandboxes.usage import INSIDE_SHIM, below, parts, vmm_of
 from nodeward.model.sandboxes import UNLIMITED, CgroupReading, Fit, Headroom, Place, VmReading, VmSize
@@ -16,12 +19,44 @@ USUAL = {
 }
 """What VMM and shim take at least, by the VMM, where nobody measures or declares it. The overheads of Kata's own
 RuntimeClasses are higher, since these cover some memory of the guest as well."""
+HUGETLB, MEMORY = "hugetlb", "memory"
 MEASURED = "measured"
 """Only with such an overhead is a pod said to be too small that has room for the VM alone."""
 
 
+_URGENT = (Fit.KILLED, Fit.OUTSIDE, Fit.UNKNOWN, Fit.TIGHT, Fit.FITS, Fit.UNLIMITED)
+
+
 def headroom(reading: VmReading, size: VmSize | None, declared: int, tight_percent: int) -> Headroom:
-    """The verdict. `declared`: the RuntimeClass's overhead in bytes, 0 for none."""
+    """The verdict; of two limits that hold the sandbox, the one that ends it sooner. `declared`: the RuntimeClass's
+    overhead in bytes, 0 for none."""
+    of_memory = memory_headroom(reading, size, declared, tight_percent)
+    if not reading.on_huge_pages or of_memory.fit is Fit.OUTSIDE:
+        return of_memory
+    return min(_huge_headroom(reading, size), of_memory, key=lambda one: _URGENT.index(one.fit))
+
+
+def _huge_headroom(reading: VmReading, size: VmSize | None) -> Headroom:
+    """The limit of huge pages, which may be as large as the VM and no more: nothing else is charged to it."""
+    vmm, vm = vmm_of(reading), size.memory if size is not None else None
+    limits = [one.huge_limit for one in (limits_on(reading, vmm.cgroup) if vmm is not None else ())]
+    limit = min((one for one in limits if one not in (None, UNLIMITED)), default=None)
+    if limit is not None and vm is not None and limit < vm:
+        return Headroom(Fit.KILLED, limit, vm, 0, "", limit - vm, limit, HUGETLB)
+    if vm is None or not limits or None in limits:
+        return Headroom(Fit.UNKNOWN, limit, vm, 0, limit_of=HUGETLB)
+    if limit is None:
+        return Headroom(Fit.UNLIMITED, None, vm, 0, limit_of=HUGETLB)
+    return Headroom(Fit.FITS, limit, vm, 0, "", limit - vm, limit_of=HUGETLB)
+
+
+def memory_headroom(reading: VmReading, size: VmSize | None, declared: int, tight_percent: int) -> Headroom:
+    """The verdict by the memory limit alone."""
+    found = _memory_headroom(reading, VmSize(0, None, "") if reading.on_huge_pages else size, declared, tight_percent)
+    return replace(found, limit_of=MEMORY, killed_at=None) if reading.on_huge_pages else found
+
+
+def _memory_headroom(reading: VmReading, size: VmSize | None, declared: int, tight_percent: int) -> Headroom:
     vmm = vmm_of(reading)
     holders = () if vmm is None else limits_on(reading, vmm.cgroup)
     overhead, source = _overhead(reading, holders, declared)

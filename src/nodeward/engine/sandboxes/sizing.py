@@ -81,7 +81,7 @@ def sized(
     `own`: the pod's annotations, which stand."""
     containers = [] if spec is None else [one for one in spec.containers if one.role is not Role.EPHEMERAL]
     whole = (spec.whole if spec is not None else None) or NO_WHOLE
-    unread = next((fault for one in (whole, *containers) for fault in one.faults), "")
+    unread = next((fault for faults in (whole.faults, *(one.faults for one in containers)) for fault in faults), "")
     if spec is not None and spec.pod_level and spec.whole is None:
         containers, no_spec = [], "an older source does not tell the resources of the pod as a whole"
     elif unread:

@@ -42,7 +42,7 @@ def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) 
     cpu_m, vcpu_m = _rate(spent.all, period), _rate(vcpu, period)
     all_ns, all_vcpu_ns = (known.cpu_ns, known.vcpu_ns) if known is not None else (None, None)
     return Usage(
-        memory=_all_memory(apart[0], outside, found.guest),
+        memory=_all_memory(apart[0], outside, found.guest, now.on_huge_pages),
         guest=found.guest,
         vmm=found.vmm,
         shim=found.shim if now.of(TaskRole.SHIM) else None,
@@ -116,14 +116,21 @@ def _outside_memory(now: VmReading, apart: _Apart) -> int | None:
     paths = [own.path, *(one.path for one in counted)]
     for task in _processes(now):
         if not any(below(task.cgroup, path) for path in paths):
-            amounts.append(task.rss if task.cgroup else None)
+            amounts.append(_charged(now, task) if task.cgroup else None)
     return added(amounts)
 
 
-def _all_memory(own: CgroupReading | None, outside: int | None, guest: int | None) -> int | None:
-    """What all cgroups are charged for the sandbox. None also where that is less than its guest RAM: a process that
-    moves leaves what it was charged with behind, in a cgroup that is not known any more."""
-    total = added((own.memory if own is not None else None, outside))
+def _charged(now: VmReading, task: Task) -> int | None:
+    """What the process has in memory; of a VMM without its guest on huge pages, which is counted with the guest."""
+    is_apart = now.on_huge_pages and task.role is TaskRole.VMM
+    return None if task.rss is None else task.rss - (now.guest_ram or 0) if is_apart else task.rss
+
+
+def _all_memory(own: CgroupReading | None, outside: int | None, guest: int | None, is_huge: bool) -> int | None:
+    """What all cgroups are charged for the sandbox; a guest on huge pages is charged beside memory. None also where
+    that is less than its guest RAM: a process that moves leaves what it was charged with behind, in a cgroup that is
+    not known any more."""
+    total = added((own.memory if own is not None else None, outside, *((guest,) if is_huge else ())))
     return None if total is not None and guest is not None and total < guest else total
 
 

@@ -6,7 +6,7 @@ What others chose (names, paths) is made printable here. A code that is not here
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from nodeward.engine.sandboxes import drift, mode
+from nodeward.engine.sandboxes import drift, headroom, mode
 from nodeward.model.annotations import KATA_ONLY
 from nodeward.model.printable import printable
 from nodeward.model.quantity import binary_text
@@ -136,17 +136,27 @@ def or_unknown(row: SandboxRow | SandboxesView, name: str, text: str | None) -> 
 def fit_sentence(fit: FitRow, why: str = "") -> str:
     """The arithmetic and the verdict; `why` is what is missing where there is no verdict."""
     if fit.fit == Fit.UNLIMITED.value:
-        return "unlimited: the pod's cgroup has no memory limit"
+        beside = ", nor one of huge pages, on which its VM is" if fit.limit_of else ""
+        return f"unlimited: the pod's cgroup has no memory limit{beside}"
     if fit.fit == Fit.OUTSIDE.value:
         vm = f" ({size_text(fit.vm)})" if fit.vm is not None else ""
         return f"outside: the VM's memory{vm} is not charged to the pod, so the pod's limit does not hold it"
     if fit.fit == Fit.UNKNOWN.value or fit.limit is None or fit.vm is None or fit.overhead is None or fit.left is None:
         return f"unknown: {shown(why or 'the figures are not read yet')}"
     by = f" ({fit.overhead_from})" if fit.overhead_from else ""
-    sum_ = f"limit {size_text(fit.limit)} - VM {size_text(fit.vm)} - overhead {size_text(fit.overhead)}{by}"
+    vm, overhead = f"VM {size_text(fit.vm)}", f"overhead {size_text(fit.overhead)}{by}"
+    match fit.limit_of:
+        case headroom.HUGETLB:
+            sum_ = f"limit of huge pages {size_text(fit.limit)} - {vm}"
+        case headroom.MEMORY:
+            sum_ = f"VM on huge pages; limit {size_text(fit.limit)} - {overhead}"
+        case _:
+            sum_ = f"limit {size_text(fit.limit)} - {vm} - {overhead}"
     left = f"= {size_text(fit.left)} left" if fit.left >= 0 else f"= {size_text(-fit.left)} too little"
     if fit.fit == Fit.KILLED.value and fit.killed_at is not None:
         return f"{sum_} {left}: will be killed at {size_text(max(fit.killed_at, 0))} of guest memory"
+    if fit.fit == Fit.KILLED.value:
+        return f"{sum_} {left}: will be killed"
     if fit.left < 0:
         return f"{sum_} {left} if this overhead, which is not measured yet, is right: {fit.fit}"
     return f"{sum_} {left}: {fit.fit}"

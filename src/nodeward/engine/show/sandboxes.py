@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.engine.sandboxes.drift import OTHER_MODE
+from nodeward.engine.sandboxes.headroom import HUGETLB
 from nodeward.engine.sandboxes.mode import mode as mode_of
 from nodeward.engine.sandboxes.recommend import PERCENTILES, percentile, recommend, unaccounted
 from nodeward.engine.show.sandbox_words import below, drift_sentence, fit_sentence, killed_sentence
@@ -220,11 +221,13 @@ def _fit(vm: Vm) -> FitRow:
         headroom.overhead_from,
         headroom.left,
         headroom.killed_at,
+        limit_of=headroom.limit_of,
     )
+    of_huge = headroom.limit_of == HUGETLB
     missing = [
         word
         for word, value in (
-            ("the pod's memory limit", headroom.limit),
+            ("the pod's limit of huge pages (hugetlb)" if of_huge else "the pod's memory limit", headroom.limit),
             ("the size of its VM", headroom.vm),
             ("its overhead", headroom.overhead),
         )

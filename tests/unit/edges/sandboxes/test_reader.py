@@ -9,8 +9,14 @@ from nodeward.edges.sandboxes import finder
 from nodeward.edges.sandboxes.cgroups import Trees
 from nodeward.edges.sandboxes.reader import SEARCH_S
 from nodeward.edges.sandboxes.tasks import PAGE
+from nodeward.engine.show.sandboxes import sandboxes_view
+from nodeward.engine.state.root import State
+from nodeward.model.events import VmsRead
 from nodeward.model.sandboxes import UNLIMITED, CgroupDriver, Place, TaskRole
-from tests.unit.edges.sandboxes.host import POD, V1, A, B, Host, qemu, shim
+from nodeward.model.sandboxes_rule import SandboxesSettings
+from nodeward.model.settings import EngineSettings, Mode
+from tests.unit.edges.sandboxes.host import POD, V1, V2, A, B, Host, qemu, shim
+from tests.unit.engine.build import Told
 
 TICK_NS = 10_000_000
 MIB = 1 << 20
@@ -374,3 +380,51 @@ def test_a_vmm_that_starts_after_its_shim_was_found_is_seen_in_the_next_round(tm
     assert host.only().of(TaskRole.VMM) == ()
     host.process(20, qemu(A), parent=10)
     assert len(host.only().of(TaskRole.VMM)) == 1
+
+
+HUGE = ("-object", "memory-backend-file,id=dimm1,size=64M,mem-path=/dev/hugepages,share=on,prealloc=on")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_vm_on_huge_pages_is_judged_by_hugetlb_and_not_by_memory(tmp_path: Path, version: int) -> None:
+    """The reading, and what `nodeward sandboxes` says of it: 64 MiB of VM beside a memory limit of 40 MiB."""
+    v1 = Trees(1, "/v1/memory", "/v1/cpu", "/v1/cpu", hugetlb="/v1/hugetlb")
+    host = Host(tmp_path, v1 if version == 1 else V2)
+    where = f"2:memory:{OWN}\n1:cpuacct,cpu:{OWN}\n" if version == 1 else f"0::{OWN}\n"
+    host.process(10, shim(A), pages=100, cgroup=where)
+    host.process(20, qemu(A, *HUGE), parent=10, cgroup=where, threads=NAMED)
+    host.write("/proc/20/status", "Name:\tx\nVmRSS:\t 8192 kB\nHugetlbPages:\t 65536 kB\n")
+    for size in ("hugepages-2048kB", "hugepages-1048576kB"):
+        host.write(f"/sys/kernel/mm/hugepages/{size}/nr_hugepages", "64\n")
+    used, limit = ("usage_in_bytes", "limit_in_bytes") if version == 1 else ("current", "max")
+    memory, huge = ("/v1/memory", "/v1/hugetlb") if version == 1 else ("/sys/fs/cgroup", "/sys/fs/cgroup")
+    for path in (POD, OWN):
+        host.write(f"{memory}{path}/memory.{used}", "9000000\n")
+        host.write(f"{memory}{path}/memory.{limit}", f"{40 * MIB}\n")
+    for size, has in (("2MB", 64 * MIB), ("1GB", 0)):  # the sandbox's own cgroup has no hugetlb
+        host.write(f"{huge}{POD}/hugetlb.{size}.{used}", f"{has}\n")
+        host.write(f"{huge}{POD}/hugetlb.{size}.{limit}", f"{has}\n")
+    assert "huge pages 64Mi - VM 64Mi = 0 left: fits" in fit(host)
+    host.write(f"{huge}{POD}/hugetlb.2MB.{limit}", f"{32 * MIB}\n")
+    assert "huge pages 32Mi - VM 64Mi = 32Mi too little: will be killed at 32Mi of guest memory" in fit(host)
+    host.write(f"{huge}{POD}/hugetlb.2MB.{limit}", "garbage\n")
+    assert "unknown: the pod's limit of huge pages (hugetlb) is not known" in fit(host)
+
+
+def fit(host: Host) -> str:
+    """The sentence about the one sandbox, once limits are read again."""
+    for _ in range(5):
+        reading = host.only()
+    told = Told(State(EngineSettings(sandboxes=SandboxesSettings(Mode.OBSERVE))))
+    told(VmsRead((reading,), host.reader.read({}).version))
+    view = sandboxes_view(told.state, reading.at_ns)
+    assert view is not None
+    return view.rows[0].fit.sentence
+
+
+def test_huge_pages_of_a_vm_whose_command_line_tells_none_are_found_in_smaps(host: Host) -> None:
+    guest = "7f0000000000-7f0004000000 rw-p 00000000 00:00 0 \nSize: 65536 kB\nRss: 0 kB\nPrivate_Hugetlb: 65536 kB\n"
+    host.write("/proc/20/smaps", guest)
+    reading = host.only()
+    (vmm,) = reading.of(TaskRole.VMM)
+    assert (reading.on_huge_pages, reading.guest_ram, vmm.rss) == (True, 64 * MIB, 5000 * PAGE + 64 * MIB)

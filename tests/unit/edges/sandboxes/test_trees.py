@@ -28,7 +28,7 @@ HYBRID = Mount(f"{ROOT}/unified", "cgroup2", ("rw",), ("rw",))
         ),
         pytest.param(
             [HYBRID, v1("memory", "memory"), v1("cpu,cpuacct", "cpu", "cpuacct")],
-            Trees(1, f"{ROOT}/memory", f"{ROOT}/cpu,cpuacct", f"{ROOT}/cpu,cpuacct"),
+            Trees(1, f"{ROOT}/memory", f"{ROOT}/cpu,cpuacct", f"{ROOT}/cpu,cpuacct", unified=f"{ROOT}/unified"),
             id="v1-mounted-together-beside-v2",
         ),
         pytest.param(
@@ -40,3 +40,10 @@ HYBRID = Mount(f"{ROOT}/unified", "cgroup2", ("rw",), ("rw",))
 )
 def test_each_controller_has_its_own_tree(mounts: list[Mount], found: Trees) -> None:
     assert trees(mounts, ROOT) == found
+
+
+def test_where_huge_pages_are_limited_and_whether_memory_has_them_too() -> None:
+    counts = Mount(ROOT, "cgroup2", ("rw",), ("rw", "memory_hugetlb_accounting"))
+    assert trees([counts], ROOT).memory_has_huge
+    assert not trees([V2], ROOT).memory_has_huge
+    assert trees([v1("memory", "memory"), v1("hugetlb", "hugetlb")], ROOT).hugetlb == f"{ROOT}/hugetlb"

@@ -8,6 +8,7 @@ from nodeward.engine.show.sandbox_words import (
     DEFAULTS,
     OPTIONS,
     cpu_text,
+    full_name,
     head,
     shown,
     size_text,
@@ -55,7 +56,7 @@ def _sandbox(row: SandboxRow) -> tuple[str, ...]:
     by = f" ({row.only_from if row.only_from in (ANNOTATION, DEFAULT, DRAGONBALL) else 'file'})"
     limit = "none" if row.limit_now == -1 else _or(row.limit_now, size_text)
     return (
-        shown(row.name) if row.pod else shown(row.id[:SHORT_ID]),
+        full_name(row) if row.pod else shown(row.id[:SHORT_ID]),
         shown(row.handler) or "-",
         UNKNOWN if row.only is None else f"{str(row.only).lower()}{by}",
         row.vmm or UNKNOWN,

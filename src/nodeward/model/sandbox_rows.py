@@ -59,6 +59,10 @@ class FitRow:
     sentence: str = ""
     limit_of: str = ""
     """`hugetlb`, or `memory` beside it, where the VM's memory is on huge pages; else empty."""
+    beside: int | None = 0
+    """What the pod's other VMs take of the limit, which is subtracted too."""
+    others: tuple[str, ...] = ()
+    """The sandboxes with these VMs, by id."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,6 +268,25 @@ class Headroom:
     limit_of: str = ""
     """`hugetlb`: the limit of huge pages, on which the VM's memory is; `memory`: the memory limit beside these, which
     holds the overhead alone; empty for the memory limit that holds both."""
+    beside: int | None = 0
+    """What the other VMs in the pod's cgroup take of this limit, which is subtracted too; None where that is not
+    known."""
+    others: tuple[SandboxId, ...] = ()
+    """The sandboxes with these VMs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a VM takes of its pod's limits, once it uses all that it was given. None where that is not known."""
+
+    sandbox: SandboxId
+    memory: int | None
+    vm: int | None
+    """Of `memory`, the VM's own."""
+    huge: int | None = 0
+    """Of huge pages."""
+    is_measured: bool = False
+    """Its overhead is measured."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,7 +121,7 @@ def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(
     made.config.linux.resources.CopyFrom(
         cri.LinuxContainerResources(cpu_shares=2, cpu_period=100_000, cpu_quota=quota, memory_limit_in_bytes=memory)
     )
-    plan = relay.plan(settings_files.load(str(settings), {}, []), SystemClock(), OsFiles(str(tmp_path)))
+    plan = relay.plan(settings_files.load(str(settings), {}), SystemClock(), OsFiles(str(tmp_path)))
     with runtime_at(behind, runtime) as there, relay_here(plan), client_of(listen) as channel:
         call(channel, "RunPodSandbox", made.SerializeToString())
         sent_on = cri.RunPodSandboxRequest.FromString(got(there, "RunPodSandbox")).config.linux.resources

@@ -36,7 +36,7 @@ from nodeward.model.sandboxes import (
 )
 from nodeward.model.sandboxes_rule import SandboxesSettings
 from nodeward.model.settings import EngineSettings, Mode
-from nodeward.model.workload import PodUid, SandboxId
+from nodeward.model.workload import PodUid, Sandbox, SandboxId
 from tests.unit.engine.build import SECOND, Told, pod_spec, sandbox
 
 MI = 1 << 20
@@ -250,6 +250,44 @@ def test_what_is_read_twice_is_shown_with_its_cpu_use() -> None:
     assert one.vcpu_m == 1000
     assert one.cpu_ns is not None
     assert [task.since_ms for task in one.tasks] == [1000] * 3
+
+
+def test_two_vms_in_one_pods_cgroup_are_counted_together_and_both_are_named() -> None:
+    """As a pod has while a second sandbox of it starts: each fits alone, and the pod's limit does not hold both."""
+    told = Told(State(EngineSettings(sandboxes=SandboxesSettings(Mode.OBSERVE))))
+    boxes = [replace(sandbox("A"), id=SandboxId(one)) for one in ("s-A", "s-B")]
+
+    def read(box: Sandbox, second: int, *there: Sandbox) -> None:
+        inside = f"{POD}/{box.id}"
+        tasks = tuple(replace(one, cgroup=inside, cpu_cgroup=inside, rss=40 * MI) for one in TASKS[2:])
+        cgroups = (
+            CgroupReading(Place.POD, POD, 200 * MI, 512 * MI),
+            CgroupReading(Place.SANDBOX, inside, memory=100 * MI),
+        )
+        seen = VmReading(box.id, second * SECOND, tasks, cgroups, "k8s.io", "qemu", 256 * MI, 2, 0)
+        told(VmsRead((seen,), 2, CgroupDriver.CGROUPFS, tuple(one.id for one in there) or None))
+
+    for box in boxes:
+        told(SandboxStarted(box))
+    for second in (1, 2):
+        for box in boxes:
+            read(box, second)
+    both = node_view(told.state, 2 * SECOND, {})
+    read(boxes[0], 3, boxes[0])
+    read(boxes[0], 4)
+
+    assert both.sandboxes is not None
+    lines = "\n".join(sandbox_lines.sandboxes(both.sandboxes))
+    assert "shop/pod-A (s-A)" in lines
+    assert "shop/pod-A (s-B)" in lines
+    sum_ = "limit 512Mi - VM 256Mi - overhead 80Mi (measured) - 336Mi of the VM of s-B in the same pod"
+    assert f"shop/pod-A (s-A): {sum_} = 160Mi too little: will be killed at 96Mi of guest memory" in lines
+    assert "shop/pod-A (s-B): " in "\n".join(line for line, _ in sandbox_lines.status(both))
+    assert "In the same pod's cgroup: the VM of s-B." in "\n".join(explain(both, "shop/pod-A") or ())
+    assert [row.memory for row in both.sandboxes.rows] == [100 * MI] * 2, "nothing is counted twice"
+    alone = sandboxes_view(told.state, 4 * SECOND)
+    assert alone is not None
+    assert [(row.fit.fit, row.fit.others) for row in alone.rows] == [("fits", ())]
 
 
 def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of() -> None:

@@ -12,6 +12,7 @@ from itertools import islice, repeat
 
 from nodeward.engine.show.amounts import amount
 from nodeward.engine.show.chosen import ordered
+from nodeward.engine.show.sandbox_words import full_name
 from nodeward.engine.show.verdict import urgency, verdict
 from nodeward.model.conditions import Condition, Verdict
 from nodeward.model.cpu_rows import CpusView
@@ -129,8 +130,10 @@ class Vm:
     fit: str
     sentence: str
     part: float
-    """What of the pod's limit VM and overhead take, 0 to 1; 0 where that is not known."""
+    """What of the pod's limit its VMs and their overhead take, 0 to 1; 0 where that is not known."""
     drifts: tuple[str, ...]
+    full_name: str
+    """The name, with the sandbox's id where its pod has another VM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +341,6 @@ def _cpus(view: CpusView) -> Cpus:
 
 def _vm(row: SandboxRow) -> Vm:
     fit = row.fit
-    taken = (fit.vm or 0) + (fit.overhead or 0)
+    taken = (fit.vm or 0) + (fit.overhead or 0) + (fit.beside or 0)
     part = min(1.0, taken / fit.limit) if fit.limit and fit.limit > 0 else 0.0
-    return Vm(row.name, fit.fit, fit.sentence, part, tuple(one.sentence for one in row.drifts))
+    return Vm(row.name, fit.fit, fit.sentence, part, tuple(one.sentence for one in row.drifts), full_name(row))

@@ -181,7 +181,7 @@ def _alike(has: int, other: int | None, step: int) -> bool:
 
 def _unknown(vm: Vm) -> str:
     """Why no memory limit can be judged; empty where it can."""
-    found = memory_headroom(vm.reading, vm.size, 0, 0)
+    found = memory_headroom(vm.reading, vm.size, 0, 0, vm.beside)
     if found.fit is not Fit.OUTSIDE and (found.vm is None or found.overhead is None):
         return "no memory limit is set: how much the VM and its processes take is not known"
     return ""
@@ -194,10 +194,11 @@ def _kills(vm: Vm, cgroup: CgroupReading, limit: int) -> str:
     if cgroup.memory is not None and cgroup.memory > limit:
         return f"{told}: {cgroup.memory} are in use. {remedy}"
     cgroups = tuple(replace(one, memory_limit=limit) if one is cgroup else one for one in vm.reading.cgroups)
-    found = memory_headroom(replace(vm.reading, cgroups=cgroups), vm.size, 0, 0)
+    found = memory_headroom(replace(vm.reading, cgroups=cgroups), vm.size, 0, 0, vm.beside)
     if found.left is None or found.left >= 0 or found.limit != limit:
         return ""
-    return f"{told}: it has {found.vm}, and its processes take {found.overhead} more. {remedy}"
+    others = f"; the pod's other VMs take {found.beside}" if found.beside else ""
+    return f"{told}: it has {found.vm}, and its processes take {found.overhead} more{others}. {remedy}"
 
 
 def _need(containers: Iterable[ContainerSpec], amounts: list[int]) -> int | None:

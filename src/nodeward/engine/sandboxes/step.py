@@ -12,7 +12,7 @@ from nodeward.engine.pods.found import pod_cgroups
 from nodeward.engine.sandboxes import limits
 from nodeward.engine.sandboxes.drift import Rules, drift
 from nodeward.engine.sandboxes.expected import Paths, expected, is_crios, of_pod, shims
-from nodeward.engine.sandboxes.headroom import headroom, lowest_limit
+from nodeward.engine.sandboxes.headroom import headroom, lowest_limit, need
 from nodeward.engine.sandboxes.limits import KIND as KIND
 from nodeward.engine.sandboxes.mode import mode, recognised
 from nodeward.engine.sandboxes.recommend import recommend, with_sample
@@ -32,6 +32,7 @@ from nodeward.model.sandboxes import (
     Handler,
     Measured,
     ModeSaid,
+    Need,
     Place,
     Profile,
     Task,
@@ -84,6 +85,7 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
     slice_ = replace(state.sandboxes, version=event.version, driver=event.driver)
     state = replace(state, sandboxes=slice_)
     vms, measured, goals = copied(slice_.vms), copied(slice_.measured), list[Goal]()
+    in_pods = _in_pods(vms)
     misses, limited = slice_.misses, copied(slice_.limited)
     for seen in event.readings:
         before = vms.get(seen.sandbox)
@@ -91,7 +93,8 @@ def _read(state: State, event: ev.VmsRead) -> tuple[Sandboxes, Decision]:
             continue
         reading = _own(state.pods, seen)
         pod = _pod(state, reading)
-        vm = _with_kill(_vm(state, reading, before, pod), before, event.wall_ns)
+        beside = _beside(state, vms, in_pods, reading)
+        vm = _with_kill(_vm(state, reading, before, pod, beside), before, event.wall_ns)
         vms[reading.sandbox] = vm = _sampled(measured, vm, pod.measured_as, state.settings.sandboxes.samples)
         more, misses = _limited(state, vm, before, pod, misses, limited)
         goals += more
@@ -122,7 +125,50 @@ def _shared(pods: Pods) -> Mapping[str, int]:
 
 def _again(state: State) -> dict[SandboxId, Vm]:
     """Every sandbox by the readings that are there, where something else is known now."""
-    return {one: _vm(state, vm.reading, vm, _pod(state, vm.reading)) for one, vm in state.sandboxes.vms.items()}
+    vms = state.sandboxes.vms
+    in_pods = _in_pods(vms)
+    return {
+        one: _vm(state, vm.reading, vm, _pod(state, vm.reading), _beside(state, vms, in_pods, vm.reading))
+        for one, vm in vms.items()
+    }
+
+
+def _in_pods(vms: Mapping[SandboxId, Vm]) -> dict[str, dict[SandboxId, None]]:
+    """The sandboxes by the cgroups of their pods."""
+    found = dict[str, dict[SandboxId, None]]()
+    for one, vm in vms.items():
+        if (pod := vm.reading.cgroup(Place.POD)) is not None:
+            found.setdefault(pod.path, {})[one] = None
+    return found
+
+
+def _beside(
+    state: State,
+    vms: Mapping[SandboxId, Vm],
+    in_pods: dict[str, dict[SandboxId, None]],
+    reading: VmReading,
+) -> tuple[Need, ...]:
+    """The other VMs in its pod's cgroup: the pod's limit holds them all. Counts this one among them from now on."""
+    pod = reading.cgroup(Place.POD)
+    if pod is None:
+        return ()
+    there = in_pods.setdefault(pod.path, {})
+    there[reading.sandbox] = None
+    others = [vms[one] for one in there if one != reading.sandbox]
+    needs = [need(vm.reading, vm.size, _declared(state, vm.reading)) for vm in others]
+    return tuple(one for one in needs if one is not None)
+
+
+def _apart(reading: VmReading, beside: tuple[Need, ...]) -> VmReading:
+    """Without the pod's cgroup where another VM is charged to it too; its own cgroup tells what this one costs."""
+    if not beside or reading.cgroup(Place.SANDBOX) is None:
+        return reading
+    return replace(reading, cgroups=tuple(one for one in reading.cgroups if one.place is not Place.POD))
+
+
+def _declared(state: State, reading: VmReading) -> int:
+    pod = _pod(state, reading)
+    return limits.declared(pod.spec, pod.sandbox).memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +219,7 @@ def _only_one(handlers: Mapping[str, Handler]) -> tuple[Handler | None, str]:
     return handler, name
 
 
-def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod) -> Vm:
+def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod, beside: tuple[Need, ...]) -> Vm:
     slice_, settings = state.sandboxes, state.settings.sandboxes
     profile = recognised(pod.handler_name, settings.profiles, pod.handler, reading)
     said = mode(pod.handler, pod.annotations.get(KATA_ONLY), profile)
@@ -196,11 +242,12 @@ def _vm(state: State, reading: VmReading, before: Vm | None, pod: _Pod) -> Vm:
         place,
         drifts,
         found,
-        headroom(reading, found, overhead.memory, settings.tight_percent),
-        usage(then, reading, None if before is None else before.usage),
+        headroom(reading, found, overhead.memory, settings.tight_percent, beside),
+        usage(then, _apart(reading, beside), None if before is None else before.usage),
         _since(reading, before, same, drifts),
         limits.limits(pod.spec, pod.containers, more),
         None if before is None else before.killed,
+        beside,
     )
 
 

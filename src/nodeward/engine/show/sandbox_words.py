@@ -12,6 +12,7 @@ from nodeward.model.printable import printable
 from nodeward.model.quantity import binary_text
 from nodeward.model.sandbox_rows import DriftRow, FitRow, SandboxesView, SandboxRow
 from nodeward.model.sandboxes import UNLIMITED, Drift, Fit
+from nodeward.model.view import SHORT_ID
 
 MOST_TEXT = 300
 """So many characters of a path or name are shown."""
@@ -152,6 +153,8 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
             sum_ = f"VM on huge pages; limit {size_text(fit.limit)} - {overhead}"
         case _:
             sum_ = f"limit {size_text(fit.limit)} - {vm} - {overhead}"
+    if fit.beside:
+        sum_ += f" - {size_text(fit.beside)} of {_others(fit)} in the same pod"
     left = f"= {size_text(fit.left)} left" if fit.left >= 0 else f"= {size_text(-fit.left)} too little"
     if fit.fit == Fit.KILLED.value and fit.killed_at is not None:
         return f"{sum_} {left}: will be killed at {size_text(max(fit.killed_at, 0))} of guest memory"
@@ -160,6 +163,16 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
     if fit.left < 0:
         return f"{sum_} {left} if this overhead, which is not measured yet, is right: {fit.fit}"
     return f"{sum_} {left}: {fit.fit}"
+
+
+def full_name(row: SandboxRow) -> str:
+    """NAMESPACE/POD, with the sandbox's id where the pod has another VM; else the id."""
+    return f"{shown(row.name)} ({shown(row.id[:SHORT_ID])})" if row.pod and row.fit.others else shown(row.name)
+
+
+def _others(fit: FitRow) -> str:
+    names = ", ".join(shown(one[:SHORT_ID]) for one in fit.others)
+    return f"the VM{'s' if len(fit.others) > 1 else ''} of {names}"
 
 
 def killed_sentence(since: str, limit: int | None, where: str) -> str:
@@ -243,15 +256,15 @@ def troubles(view: SandboxesView) -> Iterator[str]:
     """What somebody should know of, a sentence each."""
     for row in view.rows:
         if row.fit.fit in (Fit.WAS_KILLED.value, Fit.KILLED.value):
-            yield f"{shown(row.name)}: {row.fit.sentence}"
+            yield f"{full_name(row)}: {row.fit.sentence}"
     for row in view.rows:
         if row.oom_kills and row.fit.fit != Fit.WAS_KILLED.value:
-            yield f"{shown(row.name)}: {_kills(row.oom_kills)}"
+            yield f"{full_name(row)}: {_kills(row.oom_kills)}"
     for row in view.rows:
-        yield from (f"{shown(row.name)}: {sentence}" for sentence in _drifting(row))
+        yield from (f"{full_name(row)}: {sentence}" for sentence in _drifting(row))
     for row in view.rows:
         for fault in row.faults:
-            yield f"{shown(row.name)}: {shown(fault)}"
+            yield f"{full_name(row)}: {shown(fault)}"
     for handler in view.handlers:
         if handler.fault:
             yield f"runtime handler {shown(handler.name)}: {shown(handler.fault)}"
@@ -281,8 +294,11 @@ def is_meant(row: SandboxRow, what: str) -> bool:
 
 def sandbox_sentences(row: SandboxRow) -> Iterator[str]:
     """One sandbox: mode, places, size, verdict, cost."""
+    others = f"  In the same pod's cgroup: {_others(row.fit)}."
     handler = f"runtime handler {shown(row.handler)}" if row.handler else "runtime handler unknown"
-    yield f"sandbox {shown(row.name)}: VM ({row.vmm or 'VMM unknown'}), {handler}, {row.profile or 'profile unknown'}."
+    yield f"sandbox {full_name(row)}: VM ({row.vmm or 'VMM unknown'}), {handler}, {row.profile or 'profile unknown'}."
+    if row.fit.others:
+        yield others
     yield f"  Mode: {mode_sentence(row)}."
     if row.pod_cgroup:
         yield f"  Pod's cgroup ({POD} below): {shown(row.pod_cgroup)}"

@@ -222,6 +222,8 @@ def _fit(vm: Vm) -> FitRow:
         headroom.left,
         headroom.killed_at,
         limit_of=headroom.limit_of,
+        beside=headroom.beside,
+        others=headroom.others,
     )
     of_huge = headroom.limit_of == HUGETLB
     missing = [
@@ -230,6 +232,7 @@ def _fit(vm: Vm) -> FitRow:
             ("the pod's limit of huge pages (hugetlb)" if of_huge else "the pod's memory limit", headroom.limit),
             ("the size of its VM", headroom.vm),
             ("its overhead", headroom.overhead),
+            ("what the pod's other VMs take", headroom.beside),
         )
         if value is None
     ]

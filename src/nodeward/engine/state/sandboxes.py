@@ -11,6 +11,7 @@ from nodeward.model.sandboxes import (
     Headroom,
     Measured,
     ModeSaid,
+    Need,
     Profile,
     Usage,
     VmReading,
@@ -50,6 +51,8 @@ class Vm:
     """The pod's limit as it should be: memory in bytes, CPU in thousandths; None where not every container has one."""
     killed: Killed | None = None
     """The last kill."""
+    beside: tuple[Need, ...] = ()
+    """The other VMs in its pod's cgroup."""
 
 
 @dataclass(frozen=True, slots=True)

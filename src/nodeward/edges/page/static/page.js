@@ -159,7 +159,7 @@ function drawCpus(picture) {
 
 function drawVms(picture) {
   at("vms-section").hidden = picture.vms.length === 0;
-  keep(at("vms"), picture.vms, (vm) => vm.name, (vm) => {
+  keep(at("vms"), picture.vms, (vm) => vm.full_name, (vm) => {
     const row = element("li");
     row.name = link(vm.name, "pod-name");
     row.fit = element("span", { class: "state" });
@@ -169,7 +169,7 @@ function drawVms(picture) {
     row.append(row.name, " ", row.fit, " ", row.meter, row.sentence, row.drifts);
     return row;
   }, (row, vm) => {
-    say(row.name, vm.name);
+    say(row.name, vm.full_name);
     say(row.fit, vm.fit);
     set(row.fit, "data-state", vm.fit === "fits" ? "enforced" : vm.fit === "will be killed" || vm.fit === "killed" ? "drift" : "stale");
     row.meter.value = vm.part;

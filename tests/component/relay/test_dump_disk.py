@@ -11,6 +11,7 @@ import grpc
 import pytest
 
 from bench.metrics import free_port
+from nodeward.model.settings import SECRETS
 from nodeward.proto import cri_pb2 as cri
 from tests.component.relay import test_limits as limits
 from tests.component.relay.rig import WAIT_S, call, client_of, following, log_of, relay_process, runtime_at, wait_for
@@ -67,7 +68,8 @@ def test_on_a_disk_that_is_full_every_call_passes_and_what_is_lost_is_counted_an
     listen, behind, disk, port = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "disk", free_port()
     disk.mkdir()
     limits.kernel(tmp_path)
-    flags = ("--dump-file", str(disk / "dump"), "--dump", FULL)
+    shown = f"dump.show=[{', '.join(SECRETS)}]"  # without a first line the file's last page has no room for a mark
+    flags = ("--dump-file", str(disk / "dump"), "--dump", FULL, "--set", shown)
     within = ("unshare", "--mount", "sh", "-c", DISK, str(disk))
     with (
         runtime_at(behind),

@@ -116,7 +116,8 @@ def _allocated(cpu_m: int | None, limit_m: int, told: ContainerStatusObject | No
     request_m, _ = _milli("cpu", told.allocated_resources, "")
     request_m = request_m or _milli("cpu", actual.requests, "")[0]
     if not request_m:
-        none_yet = bool(told.allocated_resources) and "cpu" not in told.allocated_resources and limit_m != cpu_m
+        given = told.allocated_resources or {}
+        none_yet = bool(given) and "cpu" not in given and limit_m != cpu_m
         return (0, _milli("cpu", actual.limits, "")[0] or 0) if none_yet else (cpu_m, limit_m)
     if limit_m == cpu_m:
         return request_m, request_m  # a resize never changes a pod's class

@@ -190,14 +190,14 @@ def _limits(view: NodeView) -> Iterator[Condition]:
             yield _of(code, f"{_pods(names)} {words}", names)
     failed = [pod_name(row) for row in view.rows if row.state == "pending" and row.last_error]
     if failed:
-        yield _of("not-enforced", f"The limits of {_named(list(dict.fromkeys(failed)))} could not be written", failed)
+        yield _of("not-enforced", f"The limits of {_named(failed)} could not be written", failed)
     unread = [pod_name(row) for row in view.rows if row.faults]
     if unread:
-        named = _named(list(dict.fromkeys(unread)))
+        named = _named(unread)
         yield _of("not-enforced", f"Declarations of {named} cannot be read and count as none", unread)
     near = [pod_name(row) for row in view.rows if _is_near(row)]
     if near:
-        yield _of("near-limit", f"{_pods(list(dict.fromkeys(near)))} near the limit of enclave memory", near)
+        yield _of("near-limit", f"{_pods(near)} near the limit of enclave memory", near)
     size, used = view.capacity.get(_EPC, 0), view.usage.get(_EPC, 0)
     if size and used > size * FULL:
         yield _of("node-full", "The node's enclave memory is used up")
@@ -318,11 +318,14 @@ def _good(view: NodeView) -> str:
     return f"{', '.join(parts)}."
 
 
-def _pods(names: list[str]) -> str:
-    return f"{_named(names)} {'is' if len(names) == 1 else 'are'}"
+def _pods(names: Iterable[str]) -> str:
+    each = dict.fromkeys(names)
+    return f"{_named(each)} {'is' if len(each) == 1 else 'are'}"
 
 
-def _named(names: list[str]) -> str:
+def _named(several: Iterable[str]) -> str:
+    """Each once: a pod may have two VMs."""
+    names = list(dict.fromkeys(several))
     more = len(names) - MOST_NAMED
     shown = ", ".join(printable(name) for name in names[:MOST_NAMED])
     return shown + (f" and {more} more" if more > 0 else "")

@@ -109,8 +109,6 @@ def _sources(view: NodeView) -> Iterator[Condition]:
     if view.api == "stale":
         since = view.api_stale_since
         yield _of("not-synchronised", f"The API server does not answer{f' since {since}' if since else ''}", (), since)
-    if view.mode == "enforce" and not view.controller and not view.tree.fault:
-        yield _of("unsupported", "This kernel has no misc controller: no enclave memory or keys can be limited")
     if view.tree.fault:
         yield _of("cannot-read", f"Nothing can be counted or limited: {_why(view.tree.fault)}")
     health = view.health
@@ -311,6 +309,8 @@ def _good(view: NodeView) -> str:
         parts = ["Limits are off"]
     elif view.mode == "observe":
         parts = ["Limits are observed, not enforced"]
+    elif not view.controller:
+        parts = ["This kernel has no misc controller, so no enclave memory or keys can be limited"]
     else:
         held = "1 pod is held to its limits" if pods == 1 else f"{pods} pods are held to their limits"
         parts = [f"All is well: {held}"]

@@ -71,7 +71,7 @@ def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -
     ):
         assert len(body) == 16 << 20
         assert call(channel, "ExecSync", body) == body
-    asked, answered = file.read_text().splitlines()
+    _, asked, answered = file.read_text().splitlines()
     assert asked.endswith(f"REQUEST container_id: {written}")
     assert answered.endswith(f'REPLY stdout: "{b64encode(written.encode()).decode()}"')
     assert "dump ends told=2 lost=0 cut=0 " in log_of(listen)
@@ -95,7 +95,7 @@ def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path
                 pass  # the runtime's answer to it, unseen
         told = status(listen)
         shown = people(listen, "status").stdout
-    asked, answered, unseen = file.read_text().splitlines()
+    _, asked, answered, unseen = file.read_text().splitlines()
     assert asked.endswith("REQUEST # 16777217 bytes, of which the relay kept 16777216: not shown")
     assert answered.endswith("REPLY # 16777217 bytes, of which the relay kept 16777216: not shown")
     assert "# the calls of connection 2 are relayed and have no lines from here on: the relay cannot follow" in unseen

@@ -282,6 +282,7 @@ LANE_AGE = _gauge("nodeward_lane_age_seconds", ("lane",), "Time since the oldest
 LANE_HUNG = _gauge("nodeward_lane_hung_threads", ("lane",), "Threads that hang in a file call.")
 NOT_RESTORABLE = _gauge("nodeward_not_restorable", (), "Changes that `nodeward uninstall` could not undo.")
 STATE_UNREAD = _gauge("nodeward_state_unread", (), "1 if the undo list could not be read at the start, else 0.")
+FILES_UNWRITTEN = _gauge("nodeward_files_unwritten", (), "Own files of which the last write failed.")
 RECORD_DROPPED = _counter("nodeward_record_dropped_total", (), "Events missing in the record.")
 DOMAIN_FAULTS = _counter("nodeward_domain_faults_total", (), "Decisions that failed by a fault of Nodeward.")
 DECIDE = Family("nodeward_decide_duration_seconds", "histogram", ("event",), "Duration of decisions, by event.")

@@ -51,6 +51,7 @@ COUNTERS: dict[str, tuple[Family, float]] = {
     "not_restorable": (f.NOT_RESTORABLE, 1),
     "state_unread": (f.STATE_UNREAD, 1),
     "record_dropped": (f.RECORD_DROPPED, 1),
+    "files_unwritten": (f.FILES_UNWRITTEN, 1),
     "domain_faults": (f.DOMAIN_FAULTS, 1),
     "notices_left_out": (f.KUBE_EVENTS_LEFT_OUT, 1),
 }

@@ -122,7 +122,17 @@ RICH = replace(
         **dict.fromkeys(("goals", "goals_unreached", "goals_quarantined", "sample_age_ms", "loop_lag_max_us"), 1),
         **dict.fromkeys(("loop_lag_p99_us", "loop_stalls", "component_restarts", "lanes_stuck", "not_restorable"), 1),
         "state_unread": 1,
-        **dict.fromkeys(("record_dropped", "domain_faults", "lane_disk_waiting", "lane_disk_hung", "asks_at-once"), 1),
+        **dict.fromkeys(
+            (
+                "record_dropped",
+                "files_unwritten",
+                "domain_faults",
+                "lane_disk_waiting",
+                "lane_disk_hung",
+                "asks_at-once",
+            ),
+            1,
+        ),
         **dict.fromkeys(("notices_left_out", "kube_events_sent", "watch_age_ms", "lane_disk_age_ms"), 1),
     },
 )

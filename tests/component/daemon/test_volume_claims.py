@@ -4,6 +4,7 @@ lives."""
 import asyncio
 import os
 import re
+import shlex
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from nodeward.model.settings import KubeSection, PodapiSection, Settings
 from nodeward.wire import relay_line
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.daemon.test_podapi import pod, post
+from tests.pages import of_page
 
 PATH = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount"
 SHARED = {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}
@@ -176,7 +178,9 @@ def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_p
         await post("ConfirmVolume", {**ASKED, "sandbox": "s1", "release": True}, socket)
 
         async def hold(script: str) -> Result:
-            words = ["hold", "--socket", socket, PATH, "--", "sh", "-c", script]
+            typed = shlex.split(of_page("volumes.md", "nodeward volume hold"), comments=True)
+            held_by = [PATH if one == "PATH" else one for one in typed[3 : typed.index("--") + 1]]
+            words = ["hold", "--socket", socket, *held_by, "sh", "-c", script]
             return await asyncio.to_thread(CliRunner().invoke, volume.command, words)
 
         mounts = asyncio.create_task(hold(f"read x < {tmp_path}/go; exit 3"))

@@ -10,7 +10,10 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
-.PHONY: run demo-metrics demo-vm check gate test deep matrix test-unit test-component test-contract test-real test-vm bench simtest explore oracle clean tools bundle image images release man docs
+# How many processes run the tests beside one another: cases of real neighbours mostly wait.
+JOBS := 3
+
+.PHONY: run demo-metrics demo-vm check test nightly bench simtest explore oracle clean tools bundle image images release man docs
 
 run: $(RUNS)  ## a simulated node, live, with a web page (Ctrl-C ends)
 	$(BIN)/nodeward sim --page $(ARGS)
@@ -40,11 +43,12 @@ check: $(READY)  ## layers, types, style: seconds
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo || $(BIN)/lint-imports
 
-gate test deep matrix: $(READY)  ## every tier: what a change needs; what CI runs; long loops; other runtimes
-	$(BIN)/python -m tests.running.main $@
+test: check  ## every capability on what is installed here; what that leaves out, and what brings it, is said at the end
+	$(BIN)/python -m compileall -q src tests
+	$(BIN)/pytest -q -n $(JOBS) -m "not nightly" $(ARGS)
 
-test-unit test-component test-contract test-real test-vm: $(READY)
-	$(BIN)/pytest -q -m "not deep and not matrix" tests/$(subst test-,,$@)
+nightly: $(READY)  ## PART=name: what takes long, or is an old or rare neighbour; without PART it lists the parts
+	$(BIN)/python -m tests.nightly $(PART)
 
 simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
 	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))
@@ -73,8 +77,8 @@ release: $(READY)  ## wheel, chart, image, bundle and checksums in dist/release;
 docs: $(READY)  ## the documents as a site, in dist/site; a link that leads nowhere is an error
 	$(BIN)/mkdocs build
 
-tools: $(READY)  ## what the contract, real and VM tiers need (Debian packages, Go builds)
-	bash scripts/install-tools
+tools:  ## what the contract, real and VM tiers need (Debian packages, Go builds, a kernel); ARGS=--nightly for the rest
+	bash scripts/install-tools $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

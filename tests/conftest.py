@@ -1,12 +1,21 @@
-"""What all tiers share."""
+"""What all tiers share: how cases are put beside one another, what a run says at its end, and the loop of the daemon.
+
+`make test` runs the cases in a few processes (pytest-xdist). The cases of a file keep together, since they share a
+cluster, a guest or a node; so do the files of a group here. A case of a real neighbour that fails runs once more, and
+the end of the run names it.
+"""
 
 import asyncio
+import os
+import resource
 import signal
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 from _pytest.terminal import TerminalReporter
 from hypothesis import settings
+from xdist.scheduler import LoadScopeScheduling
 
 from nodeward.aio.loop import new_loop
 from tests.told import LINES
@@ -20,8 +29,62 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
-ON_ANOTHER_LOOP = {"doctor", "component"}
+ON_ANOTHER_LOOP: Final = {"doctor", "component"}
 """Folders of tests of programs that are on asyncio's own loop; those right in `component` are about the simulation."""
+KUBELETS: Final = (
+    *("contract/kubelet", "real/test_cold_plug", "real/test_gate", "real/test_keys_offered", "real/test_kubectl"),
+    *("real/test_kubelet", "real/test_pods_api", "real/test_relay_kubelet", "real/test_relay_resize"),
+)
+"""They change the machine and put back what they found, so they run one after the other."""
+LONGEST: Final = (
+    "vm/test_joined",
+    "vm/test_units",
+    "vm/test_cpus",
+    *KUBELETS,
+    "vm",
+    "real",
+    "contract",
+    "component/test",
+)
+"""What begins first, so that no process has a long file left when the others are done."""
+NEIGHBOURS: Final = ("contract", "real", "vm")
+"""Folders in which a case that failed runs once more."""
+NIGHTLY: Final = (
+    *("contract/podapi", "contract/quantity", "contract/sandboxes/test_c", "contract/sandboxes/test_direct_volumes"),
+    *("contract/sandboxes/test_sizes", "real/test_bench", "real/test_cold_plug", "real/test_cri_suite"),
+    *("real/test_kata_host", "real/test_image"),
+)
+"""What needs a neighbour that is not DAILY (tests/peers/recipes.py), or takes long; others are marked one by one."""
+
+
+def _is_of(path: str, names: tuple[str, ...]) -> bool:
+    return path.removeprefix("tests/").startswith(names)
+
+
+def _rank(item: pytest.Item) -> int:
+    return next((rank for rank, name in enumerate(LONGEST) if _is_of(item.nodeid, (name,))), len(LONGEST))
+
+
+def _group(case: str) -> str:
+    return "kubelets" if _is_of(case, KUBELETS) else case.partition("::")[0]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Files beside one another, each whole in one process, and those of KUBELETS in the same."""
+    config.option.loadscopereorder = False
+    scheduler = LoadScopeScheduling(config, log)
+    scheduler._split_scope = _group
+    return scheduler
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=_rank)
+    for item in items:
+        if _is_of(item.nodeid, NEIGHBOURS):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+        if _is_of(item.nodeid, NIGHTLY):
+            item.add_marker("nightly")
 
 
 class _Loops(asyncio.DefaultEventLoopPolicy):
@@ -37,6 +100,35 @@ def loop_of_the_daemon(request: pytest.FixtureRequest) -> Iterator[None]:
         asyncio.set_event_loop_policy(_Loops())
     yield
     asyncio.set_event_loop_policy(None)
+
+
+def pytest_testnodedown(node: object, error: object) -> None:
+    """What a process of the run has seen comes to the one that prints."""
+    LINES.extend(getattr(node, "workeroutput", {}).get("seen", ()))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
+    """The last lines: how to run what failed alone, and what was left out and what brings it."""
+    workeroutput = getattr(session.config, "workeroutput", None)
+    if workeroutput is not None:
+        workeroutput["seen"] = LINES
+    yield
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if workeroutput is not None or not isinstance(reporter, TerminalReporter):
+        return
+    failed = dict.fromkeys(one.nodeid for kind in ("failed", "error") for one in reporter.stats.get(kind, ()))
+    for case in failed:
+        reporter.write_line(f"alone: .venv/bin/pytest '{case}'")
+    skipped = len(reporter.stats.get("skipped", ()))
+    whole = session.config.getoption("dist", "no") != "no"
+    if skipped and whole and os.environ.get("NODEWARD_REQUIRE_ALL") == "1":
+        reporter.write_line(f"NODEWARD_REQUIRE_ALL=1 demands every case, and {skipped} were skipped: see above why")
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+    elif skipped:
+        reporter.write_line(f"{skipped} cases were left out, since what they need is not here; `make tools` brings it")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    reporter.write_line(f"{used.ru_utime + used.ru_stime:.0f} s of processor")
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

@@ -15,7 +15,7 @@ from tests.unit.engine.ledger.test_histories import Breaks, forgets_the_ended, r
 from tests.unit.engine.ledger.together import weigh
 from tests.unit.engine.ledger.views import ENDED, RUNS, SILENT, Kind
 
-pytestmark = pytest.mark.deep
+pytestmark = pytest.mark.nightly
 
 
 def test_each_world_of_two_keys_is_safe_and_made_of_ids_that_were_played_one_by_one() -> None:

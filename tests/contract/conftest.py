@@ -33,12 +33,10 @@ def row_of(item: pytest.Item) -> tuple[str, str, str] | None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         row = row_of(item)
-        if row is None or "double" not in row[1]:
-            item.add_marker(pytest.mark.neighbour)
         if row is None:
             continue
         if row[1] in OLD:
-            item.add_marker(pytest.mark.matrix)
+            item.add_marker(pytest.mark.nightly)
         item.user_properties.append((ROW, row))
         if row in EXCEPTIONS:
             known = EXCEPTIONS[row]

@@ -21,7 +21,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.peers import crates
-from tests.peers.recipes import RECIPES, CProgramOf, CrateOf, Recipe, Step, cache_folder
+from tests.peers.recipes import DAILY, RECIPES, CProgramOf, CrateOf, Recipe, Step, cache_folder
 from tests.peers.toolchain import ToolchainError, cargo_folder, go_folder
 
 STEP_TIMEOUT_S = 5400.0
@@ -164,13 +164,15 @@ def build(recipe: Recipe) -> Path:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Build the named peers, or all; returns the exit status."""
     parser = argparse.ArgumentParser(prog="build-peers", description="Build the real programs that tests talk to.")
-    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(RECIPES)}; all without a name")
-    names: list[str] = parser.parse_args(arguments).names
+    parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(RECIPES)}")
+    parser.add_argument("--all", action="store_true", help=f"all; else, without a name, {', '.join(DAILY)}")
+    given = parser.parse_args(arguments)
+    names: list[str] = given.names
     unknown = sorted(set(names) - set(RECIPES))
     if unknown:
         parser.error(f"unknown peer {', '.join(unknown)}; there are {', '.join(RECIPES)}")
     failed = 0
-    for name in names or list(RECIPES):
+    for name in names or (RECIPES if given.all else DAILY):
         try:
             build(RECIPES[name])
         except BuildError as error:

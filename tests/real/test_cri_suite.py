@@ -161,7 +161,7 @@ def test_with_a_policy_the_same_tests_pass(went: dict[str, Went]) -> None:
     passes_with_a_policy(PINNED, went[PINNED])
 
 
-@pytest.mark.deep
+@pytest.mark.nightly
 def test_with_a_policy_all_tests_pass_but_those_that_look_at_cpus() -> None:
     crisuite.program()
     with crisuite.cgroups_removed():

@@ -76,7 +76,8 @@ def run(text: str, cwd: Path, **more: str) -> tuple[int, str]:
         program = Path(folder) / "nodeward"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeward "$@"\n')
         program.chmod(0o755)
-        path = f"{folder}:{require('helm') / 'bin'}:{require('grpcurl')}:{os.environ['PATH']}"
+        grpcurl = require("grpcurl") if text.startswith("grpcurl") else folder
+        path = f"{folder}:{require('helm') / 'bin'}:{grpcurl}:{os.environ['PATH']}"
         environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src"), **more}
         command = ["bash", "-o", "pipefail", "-c", text]
         done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=WITHIN_S)
@@ -116,7 +117,11 @@ def _given(tmp_path_factory: pytest.TempPathFactory) -> Path:
 GOES_ON = ("curl -N", "nodeward dump /tmp/cri.dump --follow")
 
 
-@pytest.mark.parametrize("command", ASKED, ids=str)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(one, marks=[pytest.mark.nightly] * one.text.startswith("grpcurl")) for one in ASKED],
+    ids=str,
+)
 def test_what_a_page_asks_is_answered_on_a_simulated_node(command: Command, node: Path, given: Path) -> None:
     """Pods come and go there: a command about one is tried on the pods of the moment."""
     text = re.sub(r"/tmp/nodeward-sim-\w+/run|/run/nodeward", str(node), command.text)

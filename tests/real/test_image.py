@@ -138,7 +138,7 @@ def test_two_builds_have_one_digest_and_tell_their_parts(archive: Path, blobs: M
     ]
 
 
-@pytest.mark.deep
+@pytest.mark.nightly
 def test_the_bundle_is_the_same_when_built_again_elsewhere(tmp_path: Path) -> None:
     built = require_bundle()
     command = [

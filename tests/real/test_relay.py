@@ -358,7 +358,7 @@ def _again(pod: Record) -> Record:
     return pod | {"metadata": metadata | {"attempt": 1}}
 
 
-@pytest.mark.matrix
+@pytest.mark.nightly
 def test_the_older_cri_of_an_older_containerd_passes_too() -> None:
     with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), release=OLD) as daemon:
         listen = daemon.folder / "cri.sock"

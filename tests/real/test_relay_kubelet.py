@@ -292,7 +292,7 @@ def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:
     ]
 
 
-@pytest.mark.matrix
+@pytest.mark.nightly
 def test_no_pod_is_lost_or_doubled_when_relay_containerd_and_kubelet_restart_under_load(node: Node) -> None:
     for name in STEADY:
         node.create(name)

@@ -123,7 +123,7 @@ def test_a_log_is_written_by_the_runtime_and_begun_anew_through_the_relay(node: 
     remove_pod(node.ways["relayed"], pod)
 
 
-@pytest.mark.matrix
+@pytest.mark.nightly
 def test_streamed_lists_are_unimplemented_both_ways_where_the_runtime_has_none() -> None:
     with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), release=OLD) as daemon:
         listen = daemon.folder / "cri.sock"

@@ -109,13 +109,14 @@ def relayed(begin: float) -> None:
 def with_cpus(arguments: Sequence[str], begin: float, *, relay: bool) -> None:
     """The cases of CPUs by a policy; the arguments are the containers' program, how many quick pods there are, and what
     a cluster is reached by, where there is one."""
-    from tests.vm.cpus_cases import CASES
-    from tests.vm.cpus_node import running_node
+    from tests.vm.cpus_cases import CASES, OF_NODES
+    from tests.vm.cpus_node import lay_topology, running_node
 
     program, quick_pods, *cluster = arguments
+    has_nodes = not lay_topology()
     with running_node(Path(program), int(quick_pods), relay=relay) as node:
         says(f"node: {node.containerd.release.version} and Nodeward are ready after {time.monotonic() - begin:.1f} s")
-        play(CASES, node, node.log)
+        play({name: case for name, case in CASES.items() if has_nodes or name != OF_NODES}, node, node.log)
         if cluster:
             from tests.vm.cpus_cluster import BY, CASE, Cluster
 

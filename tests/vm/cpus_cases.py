@@ -142,13 +142,15 @@ def memory_follows(node: CpusNode) -> list[str]:
     return [*seen, "narrow then: 0-1"]
 
 
+OF_NODES: Final = "memory nodes follow CPUs and are never taken away"
+"""The case that needs a machine with memory nodes."""
 CASES: Final[Mapping[str, Callable[[CpusNode], list[str]]]] = {
     "CPUs of its own come and go, each other set is written once": one_comes,
     "at the first act of a program nobody else may run on its own CPUs": nobody_at_the_first_act,
     "a restart of daemon or runtime moves nobody": nobody_moves,
     "a set that somebody else wrote is put right": drift_is_repaired,
     "a container is resized in place": resized_in_place,
-    "memory nodes follow CPUs and are never taken away": memory_follows,
+    OF_NODES: memory_follows,
     "nobody is on its own CPUs where writes are late": and_where_writes_are_late,
     "a daemon that does not wait is noticed": but_without_the_wait,
 }

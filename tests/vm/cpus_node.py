@@ -7,6 +7,7 @@ one folder on a tmpfs.
 
 import os
 import signal
+import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,6 +17,7 @@ from typing import Final, Protocol
 
 import grpc
 
+from nodeward.doubles.cpus import CPU, NODE, Plan, sysfs
 from nodeward.model import cpuset
 from nodeward.model.cpuset import CpuSet
 from tests.patience import patience
@@ -71,6 +73,20 @@ class Pod:
     def mems(self) -> str:
         """The memory nodes that were asked of the kernel for it; empty for any."""
         return (self.cgroup / "cpuset.mems").read_text().strip()
+
+
+def lay_topology() -> bool:
+    """A kernel in user mode has no memory nodes, and its CPUs share nothing: where that is so, this lays two sockets of
+    two cores of two threads over its sysfs, and returns True."""
+    if Path(NODE).exists():
+        return False
+    tree = Path("/run/topology")
+    for path, content in sysfs(Plan(nodes=0, cores=2, adjacent=True)).items():
+        file = tree / Path(path).relative_to(CPU)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+    subprocess.run(["mount", "--bind", str(tree), CPU], check=True)
+    return True
 
 
 def resources(request_m: int, *, guaranteed: bool = True) -> Record:

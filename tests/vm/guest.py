@@ -1,13 +1,16 @@
-"""A guest machine for tests: a stock Debian kernel in QEMU, with this machine's files and a real misc controller.
+"""A guest machine for tests, with this machine's files and a real misc controller.
 
-The guest sees the host's whole file tree read only through 9p, under a tmpfs overlay, so programs, the virtual
-environment and the tests are at the same paths inside. Nothing that it writes reaches the host. It needs no hardware
-support: TCG, one CPU (with more, QEMU 7.2 sometimes panics early; see `Machine.numa`). One boot runs one program, whose
-output comes back from the serial console.
+It is a kernel in user mode (ARCH=um, `user_mode/build`), which is a program and nearly as quick as the machine itself.
+What that has not, such as NUMA nodes, Debian's own kernel has in QEMU, which emulates it by TCG at a tenth of the pace:
+`needed(stock=True)`, or NODEWARD_GUEST=stock for every test.
 
-`scripts/vm-prepare` fetches the kernel; this module builds our kernel modules and the initramfs beside it, keyed by
-kernel and content, and boots. A machine without those skips the tests loudly; with NODEWARD_REQUIRE_ALL=1 it fails
-them.
+The guest sees the host's whole file tree read only, under a tmpfs overlay, so programs, the virtual environment and the
+tests are at the same paths inside. Nothing that it writes reaches the host. It needs no hardware support. One boot runs
+one program, whose output comes back from the console.
+
+`scripts/vm-prepare` makes the kernel; `--stock` fetches the other one. This module builds the initramfs, and for the
+other one modules, keyed by kernel and content, and boots. A machine without a kernel skips the tests loudly; with
+NODEWARD_REQUIRE_ALL=1 it fails them.
 
 A guest ends by itself, or is killed at its deadline, or dies with the process that started it (setpriv --pdeathsig).
 """
@@ -25,22 +28,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests.patience import patience
+from tests.peers.find import absent
+from tests.vm import network
 from tests.vm.initramfs import initramfs
 
 HERE: Final = Path(__file__).parent
 REPOSITORY: Final = HERE.parent.parent
-PREPARE: Final = "scripts/vm-prepare --tools"
-_TOOLS: Final = ("qemu-system-x86_64", "busybox", "make", "gcc", "setpriv")
+PREPARE: Final = "scripts/vm-prepare"
+_TOOLS: Final = ("busybox", "setpriv")
+_STOCK_TOOLS: Final = ("qemu-system-x86_64", "make", "gcc")
 _ENDED: Final = "guest: program ended with "
 _STOCK_NAMES: Final = ("sev", "sev_es")
 QUICKER: Final = ("mitigations=off", "norandmaps", "init_on_alloc=0", "rcupdate.rcu_expedited=1")
 """The kernel's words that leave out what protects it from its users, and waits. Without `norandmaps` QEMU translates a
 program anew at every start, since it lies elsewhere. A plain processor is quicker than QEMU's `max` too: together a
 third of a guest's time."""
-HOST_ADDRESS: Final = "10.0.2.2"
+HOST_ADDRESS: Final = network.HOST_ADDRESS
 """What a guest with a network calls the host's loopback."""
 GUEST_ADDRESS: Final = "10.0.2.15"
 
@@ -56,6 +60,8 @@ class Guest:
     release: str
     kernel: Path
     initramfs: Path
+    stock: bool = False
+    """Debian's own kernel; else `kernel` is a program."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,31 +79,34 @@ def cache() -> Path:
     return Path(home) / "nodeward" / "vm"
 
 
-def prepare() -> Guest:
-    """A guest of the kernel that vm-prepare fetched last; builds the module and the initramfs if they are not there."""
-    absent = [tool for tool in _TOOLS if shutil.which(tool) is None]
-    if absent:
-        raise GuestMissingError(f"no {', '.join(absent)} here; run {PREPARE}")
-    current = cache() / "current"
+def prepare(*, stock: bool = False) -> Guest:
+    """A guest of the kernel that vm-prepare made last; builds what it boots with if that is not there."""
+    command = f"{PREPARE} --stock" if stock else PREPARE
+    without = [tool for tool in (*_TOOLS, *(_STOCK_TOOLS if stock else ())) if shutil.which(tool) is None]
+    if without:
+        raise GuestMissingError(f"no {', '.join(without)} here; run scripts/install-tools")
+    current = cache() / "current" if stock else cache() / "user_mode" / "current"
     if not current.exists():
-        raise GuestMissingError(f"no guest kernel in {cache()}; run {PREPARE}")
-    release = current.read_text().strip()
+        raise GuestMissingError(f"no guest kernel in {cache()}; run {command}")
+    if stock:
+        release = current.read_text().strip()
+    else:
+        told = subprocess.run([current, "--version"], capture_output=True, text=True, check=True, timeout=60)
+        release = told.stdout.strip()
     prefix = cache() / "kernels" / release
     build = cache() / "builds" / f"{release}-{_content_key()}"
     with _alone(cache() / "lock"):
         if not (build / "complete").exists():
-            _build(prefix, release, build)
-    return Guest(release, prefix / "boot" / f"vmlinuz-{release}", build / "initramfs")
+            _build(prefix if stock else None, release, build)
+    return Guest(release, prefix / "boot" / f"vmlinuz-{release}" if stock else current, build / "initramfs", stock)
 
 
-def needed() -> Guest:
+def needed(*, stock: bool = False) -> Guest:
     """`prepare` for a test: skips with the reason, or fails where NODEWARD_REQUIRE_ALL=1 demands every test."""
     try:
-        return prepare()
+        return prepare(stock=stock or os.environ.get("NODEWARD_GUEST") == "stock")
     except GuestMissingError as missing:
-        if os.environ.get("NODEWARD_REQUIRE_ALL") == "1":
-            pytest.fail(f"NODEWARD_REQUIRE_ALL=1, but {missing}", pytrace=False)
-        pytest.skip(f"NOT TESTED on a real kernel: {missing}")
+        absent(f"NOT TESTED on a real kernel: {missing}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +114,18 @@ class Machine:
     """What may differ from one boot to another."""
 
     memory_mib: int = 1024
-    network: bool = False
-    """An interface with GUEST_ADDRESS, by QEMU's own user mode network: it can call, and cannot be called."""
+    reaches: tuple[int, ...] = ()
+    """Ports of the host's loopback that it can call, from an interface with GUEST_ADDRESS; it cannot be called."""
     systemd: bool = False
     """The program is a unit of systemd's, which is the guest's first process and has no other units."""
     serial: str = "stdio"
     """What the console is connected to; `mon:stdio` is a person's terminal, where Ctrl-A X ends the guest."""
     kernel_words: tuple[str, ...] = ()
     """More of the kernel's own words on its command line."""
+    cpus: int = 1
     numa: bool = False
-    """Eight CPUs: two sockets, each a NUMA node of two cores of two threads. QEMU plays them one after the other: with
-    a thread for each, the kernel sometimes panics early."""
+    """Of a stock kernel, eight CPUs: two sockets, each a NUMA node of two cores of two threads. QEMU plays them one
+    after the other: with a thread for each, the kernel sometimes panics early."""
 
 
 ORDINARY: Final = Machine()
@@ -168,21 +178,36 @@ def command(
         arguments["names"] = ",".join(capacity)
     if machine.systemd:
         arguments["systemd"] = "yes"
-    if machine.network:
+    if machine.reaches:
         arguments |= {"address": GUEST_ADDRESS, "gateway": HOST_ADDRESS}
-    return _qemu(guest, machine, arguments)
+    return (_qemu if guest.stock else _user_mode)(guest, machine, arguments)
+
+
+def _user_mode(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:
+    misc = [f"fakemisc.{name}={value}" for name, value in arguments.items() if name in ("capacity", "names")]
+    names = [] if "names" in arguments else [f"fakemisc.names={','.join(_STOCK_NAMES)}"]
+    words = ["panic=-1", "quiet", "loglevel=3", *misc, *names, *machine.kernel_words]
+    words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
+    console = ["con=null", "con0=fd:0,fd:1", "seccomp=on", f"ncpus={machine.cpus}"]
+    ports, inside = ",".join(map(str, machine.reaches)), list[str]()
+    if ports:
+        inside = [sys.executable, "-m", "tests.vm.network", ports]
+        console.append(f"vec0:transport=raw,ifname={network.INTERFACE}")
+    dies_with_us = ["setpriv", "--pdeathsig", "KILL"]
+    kernel = [*dies_with_us, str(guest.kernel), f"mem={machine.memory_mib}M", f"initrd={guest.initramfs}"]
+    return [*(dies_with_us if inside else ()), *inside, *kernel, *console, *words]
 
 
 def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:
     words = ["console=ttyS0", "panic=-1", "quiet", "loglevel=3", *QUICKER, *machine.kernel_words]
     words += [f"nodeward.{name}={value}" for name, value in arguments.items()]
     share = "local,path=/,mount_tag=hostroot,security_model=none,readonly=on,multidevs=remap"
-    network = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.network else []
+    net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net,romfile="] if machine.reaches else []
     processors = _two_nodes(machine.memory_mib) if machine.numa else ["-accel", "tcg", "-smp", "1"]
     return [
         "setpriv", "--pdeathsig", "KILL", "qemu-system-x86_64", "-machine", "q35,graphics=off", *processors,
         "-cpu", "qemu64", "-m", str(machine.memory_mib), "-nodefaults", "-no-user-config",
-        "-display", "none", *network, "-serial", machine.serial, "-no-reboot", "-virtfs", share,
+        "-display", "none", *net, "-serial", machine.serial, "-no-reboot", "-virtfs", share,
         "-kernel", str(guest.kernel), "-initrd", str(guest.initramfs), "-append", " ".join(words),
     ]  # fmt: skip
 
@@ -203,20 +228,26 @@ def _content_key() -> str:
     return digest.hexdigest()[:12]
 
 
-def _build(prefix: Path, release: str, build: Path) -> None:
+def _build(prefix: Path | None, release: str, build: Path) -> None:
     shutil.rmtree(build, ignore_errors=True)
-    shutil.copytree(HERE / "kernel_module", build / "module")
+    build.mkdir(parents=True)
+    if prefix is not None:
+        _build_modules(prefix, release, build / "module")
+    busybox = Path(shutil.which("busybox") or "busybox")
+    modules = None if prefix is None else (prefix / "lib" / "modules" / release, build / "module")
+    (build / "initramfs").write_bytes(initramfs(busybox, HERE / "init", modules))
+    (build / "complete").touch()
+
+
+def _build_modules(prefix: Path, release: str, folder: Path) -> None:
+    shutil.copytree(HERE / "kernel_module", folder)
     headers = prefix / "usr" / "src" / f"linux-headers-{release}"
     made = subprocess.run(
-        ["make", "-C", str(headers), f"M={build / 'module'}", "CC=gcc", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"],
+        ["make", "-C", str(headers), f"M={folder}", "CC=gcc", "CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"],
         capture_output=True, text=True, check=False, timeout=120 * patience(),
     )  # fmt: skip
     if made.returncode:
         raise RuntimeError(f"the modules do not build for {release}:\n{made.stdout[-3000:]}\n{made.stderr[-3000:]}")
-    busybox = Path(shutil.which("busybox") or "busybox")
-    image = initramfs(prefix / "lib" / "modules" / release, build / "module", busybox, HERE / "init")
-    (build / "initramfs").write_bytes(image)
-    (build / "complete").touch()
 
 
 @contextlib.contextmanager
@@ -228,6 +259,6 @@ def _alone(lock: Path) -> Iterator[None]:
 
 if __name__ == "__main__":
     try:
-        print(prepare().initramfs)
+        print(prepare(stock="--stock" in sys.argv).initramfs)
     except GuestMissingError as missing:
         sys.exit(str(missing))

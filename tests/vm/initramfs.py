@@ -19,12 +19,15 @@ _FOLDER_MODE: Final = 0o040755
 _PROGRAM_MODE: Final = 0o100755
 
 
-def initramfs(modules: Path, ours: Path, busybox: Path, init: Path) -> bytes:
-    """The gzipped archive; `ours` is the folder where the modules of the tests were built."""
+def initramfs(busybox: Path, init: Path, modules: tuple[Path, Path] | None = None) -> bytes:
+    """The gzipped archive. `modules` are the kernel's folder, and that where those of the tests were built; None for a
+    kernel that has all it needs compiled in."""
     files = {"bin/busybox": busybox.read_bytes(), "init": init.read_bytes()}
-    files |= {f"modules/{name}": (ours / name.split("-", 1)[1]).read_bytes() for name in _OURS}
-    for number, (name, content) in enumerate(_in_order(modules).items()):
-        files[f"modules/{number:02}-{name}.ko"] = content
+    if modules is not None:
+        theirs, ours = modules
+        files |= {f"modules/{name}": (ours / name.split("-", 1)[1]).read_bytes() for name in _OURS}
+        for number, (name, content) in enumerate(_in_order(theirs).items()):
+            files[f"modules/{number:02}-{name}.ko"] = content
     return gzip.compress(_cpio(files), compresslevel=1, mtime=0)
 
 

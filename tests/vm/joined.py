@@ -1,7 +1,7 @@
 """The host's side of a guest with a real kubelet: boots the one that plays a chain beside the control plane it joins.
 
 kubelet 1.37, containerd 2.4 and the daemon run in the guest; etcd and kube-apiserver run here, and the guest calls our
-loopback by QEMU's user mode network. Pods carry no annotation of ours.
+loopback (`tests/vm/network.py`). Pods carry no annotation of ours.
 """
 
 import tempfile
@@ -43,7 +43,8 @@ def played(chain: str, *, deployments: bool = False) -> Mapping[str, str]:
             running.enter_context(running_controllers(server, folder, _CONTROLLERS))
             running.enter_context(running_scheduler(server, folder))
             admission = running.enter_context(running_webhook(folder))
-        url = f"https://{guest.HOST_ADDRESS}:{urlsplit(server.base_url).port}"
+        port = urlsplit(server.base_url).port or 443
+        url = f"https://{guest.HOST_ADDRESS}:{port}"
         known = (server.token, server.node_token, server.plain_token, "somebody")
         arguments = (chain, url, str(server.ca_file), *known, str(admission), image)
-        return outcomes(kernel, arguments, guest.Machine(memory_mib=2048, network=True))
+        return outcomes(kernel, arguments, guest.Machine(memory_mib=2048, reaches=(port,)))

@@ -7,7 +7,7 @@ import pytest
 from tests.vm.chart_cases import CASES
 from tests.vm.joined import played
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -1,5 +1,5 @@
-"""CPUs by a policy on a real kernel and runtime: eight CPUs, two NUMA nodes, containerd 2.4 with NRI,
-and 1.7 behind the relay. At the end the policy comes from a real kube-apiserver."""
+"""CPUs by a policy on a real kernel and runtime: eight CPUs, containerd 2.4 with NRI, and 1.7 behind the relay. At the
+end the policy comes from a real kube-apiserver. Nightly also with two NUMA nodes."""
 
 import subprocess
 import tempfile
@@ -9,6 +9,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+from _pytest.mark import ParameterSet
 
 from tests.patience import patience
 from tests.peers.find import require
@@ -18,7 +19,7 @@ from tests.real.test_agent import kubeconfig_of
 from tests.real.test_policy_objects import install
 from tests.vm import guest
 from tests.vm.chains import outcomes
-from tests.vm.cpus_cases import CASES
+from tests.vm.cpus_cases import CASES, OF_NODES
 from tests.vm.cpus_cluster import CASE
 from tests.vm.cpus_node import NAME
 from tests.vm.overlaps import first_act, overlaps
@@ -33,12 +34,15 @@ def _compiled(folder: Path) -> Path:
     return program
 
 
-def _played(chain: str, folder: Path, quick_pods: int, cluster: Sequence[str] = ()) -> Mapping[str, str]:
-    machine = guest.needed()
+def _played(
+    chain: str, folder: Path, quick_pods: int, cluster: Sequence[str] = (), *, numa: bool = False
+) -> Mapping[str, str]:
+    machine = guest.needed(stock=numa)
     require("containerd")
     require("containerd-1.7")
     arguments = (chain, str(_compiled(folder)), str(quick_pods), *cluster)
-    return outcomes(machine, arguments, guest.Machine(numa=True, network=bool(cluster)))
+    reaches = tuple(urlsplit(url).port or 443 for url in cluster[:1])
+    return outcomes(machine, arguments, guest.Machine(cpus=8, numa=numa, reaches=reaches))
 
 
 @pytest.fixture(scope="module")
@@ -57,24 +61,35 @@ def cluster() -> Iterator[Sequence[str]]:
         yield url, str(server.ca_file), server.token, server.plain_token, str(kubeconfig)
 
 
-@pytest.fixture(scope="module", params=("cpus", "cpus-relay"), ids=("nri", "relay"))
+def _cells() -> Iterator[ParameterSet]:
+    """Each transport on the kernel in user mode, without the case of memory nodes; nightly on one that has these."""
+    for chain, how in (("cpus", "nri"), ("cpus-relay", "relay")):
+        for numa in (False, True):
+            for case in (*CASES, CASE):
+                if numa or case != OF_NODES:
+                    marks = [pytest.mark.nightly] if numa else []
+                    yield pytest.param((chain, numa), case, id=f"{how}{'-numa' * numa}-{case}", marks=marks)
+
+
+@pytest.fixture(scope="module")
 def held(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, cluster: Sequence[str]
 ) -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
-    return _played(request.param, tmp_path_factory.mktemp("cpus"), QUICK_PODS, cluster)
+    chain, numa = request.param
+    return _played(chain, tmp_path_factory.mktemp("cpus"), QUICK_PODS, cluster, numa=numa)
 
 
-@pytest.mark.parametrize("case", [*CASES, CASE])
+@pytest.mark.parametrize(("held", "case"), _cells(), indirect=["held"])
 def test_cpus(case: str, held: Mapping[str, str]) -> None:
     assert case in held, "the guest reported nothing for this case"
     assert held[case] == "", held[case]
 
 
-@pytest.mark.deep
+@pytest.mark.nightly
 @pytest.mark.parametrize(("chain", "quick_pods"), [("cpus", 200), ("cpus-relay", 50)])
 def test_many_quick_pods(chain: str, quick_pods: int, tmp_path: Path) -> None:
-    failed = {case: why for case, why in _played(chain, tmp_path, quick_pods).items() if why}
+    failed = {case: why for case, why in _played(chain, tmp_path, quick_pods, numa=True).items() if why}
     assert not failed
 
 

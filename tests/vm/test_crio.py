@@ -13,7 +13,7 @@ from tests.vm.chains import outcomes
 from tests.vm.crio_shipped import CASES
 from tests.vm.podman import require_podman
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

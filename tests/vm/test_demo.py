@@ -156,9 +156,9 @@ def console() -> Iterator[Console]:
         found.close()
 
 
-@pytest.mark.matrix
+@pytest.mark.nightly
 def test_a_new_user_follows_the_page() -> None:
-    guest.needed()
+    guest.needed(stock=True)
     require("containerd")
     page = steps(PAGE.read_text())
     assert len(page) > 15
@@ -178,9 +178,9 @@ def test_a_new_user_follows_the_page() -> None:
     assert "guest: ends" in last
 
 
-@pytest.mark.matrix
+@pytest.mark.nightly
 def test_ctrl_a_x_ends_it_at_once() -> None:
-    guest.needed()
+    guest.needed(stock=True)
     require("containerd")
     with console() as terminal:
         terminal.until("SeaBIOS", BOOT_TIMEOUT_S)
@@ -280,7 +280,7 @@ def test_who_may_not_install_is_told_the_command(
     monkeypatch.setattr(guest, "prepare", missing)
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert demo.main([]) == 1
-    assert capsys.readouterr().err == ("demo-vm: no guest kernel here; run as root: scripts/install-tools --no-peers\n")
+    assert capsys.readouterr().err == ("demo-vm: no guest kernel here; run as root: scripts/install-tools --demo\n")
 
 
 def test_what_is_missing_is_installed_by_the_projects_scripts(
@@ -301,5 +301,5 @@ def test_what_is_missing_is_installed_by_the_projects_scripts(
     assert demo.main([]) == 1
     assert ran == ["install-tools"]
     said = capsys.readouterr()
-    assert "no guest kernel here; running scripts/install-tools --no-peers, which takes minutes" in said.out
-    assert said.err == "demo-vm: scripts/install-tools --no-peers ended with status 1\n"
+    assert "no guest kernel here; running scripts/install-tools --demo, which takes minutes" in said.out
+    assert said.err == "demo-vm: scripts/install-tools --demo ended with status 1\n"

@@ -7,7 +7,7 @@ import pytest
 from tests.vm.joined import played
 from tests.vm.joined_relay import RESTARTS
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

@@ -3,9 +3,13 @@
 import os
 import sys
 
+import pytest
+
 from tests.peers.find import require
 from tests.peers.recipes import cache_folder
 from tests.vm import guest
+
+pytestmark = pytest.mark.nightly
 
 CASES = "tests/real/test_kata_host.py"
 TIMEOUT_S = 600.0
@@ -13,7 +17,7 @@ TIMEOUT_S = 600.0
 
 def test_with_cgroup_v2_and_systemd() -> None:
     """Containerd's overlays and the sandboxes' folders are in /dev/shm: the guest's /tmp is an overlay itself."""
-    machine = guest.needed()
+    machine = guest.needed(stock=True)
     for peer in ("containerd", "katahost"):
         require(peer)
     environment = {

@@ -14,7 +14,7 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.runtime_cases import CASES
 
-pytestmark = pytest.mark.matrix
+pytestmark = pytest.mark.nightly
 
 
 @pytest.fixture(scope="module")

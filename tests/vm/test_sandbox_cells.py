@@ -5,9 +5,13 @@ import os
 import shutil
 import sys
 
+import pytest
+
 from tests.peers.find import absent, require
 from tests.peers.recipes import cache_folder
 from tests.vm import guest
+
+pytestmark = pytest.mark.nightly
 
 FILES = ("test_cells_go.py", "test_cells_rs.py", "test_cgroups_rs.py", "test_sandbox_cgroup.py")
 CASES = tuple(f"tests/contract/sandboxes/{name}" for name in FILES)

@@ -10,11 +10,13 @@ from tests.vm import guest
 from tests.vm.chains import outcomes
 from tests.vm.sandboxes_cases import CASES
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def held() -> Mapping[str, str]:
     """Case -> empty if it held, else what went wrong."""
-    machine = guest.needed()
+    machine = guest.needed(stock=True)
     for peer in ("containerd", "katahost", "cgroupsrs"):
         require(peer)
     for tool in ("systemctl", "dbus-daemon"):

@@ -2,15 +2,11 @@
 
 from pathlib import Path
 
-import pytest
-
 from nodeward.aio.hostfs import OsFiles
 from nodeward.edges.kata import network
 from tests.peers.containerd import running_containerd
 from tests.peers.cri import pod_config, remove_pod
 from tests.peers.nriside import Record, member, text
-
-pytestmark = pytest.mark.neighbour
 
 
 def test_the_cache_says_what_the_pod_has(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from typing import Final
 from nodeward.aio.hostfs import HostFiles, OsFiles
 from nodeward.model import cpuset
 from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
+from tests.patience import scaled
 
 DEVICE: Final = "/dev/fakemisc"
 _CPU: Final = "/sys/devices/system/cpu"
@@ -151,7 +153,12 @@ def v1_mounted() -> Iterator[None]:
     """misc taken out of the v2 tree and mounted as a hierarchy of its own, as a user would."""
     OsFiles().write(f"{MOUNT}/cgroup.subtree_control", b"-misc")
     os.mkdir(V1_MOUNT)
-    subprocess.run(["mount", "-t", "cgroup", "-o", "misc", "none", V1_MOUNT], check=True)
+    mount = ["mount", "-t", "cgroup", "-o", "misc", "none", V1_MOUNT]
+    # the kernel refuses while it has not yet let go of a removed cgroup of the other tree
+    end = time.monotonic() + scaled(10.0)
+    while (status := subprocess.run(mount, check=False).returncode) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert status == 0, f"{' '.join(mount)}: {status}"
     try:
         yield
     finally:

@@ -72,7 +72,7 @@ def _run(machine: guest.Guest, *words: str, shape: guest.Machine = guest.ORDINAR
 @pytest.fixture(scope="module")
 def cpu_report() -> CpuReport:
     """What the guest of eight CPUs said of the cases about these."""
-    machine = guest.needed()
+    machine = guest.needed(stock=True)
     run = _run(machine, CPUS, shape=guest.Machine(numa=True))
     told = (json.loads(line.removeprefix(RESULT)) for line in run.output.splitlines() if line.startswith(RESULT))
     found = {case: said for _, case, said in told}
@@ -81,12 +81,14 @@ def cpu_report() -> CpuReport:
     return CpuReport(found, json.loads(machines[0]))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("case_id", CPU_CASES)
 def test_kernel_cpus(case_id: str, cpu_report: CpuReport) -> None:
     assert case_id in cpu_report.failures, "the guest reported nothing for this case"
     assert cpu_report.failures[case_id] == "", cpu_report.failures[case_id]
 
 
+@pytest.mark.nightly
 def test_a_plan_shows_the_same_machine_as_the_kernel(cpu_report: CpuReport) -> None:
     assert cpu_report.machine == drawn(SimKernel({}, machine=EIGHT))
 

@@ -6,12 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.patience import scaled
 from tests.peers.find import absent
 
-pytestmark = pytest.mark.neighbour
 READER = """
 import json, sys
 from nodeward.aio.hostfs import OsFiles

@@ -27,7 +27,6 @@ from nodeward.model.workload import SandboxId
 
 QEMU = shutil.which("qemu-system-x86_64")
 pytestmark = [
-    pytest.mark.neighbour,
     pytest.mark.skipif(QEMU is None, reason="qemu-system-x86_64 is not installed"),
 ]
 ROOT = "/sys/fs/cgroup"

@@ -29,6 +29,7 @@ NRI = "pkg/api/api.proto"
 TTRPC = "github.com/containerd/ttrpc/request.proto"
 STATUS = "google/rpc/status.proto"
 NEWEST = RELEASES[-1]
+EACH = [*(pytest.param(old, marks=pytest.mark.nightly) for old in RELEASES[:-1]), NEWEST]
 
 
 def ours(module: ModuleType) -> dict[str, str]:
@@ -51,14 +52,14 @@ def later_than(release: str) -> set[str]:
     return {name for each in newer for name in choices.NRI_SINCE.get(each, ())}
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", EACH)
 def test_what_is_declared_of_nri_is_what_each_release_says(release: str) -> None:
     theirs, declared = facts(linked(release)[NRI]), ours(nri_pb2)
     assert differing(theirs, declared) == choices.NRI_OTHERWISE.get(release, {})
     assert beyond(declared, theirs) == later_than(release)
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", EACH)
 def test_what_is_not_declared_of_nri_was_chosen(release: str) -> None:
     left = beyond(facts(linked(release)[NRI]), ours(nri_pb2))
     assert left - set(choices.NRI) == set(), "upstream has more than it had: declare it, or choose not to"
@@ -66,7 +67,7 @@ def test_what_is_not_declared_of_nri_was_chosen(release: str) -> None:
         assert set(choices.NRI) - left == set(), "a choice about what is no longer there, or is declared by now"
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", EACH)
 def test_ttrpcs_envelope_is_declared_as_it_is(release: str) -> None:
     files, declared = linked(release), ours(ttrpc_pb2)
     theirs = facts(files[STATUS]) | facts(files[TTRPC], {"google.rpc.Status": "ttrpc.Status"})

@@ -26,7 +26,7 @@ def test_a_history_violates_nothing(seed: int) -> None:
     assert outcome.pods > 0
 
 
-@pytest.mark.deep
+@pytest.mark.nightly
 def test_many_histories_violate_nothing() -> None:
     first, number = int(os.environ.get("NODEWARD_SEED", "1")), int(os.environ.get("NODEWARD_HISTORIES", "200"))
     assert [seed for seed in range(first, first + number) if run(seed).violations] == []

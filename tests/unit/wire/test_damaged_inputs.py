@@ -1,6 +1,6 @@
 """Given damaged bytes, a codec gives values or its own error, and keeps no more memory than its input is worth.
 
-`make deep` plays a million inputs for each codec, `make test` 2,000; the same inputs each time.
+`make nightly` plays a million inputs for each codec, `make test` 2,000; the same inputs each time.
 """
 
 import functools
@@ -94,7 +94,7 @@ def test_a_large_damaged_input_takes_four_times_its_size_at_most(name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[pytest.mark.deep] * (kind not in taken.SHORT)) for kind in taken.KINDS]
+    "kind", [pytest.param(kind, marks=[pytest.mark.nightly] * (kind not in taken.SHORT)) for kind in taken.KINDS]
 )
 def test_an_input_of_the_shortest_elements_takes_no_more_than_is_said(kind: str) -> None:
     """Of a process's resident memory, beside the input itself."""

@@ -20,7 +20,7 @@ from tests.vm import guest
 from tests.vm.chains import CAPACITY
 from tests.vm.guest import REPOSITORY, GuestMissingError, Machine
 
-_TOOLS: Final = ("scripts/install-tools", "--no-peers")
+_TOOLS: Final = ("scripts/install-tools", "--demo")
 _BUILD: Final = ("scripts/build-peers", "containerd")
 _MACHINE: Final = Machine(serial="mon:stdio")
 
@@ -54,10 +54,10 @@ def _usage() -> argparse.ArgumentParser:
 def _prepared() -> guest.Guest:
     """The guest, after the scripts have brought what was missing; GuestMissingError where they cannot."""
     try:
-        ready = guest.prepare()
+        ready = guest.prepare(stock=True)
     except GuestMissingError as missing:
         _run(_TOOLS, str(missing))
-        ready = guest.prepare()
+        ready = guest.prepare(stock=True)
     if peer("containerd") is None:
         _run(_BUILD, "containerd and runc are not built")
     if peer("containerd") is None:

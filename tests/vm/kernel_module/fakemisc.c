@@ -23,6 +23,14 @@ static int capacities;
 module_param_array(capacity, ullong, &capacities, 0444);
 MODULE_PARM_DESC(capacity, "what the host has of each resource, in the kernel's order");
 
+#ifndef MODULE
+/* Compiled in, the resources may be called otherwise (tests/vm/user_mode/build makes the names of the controller so). */
+extern char *misc_res_name[MISC_CG_RES_TYPES];
+static int names;
+module_param_array_named(names, misc_res_name, charp, &names, 0444);
+MODULE_PARM_DESC(names, "what user space calls each resource, in the kernel's order");
+#endif
+
 /* One open file: what a virtual machine would hold, and where it is charged. */
 struct holding {
 	struct mutex lock;

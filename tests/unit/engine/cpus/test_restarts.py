@@ -14,7 +14,7 @@ def test_nobody_moves_and_no_cpu_is_two_containers_own_whatever_dies_when(policy
     assert list(histories.wrong(policy, range(HISTORIES))) == []
 
 
-@pytest.mark.deep
+@pytest.mark.nightly
 @pytest.mark.parametrize("policy", histories.RULES)
 def test_the_same_in_two_thousand_histories(policy: str) -> None:
     assert list(histories.wrong(policy, range(HISTORIES, 2000))) == []

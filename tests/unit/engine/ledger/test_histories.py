@@ -1,6 +1,6 @@
 """Every history of a small node against the production step, and that a broken rule is told by one.
 
-Two keys and more: tests/component/test_histories.py, which `make deep` plays."""
+Two keys and more: tests/component/test_histories.py, which `make nightly` plays."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

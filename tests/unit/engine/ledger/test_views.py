@@ -45,7 +45,7 @@ LONG = {
 }
 
 
-@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.deep] * (name in LONG)) for name in KINDS])
+@pytest.mark.parametrize("name", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LONG)) for name in KINDS])
 def test_the_key_of_a_pod_is_never_sold_again_however_late_kubelet_tells_of_it(name: str) -> None:
     found = explore(KINDS[name])
     tell(f"{name}: {found.worlds} worlds, {found.granted} grants, {found.unsafe} unsafe")
@@ -151,13 +151,13 @@ def _a_loss_is_over_soon(patch: pytest.MonkeyPatch) -> None:
             _whoever_is_left_out,
             Kind(1, beside=True, form=False),
             id="and ids of one that it leaves out are released",
-            marks=pytest.mark.deep,
+            marks=pytest.mark.nightly,
         ),
         pytest.param(
             _whatever_is_lost,
             Kind(1, api=SILENT, pods_api=True, beside=True, form=False),
             id="ids are released by a Pods API that is late",
-            marks=pytest.mark.deep,
+            marks=pytest.mark.nightly,
         ),
     ],
 )

@@ -25,6 +25,8 @@ from tests.component.lives import kills, lived
 from tests.disturbances import JUDGED, judged_s, once
 from tests.patience import scaled
 
+DAILY = ("cpus-killed", "daemon-killed", "gate", "keys-shared", "pod-api", "relay-killed", "sandboxes-drift")
+"""One of each domain; the simulated node lives in real time."""
 FAULTS = (
     Happening(1.5, "drift"),
     Happening(2.0, "lose-api"),
@@ -34,7 +36,9 @@ FAULTS = (
 )
 
 
-@pytest.mark.parametrize("name", scenario.names())
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.nightly] * (name not in DAILY)) for name in scenario.names()]
+)
 def test_a_shipped_scenario_breaks_no_invariant(name: str, tmp_path: Path) -> None:
     """Given its events once and early, when the grace after the last is over, then nothing was broken."""
     story = once(scenario.load(name))

@@ -19,7 +19,7 @@ CAPACITY: Final = {"sgx_epc": 1 << 20, "sev_es": 5}
 
 
 def outcomes(machine: guest.Guest, chain: Sequence[str], kind: guest.Machine = guest.ORDINARY) -> Mapping[str, str]:
-    """Case -> empty if it held, else what went wrong. Where one failed, the chain is played once more, in a new guest."""
+    """Case -> empty if it held, else what went wrong. Where one failed, all are played once more, in a new guest."""
     first = _played(machine, chain, kind)
     failed = [case for case, why in first.items() if why]
     if not failed:

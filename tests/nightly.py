@@ -5,6 +5,7 @@ was run last; commit it. Without a part, or with an unknown one, the parts are l
 """
 
 import os
+import re
 import subprocess
 import sys
 import time
@@ -21,7 +22,19 @@ SANDBOXES: Final = (
 )
 GUESTS: Final = ("tests/vm/test_cpus.py", "tests/contract/kernel")
 APART: Final = (*RUNTIMES, *SANDBOXES, *GUESTS, "tests/vm/test_chart.py", "tests/vm/test_demo.py")
+MUTATED: Final = (
+    "gate.*",
+    "cpus.barrier.*",
+    "limits.grant.*",
+    "limits.promise.*",
+    "sandboxes.headroom.*",
+    "ledger.rule.*",
+)
 PARTS: Final = {
+    "mutants": (
+        "small changes of rules of the engine, killed, without a test and survived",
+        tuple(f"nodeward.engine.{module}" for module in MUTATED),
+    ),
     "unit": ("unit and component: long histories, other Pythons", ("tests/unit", "tests/component")),
     "inputs": ("a million damaged inputs for each codec", ("tests/unit/wire", "-m", "fuzz")),
     "runtimes": ("CRI-O, containerd 1.7, other OCI runtimes, restarts under load", RUNTIMES),
@@ -34,7 +47,10 @@ PARTS: Final = {
         ("tests/contract", "tests/real", "tests/vm", *(f"--deselect={path}" for path in APART)),
     ),
 }
-"""By name: what it is, and the words for pytest; without a mark of its own the cases marked `nightly`."""
+"""By name: what it is, and the words for pytest (of mutants, for mutmut); without a mark of its own the cases marked
+`nightly`."""
+MUTANTS: Final = re.compile(r"(\d+)/\1 +\S+ (\d+) +\S+ (\d+) .* \U0001f641 (\d+)")
+"""mutmut's last line of progress: all, killed, without a test, survived."""
 LARGE: Final = {
     "NODEWARD_FUZZ_INPUTS": "1000000",
     "NODEWARD_LARGE_INPUTS": "40",
@@ -54,16 +70,20 @@ def main() -> int:
         print(*(f"  {name:10} {what}" for name, (what, _) in PARTS.items()), sep="\n", file=sys.stderr)
         return 2
     what, words = PARTS[part]
-    mark = [] if "-m" in words else ["-m", "nightly"]
     more = LARGE | ({"NODEWARD_GUEST": "stock"} if part == "stock" else {})
+    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *words, *([] if "-m" in words else ["-m", "nightly"])]
+    if part == "mutants":
+        command = [str(Path(sys.executable).with_name("mutmut")), "run", "--max-children", "2", *words]
     began_s = time.monotonic()
-    command = [sys.executable, "-m", "pytest", "-q", "-n", "2", *words, *mark]
     process = subprocess.Popen(command, cwd=ROOT, env=os.environ | more, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
-    counts = ""
+    counts = "ended without a result"
     for line in process.stdout:
         print(line, end="", flush=True)
-        counts = line.strip("= \n") if " in " in line and ("passed" in line or "failed" in line) else counts
+        if found := MUTANTS.search(line):
+            counts = f"of {found[1]} mutants {found[2]} killed, {found[3]} without a test, {found[4]} survived"
+        elif " in " in line and ("passed" in line or "failed" in line):
+            counts = line.strip("= \n")
     status = process.wait()
     _write(part, what, f"{counts}; {(time.monotonic() - began_s) / 60:.0f} min")
     return status

@@ -7,7 +7,6 @@ import errno
 from collections.abc import Sized
 
 from nodeward.app.host import undo
-from nodeward.app.node import grants
 from nodeward.app.tools.replay import replay
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.doubles.kernel import SimKernel
@@ -16,7 +15,6 @@ from nodeward.model.decision import Target
 from nodeward.model.settings import Mode, Settings
 from nodeward.wire import misc_files
 from nodeward.wire.record import RecordError
-from tests.unit.simulated.kubelet import KEY, TDX, Kubelet
 from tests.unit.simulated.life import RECORD, Life
 from tests.unit.simulated.plans import EPC
 from tests.unit.simulated.world import ROOT, World
@@ -123,29 +121,6 @@ def _outlives(target: str) -> bool:
     """Whether a goal's target is the controller of a cgroup that outlives pods."""
     kind, _, path = target.partition(":")
     return kind == "subtree" and "pod" not in path.rsplit("/", 1)[-1].removeprefix("kubepods")
-
-
-def on_record(world: World, kubelet: Kubelet) -> list[str]:
-    """A daemon that begins now would read every key that a living pod was promised."""
-    found = grants.read(world.kernel, world.settings)
-    there = found.granted.get(TDX, {})
-    lost = [f"{name} of pod {uid} is not on record" for uid, name in kubelet.promised.items() if name not in there]
-    return [f"no grant can be read: {found.fault}"] if found.fault else lost
-
-
-def keys_settled(world: World, kubelet: Kubelet, life: Life) -> list[str]:
-    """Daemon and journal have the keys of living pods, once each, and no others; what nobody has is offered."""
-    promised, offer = dict.fromkeys(kubelet.promised.values(), 1), life.core.state.ledger.offers[KEY]
-    granted = {name: grant.times for name, grant in offer.grants.items() if grant.times}
-    recorded = grants.read(world.kernel, world.settings).granted.get(TDX, {})
-    wrong = on_record(world, kubelet)
-    if granted != promised:
-        wrong.append(f"{granted} are granted, {promised} were answered")
-    if recorded != promised:
-        wrong.append(f"{recorded} are on record, {promised} were answered")
-    if not promised and len(kubelet.healthy()) != kubelet.keys:
-        wrong.append(f"{len(kubelet.healthy())} of {kubelet.keys} keys are offered, and nobody has any")
-    return wrong
 
 
 def undo_before(world: World, life: Life, path: str) -> list[str]:

@@ -9,27 +9,23 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
 
-from nodeward.app.node import assemble, grants
+from nodeward.app.node import assemble
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
-from nodeward.model.settings import LimitsSettings, Mode, RecordSection, Settings, UnknownPod, Unsupported
+from nodeward.model.settings import LimitsSettings, RecordSection, Settings, UnknownPod, Unsupported
 from nodeward.model.workload import ContainerSpec, Phase, Role
 from nodeward.wire import record
 from tests.faults import Stopped
 from tests.unit.simulated import checks
-from tests.unit.simulated.kubelet import KEY, LEDGER, Kubelet, with_key
-from tests.unit.simulated.life import RECORD, SETTINGS, Life, StoppedAfter, Surroundings
-from tests.unit.simulated.plans import EPC, PAGE, Plan, make
+from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings
+from tests.unit.simulated.plans import EPC, PAGE, make
 from tests.unit.simulated.trouble import CAPACITY, Trouble
 from tests.unit.simulated.virtual import VirtualClock, VirtualLoop
 from tests.unit.simulated.world import ROOT, ApiFacts, LiveContainer, LivePod, World
 
-KEYS = 4
-JOURNAL = grants.path_in(SETTINGS.run_dir)
 UNBOUNDED = 1 << 30
 QUIET_S = 70
 """Longer than the longest back-off of a goal (30 s) and of what waits for it."""
@@ -47,7 +43,6 @@ class Outcome:
     events: int
     lives: int
     pods: int
-    grants: int
 
 
 class History:
@@ -59,14 +54,12 @@ class History:
         self.seed, self.clock = seed, VirtualClock(loop)
         self.random = Random(f"{seed}/history")
         self._calls = Random(f"{seed}/calls")
-        settings = settings if settings is not None else _settings(seed, self.random)
-        sells = settings.ledger.mode is Mode.ENFORCE
+        settings = settings if settings is not None else _settings(self.random)
         capacity = {EPC: CAPACITY} if self.random.random() < 0.9 else {}
-        self.kernel = SimKernel({**capacity, KEY: KEYS} if sells else capacity)
+        self.kernel = SimKernel(capacity)
         self.world = World(seed, self.kernel, self.clock, settings)
         self.world.capacity = bool(capacity)
-        self.kubelet = Kubelet(self.world, KEYS) if sells else None
-        self.trouble = Trouble(self.world, self.random, self.kubelet, wall_jumps=wall_jumps)
+        self.trouble = Trouble(self.world, self.random, wall_jumps=wall_jumps)
         self.lives = self.events = self.pods = 0
         self.calls = Counter[str]()
         self._unrecorded = False
@@ -97,8 +90,6 @@ class History:
                 await self._connected(life, random)
             self.world.reached.clear()  # what it was writing when it died may be another limit
             self.world.say(f"life {self.lives} ends")
-            for text in checks.on_record(self.world, self.kubelet) if self.kubelet is not None else ():
-                self.world.violate(text)
             self._unrecorded = True
             await asyncio.sleep(random.uniform(0.1, 3.0))
 
@@ -136,11 +127,11 @@ class History:
         weather, life, world = self.trouble.weather, self.world.life, self.world
         world.trace.add(f"{name} {path}".encode())
         self.calls[name] += 1
-        is_grant = path == JOURNAL and name in ("append", "replace")
-        stops = weather.stop_in == 1 or (is_grant and weather.stop_writing)
+        stops = weather.stop_in == 1
         weather.stop_in = max(0, weather.stop_in - 1)
         if stops:
-            self._stop(name, path, done=is_grant and self._is_done())
+            self.world.say(f"the daemon is killed at {name} {path}")
+            raise Stopped(0, name)
         if life is not None and name == "write" and path.endswith("/cgroup.subtree_control"):
             for wrong in checks.undo_before(world, life, path.removeprefix(ROOT).rpartition("/")[0] or "/"):
                 world.violate(wrong)
@@ -151,19 +142,8 @@ class History:
             self._fail(errno.ENOSPC, path)
         if weather.read_only and not on_disk and name == "write":
             self._fail(errno.EROFS, path)
-        if is_grant and weather.unwritten and self._calls.random() < weather.unwritten:
-            self._fail(errno.ENOSPC, path)
         if weather.fails and self._calls.random() < weather.fails and name != "close":
             self._fail(self._calls.choice(_failures(name, on_disk)), path)
-
-    def _is_done(self) -> bool:
-        """Whether a write of grants is done at which the daemon dies."""
-        return self._calls.random() < 0.5
-
-    def _stop(self, name: str, path: str, *, done: bool) -> None:
-        self.trouble.weather.stop_writing = False
-        self.world.say(f"the daemon is killed {'after' if done else 'at'} {name} {path}")
-        raise (StoppedAfter if done else Stopped)(0, name)
 
     def _fail(self, number: int, path: str) -> None:
         self.world.say(f"{errno.errorcode[number]} at {path or 'an open file'}")
@@ -189,14 +169,9 @@ class History:
         random, world = Random(f"{self.seed}/pod/{number}"), self.world
         plan = make(number, random)
         in_api = plan.kind.in_api
-        kubelet = self.kubelet if in_api and Random(f"{self.seed}/keyed/{number}").random() < 0.7 else None
-        plan = plan if kubelet is None else with_key(plan)
-        if in_api and (random.random() < 0.6 or kubelet is not None):
+        if in_api and random.random() < 0.6:
             world.put(plan.spec)
             await asyncio.sleep(random.uniform(0, 0.3))
-        if kubelet is not None and not await self._admitted(kubelet, plan, random):
-            world.delete(plan.spec.uid)
-            return
         pod = world.start_pod(plan)
         if random.random() < 0.95:
             await world.tell(ev.SandboxStarted(pod.sandbox))
@@ -214,19 +189,8 @@ class History:
             await asyncio.sleep(random.uniform(0, 1))
         pod.ends.set()
         await world.end_pod(pod, random)
-        if kubelet is not None:
-            kubelet.ended(plan.uid, random.uniform(0, 3))
         await asyncio.sleep(random.uniform(0, 1))
         world.delete(plan.spec.uid)
-
-    async def _admitted(self, kubelet: Kubelet, plan: Plan, random: Random) -> bool:
-        """A pod that is refused has failed, and whoever wants it makes it again."""
-        for _ in range(20):
-            if self._ending or await kubelet.admits(plan.uid):
-                break
-            await self._lively.wait()
-            await asyncio.sleep(random.uniform(0.1, 1))
-        return plan.uid in kubelet.promised
 
     def _tell_late(self, pod: LivePod) -> None:
         if not pod.ends.is_set() and pod.plan.uid in self.world.pods:
@@ -241,17 +205,7 @@ class History:
 
     async def _start(self, pod: LivePod, spec: ContainerSpec, random: Random) -> LiveContainer | None:
         await asyncio.sleep(random.uniform(0, 0.2))
-        kubelet = self.kubelet if spec.name == "app" else None
-        if kubelet is None or pod.plan.uid not in kubelet.promised:
-            return await self.world.start_container(pod, spec, random)
-        if random.random() < 0.2 and self._lively.is_set():
-            kubelet.others_take(random.randrange(KEYS))
-        if not await kubelet.starts(pod.plan.uid):
-            return None
-        live = await self.world.start_container(pod, spec, random)
-        if live is not None:
-            self._aside.append(asyncio.ensure_future(kubelet.takes(live, random.uniform(0, 2))))
-        return live
+        return await self.world.start_container(pod, spec, random)
 
     async def _meanwhile(self, pod: LivePod, random: Random) -> None:
         world, lives = self.world, list(pod.containers.values())
@@ -299,13 +253,8 @@ class History:
             self.world.violate(f"{what}: {text}")
         self._lively.set()
 
-    def _hold(self) -> tuple[Callable[[], list[str]], ...]:
-        """What must hold whenever there is quiet."""
-        kubelet = self.kubelet
-        settled = partial(checks.settled, self.world)
-        if kubelet is None:
-            return (lambda: settled(self._life()),)
-        return lambda: settled(self._life()), lambda: checks.keys_settled(self.world, kubelet, self._life())
+    def _settled(self) -> list[str]:
+        return checks.settled(self.world, self._life())
 
     def _life(self) -> Life:
         assert self.world.life is not None
@@ -323,18 +272,13 @@ class History:
             self.events,
             self.lives,
             self.pods,
-            self.kubelet.granted if self.kubelet is not None else 0,
         )
 
     async def play(self) -> None:
         """The whole history."""
         daemon = asyncio.ensure_future(self.daemon())
         tenants: list[asyncio.Task[None]] = []
-        for part in (
-            "with pods",
-            "with pods again",
-            *(() if self.kubelet is None else ("with keys", "with keys again")),
-        ):
+        for part in ("with pods", "with pods again"):
             for _ in range(self.random.randint(8, 16)):
                 if sum(not one.done() for one in tenants) < 6 and self.random.random() < 0.6:
                     self.pods += 1
@@ -342,11 +286,11 @@ class History:
                 else:
                     self.trouble.disturb()
                 await asyncio.sleep(self.random.choice((0.0, 0.01, 0.3, 2.0)))
-            await self.quiet(part, (lambda: checks.limits_in_kernel(self.world), *self._hold()))
+            await self.quiet(part, (lambda: checks.limits_in_kernel(self.world), self._settled))
         self._ending = True
         if tenants:
             await asyncio.wait(tenants)
-        await self.quiet("without pods", (lambda: checks.nothing_left(self.world, self._life()), *self._hold()))
+        await self.quiet("without pods", (lambda: checks.nothing_left(self.world, self._life()), self._settled))
         await self._end(daemon, tenants)
 
     async def _end(self, daemon: "asyncio.Task[None]", tenants: list["asyncio.Task[None]"]) -> None:
@@ -382,20 +326,14 @@ def _failures(name: str, on_disk: bool) -> tuple[int, ...]:
     return (errno.EIO, errno.ENOSPC) if on_disk else (errno.EIO, errno.EBUSY, errno.EINVAL)
 
 
-def _settings(seed: int, random: Random) -> Settings:
+def _settings(random: Random) -> Settings:
     limits = LimitsSettings(
         strict=random.random() < 0.15,
         unknown_pod=random.choice((UnknownPod.UNLIMITED,) * 4 + (UnknownPod.ZERO, UnknownPod.REFUSE)),
         unsupported=Unsupported.REFUSE if random.random() < 0.1 else Unsupported.ALLOW_UNENFORCED,
     )
     bound = random.choice((1 << 16, UNBOUNDED, UNBOUNDED))
-    settings = replace(SETTINGS, limits=limits, record=RecordSection(RECORD, bound))
-    return replace(settings, ledger=LEDGER) if sells_keys(seed) else settings
-
-
-def sells_keys(seed: int) -> bool:
-    """Whether the ledger is on in this seed's history, as it is in half of them."""
-    return Random(f"{seed}/keys").random() < 0.5
+    return replace(SETTINGS, limits=limits, record=RecordSection(RECORD, bound))
 
 
 async def _end_all() -> None:

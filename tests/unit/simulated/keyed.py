@@ -6,23 +6,48 @@ a node.
 """
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+import msgspec
+
 from nodeward.app.node import grants
+from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.ledger import device_ids
 from nodeward.model import events as ev
-from nodeward.model.decision import Refusal
+from nodeward.model.decision import Final, Refusal
+from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Publisher
 from nodeward.model.workload import ContainerSpec, PodUid, Sandbox
-from tests.unit.simulated.kubelet import KEY, LEDGER, TDX, answered, disk_of, write_checkpoint
+from nodeward.wire import kubelet_checkpoint
+from nodeward.wire.kubelet_checkpoint import Data, Entry
 from tests.unit.simulated.life import SETTINGS, Life
 from tests.unit.simulated.lifetimes import ROOT, Lifetimes
 from tests.unit.simulated.plans import EPC
 
+KEY, TDX = "tdx", "devices.kubevirt.io/tdx"
+FOLDER = "/var/lib/kubelet"
+ROW = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+LEDGER = LedgerSettings(Mode.ENFORCE, {KEY: ROW}, FOLDER)
 KEYS = 64
 WITHIN_NS = 1_000_000_000
+
+
+def disk_of(kernel: SimKernel) -> None:
+    """The folders that kubelet and systemd make before the daemon starts."""
+    for folder in (FOLDER, f"{FOLDER}/device-plugins", SETTINGS.run_dir):
+        with contextlib.suppress(FileExistsError):
+            kernel.mkdir(folder)
+
+
+def write_checkpoint(kernel: SimKernel, keys: int, held: dict[PodUid, str]) -> None:
+    """Kubelet's checkpoint, as it writes it."""
+    entries = tuple(Entry(uid, "compute", TDX, {-1: (name,)}, b"") for uid, name in held.items())
+    data = Data(entries or None, {TDX: tuple(device_ids.id_name(KEY, number) for number in range(keys))})
+    file = {"Data": data, "Checksum": kubelet_checkpoint.checksum(data)}
+    kernel.replace(f"{FOLDER}/{kubelet_checkpoint.PLACE}", msgspec.json.encode(file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +108,8 @@ class KeyedLifetimes(Lifetimes):
             await asyncio.sleep(0.5)
 
     async def _asked(self, question: ev.Admitted) -> bool:
-        final = await answered(self._life, question, WITHIN_NS, 2.0)
-        assert final is not None
+        answer = self._life.core.ask(question, WITHIN_NS)
+        final = answer if isinstance(answer, Final) else await answer
         if isinstance(final.value, Refusal):
             self.why = final.value.message
             return False

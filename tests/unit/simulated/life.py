@@ -33,10 +33,6 @@ RECORD = "/var/lib/nodeward/node.record"
 SETTINGS = Settings(record=RecordSection(RECORD))
 
 
-class StoppedAfter(Stopped):
-    """The process died when this call had been done, and before it did anything else."""
-
-
 class ChaosFiles(FaultyFiles):
     """Files that ask `before` at each call; it may raise. An append that is hit leaves half of its bytes behind."""
 
@@ -50,14 +46,7 @@ class ChaosFiles(FaultyFiles):
         except (OSError, Stopped) as hit:
             if isinstance(hit, Stopped) and hit.name != "append":
                 raise  # dead before this call
-            self._inner.append(path, data if isinstance(hit, StoppedAfter) else data[: len(data) // 2], sync)
-            raise
-
-    def replace(self, path: str, data: bytes) -> None:
-        try:
-            super().replace(path, data)
-        except StoppedAfter:
-            self._inner.replace(path, data)
+            self._inner.append(path, data[: len(data) // 2], sync)
             raise
 
     def _count(self, name: str, path: str) -> None:

@@ -4,11 +4,9 @@ machine that sleeps, files that fail, slow lanes.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from random import Random
 
 from nodeward.doubles.kernel import SimKernel
-from tests.unit.simulated.kubelet import Kubelet
 from tests.unit.simulated.plans import EPC, PAGE
 from tests.unit.simulated.virtual import Pace
 from tests.unit.simulated.world import ROOT, World
@@ -28,26 +26,20 @@ class Weather:
     read_only: bool = False
     stop_in: int = 0
     """The daemon is killed at so many calls from now; 0 for not."""
-    unwritten: float = 0.0
-    """As shares of the writes of grants, those that fail halfway."""
-    stop_writing: bool = False
-    """The daemon is killed when it writes down a grant next."""
 
 
 class Trouble:
-    """All of one history. `kubelet` is there where keys are sold."""
+    """All of one history."""
 
-    def __init__(self, world: World, random: Random, kubelet: Kubelet | None, *, wall_jumps: bool) -> None:
-        self.world, self.random, self.kubelet, self._wall_jumps = world, random, kubelet, wall_jumps
+    def __init__(self, world: World, random: Random, *, wall_jumps: bool) -> None:
+        self.world, self.random, self._wall_jumps = world, random, wall_jumps
         self.weather, self.pace = Weather(), Pace()
 
     def ends(self) -> None:
         """All faults end."""
-        self.weather, self.pace.most_s, self.pace.hangs, self.pace.late = Weather(), 0.004, 0.0, 0.0
+        self.weather, self.pace.most_s, self.pace.hangs = Weather(), 0.004, 0.0
         self.set_capacity(CAPACITY)
         self.world.set_api(True)
-        if self.kubelet is not None:
-            self.kubelet.others_take(0)
         self.world.clock.slept_ns += REPAIRS_AGAIN_NS
 
     def disturb(self) -> None:
@@ -66,13 +58,6 @@ class Trouble:
             (2, self._slow_lanes),
             (3, self._charge),
         )
-        if self.kubelet is not None:
-            harm = (
-                *harm,
-                (6, partial(self._others, self.kubelet)),
-                (3, self._kill_at_a_grant),
-                (6, self._poor_journal),
-            )
         total = self.random.randrange(sum(weight for weight, _ in harm))
         for weight, act in harm:
             total -= weight
@@ -115,9 +100,6 @@ class Trouble:
     def _kill_at_a_call(self) -> None:
         self.weather.stop_in = self.random.randint(1, 60)
 
-    def _kill_at_a_grant(self) -> None:
-        self.weather.stop_writing = True
-
     def _drop_connection(self) -> None:
         if self.world.life is not None:
             self.world.say("the runtime closes the connection")
@@ -155,8 +137,6 @@ class Trouble:
             disk_full=random.random() < 0.15,
             read_only=random.random() < 0.1,
             stop_in=self.weather.stop_in,
-            unwritten=self.weather.unwritten,
-            stop_writing=self.weather.stop_writing,
         )
         self.world.say(f"weather: {self.weather}")
 
@@ -164,18 +144,10 @@ class Trouble:
         self.pace.most_s = self.random.choice((0.004, 0.004, 0.05, 1.0))
         self.pace.hangs = self.random.choice((0.0, 0.0, 0.02, 0.2))
 
-    def _poor_journal(self) -> None:
-        """Counters that are read just in time, and a journal whose disk is full or hangs now and then."""
-        self.pace.most_s, self.pace.late = self.random.choice((0.2, 0.3)), self.random.choice((0.0, 0.3))
-        self.weather.unwritten = self.random.choice((0.0, 0.5))
-
     def _charge(self) -> None:
         lives = self.world.running()
         if lives:
             self.world.charge(self.random.choice(lives), self.random.randint(1, 12) * PAGE)
-
-    def _others(self, kubelet: Kubelet) -> None:
-        kubelet.others_take(self.random.randrange(kubelet.keys))
 
 
 def _switched_off(kernel: SimKernel, path: str) -> None:

@@ -161,65 +161,6 @@ def test_some_pods_outlive_the_grace_by_half(name: str) -> None:
     assert story.life_s[1] >= 1.5 * story.grace_s
 
 
-def judged(action: str, cgroup: str = "") -> Judge:
-    """One that has seen `mended` with its limit and `bare` without, 5 s of 6 ago, and is then disturbed."""
-    judge = Judge(6.0)
-    for name in ("/mended", "/bare"):
-        judge.watch(name, PROMISED, 0.0)
-    judge.limits({"/mended": PROMISED, "/bare": None}, 1.0)
-    judge.view(NodeView("enforce", "sim", "answers", True, {}, {}, ()), ["lost"], 1.0)
-    judge.disturbed(action, 5.0, cgroup)
-    return judge
-
-
-def test_drift_begins_anew_the_grace_of_its_cgroup_only() -> None:
-    judge = judged(DRIFT, "/mended")
-    judge.limits({"/mended": None, "/bare": None}, 7.0)
-    judge.view(NodeView("enforce", "sim", "answers", True, {}, {}, ()), ["lost"], 7.5)
-
-    assert [told.partition(": ")[2] for told in judge.violations] == [
-        "/bare: limit is None, promised 4096",
-        "lost runs and is not shown",
-    ]
-    judge.limits({"/mended": None}, 11.5)
-    assert judge.violations[-1] == f"{UNLIMITED}: /mended: limit is None, promised 4096"
-
-
-@pytest.mark.parametrize("action", [KILL_DAEMON, RESTART_RUNTIME])
-def test_a_restart_excuses_what_was_not_there_yet_and_no_limit_that_was(action: str) -> None:
-    judge = judged(action)
-    judge.limits({"/mended": PROMISED, "/bare": None}, 7.0)
-    judge.view(NodeView("enforce", "sim", "answers", True, {}, {}, ()), ["lost"], 7.5)
-    assert judge.violations == []
-
-    judge.limits({"/mended": None}, 7.6)
-    judge.limits({"/bare": None}, 11.5)
-    judge.view(NodeView("enforce", "sim", "answers", True, {}, {}, ()), ["lost"], 13.6)
-    assert [told.partition(": ")[2] for told in judge.violations] == [
-        "/mended: limit is None, promised 4096",
-        "/bare: limit is None, promised 4096",
-        "lost runs and is not shown",
-    ]
-
-
-def test_a_restart_of_the_runtime_excuses_no_daemon_that_is_silent() -> None:
-    judge = Judge(6.0)
-    judge.view(None, [], 0.0)
-    judge.disturbed(RESTART_RUNTIME, 5.0)
-    judge.view(None, [], 6.5)
-    assert judge.violations == [f"{STUCK}: the daemon does not answer"]
-
-
-def test_a_pod_of_which_nobody_can_know_yet_stays_excused() -> None:
-    """Given one that started while the API server was away, when the daemon is killed, then it waits for the server."""
-    judge = Judge(6.0)
-    judge.lost_api(0.0)
-    judge.watch("/new", PROMISED, math.inf)
-    judge.disturbed(KILL_DAEMON, 1.0)
-    judge.limits({"/new": None}, 100.0)
-    assert judge.violations == []
-
-
 def test_a_job_that_is_late_while_the_node_is_starved_counts_for_nothing_and_a_stuck_one_does() -> None:
     """The daemon counts the jobs of its whole life."""
     judge = Judge(6.0)

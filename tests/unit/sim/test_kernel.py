@@ -1,16 +1,14 @@
-"""What the kernel double offers beside the contract: its constructor, its own methods, and sums that always hold."""
+"""The kernel double's sums, which always hold. What else it does: tests/contract/kernel."""
 
-import errno
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from nodeward.doubles.kernel import CGROUP_MOUNT, HeldCharge, SimKernel
-from nodeward.doubles.misc_controller import MAX, RefusalError, parse_u64
+from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
+from nodeward.doubles.misc_controller import MAX
 
 ROOT = CGROUP_MOUNT
 
@@ -19,87 +17,6 @@ def with_misc(capacity: dict[str, int]) -> SimKernel:
     kernel = SimKernel(capacity)
     kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
     return kernel
-
-
-def test_four_resources_by_default() -> None:
-    kernel = with_misc({"tdx": 3, "sgx_epc": 4096})
-    kernel.make_cgroup(f"{ROOT}/a")
-    assert kernel.read(f"{ROOT}/misc.capacity", 99) == b"sgx_epc 4096\ntdx 3\n"
-    kernel.write(f"{ROOT}/a/misc.max", b"sgx_epc 8192\n")
-    assert kernel.read(f"{ROOT}/a/misc.max", 99) == b"sgx_epc 8192\ntdx max\n"
-
-
-def test_kernel_without_the_misc_controller() -> None:
-    kernel = SimKernel({}, controllers=("cpu", "pids"))
-    assert kernel.read(f"{ROOT}/cgroup.controllers", 99) == b"cpu pids\n"
-    assert not [name for name in kernel.listdir(ROOT) if name.startswith("misc")]
-    with pytest.raises(FileNotFoundError):
-        kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-    with pytest.raises(OSError, match="Invalid argument"):
-        kernel.charge(ROOT, "sev", 1)
-
-
-def test_names_that_no_kernel_has_are_refused() -> None:
-    with pytest.raises(ValueError, match="gold"):
-        SimKernel({"gold": 1})
-    with pytest.raises(ValueError, match="msic"):
-        SimKernel({}, controllers=("msic",))
-
-
-def test_capacity_of_an_unknown_resource() -> None:
-    with pytest.raises(OSError, match="Invalid argument") as caught:
-        SimKernel({}).set_capacity("gold", 1)
-    assert caught.value.errno == errno.EINVAL
-
-
-def test_make_cgroup_makes_parents_and_may_be_repeated() -> None:
-    kernel = SimKernel({})
-    kernel.make_cgroup(f"{ROOT}/kubepods.slice/pod.slice/c.scope")
-    kernel.make_cgroup(f"{ROOT}/kubepods.slice/pod.slice/c.scope")
-    assert kernel.stat(f"{ROOT}/kubepods.slice/pod.slice/c.scope").is_dir
-    with pytest.raises(ValueError, match="not beneath"):
-        kernel.make_cgroup("/run/x")
-    kernel.remove_cgroup(f"{ROOT}/kubepods.slice/pod.slice/c.scope")
-    assert "c.scope" not in kernel.listdir(f"{ROOT}/kubepods.slice/pod.slice")
-
-
-def test_held_charges_tell_orphans() -> None:
-    kernel = with_misc({"sev": 9})
-    kernel.make_cgroup(f"{ROOT}/a")
-    kernel.charge(f"{ROOT}/a", "sev", 2)
-    assert kernel.charges() == (HeldCharge(f"{ROOT}/a", "sev", 2, orphaned=False),)
-    kernel.remove_cgroup(f"{ROOT}/a")
-    assert kernel.charges() == (HeldCharge(f"{ROOT}/a", "sev", 2, orphaned=True),)
-    kernel.uncharge(f"{ROOT}/a", "sev", 2)
-    assert kernel.charges() == ()
-    with pytest.raises(OSError, match=r"out of range") as caught:
-        kernel.uncharge(f"{ROOT}/a", "sev", 1)
-    assert caught.value.errno == errno.ERANGE
-
-
-def test_handles_are_small_and_used_again() -> None:
-    kernel = with_misc({"sev": 9})
-    first, second = kernel.open(f"{ROOT}/misc.capacity"), kernel.open(f"{ROOT}/misc.current")
-    assert (first, second) == (3, 4)
-    kernel.close(first)
-    assert kernel.open(f"{ROOT}/misc.current") == 3
-
-
-def test_paths_are_checked_as_on_the_host() -> None:
-    with pytest.raises(ValueError, match="relative"):
-        SimKernel({}).listdir("run")
-    assert SimKernel({}).listdir("/sys/fs//cgroup/.") == SimKernel({}).listdir(ROOT)
-
-
-@pytest.mark.parametrize("number", [0, 1, 7, 8, 9, 4096, MAX - 1, MAX])
-def test_numbers_in_every_base(number: int) -> None:
-    assert [parse_u64(form) for form in (str(number), hex(number), f"0{number:o}", f"+{number}")] == [number] * 4
-
-
-def test_number_beyond_64_bits() -> None:
-    with pytest.raises(RefusalError) as caught:
-        parse_u64(hex(MAX + 1))
-    assert caught.value.number == errno.ERANGE
 
 
 @dataclass(eq=False)

@@ -72,14 +72,3 @@ def test_what_must_never_be_of_cpus_is_told(breaks: Break, invariant: str, tmp_p
     there.pinned.look()
 
     assert ([one.partition(":")[0] for one in there.judge.violations] or [""])[0] == invariant
-
-
-@pytest.mark.parametrize(
-    ("own", "shared", "invariant"), [("2-3", "0-31", OVERLAP), ("2", "0-1", WRONG), ("2-3", "0-1", "")]
-)
-def test_a_program_is_judged_in_the_moment_in_which_it_begins(
-    own: str, shared: str, invariant: str, tmp_path: Path
-) -> None:
-    told = asyncio.run(node(tmp_path, own, shared)).judge.violations
-
-    assert [one.partition(":")[0] for one in told] == [invariant] * bool(invariant)

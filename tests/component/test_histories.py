@@ -1,5 +1,4 @@
-"""Histories of the ledger's step that take longer: two keys by each world, up to four by the ids' states; and those of
-the whole engine with three keys."""
+"""Histories of the ledger's step that take longer: up to four keys; and those of the whole engine with three."""
 
 from itertools import combinations_with_replacement
 
@@ -9,25 +8,11 @@ from nodeward.engine.ledger import device_ids
 from tests.told import tell
 from tests.unit.engine.ledger import starts, views
 from tests.unit.engine.ledger.alone import Alones
-from tests.unit.engine.ledger.checked import Check
-from tests.unit.engine.ledger.histories import explore
-from tests.unit.engine.ledger.test_histories import Breaks, forgets_the_ended, releases_early
+from tests.unit.engine.ledger.test_histories import forgets_the_ended
 from tests.unit.engine.ledger.together import weigh
 from tests.unit.engine.ledger.views import ENDED, RUNS, SILENT, Kind
 
 pytestmark = pytest.mark.nightly
-
-
-def test_each_world_of_two_keys_is_safe_and_made_of_ids_that_were_played_one_by_one() -> None:
-    """VMs, foreigners and pods move between the questions; within one sample they stand still here, and one pod at a
-    time has ended and is not forgotten by everybody."""
-    check = Check(Alones(2))
-    found = explore(2, 0, 1, played=check.played, met=check.met)
-    tell(f"two keys, each world: {found.worlds}, of {len(check.ids)} ids; {found.grants} grants, {found.wrong} wrong")
-    assert found.beside_charged
-    assert found.again
-    assert found.wrong == 0, found
-    assert check.unlike == []
 
 
 @pytest.mark.parametrize("keys", [2, 3, 4])
@@ -74,9 +59,6 @@ def test_the_key_of_a_pod_is_never_sold_again_however_late_kubelet_tells_of_it(k
     assert found.granted
 
 
-@pytest.mark.parametrize(("broken", "size"), [(forgets_the_ended, 2), (releases_early, 1)])
-def test_ids_that_are_played_one_by_one_tell_of_a_broken_rule(
-    broken: Breaks, size: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    broken(monkeypatch)
-    assert weigh(Alones(size), 0).wrong
+def test_two_keys_tell_that_a_pod_that_has_ended_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    forgets_the_ended(monkeypatch)
+    assert weigh(Alones(2), 0).wrong

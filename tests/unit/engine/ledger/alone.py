@@ -13,24 +13,35 @@ the later one follows from it too.
 from collections.abc import Iterator
 from functools import cache
 from itertools import combinations, permutations, product
+from typing import NamedTuple
 
-from tests.unit.engine.ledger.histories import (
-    ALIVE,
-    BOXED,
-    CHARGED,
-    ENDED,
-    FORGOTTEN,
-    GHOST,
-    GONE,
-    IDLE,
-    LET,
-    LOST,
-    ORDER,
-    WAITING,
-    Id,
-    Pod,
-)
 from tests.unit.engine.ledger.played import FRESH, SETTLED, After, Memory, Played, Seen
+
+WAITING, LET, IDLE, CHARGED, ENDED, LOST, GHOST, GONE = range(8)
+"""A pod: admitted; let through to start, and without a key since; its sandbox stands without a key; its VM has a key.
+Ended, with a VM that is not: still in kubelet's checkpoint, or no longer. Ended with its VM: the same two."""
+ALIVE = (WAITING, LET, IDLE, CHARGED)
+BOXED = (LET, IDLE, CHARGED)
+FORGOTTEN = {ENDED: LOST, GHOST: GONE}
+ORDER = "RPRP"
+"""The reads of a sample: root, pods."""
+
+
+class Pod(NamedTuple):
+    """A pod that was given one id; whether it is in the daemon's view of kubelet's, and its start let through there."""
+
+    stage: int
+    seen: int = 0
+    """2 for one in the view of which the daemon knows that it has ended."""
+    known: bool = False
+
+
+class Id(NamedTuple):
+    """An id: what the daemon remembers of its grant, and the pods that have it."""
+
+    given: tuple[int, ...] = ()
+    pods: tuple[Pod, ...] = ()
+
 
 BECOMES = {
     WAITING: (WAITING, GHOST, GONE),
@@ -65,11 +76,6 @@ class Alones:
     def all(self) -> list[Alone]:
         """The states that are kept."""
         return [one for kept in self._kept.values() for one in kept]
-
-    def covers(self, one: Id, *, sure: bool) -> bool:
-        """Whether this state of an id is one of these, or can become of one."""
-        one = Id(one.given, tuple(pod._replace(stage=IDLE) if pod.stage == CHARGED else pod for pod in one.pods))
-        return any(_becomes(early[0], one) for early in self._kept.get(_known(one, sure=sure), ()))
 
     def _run(self) -> None:
         todo: list[Alone] = [(Id(), False)]

@@ -1,12 +1,10 @@
-"""How many keys are free: the sums, counters that lie, and every way in which a sample can be overtaken."""
+"""How many keys are free: the sums, and counters that lie. How a sample can be overtaken: together.py."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.engine.ledger.rule import Claim, count, together
-from tests.told import tell
-from tests.unit.engine.ledger.sampling import cheapest
 
 NEGATIVE = -1
 """What the kernel's counter is after a refused charge was taken back twice (2**64 - 1 in the file)."""
@@ -104,18 +102,3 @@ def test_one_more_promise_charge_or_foreign_key_never_frees_one(
 )
 def test_pods_counted_together_count_as_each_by_itself(pods: list[Claim], roots: tuple[int, ...], cut: int) -> None:
     assert count(20, 1, roots, [together(pods[:cut]), *pods[cut:]]) == count(20, 1, roots, pods)
-
-
-@pytest.mark.parametrize("capacity", [2, 3, 4])
-@pytest.mark.parametrize(
-    ("order", "transitions"),
-    [("RP", 1), ("PR", 1), ("PRP", 2), ("RPR", 2), ("PRPR", 2), ("RPRP", 3)],
-)
-def test_so_many_vms_must_begin_or_end_within_a_sample_to_make_it_unsafe(
-    capacity: int, order: str, transitions: int
-) -> None:
-    """Every history is played. With root, pods, root, pods it takes three; no other order of four reads is better."""
-    found = [one for pods in range(capacity + 1) if (one := cheapest(capacity, pods, order)) is not None]
-    least = min(one.transitions for one in found)
-    tell(f"{capacity} keys, read in the order {' '.join(order)}: {least} VM(s) beginning or ending inside one sample")
-    assert least == transitions

@@ -25,8 +25,7 @@ from nodeward.engine.ledger import device_ids
 from nodeward.engine.ledger.rule import count
 from nodeward.engine.state.ledger import Grant, Offer
 from nodeward.model.workload import PodUid
-from tests.unit.engine.ledger.alone import Alones
-from tests.unit.engine.ledger.histories import ALIVE, BOXED, ENDED, IDLE, LET, LOST, WAITING, Id, Pod
+from tests.unit.engine.ledger.alone import ALIVE, BOXED, ENDED, IDLE, LET, LOST, WAITING, Alones, Id, Pod
 from tests.unit.engine.ledger.played import Memory, Seen
 
 K = TypeVar("K")

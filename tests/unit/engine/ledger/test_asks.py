@@ -255,13 +255,6 @@ def test_of_two_pods_with_one_id_the_one_that_has_taken_nothing_starts() -> None
     assert "its start takes 1" in node.start(ID[0])
 
 
-def test_of_two_pods_with_one_id_either_may_be_the_one_that_starts() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    assert [node.admit("a", ID[0]), node.admit("b", ID[0])] == ["", ""]
-    assert node.start(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1, PodUid("b"): 1}
-
-
 @pytest.mark.parametrize("attestation", [Attestation.OBSERVE, Attestation.ENFORCE])
 def test_without_quotes_only_ids_that_are_not_granted_are_withheld(attestation: Attestation) -> None:
     node = Node(with_row(replace(ROW, attestation=attestation, attestation_socket="/run/qgs")))
@@ -311,12 +304,3 @@ def test_what_the_service_said_before_attestation_was_switched_off_is_not_gone_b
     assert "it has not answered yet" in node.start(ID[0])
     node.tell(ev.QuotesTold("tdx", answers=True))
     assert node.start(ID[0]) == ""
-
-
-def test_a_start_waits_for_quotes_though_the_journal_cannot_be_written_either() -> None:
-    node = Node(with_row(replace(ROW, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs"))).begin()
-    node.tell(ev.QuotesTold("tdx", answers=True))
-    assert node.settle().admit("a", ID[0]) == ""
-    node.tell(ev.GrantsRecalled(fault="No space left on device"))
-    node.tell(ev.QuotesTold("tdx", answers=False, why="nobody accepts"))
-    assert "nobody accepts" in node.start(ID[0])

@@ -8,7 +8,7 @@ from nodeward.engine.show.key_rows import key_rows
 from nodeward.engine.show.view import node_view
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.settings import CapacitySource, EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode
 from nodeward.model.view import KeyHolder, KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import SECOND, Told, sandbox
@@ -102,13 +102,6 @@ def test_what_is_charged_below_a_pods_cgroup_is_that_pods_though_no_runtime_has_
     assert row(tell).elsewhere == ()
 
 
-def test_a_pod_whose_counter_cannot_be_read_is_shown_as_that() -> None:
-    unread = ev.KeysRead(0, {"tdx": 16}, {"tdx": (1, 1)}, unread=(PodUid("a"),))
-    found = row(told(pod("a"), unread))
-    assert found.holders == (KeyHolder("shop", "pod-a", "a", 1, None),)
-    assert found.free == 13
-
-
 def test_whose_keys_they_are_that_no_known_pod_holds() -> None:
     places = {
         "/machine.slice/vm.scope": "a machine outside of Kubernetes",
@@ -171,26 +164,6 @@ def test_what_cannot_be_said_is_said_and_no_number_is_made_up() -> None:
     assert (row(tell).free, "none in misc.capacity" in row(tell).sentence) == (None, True)
     tell(ev.KeysRead(0, {"tdx": 4}))
     assert (row(tell).free, "use is unknown" in row(tell).sentence) == (None, True)
-
-
-def test_where_nfd_is_to_tell_how_many_there_are_and_does_not_that_is_said() -> None:
-    asked = told(ev.KeysRead(0), keys={"tdx": KeySettings((TDX,), capacity_from=CapacitySource.NFD)})
-    assert row(asked).sentence == "Node Feature Discovery does not tell how many there are: use is unknown."
-
-
-def test_a_capacity_in_the_settings_stands_in_for_one_that_is_hidden() -> None:
-    """Given a node in a private cgroup namespace (kind): it has no misc.capacity, and its root's use is shown."""
-    hidden = ev.KeysRead(0, {}, {"tdx": (1, 1)})
-    found = row(told(hidden, keys={"tdx": KeySettings(capacity=4)}))
-    assert (found.capacity, found.free) == (4, 3)
-
-
-def test_counters_below_zero_are_in_the_sentence() -> None:
-    wrapped = row(told(sample(-1)))
-    assert (wrapped.wrapped, wrapped.free, wrapped.sentence[:12]) == (True, 0, "none is free")
-    blind = row(told(pod("a"), sample(1, a=-1)))
-    assert (blind.blind, blind.free) == (True, 13)
-    assert "a pod's counter went below zero" in blind.sentence
 
 
 def test_nothing_is_shown_while_the_ledger_is_off() -> None:

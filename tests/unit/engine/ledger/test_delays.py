@@ -9,7 +9,7 @@ from nodeward.model.decision import Target
 from nodeward.model.tee import PluginStanding
 from nodeward.model.workload import PodUid
 from tests.unit.engine.build import SECOND
-from tests.unit.engine.ledger.asking import TDX, Node, offering
+from tests.unit.engine.ledger.asking import TDX, Node
 
 OFFER = Target("offer", TDX)
 
@@ -114,14 +114,5 @@ def test_while_kubelet_reads_no_list_it_gives_out_nothing_and_nothing_is_measure
     node.tell(ev.PluginTold(TDX, PluginStanding.WAITING, "kubelet is gone"))
     taken(node, 1)
     node.tell(ev.PluginTold(TDX, PluginStanding.SERVING))
-    handed_over(node)
-    assert delays(node) == Delays()
-
-
-def test_a_kind_that_the_settings_no_longer_have_is_forgotten() -> None:
-    node = serving()
-    taken(node, 1)
-    settings = offering()
-    node.tell(ev.SettingsChanged(type(settings)(ledger=type(settings.ledger)(settings.ledger.mode, {}))))
     handed_over(node)
     assert delays(node) == Delays()

@@ -60,20 +60,6 @@ def test_a_kubelet_that_began_anew_without_it_is_known_by_the_other_views(api: b
     assert row.entitled == 1, "the promise of the pod that runs stands, and no other"
 
 
-def test_it_is_the_first_view_again_as_soon_as_it_answers() -> None:
-    found = node()
-    found.tell(ABSENT)
-    found.tell(AGAIN)
-    found.views(40)
-    found.tell(ev.PodsOfKubelet(found.state.seq, (kata("runs").pod, kata("new").pod)))
-    assert findings(found) == ()
-    (row,) = key_rows(found.state, found.at_ns)
-    assert row.entitled == 3
-    found.tell(ABSENT)
-    found.views(60)
-    assert not released(found), "this one has not begun anew since"
-
-
 @pytest.mark.parametrize(
     ("lost", "told"),
     [
@@ -89,17 +75,3 @@ def test_else_what_it_told_stands_and_nothing_is_released(lost: ev.Event, told: 
     found.views(60)
     assert not released(found)
     assert "kubelet no longer tells of its pods" in findings(found)[-1]
-
-
-def test_without_any_other_view_the_pods_that_it_told_of_keep_their_promises() -> None:
-    found = Node()
-    found.tell(SERVING)
-    found.tell(ev.PodsOfKubelet(0, (kata("runs").pod, kata("gone").pod)))
-    found.tell(ev.GrantsRecalled({}))
-    found.settle()
-    found.tell(ABSENT)
-    found.tell(AGAIN)
-    found.views(40)
-    (row,) = key_rows(found.state, found.at_ns)
-    assert row.entitled == 2
-    assert "by its checkpoint and PodResources alone" in row.findings[0]

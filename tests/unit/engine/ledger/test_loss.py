@@ -8,9 +8,8 @@ from nodeward.engine.ledger.device_ids import SETTLE_NS
 from nodeward.engine.ledger.loss import PODS_NS
 from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
-from nodeward.model.settings import Mode
 from tests.unit.engine.build import SECOND
-from tests.unit.engine.ledger.asking import ID, TDX, Node, launcher, offering
+from tests.unit.engine.ledger.asking import ID, TDX, Node, launcher
 
 FROZEN = "the journal of grants was removed since the boot, and what was granted is still being found out from kubelet"
 
@@ -77,18 +76,6 @@ def test_what_kubelet_names_is_on_record_again_as_granted_in_this_boot() -> None
     assert node.allocate(ID[1])
 
 
-def test_an_id_that_no_view_names_any_more_is_not_released_before_it_is_over() -> None:
-    node = begun(keys=1)
-    node.held.clear()
-    node.tell(launcher("a", terminal=True))
-    for _ in range(2):
-        lives(node, 2)
-        assert ID[0] in node.state.ledger.offers["tdx"].grants
-    lives(node, 10)
-    assert node.state.ledger.offers["tdx"].grants == {}
-    assert node.allocate(ID[0]) == ""
-
-
 @pytest.mark.parametrize("heard", ["the API server", "the Pods API"])
 def test_the_pods_are_waited_for_and_not_for_ever(heard: str) -> None:
     node = begun(api=False)
@@ -103,16 +90,6 @@ def test_the_pods_are_waited_for_and_not_for_ever(heard: str) -> None:
     alone = begun(api=False)
     lives(alone, PODS_NS // SECOND + 6)
     assert alone.allocate(ID[1]) == ""
-
-
-def test_a_checkpoint_that_cannot_be_read_is_waited_for() -> None:
-    node = begun()
-    node.held_fault = "torn"
-    lives(node, 40)
-    assert FROZEN in node.allocate(ID[1])
-    node.held_fault = ""
-    lives(node, 6)
-    assert node.allocate(ID[1]) == ""
 
 
 def test_time_in_which_the_machine_sleeps_does_not_count() -> None:
@@ -143,12 +120,3 @@ def test_what_kubelet_names_after_a_boot_is_no_loss() -> None:
     assert on_record(node.state) == {TDX: {}}
     assert findings(node) == ()
     assert node.healthy() == 2
-
-
-def test_in_mode_observe_it_is_made_good_as_well() -> None:
-    node = begun()
-    node.tell(ev.SettingsChanged(offering(mode=Mode.OBSERVE)))
-    lives(node, 10)
-    node.tell(ev.SettingsChanged(offering()))
-    lives(node, 4)
-    assert node.allocate(ID[1]) == ""

@@ -56,19 +56,6 @@ def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once()
     assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1, "the old pod is not taken for the next one"
 
 
-def test_the_id_of_a_pod_that_has_ended_is_withheld_while_its_vm_has_not() -> None:
-    node = Node(capacity={"tdx": 1}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.charged, node.root = {"a": 1}, 1
-    node.views(6)
-    node.tell(launcher("a", terminal=True))
-    node.sample()
-    assert node.listed == [(ID[0], False)]
-    assert "1 held by pods" in node.allocate(ID[0])
-    node.charged, node.root = {}, 0
-    assert node.settle().allocate(ID[0]) == ""
-
-
 @pytest.mark.parametrize("has_api", [True, False], ids=["api-server", "no-api-server"])
 def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once_while_its_vm_runs(
     *, has_api: bool
@@ -111,18 +98,6 @@ def test_a_pod_that_kubelets_own_list_lacks_has_ended_where_no_api_server_is_ask
     assert node.allocate(ID[0]) == ""
 
 
-def test_a_restart_recalls_each_pod_that_kubelet_may_still_name() -> None:
-    """Given an id whose pod has ended and that was granted again, the next life of the daemon takes the old pod for a
-    living one until it hears of its end: the new one's promise must stand beside it."""
-    node = Node(capacity={"tdx": 2}).begin()
-    assert node.admit("a", ID[0]) == ""
-    node.after(60)
-    node.view()
-    node.tell(launcher("a", terminal=True))
-    assert node.allocate(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].recorded == 2
-
-
 def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is_put_on_record() -> None:
     node = Node(capacity={"tdx": 2}).begin()
     assert node.admit("a", ID[0]) == ""
@@ -140,25 +115,6 @@ def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is
     assert node.allocate(ID[1]) == ""
     assert node.commits[-1] == f'{{"resource":"{TDX}","ids":["{ID[1]}"],"released":["{ID[0]}"]}}'
     assert node.state.ledger.offers["tdx"].released == ()
-
-
-def test_nothing_is_released_and_nothing_grows_while_the_checkpoint_cannot_be_read() -> None:
-    node = Node().begin()
-    assert node.admit("a", ID[0]) == ""
-    node.root = 10
-    node.sample()
-    node.tell(launcher("a", terminal=True))
-    node.held_fault, node.root = "torn", 0
-    for _ in range(5):
-        node.after(7)
-        node.view()
-        node.sample()
-    assert ID[0] in node.state.ledger.offers["tdx"].grants
-    assert node.healthy() == 6, "what was published stays"
-    node.held_fault, node.held = "", {}
-    node.views(8)
-    node.settle()
-    assert (node.healthy(), len(node.state.ledger.offers["tdx"].grants)) == (16, 0)
 
 
 @pytest.mark.parametrize(
@@ -314,17 +270,6 @@ def test_a_pod_that_only_kubelet_names_has_not_ended_because_the_machine_slept()
     node.views(6)
     (row,) = key_rows(node.state, node.at_ns)
     assert row.free == 1
-
-
-def test_after_a_restart_what_is_granted_is_healthy_and_everything_else_waits() -> None:
-    node = Node()
-    node.held["a"] = (ID[5],)
-    node.tell(launcher("a"))
-    node.tell(ev.GrantsRecalled({TDX: {ID[2]: 1}}))
-    node.view()
-    node.sample()
-    assert [name for name, healthy in node.listed if healthy] == [ID[2], ID[5]]
-    assert "2 held by pods or promised to them" in node.allocate(ID[0])
 
 
 def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:

@@ -72,12 +72,6 @@ def test_each_row_of_the_mode_table(mode: Share, nfd: bool, split: int, sums: Co
     assert shares(row(mode, split), sums, sums.free, kata, nfd=nfd) == wanted
 
 
-def test_nothing_is_left_to_them_where_the_nodes_counter_lies() -> None:
-    sums = count(16, 0, (-1,), [Claim(1, (1,))] * 3)
-    assert shares(row(OVERRIDE), sums, sums.free, 2, nfd=True) == Shares(OVERRIDE, 0, 2)
-    assert shares(row(SPLIT, 8), sums, sums.free, 2, nfd=True) == Shares(SPLIT, 0, 2)
-
-
 @pytest.mark.parametrize(
     ("mode", "outside", "total"),
     [(OVERRIDE, 0, 10), (OVERRIDE, 3, 13), (OVERRIDE, 9, 14), (SPLIT, 0, 3), (SPLIT, 3, 5), (SPLIT, 9, 6)],

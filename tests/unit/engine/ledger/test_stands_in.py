@@ -5,7 +5,7 @@ only just begun. Every order of it is played in views.py."""
 import pytest
 
 from nodeward.engine.ledger.device_ids import id_name
-from nodeward.engine.ledger.kubelet_view import lost, stands_in
+from nodeward.engine.ledger.kubelet_view import lost
 from nodeward.model import events as ev
 from nodeward.model.workload import PodUid
 from tests.unit.engine.build import sandbox
@@ -115,40 +115,6 @@ def test_what_is_not_accounted_for_later_holds_growth_and_takes_nothing_back() -
     node.view()
     node.settle()
     assert node.healthy() == 2, "a's, and the other one"
-
-
-def test_nothing_grows_while_pod_resources_does_not_answer_any_more() -> None:
-    node = looked(begun(answered=True))
-    node.root = 1
-    node.settle()
-    node.answered = False
-    node.view()
-    node.root = 0
-    assert (node.settle().healthy(), stands_in(node.state)) == (1, False)
-    node.answered = True
-    node.view()
-    assert node.settle().healthy() == 2
-
-
-def test_nothing_stands_in_for_a_checkpoint_that_could_be_read() -> None:
-    node = Node(capacity={"tdx": 2}).begin()
-    node.held_fault, node.answered = "torn", True
-    node.root = 1
-    node.settle()
-    node.view()
-    node.root = 0
-    node.settle()
-    assert (node.healthy(), stands_in(node.state)) == (1, False)
-
-
-def test_no_id_is_released_while_a_pod_may_have_it_that_pod_resources_does_not_name() -> None:
-    """As that of an init container, before the pod has its sandbox."""
-    node = looked(begun(answered=True))
-    assert node.allocate(ID[0]) == ""
-    node.tell(launcher("a", 0, init=1))
-    node.views(60)
-    assert looked(node).state.ledger.offers["tdx"].grants[ID[0]].times == 1
-    assert node.healthy() == 2
 
 
 def test_ids_are_free_again_once_their_pod_has_ended_however_soon() -> None:

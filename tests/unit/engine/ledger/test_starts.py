@@ -58,16 +58,6 @@ def test_the_start_of_a_pod_that_no_view_shows_any_more_ends(api: bool) -> None:
     assert node.state.ledger.offers["tdx"].unseen_ns == {}
 
 
-def test_a_pod_that_is_shown_again_has_been_unseen_for_no_time() -> None:
-    node = waiting(api=False)
-    for _ in range(5):
-        node.of_kubelet = ()
-        node.views(4)
-        node.of_kubelet = (launcher("a").pod,)
-        node.views(2)
-    assert ON_ITS_WAY in node.start(ID[1])
-
-
 def test_no_start_ends_while_a_view_is_lost() -> None:
     node = waiting(api=False)
     node.of_kubelet = ()
@@ -85,42 +75,6 @@ def test_a_pod_that_has_ended_starts_no_more() -> None:
     assert node.start(ID[1]) == ""
 
 
-def test_a_container_that_has_stopped_takes_no_key_until_kubelet_asks_for_the_next() -> None:
-    """Given pod a, whose container was let start and ends before its VM begins, as one in a crash loop does."""
-    node = Node(capacity={"tdx": 2}).begin()
-    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
-    node.root = 1
-    assert node.start(ID[0]) == ""
-    node.tell(ev.Created(sandbox("a"), container("a", "compute")))
-    node.views(30)
-    assert ON_ITS_WAY in node.start(ID[1]), "it runs"
-    node.tell(ev.Stopped(sandbox("a"), container("a", "compute")))
-    node.views(4)
-    assert ON_ITS_WAY in node.start(ID[1]), "not at once: its stop may be told late, after the next one was let through"
-    node.views(4)
-    assert node.start(ID[1]) == ""
-    node.views(2)
-    node.charged, node.root = {"b": 1}, 1
-    node.sample()
-    assert node.start(ID[0]) == "", "the next container of a"
-    node.views(30)
-    assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1}, "what stopped before is not what was let through"
-
-
-def test_what_has_stopped_says_nothing_of_a_start_that_is_let_through_after_it() -> None:
-    """Given a container that has stopped and whose next one is let start at once, whose create may be late."""
-    node = Node(capacity={"tdx": 2}).begin()
-    assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
-    node.root = 1
-    assert node.start(ID[0]) == ""
-    node.tell(ev.Created(sandbox("a"), container("a", "compute")))
-    node.tell(ev.Stopped(sandbox("a"), container("a", "compute")))
-    node.views(2)
-    assert node.start(ID[0]) == ""
-    node.views(20)
-    assert ON_ITS_WAY in node.start(ID[1])
-
-
 def test_another_container_of_the_pod_may_stop() -> None:
     node = Node(capacity={"tdx": 2}).begin()
     assert [node.admit("a", ID[0]), node.admit("b", ID[1])] == ["", ""]
@@ -131,22 +85,6 @@ def test_another_container_of_the_pod_may_stop() -> None:
     node.tell(ev.Stopped(sandbox("a"), container("a", "log")))
     node.views(30)
     assert ON_ITS_WAY in node.start(ID[1])
-
-
-def test_a_view_is_as_old_as_its_read_however_late_it_is_told() -> None:
-    """Given kubelet that has not written down a grant yet, when its checkpoint, read at the grant, is told again and
-    again by a disk that hangs, then nobody calls the id free: kubelet has not had its time."""
-    node = Node(capacity={"tdx": 1}).begin()
-    assert node.allocate(ID[0]) == ""
-    read_ns = node.at_ns
-    for _ in range(10):
-        node.after(2)
-        node.tell(replace(ev.KeysHeld(node.state.seq), read_ns=read_ns))
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].absent == 0
-    assert [name for name, healthy in node.listed if healthy] == [ID[0]]
-    node.views(10)
-    assert not node.state.ledger.offers["tdx"].grants
-    assert TDX in node.allocate(ID[1]), "there is one"
 
 
 def begun_anew(node: Node) -> Node:
@@ -183,14 +121,6 @@ def test_a_start_that_was_let_through_before_the_daemon_died_counts_until_its_po
     node.tell(ev.Stopped(sandbox("a"), container("a", "compute")))
     node.views(8)
     assert node.start(ID[1]) == ""
-
-
-def test_one_that_never_was_let_through_stands_in_nobodys_way_for_long() -> None:
-    node = begun_anew(two_and_somebody_foreign())
-    node.views(150)
-    assert ON_ITS_WAY in node.start(ID[1])
-    node.views(10)
-    assert node.start(ID[1]) == "", "pod a is not about to start: its image is not there, for one"
 
 
 def test_of_two_that_wait_after_a_restart_one_starts_with_the_key_that_is_left() -> None:
@@ -238,18 +168,6 @@ def test_who_may_have_been_given_the_same_ids_meanwhile_counts_beside_the_one_wh
     node.of_kubelet = tuple(launcher(uid).pod for uid in ("a", "b", "c"))
     assert node.start(ID[0]) == ""
     assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1, PodUid("c"): 1}
-
-
-def test_a_start_of_before_counts_too_where_its_pod_is_seen_once_the_checkpoint_can_be_read_again() -> None:
-    """Given a restart while the checkpoint cannot be read, and PodResources that tells of pod b alone."""
-    node = begun_anew(two_and_somebody_foreign())
-    node.held_fault, node.beside = "torn", {"b": (ID[1],)}
-    node.view()
-    assert node.state.ledger.offers["tdx"].passed == {PodUid("b"): 1}
-    node.held_fault = ""
-    assert ON_ITS_WAY in node.start(ID[1])
-    node.views(160)
-    assert node.state.ledger.offers["tdx"].passed == {}, "once"
 
 
 @pytest.mark.parametrize(

@@ -4,8 +4,6 @@ kubelet is answered: test_asks.py."""
 import json
 from dataclasses import replace
 
-import pytest
-
 from nodeward.cli.keys import lines
 from nodeward.engine.apply import next_wake
 from nodeward.engine.ledger.device_ids import MOST_IDS
@@ -214,31 +212,3 @@ def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
     node.sample()
     (row,) = key_rows(node.state, node.at_ns)
     assert [one.state for one in row.ids] == ["charged", "draining", "free", "withheld"]
-
-
-def proposal(capacity: int, used: int, counter: int) -> int:
-    """What the public proposal leaves healthy and not granted: unhealthy are used - counter."""
-    return capacity - counter - max(0, used - counter)
-
-
-@pytest.mark.parametrize(
-    ("charged", "foreign", "ours", "theirs"),
-    [
-        pytest.param(4, 2, 10, 10, id="all-granted-are-charged"),
-        pytest.param(0, 6, 6, 10, id="none-is-charged-yet"),
-        pytest.param(3, 5, 7, 8, id="one-is-pending"),
-    ],
-)
-def test_beside_the_public_proposal(charged: int, foreign: int, ours: int, theirs: int) -> None:
-    """Given 16 keys and four VMs that were granted one each: 16 ids are listed, the unhealthy ones are those in foreign
-    use, and none of them is granted. The proposal sells min(pending, foreign) more than there are."""
-    node = Node().begin()
-    assert [node.admit(uid, ID[place]) for place, uid in enumerate("abcd")] == [""] * 4
-    node.charged = dict.fromkeys("abcd"[:charged], 1)
-    node.root = charged + foreign
-    node.view()
-    node.settle()
-
-    assert (len(node.listed), node.healthy()) == (16, 4 + ours)
-    assert all(healthy for name, healthy in node.listed if name in ID[:4])
-    assert proposal(16, node.root, 4) == theirs == ours + min(4 - charged, foreign)

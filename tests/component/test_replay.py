@@ -180,13 +180,3 @@ def test_a_file_that_is_missing_ends_with_2(files: Path, words: tuple[str, ...])
 
     assert done.exit_code == 2
     assert "does not exist" in done.stderr
-
-
-def test_a_record_that_ends_within_a_line_is_compared_up_to_there(files: Path) -> None:
-    whole = (files / "record").read_bytes()
-    (files / "torn").write_bytes(whole[:-20])
-
-    done = run(files / "torn", "--settings", files / "strict.yaml")
-
-    assert done.exit_code == 1
-    assert "1 torn place(s)" in done.stdout

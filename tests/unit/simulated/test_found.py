@@ -69,17 +69,6 @@ def test_a_limit_of_a_container_that_was_listed_before_it_ran_is_taken_back() ->
     assert [goal.value for goal in goals] == [Special.ABSENT]
 
 
-def test_what_was_given_is_forgotten_with_a_create_that_fails() -> None:
-    told = node(LimitsSettings(unknown_pod=UnknownPod.ZERO))
-    told(ev.ApiLost("away"))
-    told(creating("A", "app"))
-    assert list(told.state.limits.answered) == ["A-app"]
-
-    told(ev.CreateFailed(container("A", "app").id))
-
-    assert told.state.limits.answered == {}
-
-
 def test_a_container_that_is_first_heard_of_by_an_update_gets_its_limit() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 4))))

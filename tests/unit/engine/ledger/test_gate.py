@@ -35,6 +35,7 @@ def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() 
     now = device_ids.publish(now, 16, 8, 20)
     now = device_ids.publish(now, 16, 5, 30)
     assert now.published == 1
+    assert device_ids.publish(now, 16, 9, 20 + GROW_NS - 1).published == 1
     assert device_ids.publish(now, 16, 9, 20 + GROW_NS).published == 5
     assert device_ids.publish(now, 16, 0, 20 + GROW_NS).published == 0
 

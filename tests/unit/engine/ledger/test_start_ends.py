@@ -1,18 +1,23 @@
-"""Every way in which a start can end, against the engine; and that a broken rule of its end is told by one."""
+"""Every way in which a start can end, and in which kubelet's Pods API can fall silent, against the engine; and that a
+broken rule of either is told."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import asks, device_ids
+from nodeward.engine.ledger import asks, device_ids, pods_api_loss
 from nodeward.engine.ledger import step as stepping
+from nodeward.engine.state.ledger import Ledger
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import without
+from nodeward.model.events import PodsOfKubelet
 from tests.told import tell
+from tests.unit.engine.ledger import without_api
 from tests.unit.engine.ledger.starts import ASKS, GONE, IDLE, OVER, explore
 
-Breaks = Callable[[pytest.MonkeyPatch], None]
-_RESUMED = device_ids.resumed
+_RESUMED, _PENDING = device_ids.resumed, device_ids.pending
+SOON_NS = 2_000_000_000
 
 
 class _Gate:
@@ -22,91 +27,124 @@ class _Gate:
         self.__dict__.update(vars(device_ids) | broken)
 
 
-def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key() -> None:
-    found = explore()
+@pytest.mark.parametrize("dies", [False, True], ids=["one daemon", "the daemon dies"])
+def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key(
+    dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the daemon dies a container is there after two ticks of two seconds."""
+    monkeypatch.setattr(device_ids, "MADE_NS", device_ids.SETTLE_NS)
+    found = explore(dies=dies)
     tell(f"ends of starts: {found.worlds} worlds, b let by a's stage {found.let}, {found.unsafe} unsafe")
     assert found.unsafe == 0
     assert set(found.let) == {(ASKS,), (IDLE,), (OVER,), (GONE,)}, "one that is over stands in nobody's way for ever"
 
 
-@pytest.fixture
-def _made_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """By when a container is there: here a tick is two seconds, and it takes two at most."""
-    monkeypatch.setattr(device_ids, "MADE_NS", device_ids.SETTLE_NS)
+def _by_a_stop_of_before(table: Mapping[object, object], keys: Iterable[object]) -> Mapping[object, object]:
+    return table if all(isinstance(one, int) for one in table.values()) else without(table, keys)
 
 
-@pytest.mark.usefixtures("_made_soon")
-def test_nobody_is_let_start_beside_one_whom_the_daemon_has_let_start_before_it_died() -> None:
-    found = explore(dies=True)
-    tell(
-        f"ends of starts, the daemon dies: {found.worlds} worlds, b let by a's stage {found.let}, {found.unsafe} unsafe"
-    )
-    assert found.unsafe == 0
-    assert set(found.let) == {(ASKS,), (IDLE,), (OVER,), (GONE,)}, "nor does one of before"
-
-
-@pytest.mark.usefixtures("_made_soon")
 @pytest.mark.parametrize(
-    ("name", "broken"),
+    ("module", "name", "broken", "dies"),
     [
-        pytest.param("resumed", lambda offer, known, charged, at_ns: offer, id="starts of before are forgotten"),
         pytest.param(
+            device_ids, "resumed", lambda offer, known, charged, at_ns: offer, True, id="starts of before are forgotten"
+        ),
+        pytest.param(
+            device_ids,
             "resumed",
             lambda offer, known, charged, at_ns: offer if known else _RESUMED(offer, known, charged, at_ns),
+            True,
             id="starts of before are looked for in the first view alone, which may be in part",
         ),
-        pytest.param("MADE_NS", 0, id="starts of before are over where no container is there yet"),
+        pytest.param(device_ids, "MADE_NS", 0, True, id="starts of before are over where no container is there yet"),
+        pytest.param(
+            stepping,
+            "device_ids",
+            _Gate(SETTLE_NS=0),
+            False,
+            id="a stop that is told late ends the start that was let through after it, at once",
+        ),
+        pytest.param(
+            stepping,
+            "may_take",
+            lambda state, uid, resource: False,
+            False,
+            id="a start ends though its container is there",
+        ),
+        pytest.param(asks, "without", _by_a_stop_of_before, False, id="a stop from before a start ends it"),
+        pytest.param(
+            device_ids,
+            "settled",
+            lambda offer, charged: replace(offer, passed={}),
+            False,
+            id="a sample ends a start that has taken nothing",
+        ),
+        pytest.param(
+            device_ids,
+            "pending",
+            lambda offer, charged, without_uid=None: 0,
+            False,
+            id="starts under way are not counted",
+        ),
     ],
 )
-def test_a_broken_rule_of_restarts_lets_somebody_start_without_a_key(
-    name: str, broken: object, monkeypatch: pytest.MonkeyPatch
+def test_a_broken_rule_lets_somebody_start_without_a_key(
+    module: object, name: str, broken: object, dies: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(device_ids, name, broken)
-    assert explore(until_unsafe=True, dies=True).unsafe
-
-
-def _at_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stepping, "device_ids", _Gate(SETTLE_NS=0))
-
-
-def _though_it_is_there(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(stepping, "may_take", lambda state, uid, resource: False)
-
-
-def _by_a_stop_of_before(patch: pytest.MonkeyPatch) -> None:
-    def kept(table: Mapping[object, object], keys: Iterable[object]) -> Mapping[object, object]:
-        return table if all(isinstance(one, int) for one in table.values()) else without(table, keys)
-
-    patch.setattr(asks, "without", kept)
-
-
-def _by_one_sample_that_shows_nothing(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(device_ids, "settled", lambda offer, charged: replace(offer, passed={}))
-
-
-def _never_booked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(device_ids, "pending", lambda offer, charged, without_uid=None: 0)
-
-
-@pytest.mark.parametrize(
-    "breaks",
-    [
-        pytest.param(_at_once, id="a stop that is told late ends the start that was let through after it, at once"),
-        pytest.param(_though_it_is_there, id="a start ends though its container is there"),
-        pytest.param(_by_a_stop_of_before, id="a stop from before a start ends it"),
-        pytest.param(_by_one_sample_that_shows_nothing, id="a sample ends a start that has taken nothing"),
-        pytest.param(_never_booked, id="starts under way are not counted"),
-    ],
-)
-def test_a_broken_rule_lets_somebody_start_without_a_key(breaks: Breaks, monkeypatch: pytest.MonkeyPatch) -> None:
-    breaks(monkeypatch)
-    assert explore(until_unsafe=True).unsafe
+    monkeypatch.setattr(device_ids, "MADE_NS", device_ids.SETTLE_NS)
+    monkeypatch.setattr(module, name, broken)
+    assert explore(until_unsafe=True, dies=dies).unsafe
 
 
 def test_a_rule_that_counts_one_start_under_way_at_a_time_is_told_by_three_keys(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pending = device_ids.pending
-    monkeypatch.setattr(device_ids, "pending", lambda offer, charged, uid=None: min(1, pending(offer, charged, uid)))
-    assert explore().unsafe == 0
+    monkeypatch.setattr(device_ids, "pending", lambda offer, charged, uid=None: min(1, _PENDING(offer, charged, uid)))
     assert explore(3, until_unsafe=True).unsafe
+
+
+# ---- the Pods API ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_promised_by_the_word_of_the_pods_api_stands_while_the_pod_may_be_there() -> None:
+    found = without_api.explore()
+    tell(f"without the Pods API: {found.worlds} worlds, {found.granted} grants, {found.unsafe} unsafe")
+    assert found.unsafe == 0
+    assert found.without, "a kubelet that has none any more is not waited for"
+    assert found.granted > found.without, "nor one that tells again"
+
+
+def _forgotten(state: State, of_kubelet: PodsOfKubelet | None) -> PodsOfKubelet | None:
+    return replace(of_kubelet, pods=()) if of_kubelet is not None else None
+
+
+def _though_it_hangs(ledger: Ledger) -> bool:
+    return bool(ledger.of_kubelet_fault) and pods_api_loss.restarts(ledger) > 0
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "broken"),
+    [
+        pytest.param(
+            stepping,
+            "restarts",
+            lambda ledger: 0,
+            id="several kubelets that begin are given the time of one",
+            marks=pytest.mark.deep,
+        ),
+        pytest.param(pods_api_loss, "GONE_NS", SOON_NS, id="a kubelet that begins is given no time"),
+        pytest.param(
+            stepping,
+            "serves_without_api",
+            lambda ledger: ledger.of_kubelet_absent,
+            id="an API of the same kubelet is gone for good",
+        ),
+        pytest.param(stepping, "serves_without_api", _though_it_hangs, id="an API that hangs is gone for good"),
+        pytest.param(stepping, "still_there", _forgotten, id="pods with a sandbox are forgotten with it"),
+    ],
+)
+def test_a_broken_rule_sells_the_key_of_a_pod_that_is_there(
+    module: object, name: str, broken: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, broken)
+    assert without_api.explore(until_unsafe=True).unsafe

@@ -123,6 +123,14 @@ def test_a_start_that_was_let_through_before_the_daemon_died_counts_until_its_po
     assert node.start(ID[1]) == ""
 
 
+def test_one_that_never_was_let_through_stands_in_nobodys_way_for_long() -> None:
+    node = begun_anew(two_and_somebody_foreign())
+    node.views(150)
+    assert ON_ITS_WAY in node.start(ID[1])
+    node.views(10)
+    assert node.start(ID[1]) == "", "pod a is not about to start: its image is not there, for one"
+
+
 def test_of_two_that_wait_after_a_restart_one_starts_with_the_key_that_is_left() -> None:
     """Each is taken for one that is under way, until kubelet asks for it: then it is not."""
     node = begun_anew(two_and_somebody_foreign())

@@ -1,25 +1,10 @@
 """Pods come and go, and nothing stays behind."""
 
 from tests.unit.simulated.keyed import KEYS, KeyedLifetimes
-from tests.unit.simulated.lifetimes import Left, Lifetimes
+from tests.unit.simulated.lifetimes import Left
 
-AT_FIRST, PODS = 20, 200
 CONTROLLERS = 3
 """The slots that outlive pods: misc switched on in the root and in the two cgroups above the pods."""
-
-
-def test_two_hundred_pods_leave_nothing_behind() -> None:
-    lifetimes = Lifetimes()
-    try:
-        lifetimes.live(AT_FIRST)
-        first = lifetimes.left()
-        lifetimes.live(PODS)
-
-        assert lifetimes.left() == first == Left(0, CONTROLLERS, 0, 0, 0)
-        assert lifetimes.reached > 3 * PODS, "each pod and container had its limit"
-        assert lifetimes.refused > PODS, "and was held to it"
-    finally:
-        lifetimes.close()
 
 
 def test_two_hundred_pods_with_a_key_each_leave_no_grant_and_no_descriptor_behind() -> None:

@@ -1,42 +1,18 @@
 """The ledger as a domain: what kubelet is offered and people are shown, as the kernel and the operator go on. What
 kubelet is answered: test_asks.py."""
 
-import json
 from dataclasses import replace
 
 from nodeward.cli.keys import lines
 from nodeward.engine.apply import next_wake
 from nodeward.engine.ledger.device_ids import MOST_IDS
 from nodeward.engine.show.key_rows import key_rows
-from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Commit, Special
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher, Share
+from nodeward.model.decision import Special
+from nodeward.model.settings import Mode, Share
 from nodeward.model.tee import PluginStanding
 from tests.unit.engine.build import SECOND
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, launcher, offering, with_row
-
-
-def test_a_misc_resource_that_no_code_names_is_offered_and_granted_by_its_row_alone() -> None:
-    key, name = "cca_realms", "example.com/realms"
-    row = KeySettings((name,), publisher=Publisher.DEVICE_PLUGIN, publish=name)
-    node = Node(State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {key: row}))))
-
-    def sampled() -> None:
-        node.tell(ev.KeysRead(node.state.seq, {key: 3}, {key: (1, 1)}))
-
-    node.tell(ev.ApiBack())
-    node.tell(ev.GrantsRecalled())
-    node.tell(ev.KeysHeld(node.state.seq))
-    for _ in range(3):
-        sampled()
-        node.after(2)
-    ids = json.loads(str(node.goals[f"offer:{name}"].value))
-    assert ids == [["cca-realms-key-0000", True], ["cca-realms-key-0001", True], ["cca-realms-key-0002", False]]
-
-    node.tell(ev.Allocating(name, ("cca-realms-key-0000",), ask_id=1))
-    sampled()
-    assert isinstance(node.tell(ev.FactRead(1)).answer, Commit)
 
 
 def test_keys_are_offered_once_what_was_granted_is_known_and_grow_after_samples_that_agree() -> None:

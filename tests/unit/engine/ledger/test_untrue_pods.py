@@ -1,5 +1,8 @@
-"""A static pod whose manifest takes a living pod's UID. Kubelet and the kernel take both for one pod, so the ids and
-the charges of either count under that UID; and what becomes of the one frees nothing of the other's."""
+"""Pods that are not what they say: none of their keys is sold twice.
+
+A static pod whose manifest takes a living pod's UID: kubelet and the kernel take both for one pod, so the ids and the
+charges of either count under that UID; and what becomes of the one frees nothing of the other's. And pods whose
+overhead says another number than what they take: counted by the larger of both."""
 
 from dataclasses import replace
 
@@ -11,7 +14,7 @@ from nodeward.model import events as ev
 from nodeward.model.view import KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import sandbox
-from tests.unit.engine.ledger.asking import KATA, TDX, Node, launcher
+from tests.unit.engine.ledger.asking import KATA, TDX, Node, kata, launcher
 
 ID = [id_name("tdx", number) for number in range(4)]
 STATIC = PodSpec(PodUid("a"), "kube-system", "static", (ContainerSpec("other", declared={TDX: 1}),))
@@ -104,3 +107,43 @@ def test_what_it_asks_by_another_name_counts_beside_the_living_pod() -> None:
     found.tell(ev.PodSeen(overhead))
     found.settle()
     assert row(found).free == 2
+
+
+# ---- overheads that lie ---------------------------------------------------------------------------------------------
+
+
+def asks(amount: int, *, terminal: bool = False) -> ev.PodSeen:
+    return ev.PodSeen(replace(kata("liar").pod, overhead={KATA: amount} if amount else {}, terminal=terminal))
+
+
+@pytest.mark.parametrize(
+    ("says", "takes", "free"),
+    [
+        pytest.param(0, 1, 15, id="it says none and takes one"),
+        pytest.param(1, 3, 13, id="it says one and takes three"),
+        pytest.param(3, 1, 13, id="it says three and takes one"),
+        pytest.param(10**18, 2, 0, id="it says more than there can be and takes two"),
+    ],
+)
+def test_a_pod_counts_by_the_larger_of_what_it_says_and_takes(says: int, takes: int, free: int) -> None:
+    node = Node().begin()
+    node.tell(asks(says))
+    node.tell(ev.SandboxStarted(sandbox("liar")))
+    node.charged, node.root = ({"liar": takes} if takes else {}), takes
+    node.settle()
+    assert (row(node).free, node.healthy()) == (free, free)
+    assert (node.allocate(ID[0]) == "") is (free > 0)
+
+
+def test_one_that_says_more_than_there_is_stops_new_grants_alone_and_only_until_it_has_failed() -> None:
+    """Kubelet has no room for it, so it fails; a VM that was granted its key keeps it meanwhile."""
+    node = Node().begin()
+    assert node.admit("vm", ID[0]) == ""
+    node.tell(asks(10**18))
+    node.view()
+    node.settle()
+    assert [name for name, healthy in node.listed if healthy] == [ID[0]]
+    assert str(10**18 + 1) in row(node).sentence
+    node.tell(asks(10**18, terminal=True))
+    node.settle()
+    assert row(node).free == 15

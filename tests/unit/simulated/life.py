@@ -27,7 +27,7 @@ from nodeward.model.settings import Mode, RecordSection, Settings
 from nodeward.model.tee import PluginStanding
 from tests.faults import FaultyFiles, Stopped
 from tests.lanes import InlineLane
-from tests.unit.simulated.virtual import Pace, VirtualBounded, VirtualClock, VirtualLane
+from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLane
 
 RECORD = "/var/lib/nodeward/node.record"
 SETTINGS = Settings(record=RecordSection(RECORD))
@@ -80,9 +80,8 @@ class Life:
         lane = partial(VirtualLane, loop, given.random, given.pace, self.kill)
         self.disk_lane, counting = lane(assemble.DISK_DEADLINE_S), lane(assemble.CGROUP_DEADLINE_S)
         cgroup, journal = lane(assemble.CGROUP_DEADLINE_S), lane(grants.LATE_S, bounded=True)
-        recording = VirtualBounded(loop, given.random, given.pace, self.kill, grants.LATE_S)
-        self._closes = (cgroup, self.disk_lane, journal, counting, recording)
-        lanes = Lanes(cgroup, self.disk_lane, InlineLane(), journal, record=recording, keys=counting)
+        self._closes = (cgroup, self.disk_lane, journal, counting)
+        lanes = Lanes(cgroup, self.disk_lane, InlineLane(), journal, keys=counting)
         facts = FactsByKind()
         facts.offer("pod", partial(given.facts.fetch, "pod"))
         try:

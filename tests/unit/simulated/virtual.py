@@ -6,7 +6,6 @@ program. The same calls in the same order give the same run, in any process.
 """
 
 import asyncio
-import errno
 import selectors
 from collections import deque
 from collections.abc import Callable
@@ -81,12 +80,10 @@ class VirtualClock:
 
 @dataclass(slots=True)
 class Pace:
-    """How a lane works: each job takes up to `most_s`; the share `hangs` of them outlive their deadline. Of calls that
-    are waited for only so long the share `late` does."""
+    """How a lane works: each job takes up to `most_s`; the share `hangs` of them outlive their deadline."""
 
     most_s: float = 0.004
     hangs: float = 0.0
-    late: float = 0.0
 
 
 @dataclass(slots=True, eq=False)
@@ -195,36 +192,3 @@ class VirtualLane:
         job.run()
         if job.ended is not None and not self.closed:
             job.ended()
-
-
-class VirtualBounded:
-    """`aio.bounded.BoundedCalls` of one life: a call that hangs is late at once, and done later, if its program lives
-    on; until then every other one fails."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, random: Random, pace: Pace, died: Callable[[], None], most_s: float
-    ) -> None:
-        self._loop, self._random, self._pace, self._died, self._most_s = loop, random, pace, died, most_s
-        self._under_way = False
-        self.closed = False
-
-    def __call__(self, call: Callable[[], None]) -> None:
-        if self._under_way:
-            raise OSError(errno.EBUSY, "an earlier call has not come back: the disk hangs")
-        if not (self._pace.late and self._random.random() < self._pace.late):
-            call()
-            return
-        self._under_way = True
-        self._loop.call_later(self._random.uniform(0, 20 * self._most_s), self._awake, call)
-        raise OSError(errno.ETIMEDOUT, f"not done within {self._most_s:g} s: the disk hangs")
-
-    def _awake(self, call: Callable[[], None]) -> None:
-        if self.closed:
-            return
-        self._under_way = False
-        try:
-            call()
-        except Stopped:
-            self._died()
-        except Exception:  # nobody waits for it any more
-            return

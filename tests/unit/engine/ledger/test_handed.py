@@ -69,9 +69,6 @@ def test_a_pod_that_only_kubelets_pods_api_tells_of_has_its_name_from_there() ->
     [
         pytest.param(pod("a", 2), None, 2, id="only the API server tells of it"),
         pytest.param(None, pod("a", 2), 2, id="only kubelet tells of it"),
-        pytest.param(pod("a", 2), pod("a", 1), 2, id="the API server's spec asks for more"),
-        pytest.param(pod("a", 1), pod("a", 2), 2, id="the API server's spec asks for less"),
-        pytest.param(pod("a", 2, overhead=True), pod("a", 1, overhead=True), 2, id="its overhead asks for more there"),
         pytest.param(pod("a"), pod("a", terminal=True), 0, id="kubelet says that it has ended"),
         pytest.param(pod("a", terminal=True), pod("a"), 0, id="the API server says that it has ended"),
     ],

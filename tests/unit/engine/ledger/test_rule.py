@@ -142,6 +142,13 @@ def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() 
     assert device_ids.publish(now, 16, 0, 20 + GROW_NS).published == 0
 
 
+def test_a_grant_that_could_not_be_put_on_record_is_taken_back() -> None:
+    after = device_ids.allocate(offer(granted=1, published=2), NAMES[:2], (), 2, 5, 5)
+    assert after is not None
+    back = device_ids.taken_back(after, NAMES[:2])
+    assert {name: (one.times, one.recorded) for name, one in back.grants.items()} == {NAMES[0]: (1, 1)}
+
+
 @given(
     st.integers(0, 5),
     st.integers(0, 6),

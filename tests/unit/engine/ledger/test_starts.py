@@ -87,6 +87,20 @@ def test_another_container_of_the_pod_may_stop() -> None:
     assert ON_ITS_WAY in node.start(ID[1])
 
 
+@pytest.mark.parametrize(("whose", "waits"), [("a", True), ("other", False)])
+def test_a_container_that_is_being_created_counts_for_its_own_pod(whose: str, waits: bool) -> None:
+    """Given a container of pod a that has stopped, when the next one is created, or one of another pod."""
+    node = two_and_somebody_foreign()
+    node.tell(launcher("other", 0))
+    assert node.start(ID[0]) == ""
+    node.tell(ev.Created(sandbox("a"), container("a", "compute")))
+    node.tell(ev.Stopped(sandbox("a"), container("a", "compute")))
+    made = replace(container(whose, "compute"), id=ContainerId("next"))
+    node.tell(ev.Creating(sandbox(whose), made, ask_id=99))
+    node.views(10)
+    assert (ON_ITS_WAY in node.start(ID[1])) is waits
+
+
 def begun_anew(node: Node) -> Node:
     """The daemon's next life: with what is on record, the runtime's sandboxes and kubelet's checkpoint."""
     after = Node(capacity=node.capacity, at_ns=node.at_ns, root=node.root)

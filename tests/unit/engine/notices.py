@@ -6,16 +6,7 @@ from nodeward.model.decision import PodEvent
 from nodeward.model.settings import EngineSettings, LimitsSettings
 from nodeward.model.workload import Role
 from tests.goals import target
-from tests.unit.engine.build import (
-    EPC,
-    RULE,
-    SECOND,
-    Told,
-    container_spec,
-    creating,
-    pod_spec,
-    started,
-)
+from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, creating, pod_spec, started
 
 POD, APP = "/kubepods/podA", "/kubepods/podA/A-app"
 GOAL = target(f"misc.max:{EPC}:{APP}")

@@ -42,9 +42,3 @@ def test_a_pod_declares_what_any_container_or_its_overhead_names(
     assert declares(spec, EPC) == any(EPC in one.declared for one in spec.containers)
     assert declares(pod_spec("1", overhead=1), EPC)
     assert not declares(spec, "tdx")
-
-
-def test_a_sidecar_after_an_init_container_does_not_run_beside_it() -> None:
-    after = pod_spec("1", container_spec("i", 5, Role.INIT), container_spec("s", 3, Role.SIDECAR))
-    before = pod_spec("1", container_spec("s", 3, Role.SIDECAR), container_spec("i", 5, Role.INIT))
-    assert (pod_budget(after, EPC), pod_budget(before, EPC)) == (5, 8)

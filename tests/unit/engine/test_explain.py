@@ -280,14 +280,7 @@ def test_charges_outside_of_the_known_pods_are_told() -> None:
 
 @pytest.mark.parametrize(
     ("root", "pod", "after_s", "elsewhere"),
-    [
-        (7, 3, 0, {EPC: 4}),
-        (2, 3, 0, {EPC: 0}),
-        (-1, 3, 0, {}),
-        (7, -3, 0, {}),
-        (7, 3, 3, {}),
-        (7, None, 0, {}),
-    ],
+    [(7, 3, 0, {EPC: 4}), (2, 3, 0, {EPC: 0}), (-1, 3, 0, {}), (7, -3, 0, {}), (7, 3, 3, {}), (7, None, 0, {})],
     ids=["beyond the pods", "a pod read later", "root below zero", "pod below zero", "pod is stale", "pod is unread"],
 )
 def test_what_no_pod_has_is_told_only_where_it_is_known(

@@ -90,12 +90,7 @@ def test_500_containers_are_gone_in_one_decision() -> None:
 def test_names_at_their_limits_are_kept_whole() -> None:
     pod, name = "p" * 253, "c" * 63
     home = Sandbox(
-        SandboxId("s"),
-        PodUid("A"),
-        "n" * 63,
-        pod,
-        {f"epc-limit.nri.io/container.{name}": "9"},
-        "/kubepods/podA",
+        SandboxId("s"), PodUid("A"), "n" * 63, pod, {f"epc-limit.nri.io/container.{name}": "9"}, "/kubepods/podA"
     )
     made = Container(ContainerId("f" * 64), home.id, name, cgroups_path=f"/kubepods/podA/{'f' * 64}")
     told = node()

@@ -141,11 +141,7 @@ def test_a_pass_that_began_before_says_nothing_of_its_end() -> None:
 
 
 @pytest.mark.parametrize(
-    "end",
-    [
-        ev.Stopped(sandbox("A"), container("A", "app")),
-        ev.Removed(SandboxId(PAUSE), ContainerId(APP)),
-    ],
+    "end", [ev.Stopped(sandbox("A"), container("A", "app")), ev.Removed(SandboxId(PAUSE), ContainerId(APP))]
 )
 def test_the_lingering_cgroup_of_what_has_ended_is_no_news(end: ev.Event) -> None:
     told = node()

@@ -5,7 +5,6 @@ import errno
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
 
-import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -354,19 +353,3 @@ def test_the_pods_budget_holds_where_somebody_took_the_containers_limit_away() -
     for _ in range(3):
         machine.charge(uid="A", name="app", amount=6)
     assert machine.held(f"{ROOT}/kubepods/podA") == 6
-
-
-@pytest.mark.parametrize(
-    ("order", "budget"),
-    [
-        pytest.param(ORDERS[1], 30 + 3, id="the init container is alone"),
-        pytest.param(ORDERS[2], 9 + 30 + 3, id="a sidecar runs beside the init container"),
-    ],
-)
-def test_a_pod_has_room_for_its_most_demanding_moment_and_its_overhead(order: tuple[str, ...], budget: int) -> None:
-    """A history that shows what the machine takes for a budget: one number for each order, added up by hand."""
-    machine = NodeMachine()
-    machine.pod_comes(uid="A", app=4, db=4, known=True, told=True, init=30, side=9, order=order, overhead=3)
-    machine.container_is_created(uid="A", name="init", ends="started")
-    machine.after_settling_limits_are_in_the_kernel()
-    assert machine.reached == {f"{ROOT}/kubepods/podA": budget, machine.where("A", "init"): 30}

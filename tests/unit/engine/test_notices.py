@@ -12,17 +12,7 @@ from nodeward.model.decision import Decision, PodEvent, Reason, Target
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Container, ContainerSpec, Phase, Role, Sandbox
 from tests.goals import target
-from tests.unit.engine.build import (
-    EPC,
-    RULE,
-    SECOND,
-    container,
-    container_spec,
-    creating,
-    pod_spec,
-    sandbox,
-    started,
-)
+from tests.unit.engine.build import EPC, RULE, SECOND, container, container_spec, creating, pod_spec, sandbox, started
 from tests.unit.engine.notices import APP, GOAL, LIMIT, POD, Node, codes, reading
 
 

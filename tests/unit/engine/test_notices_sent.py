@@ -7,14 +7,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import PodEvent
 from nodeward.model.settings import EngineSettings, Mode
 from nodeward.model.workload import ContainerId, Phase
-from tests.unit.engine.build import (
-    RULE,
-    SECOND,
-    container,
-    container_spec,
-    pod_spec,
-    sandbox,
-)
+from tests.unit.engine.build import RULE, SECOND, container, container_spec, pod_spec, sandbox
 from tests.unit.engine.notices import LIMIT, POD, Node, codes, reading
 
 

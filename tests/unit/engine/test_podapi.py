@@ -55,12 +55,7 @@ def found(state: State, asked: Selector) -> show.Subject:
 
 @pytest.mark.parametrize(
     "asked",
-    [
-        Selector("u1"),
-        Selector(sandbox="s1"),
-        Selector("", "", "shop", "web"),
-        Selector("u1", "s1", "shop", "web"),
-    ],
+    [Selector("u1"), Selector(sandbox="s1"), Selector("", "", "shop", "web"), Selector("u1", "s1", "shop", "web")],
 )
 @pytest.mark.parametrize("state", [STATE, EARLY], ids=["known", "sandbox alone"])
 def test_a_pod_is_found_by_each_of_its_names(state: State, asked: Selector) -> None:

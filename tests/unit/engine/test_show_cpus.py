@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
@@ -34,18 +33,11 @@ GRANTS = (
     Grant("B/agent", "reserved", request_m=100),
     Grant("C/half", "shared", own=1 << 8, part_m=500, request_m=1500),
 )
-HELD = {
-    "A/db": cpuset.parse("1,9"),
-    "A/side": SHARED,
-    "B/app": (1 << 16) - 1,
-}
+HELD = {"A/db": cpuset.parse("1,9"), "A/side": SHARED, "B/app": (1 << 16) - 1}
 
 
 def state(mode: Mode = Mode.ENFORCE) -> State:
-    pools = {
-        "reserved": Pool(1, members=("B/agent",)),
-        "shared": Pool(SHARED, members=("A/side", "B/app", "C/half")),
-    }
+    pools = {"reserved": Pool(1, members=("B/agent",)), "shared": Pool(SHARED, members=("A/side", "B/app", "C/half"))}
     boxes = [sandbox(uid) for uid in "AB"]
     return State(
         EngineSettings(cpus=CpusSettings(mode)),
@@ -188,10 +180,6 @@ def test_each_container_of_the_table_has_its_own_cpus_or_the_pool_that_it_shares
         row.name: row.own for row in kinds.values() if row.kind == "exclusive"
     }
     assert {word.rstrip("?") for name, word in words.items() if kinds[name].kind == "shared"} == {"shared"}
-
-
-def test_the_picture_is_the_same_behind_the_socket() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(shown()), type=CpusView) == shown()
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,11 @@
 
 from dataclasses import replace
 
-import msgspec
 import pytest
 
 from nodeward.cli import sandbox_lines
-from nodeward.engine.sandboxes.drift import FAULTS, OTHER_MODE
 from nodeward.engine.show.explain import explain
-from nodeward.engine.show.sandbox_words import drift_sentence, fit_sentence, mode_sentence, size_text
+from nodeward.engine.show.sandbox_words import fit_sentence, mode_sentence, size_text
 from nodeward.engine.show.sandboxes import sandboxes_view
 from nodeward.engine.show.view import node_view
 from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
@@ -219,12 +217,6 @@ def test_a_start_under_the_other_mode_is_no_trouble() -> None:
     assert [line for line in sandbox_lines.sandboxes(other) if "other mode" in line] == []
 
 
-def test_every_drift_is_a_sentence_of_its_own() -> None:
-    sentences = [drift_sentence(Drift(code, "vmm", "/a", "/b", 2)) for code in (*FAULTS, OTHER_MODE)]
-    assert [one for one in sentences if one.startswith(("new", *FAULTS)) or "{" in one] == []
-    assert len(dict.fromkeys(sentences)) == len(sentences)
-
-
 def test_what_is_read_twice_is_shown_with_its_cpu_use() -> None:
     told = Told(State(EngineSettings(sandboxes=SandboxesSettings(Mode.OBSERVE))))
     told(SandboxStarted(sandbox("A")))
@@ -298,11 +290,6 @@ def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of() -> 
     assert [one.id for one in view.rows] == ["s-A", "forged"]
 
 
-def test_a_drift_of_an_unheard_code_is_told_as_it_is() -> None:
-    said = drift_sentence(Drift("new\n", "io", "/a", "", 3))
-    assert said == "new\\u000a: io (3) in /a; where it should be is not known"
-
-
 def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:
     assert list(sandbox_lines.sandboxes(shown())) == [
         "sandboxes observe | 1 VM sandbox(es): 1 fits | 1 with drift",
@@ -339,10 +326,6 @@ def test_status_has_a_line_where_there_are_vm_sandboxes_and_few_troubles() -> No
     assert lines[0][0].startswith("sandboxes observe | 1 VM sandbox(es)")
     assert (len(lines), lines[-1][0]) == (7, "... and 6 more, see nodeward sandboxes")
     assert sandbox_lines.status(node_view(replace(state(), sandboxes=Sandboxes()), 0, {})) == []
-
-
-def test_the_picture_is_the_same_behind_the_socket() -> None:
-    assert msgspec.json.decode(msgspec.json.encode(shown()), type=SandboxesView) == shown()
 
 
 @pytest.mark.parametrize(

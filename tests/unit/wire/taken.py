@@ -258,10 +258,7 @@ KINDS: Mapping[str, tuple[str, Callable[[], Iterator[Hostile]]]] = {
     "nri": ("mux", _nri),
     "pods-api": ("pods-api", lambda: _messages(podsapi_pb2.ListPodsResponse, MAX_MESSAGE)),
     "pod-in-protobuf": ("pods-api", lambda: _messages(kubepod_pb2.Pod, MAX_OBJECT_BYTES, _listed)),
-    "pod-resources": (
-        "pod-resources",
-        lambda: _messages(podresources_pb2.ListPodResourcesResponse, MAX_MESSAGE),
-    ),
+    "pod-resources": ("pod-resources", lambda: _messages(podresources_pb2.ListPodResourcesResponse, MAX_MESSAGE)),
     "device-plugin": ("device-plugin", _device_calls),
     "cri": ("cri-messages", _cri),
     "dump": ("dump", _shown),

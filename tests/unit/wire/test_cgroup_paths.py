@@ -25,10 +25,7 @@ UID = "pod1234_5678"
     [
         ("", ""),
         (f"/kubepods/burstable/{UID}", f"/kubepods/burstable/{UID}"),
-        (
-            f"kubepods-burstable-{UID}.slice",
-            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{UID}.slice",
-        ),
+        (f"kubepods-burstable-{UID}.slice", f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{UID}.slice"),
         (
             f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{UID}.slice",
             f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{UID}.slice",

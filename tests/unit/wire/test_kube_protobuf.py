@@ -10,12 +10,7 @@ from nodeward.wire.errors import WireError
 from nodeward.wire.kube_protobuf import decode_pod
 
 RESOURCES: dict[str, object] = {"limits": {"tdx.intel.com/keys": "1"}, "requests": {"cpu": "500m"}}
-METADATA: dict[str, object] = {
-    "name": "a",
-    "namespace": "ns",
-    "uid": "u-1",
-    "resourceVersion": "7",
-}
+METADATA: dict[str, object] = {"name": "a", "namespace": "ns", "uid": "u-1", "resourceVersion": "7"}
 POD: dict[str, object] = {
     "metadata": METADATA,
     "spec": {
@@ -57,10 +52,7 @@ def in_protobuf() -> bytes:
     status = pb.PodStatus(
         phase="Running",
         qosClass="Burstable",
-        containerStatuses=[
-            pb.ContainerStatus(name="c", containerID="containerd://abc"),
-            pb.ContainerStatus(name="d"),
-        ],
+        containerStatuses=[pb.ContainerStatus(name="c", containerID="containerd://abc"), pb.ContainerStatus(name="d")],
         initContainerStatuses=[pb.ContainerStatus(name="i", containerID="containerd://def")],
     )
     return pb.Pod(metadata=meta, spec=spec, status=status).SerializeToString()

@@ -30,11 +30,7 @@ from nodeward.model.workload import Qos
 from tests.unit.engine.cpus.build import create, end, refused, stop, told
 from tests.unit.engine.cpus.machines import W, machine
 
-NOTES = {
-    "podpools": keys.POD_POOL,
-    "static-pools": keys.STATIC_POOL,
-    "dynamic-pools": keys.DYNAMIC_POOL,
-}
+NOTES = {"podpools": keys.POD_POOL, "static-pools": keys.STATIC_POOL, "dynamic-pools": keys.DYNAMIC_POOL}
 
 
 class Node:
@@ -105,8 +101,7 @@ def test_how_many_pools_there_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("order", "expected"),
-    [(FillOrder.BALANCED, "0101"), (FillOrder.PACKED, "0011"), (FillOrder.FIRST_FREE, "0011")],
+    ("order", "expected"), [(FillOrder.BALANCED, "0101"), (FillOrder.PACKED, "0011"), (FillOrder.FIRST_FREE, "0011")]
 )
 def test_pods_fill_pools_in_order_and_the_rest_goes_to_default(order: FillOrder, expected: str) -> None:
     node = pods(PodPool("A", 4, 2, "2", order))

@@ -49,11 +49,7 @@ def of_memory(*nodes: MemoryNode) -> Machine:
         ),
         ((*DRAM, HBM), ONE_NODE, "1,6"),
         ((DRAM[0], replace(DRAM[1], normal=False), *DRAM[2:]), ONE_NODE, "0-3"),
-        (
-            (DRAM[0], replace(DRAM[1], bytes=0, distances={0: 30, 1: 10, 2: 12, 3: 30}), *DRAM[2:]),
-            ONE_NODE,
-            "2",
-        ),
+        ((DRAM[0], replace(DRAM[1], bytes=0, distances={0: 30, 1: 10, 2: 12, 3: 30}), *DRAM[2:]), ONE_NODE, "2"),
         ((), ONE_NODE, ""),
         (tuple(replace(one, bytes=0) for one in DRAM), ONE_NODE, ""),
     ],

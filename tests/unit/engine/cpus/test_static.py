@@ -79,7 +79,7 @@ class Node:
 def test_the_examples_of_the_reference() -> None:
     node = Node()
     assert [node.asks(name, milli) for name, milli in (("a", 2000), ("b", 9000), ("c", 3000))] == [
-        *("1,17", "2,4-7,20-23", "3,18-19"),
+        *("1,17", "2,4-7,20-23", "3,18-19")
     ]
     assert node.shared == "0,8-16,24-31"
     assert node.why("b") == Reason("cpus-static-taken", (9, "2,4-7,20-23", 28, 0, 1, 0, 1))

@@ -43,11 +43,7 @@ def moves(steps: Sequence[Step]) -> list[tuple[int, str, int, str, Trees]]:
     return [(step.number, step.file, step.tid, step.cgroup, step.trees) for step in steps if step.act is Act.MOVE]
 
 
-V1_LIMITS = [
-    ("memory.limit_in_bytes", str(1 << 30)),
-    ("cpu.cfs_period_us", "100000"),
-    ("cpu.cfs_quota_us", "150000"),
-]
+V1_LIMITS = [("memory.limit_in_bytes", str(1 << 30)), ("cpu.cfs_period_us", "100000"), ("cpu.cfs_quota_us", "150000")]
 
 
 def test_mode_false_has_the_documents_seven_steps() -> None:

@@ -25,7 +25,7 @@ from nodeward.model.sandboxes import (
 from nodeward.model.settings import EngineSettings, Mode, SandboxesSettings
 from nodeward.model.workload import Container, ContainerId, CpuRecord, PodSpec, PodUid, Sandbox, SandboxId
 from tests.unit.engine.build import Told
-from tests.unit.engine.sandboxes.build import GIB, ID, IN, MIB, POD, RS, SECOND, pod, reading, shim, task, vcpu, vmm
+from tests.unit.engine.sandboxes.build import GIB, ID, IN, MIB, POD, RS, SECOND, pod, reading, shim, vcpu, vmm
 
 UID = PodUid("u1234567")
 OWN, INSIDE = "/pods/podu1234567", "/pods/podu1234567/s1"
@@ -350,12 +350,3 @@ def test_what_was_wanted_ends_with_the_sandbox_and_with_the_mode() -> None:
     node(ev.SandboxStopped(node.state.pods.sandboxes[ID].sandbox))
     assert read(node, there=()).forget == both
     assert (node.state.sandboxes.written, node.state.sandboxes.limited) == ({}, {})
-
-
-def test_the_same_events_lead_to_the_same_state() -> None:
-    events = [bare(at_s=1), bare(shim(INSIDE), vmm("/x"), task(shim().role, 9), at_s=2), bare(memory=GIB, at_s=3)]
-    nodes = [enforced(), enforced()]
-    for node in nodes:
-        for one in events:
-            read(node, one)
-    assert nodes[0].state == nodes[1].state

@@ -8,20 +8,7 @@ from hypothesis import strategies as st
 
 from nodeward.engine.sandboxes.usage import usage
 from nodeward.model.sandboxes import CgroupReading, Place, Task, TaskRole, Usage, VmReading
-from tests.unit.engine.sandboxes.build import (
-    GIB,
-    IN,
-    MIB,
-    OVERHEAD,
-    POD,
-    SECOND,
-    pod,
-    reading,
-    shim,
-    task,
-    vcpu,
-    vmm,
-)
+from tests.unit.engine.sandboxes.build import GIB, IN, MIB, OVERHEAD, POD, SECOND, pod, reading, shim, task, vcpu, vmm
 
 
 def overhead(memory: int | None = None, cpu_ns: int | None = None, path: str = OVERHEAD) -> CgroupReading:

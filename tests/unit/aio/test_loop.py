@@ -1,18 +1,23 @@
-"""The loop of the node daemon and the relay: what uvloop does otherwise than asyncio does not show."""
+"""The loop, its watchdog and what systemd hears of it."""
 
 import asyncio
+import logging
 import os
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio import sd_notify
 from nodeward.aio.executor import DaemonExecutor
 from nodeward.aio.loop import new_loop
+from nodeward.aio.watchdog import BEAT_S, STALL_S, Watchdog
 
 PATIENCE_S = 30.0
 PHASES = 40
@@ -131,3 +136,150 @@ def test_an_abstract_socket_is_connected_to() -> None:
             writer.close()
 
     on_the_loop(story)
+
+
+def stand_until(gate: threading.Event) -> None:
+    """What the log is to name."""
+    assert gate.wait(PATIENCE_S)
+
+
+async def until(gate: threading.Event) -> None:
+    async with asyncio.timeout(PATIENCE_S):
+        while not gate.is_set():
+            await asyncio.sleep(BEAT_S)
+
+
+class Reported(logging.Handler):
+    """The log, with an event for each dump."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
+        self.dumped = threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+        if "thread=MainThread" in self.lines[-1]:
+            self.dumped.set()
+
+
+@pytest.fixture
+def reported() -> Reported:
+    handler = Reported()
+    logging.getLogger("nodeward.aio.watchdog").addHandler(handler)
+    return handler
+
+
+def test_the_stack_of_a_loop_that_stands_is_written_down_once(reported: Reported) -> None:
+    async def story() -> None:
+        watchdog = Watchdog()
+        watchdog.start()
+        stand_until(reported.dumped)  # ends only when the thread has seen it
+        time.sleep(4 * BEAT_S)  # it stands on, and is not reported again
+        fresh = threading.Event()
+        asyncio.get_running_loop().call_later(BEAT_S * 2, fresh.set)
+        await until(fresh)
+        reported.dumped.clear()
+        time.sleep(2 * (STALL_S + BEAT_S))  # the next stall within ten seconds is counted only
+        await asyncio.sleep(BEAT_S * 2)
+        lag = watchdog.lag()
+        assert lag.stalls == 2
+        assert lag.max_us >= STALL_S * 1e6
+        watchdog.close()
+
+    asyncio.run(story())
+    stacks = [line for line in reported.lines if "thread=MainThread" in line]
+    assert len(stacks) == 1
+    assert "stand_until aio/test_loop.py" in stacks[0]
+
+
+def test_a_manager_is_fed_only_while_the_loop_turns() -> None:
+    fed = threading.Semaphore(0)
+
+    async def story() -> None:
+        watchdog = Watchdog(fed.release, BEAT_S)
+        watchdog.start()
+        async with asyncio.timeout(PATIENCE_S):
+            while not fed.acquire(blocking=False):
+                await asyncio.sleep(BEAT_S)
+        time.sleep(BEAT_S * 3)  # a feed that was due when the loop stopped has been given
+        while fed.acquire(blocking=False):
+            pass
+        time.sleep(BEAT_S * 6)
+        assert not fed.acquire(blocking=False)
+        async with asyncio.timeout(PATIENCE_S):
+            while not fed.acquire(blocking=False):
+                await asyncio.sleep(BEAT_S)
+        watchdog.close()
+
+    asyncio.run(story())
+
+
+def test_a_loop_that_turns_has_little_lag_and_no_stall() -> None:
+    async def story() -> None:
+        watchdog = Watchdog()
+        assert watchdog.lag().max_us == 0
+        watchdog.start()
+        await asyncio.sleep(BEAT_S * 3)
+        lag = watchdog.lag()
+        assert lag.p99_us <= lag.max_us
+        watchdog.close()
+
+    asyncio.run(story())
+
+
+PID = 4242
+
+
+@contextmanager
+def manager(address: str) -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind("\0" + address[1:] if address.startswith("@") else address)
+        listening.settimeout(10.0)
+        yield listening
+
+
+@pytest.mark.parametrize("kind", ["a path", "an abstract name"])
+def test_the_manager_hears_each_datagram(kind: str, tmp_path: Path) -> None:
+    address = str(tmp_path / "notify") if kind == "a path" else f"@nodeward-test-{os.getpid()}"
+    with manager(address) as listening:
+        notifier = sd_notify.from_environment({"NOTIFY_SOCKET": address}, PID)
+        assert notifier.tell(sd_notify.READY)
+        assert notifier.status("two\nlines")
+        assert notifier.reloading()
+
+        assert listening.recv(999) == b"READY=1"
+        assert listening.recv(999) == b"STATUS=two lines"
+        reloading, at = listening.recv(999).decode().split("\n")
+        assert reloading == "RELOADING=1"
+        assert int(at.removeprefix("MONOTONIC_USEC=")) > 0
+        notifier.close()
+
+
+@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "vsock:2:1"}])
+def test_without_a_manager_nothing_happens(environ: dict[str, str]) -> None:
+    notifier = sd_notify.from_environment({**environ, "WATCHDOG_USEC": "5"}, PID)
+
+    assert not notifier.tell(sd_notify.READY)
+    assert notifier.watchdog_s == 0
+
+
+def test_a_manager_that_is_gone_stops_nobody(tmp_path: Path) -> None:
+    assert not sd_notify.from_environment({"NOTIFY_SOCKET": str(tmp_path / "gone")}, PID).tell(sd_notify.READY)
+
+
+@pytest.mark.parametrize(
+    ("environ", "seconds"),
+    [
+        ({"WATCHDOG_USEC": "10000000"}, 10.0),
+        ({"WATCHDOG_USEC": "10000000", "WATCHDOG_PID": "4242"}, 10.0),
+        ({"WATCHDOG_USEC": "10000000", "WATCHDOG_PID": "1"}, 0.0),
+        ({"WATCHDOG_USEC": "soon"}, 0.0),
+        ({}, 0.0),
+    ],
+)
+def test_the_watchdogs_time_is_read_where_it_is_meant_for_us(environ: dict[str, str], seconds: float) -> None:
+    notifier = sd_notify.from_environment({"NOTIFY_SOCKET": "/nowhere", **environ}, PID)
+
+    assert notifier.watchdog_s == seconds
+    notifier.close()

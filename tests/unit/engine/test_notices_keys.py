@@ -14,9 +14,9 @@ from nodeward.model.decision import Decision, PodEvent
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
 from nodeward.wire.kube_events import MOST_NOTE
+from tests.rigs.notices import reading
 from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, offering
-from tests.unit.engine.notices import reading
 
 TOLD = replace(offering(), kube_events=True)
 OBSERVED = replace(TOLD.ledger, mode=Mode.OBSERVE)

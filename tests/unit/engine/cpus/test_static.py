@@ -22,7 +22,6 @@ from tests.unit.engine.cpus.machines import W, machine, shapes
 
 CORE_0 = Amount(AmountKind.CPUSET, parse("0,16"))
 ONE = Amount(AmountKind.QUANTITY, milli=1000)
-ONE_NODE = replace(W, nodes=(Group(0, W.online),))
 
 
 def settings(reserved: Amount, *options: str, relaxed: bool = False) -> PolicySettings:

@@ -1,0 +1,282 @@
+"""The small parts beside the loop: supervision, bounded work, pace, leftover time, state files, the heap, threads."""
+
+import asyncio
+import errno
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nodeward.aio import heap, leftover_time, pace
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.bounded import BoundedCalls
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.executor import MOST_THREADS, MOST_WAITING, DaemonExecutor
+from nodeward.aio.hostfs import OsFiles
+from nodeward.aio.leftover_time import LEAST_REST_S, RESTS, SLICE_S, rested
+from nodeward.aio.state_file import StateFile
+from nodeward.aio.supervise import WorkEndedError, forever
+
+
+class NoWait(SystemClock):
+    """Waits are over at once."""
+
+    async def sleep(self, seconds: float) -> None:
+        await asyncio.sleep(0)
+
+
+def test_a_component_that_fails_is_started_again_until_it_says_that_the_work_has_ended() -> None:
+    """Given a component that fails, returns and then has nothing left to do, then only the last is heard outside."""
+    failures: list[str] = []
+    lives = iter([ValueError("broken"), None, WorkEndedError("the runtime is gone")])
+
+    async def component() -> None:
+        if error := next(lives):
+            raise error
+
+    def failed(name: str, error: BaseException) -> None:
+        failures.append(f"{name}: {type(error).__name__}")
+
+    with pytest.raises(WorkEndedError, match="the runtime is gone"):
+        asyncio.run(forever("nri", component, NoWait(), Backoff(1.0, 1.0, lambda: 0.0), failed))
+    assert failures == ["nri: ValueError", "nri: RuntimeError"]
+
+
+def test_a_component_whose_only_task_fails_is_told_of_by_that_tasks_own_error() -> None:
+    failures: list[str] = []
+
+    async def fails() -> None:
+        raise ValueError("broken")
+
+    async def component() -> None:
+        if failures:
+            raise WorkEndedError("enough")
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails())
+
+    def failed(name: str, error: BaseException) -> None:
+        failures.append(f"{name}: {type(error).__name__}: {error}")
+
+    with pytest.raises(WorkEndedError, match="enough"):
+        asyncio.run(forever("plugin", component, NoWait(), Backoff(1.0, 1.0, lambda: 0.0), failed))
+    assert failures == ["plugin: ValueError: broken"]
+
+
+LONG_S = 60.0
+
+
+def test_a_call_that_hangs_is_late_once_and_busy_until_it_has_come_back() -> None:
+    go_on, done = threading.Event(), list[str]()
+
+    def hang() -> None:
+        assert go_on.wait(LONG_S)
+        done.append("late")
+
+    calls = BoundedCalls("test", 0.05)
+    with pytest.raises(OSError, match=r"not done within 0\.05 s: the disk hangs") as late:
+        calls(hang)
+    with pytest.raises(OSError, match="an earlier call has not come back") as busy:
+        calls(lambda: done.append("never"))
+    assert (late.value.errno, busy.value.errno) == (errno.ETIMEDOUT, errno.EBUSY)
+
+    go_on.set()
+    for thread in [one for one in threading.enumerate() if one.name == "test"]:
+        thread.join(LONG_S)
+    BoundedCalls("test", LONG_S)(lambda: done.append("other"))
+    calls(lambda: done.append("again"))
+    assert done == ["late", "other", "again"]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ENOSPC, "full"), TimeoutError("its own"), KeyError("x")])
+def test_what_a_call_raises_is_raised(error: Exception) -> None:
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error)) as caught:
+        BoundedCalls("test", LONG_S)(fail)
+    assert caught.value is error
+
+
+@pytest.mark.parametrize(("items", "each", "pauses"), [(0, 2, 0), (2, 2, 0), (3, 2, 1), (7, 2, 3)])
+def test_it_pauses_after_so_many(monkeypatch: pytest.MonkeyPatch, items: int, each: int, pauses: int) -> None:
+    """Given so many items, then all come, in order, with a pause between parts and none at the end."""
+    slept: list[float] = []
+    monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=slept.append))
+    assert list(pace.paced(range(items), each)) == list(range(items))
+    assert slept == [pace.PAUSE_S] * pauses
+
+
+BRIEF_S = LEAST_REST_S / RESTS / 2
+LONG_SLICE_S = 1.5 * SLICE_S / RESTS
+IDLE, SHARE = os.SCHED_IDLE, os.SCHED_OTHER
+
+
+@pytest.mark.parametrize(
+    ("policies", "worked", "rests"),
+    [
+        pytest.param(
+            [IDLE, IDLE], [LONG_SLICE_S], [SLICE_S, SLICE_S / 2], id="RESTS times as long as it worked, in slices"
+        ),
+        pytest.param([IDLE], [BRIEF_S, BRIEF_S], [LEAST_REST_S], id="for brief work, once it is worth a sleep"),
+        pytest.param([IDLE], [BRIEF_S], [], id="for less it is put off"),
+        pytest.param([IDLE, SHARE], [LONG_SLICE_S], [SLICE_S], id="not once it has a share"),
+        pytest.param([SHARE, SHARE], [LONG_SLICE_S, LONG_SLICE_S], [], id="not with a share of its own"),
+        pytest.param(
+            [SHARE, IDLE],
+            [LONG_SLICE_S, SLICE_S / 2 / RESTS],
+            [SLICE_S / 2],
+            id="nor later for what it did with its share",
+        ),
+    ],
+)
+def test_who_gets_what_others_leave_rests(
+    policies: list[int], worked: list[float], rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spent, slept, policy = [0.0], list[float](), iter(policies)
+    monkeypatch.setattr(leftover_time, "time", SimpleNamespace(thread_time=lambda: spent[0], sleep=slept.append))
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: next(policy))
+    take = rested(lambda most: most * 2)
+    assert take(21) == 42
+    for seconds in worked:
+        spent[0] += seconds
+        assert take(1) == 2
+    assert slept == [pytest.approx(rest) for rest in rests]
+
+
+def test_nobody_is_starved_who_has_ended() -> None:
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    assert leftover_time.starved_s(ended.pid) == 0.0
+
+
+class SlowFiles(OsFiles):
+    """Its first write hangs until `go`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begun, self.go = threading.Event(), threading.Event()
+
+    def replace(self, path: str, data: bytes) -> None:
+        if not self.begun.is_set():
+            self.begun.set()
+            assert self.go.wait(10)
+        super().replace(path, data)
+
+
+def test_a_write_that_comes_back_late_never_replaces_newer_content(tmp_path: Path) -> None:
+    files, path = SlowFiles(), tmp_path / "state.json"
+    file = StateFile(files, str(path))
+    late = threading.Thread(target=file.replace, args=(b"old",), daemon=True)
+    late.start()
+    assert files.begun.wait(10)
+
+    with pytest.raises(OSError, match="an earlier write hangs"):
+        file.replace(b"new")
+    files.go.set()
+    late.join(10)
+    file.replace(b"new")
+
+    assert path.read_bytes() == b"new"
+
+
+CHURN = """
+import sys
+from nodeward.aio.heap import keep_freed_memory
+if sys.argv[1] == "kept":
+    assert keep_freed_memory()
+warm = [bytes(100_000) for _ in range(80)]  # below what is mapped by itself, even before the setting
+del warm
+print(int(open("/proc/self/statm").read().split()[1]) * 4096)
+"""
+
+
+def resident(setting: str) -> int:
+    """Bytes of a process that has freed eight million of them."""
+    source = Path(heap.__file__).parents[2]
+    command = [sys.executable, "-c", CHURN, setting]
+    done = subprocess.run(
+        command, env={"PYTHONPATH": str(source)}, capture_output=True, text=True, timeout=60, check=True
+    )
+    return int(done.stdout)
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's setting")
+def test_what_was_freed_stays_with_the_process() -> None:
+    assert resident("kept") - resident("as it is") > 4_000_000
+
+
+def test_a_library_without_the_setting_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Library:
+        """Has no mallopt."""
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _: Library())
+    assert heap.keep_freed_memory() is False
+
+
+PATIENCE_S = 30.0
+
+
+def threads() -> int:
+    return sum(thread.name.startswith("nodeward-executor") for thread in threading.enumerate())
+
+
+def test_the_loop_gets_results_and_errors_of_many_calls() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(DaemonExecutor())
+        async with asyncio.timeout(PATIENCE_S):
+            assert await asyncio.gather(*(loop.run_in_executor(None, int, str(n)) for n in range(100))) == [*range(100)]
+            with pytest.raises(ValueError, match="invalid literal"):
+                await loop.run_in_executor(None, int, "no number")
+        assert 0 < threads() <= MOST_THREADS
+
+    asyncio.run(story())
+
+
+def test_calls_that_hang_take_no_more_threads_and_leave_a_bounded_queue() -> None:
+    executor, gate = DaemonExecutor(), threading.Event()
+    before = threads()
+    futures = [executor.submit(gate.wait, PATIENCE_S) for _ in range(MOST_THREADS)]
+    while any(not future.running() for future in futures):
+        assert futures[0].running() or not gate.is_set()
+    futures += [executor.submit(gate.wait, PATIENCE_S) for _ in range(MOST_WAITING)]
+    with pytest.raises(RuntimeError, match="wait already"):
+        executor.submit(gate.wait)
+    assert threads() - before <= MOST_THREADS
+    assert futures[-1].cancel()
+
+    gate.set()
+    assert all(future.result(PATIENCE_S) for future in futures[:-1])
+    executor.shutdown()
+    with pytest.raises(RuntimeError, match="closed"):
+        executor.submit(gate.wait)
+
+
+HANGS = """
+import asyncio, threading
+from nodeward.aio.executor import DaemonExecutor
+
+async def main():
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(DaemonExecutor())
+    begun = threading.Event()
+    def hang():
+        begun.set()
+        threading.Event().wait()
+    asyncio.ensure_future(loop.run_in_executor(None, hang))
+    while not begun.is_set():
+        await asyncio.sleep(0.01)
+
+asyncio.run(main())
+print("ended")
+"""
+
+
+def test_a_process_ends_though_a_call_hangs() -> None:
+    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+
+    assert done.stdout == "ended\n"

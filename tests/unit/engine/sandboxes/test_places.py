@@ -1,0 +1,427 @@
+"""Where the processes of a VM sandbox should be, which mode says so, and what is said of those that are elsewhere."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+
+from nodeward.engine.sandboxes import drift as codes
+from nodeward.engine.sandboxes.drift import Rules, drift
+from nodeward.engine.sandboxes.expected import Paths, expected, oci_form, of_pod, shims, threaded
+from nodeward.engine.sandboxes.mode import handed_on, mode, recognised
+from nodeward.model.annotations import KATA_ONLY
+from nodeward.model.sandboxes import (
+    UNLIMITED,
+    CgroupDriver,
+    CgroupReading,
+    Drift,
+    Expected,
+    Handler,
+    ModeSaid,
+    Place,
+    Profile,
+    Task,
+    TaskRole,
+    VmReading,
+)
+from nodeward.model.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
+from tests.sandbox_cells import (
+    CELLS,
+    CGROUPS_PATH,
+    DOCUMENT,
+    FS,
+    GO,
+    ID,
+    LITERAL,
+    ODD_PATHS,
+    OUTSIDE,
+    POD,
+    RS,
+    SCOPE,
+    SYSTEMD,
+    UID,
+    Cell,
+)
+
+
+def asked(cell: Cell) -> Expected:
+    return expected(cell.profile, cell.only, cell.version, cell.driver, cell.paths)
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_each_process_has_its_place(cell: Cell) -> None:
+    found = asked(cell)
+
+    places = (found.sandbox, found.overhead, found.shim, found.virtiofsd, found.vmm, found.vcpu)
+    assert places == (cell.sandbox, cell.overhead, cell.shim, cell.virtiofsd, cell.vmm, cell.vcpu)
+
+
+def test_the_table_has_every_cell_once() -> None:
+    cells = [(cell.profile, cell.only, cell.version, cell.driver) for cell in CELLS]
+    assert sorted(map(str, cells)) == sorted(map(str, product(Profile, (True, False), (1, 2), CgroupDriver)))
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_a_note_says_where_threads_are_not_split_though_they_should_be(cell: Cell) -> None:
+    note = asked(cell).note
+
+    moved_whole = not cell.only and cell.vmm == cell.vcpu
+    assert bool(note) == moved_whole
+    assert ("cgroup v2" in note) == (moved_whole and cell.version == 2)
+
+
+@pytest.mark.parametrize(("path", "profile", "sandbox"), ODD_PATHS)
+def test_a_path_that_is_out_of_the_ordinary(path: str, profile: Profile, sandbox: str) -> None:
+    assert expected(profile, True, 1, FS, Paths(ID, path)).sandbox == sandbox
+
+
+@pytest.mark.parametrize(
+    "path", ["/a/../../b", "a--b.slice:p:i", "/x/y.slice:p:i", ".slice:p:i", "/a\nb", "/" + "a" * 5000]
+)
+@pytest.mark.parametrize("profile", Profile)
+def test_a_path_that_cannot_be_leaves_all_places_open_and_says_so(path: str, profile: Profile) -> None:
+    found = expected(profile, True, 2, FS, Paths(ID, path))
+
+    assert (found.sandbox, found.vmm) == ("", "")
+    assert "cannot be read" in found.note
+
+
+@pytest.mark.parametrize(
+    ("only", "path", "sandbox"),
+    [(True, f"/docker/{ID}", f"/docker/{ID}"), (True, f"system.slice:docker:{ID}", f"/system.slice/docker-{ID}.scope"),
+     (False, f"/docker/{ID}", f"/docker/kata_{ID}")],
+)  # fmt: skip
+def test_without_a_pod_the_containers_cgroup_takes_the_place_of_the_sandboxs(
+    only: bool, path: str, sandbox: str
+) -> None:
+    found = expected(DOCUMENT, only, 1, FS, Paths(ID, path, no_pod=True))
+
+    assert (found.sandbox, found.vcpu) == (sandbox, sandbox)
+
+
+@pytest.mark.parametrize("driver", CgroupDriver)
+def test_a_path_that_nobody_told_is_containerds(driver: CgroupDriver) -> None:
+    told = Paths(ID, CGROUPS_PATH[driver], POD[driver])
+    assert expected(GO, False, 2, driver, Paths(ID, pod=POD[driver])) == expected(GO, False, 2, driver, told)
+
+
+@pytest.mark.parametrize("profile", Profile)
+def test_without_path_and_pod_nothing_is_expected(profile: Profile) -> None:
+    found = expected(profile, True, 1, FS, Paths(ID, no_pod=True))
+
+    assert (found.sandbox, found.vmm) == ("", "")
+    assert "is known" in found.note
+
+
+def test_the_threaded_subtree_is_below_the_sandbox() -> None:
+    found = threaded(Expected("/pod/kata_sb1"))
+    assert (found.domain, found.vcpu, found.overhead) == (
+        "/pod/kata_sb1",
+        "/pod/kata_sb1/vcpu",
+        "/pod/kata_sb1/overhead",
+    )
+
+
+def test_each_container_has_a_cgroup_for_its_shim() -> None:
+    paths = Paths(ID, f"/p/{ID}", containers=(("c1", "/p/c1"), ("c2", "")))
+    assert shims(paths) == {ID: f"/p/kata_{ID}", "c1": "/p/kata_c1"}
+
+
+POD_SANDBOX = Sandbox(SandboxId(ID), PodUid(UID), "default", "web")
+
+
+@pytest.mark.parametrize(
+    ("container", "own"),
+    [
+        (f"{POD[SYSTEMD]}/cri-containerd-c1.scope", CGROUPS_PATH[SYSTEMD]),
+        (f"{POD[SYSTEMD]}/crio-c1.scope", f"kubepods-pod{UID}.slice:crio:{ID}"),
+        (f"{POD[FS]}/c1", CGROUPS_PATH[FS]),
+        (f"{POD[FS]}/crio-c1", f"{POD[FS]}/crio-{ID}"),
+        (f"{POD[FS]}/other", None),
+        ("", None),
+    ],
+    ids=("containerd_systemd", "crio_systemd", "containerd", "crio", "without_its_id", "not_told"),
+)
+def test_the_sandboxs_path_is_found_beside_its_containers(container: str, own: str | None) -> None:
+    containers = (
+        Container(ContainerId("x1"), SandboxId("other"), "of another pod", cgroups_path="/elsewhere/x1"),
+        Container(ContainerId("c1"), SandboxId(ID), "app", cgroups_path=container),
+    )
+
+    assert of_pod(POD_SANDBOX, containers).cgroups_path == own
+
+
+def test_a_scopes_path_has_systemds_form() -> None:
+    assert oci_form(SCOPE) == CGROUPS_PATH[SYSTEMD]
+
+
+SERVICE = "/system.slice/containerd.service"
+
+
+def cell(profile: Profile, only: bool, version: int = 2, driver: object = FS) -> Cell:
+    wanted = (profile, only, version, driver)
+    return next(one for one in CELLS if (one.profile, one.only, one.version, one.driver) == wanted)
+
+
+def placed(at: Cell) -> VmReading:
+    """A sandbox whose processes are all where this cell has them."""
+    tasks = (
+        Task(TaskRole.SHIM, 10, 10, 100, cgroup=at.shim),
+        Task(TaskRole.VIRTIOFSD, 11, 11, 101, cgroup=at.virtiofsd),
+        Task(TaskRole.VMM, 12, 12, 102, cgroup=at.vmm),
+        Task(TaskRole.IO, 12, 13, 103, cgroup=at.vmm),
+        Task(TaskRole.VCPU, 12, 14, 104, cgroup=at.vmm if at.version == 1 else at.vcpu, cpu_cgroup=at.vcpu),
+        Task(TaskRole.VHOST, 15, 15, 105, cgroup=at.vmm),
+    )
+    return VmReading(SandboxId(ID), 1, tasks)
+
+
+def found(reading: VmReading, at: Cell, other: bool = True) -> tuple[Drift, ...]:
+    asked = [expected(at.profile, only, at.version, at.driver, at.paths) for only in (at.only, not at.only)]
+    pod = "" if at.paths.no_pod else at.paths.pod
+    return drift(reading, asked[0], asked[1] if other else None, Rules(at.profile, at.version, pod))
+
+
+def moved(reading: VmReading, to: str, *roles: TaskRole, start: int | None = None) -> VmReading:
+    """The reading, with the tasks of these roles in another cgroup."""
+    tasks = [
+        replace(task, cgroup=to, cpu_cgroup=to, start=task.start if start is None else start)
+        if task.role in roles
+        else task
+        for task in reading.tasks
+    ]
+    return replace(reading, tasks=tuple(tasks))
+
+
+LITERALS = [one for one in CELLS if one.sandbox == LITERAL]
+
+
+@pytest.mark.parametrize("at", [one for one in CELLS if one not in LITERALS], ids=str)
+def test_nothing_is_said_where_all_is_in_its_place(at: Cell) -> None:
+    assert found(placed(at), at) == ()
+
+
+@pytest.mark.parametrize("at", LITERALS, ids=str)
+def test_a_folder_named_like_a_scope_is_said_even_where_the_runtime_always_makes_it(at: Cell) -> None:
+    roles = ["vcpu"] if at.version == 1 else ["vmm", "io", "vcpu", "vhost"]
+    assert [(one.code, one.role) for one in found(placed(at), at)] == [(codes.LITERAL_SCOPE, role) for role in roles]
+
+
+@pytest.mark.parametrize("profile", [GO, RS])
+def test_a_vmm_outside_its_pod(profile: Profile) -> None:
+    at = cell(profile, True)
+    assert found(moved(placed(at), "/elsewhere", TaskRole.VMM), at) == (
+        Drift(codes.OUTSIDE_POD, "vmm", "/elsewhere", at.vmm, 1),
+    )
+
+
+def test_a_vmm_that_belongs_outside_is_only_elsewhere() -> None:
+    at = cell(GO, False, 1)
+    assert found(moved(placed(at), "/elsewhere", TaskRole.VMM, TaskRole.IO), at) == (
+        Drift(codes.ELSEWHERE, "vmm", "/elsewhere", OUTSIDE, 1),
+        Drift(codes.ELSEWHERE, "io", "/elsewhere", OUTSIDE, 1),
+    )
+
+
+def test_on_v1_a_vcpu_thread_is_judged_by_where_its_cpu_counts() -> None:
+    at = cell(GO, False, 1)
+    assert found(moved(placed(at), OUTSIDE, TaskRole.VCPU), at) == (
+        Drift(codes.OUTSIDE_POD, "vcpu", OUTSIDE, at.vcpu, 1),
+    )
+
+
+def test_a_shim_that_was_never_moved() -> None:
+    at = cell(RS, True, driver=SYSTEMD)
+    assert found(moved(placed(at), SERVICE, TaskRole.SHIM), at) == (
+        Drift(codes.RUNTIME_SERVICE, "shim", SERVICE, at.shim, 1),
+    )
+
+
+def test_a_sandbox_without_an_oci_spec() -> None:
+    at = cell(RS, True)
+    reading = moved(placed(at), f"/kata_sandboxed_pod/{ID}", *TaskRole)
+
+    assert [one.code for one in found(reading, at)] == [codes.SANDBOXED_POD_CODE] * 6
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("profile", Profile)
+@pytest.mark.parametrize("only", [True, False])
+def test_one_that_was_started_under_the_other_mode_is_no_fault(profile: Profile, version: int, only: bool) -> None:
+    at, started = cell(profile, only, version), cell(profile, not only, version)
+
+    assert found(placed(started), at) == (Drift(codes.OTHER_MODE, seen=started.sandbox, expected=at.sandbox),)
+    assert codes.OTHER_MODE not in codes.FAULTS
+
+
+def test_places_that_are_not_known_are_no_other_mode() -> None:
+    reading = moved(placed(cell(GO, True)), LITERAL, TaskRole.VMM)
+    unknown = expected(GO, True, 2, FS, Paths(ID))
+
+    assert [one.code for one in drift(reading, unknown, unknown, Rules(GO, 2))] == [codes.LITERAL_SCOPE]
+
+
+def test_one_task_of_the_other_mode_is_a_fault_all_the_same() -> None:
+    at = cell(GO, True)
+    assert found(moved(placed(at), OUTSIDE, TaskRole.VIRTIOFSD), at) == (
+        Drift(codes.ELSEWHERE, "virtiofsd", OUTSIDE, at.virtiofsd, 1),
+    )
+
+
+@pytest.mark.parametrize("to", ["/elsewhere", ""])
+def test_a_task_without_its_start_or_place_is_not_judged(to: str) -> None:
+    at = cell(GO, True)
+    assert found(moved(placed(at), to, *TaskRole, start=None if to == "" else 0), at) == ()
+
+
+def test_a_cgroup_below_the_right_one_is_right() -> None:
+    at = cell(GO, True)
+    assert found(moved(placed(at), f"{at.sandbox}/vcpu", TaskRole.VCPU), at) == ()
+
+
+def test_a_vhost_thread_stays_where_the_vmm_was_when_it_started() -> None:
+    at = cell(GO, False)
+    assert found(moved(placed(at), OUTSIDE, TaskRole.VHOST), at) == ()
+
+
+def test_a_shim_may_be_in_its_containers_cgroup() -> None:
+    at = cell(DOCUMENT, False, 1)
+    asked = expected(DOCUMENT, False, 1, FS, at.paths)
+    reading = moved(placed(at), "/kubepods/pod6d1c/kata_c1", TaskRole.SHIM)
+
+    assert drift(reading, asked, None, Rules(DOCUMENT, 1, at.paths.pod, ("/kubepods/pod6d1c/kata_c1",))) == ()
+
+
+def with_cgroup(reading: VmReading, place: Place, path: str, memory_limit: int = UNLIMITED) -> VmReading:
+    return replace(reading, cgroups=(CgroupReading(place, path, memory_limit=memory_limit, cpu_limit_m=UNLIMITED),))
+
+
+@pytest.mark.parametrize(("profile", "said"), [(GO, True), (RS, True), (DOCUMENT, False)])
+def test_a_limit_of_the_sandboxs_own(profile: Profile, said: bool) -> None:
+    at = cell(profile, False)
+    limited = with_cgroup(placed(at), Place.SANDBOX, at.sandbox, 1 << 30)
+
+    assert found(limited, at) == ((Drift(codes.SANDBOX_LIMIT, seen=at.sandbox),) if said else ())
+
+
+def test_no_more_is_said_of_one_sandbox_than_can_be_read() -> None:
+    at = cell(GO, True)
+    tasks = tuple(Task(TaskRole.IO, 12, 100 + n, 5, cgroup=f"/elsewhere/{n}") for n in range(500))
+
+    assert len(found(VmReading(SandboxId(ID), 1, tasks), at)) == codes.MAX_DRIFTS
+
+
+FILE = "/etc/kata-containers/configuration.toml"
+
+
+def handler(only: bool | None = None, passes: str = "io.katacontainers.*", hypervisor: str = "qemu") -> Handler:
+    return Handler("kata", "io.containerd.kata.v2", None, FILE, (), hypervisor, only, FILE if only is not None else "",
+                   passes=(passes,))  # fmt: skip
+
+
+@pytest.mark.parametrize("profile", [GO, RS])
+@pytest.mark.parametrize("only", [True, False])
+def test_the_annotation_counts_before_the_configuration(profile: Profile, only: bool) -> None:
+    text = str(only).lower()
+    assert mode(handler(not only), text, profile) == ModeSaid(only, "annotation")
+
+
+@pytest.mark.parametrize("passes", ["", "io.katacontainers.config.hypervisor.*", "io/*"])
+def test_an_annotation_that_is_not_handed_on_counts_for_nothing(passes: str) -> None:
+    assert mode(handler(True, passes), "false", GO) == ModeSaid(True, FILE)
+
+
+@pytest.mark.parametrize("only", [True, False])
+def test_the_configuration_counts_before_the_default(only: bool) -> None:
+    assert mode(handler(only), None, RS) == ModeSaid(only, FILE)
+
+
+@pytest.mark.parametrize(("profile", "only"), [(GO, False), (RS, False), (DOCUMENT, False)])
+def test_a_file_without_the_key_means_false(profile: Profile, only: bool) -> None:
+    assert mode(handler(), None, profile) == ModeSaid(only, "default")
+
+
+@pytest.mark.parametrize(("profile", "only"), [(GO, False), (RS, True)])
+def test_without_a_file_the_shipped_one_counts(profile: Profile, only: bool) -> None:
+    assert mode(Handler("kata"), None, profile) == ModeSaid(only, "default")
+
+
+@pytest.mark.parametrize(
+    ("known", "profile"),
+    [(None, GO), (None, RS), (None, None), (Handler("kata"), None), (Handler("kata", fault="broken TOML"), RS)],
+)
+def test_what_nothing_tells_stays_unknown(known: Handler | None, profile: Profile | None) -> None:
+    assert mode(known, None, profile) is None
+    assert known is not None or mode(None, "false", profile) is None, "whether the annotation arrives is not known"
+
+
+@pytest.mark.parametrize(
+    ("text", "profile", "only"),
+    [("T", GO, True), ("0", GO, False), ("TRUE", GO, True), ("true", RS, True), (" false\n", RS, False)],
+)
+def test_each_runtime_reads_its_own_words(text: str, profile: Profile, only: bool) -> None:
+    assert mode(handler(not only), text, profile) == ModeSaid(only, "annotation")
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"), [("", GO), ("yes", GO), (" true", GO), ("T", RS), ("1", RS), ("True", RS)]
+)
+def test_a_word_that_is_none_is_said_and_not_obeyed(text: str, profile: Profile) -> None:
+    found = mode(handler(True), text, profile)
+
+    assert found is not None
+    assert (found.only, found.source) == (True, FILE)
+    assert KATA_ONLY in found.fault
+
+
+def test_a_long_annotation_is_shown_in_part() -> None:
+    found = mode(handler(True), "x" * 100_000, GO)
+
+    assert found is not None
+    assert len(found.fault) < 400
+
+
+def test_dragonball_has_its_vmm_in_the_shim_whatever_is_said() -> None:
+    assert mode(handler(False, hypervisor="dragonball"), "false", RS) == ModeSaid(True, "dragonball")
+
+
+def test_cri_o_and_a_shim_that_serves_the_sandbox_get_every_annotation() -> None:
+    assert handed_on(Handler("kata", "vm"), KATA_ONLY)
+    assert handed_on(Handler("kata", "io.containerd.kata.v2", serves=True), KATA_ONLY)
+    assert not handed_on(Handler("kata", "io.containerd.kata.v2", passes=("io.katacontainers.",)), KATA_ONLY)
+
+
+def reading(cell: Cell) -> VmReading:
+    tasks = (
+        Task(TaskRole.SHIM, 1, 1, 1, cgroup=cell.shim, cpu_cgroup=cell.shim),
+        Task(TaskRole.VMM, 2, 2, 1, cgroup=cell.vmm, cpu_cgroup=cell.vmm),
+        Task(TaskRole.VIRTIOFSD, 4, 4, 1, cgroup=cell.virtiofsd, cpu_cgroup=cell.virtiofsd),
+        Task(TaskRole.VCPU, 2, 3, 1, cgroup=cell.vmm, cpu_cgroup=cell.vcpu),
+    )
+    return VmReading(SandboxId(ID), 1, tasks, (CgroupReading(Place.SANDBOX, cell.sandbox),))
+
+
+ALIKE = [cell for cell in CELLS if cell.only and cell.profile is not DOCUMENT and cell.sandbox.endswith(".scope")]
+
+
+@pytest.mark.parametrize("cell", [cell for cell in CELLS if cell not in ALIKE], ids=str)
+def test_a_profile_is_recognised_by_its_cgroups(cell: Cell) -> None:
+    assert recognised("kata", {}, Handler("kata"), reading(cell)) is cell.profile
+
+
+@pytest.mark.parametrize("cell", ALIKE, ids=str)
+def test_two_profiles_that_make_the_same_scope_are_not_told_apart(cell: Cell) -> None:
+    assert recognised("kata", {}, Handler("kata"), reading(cell)) is None
+
+
+def test_settings_count_before_the_configuration_and_that_before_what_is_seen() -> None:
+    seen = reading(next(cell for cell in CELLS if cell.profile is GO))
+    known = Handler("kata", profile=RS)
+
+    assert recognised("kata", {"kata": DOCUMENT}, known, seen) is DOCUMENT
+    assert recognised("kata", {"other": DOCUMENT}, known, seen) is RS
+    assert recognised("kata", {}, None, None) is None
+
+
+def test_dragonball_is_runtime_rs() -> None:
+    assert recognised("kata", {}, None, VmReading(SandboxId(ID), 1, vmm="dragonball")) is RS

@@ -1,8 +1,6 @@
 """`static`, where kubelet's own code is not there to compare with: what it says of settings, restarts, resizes and
 isolated CPUs; and the examples of the reference, which kubelet's code has confirmed."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +14,7 @@ from nodeward.model.cpuset import of as cpuset_of
 from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings, StaticSettings
 from nodeward.model.refusal import Reason
-from nodeward.model.topology import Group, Machine
+from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos, Role
 from tests.unit.engine.cpus.machines import W, machine, shapes
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from nodeward.engine.apply import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Decision
+from nodeward.model.decision import Decision, Final
 from nodeward.model.settings import EngineSettings, LimitsSettings
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
 
@@ -87,3 +87,23 @@ def node(limits: LimitsSettings = RULE, *, capacity: int = 1 << 30) -> Told:
     told(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
     told(ev.ApiBack())
     return told
+
+
+def known(epc: int | None = 5, limits: LimitsSettings = RULE) -> Told:
+    """A node that knows pod A, whose container `app` declares so much."""
+    told = node(limits)
+    told(ev.PodSeen(pod_spec("A", container_spec("app", epc))))
+    return told
+
+
+def running(epc: int | None = 5, limits: LimitsSettings = RULE) -> Told:
+    """And on which that container runs."""
+    told = known(epc, limits)
+    told(started("A", "app"))
+    return told
+
+
+def value_of(decision: Decision) -> object:
+    """What is answered, once and for all."""
+    assert isinstance(decision.answer, Final)
+    return decision.answer.value

@@ -10,10 +10,10 @@ from nodeward.app.host.slots import Slots
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.engine.apply import DOMAINS, apply
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Final, Target
+from nodeward.model.decision import Adjustment, Decision, Target
 from nodeward.model.workload import Phase
 from tests.lanes import InlineLane
-from tests.unit.engine.build import container, creating, sandbox
+from tests.unit.engine.build import container, creating, sandbox, value_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "add-a-domain.md"
 HEAD = """
@@ -52,9 +52,7 @@ def test_the_example_pins_a_container_and_moves_all_others_by_one_goal(tmp_path:
         (tmp_path / uid / "cpuset.cpus").write_text("0-3\n")
         told(started(uid, "app"))
     told(ev.Stopped(sandbox("c"), started("c", "app").container))
-    answer = told(creating("q", "quiet")).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment(cpus="0")
+    assert value_of(told(creating("q", "quiet"))) == Adjustment(cpus="0")
 
     (goal,) = [goal for goal in told(started("q", "quiet")).goals if goal.target.kind == "cpuset"]
     lane, files = InlineLane(), OsFiles()

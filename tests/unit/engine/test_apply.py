@@ -42,10 +42,13 @@ from tests.unit.engine.build import (
     container,
     container_spec,
     creating,
+    known,
     node,
     pod_spec,
+    running,
     sandbox,
     started,
+    value_of,
 )
 
 WHY = Reason("test")
@@ -95,8 +98,7 @@ def test_of_two_domains_that_set_the_same_the_first_one_stands_and_the_fault_nam
 
     _, decision = apply(State(), replace(creating("A", "app"), seq=1), domains)
 
-    assert isinstance(decision.answer, Final)
-    assert decision.answer.value == replace(one, memory_nodes="1", rdt_class="gold")
+    assert value_of(decision) == replace(one, memory_nodes="1", rdt_class="gold")
     twice = ("misc.max", "cpus", "the mount at /data")
     assert [fault.error for fault in decision.faults] == [f"pods and limits both set {what}" for what in twice]
 
@@ -160,9 +162,7 @@ def test_an_unseen_pod_is_waited_for_and_the_fact_ends_the_ask() -> None:
     told = node()
     assert told(creating("A", "app")).answer == Need("pod", "shop/pod-A/A", 200_000_000)
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    answer = told(ev.FactRead(1)).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment({"misc.max": "sgx_epc 5"})
+    assert value_of(told(ev.FactRead(1))) == Adjustment({"misc.max": "sgx_epc 5"})
     assert told.state.asks == {}
 
 
@@ -178,8 +178,7 @@ def test_an_ask_that_learns_nothing_ends_with_the_fallback(ending: ev.Event) -> 
 
 @pytest.mark.parametrize("event", [ev.FactRead(1), ev.Expired(1), ev.Committed(1), ev.Abandoned(1)])
 def test_what_comes_for_an_ended_ask_changes_nothing(event: ev.Event) -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told = known()
     told(creating("A", "app"))
     before = told.state
     assert told(event) == Decision()
@@ -257,24 +256,19 @@ def test_a_goal_is_given_once_and_again_for_what_was_touched() -> None:
 
 
 def test_a_goal_of_a_container_waits_until_its_cgroup_can_be_there() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told = known()
     assert LIMIT not in values(told(ev.Created(sandbox("A"), container("A", "app"))))
     assert values(told(started("A", "app"))) == {LIMIT: "5"}
 
 
 def test_what_is_declared_no_more_is_taken_back() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     decision = told(ev.PodSeen(pod_spec("A", container_spec("app"))))
     assert values(decision)[LIMIT] is Special.ABSENT
 
 
 def test_what_is_declared_no_more_is_taken_back_though_the_kernel_has_it_no_more() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     told(ev.CapacityRead(controller=True, capacity={}))
     decision = told(ev.PodSeen(pod_spec("A", container_spec("app"))))
     assert values(decision)[LIMIT] is Special.ABSENT, "else its slot tries again for ever"
@@ -283,9 +277,7 @@ def test_what_is_declared_no_more_is_taken_back_though_the_kernel_has_it_no_more
 def test_a_static_pod_is_known_by_its_config_hash() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("mirror", container_spec("app", 5), config_hash="HASH")))
-    answer = told(creating("HASH", "app")).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment({"misc.max": "sgx_epc 5"})
+    assert value_of(told(creating("HASH", "app"))) == Adjustment({"misc.max": "sgx_epc 5"})
     told(ev.SandboxRemoved(sandbox("HASH")))
     told(ev.PodGone(PodUid("mirror")))
     assert told.state.pods.specs == {}
@@ -307,8 +299,7 @@ def test_a_list_says_nothing_about_what_is_newer() -> None:
 
 
 def test_a_list_brings_what_was_not_known() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told = known()
     decision = told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
     assert values(decision)[LIMIT] == "5"
 
@@ -330,11 +321,8 @@ def test_a_pod_list_says_nothing_about_newer_pods_and_keeps_what_still_runs() ->
 
 @pytest.mark.parametrize(("mode", "goals"), [(Mode.OBSERVE, True), (Mode.OFF, False)])
 def test_only_enforce_performs(mode: Mode, goals: bool) -> None:
-    told = node(LimitsSettings(mode=mode))
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    answer = told(creating("A", "app")).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment()
+    told = known(limits=LimitsSettings(mode=mode))
+    assert value_of(told(creating("A", "app"))) == Adjustment()
     decision = told(started("A", "app"))
     assert bool(decision.goals) is goals
     assert not any(goal.perform for goal in decision.goals)
@@ -366,15 +354,11 @@ def test_two_resources_are_told_as_the_runtime_can_write_them(multi_line: bool, 
     told(ev.RuntimeConnected("containerd", "2.1", "", multi_line))
     told(ev.CapacityRead(controller=True, capacity=has))
     told(ev.PodSeen(pod_spec("A", replace(container_spec("app"), declared={EPC: 5, "tdx": 1}))))
-    answer = told(creating("A", "app")).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment({"misc.max": text})
+    assert value_of(told(creating("A", "app"))) == Adjustment({"misc.max": text})
 
 
 def test_drift_is_repaired_three_times_in_five_minutes() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     told(ev.Reached((LIMIT,)))
     path = "/kubepods/podA/A-app"
 
@@ -397,8 +381,7 @@ def test_the_largest_number_is_what_the_kernel_calls_max() -> None:
 
 
 def test_a_pod_does_not_end_while_a_container_of_it_is_being_created() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told = known()
     told(creating("A", "app"))
     told(ev.Sampled({}, as_of=told.state.seq, gone=("/kubepods/podA",)))
     told(ev.PodGone(PodUid("A")))
@@ -409,8 +392,7 @@ def test_a_pod_does_not_end_while_a_container_of_it_is_being_created() -> None:
 
 
 def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told = known()
     told(creating("A", "app"))
     told.at_ns += 120 * SECOND
     told(ev.Tick())

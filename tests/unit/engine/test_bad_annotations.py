@@ -20,7 +20,7 @@ from nodeward.model.settings import LimitsSettings, UnknownPod
 from nodeward.model.workload import Sandbox
 from nodeward.proto import cri_pb2, nri_pb2
 from nodeward.wire.hook_line import HookRequest, decode_request, encode_request
-from tests.unit.engine.build import EPC, container, node
+from tests.unit.engine.build import EPC, container, node, value_of
 
 UID = "0f2a4c6e-1111-2222-3333-444455556666"
 UPSTREAM = "epc-limit.nri.io/container.app"
@@ -90,8 +90,7 @@ def test_a_bad_value_limits_nothing_and_is_told_with_its_annotation(way: Way, ke
     decision = told(ev.Creating(home, app, ask_id=1))
     if not isinstance(decision.answer, Final):
         decision = told(ev.FactRead(1, "nobody knows it"))
-    assert isinstance(decision.answer, Final)
-    assert decision.answer.value == Adjustment()
+    assert value_of(decision) == Adjustment()
     told(ev.Started(home, app))
 
     said = "\n".join(explain(node_view(told.state, told.at_ns, {}), "shop/web/app") or [])
@@ -134,5 +133,4 @@ def test_a_value_for_an_unknown_container_or_as_long_as_may_be_is_read(
     decision = told(ev.Creating(way(annotations), container(UID, "app"), ask_id=1))
     if not isinstance(decision.answer, Final):
         decision = told(ev.FactRead(1, "nobody knows it"))
-    assert isinstance(decision.answer, Final)
-    assert decision.answer.value == Adjustment({"misc.max": limit} if limit else {})
+    assert value_of(decision) == Adjustment({"misc.max": limit} if limit else {})

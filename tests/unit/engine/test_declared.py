@@ -6,7 +6,7 @@ from nodeward.engine.show.explain import explain
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
-from tests.unit.engine.build import EPC, RULE, Told, container_spec, node, pod_spec, started
+from tests.unit.engine.build import EPC, RULE, Told, container_spec, node, pod_spec, running, started
 
 
 def shown(told: Told) -> dict[str, tuple[int | None, int | None]]:
@@ -49,8 +49,6 @@ def test_what_an_annotation_declares_is_told_from_what_follows_for_the_others() 
 
 
 def test_a_strict_node_wants_zero_of_what_nobody_declares() -> None:
-    told = node(replace(RULE, strict=True))
-    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
-    told(started("A", "app"))
+    told = running(None, replace(RULE, strict=True))
 
     assert shown(told) == {"pod": (None, 0), "app": (None, 0)}

@@ -16,7 +16,7 @@ from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
 from nodeward.model.view import SHORT_ID, NodeView
 from nodeward.model.workload import ContainerId, ContainerSpec, PodUid
 from tests.goals import target
-from tests.unit.engine.build import EPC, SECOND, Told, container_spec, node, pod_spec, started
+from tests.unit.engine.build import EPC, SECOND, Told, container_spec, node, pod_spec, running, started
 
 POD = "/kubepods/podA"
 APP = f"{POD}/A-app"
@@ -145,9 +145,7 @@ def test_of_two_resources_the_one_that_the_kernel_lacks_is_named() -> None:
 
 
 def test_a_resource_that_is_not_wanted_limited_used_or_refused_is_not_spoken_of() -> None:
-    told = node(LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running(limits=LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
 
     assert "sgx_epc: 5 is wanted" in said(told)
     assert "tdx" not in said(told)
@@ -184,9 +182,7 @@ def test_of_a_pod_whose_containers_are_known_by_annotation_it_is_said_why_it_has
 
 
 def test_in_observe_nodeward_wants_and_does_not_write() -> None:
-    told = node(LimitsSettings(mode=Mode.OBSERVE))
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running(limits=LimitsSettings(mode=Mode.OBSERVE))
     sampled(told, 9)
 
     assert "sgx_epc: 5 is wanted, the kernel's limit is 9" in said(told)
@@ -206,9 +202,7 @@ def test_a_limit_that_stays_after_enforce_was_last_written_by_us() -> None:
 
 
 def test_a_limit_that_is_wanted_no_more_is_being_taken_back() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     sampled(told, 5)
     told(ev.PodSeen(pod_spec("A", container_spec("app"))))
 
@@ -223,9 +217,7 @@ EARLIER = "sgx_epc: unmanaged (last written by us in an earlier life of the daem
 
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE])
 def test_a_limit_that_nobody_wants_and_this_life_has_not_written_is_told_to_stay(mode: Mode) -> None:
-    told = node(LimitsSettings(mode=mode))
-    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
-    told(started("A", "app"))
+    told = running(None, LimitsSettings(mode=mode))
     sampled(told, None)
     assert EARLIER not in said(told)
     sampled(told, 5)
@@ -258,9 +250,7 @@ def test_stale_is_said_with_the_time_that_counts() -> None:
 
 
 def test_charges_outside_of_the_known_pods_are_told() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     told(ev.Sampled({POD: ev.MiscReading(usage={EPC: 3}), APP: ev.MiscReading(usage={EPC: 2})}, as_of=told.state.seq))
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: 3}))
 

@@ -12,7 +12,7 @@ from nodeward.engine.pods.budget import Outline
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Final, Goal, Reason
+from nodeward.model.decision import Adjustment, Goal, Reason
 from nodeward.model.quantity import MAX_VALUE
 from nodeward.model.settings import LimitsSettings
 from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
@@ -28,10 +28,13 @@ from tests.unit.engine.build import (
     Told,
     container,
     container_spec,
+    known,
     node,
     pod_spec,
+    running,
     sandbox,
     started,
+    value_of,
 )
 
 ROOT = "/sys/fs/cgroup"
@@ -96,9 +99,7 @@ def test_names_at_their_limits_are_kept_whole() -> None:
     told = node()
     told(ev.ApiLost("away"))
 
-    answer = told(ev.Creating(home, made, ask_id=1)).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment({"misc.max": "sgx_epc 9"})
+    assert value_of(told(ev.Creating(home, made, ask_id=1))) == Adjustment({"misc.max": "sgx_epc 9"})
     told(ev.Started(home, made))
     view = node_view(told.state, told.at_ns, {})
     assert any(pod in line and name in line for line in explain(view, f"{'n' * 63}/{pod}/{name}") or [])
@@ -111,11 +112,10 @@ def test_a_cgroup_path_beyond_all_limits_is_no_path(size: int) -> None:
     made = mapping.container(raw)
     assert made.cgroups_path == ""
 
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    answer = told(ev.Creating(sandbox("A"), made, ask_id=1)).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment({"misc.max": "sgx_epc 5"}), "the runtime sets it all the same"
+    told = known()
+    assert value_of(told(ev.Creating(sandbox("A"), made, ask_id=1))) == Adjustment({"misc.max": "sgx_epc 5"}), (
+        "the runtime sets it all the same"
+    )
     assert [goal.target for goal in told(ev.Started(sandbox("A"), made)).goals if goal.target.where[-1:] == "c"] == []
     assert list(told.state.limits.wanted) == ["/kubepods/podA"]
 
@@ -161,9 +161,7 @@ def test_a_cgroup_may_vanish_before_any_call_of_a_write() -> None:
 def test_a_goal_for_a_cgroup_that_vanished_is_missed_and_then_forgotten(call: int) -> None:
     files, lane, clock = Vanishing(kernel_with_a_container(), call), InlineLane(), ManualClock()
     slots = slots_of(lane, files, clock)
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     said: list[ev.Event] = []
 
     def tell(event: ev.Event) -> int:
@@ -197,9 +195,7 @@ def test_a_cgroup_may_vanish_before_any_call_of_a_reading() -> None:
 def test_a_counter_below_zero_is_shown_as_what_it_is() -> None:
     kernel = kernel_with_a_container()
     kernel.underflow(ROOT + PATH, EPC, 3)
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     reading = Reader(kernel, Tree(kernel, ROOT)).read([PATH]).readings[PATH]
     told(ev.Sampled({PATH: reading}, as_of=told.state.seq))
 

@@ -17,7 +17,7 @@ from nodeward.model.sandboxes import UNLIMITED
 from nodeward.model.settings import Unsupported
 from nodeward.model.times import LATELY_NS
 from nodeward.model.workload import ContainerId
-from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, creating, node, pod_spec, started
+from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, creating, known, node, pod_spec, started
 from tests.unit.engine.cpus import build as cpus
 from tests.unit.engine.sandboxes import test_step as vms
 from tests.unit.engine.sandboxes.build import GIB, MIB, pod, reading, shim, vmm
@@ -55,8 +55,7 @@ def drifted_cpus() -> Told:
 
 
 def refused_charge() -> Told:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 4096))))
+    told = known(4096)
     told(creating("A", "app"))
     told(started("A", "app"))
     for count in (0, 7):

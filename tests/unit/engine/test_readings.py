@@ -20,24 +20,19 @@ from tests.unit.engine.build import (
     container,
     container_spec,
     creating,
+    known,
     node,
     pod_spec,
+    running,
     sandbox,
     started,
+    value_of,
 )
 
 PATH = "/kubepods/podA/A-app"
 LIMIT = target(f"misc.max:{EPC}:{PATH}")
 FILES = "/sys/fs/cgroup"
 OLD = {"epc-limit.nri.io": "7"}
-
-
-def running(epc: int | None = 5) -> Told:
-    """A node on which pod A runs, and its limit is decided."""
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", epc))))
-    told(started("A", "app"))
-    return told
 
 
 def sample(told: Told, limit: int | None, as_of: int | None = None) -> Decision:
@@ -136,9 +131,7 @@ def test_a_goal_to_take_back_of_a_vanished_cgroup_ends_with_it() -> None:
 def test_a_limit_given_by_an_annotation_is_taken_back_when_the_spec_declares_none(known_before: str) -> None:
     told = node()
     told(ev.ApiLost("away"))
-    answer = told(creating("A", "app", annotations=OLD)).answer
-    assert isinstance(answer, Final)
-    assert answer.value == Adjustment({"misc.max": "sgx_epc 7"})
+    assert value_of(told(creating("A", "app", annotations=OLD))) == Adjustment({"misc.max": "sgx_epc 7"})
     spec = ev.PodSeen(pod_spec("A", container_spec("app")))
     if known_before == "the create has ended":
         told(spec)
@@ -292,8 +285,7 @@ def test_a_denial_of_a_daemon_before_stays_while_the_spec_is_not_known() -> None
 
 
 def test_what_was_answered_is_forgotten_with_a_create_that_fails() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    told = known()
     told(creating("A", "app"))
     assert told.state.limits.answered == {"A-app": (EPC,)}
     told(ev.CreateFailed(container("A", "app").id))

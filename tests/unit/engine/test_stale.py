@@ -13,7 +13,7 @@ from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.view import NodeView
 from nodeward.model.workload import Source
-from tests.unit.engine.build import SECOND, Told, container_spec, node, pod_spec, started
+from tests.unit.engine.build import SECOND, Told, container_spec, pod_spec, running, started
 
 NOON_NS = 1_700_000_000 * SECOND
 NOON = "2023-11-14T22:13:20Z"
@@ -26,9 +26,7 @@ def view(told: Told) -> NodeView:
 
 def lost() -> Told:
     """A node with a pod of the API and one known by annotation, whose API server has been lost at noon."""
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    told(started("A", "app"))
+    told = running()
     told(started("B", "app", {"epc-limit.nri.io": "7"}))
     told.at_ns = NOON_NS
     told(ev.ApiLost("down"))

@@ -60,7 +60,7 @@ from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
 from tests.unit.edges.webhook.rounds import container, pod_of, review
 from tests.unit.engine.cpus.machines import W
 from tests.unit.wire import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
-from tests.unit.wire.sample import Codec, Reached, Sample
+from tests.unit.wire.sample import Codec, Reached, Sample, whole
 
 ZONES = NodeZones((Zone("node-0", "Node", CpuAmount(8000, 7000, 500), "socket #0", {"node-0": 10}, {"cpuset": "0-7"}),))
 REVIEW_LIMIT = 1 << 20
@@ -186,20 +186,15 @@ def _list(padding: int = 0) -> list[Sample]:
     return [Sample(json.dumps(page).encode())]
 
 
-def _read_list(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    kube_objects.decode_pod_list(b"".join(pieces))
-
-
 def _review(padding: int = 0) -> list[Sample]:
     notes = {"a": "b" * (1 + padding)}
     asked = review(pod_of(container("app", {"sgx.intel.com/epc": "1Mi"}), annotations=notes))
     return [Sample(json.dumps(asked).encode())]
 
 
-def _read_review(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    request = decode_review(b"".join(pieces), 8 * REVIEW_LIMIT)
+@whole
+def _read_review(data: bytes) -> None:
+    request = decode_review(data, 8 * REVIEW_LIMIT)
     if request.object is not None:
         annotations_of(request.object, lambda _: True)
 
@@ -218,10 +213,9 @@ def _kube_lists(padding: int = 0) -> list[Sample]:
     return [Sample(json.dumps(one).encode()) for one in (hooks, bindings, sets, classes, answer)]
 
 
-def _read_kube_lists(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_kube_lists(data: bytes) -> None:
     """Each reads it, since what was asked for stands outside of the bytes."""
-    reached()
-    data = b"".join(pieces)
     if b"policyName" in data:
         kube_neighbours.parameters(data)
         kube_neighbours.bound_policies(data)
@@ -241,11 +235,6 @@ def _node(padding: int = 0) -> list[Sample]:
     return [Sample(json.dumps({"metadata": {"managedFields": managed}, "status": {"capacity": {"a/b": "8"}}}).encode())]
 
 
-def _read_node(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    kube_node.on_node(b"".join(pieces), "a/b")
-
-
 def _config_maps(padding: int = 0) -> list[Sample]:
     listed = {"resourceVersion": "7"}
     maps = {"metadata": listed, "items": [{"data": {"policy": "Active: static\n" + "#" * padding}}]}
@@ -257,9 +246,8 @@ def _config_maps(padding: int = 0) -> list[Sample]:
     return [Sample(json.dumps(one).encode()) for one in (maps, {"metadata": listed, "items": [node]}, event)]
 
 
-def _read_config_maps(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_config_maps(data: bytes) -> None:
     if b"object" in data:
         kube_configmaps.node_now(data, "g")
     elif b"labels" in data:
@@ -279,9 +267,8 @@ def _nfd(padding: int = 0) -> list[Sample]:
     return [Sample(ours), Sample(page), *(Sample(json.dumps(one).encode()) for one in texts)]
 
 
-def _read_nfd(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_nfd(data: bytes) -> None:
     if b'"items"' in data:
         nfd.page(data)
         nfd.running(data)
@@ -302,9 +289,8 @@ def _policies(padding: int = 0) -> list[Sample]:
     return [Sample(json.dumps(each).encode()) for each in (one, page, {"type": "MODIFIED", "object": one})]
 
 
-def _read_policies(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_policies(data: bytes) -> None:
     if b'"items"' in data:
         policy_objects.version_of(data)
     elif b'"object"' in data:
@@ -321,9 +307,8 @@ def _zones(padding: int = 0) -> list[Sample]:
     return [Sample(ours), Sample(named)]
 
 
-def _read_zones(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_zones(data: bytes) -> None:
     topology_object.found(data).says(ZONES)
     topology_object.uid_of_node(data)
 
@@ -331,16 +316,15 @@ def _read_zones(pieces: Sequence[bytes], reached: Reached) -> None:
 # ---- this machine's files and names, the daemon's own record
 
 
-def _read_misc(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_misc(data: bytes) -> None:
     misc_files.parse_limits(data)
     misc_files.parse(data, suffix=".max")
 
 
-def _read_path(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    named = b"".join(pieces).decode("latin-1")
+@whole
+def _read_path(data: bytes) -> None:
+    named = data.decode("latin-1")
     for resolve in (cgroup_paths.container_path, cgroup_paths.parent_path):
         resolve(named)
 
@@ -356,9 +340,8 @@ def _mounts(padding: int = 0) -> list[Sample]:
     ]
 
 
-def _read_mounts(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_mounts(data: bytes) -> None:
     list(cgroup_mounts.mounts(data))
     cgroup_mounts.knows(data, "misc")
 
@@ -371,22 +354,17 @@ def _record(padding: int = 0) -> list[Sample]:
     ]
 
 
-def _read_record(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    list(record.read(iter(b"".join(pieces).splitlines(keepends=True))))
-
-
 def _cpus_journal(padding: int = 0) -> list[Sample]:
     grant = Grant("u/app", pool="shared", part_m=100, namespace="n" * (1 + padding))
-    whole = Recorded(W, PolicySettings("static"), Pools({"shared": Pool(6, members=("u/app",))}, {"u/app": grant}))
+    there = Recorded(W, PolicySettings("static"), Pools({"shared": Pool(6, members=("u/app",))}, {"u/app": grant}))
     change = Change(("u/app",), (grant,), {"shared": Pool(2), "gone": None}, {"u/app": 1})
-    head = cpus_journal.whole(whole, "b")
+    head = cpus_journal.whole(there, "b")
     return [Sample(head), Sample(cpus_journal.line(change), lambda payload: head + payload)]
 
 
-def _read_cpus_journal(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    found = cpus_journal.read(b"".join(pieces), "b")
+@whole
+def _read_cpus_journal(data: bytes) -> None:
+    found = cpus_journal.read(data, "b")
     if found is not None:
         now = found.recorded
         for change in found.changes:
@@ -403,9 +381,8 @@ def _oci(padding: int = 0) -> list[Sample]:
     return [Sample(json.dumps(one).encode()) for one in ({"id": "c", "pid": 1, "bundle": "/b"}, config)]
 
 
-def _read_oci(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_oci(data: bytes) -> None:
     if b'"bundle"' in data:
         oci.decode_state(data)
     else:
@@ -418,12 +395,6 @@ def _hook(padding: int = 0) -> list[Sample]:
     return [Sample(hook_line.encode_request(request)), Sample(hook_line.encode_answer(answer))]
 
 
-def _read_hook(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
-    (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)
-
-
 def _facts(padding: int = 0) -> list[Sample]:
     spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
     request = facts_line.encode_request(facts_line.Asked("u", "ns", "web"))
@@ -432,9 +403,8 @@ def _facts(padding: int = 0) -> list[Sample]:
     return [Sample(one) for one in (request, gate, facts_line.encode_gate_answer("no verdict"), *answers)]
 
 
-def _read_facts(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_facts(data: bytes) -> None:
     if b'"why"' not in data:
         facts_line.decode_question(data)
     else:
@@ -446,12 +416,6 @@ def _pod_files(padding: int = 0) -> list[Sample]:
     return [Sample(pod_file.encode_pod(spec)), Sample(pod_file.encode_rule(LimitsSettings()))]
 
 
-def _read_pod_file(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
-    (pod_file.decode_rule if b'"limits"' in data else pod_file.decode_pod)(data)
-
-
 def _status(padding: int = 0) -> list[Sample]:
     door = DoorRow("/run/nodeward/cri.sock", "/run/containerd/" + "c" * (1 + padding))
     view = RelayView("1", 7, 1, doors=(door,), calls=(CallRow("Version", {"OK": 1}, {"passed": 1}),))
@@ -461,9 +425,8 @@ def _status(padding: int = 0) -> list[Sample]:
     return [Sample(request), Sample(answer), Sample(pulls)]
 
 
-def _read_status(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_status(data: bytes) -> None:
     reads = (relay_line.decode_pulls, b'"pulls"'), (relay_line.decode_request, b'"ask"')
     next((read for read, word in reads if word in data), relay_line.decode_answer)(data)
 
@@ -476,10 +439,9 @@ def _specs(padding: int = 0) -> list[Sample]:
     return [Sample(json.dumps(spec).encode()), Sample(hook_install.hooks_d(Hook("/opt/nodeward-oci-hook")))]
 
 
-def _read_spec(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_spec(data: bytes) -> None:
     """A spec as the command reads it; what else there is as doctor does, which leaves out what is no JSON."""
-    reached()
-    data = b"".join(pieces)
     if b"mounts" in data:
         hook_install.base_spec(data, Hook("/opt/nodeward-oci-hook"))
         return
@@ -491,10 +453,9 @@ def _quotes() -> list[Sample]:
     return [Sample(qgs.answer()), Sample(qgs.answer(error=3))]
 
 
-def _read_quotes(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_quotes(data: bytes) -> None:
     """As the client does: the length first, and then at most so many bytes."""
-    data = b"".join(pieces)
-    reached()
     if len(data) >= qgs.LENGTH_BYTES:
         size = qgs.length(data[: qgs.LENGTH_BYTES])
         qgs.error_of(data[qgs.LENGTH_BYTES : qgs.LENGTH_BYTES + size])
@@ -513,10 +474,10 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "ttrpc": Codec(_samples(_message, padding), _read_messages, ("ttrpc",)),
         "nri": Codec(_samples(_envelope, padding), _read_envelope, ("ttrpc", "cpu_record")),
         "watch": Codec(_watch(padding), _read_watch, ("kube_objects",)),
-        "pod-list": Codec(_list(padding), _read_list, ("kube_objects",)),
+        "pod-list": Codec(_list(padding), whole(kube_objects.decode_pod_list), ("kube_objects",)),
         "review": Codec(_review(padding), _read_review, ("admission_review",)),
         "kube-lists": Codec(_kube_lists(padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
-        "kube-node": Codec(_node(padding), _read_node, ("kube_node",)),
+        "kube-node": Codec(_node(padding), whole(lambda data: kube_node.on_node(data, "a/b")), ("kube_node",)),
         "kube-configmaps": Codec(_config_maps(padding), _read_config_maps, ("kube_configmaps", "node_marks")),
         "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
         "policy-objects": Codec(_policies(padding), _read_policies, ("policy_objects",)),
@@ -526,12 +487,25 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("cgroup_mounts",)),
         "oci": Codec(_oci(padding), _read_oci, ("oci",)),
         "hook-install": Codec(_specs(padding), _read_spec, ("hook_install",)),
-        "hook-line": Codec(_hook(padding), _read_hook, ("hook_line",)),
+        "hook-line": Codec(
+            _hook(padding),
+            whole(lambda data: (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)),
+            ("hook_line",),
+        ),
         "facts-line": Codec(_facts(padding), _read_facts, ("facts_line", "json_line")),
         "relay-line": Codec(_status(padding), _read_status, ("relay_line", "json_line")),
-        "pod-file": Codec(_pod_files(padding), _read_pod_file, ("pod_file",)),
+        "pod-file": Codec(
+            _pod_files(padding),
+            whole(lambda data: (pod_file.decode_rule if b'"limits"' in data else pod_file.decode_pod)(data)),
+            ("pod_file",),
+        ),
         "qgs": Codec(_quotes(), _read_quotes, ("qgs",)),
-        "record": Codec(_record(padding), _read_record, ("record",), RecordError),
+        "record": Codec(
+            _record(padding),
+            whole(lambda data: list(record.read(iter(data.splitlines(keepends=True))))),
+            ("record",),
+            RecordError,
+        ),
         "cpus-journal": Codec(_cpus_journal(padding), _read_cpus_journal, ("cpus_journal",)),
         **codecs_of_kubelet.codecs(padding),
         **codecs_of_relay.codecs(padding),

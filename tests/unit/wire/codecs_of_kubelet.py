@@ -12,7 +12,7 @@ from nodeward.wire import cdi_spec, kubelet_checkpoint, kubelet_claims, kubelet_
 from nodeward.wire.kube_protobuf import decode_pod
 from nodeward.wire.messages import read
 from tests.unit.wire import checkpoints
-from tests.unit.wire.sample import Codec, Reached, Sample
+from tests.unit.wire.sample import Codec, Reached, Sample, whole
 
 
 def _checkpoints(padding: int = 0) -> list[Sample]:
@@ -23,10 +23,10 @@ def _checkpoints(padding: int = 0) -> list[Sample]:
     ]
 
 
-def _read_checkpoint(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    kubelet_checkpoint.holders(b"".join(pieces))
-    kubelet_checkpoint.decode(b"".join(pieces), ("a.b/tdx",))
+@whole
+def _read_checkpoint(data: bytes) -> None:
+    kubelet_checkpoint.holders(data)
+    kubelet_checkpoint.decode(data, ("a.b/tdx",))
 
 
 def _cdi_specs(padding: int = 0) -> list[Sample]:
@@ -37,9 +37,8 @@ def _cdi_specs(padding: int = 0) -> list[Sample]:
     return [Sample(json), Sample(text.encode() + b"x: " + b"c" * padding)]
 
 
-def _read_cdi_spec(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_cdi_spec(data: bytes) -> None:
     is_yaml = not data.startswith(b"{")
     if not is_yaml:
         cdi_spec.kind(data)
@@ -50,21 +49,16 @@ def _claims(padding: int = 0) -> list[Sample]:
     return [Sample(checkpoints.claims({"shop/gpu": ["u-1", "u" * (1 + padding)], "shop/none": None}))]
 
 
-def _read_claims(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    kubelet_claims.decode(b"".join(pieces))
-
-
 def _endpoints(padding: int = 0) -> list[Sample]:
     config = "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///run/a.sock\nb: " + "c" * (1 + padding)
     flags = 'ARGS="--container-runtime-endpoint=unix:///run/a.sock --b=' + "c" * (1 + padding) + '"\n'
     return [Sample(config.encode()), Sample(flags.encode())]
 
 
-def _read_endpoints(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_endpoints(data: bytes) -> None:
     """As a configuration or as flags, changed to the relay's endpoint and changed back."""
-    reached()
-    text = b"".join(pieces).decode("utf-8", "replace")
+    text = data.decode("utf-8", "replace")
     ours = {kubelet_endpoints.RUNTIME: "unix:///run/nodeward/cri.sock"}
     if "ARGS" in text:
         kubelet_endpoints.in_flags(text)
@@ -102,11 +96,6 @@ def _resources(padding: int = 0) -> list[Sample]:
     return [Sample(podresources_pb2.ListPodResourcesResponse(pod_resources=[pod, pod]).SerializeToString())]
 
 
-def _read_resources(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    read("PodResources", podresources_pb2.ListPodResourcesResponse, b"".join(pieces))
-
-
 OFFERED = ("tdx0", "tdx1", "tdx2")
 
 
@@ -127,10 +116,9 @@ def _device_calls(padding: int = 0) -> list[Sample]:
     ]
 
 
-def _read_device_call(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_device_call(data: bytes) -> None:
     """Behind a byte that says which call it is, as the method does."""
-    reached()
-    data = b"".join(pieces)
     if data[:1] == b"\0":
         device_plugin.asked(data[1:], OFFERED)
     elif data[:1] == b"\1":
@@ -143,10 +131,14 @@ def codecs(padding: int) -> dict[str, Codec]:
     """Each codec by the name its corpus folder has."""
     return {
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet_checkpoint",)),
-        "kubelet-claims": Codec(_claims(padding), _read_claims, ("kubelet_claims",)),
+        "kubelet-claims": Codec(_claims(padding), whole(kubelet_claims.decode), ("kubelet_claims",)),
         "cdi-spec": Codec(_cdi_specs(padding), _read_cdi_spec, ("cdi_spec",)),
         "kubelet-endpoints": Codec(_endpoints(padding), _read_endpoints, ("kubelet_endpoints",)),
         "pods-api": Codec(_pods(padding), _read_pods, ("kube_protobuf", "messages")),
-        "pod-resources": Codec(_resources(padding), _read_resources, ("messages",)),
+        "pod-resources": Codec(
+            _resources(padding),
+            whole(lambda data: read("PodResources", podresources_pb2.ListPodResourcesResponse, data)),
+            ("messages",),
+        ),
         "device-plugin": Codec(_device_calls(padding), _read_device_call, (), RequestError),
     }

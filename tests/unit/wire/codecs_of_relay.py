@@ -14,7 +14,7 @@ from nodeward.wire import dump_feed, dump_rules, dump_text, dump_tree, go_flags,
 from nodeward.wire.dump_lines import MAX_LINE, Reader
 from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
-from tests.unit.wire.sample import Codec, Reached, Sample
+from tests.unit.wire.sample import Codec, Reached, Sample, whole
 
 GUNZIPPED = 2 << 20
 """Bytes of a message that were compressed."""
@@ -112,12 +112,11 @@ def _messages_of_cri(padding: int = 0) -> list[Sample]:
     ]
 
 
-def _read_messages_of_cri(pieces: Sequence[bytes], reached: Reached) -> None:
-    data = b"".join(pieces)
+@whole
+def _read_messages_of_cri(data: bytes) -> None:
     kind, payload = data[:1], data[1:]
     if kind not in (b"c", b"u", b"p", b"s"):
         return
-    reached()
     limits = Adjustment({"misc.max": "sgx_epc 4096"})
     if kind == b"c":
         cri_mapping.creating(payload, "create-1")
@@ -161,11 +160,11 @@ def _dump_lines(padding: int = 0) -> list[Sample]:
     return [Sample(text.encode()) for text in [*texts, *([many] if padding else [])]]
 
 
-def _read_dump_lines(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_dump_lines(data: bytes) -> None:
     """Line by line, as a file is read."""
-    reached()
     reader = Reader()
-    list(reader.read(io.BytesIO(b"".join(pieces))))
+    list(reader.read(io.BytesIO(data)))
     list(reader.left())
 
 
@@ -175,9 +174,8 @@ def _compressed(padding: int = 0) -> list[Sample]:
     return [Sample(one, functools.partial(bytes.__add__, bytes((number,)))) for number, one in enumerate(whole)]
 
 
-def _read_grpc(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    data = b"".join(pieces)
+@whole
+def _read_grpc(data: bytes) -> None:
     if data[:1] == b"\1":
         grpc_messages.timeout_ns(data[1:])
     elif data[:1] == b"\2":
@@ -195,20 +193,15 @@ def _trees(padding: int = 0) -> list[Sample]:
     return [Sample("\n".join(listed).encode()), Sample(b"a: [1, 2.5, true]\nc: {d: 'e'}\nf: |\n  g\n  h\n")]
 
 
-def _read_tree(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    dump_tree.parse(b"".join(pieces).split(b"\n"))
-
-
 def _rules(padding: int = 0) -> list[Sample]:
     final = f"off:.*,short:((Create)|(Start)|({'R' * (1 + padding)})).*,full:Version"
     return [Sample(final.encode()), Sample(b"reset,full:.*,off:Version,.*List.*,disable")]
 
 
-def _read_rules(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_rules(data: bytes) -> None:
     """As a command line gives them: with half a surrogate pair for each byte that is no text."""
-    reached()
-    dump_rules.parse(b"".join(pieces).decode("utf-8", "surrogateescape")).level("Version")
+    dump_rules.parse(data.decode("utf-8", "surrogateescape")).level("Version")
 
 
 _SWITCHES = {"config": False, "policy": False, "dump": True, "dump-file": False, "force": True}
@@ -219,10 +212,10 @@ def _flags(padding: int = 0) -> list[Sample]:
     return [Sample(lines.encode()), Sample(b"-policy none --dump -dump-file=/tmp/x -- rest")]
 
 
-def _read_flags(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_flags(data: bytes) -> None:
     """As a command line, and as the file that one names."""
-    reached()
-    text = b"".join(pieces).decode("utf-8", "surrogateescape")
+    text = data.decode("utf-8", "surrogateescape")
     if "\n" in text:
         go_flags.is_lines(text)
         go_flags.parse(["-config", "cri.conf"], _SWITCHES, lambda _: text)
@@ -243,7 +236,7 @@ def codecs(padding: int) -> dict[str, Codec]:
         "grpc": Codec(_compressed(padding), _read_grpc, ("grpc_messages",)),
         "dump": Codec(_dumped(padding), _read_dumped, ("dump_feed", "dump_text")),
         "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump_lines",)),
-        "dump-tree": Codec(_trees(padding), _read_tree, ("dump_tree",)),
+        "dump-tree": Codec(_trees(padding), whole(lambda data: dump_tree.parse(data.split(b"\n"))), ("dump_tree",)),
         "dump-rules": Codec(_rules(padding), _read_rules, ("dump_rules",)),
         "go-flags": Codec(_flags(padding), _read_flags, ("go_flags",)),
     }

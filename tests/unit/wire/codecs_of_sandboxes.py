@@ -1,7 +1,5 @@
 """What is read of VM sandboxes: files below /proc, command lines, configurations, a guest's metrics."""
 
-from collections.abc import Sequence
-
 from nodeward.model.podapi import ReportSandboxRequest
 from nodeward.proto import podapi_pb2
 from nodeward.wire import (
@@ -17,7 +15,7 @@ from nodeward.wire import (
     podapi,
     proc_files,
 )
-from tests.unit.wire.sample import Codec, Reached, Sample
+from tests.unit.wire.sample import Codec, Sample, whole
 
 ID = "5b" * 32
 SHIM = f"/opt/kata/bin/containerd-shim-kata-v2\0-namespace\0k8s.io\0-address\0/run/c.sock\0-id\0{ID}\0".encode()
@@ -60,25 +58,10 @@ CNI = b"""{"kind": "cniCacheV1", "containerId": "s", "ifName": "eth0", "result":
 "interfaces": [{"name": "eth0", "sandbox": "/n"}], "ips": [{"interface": 0, "address": "10.0.0.5/24"}]}}"""
 
 
-def _read_volume(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    direct_volume.read(b"".join(pieces))
-
-
-def _read_dan(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    dan.read(b"".join(pieces))
-
-
-def _read_cni(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    cni_result.read(b"".join(pieces), "s")
-
-
-def _read_files(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_files(data: bytes) -> None:
     """Behind a byte that says which file it is, as its name does."""
-    reached()
-    kind, data = b"".join(pieces)[:1], b"".join(pieces)[1:]
+    kind, data = data[:1], data[1:]
     if kind == b"s":
         proc_files.stat(data)
     elif kind == b"m":
@@ -93,15 +76,10 @@ def _read_files(pieces: Sequence[bytes], reached: Reached) -> None:
         guest_ram.guest_ram(proc_files.mappings(data, 4096), None)
 
 
-def _read_words(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    kata_processes.claim(b"".join(pieces))
-
-
-def _read_config(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_config(data: bytes) -> None:
     """As a file of containerd's and as Kata's own."""
-    reached()
-    table = kata_config.parse(b"".join(pieces))
+    table = kata_config.parse(data)
     said = [kata_config.Source("/etc/x.toml", table)]
     kata_config.default_handler(said, said)
     kata_config.names(said, said)
@@ -110,20 +88,10 @@ def _read_config(pieces: Sequence[bytes], reached: Reached) -> None:
         kata_config.pulls(handler.name, said, said, said, said)
 
 
-def _read_metrics(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    guest_meminfo.used(b"".join(pieces), 1 << 31)
-
-
-def _read_pod(pieces: Sequence[bytes], reached: Reached) -> None:
-    reached()
-    pod_redaction.redacted(pod_redaction.decode(b"".join(pieces)))
-
-
-def _read_request(pieces: Sequence[bytes], reached: Reached) -> None:
+@whole
+def _read_request(data: bytes) -> None:
     """Behind a byte that says in which form."""
-    reached()
-    form, data = b"".join(pieces)[:1], b"".join(pieces)[1:]
+    form, data = data[:1], data[1:]
     if form == b"{":
         podapi.request_of_json(ReportSandboxRequest, form + data)
     else:
@@ -148,12 +116,24 @@ def codecs(padding: int) -> dict[str, Codec]:
         "proc-files": Codec(
             [Sample(one + more) for one in files], _read_files, ("proc_files", "cgroup_paths", "guest_ram")
         ),
-        "kata-processes": Codec([Sample(SHIM + more), Sample(QEMU + more)], _read_words, ("kata_processes",)),
+        "kata-processes": Codec(
+            [Sample(SHIM + more), Sample(QEMU + more)], whole(kata_processes.claim), ("kata_processes",)
+        ),
         "kata-config": Codec([Sample(CONFIG), Sample(runtimes)], _read_config, ("kata_config",)),
-        "pod-redaction": Codec([Sample(POD + b" " * padding)], _read_pod, ("pod_redaction",)),
+        "pod-redaction": Codec(
+            [Sample(POD + b" " * padding)],
+            whole(lambda data: pod_redaction.redacted(pod_redaction.decode(data))),
+            ("pod_redaction",),
+        ),
         "podapi": Codec([Sample(REPORT + b" " * padding), Sample(REPORT_MESSAGE)], _read_request, ("podapi",)),
-        "direct-volume": Codec([Sample(VOLUME + b" " * padding)], _read_volume, ("direct_volume", "json_tree")),
-        "dan": Codec([Sample(DAN + b" " * padding)], _read_dan, ("dan", "json_tree")),
-        "cni-result": Codec([Sample(CNI + b" " * padding)], _read_cni, ("cni_result",)),
-        "guest-meminfo": Codec([Sample(METRICS + more)], _read_metrics, ("guest_meminfo",)),
+        "direct-volume": Codec(
+            [Sample(VOLUME + b" " * padding)], whole(direct_volume.read), ("direct_volume", "json_tree")
+        ),
+        "dan": Codec([Sample(DAN + b" " * padding)], whole(dan.read), ("dan", "json_tree")),
+        "cni-result": Codec(
+            [Sample(CNI + b" " * padding)], whole(lambda data: cni_result.read(data, "s")), ("cni_result",)
+        ),
+        "guest-meminfo": Codec(
+            [Sample(METRICS + more)], whole(lambda data: guest_meminfo.used(data, 1 << 31)), ("guest_meminfo",)
+        ),
     }

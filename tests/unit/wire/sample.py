@@ -27,3 +27,13 @@ class Codec:
     modules: Sequence[str]
     """Those of `nodeward.wire` that it reads by."""
     error: type[NodewardError] = WireError
+
+
+def whole(read: Callable[[bytes], object]) -> Callable[[Sequence[bytes], Reached], None]:
+    """Reads an input that comes whole to its decoder."""
+
+    def read_pieces(pieces: Sequence[bytes], reached: Reached) -> None:
+        reached()
+        read(b"".join(pieces))
+
+    return read_pieces

@@ -207,36 +207,6 @@ def test_a_folder_named_like_a_scope_is_said_even_where_the_runtime_always_makes
     assert [(one.code, one.role) for one in found(placed(at), at)] == [(codes.LITERAL_SCOPE, role) for role in roles]
 
 
-@pytest.mark.parametrize("profile", [GO, RS])
-def test_a_vmm_outside_its_pod(profile: Profile) -> None:
-    at = cell(profile, True)
-    assert found(moved(placed(at), "/elsewhere", TaskRole.VMM), at) == (
-        Drift(codes.OUTSIDE_POD, "vmm", "/elsewhere", at.vmm, 1),
-    )
-
-
-def test_a_vmm_that_belongs_outside_is_only_elsewhere() -> None:
-    at = cell(GO, False, 1)
-    assert found(moved(placed(at), "/elsewhere", TaskRole.VMM, TaskRole.IO), at) == (
-        Drift(codes.ELSEWHERE, "vmm", "/elsewhere", OUTSIDE, 1),
-        Drift(codes.ELSEWHERE, "io", "/elsewhere", OUTSIDE, 1),
-    )
-
-
-def test_on_v1_a_vcpu_thread_is_judged_by_where_its_cpu_counts() -> None:
-    at = cell(GO, False, 1)
-    assert found(moved(placed(at), OUTSIDE, TaskRole.VCPU), at) == (
-        Drift(codes.OUTSIDE_POD, "vcpu", OUTSIDE, at.vcpu, 1),
-    )
-
-
-def test_a_shim_that_was_never_moved() -> None:
-    at = cell(RS, True, driver=SYSTEMD)
-    assert found(moved(placed(at), SERVICE, TaskRole.SHIM), at) == (
-        Drift(codes.RUNTIME_SERVICE, "shim", SERVICE, at.shim, 1),
-    )
-
-
 def test_a_sandbox_without_an_oci_spec() -> None:
     at = cell(RS, True)
     reading = moved(placed(at), f"/kata_sandboxed_pod/{ID}", *TaskRole)
@@ -259,29 +229,6 @@ def test_places_that_are_not_known_are_no_other_mode() -> None:
     unknown = expected(GO, True, 2, FS, Paths(ID))
 
     assert [one.code for one in drift(reading, unknown, unknown, Rules(GO, 2))] == [codes.LITERAL_SCOPE]
-
-
-def test_one_task_of_the_other_mode_is_a_fault_all_the_same() -> None:
-    at = cell(GO, True)
-    assert found(moved(placed(at), OUTSIDE, TaskRole.VIRTIOFSD), at) == (
-        Drift(codes.ELSEWHERE, "virtiofsd", OUTSIDE, at.virtiofsd, 1),
-    )
-
-
-@pytest.mark.parametrize("to", ["/elsewhere", ""])
-def test_a_task_without_its_start_or_place_is_not_judged(to: str) -> None:
-    at = cell(GO, True)
-    assert found(moved(placed(at), to, *TaskRole, start=None if to == "" else 0), at) == ()
-
-
-def test_a_cgroup_below_the_right_one_is_right() -> None:
-    at = cell(GO, True)
-    assert found(moved(placed(at), f"{at.sandbox}/vcpu", TaskRole.VCPU), at) == ()
-
-
-def test_a_vhost_thread_stays_where_the_vmm_was_when_it_started() -> None:
-    at = cell(GO, False)
-    assert found(moved(placed(at), OUTSIDE, TaskRole.VHOST), at) == ()
 
 
 def test_a_shim_may_be_in_its_containers_cgroup() -> None:
@@ -317,72 +264,6 @@ FILE = "/etc/kata-containers/configuration.toml"
 def handler(only: bool | None = None, passes: str = "io.katacontainers.*", hypervisor: str = "qemu") -> Handler:
     return Handler("kata", "io.containerd.kata.v2", None, FILE, (), hypervisor, only, FILE if only is not None else "",
                    passes=(passes,))  # fmt: skip
-
-
-@pytest.mark.parametrize("profile", [GO, RS])
-@pytest.mark.parametrize("only", [True, False])
-def test_the_annotation_counts_before_the_configuration(profile: Profile, only: bool) -> None:
-    text = str(only).lower()
-    assert mode(handler(not only), text, profile) == ModeSaid(only, "annotation")
-
-
-@pytest.mark.parametrize("passes", ["", "io.katacontainers.config.hypervisor.*", "io/*"])
-def test_an_annotation_that_is_not_handed_on_counts_for_nothing(passes: str) -> None:
-    assert mode(handler(True, passes), "false", GO) == ModeSaid(True, FILE)
-
-
-@pytest.mark.parametrize("only", [True, False])
-def test_the_configuration_counts_before_the_default(only: bool) -> None:
-    assert mode(handler(only), None, RS) == ModeSaid(only, FILE)
-
-
-@pytest.mark.parametrize(("profile", "only"), [(GO, False), (RS, False), (DOCUMENT, False)])
-def test_a_file_without_the_key_means_false(profile: Profile, only: bool) -> None:
-    assert mode(handler(), None, profile) == ModeSaid(only, "default")
-
-
-@pytest.mark.parametrize(("profile", "only"), [(GO, False), (RS, True)])
-def test_without_a_file_the_shipped_one_counts(profile: Profile, only: bool) -> None:
-    assert mode(Handler("kata"), None, profile) == ModeSaid(only, "default")
-
-
-@pytest.mark.parametrize(
-    ("known", "profile"),
-    [(None, GO), (None, RS), (None, None), (Handler("kata"), None), (Handler("kata", fault="broken TOML"), RS)],
-)
-def test_what_nothing_tells_stays_unknown(known: Handler | None, profile: Profile | None) -> None:
-    assert mode(known, None, profile) is None
-    assert known is not None or mode(None, "false", profile) is None, "whether the annotation arrives is not known"
-
-
-@pytest.mark.parametrize(
-    ("text", "profile", "only"),
-    [("T", GO, True), ("0", GO, False), ("TRUE", GO, True), ("true", RS, True), (" false\n", RS, False)],
-)
-def test_each_runtime_reads_its_own_words(text: str, profile: Profile, only: bool) -> None:
-    assert mode(handler(not only), text, profile) == ModeSaid(only, "annotation")
-
-
-@pytest.mark.parametrize(
-    ("text", "profile"), [("", GO), ("yes", GO), (" true", GO), ("T", RS), ("1", RS), ("True", RS)]
-)
-def test_a_word_that_is_none_is_said_and_not_obeyed(text: str, profile: Profile) -> None:
-    found = mode(handler(True), text, profile)
-
-    assert found is not None
-    assert (found.only, found.source) == (True, FILE)
-    assert KATA_ONLY in found.fault
-
-
-def test_a_long_annotation_is_shown_in_part() -> None:
-    found = mode(handler(True), "x" * 100_000, GO)
-
-    assert found is not None
-    assert len(found.fault) < 400
-
-
-def test_dragonball_has_its_vmm_in_the_shim_whatever_is_said() -> None:
-    assert mode(handler(False, hypervisor="dragonball"), "false", RS) == ModeSaid(True, "dragonball")
 
 
 def test_cri_o_and_a_shim_that_serves_the_sandbox_get_every_annotation() -> None:
@@ -425,3 +306,91 @@ def test_settings_count_before_the_configuration_and_that_before_what_is_seen() 
 
 def test_dragonball_is_runtime_rs() -> None:
     assert recognised("kata", {}, None, VmReading(SandboxId(ID), 1, vmm="dragonball")) is RS
+
+
+SPLIT, SPLIT_V1, ONLY = cell(GO, False), cell(GO, False, 1), cell(GO, True)
+
+
+@pytest.mark.parametrize(
+    ("at", "to", "roles", "said"),
+    [
+        pytest.param(ONLY, "/elsewhere", "vmm", {"vmm": codes.OUTSIDE_POD}, id="a VMM outside its pod"),
+        pytest.param(cell(RS, True), "/elsewhere", "vmm", {"vmm": codes.OUTSIDE_POD}, id="of runtime-rs"),
+        pytest.param(
+            SPLIT_V1, "/x", "vmm io", {"vmm": codes.ELSEWHERE, "io": codes.ELSEWHERE}, id="a VMM that belongs outside"
+        ),
+        pytest.param(
+            SPLIT_V1, OUTSIDE, "vcpu", {"vcpu": codes.OUTSIDE_POD}, id="on v1 a vCPU, by where its CPU counts"
+        ),
+        pytest.param(
+            cell(RS, True, driver=SYSTEMD), SERVICE, "shim", {"shim": codes.RUNTIME_SERVICE}, id="a shim never moved"
+        ),
+        pytest.param(ONLY, OUTSIDE, "virtiofsd", {"virtiofsd": codes.ELSEWHERE}, id="one task as in the other mode"),
+        pytest.param(ONLY, f"{ONLY.sandbox}/vcpu", "vcpu", {}, id="a cgroup below the right one"),
+        pytest.param(SPLIT, OUTSIDE, "vhost", {}, id="a vhost thread, which stays where the VMM started"),
+        pytest.param(ONLY, "", " ".join(role.value for role in TaskRole), {}, id="a place that was not read"),
+    ],
+)
+def test_a_task_that_is_elsewhere_is_told_with_where_it_should_be(
+    at: Cell, to: str, roles: str, said: dict[str, str]
+) -> None:
+    reading = moved(placed(at), to, *map(TaskRole, roles.split()))
+    homes = {"shim": at.shim, "virtiofsd": at.virtiofsd, "vcpu": at.vcpu}
+
+    assert found(reading, at) == tuple(Drift(code, role, to, homes.get(role, at.vmm), 1) for role, code in said.items())
+
+
+def test_a_task_whose_start_is_not_known_is_not_judged() -> None:
+    assert found(moved(placed(ONLY), "/elsewhere", *TaskRole, start=0), ONLY) == ()
+
+
+DRAGONBALL = handler(False, hypervisor="dragonball")
+SHIPPED = Handler("kata")
+
+
+@pytest.mark.parametrize(
+    ("known", "text", "profile", "said"),
+    [
+        pytest.param(handler(False), "true", GO, ModeSaid(True, "annotation"), id="the annotation comes first"),
+        pytest.param(handler(True), "false", RS, ModeSaid(False, "annotation"), id="runtime-rs's too"),
+        pytest.param(handler(False), "T", GO, ModeSaid(True, "annotation"), id="Go's words"),
+        pytest.param(handler(True), "0", GO, ModeSaid(False, "annotation"), id="Go's 0"),
+        pytest.param(handler(False), "TRUE", GO, ModeSaid(True, "annotation"), id="Go's capitals"),
+        pytest.param(handler(True), " false\n", RS, ModeSaid(False, "annotation"), id="serde's words"),
+        pytest.param(handler(True, ""), "false", GO, ModeSaid(True, FILE), id="nothing is handed on"),
+        pytest.param(
+            handler(True, "io.katacontainers.config.hypervisor.*"), "false", GO, ModeSaid(True, FILE), id="not this one"
+        ),
+        pytest.param(handler(True, "io/*"), "false", GO, ModeSaid(True, FILE), id="a star is no slash"),
+        pytest.param(handler(True), None, RS, ModeSaid(True, FILE), id="then the configuration"),
+        pytest.param(handler(False), None, RS, ModeSaid(False, FILE), id="that says false"),
+        *(
+            pytest.param(handler(), None, one, ModeSaid(False, "default"), id=f"a file without the key, {one.value}")
+            for one in Profile
+        ),
+        pytest.param(SHIPPED, None, GO, ModeSaid(False, "default"), id="no file: Go's default"),
+        pytest.param(SHIPPED, None, RS, ModeSaid(True, "default"), id="no file: runtime-rs's default"),
+        pytest.param(DRAGONBALL, "false", RS, ModeSaid(True, "dragonball"), id="dragonball, whatever is said"),
+        pytest.param(None, None, GO, None, id="no handler"),
+        pytest.param(None, "false", GO, None, id="whether the annotation arrives is not known"),
+        pytest.param(SHIPPED, None, None, None, id="no profile"),
+        pytest.param(Handler("kata", fault="broken TOML"), None, RS, None, id="a configuration that cannot be read"),
+    ],
+)
+def test_who_says_the_mode(
+    known: Handler | None, text: str | None, profile: Profile | None, said: ModeSaid | None
+) -> None:
+    assert mode(known, text, profile) == said
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [*((text, GO) for text in ("", "yes", " true", "x" * 100_000)), *((text, RS) for text in ("T", "1", "True"))],
+)
+def test_a_word_that_is_none_is_said_in_part_and_not_obeyed(text: str, profile: Profile) -> None:
+    found = mode(handler(True), text, profile)
+
+    assert found is not None
+    assert (found.only, found.source) == (True, FILE)
+    assert KATA_ONLY in found.fault
+    assert len(found.fault) < 400

@@ -128,14 +128,8 @@ def test_a_threaded_subtree_limits_the_vcpus_apart() -> None:
 
     order = [(step.act, step.cgroup.removeprefix("/p/kata_s1")) for step in steps if "/p/kata_s1" in step.cgroup]
     assert order == [
-        (Act.MAKE, ""),
-        (Act.MAKE, "/vcpu"),
-        (Act.THREADED, "/vcpu"),
-        (Act.MAKE, "/overhead"),
-        (Act.THREADED, "/overhead"),
-        (Act.PASS_ON, ""),
-        (Act.LIMIT, ""),
-        (Act.LIMIT, "/vcpu"),
+        *((Act.MAKE, ""), (Act.MAKE, "/vcpu"), (Act.THREADED, "/vcpu"), (Act.MAKE, "/overhead")),
+        *((Act.THREADED, "/overhead"), (Act.PASS_ON, ""), (Act.LIMIT, ""), (Act.LIMIT, "/vcpu")),
     ]
     assert [at for at, file, _ in limits(steps) if file == "cpu.max"] == ["/p/kata_s1/vcpu"]
     assert moves(place(THREADED, RUNNING))[:2] == [

@@ -4,10 +4,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, settings
+from hypothesis import assume
 from hypothesis import given as given_any
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.engine.cpus.place import all_placed
@@ -408,7 +407,7 @@ TYPES = (
 
 
 def check(node: Node) -> None:
-    """No CPU is in two balloons, each has what its containers request, and only idle CPUs are lent."""
+    """No CPU is in two balloons, each has what its containers request, only idle CPUs are lent, and types hold."""
     taken, pools = 0, node.at.pools.values()
     for pool in pools:
         assert not taken & pool.cpus, "in two balloons"
@@ -418,6 +417,10 @@ def check(node: Node) -> None:
         assert all(set_of(node.at, node.at.grants[key]) for key in pool.members)
     assert not any(pool.lent & (taken | node.ground.machine.isolated) for pool in pools)
     assert not taken & ~node.ground.machine.online
+    for kind in node.ground.rules.balloons.balloon_types:
+        sizes = [size for name, size in node.sizes().items() if name.startswith(f"{kind.name}[")]
+        assert kind.min_balloons <= len(sizes) <= (kind.max_balloons or len(sizes))
+        assert max(sizes, default=0) <= (kind.max_cpus or W.online)
 
 
 def restarted(node: Node, asks: dict[str, Ask]) -> Pools:
@@ -477,11 +480,16 @@ def test_whatever_the_settings_are(
             node.ends(name)
             del asks[key]
         else:
-            namespace = asks[key].namespace if key in asks else namespace
-            if not node.asks(name, milli, namespace).startswith("no suitable"):
+            namespace, before = asks[key].namespace if key in asks else namespace, node.at
+            if node.asks(name, milli, namespace).startswith("no suitable"):
+                assert node.at is before
+            else:
                 asks[key] = asked(name, milli, namespace)
         check(node)
-    restarted(node, asks)
+    node.at = restarted(node, asks)
+    for key in list(node.at.grants):
+        node.ends(key.partition("/")[2])
+    assert sorted(node.sizes().values()) == sorted(pool.cpus.bit_count() for pool in node.begun.pools.values())
 
 
 @given_any(
@@ -498,62 +506,6 @@ def test_the_order_of_equal_requests_decides_only_who_comes_first(
         return [node.has(name) if not node.asks(name, milli, namespace).startswith("no suit") else "" for name in names]
 
     assert sets(order) == sets("pqrst")
-
-
-class Histories(RuleBasedStateMachine):
-    """Whatever comes, changes, goes and is started again: no CPU is in two balloons, sums, least and most hold."""
-
-    @initialize(shape=shapes.filter(lambda one: one.online.bit_count() > 3), named=st.booleans())
-    def begin(self, shape: Machine, named: bool) -> None:
-        low = Amount(AmountKind.CPUSET, shape.online & -shape.online)
-        self.node = Node(*TYPES, of=shape, reserved=low if named else Amount())
-        self.asks = dict[str, Ask]()
-
-    @rule(
-        name=st.sampled_from("abcdef"),
-        pod=st.sampled_from("pqr"),
-        milli=st.one_of(st.sampled_from([0, 1000, 2000]), st.integers(0, 5000)),
-        namespace=st.sampled_from(["a", "b", "c", "d", "e", "kube-system"]),
-    )
-    def admit(self, name: str, pod: str, milli: int, namespace: str) -> None:
-        key = f"{pod}/{name}"
-        namespace = self.asks[key].namespace if key in self.asks else namespace
-        before = self.node.at
-        if self.node.asks(name, milli, namespace, pod).startswith("no suitable"):
-            assert self.node.at is before
-        else:
-            self.asks[key] = asked(name, milli, namespace, pod)
-
-    @rule(name=st.sampled_from("abcdef"), pod=st.sampled_from("pqr"))
-    def release(self, name: str, pod: str) -> None:
-        self.node.ends(name, pod)
-        self.asks.pop(f"{pod}/{name}", None)
-
-    @rule()
-    def restart(self) -> None:
-        self.node.at = restarted(self.node, self.asks)
-
-    @precondition(lambda self: hasattr(self, "node"))
-    @invariant()
-    def sums_hold(self) -> None:
-        check(self.node)
-        pools = self.node.at.pools
-        assert sum(name.startswith("t[") for name in pools) >= 1
-        assert sum(name.startswith("s[") for name in pools) <= 2
-        assert max(pool.cpus.bit_count() for name, pool in pools.items() if name.startswith("t[")) <= 4
-        assert sum(part.type == "z" for pool in pools.values() for part in pool.parts) <= 3
-
-    def teardown(self) -> None:
-        if hasattr(self, "node"):
-            for key in list(self.node.at.grants):
-                self.node.at = POLICY.release(self.node.ground, self.node.at, key)
-            assert sorted(self.node.sizes().values()) == sorted(
-                pool.cpus.bit_count() for pool in self.node.begun.pools.values()
-            )
-
-
-TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=40, stateful_step_count=30)
 
 
 def nested(*more: BalloonType, outer: Creation = Creation.BALANCE) -> Node:

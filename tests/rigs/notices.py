@@ -1,5 +1,7 @@
 """A node that may tell pods, as the tests of Kubernetes Events have it."""
 
+from collections.abc import Mapping
+
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import PodEvent
@@ -45,9 +47,14 @@ class Node:
 
     def sees(self, app: ev.MiscReading, pod: ev.MiscReading | None = None, after_s: float = 1.0) -> list[PodEvent]:
         """A pass of the sampler, and what pods are told by it."""
+        return self.hears({POD: pod or reading(), APP: app}, after_s)
+
+    def hears(
+        self, readings: Mapping[str, ev.MiscReading], after_s: float = 0.0, rest_same: bool = False
+    ) -> list[PodEvent]:
+        """A pass over these cgroups."""
         self.told.at_ns += int(after_s * SECOND)
-        readings = {POD: pod or reading(), APP: app}
-        return list(self.told(ev.Sampled(readings, as_of=self.told.state.seq)).calls)
+        return list(self.told(ev.Sampled(readings, as_of=self.told.state.seq, rest_same=rest_same)).calls)
 
     def ends(self, call: PodEvent, error: str = "") -> None:
         self.told(ev.CallEnded(call.id, error))
@@ -55,3 +62,10 @@ class Node:
 
 def codes(calls: list[PodEvent]) -> list[tuple[str, str, int]]:
     return [(call.container, call.reason.code, call.count) for call in calls]
+
+
+def seen() -> Node:
+    """Whose cgroups were read once."""
+    node = Node()
+    node.sees(reading())
+    return node

@@ -92,8 +92,6 @@ print("ended")
 
 
 def test_a_process_ends_though_a_resolver_hangs(tmp_path: Path) -> None:
-    """Given a table of aliases that glibc reads for each name, and that never ends, when a name was asked for, then the
-    process ends all the same."""
     aliases = tmp_path / "aliases"
     os.mkfifo(aliases)
     with subprocess.Popen(

@@ -30,7 +30,6 @@ class NoWait(SystemClock):
 
 
 def test_a_component_that_fails_is_started_again_until_it_says_that_the_work_has_ended() -> None:
-    """Given a component that fails, returns and then has nothing left to do, then only the last is heard outside."""
     failures: list[str] = []
     lives = iter([ValueError("broken"), None, WorkEndedError("the runtime is gone")])
 
@@ -103,7 +102,6 @@ def test_what_a_call_raises_is_raised(error: Exception) -> None:
 
 @pytest.mark.parametrize(("items", "each", "pauses"), [(0, 2, 0), (2, 2, 0), (3, 2, 1), (7, 2, 3)])
 def test_it_pauses_after_so_many(monkeypatch: pytest.MonkeyPatch, items: int, each: int, pauses: int) -> None:
-    """Given so many items, then all come, in order, with a pause between parts and none at the end."""
     slept: list[float] = []
     monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=slept.append))
     assert list(pace.paced(range(items), each)) == list(range(items))

@@ -123,7 +123,6 @@ MISC_V1 = V1 | {"tree": Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids
 
 
 def test_a_node_with_misc_as_v1_is_usable() -> None:
-    """Given a hybrid node whose misc is a v1 hierarchy and whose runc joins it, then nothing is wrong with it."""
     found = findings(tree(**MISC_V1))
 
     assert worst(found) is Severity.NOTE
@@ -287,7 +286,6 @@ def test_with_two_resources_the_setting_has_to_fit_the_oci_runtimes(
 
 
 def test_an_old_oci_runtime_that_the_daemon_does_not_see_is_an_error() -> None:
-    """Given doctor on the host and the daemon in a container, which was told to join lines and does."""
     facts = replace(runtime(versions={"runc": "runc version 1.1.5"}, multi_line=True), resources=(EPC, "tdx"))
     unseen = replace(facts, daemon=replace(facts.daemon, joins=True))
 

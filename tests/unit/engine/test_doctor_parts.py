@@ -104,7 +104,6 @@ def test_a_relay_is_judged(name: str) -> None:
 
 
 def test_image_calls_that_have_passed_are_no_riddle() -> None:
-    """Given no kubelet that is seen, and an image call among those that passed, then nothing is lacking."""
     calls = (CallRow("ImageFsInfo", {"OK": 1}, {"passed": 1}),)
     facts = replace(WELL, kubelet=KubeletFacts(), view=replace(VIEW, calls=calls))
 

@@ -54,7 +54,6 @@ def test_a_quantity_that_cannot_be_read_is_told_with_its_path() -> None:
 
 
 def test_a_container_known_by_its_cgroup_alone_is_explained_by_id_and_by_path() -> None:
-    """Given a cgroup that nobody has told of, when asked by what status shows of it, then it is explained."""
     told = node()
     found = ev.FoundCgroup("/kubepods/podX/3f1c9a0b7d42e55aa", ContainerId("3f1c9a0b7d42e55aa"), PodUid("X"))
     told(ev.CgroupsFound((found,), told.state.seq))

@@ -37,7 +37,6 @@ def state(told: Told, reading: ev.MiscReading) -> str:
 
 
 def test_the_runtime_is_told_nothing_it_would_refuse() -> None:
-    """Given misc as v1, where runc refuses unified values, then neither create nor update carry them; on v2 both do."""
     told = node_v1()
     assert adjusted(told(creating("a", "app")).answer).unified == {}
     told(started("a", "app"))

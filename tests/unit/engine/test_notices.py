@@ -12,7 +12,7 @@ from nodeward.model.decision import Decision, PodEvent, Reason, Target
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, Phase, Role, Sandbox
 from tests.goals import target
-from tests.rigs.notices import APP, GOAL, LIMIT, POD, Node, codes, reading
+from tests.rigs.notices import APP, GOAL, LIMIT, POD, Node, codes, reading, seen
 from tests.unit.engine.build import EPC, RULE, SECOND, container, container_spec, creating, pod_spec, sandbox, started
 
 
@@ -34,8 +34,7 @@ def test_a_refused_charge_is_told_to_the_pod_with_limit_source_and_remedy() -> N
 
 
 def test_of_keys_which_nobody_pages_out_a_refusal_is_told_as_one() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     (call,) = node.sees(reading(usage=LIMIT, refused=1))
     values = ("tdx", "tdx.intel.com/keys", 1, 1, "the pod's spec in the API server")
     assert words(replace(call, reason=Reason("charge-refused", values))).note == (
@@ -45,7 +44,6 @@ def test_of_keys_which_nobody_pages_out_a_refusal_is_told_as_one() -> None:
 
 
 def test_what_was_refused_before_the_first_reading_is_told_of_a_container_that_was_seen_to_start() -> None:
-    """Given a program that asks too much at once, then its pod hears of it once, whenever the cgroup is read first."""
     node = Node()
     assert codes(node.sees(reading(refused=9))) == [("app", "charge-refused", 9)]
     assert node.sees(reading(refused=9), after_s=QUIET_NS / SECOND) == []
@@ -59,19 +57,17 @@ def test_of_a_container_that_was_made_or_hooked_the_first_reading_counts_too(
     node = Node()
     node.told(ev.PodSeen(pod_spec("B", container_spec("app", LIMIT))))
     node.told(hears(sandbox("B"), container("B", "app")))
-    calls = node.told(ev.Sampled({"/kubepods/podB/B-app": reading(refused=2)}, as_of=node.told.state.seq)).calls
-    assert codes(list(calls)) == [("app", "charge-refused", 2)]
+    calls = node.hears({"/kubepods/podB/B-app": reading(refused=2)})
+    assert codes(calls) == [("app", "charge-refused", 2)]
 
 
 def test_what_was_refused_before_the_daemon_was_there_is_not_told() -> None:
-    """Given a container that ran before, then only what it is refused from its first reading on is told."""
     node = Node()
     listed(node, "B")
     path = "/kubepods/podB/B-app"
     for refused, tells in ((9, []), (9, []), (10, [("app", "charge-refused", 1)])):
-        node.told.at_ns += SECOND
-        calls = node.told(ev.Sampled({path: reading(refused=refused)}, as_of=node.told.state.seq)).calls
-        assert codes(list(calls)) == tells
+        calls = node.hears({path: reading(refused=refused)}, after_s=1)
+        assert codes(calls) == tells
 
 
 def test_what_a_pods_cgroup_refused_before_its_first_reading_is_not_told() -> None:
@@ -99,8 +95,7 @@ def test_while_nobody_is_told_nothing_is_kept_of_what_begins() -> None:
 
 
 def test_the_pods_own_limit_refusing_is_told_of_the_pod() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     calls = node.sees(reading(), reading(usage=LIMIT, refused=2))
     assert codes(calls) == [("", "charge-refused", 2)]
     assert calls[0].field_path == ""
@@ -122,8 +117,7 @@ def drifts(node: Node, found: int | None) -> list[PodEvent]:
 
 
 def test_a_drift_is_told_once_it_is_repaired_with_what_was_found() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     (call,) = drifts(node, None)
     said = words(call)
     assert (said.reason, call.count) == ("LimitRestored", 1)
@@ -141,8 +135,7 @@ def test_a_limit_that_was_not_there_before_the_first_write_is_no_drift() -> None
 
 
 def test_a_drift_that_comes_back_after_three_repairs_is_told_as_not_enforced() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     calls = [call for _ in range(3) for call in drifts(node, 1 << 20)]
     assert codes(calls) == [("app", "limit-restored", 1)]
     assert node.sees(reading(limit=1 << 20)) == []
@@ -169,8 +162,7 @@ def test_a_kernel_without_the_resource_is_told_once_in_half_an_hour_to_the_conta
 
 
 def test_a_controller_that_is_off_is_told_when_it_is_still_off() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     off = reading(controller=False)
     assert node.sees(off) == []
     (call,) = node.sees(off)
@@ -178,16 +170,13 @@ def test_a_controller_that_is_off_is_told_when_it_is_still_off() -> None:
 
 
 def test_what_is_still_so_is_told_where_a_pass_says_only_that_it_is_the_same() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     node.sees(reading(controller=False))
-    node.told.at_ns += SECOND
-    calls = node.told(ev.Sampled({}, as_of=node.told.state.seq, rest_same=True)).calls
-    assert codes(list(calls)) == [("app", "controller-off", 1)]
+    calls = node.hears({}, rest_same=True, after_s=1)
+    assert codes(calls) == [("app", "controller-off", 1)]
 
 
 def test_a_limit_whose_processes_are_elsewhere_is_told_once_it_was_so_twice() -> None:
-    """Given cgroup v1 and a runtime that does not join misc, then the pod hears that its limit holds nobody."""
     node = Node()
     outside = replace(reading(), outside=True)
     assert node.sees(reading()) == []
@@ -214,8 +203,7 @@ def test_a_limit_that_holds_again_or_is_another_is_not_told_to_be_outside() -> N
 
 
 def test_a_write_that_fails_is_told_with_its_error() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     node.sees(reading(limit=None))
     node.told(ev.Missed(((GOAL, "Permission denied"),)))
     (call,) = node.sees(reading(limit=None))
@@ -277,8 +265,6 @@ def test_a_refusal_of_one_resource_does_not_count_up_the_event_of_another() -> N
 
 
 def test_a_limit_that_came_back_though_it_is_no_longer_wanted_hides_nothing_that_is_to_be_told() -> None:
-    """Given a limit that was taken back, brought back by the runtime and taken back again, then that is not told, and
-    what else happened is."""
     node = Node(TWO)
     both = pod_spec("B", ContainerSpec("app", Role.REGULAR, {EPC: LIMIT, "tdx": 1}))
     node.told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30, "tdx": 2}))
@@ -343,8 +329,7 @@ def test_a_static_pod_is_told_at_its_mirror_pod_by_the_uid_that_kubelet_uses() -
     node.pod("mirror", config_hash="hash")
     path = "/kubepods/podhash/hash-app"
     for refused in (0, 1):
-        node.told.at_ns += SECOND
-        calls = node.told(ev.Sampled({path: reading(refused=refused)}, as_of=node.told.state.seq)).calls
+        calls = node.hears({path: reading(refused=refused)}, after_s=1)
     assert [(call.pod, call.pod_uid) for call in calls] == [("pod-hash", "hash")]
 
 
@@ -370,8 +355,7 @@ def test_the_field_path_says_where_in_the_spec(role: Role) -> None:
     node.pod("B", role=role)
     path = "/kubepods/podB/B-app"
     for refused in (0, 1):
-        node.told.at_ns += SECOND
-        calls = node.told(ev.Sampled({path: reading(refused=refused)}, as_of=node.told.state.seq)).calls
+        calls = node.hears({path: reading(refused=refused)}, after_s=1)
     group = "ephemeralContainers" if role is Role.EPHEMERAL else "initContainers"
     assert [call.field_path for call in calls] == [f"spec.{group}{{app}}"]
 
@@ -383,13 +367,12 @@ def test_each_start_of_a_container_counts_on_the_same_event() -> None:
     again = replace(container("A", "app"), id=ContainerId("A-app-2"), cgroups_path=f"{POD}/A-app-2")
     node.told(ev.Started(sandbox("A"), again))
     node.told.at_ns += QUIET_NS
-    calls = node.told(ev.Sampled({again.cgroups_path: reading(refused=9)}, as_of=node.told.state.seq)).calls
+    calls = node.hears({again.cgroups_path: reading(refused=9)})
     assert [(call.series, call.count) for call in calls] == [(first.id, 18)]
 
 
 def test_refusals_are_counted_and_sent_at_most_once_in_five_minutes_on_the_same_event() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     (first,) = node.sees(reading(refused=1))
     node.ends(first)
     for second in range(1, 299):
@@ -404,8 +387,7 @@ def test_refusals_are_counted_and_sent_at_most_once_in_five_minutes_on_the_same_
 
 
 def test_what_is_left_unsent_within_the_quiet_time_is_sent_when_it_is_over() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     node.ends(node.sees(reading(refused=1))[0])
     assert node.sees(reading(refused=5)) == []
     (late,) = node.sees(reading(refused=5), after_s=QUIET_NS / SECOND)
@@ -413,8 +395,7 @@ def test_what_is_left_unsent_within_the_quiet_time_is_sent_when_it_is_over() -> 
 
 
 def test_an_event_that_was_not_taken_is_not_sent_again_and_the_next_one_is_made_anew() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     (first,) = node.sees(reading(refused=1))
     node.ends(first, "403")
     assert node.sees(reading(refused=1), after_s=2000) == []
@@ -423,8 +404,7 @@ def test_an_event_that_was_not_taken_is_not_sent_again_and_the_next_one_is_made_
 
 
 def test_nothing_of_a_notice_is_sent_while_the_outcome_of_the_last_is_not_known() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     (first,) = node.sees(reading(refused=1))
     assert node.sees(reading(refused=2), after_s=600) == []
     node.ends(first)
@@ -433,8 +413,7 @@ def test_nothing_of_a_notice_is_sent_while_the_outcome_of_the_last_is_not_known(
 
 
 def test_while_the_api_server_is_away_things_are_counted_and_sent_once_when_it_is_back() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     node.told(ev.ApiLost("gone"))
     assert node.sees(reading(refused=1)) == []
     assert node.sees(reading(refused=4)) == []
@@ -449,21 +428,19 @@ def test_a_node_sends_a_bounded_number_and_the_rest_later() -> None:
         node.pod(uid)
     paths = [f"/kubepods/pod{uid}/{uid}-app" for uid in uids]
 
-    def passes(refused: int, after_s: float = 1.0) -> tuple[PodEvent, ...]:
-        node.told.at_ns += int(after_s * SECOND)
-        return node.told(ev.Sampled(dict.fromkeys(paths, reading(refused=refused)), as_of=node.told.state.seq)).calls
+    def passes(refused: int, after_s: float = 1.0) -> list[PodEvent]:
+        return node.hears(dict.fromkeys(paths, reading(refused=refused)), after_s)
 
     passes(0)
     first = passes(1)
     assert len(first) == MOST_SENT
-    assert passes(1) == ()
+    assert passes(1) == []
     later = passes(1, QUIET_NS / SECOND)
     assert len(later) == 20
     assert {call.pod for call in first} | {call.pod for call in later} == {f"pod-{uid}" for uid in uids}
 
 
 def test_of_more_than_a_node_sends_those_that_waited_longest_come_first() -> None:
-    """Given more pods that are refused all the time than Events that may be sent, then each has its turn."""
     node = Node()
     uids = [f"p{number}" for number in range(MOST_SENT + 20)]
     for uid in uids:
@@ -472,7 +449,7 @@ def test_of_more_than_a_node_sends_those_that_waited_longest_come_first() -> Non
     def told(refused: int) -> list[str]:
         node.told.at_ns += QUIET_NS
         readings = {f"/kubepods/pod{uid}/{uid}-app": reading(refused=refused) for uid in uids}
-        calls = node.told(ev.Sampled(readings, as_of=node.told.state.seq)).calls
+        calls = node.hears(readings)
         for call in calls:
             node.ends(call)
         return [call.pod_uid for call in calls]
@@ -500,8 +477,7 @@ def test_what_has_no_room_is_counted() -> None:
 
 
 def test_notices_end_with_their_pod_and_with_time() -> None:
-    node = Node()
-    node.sees(reading())
+    node = seen()
     node.ends(node.sees(reading(refused=1))[0])
     node.sees(reading(refused=1), after_s=3001)
     assert node.told.state.notices.notices == {}

@@ -261,7 +261,6 @@ def test_settings_that_end_the_granting_end_what_waits() -> None:
 
 
 def test_pods_are_told_of_limits_as_before_beside_the_node_and_without_it() -> None:
-    """Given a container whose limit refuses a charge, and keys that cannot be counted, then each is told its own."""
     limits = LimitsSettings(mode=Mode.ENFORCE)
     node = Telling(state=State(settings=replace(TOLD, limits=limits)))
     node.begin()

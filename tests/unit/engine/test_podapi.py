@@ -92,7 +92,6 @@ AWAY = show.Around(no_id="the relay is away")
 
 
 def test_the_relays_word_stands_in_for_nri_by_the_pods_uid_alone() -> None:
-    """Given a cgroup alone, and a relay that names sandboxes also of an earlier pod with the name."""
     home = replace(HOME, id=SandboxId("cgroup:/u1"), handler="", namespace="", name="")
     sandboxes = {home.id: KnownSandbox(home, 6, by_cgroup=True)}
     state = replace(STATE, pods=replace(STATE.pods, sandboxes=sandboxes, sandbox_of={UID: home.id}))

@@ -202,7 +202,6 @@ def test_an_update_of_a_resource_the_kernel_has_lost_says_nothing_of_it() -> Non
 
 
 def test_what_an_update_gave_is_taken_back_too() -> None:
-    """Given a container that was made without us, when an update gave it a limit, then the runtime remembers that."""
     told = running(5)
     assert updated(told) == f"{EPC} 5"
     told(ev.PodSeen(pod_spec("A", container_spec("app"))))

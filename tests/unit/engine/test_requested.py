@@ -36,7 +36,6 @@ def test_the_spec_comes_first() -> None:
 
 
 def test_a_spec_that_does_not_tell_it_leaves_it_to_the_others() -> None:
-    """Given a spec kept by an older release, or an ephemeral container that is not in it yet."""
     spec = replace(pod_spec("u", container_spec("app", role=Role.INIT)), qos=Qos.GUARANTEED)
     assert requested(spec, {}, "app", ASKED, BURSTABLE).source == ESTIMATE
     assert requested(spec, {}, "app", ASKED, BURSTABLE).qos is Qos.GUARANTEED
@@ -69,8 +68,6 @@ NINE = said({"requests": {"cpu": "9"}, "limits": {"cpu": "9"}})
 def test_an_annotation_that_claims_more_than_kubelet_asked_for_gives_nothing(
     record: CpuRecord, parent: str, request_m: int
 ) -> None:
-    """Given no webhook, so that a pod's author could write the annotation: then the estimate counts, and a sentence
-    says so."""
     found = requested(None, {NEW: NINE}, "app", record, parent)
 
     assert (found.request_m, found.source) == (request_m, ESTIMATE)

@@ -90,8 +90,6 @@ def test_settings_of_other_domains_are_kept_with_the_event() -> None:
     ],
 )
 def test_a_denial_of_ours_does_not_outlive_the_rule_that_asked_for_it(by_way_of: list[Mode]) -> None:
-    """Given a container that got 0 under `strict`, when strictness ends while nothing is enforced, then coming back
-    takes the 0 away, whatever was between; and only what was ours."""
     told = node(LimitsSettings(strict=True))
     told(ev.PodSeen(pod_spec("u", container_spec("app"))))
     told(ev.SandboxStarted(sandbox("u")))

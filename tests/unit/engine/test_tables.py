@@ -16,8 +16,6 @@ TABLES = st.dictionaries(st.integers(0, 50), st.integers())
 def test_a_change_makes_another_table_and_leaves_the_first(
     table: dict[int, int], taken_out: list[int], more: dict[int, int], key: int, as_view: bool
 ) -> None:
-    """Given a table out of which some were taken, as a dict or a view of one, then each change is that of a plain dict,
-    in the same order."""
     for one in taken_out:
         table.pop(one, None)
     rows = list(table.items())

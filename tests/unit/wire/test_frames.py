@@ -179,7 +179,6 @@ def test_blocks_of_indexes_and_short_literals_do_to_the_table_what_they_do_at_th
 
 
 def test_requests_with_deadlines_are_read_as_their_receiver_reads_them_whatever_falls_out_of_the_table() -> None:
-    """Given so many that the table has been filled several times, with names that only the first request spelt out."""
     encoder, receiver, shadow = Encoder(), Decoder(), ShadowDecoder()
     for number in range(700):
         headers = [
@@ -320,7 +319,6 @@ def test_gzip_is_bounded_and_whole() -> None:
 
 
 def test_blocks_are_remembered_by_their_number_and_by_their_length() -> None:
-    """Given a client whose header blocks are as long as they may be, then none of them is kept."""
     tracemalloc.start()
     try:
         decoder = ShadowDecoder()

@@ -104,7 +104,6 @@ def test_a_word_that_only_resembles_a_secrets_is_written(name: str) -> None:
 
 @pytest.mark.parametrize("key", SECRETS)
 def test_a_secret_is_neither_written_nor_shown(key: str) -> None:
-    """Given a value that looks like a secret, as metadata and as an option, then it is a fault, never text."""
     tree = {"volume-type": "block", "device": "/dev/a", "fstype": "ext4", "metadata": {key: SECRET}}
     found = direct_volume.read(json.dumps({**tree, "options": [f"{key}={SECRET}"]}).encode())
     with pytest.raises(WireError) as refused:

@@ -72,8 +72,6 @@ def test_of_all_fields_of_a_pod_these_are_shown_and_no_other() -> None:
     st.tuples(st.sampled_from(PLACES), st.tuples(UNKNOWN, anything(WORDS)) | st.tuples(FIELDS, anything(TEXTS))),
 )
 def test_no_planted_secret_leaves(form: str, strange: tuple[tuple[str | int, ...], tuple[str, object]]) -> None:
-    """Given a secret in every field, where it may be a word's neighbour, and at one place a field that is unknown or
-    not of its type, then no text leaves."""
     planted = Planted(form)
     place, (key, value) = strange
     at: Any = planted.pod

@@ -111,8 +111,6 @@ def goals(decision: Decision) -> dict[str, str]:
 
 
 def test_a_container_gets_the_nodes_of_its_cpus_and_keeps_what_it_had() -> None:
-    """Given two nodes, when one that shares a single node's CPUs gets CPUs on the other one, then it has both nodes,
-    in its cgroup and in what the runtime is told at its next update, and keeps both when its CPUs are fewer again."""
     node = told()
     assert memory(build.create(node, "all", 0, "burstable")) == ""
     build.settle(node, build.create(node, "front", 1))

@@ -46,6 +46,14 @@ from tests.unit.engine.cpus.build import (
 )
 
 
+def shared_and_alone() -> Told:
+    """A node on which `a` shares, and `c` has the CPUs 2-3 alone."""
+    node = told()
+    settle(node, create(node, "a", qos="burstable"))
+    settle(node, create(node, "c", cpus=2))
+    return node
+
+
 def test_who_shares_is_written_off_the_cpus_that_somebody_gets_alone() -> None:
     node = told()
     assert given(create(node, "a", qos="burstable")) == "0-7"
@@ -87,7 +95,6 @@ def test_a_container_that_was_created_before_a_shrink_gets_the_newer_set_before_
 @pytest.mark.parametrize("policy", ["static", "static-plus"])
 @pytest.mark.parametrize("source", [None, Source.API])
 def test_a_resize_that_nobody_told_is_taken_in_with_the_next_list(policy: str, source: Source | None) -> None:
-    """Given a runtime without its plugin for a while, when it lists a container with another CPU limit than before."""
     node = told(replace(STATIC_RULES, active=policy))
     if source is not None:
         spec = ContainerSpec("app", cpu_m=2000, cpu_limit_m=2000)
@@ -146,10 +153,7 @@ def test_who_has_to_move_by_other_settings_takes_nothing_from_those_who_may_stay
 
 
 def test_cpus_that_a_write_under_way_may_still_give_to_others_are_taken_from_them_and_waited_for() -> None:
-    """Given CPUs that return to those who share, when somebody gets them alone before that was read back."""
-    node = told()
-    settle(node, create(node, "a", qos="burstable"))
-    settle(node, create(node, "c", cpus=2))
+    node = shared_and_alone()
     stop(node, "c", cpus=2)
     assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
     again = create(node, "d", cpus=2)
@@ -160,9 +164,7 @@ def test_cpus_that_a_write_under_way_may_still_give_to_others_are_taken_from_the
 
 
 def test_cpus_come_back_when_the_pod_ends_and_stay_while_its_container_is_tried_again() -> None:
-    node = told()
-    settle(node, create(node, "a", qos="burstable"))
-    settle(node, create(node, "c", cpus=2))
+    node = shared_and_alone()
     assert writes(stop(node, "c", cpus=2)) == {}
     assert given(create(node, "c", cpus=2, life=1)) == "2-3"
     assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
@@ -188,9 +190,7 @@ def test_a_set_that_others_share_is_never_left_empty() -> None:
 
 
 def test_a_resize_in_place_grows_and_shrinks_and_keeps_what_it_can() -> None:
-    node = told()
-    settle(node, create(node, "a", qos="burstable"))
-    settle(node, create(node, "c", cpus=2))
+    node = shared_and_alone()
     grown = resize(node, "c", 3)
     assert given(grown) == "1-3"
     assert writes(grown)["/kubepods/burstable/poda/a-0"] == "0,4-7"
@@ -280,9 +280,7 @@ def test_newer_settings_are_taken_whole_or_refused_whole() -> None:
 
 
 def test_another_policy_leaves_everyone_who_may_stay() -> None:
-    node = told()
-    settle(node, create(node, "a", qos="burstable"))
-    settle(node, create(node, "c", cpus=2))
+    node = shared_and_alone()
     gone = settings(node, PolicySettings("none"))
     assert writes(gone) == {"/kubepods/burstable/poda/a-0": "0-7", "/kubepods/podc/c-0": "0-7"}
     settle(node, gone)
@@ -312,7 +310,6 @@ def test_what_somebody_else_writes_is_put_right_and_counted() -> None:
 
 
 def test_a_lost_set_counts_as_any_cpu_until_it_is_read_back_whatever_else_is_told() -> None:
-    """Given a container whose controller is gone, when the runtime lists it as it recorded it."""
     node = told()
     settle(node, create(node, "c", cpus=2))
     settle(node, create(node, "a", qos="burstable"))
@@ -328,10 +325,7 @@ def test_a_lost_set_counts_as_any_cpu_until_it_is_read_back_whatever_else_is_tol
 
 
 def test_a_set_that_is_lost_while_another_is_written_counts_as_any_cpu() -> None:
-    """Given a container that was read back off the CPUs that somebody gets alone, when its next write is under way."""
-    node = told()
-    settle(node, create(node, "a", qos="burstable"))
-    settle(node, create(node, "c", cpus=2))
+    node = shared_and_alone()
     create(node, "d", cpus=2)
     assert in_the_way(node.state, ContainerId("c-0")) == ()
     path = "/kubepods/burstable/poda/a-0"
@@ -436,9 +430,6 @@ def test_a_resize_after_the_policy_none_came_brings_no_older_set_back() -> None:
 
 
 def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
-    """Given no spec, only what a webhook's annotation says. One that claims three CPUs of a container with half a CPU
-    gives none, and a note says why. One that kubelet agrees with counts, also once the policy has set other shares: by
-    newer settings, and after a restart without a memory."""
     rules = replace(STATIC_RULES, active="static-plus")
     node, again = told(rules), told(rules)
     homes, ones = list[Sandbox](), list[Container]()
@@ -463,8 +454,6 @@ def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
 
 
 def test_settings_that_a_running_container_cannot_keep_are_refused_whole() -> None:
-    """Given a container with more CPUs than its type of balloons may have by the newer settings."""
-
     def rules(most: int) -> PolicySettings:
         types = (BalloonType("web", ("shop",), max_cpus=most),)
         return PolicySettings("balloons", reserved=RESERVED_ONE, balloons=BalloonsSettings(balloon_types=types))

@@ -104,8 +104,6 @@ def test_two_volumes_of_one_claim_stay_with_the_host() -> None:
 
 
 def test_a_lease_becomes_firm_in_time_or_falls_back_to_the_host() -> None:
-    """Given an offer, when it is confirmed within its lease it is firm for good; when the lease has run out, the host
-    is the owner, and a late confirmation is refused."""
     claims, _ = offer({}, pod())
     early = volumes.kept(claims, NOBODY, (LEASE_S + 1) * SECOND - 1)
     late = volumes.kept(claims, NOBODY, (LEASE_S + 1) * SECOND)

@@ -380,10 +380,16 @@ def reach(node: Told, *resources: str) -> None:
     node(ev.Reached(targets, targets))
 
 
-def test_our_limit_follows_the_containers_and_is_taken_back_with_the_first_unlimited_one() -> None:
+def limited() -> Told:
+    """A node whose limits were wanted and reached."""
     node = enforced()
     read(node, bare())
     reach(node, "memory", "cpu")
+    return node
+
+
+def test_our_limit_follows_the_containers_and_is_taken_back_with_the_first_unlimited_one() -> None:
+    node = limited()
     assert node.state.sandboxes.written == {OWN: 2}
     run(node, GIB, 500, "more")
     now = {"memory": 3 * GIB + 160 * MIB, "cpu": 1750}
@@ -397,17 +403,13 @@ def test_our_limit_follows_the_containers_and_is_taken_back_with_the_first_unlim
 
 
 def test_our_limit_is_set_again_where_somebody_took_it_away() -> None:
-    node = enforced()
-    read(node, bare())
-    reach(node, "memory", "cpu")
+    node = limited()
     assert read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2)).goals == ()
     assert wanted(read(node, bare(cpu_m=1250, at_s=3))) == {"memory": LIMITS["memory"]}
 
 
 def test_our_limit_whose_controller_was_taken_away_is_wanted_again_and_it_is_said() -> None:
-    node = enforced()
-    read(node, bare())
-    reach(node, "memory", "cpu")
+    node = limited()
     assert read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2)).goals == ()
     assert wanted(read(node, bare(memory=ROOM + 160 * MIB, cpu_m=None, at_s=3))) == {"cpu": LIMITS["cpu"]}
     node(ev.Missed(((Target("pod.limit", OWN, "cpu"), "the cgroup does not get the controller"),)))
@@ -427,18 +429,14 @@ def test_a_miss_is_kept_until_the_limit_is_set() -> None:
 
 
 def test_our_limit_follows_the_containers_where_settings_change_in_between() -> None:
-    node = enforced()
-    read(node, bare())
-    reach(node, "memory", "cpu")
+    node = limited()
     read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2))
     run(node, GIB, 500, "more")
     assert wanted(node(settings(Mode.ENFORCE))) == {"memory": str(3 * GIB + 160 * MIB), "cpu": "1750"}
 
 
 def test_our_limit_stays_ours_however_often_the_kernel_refuses_another() -> None:
-    node = enforced()
-    read(node, bare())
-    reach(node, "memory", "cpu")
+    node = limited()
     for more in range(1, 4):
         run(node, GIB, 0, f"more{more}")
         now = read(node, bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=1 + more))
@@ -449,9 +447,7 @@ def test_our_limit_stays_ours_however_often_the_kernel_refuses_another() -> None
 
 
 def test_our_limit_is_taken_back_where_the_vm_has_outgrown_it() -> None:
-    node = enforced()
-    read(node, bare())
-    reach(node, "memory", "cpu")
+    node = limited()
     now = bare(memory=ROOM + 160 * MIB, cpu_m=1250, at_s=2)
     assert wanted(read(node, replace(now, vm_memory=3 * GIB))) == {"memory": Special.ABSENT}
     assert "would end the VM" in node.state.sandboxes.misses[OWN]

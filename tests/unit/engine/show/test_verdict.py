@@ -123,7 +123,6 @@ def test_each_alert_names_a_condition_and_each_condition_has_an_alert() -> None:
 
 
 def test_every_code_is_one_that_the_verdict_gives() -> None:
-    """Given the codes, then each is in the module that judges, but those that only the API server can tell."""
     source = (Path(verdict.__code__.co_filename)).read_text()
     given = set(re.findall(r'"([a-z]+(?:-[a-z]+)*)"', source))
 

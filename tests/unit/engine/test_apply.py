@@ -261,26 +261,11 @@ def test_a_goal_of_a_container_waits_until_its_cgroup_can_be_there() -> None:
     assert values(told(started("A", "app"))) == {LIMIT: "5"}
 
 
-def test_what_is_declared_no_more_is_taken_back() -> None:
-    told = running()
-    decision = told(ev.PodSeen(pod_spec("A", container_spec("app"))))
-    assert values(decision)[LIMIT] is Special.ABSENT
-
-
 def test_what_is_declared_no_more_is_taken_back_though_the_kernel_has_it_no_more() -> None:
     told = running()
     told(ev.CapacityRead(controller=True, capacity={}))
     decision = told(ev.PodSeen(pod_spec("A", container_spec("app"))))
     assert values(decision)[LIMIT] is Special.ABSENT, "else its slot tries again for ever"
-
-
-def test_a_static_pod_is_known_by_its_config_hash() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("mirror", container_spec("app", 5), config_hash="HASH")))
-    assert value_of(told(creating("HASH", "app"))) == Adjustment({"misc.max": "sgx_epc 5"})
-    told(ev.SandboxRemoved(sandbox("HASH")))
-    told(ev.PodGone(PodUid("mirror")))
-    assert told.state.pods.specs == {}
 
 
 def test_a_list_says_nothing_about_what_is_newer() -> None:

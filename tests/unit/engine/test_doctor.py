@@ -5,8 +5,6 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hypothesis import given
-from hypothesis import strategies as st
 
 from nodeward.engine.show.doctor import findings, lines, version, worst
 from nodeward.engine.show.doctor_cluster import OUR_WEBHOOKS
@@ -360,25 +358,6 @@ def test_who_is_seen_twice_in_the_same_place_is_told_once() -> None:
     facts = replace(WELL, neighbours=(Neighbour("cri-rm", "/x"), Neighbour("cri-rm", "/x"), Neighbour("cri-rm", "/y")))
 
     assert [finding.where for finding in findings(facts) if finding.code == "cri-rm"] == ["/x", "/y"]
-
-
-@given(
-    st.builds(
-        CgroupFacts,
-        layout=st.sampled_from(Layout),
-        is_real_root=st.booleans(),
-        controllers=st.none() | st.just(("misc",)) | st.just(()),
-        handed_down=st.none() | st.just(("misc",)),
-        capacity=st.none() | st.dictionaries(st.sampled_from([EPC, "sev"]), st.integers(-1, 2)),
-    ),
-    st.builds(RuntimeFacts, versions=st.none() | st.dictionaries(st.sampled_from(["runc", "crun", "x"]), st.text())),
-    st.builds(ApiFacts, access=st.sampled_from(Access), behind_s=st.none() | st.floats(allow_nan=False)),
-)
-def test_any_facts_have_findings_and_nothing_raises(cgroups: CgroupFacts, run: RuntimeFacts, kube: ApiFacts) -> None:
-    found = findings(replace(WELL, cgroups=cgroups, runtime=run, api=kube))
-
-    assert {finding.severity for finding in found} <= set(Severity)
-    assert worst(found) in [finding.severity for finding in found]
 
 
 def test_our_webhook_is_known_by_the_names_that_are_shipped() -> None:

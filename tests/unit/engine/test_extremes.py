@@ -52,16 +52,6 @@ def crowd(declared: int = 1) -> Told:
     return told
 
 
-def test_a_pod_of_500_containers_has_every_limit_right() -> None:
-    told = crowd(7)
-
-    wanted = told.state.limits.wanted
-    assert wanted["/kubepods/podA"].values == {EPC: 7 * MANY // 2}
-    assert {n: wanted[f"/kubepods/podA/A-c{n}"].values for n in range(MANY)} == {
-        n: {EPC: 7 if n % 2 else 0} for n in range(MANY)
-    }
-
-
 def test_a_decision_on_one_of_500_containers_asks_for_one_promise(monkeypatch: pytest.MonkeyPatch) -> None:
     told = crowd()
     asked: list[str] = []

@@ -114,15 +114,6 @@ def test_a_hook_that_nobody_waits_for_any_more_takes_nothing_of_the_runtimes_alo
     assert list(told.state.pods.containers) == ["u-app"]
 
 
-def test_a_hook_that_nobody_waits_for_any_more_leaves_nothing() -> None:
-    told = node()
-    assert not isinstance(told(asks()).answer, Final), "the pod is unknown, so it waits"
-    told(ev.Abandoned(7))
-
-    assert told.state.pods.creating == {}
-    assert told.state.asks == {}
-
-
 def test_a_sandbox_of_the_hooks_alone_switches_the_controller_on() -> None:
     told = known_node()
     decision = told(ev.Hooked(sandbox("u")))

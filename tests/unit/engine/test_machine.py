@@ -1,6 +1,5 @@
 """The core, its slots and a kernel double, whatever happens in whatever order."""
 
-import asyncio
 import errno
 from collections.abc import Awaitable
 from dataclasses import dataclass, replace
@@ -316,19 +315,6 @@ NodeMachine.TestCase.settings = settings(
     max_examples=60, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestNodeMachine = NodeMachine.TestCase
-
-
-def test_an_ask_that_waits_is_answered_when_nobody_knows() -> None:
-    machine = NodeMachine()
-
-    async def story() -> Final:
-        machine.core.tell(ev.ApiBack())
-        answer = machine.core.ask(ev.Creating(sandbox("A"), container("A", "app")), SECOND)
-        return answer if isinstance(answer, Final) else await answer
-
-    assert asyncio.run(story()).reason.code == "pod-unknown"
-    assert machine.core.state.asks == {}
-    machine.core.close()
 
 
 def test_a_limit_that_is_to_be_taken_back_ends_with_its_pod() -> None:

@@ -119,10 +119,6 @@ def test_a_capacity_that_is_lost_is_told_though_the_readings_are_the_same(reache
     assert shown(node, APP) is Standing.UNSUPPORTED
 
 
-def test_a_capacity_that_was_never_there_is_told() -> None:
-    assert [call.reason.code for call in quiet(node_with({})).calls] == ["not-supported"] * PODS
-
-
 def test_processes_that_stay_outside_are_told(node: Told) -> None:
     quiet(node, app=replace(ev.MiscReading(limit={EPC: LIMIT}), outside=True))
 

@@ -1,7 +1,5 @@
 """New settings in a running engine: everything is decided anew, and limits of ours are only taken back by a rule."""
 
-from dataclasses import replace
-
 import pytest
 
 from nodeward.engine.limits.readings import Standing, standing
@@ -70,14 +68,6 @@ def test_strict_denies_running_containers_that_declare_nothing_and_gives_it_back
 
     assert performed(changed(told, LimitsSettings(strict=True)))[f"misc.max:{EPC}:{APP}"] == "0"
     assert performed(changed(told, LimitsSettings()))[f"misc.max:{EPC}:{APP}"] is Special.ABSENT
-
-
-def test_settings_of_other_domains_are_kept_with_the_event() -> None:
-    told = given(LimitsSettings())
-    settings = replace(told.state.settings, pods=replace(told.state.settings.pods, wait_ms=7))
-    told(ev.SettingsChanged(settings))
-
-    assert told.state.settings == settings
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,14 @@ import pytest
 
 from nodeward.cli import sandbox_lines
 from nodeward.engine.show.explain import explain
-from nodeward.engine.show.sandbox_words import fit_sentence, mode_sentence, size_text
+from nodeward.engine.show.sandbox_words import mode_sentence, size_text
 from nodeward.engine.show.sandboxes import sandboxes_view
 from nodeward.engine.show.view import node_view
 from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
 from nodeward.model.events import HandlersRead, SandboxStarted, VmsRead
-from nodeward.model.sandbox_rows import FitRow, SandboxesView, SandboxRow
+from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
 from nodeward.model.sandboxes import (
     CgroupDriver,
     CgroupReading,
@@ -333,7 +333,3 @@ def test_status_has_a_line_where_there_are_vm_sandboxes_and_few_troubles() -> No
 )
 def test_bytes_are_exact_where_that_is_short(value: int, text: str) -> None:
     assert size_text(value) == text
-
-
-def test_a_row_without_figures_claims_no_verdict() -> None:
-    assert fit_sentence(FitRow()) == "unknown: the figures are not read yet"

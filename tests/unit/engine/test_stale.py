@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
 from rich.console import Console
 
 from nodeward.app.node import last_known
@@ -82,11 +81,3 @@ def test_the_time_survives_on_the_disk_with_the_pods() -> None:
     found = last_known.read(kernel, FOLDER)
 
     assert (found.at_wall_ns, [pod.source for pod in found.pods]) == (NOON_NS, [Source.DISK])
-
-
-@pytest.mark.parametrize("content", [b"", b"[1,[]]", b"[3,1,[]]", b"[2,1", b'[2,"x",[]]', b"{}"])
-def test_a_file_that_is_not_understood_is_no_memory(content: bytes) -> None:
-    kernel = SimKernel({})
-    kernel.replace(last_known.path_in(FOLDER), content)
-
-    assert last_known.read(kernel, FOLDER) == last_known.Remembered()

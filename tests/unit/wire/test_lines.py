@@ -29,14 +29,10 @@ POD = PodSpec(
 )
 
 
-def test_a_pod_comes_back_as_it_is_known() -> None:
-    assert facts_line.decode_answer(facts_line.encode_answer(POD)) == Answer(POD)
-    assert facts_line.decode_answer(facts_line.encode_answer(None, "no such pod")) == Answer(None, "no such pod")
+def test_what_is_allocatable_comes_with_a_pod_but_from_an_older_daemon() -> None:
     node = Allocatable(7500, None)
     assert facts_line.decode_answer(facts_line.encode_answer(POD, "", node)) == Answer(POD, "", node)
     assert facts_line.decode_answer(b'{"v":1,"pod":null,"why":"an older daemon"}\n').allocatable is None
-    asked = Asked("u", "default", "web")
-    assert facts_line.decode_request(facts_line.encode_request(asked)) == asked
 
 
 def test_a_gate_is_asked_about_and_an_older_daemon_is_told_apart() -> None:

@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import set_of
@@ -226,69 +226,47 @@ def test_reserved_is_cpu_0_or_whole_cores() -> None:
     assert text(Node(reserved=Amount(AmountKind.CPUSET, parse("3,19"))).at.pools["reserved"].cpus) == "3,19"
 
 
-class Histories(RuleBasedStateMachine):
-    """Whatever comes, changes and goes: no CPU is twice somebody's, none is lost, no set is empty."""
-
-    @initialize(shape=shapes.filter(lambda one: one.online.bit_count() > 3), isolated=st.integers(0, 2))
-    def begin(self, shape: Machine, isolated: int) -> None:
-        cores = shape.cores[1 : 1 + isolated] if len(shape.cores) > 3 else ()
-        self.node = Node(replace(shape, isolated=sum(core.cpus for core in cores)))
-        self.first = self.node.at
-
-    @rule(
-        name=st.sampled_from("abcd"),
-        pod=st.sampled_from("pq"),
-        milli=st.one_of(st.sampled_from([0, 1000, 2000]), st.integers(0, 9000)),
-        role=st.sampled_from(Role),
-        namespace=st.sampled_from(["shop", "kube-system"]),
-        known=st.booleans() | st.just(True),
-        out=st.booleans(),
-        has=st.integers(0, 2**20),
-    )
-    def admit(
-        self, name: str, pod: str, milli: int, role: Role, namespace: str, known: bool, out: bool, has: int
-    ) -> None:
-        before = self.node.at
-        told = self.node.asks(
-            name,
-            milli,
-            pod,
-            role=role,
-            namespace=namespace,
-            known=known,
-            isolated="false" if out else "true",
-            has=has if has % 3 == 0 else 0,
-        )
-        if self.node.at is before and known:
-            assert told.startswith("it requests")
-
-    @rule(name=st.sampled_from("abcd"), pod=st.sampled_from("pq"))
-    def release(self, name: str, pod: str) -> None:
-        self.node.ends(name, pod)
-
-    @precondition(lambda self: hasattr(self, "node"))
-    @invariant()
-    def sums_hold(self) -> None:
-        at, machine = self.node.at, self.node.ground.machine
-        pools, grants = at.pools, at.grants.values()
-        taken = 0
-        for grant in grants:
-            assert taken & grant.own == 0, "somebody else's"
-            assert not grant.own or grant.own & machine.isolated in (0, grant.own), "of one pool"
-            assert set_of(at, grant)
-            taken |= grant.own
-        assert all(pool.cpus & taken == 0 for pool in pools.values())
-        whole = taken | pools["shared"].cpus | pools["isolated"].cpus | pools["reserved"].cpus
-        assert whole == machine.online
-        for name, pool in pools.items():
-            assert sorted(pool.members) == sorted(grant.key for grant in grants if grant.pool == name)
-            assert name == "isolated" or pool.cpus & machine.isolated == 0
-
-    def teardown(self) -> None:
-        if hasattr(self, "node"):
-            for key in list(self.node.at.grants):
-                self.node.at = POLICY.release(self.node.ground, self.node.at, key)
-            assert self.node.at == self.first
+STEPS = st.tuples(
+    st.sampled_from("abcd"),
+    st.sampled_from("pq"),
+    st.sampled_from([0, 1000, 2000]) | st.integers(0, 9000),
+    st.sampled_from(Role),
+    st.sampled_from(["shop", "kube-system"]),
+    st.sampled_from(["ends", "a guess", "opts out", "asks", "asks"]),
+    st.just(0) | st.integers(0, 2**20),
+)
 
 
-TestHistories = Histories.TestCase
+@given(shapes.filter(lambda one: one.online.bit_count() > 3), st.integers(0, 2), st.lists(STEPS, max_size=20))
+def test_whatever_comes_changes_and_goes_no_cpu_is_twice_somebodys_and_none_is_lost(
+    shape: Machine, isolated: int, steps: list[tuple[str, str, int, Role, str, str, int]]
+) -> None:
+    cores = shape.cores[1 : 1 + isolated] if len(shape.cores) > 3 else ()
+    node = Node(replace(shape, isolated=sum(core.cpus for core in cores)))
+    first = node.at
+    for name, pod, milli, role, namespace, how, has in steps:
+        before, out, known = node.at, "false" if how == "opts out" else "true", how != "a guess"
+        if how == "ends":
+            node.ends(name, pod)
+            continue
+        told = node.asks(name, milli, pod, role=role, namespace=namespace, known=known, isolated=out, has=has)
+        assert node.at is not before or not known or told.startswith("it requests")
+        check(node)
+    for key in list(node.at.grants):
+        node.ends(key.partition("/")[2], key.partition("/")[0])
+    assert node.at == first
+
+
+def check(node: Node) -> None:
+    at, machine, taken = node.at, node.ground.machine, 0
+    pools, grants = at.pools, at.grants.values()
+    for grant in grants:
+        assert taken & grant.own == 0, "somebody else's"
+        assert not grant.own or grant.own & machine.isolated in (0, grant.own), "of one pool"
+        assert set_of(at, grant)
+        taken |= grant.own
+    assert all(pool.cpus & taken == 0 for pool in pools.values())
+    assert taken | pools["shared"].cpus | pools["isolated"].cpus | pools["reserved"].cpus == machine.online
+    for name, pool in pools.items():
+        assert sorted(pool.members) == sorted(grant.key for grant in grants if grant.pool == name)
+        assert name == "isolated" or pool.cpus & machine.isolated == 0

@@ -11,7 +11,6 @@ from nodeward.model.annotations import CRI_RM_RESOURCES
 from nodeward.model.cpuset import ids, parse
 from nodeward.model.decision import Decision
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType
 from nodeward.model.settings import Mode, OnError
 from nodeward.model.workload import (
     Container,
@@ -179,16 +178,6 @@ def test_a_create_that_failed_gives_back_what_was_shared_and_the_pods_end_what_w
     assert writes(end(node, "c")) == {"/kubepods/burstable/poda/a-0": "0-7"}
 
 
-def test_a_set_that_others_share_is_never_left_empty() -> None:
-    node = told(replace(STATIC_RULES, static=replace(STATIC_RULES.static, options={"strict-cpu-reservation": True})))
-    create(node, "a", qos="burstable")
-    why = refused(create(node, "c", cpus=7))
-    assert why is not None
-    assert why.startswith("shop/c, container app: ")
-    assert "7" in why
-    assert sets(node) == {"a": "1-7"}
-
-
 def test_a_resize_in_place_grows_and_shrinks_and_keeps_what_it_can() -> None:
     node = shared_and_alone()
     grown = resize(node, "c", 3)
@@ -198,28 +187,6 @@ def test_a_resize_in_place_grows_and_shrinks_and_keeps_what_it_can() -> None:
     assert given(resize(node, "c", 1)) == "1"
     assert refused(resize(node, "c", 99)) is not None
     assert sets(node)["c"] == "1", "a resize that is refused leaves everything as it was"
-
-
-def test_a_restarted_daemon_moves_nobody() -> None:
-    before = told()
-    for pod, cpus, qos in (("a", 0, "burstable"), ("b", 2, ""), ("c", 1, ""), ("d", 0, "besteffort"), ("e", 2, "")):
-        settle(before, create(before, pod, cpus, qos))
-    settle(before, end(before, "b"))
-    have = sets(before)
-    after = told()
-    masks = {pod: sum(1 << cpu for cpu in range(8) if _has(text, cpu)) for pod, text in have.items()}
-    listed = [
-        one(pod, {"c": 1, "e": 2}.get(pod, 0), qos, now=masks[pod]).in_phase(Phase.RUNNING)
-        for pod, qos in (("e", ""), ("a", "burstable"), ("c", ""), ("d", "besteffort"))
-    ]
-    homes = tuple(home(pod, qos) for pod, qos in (("e", ""), ("a", "burstable"), ("c", ""), ("d", "besteffort")))
-    after(ev.Listed(homes, tuple(listed), as_of=0))
-    assert sets(after) == have
-
-
-def _has(text: str, cpu: int) -> bool:
-    ranges = [part.partition("-") for part in text.split(",")]
-    return any(int(low) <= cpu <= int(high or low) for low, _, high in ranges)
 
 
 def test_a_container_that_came_while_nobody_looked_takes_no_cpu_that_is_somebodys() -> None:
@@ -451,17 +418,3 @@ def test_an_annotation_gives_no_cpus_that_kubelet_did_not_ask_for() -> None:
     ones[0] = replace(ones[0], cpu=replace(ones[0].cpu, cpus=parse(has["liar"])))
     again(ev.Listed(tuple(homes), tuple(ones), as_of=again.state.seq))
     assert sets(again) == has
-
-
-def test_settings_that_a_running_container_cannot_keep_are_refused_whole() -> None:
-    def rules(most: int) -> PolicySettings:
-        types = (BalloonType("web", ("shop",), max_cpus=most),)
-        return PolicySettings("balloons", reserved=RESERVED_ONE, balloons=BalloonsSettings(balloon_types=types))
-
-    node = told(rules(4))
-    settle(node, create(node, "c", cpus=3))
-    before = sets(node)
-    decision = settings(node, rules(2))
-    assert sets(node) == before
-    assert writes(decision) == {}
-    assert "at most 2 CPUs each" in node.state.cpus.refused[0]

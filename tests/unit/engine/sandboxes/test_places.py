@@ -7,7 +7,7 @@ import pytest
 
 from nodeward.engine.sandboxes import drift as codes
 from nodeward.engine.sandboxes.drift import Rules, drift
-from nodeward.engine.sandboxes.expected import Paths, expected, oci_form, of_pod, shims, threaded
+from nodeward.engine.sandboxes.expected import Paths, expected, of_pod
 from nodeward.engine.sandboxes.mode import handed_on, mode, recognised
 from nodeward.model.annotations import KATA_ONLY
 from nodeward.model.sandboxes import (
@@ -37,7 +37,6 @@ from tests.sandbox_cells import (
     OUTSIDE,
     POD,
     RS,
-    SCOPE,
     SYSTEMD,
     UID,
     Cell,
@@ -113,20 +112,6 @@ def test_without_path_and_pod_nothing_is_expected(profile: Profile) -> None:
     assert "is known" in found.note
 
 
-def test_the_threaded_subtree_is_below_the_sandbox() -> None:
-    found = threaded(Expected("/pod/kata_sb1"))
-    assert (found.domain, found.vcpu, found.overhead) == (
-        "/pod/kata_sb1",
-        "/pod/kata_sb1/vcpu",
-        "/pod/kata_sb1/overhead",
-    )
-
-
-def test_each_container_has_a_cgroup_for_its_shim() -> None:
-    paths = Paths(ID, f"/p/{ID}", containers=(("c1", "/p/c1"), ("c2", "")))
-    assert shims(paths) == {ID: f"/p/kata_{ID}", "c1": "/p/kata_c1"}
-
-
 POD_SANDBOX = Sandbox(SandboxId(ID), PodUid(UID), "default", "web")
 
 
@@ -149,10 +134,6 @@ def test_the_sandboxs_path_is_found_beside_its_containers(container: str, own: s
     )
 
     assert of_pod(POD_SANDBOX, containers).cgroups_path == own
-
-
-def test_a_scopes_path_has_systemds_form() -> None:
-    assert oci_form(SCOPE) == CGROUPS_PATH[SYSTEMD]
 
 
 SERVICE = "/system.slice/containerd.service"

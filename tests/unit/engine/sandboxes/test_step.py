@@ -344,12 +344,6 @@ def enforced(mode: Mode = Mode.ENFORCE, home: Sandbox = BARE) -> Told:
     return node
 
 
-def test_a_missing_limit_is_set_once() -> None:
-    node = enforced()
-    assert wanted(read(node, bare())) == LIMITS
-    assert read(node, bare(at_s=2)).goals == ()
-
-
 def test_a_limit_of_somebody_else_is_left_alone() -> None:
     assert wanted(read(enforced(), bare(memory=9 * GIB))) == {"cpu": LIMITS["cpu"]}
 

@@ -135,41 +135,33 @@ def test_a_sandbox_is_found_by_the_beginning_of_its_id_too() -> None:
 @pytest.mark.parametrize(
     ("headroom", "said"),
     [
-        pytest.param(
+        (
             Headroom(Fit.TIGHT, 512 * MI, 320 * MI, 180 * MI + 52429, "usual", 12 * MI - 52429),
             "limit 512Mi - VM 320Mi - overhead 180.0Mi (usual) = 11.9Mi left: tight",
-            id="tight",
         ),
-        pytest.param(
+        (
             Headroom(Fit.TIGHT, 512 * MI, 400 * MI, 160 * MI, "usual", -48 * MI),
             "limit 512Mi - VM 400Mi - overhead 160Mi (usual) = 48Mi too little if this overhead, which is not measured "
             "yet, is right: tight",
-            id="not measured",
         ),
-        pytest.param(
+        (
             Headroom(Fit.KILLED, 490 * MI, 2048 * MI, 180 * MI, "declared", -1738 * MI, 310 * MI),
             "limit 490Mi - VM 2Gi - overhead 180Mi (declared) = 1738Mi too little: will be killed at 310Mi of guest "
             "memory",
-            id="killed",
         ),
-        pytest.param(
-            Headroom(Fit.UNKNOWN, 512 * MI, None, 180 * MI, "measured"),
-            "unknown: the size of its VM is not known",
-            id="unknown",
-        ),
-        pytest.param(
+        (Headroom(Fit.UNKNOWN, 512 * MI, None, 180 * MI, "measured"), "unknown: the size of its VM is not known"),
+        (
             Headroom(Fit.UNKNOWN, 512 * MI, 256 * MI, MI, "measured", 255 * MI),
             "unknown: a limit above it could not be read",
-            id="a limit unread",
         ),
-        pytest.param(Headroom(Fit.UNLIMITED), "unlimited: the pod's cgroup has no memory limit", id="unlimited"),
-        pytest.param(
+        (Headroom(Fit.UNLIMITED), "unlimited: the pod's cgroup has no memory limit"),
+        (
             Headroom(Fit.OUTSIDE, vm=256 * MI),
             "outside: the VM's memory (256Mi) is not charged to the pod, so the pod's limit does not hold it",
-            id="outside",
         ),
-        pytest.param(None, "unknown: the figures are not read yet", id="nothing yet"),
+        (None, "unknown: the figures are not read yet"),
     ],
+    ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_the_verdict_has_its_arithmetic(headroom: Headroom | None, said: str) -> None:
     assert row(replace(SPLIT, headroom=headroom)).fit.sentence == said

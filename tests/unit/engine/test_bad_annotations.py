@@ -50,25 +50,17 @@ def own(amount: object) -> str:
 
 WAYS = {"nri": by_nri, "cri": by_cri, "hook": by_hook}
 UPSTREAM_VALUES = {
-    "empty": "",
     "negative": "-4096",
-    "huge": "9" * 40,
     "a suffix": "1Mi",
-    "nul": "4096\x00",
     "nul before": "\x004096",
     "1 MiB": "1" * (1 << 20),
     "1 MiB of spaces behind an amount": "4096" + " " * (1 << 20),
 }
 OWN_VALUES = {
-    "empty": "",
     "empty amount": own(""),
     "negative": own("-4096"),
-    "huge": own("9" * 40),
-    "a suffix": own("1Mi"),
     "nul": own("4096") + "\x00",
-    "nul in the amount": '{"app":{"sgx_epc":"4096\x00"}}',
     "nul escaped": own("4096\x00"),
-    "no table": "[]",
     "an amount in the place of a container": '{"app":"4096"}',
     "no resource's name": '{"app":{"sgx-epc":"4096"}}',
     "1 MiB": own("1" * (1 << 20)),

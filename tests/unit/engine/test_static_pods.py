@@ -26,34 +26,22 @@ def listed(*pods: PodSpec) -> ev.Event:
     return ev.PodsListed(pods, as_of=1 << 40)
 
 
+BOTH, MIRROR = {"A": "A", "forged": "forged"}, {"HASH": "mirror", "forged": "forged"}
+RUNS = ev.SandboxStarted(sandbox("HASH"))
+
+
 @pytest.mark.parametrize(
     ("events", "expected"),
     [
-        pytest.param([seen(VICTIM), seen(AGAINST_A)], {"A": "A", "forged": "forged"}, id="against a pod of the API"),
+        pytest.param([seen(VICTIM), seen(AGAINST_A)], BOTH, id="against a pod of the API"),
+        pytest.param([seen(AGAINST_A), seen(VICTIM)], BOTH, id="before the pod of the API is seen"),
+        pytest.param([listed(AGAINST_A, VICTIM)], BOTH, id="in one list with the pod"),
+        pytest.param([seen(STATIC), seen(FORGED)], MIRROR, id="against a static pod"),
+        pytest.param([RUNS, seen(FORGED), seen(STATIC)], MIRROR, id="before the mirror, of a static pod that runs"),
+        pytest.param([seen(FORGED), seen(STATIC), RUNS], MIRROR, id="before the mirror and the static pod"),
+        pytest.param([seen(FORGED), RUNS, seen(STATIC)], MIRROR, id="before the static pod and its mirror"),
         pytest.param(
-            [seen(AGAINST_A), seen(VICTIM)], {"A": "A", "forged": "forged"}, id="before the pod of the API is seen"
-        ),
-        pytest.param([listed(AGAINST_A, VICTIM)], {"A": "A", "forged": "forged"}, id="in one list with the pod"),
-        pytest.param([seen(STATIC), seen(FORGED)], {"HASH": "mirror", "forged": "forged"}, id="against a static pod"),
-        pytest.param(
-            [ev.SandboxStarted(sandbox("HASH")), seen(FORGED), seen(STATIC)],
-            {"HASH": "mirror", "forged": "forged"},
-            id="before the mirror, of a static pod that runs",
-        ),
-        pytest.param(
-            [seen(FORGED), seen(STATIC), ev.SandboxStarted(sandbox("HASH"))],
-            {"HASH": "mirror", "forged": "forged"},
-            id="before the mirror and the static pod",
-        ),
-        pytest.param(
-            [seen(FORGED), ev.SandboxStarted(sandbox("HASH")), seen(STATIC)],
-            {"HASH": "mirror", "forged": "forged"},
-            id="before the static pod and its mirror",
-        ),
-        pytest.param(
-            [listed(FORGED, STATIC), ev.Listed((sandbox("HASH"),), (), as_of=1 << 40)],
-            {"HASH": "mirror", "forged": "forged"},
-            id="first in the lists of a start",
+            [listed(FORGED, STATIC), ev.Listed((sandbox("HASH"),), (), as_of=1 << 40)], MIRROR, id="first in the lists"
         ),
         pytest.param(
             [seen(STATIC), seen(replace(STATIC, uid=PodUid("next")))], {"HASH": "next"}, id="a mirror made again"
@@ -63,9 +51,10 @@ def listed(*pods: PodSpec) -> ev.Event:
         ),
         pytest.param([seen(FORGED), ev.PodGone(FORGED.uid)], {}, id="a forged one that kubelet deletes"),
         pytest.param(
-            [seen(FORGED), seen(STATIC), ev.PodGone(FORGED.uid), seen(STATIC)],
-            {"HASH": "mirror"},
-            id="a mirror that takes its place once the forged one is deleted",
+            [seen(STATIC), RUNS, ev.PodGone(STATIC.uid), ev.SandboxRemoved(sandbox("HASH"))], {}, id="its end"
+        ),
+        pytest.param(
+            [seen(FORGED), seen(STATIC), ev.PodGone(FORGED.uid), seen(STATIC)], {"HASH": "mirror"}, id="its turn"
         ),
     ],
 )

@@ -1,5 +1,7 @@
 """Files and names of this machine: misc files, mounts, cgroup paths, records of CPUs."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -31,20 +33,14 @@ def test_what_the_kernel_prints_is_read_back(values: dict[str, int]) -> None:
     assert misc_files.parse(text.encode()) == values
 
 
-def test_a_node_without_capacity_has_an_empty_file() -> None:
+def test_an_empty_file_a_counter_below_zero_and_events_are_read() -> None:
     assert misc_files.parse(b"") == {}
-
-
-def test_a_counter_below_zero_is_negative() -> None:
     assert misc_files.parse(b"tdx 18446744073709551615\n") == {"tdx": -1}
+    assert misc_files.parse(b"sev.max 3\nsev_es.max 0\n", suffix=".max") == {"sev": 3, "sev_es": 0}
 
 
 def test_no_limit_is_left_out_and_a_huge_one_is_kept() -> None:
     assert misc_files.parse_limits(b"sev max\nsev_es 18446744073709551614\n") == {"sev_es": 2**64 - 2}
-
-
-def test_events_lose_their_suffix() -> None:
-    assert misc_files.parse(b"sev.max 3\nsev_es.max 0\n", suffix=".max") == {"sev": 3, "sev_es": 0}
 
 
 @pytest.mark.parametrize("data", [b"sev 1Mi\n", b"sev\n", b"sev -1\n", b"sev " + b"9" * 21, b"s" * 20_000])
@@ -83,38 +79,24 @@ def test_a_controller_is_known_unless_its_line_is_too_long_or_it_is_off() -> Non
 UID = "pod1234_5678"
 
 
-@pytest.mark.parametrize(
-    ("named", "path"),
-    [
-        ("", ""),
-        (f"/kubepods/burstable/{UID}", f"/kubepods/burstable/{UID}"),
-        (f"kubepods-burstable-{UID}.slice", f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{UID}.slice"),
-        (
-            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{UID}.slice",
-            f"/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-{UID}.slice",
-        ),
-    ],
-    ids=["none", "cgroupfs", "systemd, name only", "systemd, whole path"],
-)
-def test_a_pods_cgroup(named: str, path: str) -> None:
-    assert parent_path(named) == path
+SLICES = "/kubepods.slice/kubepods-burstable.slice"
 
 
 @pytest.mark.parametrize(
-    ("named", "path"),
+    ("resolve", "named", "path"),
     [
-        ("", ""),
-        ("/kubepods/pod1/c0ffee", "/kubepods/pod1/c0ffee"),
-        (
-            "kubepods-pod1.slice:cri-containerd:c0ffee",
-            "/kubepods.slice/kubepods-pod1.slice/cri-containerd-c0ffee.scope",
-        ),
-        ("kubepods-pod1.slice:crio:c0ffee", "/kubepods.slice/kubepods-pod1.slice/crio-c0ffee.scope"),
+        (parent_path, "", ""),
+        (parent_path, f"/kubepods/burstable/{UID}", f"/kubepods/burstable/{UID}"),
+        (parent_path, f"kubepods-burstable-{UID}.slice", f"{SLICES}/kubepods-burstable-{UID}.slice"),
+        (parent_path, f"{SLICES}/kubepods-burstable-{UID}.slice", f"{SLICES}/kubepods-burstable-{UID}.slice"),
+        (container_path, "", ""),
+        (container_path, "/kubepods/pod1/c0ffee", "/kubepods/pod1/c0ffee"),
+        (container_path, "a-pod1.slice:cri-containerd:c0ffee", "/a.slice/a-pod1.slice/cri-containerd-c0ffee.scope"),
+        (container_path, "a-pod1.slice:crio:c0ffee", "/a.slice/a-pod1.slice/crio-c0ffee.scope"),
     ],
-    ids=["none", "cgroupfs", "containerd by systemd", "CRI-O by systemd"],
 )
-def test_a_containers_cgroup(named: str, path: str) -> None:
-    assert container_path(named) == path
+def test_the_cgroup_of_a_pod_or_container(resolve: Callable[[str], str], named: str, path: str) -> None:
+    assert resolve(named) == path
 
 
 @pytest.mark.parametrize("named", ["/kubepods/../../etc", "/a//b", "/a/./b", "a--b.slice", "/a\0b", "/" + "a" * 5000])
@@ -141,7 +123,6 @@ def test_whatever_the_name_the_path_stays_below_the_root(named: str) -> None:
 
 
 ID = "0123456789abcdef" * 4
-SLICES = "/kubepods.slice/kubepods-burstable.slice"
 
 
 @pytest.mark.parametrize(

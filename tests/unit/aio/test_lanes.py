@@ -9,9 +9,7 @@ from collections.abc import Callable
 from functools import partial
 
 from nodeward.aio.lanes import GivenUpError, ThreadLane
-from tests.lanes import InlineLane
-
-PATIENCE_S = 10.0
+from tests.rigs.loops import PATIENCE_S, played
 
 
 def into(future: "asyncio.Future[object]") -> Callable[[object], None]:
@@ -22,70 +20,41 @@ def into(future: "asyncio.Future[object]") -> Callable[[object], None]:
     return done
 
 
-def test_inline_jobs_run_in_order_when_drained_and_errors_are_results() -> None:
-    lane, got = InlineLane(depth=2), list[object]()
+@played
+async def test_a_lane_is_as_old_as_its_oldest_job_that_has_not_come_back() -> None:
+    loop = asyncio.get_running_loop()
+    lane = ThreadLane("t", loop, lambda _: None)
+    go, last = threading.Event(), loop.create_future()
+    assert lane.age_ms is None
+    began_s = time.monotonic()
+    lane.submit("first", lambda: go.wait(PATIENCE_S), lambda _: None)
+    while (lane.age_ms or 0) < 30:
+        await asyncio.sleep(0)
+    lane.submit("second", lambda: None, into(last))
+    assert 30 <= (lane.age_ms or 0) <= (time.monotonic() - began_s) * 1000 + 1
+    go.set()
+    await last
+    assert lane.age_ms is None
+    lane.close(PATIENCE_S)
+
+
+@played
+async def test_results_and_errors_come_back_on_the_loop_in_order() -> None:
+    loop = asyncio.get_running_loop()
+    lane = ThreadLane("t", loop, lambda _: None)
+    home, got, last = threading.get_ident(), list[object](), loop.create_future()
 
     def fail() -> None:
         raise OSError(5, "no")
 
-    assert lane.submit("one", lambda: 1, got.append)
-    assert lane.submit("two", fail, got.append)
-    assert not lane.submit("three", lambda: 3, got.append)
-    assert got == []
-    assert lane.drain(1) == 1
-    assert lane.drain() == 1
-    assert got[0] == 1
+    lane.submit("a", threading.get_ident, got.append)
+    lane.submit("b", fail, got.append)
+    lane.submit("c", lambda: "c", into(last))
+    assert await last == "c"
+    assert got[0] != home
     assert isinstance(got[1], OSError)
-
-
-def test_inline_drain_runs_what_jobs_queue() -> None:
-    lane, got = InlineLane(), list[object]()
-    lane.submit("outer", lambda: lane.submit("inner", lambda: "inner", got.append), lambda _: None)
-    assert lane.drain() == 2
-    assert got == ["inner"]
-
-
-def test_a_lane_is_as_old_as_its_oldest_job_that_has_not_come_back() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        lane = ThreadLane("t", loop, lambda _: None)
-        go, last = threading.Event(), loop.create_future()
-        assert lane.age_ms is None
-        began_s = time.monotonic()
-        lane.submit("first", lambda: go.wait(PATIENCE_S), lambda _: None)
-        async with asyncio.timeout(PATIENCE_S):
-            while (lane.age_ms or 0) < 30:
-                await asyncio.sleep(0)
-            lane.submit("second", lambda: None, into(last))
-            assert 30 <= (lane.age_ms or 0) <= (time.monotonic() - began_s) * 1000 + 1
-            go.set()
-            await last
-        assert lane.age_ms is None
-        lane.close(PATIENCE_S)
-
-    asyncio.run(story())
-
-
-def test_results_and_errors_come_back_on_the_loop_in_order() -> None:
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        lane = ThreadLane("t", loop, lambda _: None)
-        home, got, last = threading.get_ident(), list[object](), loop.create_future()
-
-        def fail() -> None:
-            raise OSError(5, "no")
-
-        lane.submit("a", threading.get_ident, got.append)
-        lane.submit("b", fail, got.append)
-        lane.submit("c", lambda: "c", into(last))
-        async with asyncio.timeout(PATIENCE_S):
-            assert await last == "c"
-        assert got[0] != home
-        assert isinstance(got[1], OSError)
-        assert lane.close(PATIENCE_S)
-        assert not lane.submit("late", lambda: 1, got.append)
-
-    asyncio.run(story())
+    assert lane.close(PATIENCE_S)
+    assert not lane.submit("late", lambda: 1, got.append)
 
 
 def test_a_job_that_is_over_is_let_go_before_its_deadline() -> None:
@@ -112,104 +81,90 @@ def test_a_job_that_is_over_is_let_go_before_its_deadline() -> None:
     asyncio.run(story())
 
 
-def test_stuck_job_is_reported_given_up_and_the_lane_goes_on() -> None:
-    async def story() -> None:
-        loop, gate, reported = asyncio.get_running_loop(), threading.Event(), list[str]()
-        lane = ThreadLane("t", loop, reported.append, deadline_s=0.02)
-        given_up, after = loop.create_future(), loop.create_future()
-        landed: list[object] = []
+@played
+async def test_stuck_job_is_reported_given_up_and_the_lane_goes_on() -> None:
+    loop, gate, reported = asyncio.get_running_loop(), threading.Event(), list[str]()
+    lane = ThreadLane("t", loop, reported.append, deadline_s=0.02)
+    given_up, after = loop.create_future(), loop.create_future()
+    landed: list[object] = []
 
-        def give_up(result: object) -> None:
-            landed.append(result)
-            into(given_up)(result)
+    def give_up(result: object) -> None:
+        landed.append(result)
+        into(given_up)(result)
 
-        lane.submit("hangs", gate.wait, give_up)
-        lane.submit("next", lambda: "next", into(after))
-        async with asyncio.timeout(PATIENCE_S):
-            assert isinstance(await given_up, GivenUpError)
-            assert await after == "next"
-        assert reported == ["hangs"]
-        gate.set()
-        again = loop.create_future()
-        lane.submit("again", lambda: "again", into(again))
-        async with asyncio.timeout(PATIENCE_S):
-            await again
-        assert len(landed) == 1
-        assert lane.close(PATIENCE_S)
-
-    asyncio.run(story())
+    lane.submit("hangs", gate.wait, give_up)
+    lane.submit("next", lambda: "next", into(after))
+    assert isinstance(await given_up, GivenUpError)
+    assert await after == "next"
+    assert reported == ["hangs"]
+    gate.set()
+    again = loop.create_future()
+    lane.submit("again", lambda: "again", into(again))
+    await again
+    assert len(landed) == 1
+    assert lane.close(PATIENCE_S)
 
 
-def test_a_thread_that_was_given_up_swallows_no_wake_up() -> None:
+@played
+async def test_a_thread_that_was_given_up_swallows_no_wake_up() -> None:
     """The old thread comes back, and must not take the notice of a job and leave the job."""
-
-    async def story() -> None:
-        loop, gate = asyncio.get_running_loop(), threading.Event()
-        lane = ThreadLane("t", loop, lambda _: None, deadline_s=0.02)
-        given_up = loop.create_future()
-        old = [thread for thread in threading.enumerate() if thread.name == "nodeward-t"][-1]
-        lane.submit("hangs", gate.wait, into(given_up))
-        async with asyncio.timeout(PATIENCE_S):
-            await given_up
-        gate.set()
-        old.join(PATIENCE_S)
-        assert not old.is_alive()
-        for number in range(20):
-            answer = loop.create_future()
-            lane.submit("job", partial(int, number), into(answer))
-            async with asyncio.timeout(1.0):
-                assert await answer == number
-        assert lane.close(PATIENCE_S)
-
-    asyncio.run(story())
+    loop, gate = asyncio.get_running_loop(), threading.Event()
+    lane = ThreadLane("t", loop, lambda _: None, deadline_s=0.02)
+    given_up = loop.create_future()
+    old = [thread for thread in threading.enumerate() if thread.name == "nodeward-t"][-1]
+    lane.submit("hangs", gate.wait, into(given_up))
+    await given_up
+    gate.set()
+    old.join(PATIENCE_S)
+    assert not old.is_alive()
+    for number in range(20):
+        answer = loop.create_future()
+        lane.submit("job", partial(int, number), into(answer))
+        async with asyncio.timeout(1.0):
+            assert await answer == number
+    assert lane.close(PATIENCE_S)
 
 
-def test_full_lane_refuses() -> None:
-    async def story() -> None:
-        loop, gate, begun = asyncio.get_running_loop(), threading.Event(), threading.Event()
-        lane = ThreadLane("t", loop, lambda _: None)
+@played
+async def test_full_lane_refuses() -> None:
+    loop, gate, begun = asyncio.get_running_loop(), threading.Event(), threading.Event()
+    lane = ThreadLane("t", loop, lambda _: None)
 
-        def hold() -> None:
-            begun.set()
-            gate.wait()
+    def hold() -> None:
+        begun.set()
+        gate.wait()
 
-        lane.submit("holds", hold, lambda _: None)
-        assert begun.wait(PATIENCE_S)
-        accepted = 0
-        while lane.submit("fill", lambda: None, lambda _: None):
-            accepted += 1
-            assert accepted < 100_000
-        assert lane.depth == accepted
-        gate.set()
-        assert lane.close(PATIENCE_S)
-
-    asyncio.run(story())
+    lane.submit("holds", hold, lambda _: None)
+    assert begun.wait(PATIENCE_S)
+    accepted = 0
+    while lane.submit("fill", lambda: None, lambda _: None):
+        accepted += 1
+        assert accepted < 100_000
+    assert lane.depth == accepted
+    gate.set()
+    assert lane.close(PATIENCE_S)
 
 
-def test_a_blocked_lane_has_two_threads_takes_nothing_and_serves_again() -> None:
-    async def story() -> None:
-        loop, gates = asyncio.get_running_loop(), [threading.Event() for _ in range(2)]
-        lane = ThreadLane("two", loop, lambda _: None, deadline_s=0.02)
-        given_up = [loop.create_future() for _ in range(3)]
-        ended = loop.create_future()
-        lane.submit("first", gates[0].wait, into(given_up[0]), lambda: ended.set_result(None))
-        lane.submit("second", gates[1].wait, into(given_up[1]))
-        lane.submit("third", lambda: "never", into(given_up[2]))
-        async with asyncio.timeout(PATIENCE_S):
-            assert all(isinstance(one, GivenUpError) for one in await asyncio.gather(*given_up))
-        assert lane.blocked
-        assert lane.depth == 0
-        assert not lane.submit("fourth", lambda: 4, lambda _: None)
-        assert sum(thread.name == "nodeward-two" for thread in threading.enumerate()) == 2
-        assert not ended.done()
+@played
+async def test_a_blocked_lane_has_two_threads_takes_nothing_and_serves_again() -> None:
+    loop, gates = asyncio.get_running_loop(), [threading.Event() for _ in range(2)]
+    lane = ThreadLane("two", loop, lambda _: None, deadline_s=0.02)
+    given_up = [loop.create_future() for _ in range(3)]
+    ended = loop.create_future()
+    lane.submit("first", gates[0].wait, into(given_up[0]), lambda: ended.set_result(None))
+    lane.submit("second", gates[1].wait, into(given_up[1]))
+    lane.submit("third", lambda: "never", into(given_up[2]))
+    assert all(isinstance(one, GivenUpError) for one in await asyncio.gather(*given_up))
+    assert lane.blocked
+    assert lane.depth == 0
+    assert not lane.submit("fourth", lambda: 4, lambda _: None)
+    assert sum(thread.name == "nodeward-two" for thread in threading.enumerate()) == 2
+    assert not ended.done()
 
-        gates[0].set()  # the older thread comes back, and serves since the newer one hangs
-        again = loop.create_future()
-        async with asyncio.timeout(PATIENCE_S):
-            await ended
-            assert lane.submit("fifth", lambda: 5, into(again))
-            assert await again == 5
-        gates[1].set()
-        assert lane.close(PATIENCE_S)
-
-    asyncio.run(story())
+    gates[0].set()  # the older thread comes back, and serves since the newer one hangs
+    again = loop.create_future()
+    await ended
+    assert lane.submit("fifth", lambda: 5, into(again))
+    assert await again == 5
+    gates[1].set()
+    assert lane.close(PATIENCE_S)

@@ -11,10 +11,11 @@ shortest elements that may be there. Of JSON there is what each codec makes most
 
 import ctypes
 import functools
+import itertools
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -186,50 +187,46 @@ def _json(name: str, size: int, begin: str, element: str, end: str) -> Hostile:
     return f"{name}, {size} bytes", bytes(made[:-1]) + end.encode()
 
 
-def _pods() -> Iterator[Hostile]:
-    names = '"metadata":{"name":"a","namespace":"n","uid":"u"}'
-    begin, end = '{"metadata":{"resourceVersion":"1"},"items":[', "]}"
-    for size in (1 << 20, MAX_LIST_BYTES):
-        yield _json("pods", size, begin, '{"metadata":{"name":"","namespace":"","uid":""}}', end)
-        for field, element in (("containers", '{"name":""}'), ("initContainers", '{"name":"","resources":{}}')):
-            yield _json(field, size, f'{begin}{{{names},"spec":{{"{field}":[', element, "]}}]}")
-        yield _json("overhead", size, f'{begin}{{{names},"spec":{{"overhead":{{', '"%x":0', "}}}]}")
+POD = '{"metadata":{"name":"a","namespace":"n","uid":"u"},"spec":{'
+REVIEW = '{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":{'
+LIST = '{"metadata":{"resourceVersion":"1"},"items":['
+ENTRY = '{"PodUID":"","ContainerName":"","ResourceName":"a.b/tdx","DeviceIDs":{},"AllocResp":""}'
+JSON: Mapping[str, Sequence[tuple[str, int, str, str, str]]] = {
+    "pod-list": [
+        row
+        for size in (1 << 20, MAX_LIST_BYTES)
+        for row in (
+            ("pods", size, LIST, '{"metadata":{"name":"","namespace":"","uid":""}}', "]}"),
+            ("containers", size, f'{LIST}{POD}"containers":[', '{"name":""}', "]}}]}"),
+            ("initContainers", size, f'{LIST}{POD}"initContainers":[', '{"name":"","resources":{}}', "]}}]}"),
+            ("overhead", size, f'{LIST}{POD}"overhead":{{', '"%x":0', "}}}]}"),
+        )
+    ],
+    "watch": [("overhead", MAX_OBJECT_BYTES, f'\n{{"type":"ADDED","object":{POD}"overhead":{{', '"%x":0', "}}}}\n")],
+    "review": [
+        row
+        for size in (1 << 20, MAX_OBJECT_BYTES)
+        for row in (
+            ("containers", size, REVIEW + '"spec":{"containers":[', "{}", "]}}}}"),
+            ("annotations", size, REVIEW + '"metadata":{"annotations":{', '"%x":0', "}}}}"),
+        )
+    ],
+    "nfd": [("objects", size, '{"metadata":{},"items":[', "{}", "]}") for size in (30_000, nfd.MAX_BYTES)],
+    "kube-node": [
+        ("managed fields", 4 << 20, '{"status":{},"metadata":{"managedFields":[', "{}", "]}}"),
+        ("capacity", 4 << 20, '{"status":{"capacity":{', '"%x":"1"', "}}}"),
+    ],
+    "kubelet-checkpoint": [("entries", kubelet_checkpoint.MAX_BYTES, '{"Data":{"PodDeviceEntries":[', ENTRY, "]}}")],
+    "hook-line": [("annotations", hook_line.MAX_REQUEST, '{"annotations":{', '"%x":""', "}}")],
+    "oci": [  # too many, and as many as may be
+        ("annotations", oci.MAX_CONFIG, '{"annotations":{', element, "}}") for element in ('"%x":""', '"%032x":""')
+    ],
+}
+"""Of each codec a name, a size, and what begins, is repeated, and ends."""
 
 
-def _watched() -> Iterator[Hostile]:
-    begin = '\n{"type":"ADDED","object":{"metadata":{"name":"a","namespace":"n","uid":"u"},"spec":{"overhead":{'
-    yield _json("overhead", MAX_OBJECT_BYTES, begin, '"%x":0', "}}}}\n")
-
-
-def _reviews() -> Iterator[Hostile]:
-    begin = '{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"u","object":{'
-    for size in (1 << 20, MAX_OBJECT_BYTES):
-        yield _json("containers", size, begin + '"spec":{"containers":[', "{}", "]}}}}")
-        yield _json("annotations", size, begin + '"metadata":{"annotations":{', '"%x":0', "}}}}")
-
-
-def _features() -> Iterator[Hostile]:
-    for size in (30_000, nfd.MAX_BYTES):
-        yield _json("objects", size, '{"metadata":{},"items":[', "{}", "]}")
-
-
-def _hook_requests() -> Iterator[Hostile]:
-    yield _json("annotations", hook_line.MAX_REQUEST, '{"annotations":{', '"%x":""', "}}")
-
-
-def _bundles() -> Iterator[Hostile]:
-    for element in ('"%x":""', '"%032x":""'):  # too many, and as many as may be
-        yield _json("annotations", oci.MAX_CONFIG, '{"annotations":{', element, "}}")
-
-
-def _checkpoints() -> Iterator[Hostile]:
-    entry = '{"PodUID":"","ContainerName":"","ResourceName":"a.b/tdx","DeviceIDs":{},"AllocResp":""}'
-    yield _json("entries", kubelet_checkpoint.MAX_BYTES, '{"Data":{"PodDeviceEntries":[', entry, "]}}")
-
-
-def _nodes() -> Iterator[Hostile]:
-    yield _json("managed fields", 4 << 20, '{"status":{},"metadata":{"managedFields":[', "{}", "]}}")
-    yield _json("capacity", 4 << 20, '{"status":{"capacity":{', '"%x":"1"', "}}}")
+def _of_json(kind: str) -> Iterator[Hostile]:
+    return itertools.starmap(_json, JSON[kind])
 
 
 def full_node(pods: int) -> bytes:
@@ -262,14 +259,7 @@ KINDS: Mapping[str, tuple[str, Callable[[], Iterator[Hostile]]]] = {
     "device-plugin": ("device-plugin", _device_calls),
     "cri": ("cri-messages", _cri),
     "dump": ("dump", _shown),
-    "pod-list": ("pod-list", _pods),
-    "watch": ("watch", _watched),
-    "review": ("review", _reviews),
-    "nfd": ("nfd", _features),
-    "kube-node": ("kube-node", _nodes),
-    "kubelet-checkpoint": ("kubelet-checkpoint", _checkpoints),
-    "hook-line": ("hook-line", _hook_requests),
-    "oci": ("oci", _bundles),
+    **{kind: (kind, functools.partial(_of_json, kind)) for kind in JSON},
 }
 """The codec, and its inputs."""
 

@@ -1,22 +1,24 @@
-"""What `nodeward explain` says is true: of faults in declarations, unknown pods, modes, and each resource by itself."""
+"""What people are told is true: of faults, unknown pods, modes, what is declared, and since when it is stale."""
 
 from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
+from nodeward.app.node import last_known
 from nodeward.cli.table import render
+from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.limits import promise
 from nodeward.engine.show.explain import LEAST_ID, explain, note_sentence
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.annotations import OWN_LIMITS
+from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
 from nodeward.model.decision import Reason
 from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
 from nodeward.model.view import SHORT_ID, NodeView
-from nodeward.model.workload import ContainerId, ContainerSpec, PodUid
+from nodeward.model.workload import ContainerId, ContainerSpec, PodUid, Source
 from tests.goals import target
-from tests.unit.engine.build import EPC, SECOND, Told, container_spec, node, pod_spec, running, started
+from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, node, pod_spec, running, started
 
 POD = "/kubepods/podA"
 APP = f"{POD}/A-app"
@@ -294,3 +296,113 @@ def test_a_look_at_the_node_reads_no_annotation_again(monkeypatch: pytest.Monkey
     monkeypatch.setattr(promise, "_own_table", read)
 
     assert "is no JSON" in said(told)
+
+
+NOON_NS = 1_700_000_000 * SECOND
+NOON = "2023-11-14T22:13:20Z"
+FOLDER = "/var/lib"
+
+
+def lost() -> Told:
+    """A node with a pod of the API and one known by annotation, whose API server has been lost at noon."""
+    told = running()
+    told(started("B", "app", {"epc-limit.nri.io": "7"}))
+    told.at_ns = NOON_NS
+    told(ev.ApiLost("down"))
+    told.at_ns += 3600 * SECOND
+    told(ev.ApiLost("still down"))
+    return told
+
+
+def test_what_came_from_the_api_server_is_stale_since_it_was_lost() -> None:
+    told = lost()
+
+    assert (view(told).api, view(told).api_stale_since) == ("stale", NOON)
+    by_pod = {(row.pod, row.level): row.stale_since for row in view(told).rows}
+    assert by_pod == {
+        ("pod-A", "pod"): NOON,
+        ("pod-A", "container"): NOON,
+        ("pod-B", "pod"): "",
+        ("pod-B", "container"): "",
+    }
+
+
+def test_status_and_explain_name_the_time() -> None:
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(render(view(lost())))
+    assert f"API server stale since {NOON}" in shown.get()
+    lines = explain(view(lost()), "shop/pod-A/app") or []
+    assert f"  Source: the pod's spec in the API server, stale since {NOON}: the API server does not answer." in lines
+
+
+def test_nothing_is_stale_while_the_api_server_answers() -> None:
+    told = lost()
+    told(ev.ApiBack())
+
+    assert (view(told).api, view(told).api_stale_since) == ("answers", "")
+    assert not any(row.stale_since for row in view(told).rows)
+
+
+def test_what_was_remembered_is_stale_since_it_was_written() -> None:
+    told = Told()
+    told.at_ns = NOON_NS + SECOND
+    told(ev.PodsListed((replace(pod_spec("A", container_spec("app", 5)), source=Source.DISK),), as_of=0))
+    told(ev.ApiLost("not reached yet", since_wall_ns=NOON_NS))
+    told(ev.ApiLost("down"))
+
+    assert (view(told).api, view(told).api_stale_since) == ("stale", NOON)
+
+
+def test_the_time_survives_on_the_disk_with_the_pods() -> None:
+    kernel = SimKernel({})
+    kernel.replace(last_known.path_in(FOLDER), last_known.encode((pod_spec("A"),), NOON_NS))
+
+    found = last_known.read(kernel, FOLDER)
+
+    assert (found.at_wall_ns, [pod.source for pod in found.pods]) == (NOON_NS, [Source.DISK])
+
+
+def shown(told: Told) -> dict[str, tuple[int | None, int | None]]:
+    """Declared and wanted EPC by container; the pod's by `pod`."""
+    return {
+        row.container or row.level: (one.declared, one.wanted)
+        for row in node_view(told.state, told.at_ns, {}).rows
+        for one in row.resources
+        if one.resource == EPC
+    }
+
+
+def test_what_the_spec_declares_is_told_from_what_follows_for_the_others() -> None:
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("side"), container_spec("none", 0))))
+    for name in ("app", "side", "none"):
+        told(started("A", name))
+
+    assert shown(told) == {"pod": (5, 5), "app": (5, 5), "side": (None, 0), "none": (0, 0)}
+    side = "\n".join(explain(node_view(told.state, told.at_ns, {}), "shop/pod-A/side") or [])
+    assert f"{EPC}: nothing is declared, 0 is wanted, the kernel" in side
+
+
+def test_what_an_annotation_declares_is_told_from_what_follows_for_the_others() -> None:
+    told, own = node(), {OWN_LIMITS: '{"app": {"sgx_epc": "7"}, "none": {"sgx_epc": "0"}, "idle": {}}'}
+    for name in ("app", "none", "idle", "side"):
+        told(started("A", name, own))
+    told(started("B", "theirs", {UPSTREAM_EPC: "9"}))
+
+    found = shown(told)
+
+    assert {name: found[name] for name in ("app", "none", "idle", "side", "theirs")} == {
+        "app": (7, 7),
+        "none": (0, 0),
+        "idle": (None, 0),
+        "side": (None, 0),
+        "theirs": (9, 9),
+    }
+    assert found["pod"] == (None, None)
+
+
+def test_a_strict_node_wants_zero_of_what_nobody_declares() -> None:
+    told = running(None, replace(RULE, strict=True))
+
+    assert shown(told) == {"pod": (None, 0), "app": (None, 0)}

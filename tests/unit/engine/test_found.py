@@ -1,18 +1,34 @@
-"""Containers and pods that only their cgroups tell of: what they get, who takes their place, how they end."""
+"""Containers and pods by whoever tells of them: cgroups, the OCI hook, mirror pods and forged ones."""
 
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nodeward.engine.limits.readings import standing
 from nodeward.engine.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
+from nodeward.engine.show.decision_words import about
+from nodeward.engine.show.explain import rule_sentence
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.decision import Decision, Target
+from nodeward.model.decision import Adjustment, Decision, Final, Target
+from nodeward.model.events import FoundCgroup, MiscReading
 from nodeward.model.settings import LimitsSettings, Mode
 from nodeward.model.view import CgroupRow
-from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, SandboxId
-from tests.unit.engine.build import EPC, Told, container, container_spec, node, pod_spec, sandbox, started
+from nodeward.model.workload import Container, ContainerId, Phase, PodSpec, PodUid, SandboxId
+from tests.unit.engine.build import (
+    EPC,
+    Told,
+    container,
+    container_spec,
+    creating,
+    node,
+    pod_spec,
+    sandbox,
+    started,
+    value_of,
+)
 
 POD = "/kubepods/podA"
 APP, DB, PAUSE = "A-app", "A-db", "s-A"
@@ -252,3 +268,198 @@ def test_what_was_found_and_vanished_while_the_domain_was_off_ends_when_it_is_on
     told(ev.Sampled({}, as_of=told.state.seq, gone=(POD, f"{POD}/{APP}")))
 
     assert (told.state.pods.containers, told.state.pods.sandboxes, told.state.limits.wanted) == ({}, {}, {})
+
+
+PATH = "/kubepods/podu/u-app"
+POD_U = "/kubepods/podu"
+
+
+def hooked(name: str = "app", sandbox_id: str = "") -> ev.Hooked:
+    return ev.Hooked(sandbox("u", sandbox_id=sandbox_id), running(name, sandbox_id))
+
+
+def running(name: str = "app", sandbox_id: str = "") -> Container:
+    return container("u", name, sandbox_id).in_phase(Phase.RUNNING)
+
+
+def asks(name: str = "app") -> ev.Creating:
+    return ev.Creating(sandbox("u"), running(name), by_hook=True, ask_id=7)
+
+
+def known_node(rule: LimitsSettings | None = None) -> Told:
+    told = node(rule or LimitsSettings())
+    told(ev.PodSeen(pod_spec("u", container_spec("app", 4096), container_spec("other"))))
+    return told
+
+
+def limit_given(told: Told, event: ev.Creating) -> str:
+    answer = told(event).answer
+    assert isinstance(answer, Final)
+    assert isinstance(answer.value, Adjustment)
+    return answer.value.unified.get("misc.max", "")
+
+
+def test_the_hook_gets_every_resource_whatever_the_runtime_can_write() -> None:
+    rule = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "tdx.intel.com/keys": "tdx"})
+    told = node(rule)
+    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30, "tdx": 9}))
+    both = replace(container_spec("app", 4096), declared={"tdx": 1, EPC: 4096})
+    told(ev.PodSeen(pod_spec("u", both)))
+
+    assert limit_given(told, asks()) == f"{EPC} 4096\ntdx 1"
+    assert limit_given(told, replace(asks(), by_hook=False)) == f"{EPC} 4096", "a runtime that writes one line"
+
+
+def test_a_container_of_the_hooks_has_goals_at_once_and_its_pod_too() -> None:
+    told = known_node()
+    limit_given(told, asks())
+    goals = {str(goal.target) for goal in told(hooked()).goals}
+
+    assert {f"misc.max:{EPC}:{PATH}", f"misc.max:{EPC}:{POD_U}", f"subtree:{POD_U}"} <= goals
+    assert told.state.pods.creating == {}
+
+
+def test_it_ends_with_its_cgroup_and_so_does_its_pod() -> None:
+    told = known_node()
+    told(hooked())
+    told(ev.Sampled({POD_U: MiscReading()}, as_of=told.state.seq, gone=(PATH,)))
+    assert list(told.state.limits.wanted) == [POD_U]
+    told(ev.Sampled({}, as_of=told.state.seq, gone=(POD_U,)))
+
+    assert told.state.limits.wanted == {}
+    assert told.state.pods.sandboxes == {}
+
+
+def test_what_the_runtime_has_told_stays() -> None:
+    told = known_node()
+    told(started("u", "app", {"nodeward.io/limits": "{}"}))
+    before = told.state.pods
+    limit_given(told, asks())
+    told(hooked())
+    told(ev.Abandoned(7))
+
+    assert told.state.pods.containers == before.containers
+    assert told.state.pods.sandboxes == before.sandboxes
+    assert told.state.pods.creating == {}
+
+
+def test_what_the_runtime_tells_later_takes_its_place() -> None:
+    told = known_node()
+    told(hooked())
+    told(started("u", "app"))
+    told(ev.Sampled({POD_U: MiscReading()}, as_of=told.state.seq, gone=(PATH,)))
+
+    assert list(told.state.limits.wanted) == [POD_U, PATH], "its end is the runtime's to tell"
+
+
+def test_a_container_that_was_found_nameless_has_a_name_by_the_hook() -> None:
+    for event in (hooked(), asks()):
+        told = known_node()
+        told(ev.CgroupsFound((FoundCgroup(PATH, running().id, PodUid("u")),), as_of=told.state.seq))
+        assert told.state.limits.wanted[PATH].values == {}
+        if isinstance(event, ev.Creating):
+            assert limit_given(told, event) == f"{EPC} 4096"
+        told(hooked())
+        assert told.state.limits.wanted[PATH].values == {EPC: 4096}
+        assert list(told.state.pods.sandboxes) == ["s-u"], "the stand-in has made way"
+
+
+def test_a_hook_that_nobody_waits_for_any_more_takes_nothing_of_the_runtimes_along() -> None:
+    told = node()
+    told(started("u", "app"))
+    assert not isinstance(told(asks()).answer, Final), "the pod is unknown, so it waits"
+    told(ev.Abandoned(7))
+
+    assert list(told.state.pods.containers) == ["u-app"]
+
+
+def test_a_sandbox_of_the_hooks_alone_switches_the_controller_on() -> None:
+    told = known_node()
+    decision = told(ev.Hooked(sandbox("u")))
+
+    assert f"subtree:{POD_U}" in {str(goal.target) for goal in decision.goals}
+    assert about(ev.Hooked(sandbox("u"))) == "shop/pod-u"
+    assert about(hooked()) == "shop/pod-u/app"
+    assert rule_sentence(told.state.limits.wanted[POD_U].reason)
+
+
+STATIC = pod_spec("mirror", container_spec("app", 5), config_hash="HASH")
+VICTIM = pod_spec("A", container_spec("app", 5))
+FORGED = replace(pod_spec("forged", container_spec("app", 99)), config_hash="HASH")
+AGAINST_A = replace(FORGED, config_hash="A")
+
+
+def seen(pod: PodSpec) -> ev.Event:
+    return ev.PodSeen(pod)
+
+
+def listed(*pods: PodSpec) -> ev.Event:
+    return ev.PodsListed(pods, as_of=1 << 40)
+
+
+BOTH, MIRROR = {"A": "A", "forged": "forged"}, {"HASH": "mirror", "forged": "forged"}
+RUNS = ev.SandboxStarted(sandbox("HASH"))
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([seen(VICTIM), seen(AGAINST_A)], BOTH, id="against a pod of the API"),
+        pytest.param([seen(AGAINST_A), seen(VICTIM)], BOTH, id="before the pod of the API is seen"),
+        pytest.param([listed(AGAINST_A, VICTIM)], BOTH, id="in one list with the pod"),
+        pytest.param([seen(STATIC), seen(FORGED)], MIRROR, id="against a static pod"),
+        pytest.param([RUNS, seen(FORGED), seen(STATIC)], MIRROR, id="before the mirror, of a static pod that runs"),
+        pytest.param([seen(FORGED), seen(STATIC), RUNS], MIRROR, id="before the mirror and the static pod"),
+        pytest.param([seen(FORGED), RUNS, seen(STATIC)], MIRROR, id="before the static pod and its mirror"),
+        pytest.param(
+            [listed(FORGED, STATIC), ev.Listed((sandbox("HASH"),), (), as_of=1 << 40)], MIRROR, id="first in the lists"
+        ),
+        pytest.param(
+            [seen(STATIC), seen(replace(STATIC, uid=PodUid("next")))], {"HASH": "next"}, id="a mirror made again"
+        ),
+        pytest.param(
+            [seen(FORGED), seen(replace(FORGED, config_hash=""))], {"forged": "forged"}, id="a claim withdrawn"
+        ),
+        pytest.param([seen(FORGED), ev.PodGone(FORGED.uid)], {}, id="a forged one that kubelet deletes"),
+        pytest.param(
+            [seen(STATIC), RUNS, ev.PodGone(STATIC.uid), ev.SandboxRemoved(sandbox("HASH"))], {}, id="its end"
+        ),
+        pytest.param(
+            [seen(FORGED), seen(STATIC), ev.PodGone(FORGED.uid), seen(STATIC)], {"HASH": "mirror"}, id="its turn"
+        ),
+    ],
+)
+def test_who_is_kept_where(events: list[ev.Event], expected: dict[str, str]) -> None:
+    told = node()
+    for event in events:
+        told(event)
+    assert {uid: known.spec.uid for uid, known in told.state.pods.specs.items()} == expected
+
+
+def test_a_container_of_a_static_pod_is_answered_by_its_mirror_and_not_by_a_forged_one() -> None:
+    told = node()
+    told(seen(FORGED))
+    told(seen(STATIC))
+    assert value_of(told(creating("HASH", "app"))) == Adjustment({"misc.max": "sgx_epc 5"})
+
+
+PODS = (VICTIM, STATIC, FORGED, AGAINST_A)
+EVENTS = st.one_of(
+    st.sampled_from(PODS).map(seen),
+    st.permutations(PODS).map(lambda pods: listed(*pods)),
+    st.sampled_from([FORGED.uid, STATIC.uid]).map(ev.PodGone),
+    st.sampled_from(["A", "HASH"]).map(lambda uid: ev.SandboxStarted(sandbox(uid))),
+)
+
+
+@given(st.lists(EVENTS, max_size=8))
+def test_whatever_is_heard_a_running_pod_is_never_another(events: list[ev.Event]) -> None:
+    told = node()
+    told(seen(VICTIM))
+    for event in events:
+        told(event)
+        specs, homes = told.state.pods.specs, told.state.pods.sandbox_of
+        assert specs[VICTIM.uid].spec == VICTIM
+        if "HASH" in homes and "HASH" in specs:
+            assert specs[PodUid("HASH")].spec == STATIC
+        assert len(specs) == len({known.spec.uid for known in specs.values()})

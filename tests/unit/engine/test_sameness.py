@@ -1,14 +1,20 @@
-"""Given one history told twice, with the keys of every table in another order, then the same is decided."""
+"""Model and engine say the same in every process: nothing impure, no order of keys, tables that nobody changes."""
 
+import ast
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
+from pathlib import Path
 from random import Random
+from types import MappingProxyType
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nodeward
 from nodeward.engine.state.limits import Wanted
 from nodeward.engine.state.root import State
+from nodeward.engine.tables import KEPT, beside, kept, put, without
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
 from nodeward.model.decision import Decision, Final, Need
@@ -16,14 +22,116 @@ from nodeward.model.settings import EngineSettings, LimitsSettings, UnknownPod, 
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
 from tests.unit.engine.build import EPC, SECOND, Told, container, creating, pod_spec, sandbox, started
 
+HOUSE = Path(nodeward.__file__).parent
+PURE = [file for part in ("model", "engine") for file in sorted((HOUSE / part).rglob("*.py"))]
+MODULES = (
+    *("collections", "dataclasses", "datetime", "enum", "fnmatch", "fractions", "functools", "itertools", "json"),
+    *("math", "re", "sys", "types", "typing"),
+    "nodeward",
+)
+"""What may be imported; import-linter says which rooms of `nodeward`."""
+NAMES = ("set", "frozenset", "hash", "id", "open", "input", "print", "eval", "exec", "__import__")
+"""Builtins whose result, or order, is another in the next process, or that reach the system."""
+CLOCKS = ("now", "today", "utcnow", "environ", "argv", "stdin", "getrandom")
+"""Attributes that reach a clock or the system through a module that may be imported for its values."""
+OF_THIS_PLACE = {"fromtimestamp": 2, "astimezone": 1}
+"""Methods of `datetime` that ask for this machine's time zone unless they get so many arguments."""
+
+
+def impurities(source: str) -> list[str]:
+    """What of `source` may differ from run to run, each with its line."""
+    tree = ast.parse(source)
+    return [f"line {getattr(node, 'lineno', 0)}: {what}" for node in ast.walk(tree) for what in _impure(node)]
+
+
+def _impure(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Set() | ast.SetComp():
+            yield "a set"
+        case ast.Import():
+            yield from (name for name in (alias.name for alias in node.names) if name.split(".")[0] not in MODULES)
+        case ast.ImportFrom() if node.level or (node.module or "").split(".")[0] not in MODULES:
+            yield f"from {node.module}"
+        case ast.ImportFrom():
+            yield from (alias.name for alias in node.names if alias.name in CLOCKS)
+        case ast.Name(ctx=ast.Load()) if node.id in NAMES:
+            yield node.id
+        case ast.Attribute() if node.attr in CLOCKS:
+            yield node.attr
+        case ast.Call(func=ast.Attribute(attr=name)) if name in OF_THIS_PLACE:
+            if len(node.args) + len(node.keywords) < OF_THIS_PLACE[name]:
+                yield f"{name} in the zone of this machine"
+        case _:
+            pass
+
+
+MADE_OF_NAMES = HOUSE / "model" / "value.py"
+"""The decorator of values writes their methods from the names of their fields, as `dataclasses` does."""
+
+
+@pytest.mark.parametrize("file", PURE, ids=lambda file: str(file.relative_to(HOUSE)))
+def test_nothing_differs_from_run_to_run(file: Path) -> None:
+    found = [what.partition(": ")[2] for what in impurities(file.read_text(encoding="utf-8"))]
+    assert found == (["exec"] if file == MADE_OF_NAMES else [])
+
+
+TABLES = st.dictionaries(st.integers(0, 50), st.integers())
+
+
+@given(TABLES, st.lists(st.integers(0, 50), max_size=40), TABLES, st.integers(0, 50), st.booleans())
+def test_a_change_makes_another_table_and_leaves_the_first(
+    table: dict[int, int], taken_out: list[int], more: dict[int, int], key: int, as_view: bool
+) -> None:
+    for one in taken_out:
+        table.pop(one, None)
+    rows = list(table.items())
+    given_table: Mapping[int, int] = MappingProxyType(table) if as_view else table
+    assert list(put(given_table, key, -1).items()) == list((dict(rows) | {key: -1}).items())
+    assert list(beside(given_table, more).items()) == list((dict(rows) | more).items())
+    assert list(without(given_table, [key, *more]).items()) == [row for row in rows if row[0] not in (key, *more)]
+    assert list(table.items()) == rows
+
+
+def test_what_was_found_in_a_table_is_said_again_for_the_same_table_and_found_anew_for_an_equal_one() -> None:
+    walks: list[Mapping[str, int]] = []
+
+    @kept
+    def total(table: Mapping[str, int], names: tuple[str, ...]) -> int:
+        walks.append(table)
+        return sum(table[name] for name in names)
+
+    one, equal, other = {"a": 1, "b": 2}, {"a": 1, "b": 2}, {"a": 5, "b": 6}
+
+    assert [total(one, ("a", "b")), total(one, (*"ab",)), total(one, ("a",))] == [3, 3, 1]
+    assert [table is one for table in walks] == [True, True]
+    assert [total(equal, ("a",)), total(other, ("a",))] == [1, 5]
+    assert [table is known for table, known in zip(walks[2:], (equal, other), strict=True)] == [True, True]
+
+
+def test_only_the_newest_are_kept() -> None:
+    walks: list[int] = []
+
+    @kept
+    def same(number: int) -> int:
+        walks.append(number)
+        return number
+
+    for number in range(KEPT + 1):
+        same(number)
+    same(KEPT)
+    same(1)
+    same(0)
+    assert walks == [*range(KEPT + 1), 0]
+
+
 TDX = "tdx"
-PODS, NAMES = ("A", "B"), ("app", "db")
+PODS, CONTAINERS = ("A", "B"), ("app", "db")
 RESOURCES = {"sgx.intel.com/epc": EPC, "intel.com/tdx": TDX}
 OWN = '{"app": {"sgx_epc": 5, "tdx": 1}}'
 NOTES = {OWN_LIMITS: OWN, f"{UPSTREAM_EPC}/pod": "7", UPSTREAM_EPC: "8"}
 
 amounts = st.dictionaries(st.sampled_from([EPC, TDX]), st.sampled_from([0, 1, 5]))
-pods, names = st.sampled_from(PODS), st.sampled_from(NAMES)
+pods, names = st.sampled_from(PODS), st.sampled_from(CONTAINERS)
 notes = st.sampled_from([{}, NOTES])
 
 
@@ -42,7 +150,7 @@ def shuffled(value: object, source: Random) -> object:
 
 def spec(uid: str, app: Mapping[str, int], db: Mapping[str, int], overhead: Mapping[str, int]) -> PodSpec:
     both = ContainerSpec("app", Role.REGULAR, app), ContainerSpec("db", Role.SIDECAR, db)
-    ids = {name: str(container(uid, name).id) for name in NAMES}
+    ids = {name: str(container(uid, name).id) for name in CONTAINERS}
     return replace(pod_spec(uid, *both), overhead=overhead, container_ids=ids)
 
 
@@ -55,7 +163,7 @@ def sample(read: Mapping[tuple[str, str], ev.MiscReading]) -> ev.Sampled:
     return ev.Sampled(paths, as_of=1 << 40)
 
 
-places = st.tuples(pods, st.sampled_from([*NAMES, ""]))
+places = st.tuples(pods, st.sampled_from([*CONTAINERS, ""]))
 specs = st.builds(spec, pods, amounts, amounts, amounts)
 steps: st.SearchStrategy[ev.Event] = st.one_of(
     specs.map(ev.PodSeen),

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from nodeward.engine.apply import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
-from nodeward.model.decision import Decision, Final
+from nodeward.model.decision import Adjustment, Decision, Final
 from nodeward.model.settings import EngineSettings, LimitsSettings
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
 
@@ -107,3 +107,10 @@ def value_of(decision: Decision) -> object:
     """What is answered, once and for all."""
     assert isinstance(decision.answer, Final)
     return decision.answer.value
+
+
+def adjusted(decision: Decision) -> Adjustment:
+    """What the runtime is told to set."""
+    value = value_of(decision)
+    assert isinstance(value, Adjustment), value
+    return value

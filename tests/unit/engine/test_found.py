@@ -20,6 +20,7 @@ from nodeward.model.workload import Container, ContainerId, Phase, PodSpec, PodU
 from tests.unit.engine.build import (
     EPC,
     Told,
+    adjusted,
     container,
     container_spec,
     creating,
@@ -293,10 +294,7 @@ def known_node(rule: LimitsSettings | None = None) -> Told:
 
 
 def limit_given(told: Told, event: ev.Creating) -> str:
-    answer = told(event).answer
-    assert isinstance(answer, Final)
-    assert isinstance(answer.value, Adjustment)
-    return answer.value.unified.get("misc.max", "")
+    return adjusted(told(event)).unified.get("misc.max", "")
 
 
 def test_the_hook_gets_every_resource_whatever_the_runtime_can_write() -> None:

@@ -3,11 +3,22 @@
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Final
+from nodeward.model.decision import Final
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import LimitsSettings, Unsupported
 from tests.goals import target
-from tests.unit.engine.build import EPC, Told, container, container_spec, creating, node, pod_spec, sandbox, started
+from tests.unit.engine.build import (
+    EPC,
+    Told,
+    adjusted,
+    container,
+    container_spec,
+    creating,
+    node,
+    pod_spec,
+    sandbox,
+    started,
+)
 
 V1 = Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
 APP = "/kubepods/poda/a-app"
@@ -18,12 +29,6 @@ def node_v1() -> Told:
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, tree=V1))
     told(ev.PodSeen(pod_spec("a", container_spec("app", 4096))))
     return told
-
-
-def adjusted(answer: object) -> Adjustment:
-    assert isinstance(answer, Final)
-    assert isinstance(answer.value, Adjustment)
-    return answer.value
 
 
 def targets(told: Told, event: ev.Event) -> list[tuple[str, str]]:
@@ -38,12 +43,12 @@ def state(told: Told, reading: ev.MiscReading) -> str:
 
 def test_the_runtime_is_told_nothing_it_would_refuse() -> None:
     told = node_v1()
-    assert adjusted(told(creating("a", "app")).answer).unified == {}
+    assert adjusted(told(creating("a", "app"))).unified == {}
     told(started("a", "app"))
-    assert adjusted(told(ev.Updating(sandbox("a"), container("a", "app"), ask_id=2)).answer).unified == {}
+    assert adjusted(told(ev.Updating(sandbox("a"), container("a", "app"), ask_id=2))).unified == {}
 
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}))
-    assert adjusted(told(creating("a", "app")).answer).unified == {"misc.max": f"{EPC} 4096"}
+    assert adjusted(told(creating("a", "app"))).unified == {"misc.max": f"{EPC} 4096"}
 
 
 def test_limits_are_written_directly_and_nothing_is_handed_down() -> None:

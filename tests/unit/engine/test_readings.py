@@ -7,7 +7,7 @@ import pytest
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.limits.readings import Standing, standing
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Final, Special
+from nodeward.model.decision import Adjustment, Decision, Special
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Phase, PodUid
 from tests.goals import slots_of, target
@@ -17,6 +17,7 @@ from tests.unit.engine.build import (
     SECOND,
     ManualClock,
     Told,
+    adjusted,
     container,
     container_spec,
     creating,
@@ -172,10 +173,7 @@ def taken_back(mode: Mode = Mode.ENFORCE) -> Told:
 def updated(told: Told, recorded: dict[str, int] | None = None) -> str:
     """The answer to an update of A's container, as it is to be written."""
     asked = ev.Updating(sandbox("A", OLD), replace(container("A", "app"), recorded=recorded or {}), ask_id=7)
-    answer = told(asked).answer
-    assert isinstance(answer, Final)
-    assert isinstance(answer.value, Adjustment)
-    return answer.value.unified.get("misc.max", "")
+    return adjusted(told(asked)).unified.get("misc.max", "")
 
 
 def test_an_update_says_for_as_long_as_the_container_lives_what_was_taken_back() -> None:

@@ -7,12 +7,12 @@ from nodeward.engine.cpus.policies.static import STATIC
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.cpuset import text
-from nodeward.model.decision import Adjustment, Decision, Final, Refusal
+from nodeward.model.decision import Decision, Final, Refusal
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.model.settings import EngineSettings
 from nodeward.model.topology import Group, Machine
 from nodeward.model.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
-from tests.unit.engine.build import Told
+from tests.unit.engine.build import Told, adjusted
 
 RESERVED_ONE = Amount(AmountKind.QUANTITY, milli=1000)
 STATIC_RULES = PolicySettings(STATIC.name, reserved=RESERVED_ONE)
@@ -79,9 +79,7 @@ def settle(engine: Told, decision: Decision) -> None:
 
 def given(decision: Decision) -> str:
     """The CPUs that the answer gives."""
-    assert isinstance(decision.answer, Final)
-    assert isinstance(decision.answer.value, Adjustment), decision.answer.value
-    return decision.answer.value.cpus
+    return adjusted(decision).cpus
 
 
 def refused(decision: Decision) -> str | None:

@@ -10,13 +10,13 @@ from nodeward.engine.cpus.memory import nodes_of
 from nodeward.engine.show.cpus import cpu_sentences, cpus_view
 from nodeward.model import events as ev
 from nodeward.model.cpuset import of, text
-from nodeward.model.decision import Adjustment, Decision, Final, Target
+from nodeward.model.decision import Decision, Target
 from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, MemoryNodes, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, MemoryType
 from nodeward.model.settings import Mode
 from nodeward.model.topology import Group, Machine, MemoryNode
 from nodeward.model.workload import Phase
-from tests.unit.engine.build import Told
+from tests.unit.engine.build import Told, adjusted
 from tests.unit.engine.cpus import build
 from tests.unit.engine.cpus.machines import W
 
@@ -100,9 +100,7 @@ def told(cpus: CpusSettings = FOLLOW) -> Told:
 
 def memory(decision: Decision) -> str:
     """The nodes that the answer gives."""
-    assert isinstance(decision.answer, Final)
-    assert isinstance(decision.answer.value, Adjustment)
-    return decision.answer.value.memory_nodes
+    return adjusted(decision).memory_nodes
 
 
 def goals(decision: Decision) -> dict[str, str]:

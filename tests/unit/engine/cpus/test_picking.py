@@ -13,12 +13,13 @@ from nodeward.model import events as ev
 from nodeward.model.annotations import BLOCKIO_CLASSES, PRESERVE_CPU, RDT_CLASSES, SCHEDULING_CLASS
 from nodeward.model.cpus import Ask
 from nodeward.model.cpuset import CpuSet, ids, of, parse, text
-from nodeward.model.decision import Adjustment, Decision, Final
+from nodeward.model.decision import Adjustment, Decision
 from nodeward.model.policy_rule import CpusSettings, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, SchedulingClass
 from nodeward.model.settings import Mode
 from nodeward.model.topology import Level, Machine
 from nodeward.model.workload import Qos
+from tests.unit.engine.build import adjusted
 from tests.unit.engine.cpus.build import STATIC_RULES, home, one, told
 from tests.unit.engine.cpus.machines import W, machine, shapes
 
@@ -282,36 +283,30 @@ def created(annotations: dict[str, str], mode: Mode = Mode.ENFORCE, policy: Poli
     return node(ev.Creating(replace(home("a"), annotations=annotations), one("a", 1), ask_id=node.state.seq + 1))
 
 
-def classes_of(decision: Decision) -> Adjustment:
-    assert isinstance(decision.answer, Final)
-    assert isinstance(decision.answer.value, Adjustment)
-    return decision.answer.value
-
-
 def test_a_create_is_answered_with_the_classes_that_annotations_name() -> None:
     """The one for the container comes before the pod's. An update carries none; observing gives none."""
     said = {f"{RDT_CLASS}/container.app": "gold", RDT_CLASS: "silver", f"{BLOCKIO_CLASS}/pod": "slow"}
-    classes = classes_of(created(said))
+    classes = adjusted(created(said))
     assert (classes.cpus != "", classes.rdt_class, classes.blockio_class) == (True, "gold", "slow")
-    assert classes_of(created(said, Mode.OBSERVE)) == Adjustment()
+    assert adjusted(created(said, Mode.OBSERVE)) == Adjustment()
 
     node, pod = told(), replace(home("a"), annotations=said)
     node(ev.Creating(pod, one("a", 1), ask_id=node.state.seq + 1))
     node(ev.Created(pod, one("a", 1)))
-    updated = classes_of(node(ev.Updating(pod, one("a", 1), ask_id=node.state.seq + 1)))
+    updated = adjusted(node(ev.Updating(pod, one("a", 1), ask_id=node.state.seq + 1)))
     assert (updated.rdt_class, updated.blockio_class) == ("", "")
 
 
 def test_the_keys_of_cri_resource_manager_act_as_those_of_nri_plugins_do() -> None:
-    classes = classes_of(created({f"{CRI_RM_RDT}/pod": "gold", f"{CRI_RM_BLOCKIO}/pod": "slow"}))
+    classes = adjusted(created({f"{CRI_RM_RDT}/pod": "gold", f"{CRI_RM_BLOCKIO}/pod": "slow"}))
     assert (classes.rdt_class, classes.blockio_class) == ("gold", "slow")
-    assert classes_of(created({CRI_RM_RDT: "gold", RDT_CLASS: "silver"})).rdt_class == "silver"
+    assert adjusted(created({CRI_RM_RDT: "gold", RDT_CLASS: "silver"})).rdt_class == "silver"
 
 
 @pytest.mark.parametrize("name", ["", "../../root", "gold\n", "x" * 64, "gôld"])
 def test_what_is_no_name_of_a_class_is_noted_and_counts_as_none(name: str) -> None:
     decision = created({RDT_CLASS: name, BLOCKIO_CLASS: "slow"})
-    assert (classes_of(decision).rdt_class, classes_of(decision).blockio_class) == ("", "slow")
+    assert (adjusted(decision).rdt_class, adjusted(decision).blockio_class) == ("", "slow")
     (note,) = decision.notes
     assert (note.code, RDT_CLASS in str(note.values[1])) == ("cpus-source", True)
 
@@ -332,7 +327,7 @@ def test_a_scheduling_class_is_the_annotations_or_else_the_balloon_types(
     types = (BalloonType("default", scheduling_class="calm"),)
     rules = BalloonsSettings(balloon_types=types, scheduling_classes=(fast, calm))
     decision = created(annotations, policy=replace(STATIC_RULES, active="balloons", balloons=rules))
-    assert classes_of(decision).scheduling == {"fast": fast, "calm": calm}.get(name)
+    assert adjusted(decision).scheduling == {"fast": fast, "calm": calm}.get(name)
     notes = [str(note.values[1]) for note in decision.notes]
     assert all("'unknown' is no scheduling class; classes are fast, calm" in note for note in notes)
     assert len(notes) == ("unknown" in annotations.values())

@@ -257,27 +257,26 @@ def node(amount: object, *managed: tuple[str, Of]) -> bytes:
     return json.dumps({"metadata": {"managedFields": entries}, "status": {"capacity": capacity}}).encode()
 
 
-@pytest.mark.parametrize("name", ["kubelet", "k3s"])
-def test_kubelet_is_who_writes_the_heartbeat_whatever_its_name(name: str) -> None:
-    assert on_node(node("8", (name, HEARTBEAT | OF_TDX)), TDX) == OnNode(8, name, by_kubelet=True)
+WRITES = HEARTBEAT | OF_TDX
+THEIRS: Of = {"f:conditions": {'k:{"type":"KernelDeadlock"}': {"f:lastHeartbeatTime": {}}}} | OF_TDX
 
 
-def test_another_writer_is_named() -> None:
-    assert on_node(node("1k", ("kubelet", HEARTBEAT), ("nfd-master", OF_TDX)), TDX) == OnNode(1000, "nfd-master")
-
-
-def test_of_two_who_wrote_the_same_the_one_who_is_not_kubelet_counts() -> None:
-    assert on_node(node("8", ("kubelet", HEARTBEAT | OF_TDX), ("kubectl", OF_TDX)), TDX) == OnNode(8, "kubectl")
-
-
-def test_a_condition_of_somebody_elses_makes_nobody_kubelet() -> None:
-    theirs: Of = {"f:conditions": {'k:{"type":"KernelDeadlock"}': {"f:lastHeartbeatTime": {}}}}
-    assert on_node(node("8", ("node-problem-detector", theirs | OF_TDX)), TDX) == OnNode(8, "node-problem-detector")
-
-
-def test_where_nobody_is_named_nobody_is() -> None:
-    assert on_node(node("8", ("kubelet", HEARTBEAT)), TDX) == OnNode(8)
-    assert on_node(b'{"status":{"capacity":{"devices.kubevirt.io/tdx":8}}}', TDX) == OnNode(8)
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        pytest.param(node("8", ("kubelet", WRITES)), OnNode(8, "kubelet", by_kubelet=True), id="with the heartbeat"),
+        pytest.param(node("8", ("k3s", WRITES)), OnNode(8, "k3s", by_kubelet=True), id="kubelet by another name"),
+        pytest.param(
+            node("1k", ("kubelet", HEARTBEAT), ("nfd-master", OF_TDX)), OnNode(1000, "nfd-master"), id="another"
+        ),
+        pytest.param(node("8", ("kubelet", WRITES), ("kubectl", OF_TDX)), OnNode(8, "kubectl"), id="two who wrote it"),
+        pytest.param(node("8", ("npd", THEIRS)), OnNode(8, "npd"), id="who has a condition of its own"),
+        pytest.param(node("8", ("kubelet", HEARTBEAT)), OnNode(8), id="nobody"),
+        pytest.param(b'{"status":{"capacity":{"devices.kubevirt.io/tdx":8}}}', OnNode(8), id="nothing is kept"),
+    ],
+)
+def test_who_wrote_an_amount_is_told_and_kubelet_by_its_heartbeat(data: bytes, found: OnNode) -> None:
+    assert on_node(data, TDX) == found
 
 
 def test_what_is_not_there_or_none_is_no_amount_and_what_is_no_number_is_one() -> None:

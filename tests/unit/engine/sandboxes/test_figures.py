@@ -259,15 +259,6 @@ def test_with_an_overhead_that_is_not_measured_only_the_vm_alone_proves_a_kill(l
     assert of(limit, guest=None).fit is fit
 
 
-def test_only_what_is_charged_to_the_limit_counts() -> None:
-    assert of(2 * GIB, shim(OVERHEAD), vmm()).overhead == 88 * MIB
-
-
-def test_a_vmm_outside_the_pod_is_limited_by_nothing() -> None:
-    assert of(GIB, shim(OVERHEAD), vmm(OVERHEAD)).fit is Fit.OUTSIDE
-    assert of(GIB, shim(), vmm(POD + "x")).fit is Fit.OUTSIDE
-
-
 @pytest.mark.parametrize(
     ("of_pod", "of_sandbox", "fit", "limit"),
     [
@@ -284,15 +275,30 @@ def test_the_smallest_limit_counts(of_pod: int | None, of_sandbox: int | None, f
     assert (found.fit, found.limit) == (fit, limit)
 
 
-def test_nothing_is_said_without_a_vmm_a_size_or_a_cgroup() -> None:
-    assert of(GIB, shim()).fit is Fit.UNKNOWN
-    assert of(GIB, vm=None).fit is Fit.UNKNOWN
+DRAGONBALL = reading(shim(rss=600 * MIB), cgroups=(pod(2 * GIB),), kind="dragonball")
+
+
+@pytest.mark.parametrize(
+    ("seen", "vm", "fit", "overhead"),
+    [
+        pytest.param((shim(OVERHEAD), vmm()), GIB, Fit.FITS, 88 * MIB, id="a shim outside counts for nothing"),
+        pytest.param((shim(OVERHEAD), vmm(OVERHEAD)), GIB, Fit.OUTSIDE, None, id="a VMM outside"),
+        pytest.param((shim(), vmm(POD + "x")), GIB, Fit.OUTSIDE, None, id="a VMM beside the pod"),
+        pytest.param((shim(),), GIB, Fit.UNKNOWN, None, id="no VMM"),
+        pytest.param(ALL, None, Fit.UNKNOWN, None, id="no size"),
+    ],
+)
+def test_only_what_is_charged_to_the_pod_is_limited(
+    seen: tuple[Task, ...], vm: int | None, fit: Fit, overhead: int | None
+) -> None:
+    found = of(2 * GIB, *seen, vm=vm)
+    assert found.fit is fit
+    assert overhead is None or found.overhead == overhead
+
+
+def test_a_vmm_in_the_shim_is_charged_with_it_and_without_a_cgroup_nothing_is_said() -> None:
+    assert headroom(DRAGONBALL, VmSize(GIB, 1, "config"), 0, 5).overhead == 88 * MIB
     assert headroom(reading(*ALL), VmSize(GIB, 1, "vmm"), 0, 5).fit is Fit.UNKNOWN
-
-
-def test_dragonball_is_part_of_the_shim() -> None:
-    seen = reading(shim(rss=600 * MIB), cgroups=(pod(2 * GIB),), kind="dragonball")
-    assert headroom(seen, VmSize(GIB, 1, "config"), 0, 5).overhead == 88 * MIB
 
 
 amounts = st.integers(0, 1 << 45)

@@ -23,7 +23,6 @@ from tests.goals import slots_of, target
 from tests.lanes import InlineLane
 from tests.unit.engine.build import (
     EPC,
-    SECOND,
     ManualClock,
     Told,
     container,
@@ -68,16 +67,6 @@ def test_a_decision_on_one_of_500_containers_asks_for_one_promise(monkeypatch: p
     assert asked == ["c7"]
     told(ev.PodSeen(pod_spec("A", *(container_spec(f"c{n}", 2) for n in range(MANY)))))
     assert len(asked) == MANY, "one a container that runs, and each once"
-
-
-def test_500_containers_are_gone_in_one_decision() -> None:
-    told = crowd()
-
-    decision = told(ev.SandboxRemoved(sandbox("A")))
-
-    assert len(decision.forget) == MANY + 2
-    assert told.state.limits.wanted == {}
-    assert told.state.pods.containers == {}
 
 
 def test_names_at_their_limits_are_kept_whole() -> None:
@@ -145,29 +134,6 @@ def test_a_cgroup_may_vanish_before_any_call_of_a_write() -> None:
     for call in range(1, whole.total + 1):
         with pytest.raises(OSError, match=r"No such (file|device)"):
             writer.set_limit(Vanishing(kernel_with_a_container(), call), ROOT, PATH, EPC, "5")
-
-
-@pytest.mark.parametrize("call", [1, 2, 3])
-def test_a_goal_for_a_cgroup_that_vanished_is_missed_and_then_forgotten(call: int) -> None:
-    files, lane, clock = Vanishing(kernel_with_a_container(), call), InlineLane(), ManualClock()
-    slots = slots_of(lane, files, clock)
-    told = running()
-    said: list[ev.Event] = []
-
-    def tell(event: ev.Event) -> int:
-        said.append(event)
-        told(event)
-        return told.state.seq
-
-    slots.connect(tell, lambda: None)
-    slots.set([Goal(LIMIT, "5", Reason("declared", ("app",)))])
-    lane.drain()
-
-    assert [type(event).__name__ for event in said] == ["Missed"]
-    slots.set((), told(ev.Stopped(sandbox("A"), container("A", "app"))).forget)
-    clock.ns += 3600 * SECOND
-    slots.run_due()
-    assert (lane.drain(), slots.count, told.state.limits.misses) == (0, 0, {})
 
 
 def test_a_cgroup_may_vanish_before_any_call_of_a_reading() -> None:

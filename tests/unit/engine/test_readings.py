@@ -113,21 +113,6 @@ def test_a_goal_to_take_back_is_forgotten_with_its_cgroup() -> None:
     assert target(f"misc.max:{EPC}:/kubepods/podA") in told(ev.PodGone(PodUid("A"))).forget
 
 
-def test_a_goal_to_take_back_of_a_vanished_cgroup_ends_with_it() -> None:
-    """The slots keep nothing either (a shrunk history of the state machine, seed 6)."""
-    kernel, clock, lane = SimKernel({EPC: 1000}), ManualClock(), InlineLane()
-    kernel.make_cgroup(FILES + PATH)
-    kernel.mkdir("/var/lib/nodeward")
-    slots = slots_of(lane, kernel, clock)
-    told = running()
-    slots.set(told(ev.PodSeen(pod_spec("A", container_spec("app")))).goals)
-    kernel.rmdir(FILES + PATH)
-    slots.set((), told(ev.Stopped(sandbox("A"), container("A", "app"))).forget)
-    lane.drain()
-
-    assert [one for one in slots._slots if one.where == PATH] == []
-
-
 @pytest.mark.parametrize("known_before", ["the create has ended", "the container runs", "it was read"])
 def test_a_limit_given_by_an_annotation_is_taken_back_when_the_spec_declares_none(known_before: str) -> None:
     told = node()

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.apply import DOMAINS, apply, merge
+from nodeward.engine.apply import DOMAINS, apply, merge, next_wake
 from nodeward.engine.domain import Domain, Step
 from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.limits.readings import standing
@@ -391,3 +391,10 @@ def test_a_sandbox_takes_only_its_own_containers_along() -> None:
     told(ev.SandboxRemoved(sandbox("A", sandbox_id="first")))
     assert list(told.state.pods.containers) == ["A-new"]
     assert told.state.pods.sandbox_of == {"A": SandboxId("second")}
+
+
+def test_a_create_under_way_wakes_the_daemon_and_nothing_else_does() -> None:
+    told = known()
+    assert next_wake(told.state) is None
+    told(creating("A", "app"))
+    assert next_wake(told.state) == told.at_ns + 120 * SECOND

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.edges.webhook.server import PATH
+from nodeward.model.annotations import KATA_ONLY
 from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of
 from tests.component.webhook.support import program as webhook_program
 from tests.peers.kube import ApiServer, running_apiserver
@@ -31,18 +32,23 @@ ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{ADMISSION}/validatingadmissionpolicies"
 BINDINGS = f"{ADMISSION}/validatingadmissionpolicybindings"
 PARAMETERS = "/api/v1/namespaces/nodeward-system/configmaps"
-PODS = "/api/v1/namespaces/default/pods"
+PODS, RESTRICTED = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/restricted/pods"
 CASES = cases()
 REFUSED = [case for case in CASES if case.refused]
 PAGE = pod_of(container("app", {EPC: "4Ki"}))
-BEFORE = pod_of(
-    container("app", {EPC: "4Ki"}),
-    annotations={
-        "epc-limit.nri.io/pod": "1",
-        "epc-limit.nri.io/container.app": "99",
-        "unified-cgroup.crio.io/app": "x",
-    },
-)
+KEY = "epc-limit.nri.io/container.app"
+WRONG = {"epc-limit.nri.io/pod": "1", KEY: "99"}
+LIVING: Mapping[str, Mapping[str, str]] = {
+    "before": {**WRONG, "unified-cgroup.crio.io/app": "x"},
+    "wrong": WRONG,
+    "right": {KEY: "4096", LIMITS: '{"app":{"sgx_epc":"4096"}}'},
+    "long": {LIMITS: "x" * 9999},
+    "kata": {KATA_ONLY: "false"},
+    "bare": {},
+}
+"""Annotations of pods that live when the policies come. One story changes `before`; the others stay as they are."""
+STRONG = container("strong", securityContext={"privileged": True})
+"""An ephemeral container that a pod of the namespace `restricted`, `opened`, has by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +74,10 @@ class Cluster:
         """The refusal of a change of a pod's annotations."""
         return self.answer("PATCH", f"{PODS}/{name}", {"metadata": {"annotations": annotations}}, STRATEGIC)
 
-    def status(self, annotations: Mapping[str, object]) -> str:
-        """The refusal of an update of the status of the pod that was there before, which brings annotations too."""
+    def status(self, annotations: Mapping[str, object], name: str = "before") -> str:
+        """The refusal of an update of the status of a pod that was there before, which brings annotations too."""
         body = {"metadata": {"annotations": annotations}, "status": {"message": "from kubelet"}}
-        return self.answer("PATCH", f"{PODS}/before/status?dryRun=All", body, STRATEGIC)
+        return self.answer("PATCH", f"{PODS}/{name}/status?dryRun=All", body, STRATEGIC)
 
     def binding(self, annotations: Mapping[str, object], path: str = "before/binding") -> str:
         """The refusal of that pod's binding to a node, which brings annotations too."""
@@ -82,7 +88,7 @@ class Cluster:
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Namespaces, a RuntimeClass, a pod that was there before, and then the policies, each in force."""
+    """Namespaces, a RuntimeClass, pods that were there before, and then the policies, each in force."""
     with tempfile.TemporaryDirectory(prefix="nwk") as kube, running_apiserver(Path(kube)) as server:
         client = KubeClient(server.base_url, server.ca_file, server.token)
         for name, labels in NAMESPACES.items():
@@ -91,7 +97,11 @@ def cluster() -> Iterator[Cluster]:
             else:
                 client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels)}})
         client.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", record(LARGE))
-        client.call("POST", PODS, record(named(BEFORE, "before")))
+        for name, annotations in LIVING.items():
+            client.call("POST", PODS, record(named({**PAGE, "metadata": {"annotations": annotations}}, name)))
+        client.call("POST", RESTRICTED, record(named(PAGE, "opened")))
+        debugged = record({"spec": {"ephemeralContainers": [STRONG]}})
+        client.call("PATCH", f"{RESTRICTED}/opened/ephemeralcontainers", debugged, STRATEGIC)
         found = Cluster(server, client)
         (parameters,) = objects("parameters.yaml", DEPLOY / "policies")
         client.call("POST", f"{PARAMETERS}?fieldValidation=Strict", parameters)

@@ -1,7 +1,6 @@
 """The shipped policies in a real kube-apiserver: pods that pass and pods that are refused, changes, and the webhook.
 
-The pods are data, in tests/real/policies, one file a policy. tests/unit/policies asks another engine about the same
-pods: what is true of both, this one says. That each rule is needed: test_policy_rules.py.
+The pods are data, in tests/real/policies, one file a policy.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from nodeward.engine.show.doctor_sandboxes import OUR_POLICY
 from nodeward.model.annotations import KATA_CONFIG, KATA_ONLY
 from nodeward.model.doctor import RuntimeClass
 from nodeward.wire import kube_neighbours
+from tests.peers.controllers import running_controllers
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record
 from tests.real import policy_cluster
@@ -24,18 +24,23 @@ from tests.real.policy_cluster import (
     BINDINGS,
     CASES,
     EPC,
+    KEY,
     LIMITS,
     PAGE,
     PODS,
+    POLICIES,
     PROVISION,
+    RESTRICTED,
+    STRONG,
     Cluster,
     is_refused,
     named,
     parameters,
+    policy,
     wait,
     webhook,
 )
-from tests.real.policycases import LONG, MOST_ANNOTATIONS, Case
+from tests.real.policycases import LONG, MOST_ANNOTATIONS, NAMES, PARAMETERS_SAID, SUBRESOURCES, Case
 from tests.real.test_webhook import record
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
@@ -129,25 +134,124 @@ def test_a_pod_from_before_the_policies_stays_mendable(cluster: Cluster) -> None
 
 
 REQUIRED = "required-plugins.noderesource.dev"
-OURS = (LIMITS, EPC, "epc-limit.nri.io", "epc-limit.nri.io/pod.new", REQUIRED, f"{REQUIRED}/container.new")
+OURS = (
+    LIMITS, EPC, "epc-limit.nri.io", "epc-limit.nri.io/pod.new", REQUIRED, f"{REQUIRED}/pod",
+    f"{REQUIRED}/container.new", "unified-cgroup.crio.io", "unified-cgroup.crio.io/new",
+    "io.kubernetes.cri-o.UnifiedCgroup", "io.kubernetes.cri-o.UnifiedCgroup.new",
+)  # fmt: skip
+NOBODYS = (
+    f"{LIMITS}-of-mine", "sgx.intel.com/epcs", "epc-limit.nri.iot/pod", f"{REQUIRED}elopment/pod", f"my-{REQUIRED}",
+    "io.kubernetes.cri-o.Other",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize("key", [*OURS, "unified-cgroup.crio.io/new", "io.kubernetes.cri-o.UnifiedCgroup.new"])
+@pytest.mark.parametrize("key", [*OURS, *NOBODYS])
 def test_no_annotation_of_ours_comes_by_a_status_or_a_binding(cluster: Cluster, key: str) -> None:
     said = [cluster.status({key: "1"}), *(cluster.binding({key: "1"}, path) for path in ("before/binding", ""))]
     print(said)
     for one, way in zip(said, ("an update of the pod's status", "a binding", "a binding"), strict=True):
-        assert f"metadata.annotations[{key}] is '1', must not change by {way}" in one
+        assert (f"metadata.annotations[{key}] is '1', must not change by {way}" in one) is (key in OURS)
+        assert bool(one) is (key in OURS)
 
 
-@pytest.mark.parametrize("key", [KATA_ONLY, KATA_CONFIG])
-def test_no_annotation_that_kata_obeys_unasked_comes_by_a_change_a_status_or_a_binding(
-    cluster: Cluster, key: str
+ANNOTATION, KATAS = "metadata.annotations", "must not be there, since"
+CHANGES: Mapping[str, tuple[str, str, Mapping[str, str | None], str]] = {
+    "another amount": ("change", "right", {KEY: "8192"}, f"container 'app': {ANNOTATION}[{KEY}] is '8192'"),
+    "another key": ("change", "right", {"epc-limit.nri.io/pod": "8192"}, "[epc-limit.nri.io/pod] is '8192'"),
+    "key removed": ("change", "right", {KEY: None}, f"{ANNOTATION}[{KEY}] was '4096' and is removed, must stay"),
+    "limits removed": ("change", "right", {LIMITS: None}, f"{ANNOTATION}[{LIMITS}] was '"),
+    "limits say less": ("change", "right", {LIMITS: '{"app":{"sgx_epc":"1"}}'}, "must say sgx_epc 4096 of it"),
+    "CRI-O's": ("change", "right", {"unified-cgroup.crio.io/app": "x"}, "CRI-O would write it"),
+    "another's": ("change", "right", {"mine": "1"}, ""),
+    "wrong before": ("change", "wrong", {"mine": "1"}, ""),
+    "wrong otherwise": ("change", "wrong", {KEY: "98"}, "is '98'"),
+    "mended": ("change", "wrong", {KEY: "4096", "epc-limit.nri.io/pod": None}, ""),
+    "long, removed": ("change", "long", {LIMITS: None}, "xxx' and is removed, must stay"),
+    "two lines": ("change", "bare", {LIMITS: "{}\n"}, f"{ANNOTATION}[{LIMITS}] is '{{}}', must have the containers"),
+    "Kata's": ("change", "bare", {KATA_ONLY: "false"}, KATAS),
+    "Kata's, otherwise": ("change", "kata", {KATA_ONLY: "true"}, KATAS),
+    "Kata's, another one": ("change", "kata", {KATA_CONFIG: "/tmp/kata.toml"}, KATAS),
+    "beside Kata's": ("change", "kata", {"mine": "1"}, ""),
+    "Kata's, removed": ("change", "kata", {KATA_ONLY: None}, ""),
+    "status: another amount": ("status", "right", {KEY: "8192"}, f"[{KEY}] is '8192', must not change by an update"),
+    "status: limits removed": ("status", "right", {LIMITS: None}, f"[{LIMITS}] is removed, must not change by"),
+    "status: all removed": ("status", "right", {KEY: None, LIMITS: None}, "is removed, must not change by"),
+    "status: lines": ("status", "bare", {KEY: "4\n" * 9999}, f"[{KEY}] is '4', must not change by an update"),
+    "status: another's": ("status", "right", {"mine": "1"}, ""),
+    "status: wrong before": ("status", "wrong", {}, ""),
+    "status: Kata's": ("status", "bare", {KATA_ONLY: "false"}, KATAS),
+    "status: Kata's, otherwise": ("status", "kata", {KATA_ONLY: "true"}, KATAS),
+    "status: beside Kata's": ("status", "kata", {"mine": "1"}, ""),
+    "status: Kata's, removed": ("status", "kata", {KATA_ONLY: None}, ""),
+    "binding: long": ("binding", "", {KEY: "4" * 9999}, "444', must not change by a binding"),
+    "binding: Kata's": ("binding", "", {KATA_ONLY: "false"}, KATAS),
+    "binding: Kata's, long": ("binding", "", {KATA_CONFIG: "4" * 9999 + "\n"}, KATAS),
+    "binding: another's": ("binding", "", {"mine": "1"}, ""),
+    "binding: none": ("binding", "", {}, ""),
+}
+"""How, of which pod that lives, which annotations change, and what its author then reads."""
+
+
+@pytest.mark.parametrize(("way", "name", "annotations", "words"), CHANGES.values(), ids=CHANGES)
+def test_annotations_of_a_pod_that_lives_change_to_the_truth_only(
+    cluster: Cluster, way: str, name: str, annotations: Mapping[str, str | None], words: str
 ) -> None:
-    bound = [cluster.binding({key: "1"}, path) for path in ("before/binding", "")]
-    said = [cluster.noted("before", {key: "1"}), cluster.status({key: "1"}), *bound]
+    """By a status or a binding those of ours do not change at all."""
+    if way == "change":
+        said = [cluster.noted(f"{name}?dryRun=All", annotations)]
+    elif way == "status":
+        said = [cluster.status(annotations, name)]
+    else:
+        said = [cluster.binding(annotations, path) for path in ("before/binding", "")]
     print(said)
-    assert [one for one in said if f"metadata.annotations[{key}] is '1', must not be there" not in one] == []
+    for one in said:
+        assert words in one
+        assert bool(one) is bool(words)
+
+
+@pytest.mark.parametrize(("data", "words"), PARAMETERS_SAID.values(), ids=PARAMETERS_SAID)
+def test_the_parameters_are_what_the_policies_ask_for(cluster: Cluster, data: Mapping[str, str], words: str) -> None:
+    probe = partial(cluster.said, record(named(PAGE, "tried")))
+    with parameters(cluster, data):
+        wait(lambda: words in probe(), probe)
+
+
+def test_a_privileged_ephemeral_container_is_refused_and_an_earlier_one_is_not_held_against_the_pod(
+    cluster: Cluster,
+) -> None:
+    def debug(name: str, privileged: bool) -> str:
+        later = container(name, securityContext={"privileged": privileged})
+        body = {"spec": {"ephemeralContainers": [STRONG, later]}}
+        return cluster.answer("PATCH", f"{RESTRICTED}/opened/ephemeralcontainers?dryRun=All", body, STRATEGIC)
+
+    said = debug("later", True)
+    print(said)
+    assert "ephemeral container 'later': securityContext.privileged is true, must be false" in said
+    assert debug("weak", False) == ""
+
+
+def test_the_controller_that_checks_types_has_nothing_to_say(cluster: Cluster, tmp_path: Path) -> None:
+    """And it does say something of a policy with a field that pods do not have."""
+    bad, _ = policy("sgx-provision")
+    spec = bad["spec"]
+    assert isinstance(spec, dict)
+    wrong: Record = {"variables": [], "validations": [{"expression": "has(object.spec.kontainers)"}]}
+    bad["metadata"], bad["spec"] = {"name": "misspelt"}, spec | wrong
+    cluster.client.call("POST", POLICIES, bad)
+    controllers = ("validatingadmissionpolicy-status-controller",)
+    with running_controllers(cluster.server, tmp_path, controllers) as log:
+
+        def checked(name: str) -> object:
+            return at(cluster.client.call("GET", f"{POLICIES}/{name}"), "status", "typeChecking")
+
+        names = [*(f"nodeward-{name}" for name in (*NAMES, SUBRESOURCES)), "misspelt"]
+        wait(lambda: all(checked(name) is not None for name in names), log.read_text)
+        found = {name: checked(name) for name in names}
+    cluster.client.call("DELETE", f"{POLICIES}/misspelt")
+    print(found)
+
+    assert "undefined field 'kontainers'" in str(found.pop("misspelt"))
+    assert found == {name: {} for name in found}
 
 
 def test_doctor_reads_which_policies_are_bound_and_what_runtime_classes_declare(cluster: Cluster) -> None:

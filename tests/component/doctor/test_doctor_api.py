@@ -20,6 +20,7 @@ from nodeward.model.settings import KubeSection, Settings
 from nodeward.wire import kube_neighbours
 from tests.component.doctor.hosts import around, bad, codes, host
 from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
+from tests.rigs.stories import told_in
 
 
 def asked(files: HostFiles, kube: KubeSection, clock: SystemClock | HandClock | None = None) -> Diagnosis:
@@ -43,12 +44,8 @@ async def asked_of(
         await runner.cleanup()
 
 
-def before(story: Callable[[ApiServer], Coroutine[object, object, None]]) -> None:
-    async def whole() -> None:
-        async with ApiServer(tokens=("good",)) as server:
-            await story(server)
-
-    asyncio.run(whole())
+def api() -> ApiServer:
+    return ApiServer(tokens=("good",))
 
 
 @pytest.mark.parametrize(
@@ -61,46 +58,39 @@ def before(story: Callable[[ApiServer], Coroutine[object, object, None]]) -> Non
     ],
     ids=["ok", "401", "403", "500"],
 )
-def test_how_the_api_server_answers_is_told(tmp_path: Path, token: str, refuse: int, access: Access) -> None:
+@told_in(api)
+async def test_how_the_api_server_answers_is_told(
+    server: ApiServer, tmp_path: Path, token: str, refuse: int, access: Access
+) -> None:
     (tmp_path / "token").write_text(token)
     files = host(tmp_path / "host")
-
-    async def story(server: ApiServer) -> None:
-        if refuse:
-            server.faults.refuse.append(refuse)
-        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
-        found = await asyncio.to_thread(asked, files, kube)
-        assert found.facts.api.access is access
-        assert (bad(found) == []) == (access is Access.OK)
-        assert found.facts.api.behind_s is not None
-        assert abs(found.facts.api.behind_s) < 60
-        assert token not in found.facts.api.detail.split()
-        assert all("; " not in one.what for one in found.findings if one.code == "api-denied")
-
-    before(story)
+    if refuse:
+        server.faults.refuse.append(refuse)
+    kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+    found = await asyncio.to_thread(asked, files, kube)
+    assert found.facts.api.access is access
+    assert (bad(found) == []) == (access is Access.OK)
+    assert found.facts.api.behind_s is not None
+    assert abs(found.facts.api.behind_s) < 60
+    assert token not in found.facts.api.detail.split()
+    assert all("; " not in one.what for one in found.findings if one.code == "api-denied")
 
 
-def test_a_clock_that_is_far_off_is_seen_by_the_servers_date(tmp_path: Path) -> None:
+@told_in(api)
+async def test_a_clock_that_is_far_off_is_seen_by_the_servers_date(server: ApiServer, tmp_path: Path) -> None:
     (tmp_path / "token").write_text("good")
     files = host(tmp_path / "host")
-
-    async def story(server: ApiServer) -> None:
-        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
-        found = await asyncio.to_thread(asked, files, kube, HandClock())  # in 1970
-        assert bad(found) == ["clock-skew"]
-
-    before(story)
+    kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+    found = await asyncio.to_thread(asked, files, kube, HandClock())  # in 1970
+    assert bad(found) == ["clock-skew"]
 
 
-def test_an_api_server_that_hangs_is_given_up_in_time(tmp_path: Path) -> None:
+@told_in(api)
+async def test_an_api_server_that_hangs_is_given_up_in_time(server: ApiServer, tmp_path: Path) -> None:
     files = host(tmp_path)
-
-    async def story(server: ApiServer) -> None:
-        server.faults.hang = True
-        found = await asyncio.to_thread(asked, files, KubeSection(url=server.url))
-        assert bad(found) == ["api-unreachable"]
-
-    before(story)
+    server.faults.hang = True
+    found = await asyncio.to_thread(asked, files, KubeSection(url=server.url))
+    assert bad(found) == ["api-unreachable"]
 
 
 @pytest.mark.parametrize(
@@ -306,15 +296,13 @@ def test_the_configuration_of_kata_is_held_against_the_runtime_classes(
     assert ("cluster-not-looked-at" in codes(found)) == (fixed == {"memory": "320MiB"})
 
 
-def test_an_api_server_that_is_too_old_for_policies_lacks_none(tmp_path: Path) -> None:
-    async def story(server: ApiServer) -> None:
-        (tmp_path / "token").write_text("good")
-        kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
-        found = await asyncio.to_thread(asked, host(tmp_path / "host"), kube)
-        assert found.facts.api.no_parameters == ()
-        assert "policies' bindings" not in [one.what for one in found.facts.api.unlisted]
-
-    before(story)
+@told_in(api)
+async def test_an_api_server_that_is_too_old_for_policies_lacks_none(server: ApiServer, tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("good")
+    kube = KubeSection(url=server.url, token_file=str(tmp_path / "token"))
+    found = await asyncio.to_thread(asked, host(tmp_path / "host"), kube)
+    assert found.facts.api.no_parameters == ()
+    assert "policies' bindings" not in [one.what for one in found.facts.api.unlisted]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,8 @@
 """A pod that the watch has not told of is asked for when its sandbox starts, once, and its creates wait for that."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +36,7 @@ from tests.component.daemon.rig import Rig, rig
 from tests.component.kube.support import WITHIN_S, HandClock, pod, settings_for, until
 from tests.goals import slots_of
 from tests.lanes import InlineLane
+from tests.rigs.stories import told_in
 
 SECOND = 1_000_000_000
 EPC = "sgx_epc"
@@ -88,137 +90,118 @@ async def answer(core: Core, question: Creating) -> Final:
     return found if isinstance(found, Final) else await found
 
 
-def story(told: Callable[[], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(6 * WITHIN_S):
-            await told()
-
-    asyncio.run(bounded())
+def bounded() -> asyncio.Timeout:
+    return asyncio.timeout(6 * WITHIN_S)
 
 
-def with_server(told: Callable[[ApiServer, Core, Tell], Awaitable[None]]) -> None:
-    async def bounded() -> None:
-        async with ApiServer() as server:
-            client = PodsClient(settings_for(server), HandClock())
-            core, facts, heard = wired(PodReader(client))
-            try:
-                await told(server, core, heard)
-            finally:
-                facts.close()
-                await client.aclose()
-
-    story(bounded)
+@asynccontextmanager
+async def beside_a_server() -> AsyncIterator[tuple[ApiServer, Core, Tell]]:
+    async with bounded(), ApiServer() as server:
+        client = PodsClient(settings_for(server), HandClock())
+        core, facts, heard = wired(PodReader(client))
+        try:
+            yield server, core, heard
+        finally:
+            facts.close()
+            await client.aclose()
 
 
 def gets(server: ApiServer) -> int:
     return sum("/pods/" in request for request in server.requests)
 
 
-def test_the_sandbox_starts_one_get_and_each_create_joins_it() -> None:
-    async def told(server: ApiServer, core: Core, heard: Tell) -> None:
-        server.add_pod(pod("web"))
-        heard(SandboxStarted(sandbox("web")))
-        heard(SandboxStarted(sandbox("web")))
-        answers = await asyncio.gather(*(answer(core, creating("web", name)) for name in ("c", "other")))
+@told_in(beside_a_server, gives=3)
+async def test_the_sandbox_starts_one_get_and_each_create_joins_it(server: ApiServer, core: Core, heard: Tell) -> None:
+    server.add_pod(pod("web"))
+    heard(SandboxStarted(sandbox("web")))
+    heard(SandboxStarted(sandbox("web")))
+    answers = await asyncio.gather(*(answer(core, creating("web", name)) for name in ("c", "other")))
 
-        assert [one.value for one in answers] == [
-            Adjustment({"misc.max": f"{EPC} {1 << 20}"}),
-            Adjustment({"misc.max": f"{EPC} 0"}),
-        ]
-        assert gets(server) == 1
-
-    with_server(told)
+    assert [one.value for one in answers] == [
+        Adjustment({"misc.max": f"{EPC} {1 << 20}"}),
+        Adjustment({"misc.max": f"{EPC} 0"}),
+    ]
+    assert gets(server) == 1
 
 
-def test_the_pod_is_known_before_its_first_create() -> None:
-    async def told(server: ApiServer, core: Core, heard: Tell) -> None:
-        server.add_pod(pod("web"))
-        heard(SandboxStarted(sandbox("web")))
-        await until(lambda: PodUid("u-web") in core.state.pods.specs)
+@told_in(beside_a_server, gives=3)
+async def test_the_pod_is_known_before_its_first_create(server: ApiServer, core: Core, heard: Tell) -> None:
+    server.add_pod(pod("web"))
+    heard(SandboxStarted(sandbox("web")))
+    await until(lambda: PodUid("u-web") in core.state.pods.specs)
 
-        assert isinstance(core.ask(creating("web"), SECOND), Final)
-        assert gets(server) == 1
-
-    with_server(told)
+    assert isinstance(core.ask(creating("web"), SECOND), Final)
+    assert gets(server) == 1
 
 
 @pytest.mark.parametrize("away", [True, False], ids=["the API server is away", "the watch has told"])
-def test_no_get_where(away: bool) -> None:
-    async def told() -> None:
-        reader = LateReader()
-        core, _, heard = wired(reader)
-        core.tell(ApiLost("down") if away else PodSeen(spec("web", 5)))
-        heard(SandboxStarted(sandbox("web")))
-        await asyncio.sleep(0)
+@told_in(bounded, gives=0)
+async def test_no_get_where(away: bool) -> None:
+    reader = LateReader()
+    core, _, heard = wired(reader)
+    core.tell(ApiLost("down") if away else PodSeen(spec("web", 5)))
+    heard(SandboxStarted(sandbox("web")))
+    await asyncio.sleep(0)
 
-        assert reader.asked == []
-
-    story(told)
+    assert reader.asked == []
 
 
-def test_a_create_that_waits_no_longer_does_not_end_the_get() -> None:
-    async def told() -> None:
-        reader = LateReader()
-        core, facts, heard = wired(reader)
-        heard(SandboxStarted(sandbox("web")))
-        first = await answer(core, creating("web"))
-        assert (first.value, reader.asked, facts.under_way) == (Adjustment(), ["web"], 1)
-        reader.go.set()
-        await until(lambda: PodUid("u-web") in core.state.pods.specs)
-        await until(lambda: facts.under_way == 0)
+@told_in(bounded, gives=0)
+async def test_a_create_that_waits_no_longer_does_not_end_the_get() -> None:
+    reader = LateReader()
+    core, facts, heard = wired(reader)
+    heard(SandboxStarted(sandbox("web")))
+    first = await answer(core, creating("web"))
+    assert (first.value, reader.asked, facts.under_way) == (Adjustment(), ["web"], 1)
+    reader.go.set()
+    await until(lambda: PodUid("u-web") in core.state.pods.specs)
+    await until(lambda: facts.under_way == 0)
 
-        assert reader.asked == ["web"]
-
-    story(told)
+    assert reader.asked == ["web"]
 
 
-def test_so_many_gets_are_started_ahead_and_no_more() -> None:
-    async def told() -> None:
-        reader = LateReader()
-        core, facts, heard = wired(reader)
-        for number in range(MOST_AHEAD + 5):
-            heard(SandboxStarted(sandbox(f"p{number}")))
-        await asyncio.sleep(0)
-        assert (facts.under_way, len(reader.asked)) == (MOST_AHEAD, MOST_AHEAD)
-        reader.go.set()
-        await until(lambda: len(core.state.pods.specs) == MOST_AHEAD)
-        await until(lambda: facts.under_way == 0)
-
-    story(told)
+@told_in(bounded, gives=0)
+async def test_so_many_gets_are_started_ahead_and_no_more() -> None:
+    reader = LateReader()
+    core, facts, heard = wired(reader)
+    for number in range(MOST_AHEAD + 5):
+        heard(SandboxStarted(sandbox(f"p{number}")))
+    await asyncio.sleep(0)
+    assert (facts.under_way, len(reader.asked)) == (MOST_AHEAD, MOST_AHEAD)
+    reader.go.set()
+    await until(lambda: len(core.state.pods.specs) == MOST_AHEAD)
+    await until(lambda: facts.under_way == 0)
 
 
-def test_an_answer_that_the_watch_has_overtaken_is_not_told() -> None:
-    async def told() -> None:
-        reader = LateReader()
-        core, facts, heard = wired(reader)
-        for name in ("changed", "deleted"):
-            heard(SandboxStarted(sandbox(name)))
-        core.tell(PodSeen(spec("changed", 9)))
-        core.tell(PodGone(PodUid("u-deleted")))
-        reader.go.set()
-        await until(lambda: facts.under_way == 0)
+@told_in(bounded, gives=0)
+async def test_an_answer_that_the_watch_has_overtaken_is_not_told() -> None:
+    reader = LateReader()
+    core, facts, heard = wired(reader)
+    for name in ("changed", "deleted"):
+        heard(SandboxStarted(sandbox(name)))
+    core.tell(PodSeen(spec("changed", 9)))
+    core.tell(PodGone(PodUid("u-deleted")))
+    reader.go.set()
+    await until(lambda: facts.under_way == 0)
 
-        found = {uid: known.spec.containers[0].declared for uid, known in core.state.pods.specs.items()}
-        assert found == {"u-changed": {EPC: 9}}
-
-    story(told)
+    found = {uid: known.spec.containers[0].declared for uid, known in core.state.pods.specs.items()}
+    assert found == {"u-changed": {EPC: 9}}
 
 
-def test_what_is_under_way_ends_with_the_watch_and_fails_no_create() -> None:
-    async def told() -> None:
-        core, facts, heard = wired(LateReader())
-        heard(SandboxStarted(sandbox("web")))
-        waiting = asyncio.ensure_future(answer(core, creating("web")))
-        await asyncio.sleep(0)
-        facts.close()
+@told_in(bounded, gives=0)
+async def test_what_is_under_way_ends_with_the_watch_and_fails_no_create() -> None:
+    core, facts, heard = wired(LateReader())
+    heard(SandboxStarted(sandbox("web")))
+    waiting = asyncio.ensure_future(answer(core, creating("web")))
+    await asyncio.sleep(0)
+    facts.close()
 
-        assert (await waiting).value == Adjustment()
-        assert facts.under_way == 0
-
-    story(told)
+    assert (await waiting).value == Adjustment()
+    assert facts.under_way == 0
 
 
-def test_a_reader_that_fails_is_an_answer_too() -> None:
+@told_in(bounded, gives=0)
+async def test_a_reader_that_fails_is_an_answer_too() -> None:
     class Broken(PodReader):
         def __init__(self) -> None:
             pass
@@ -226,30 +209,25 @@ def test_a_reader_that_fails_is_an_answer_too() -> None:
         async def read_pod(self, namespace: str, name: str, uid: str) -> PodSeen | Missing:
             raise ZeroDivisionError
 
-    async def told() -> None:
-        core, facts, heard = wired(Broken())
-        heard(SandboxStarted(sandbox("web")))
-        assert (await answer(core, creating("web"))).value == Adjustment()
-        assert "ZeroDivisionError" in await facts.fetch("pod", "default/web/u-web")
-
-    story(told)
+    core, facts, heard = wired(Broken())
+    heard(SandboxStarted(sandbox("web")))
+    assert (await answer(core, creating("web"))).value == Adjustment()
+    assert "ZeroDivisionError" in await facts.fetch("pod", "default/web/u-web")
 
 
-def test_the_daemon_asks_once_the_runtime_has_told_of_the_sandbox(tmp_path: Path) -> None:
-    async def told() -> None:
-        async with ApiServer() as server:
-            server.faults.silent_watches = True  # so that nothing but a GET can tell of the pod
-            section = KubeSection(url=server.url)
-            async with rig(tmp_path, change=lambda settings: replace(settings, kube=section)) as node:
-                await until_json(node, "api", "answers")
-                server.add_pod({**pod("late"), "metadata": {"name": "late", "namespace": "default", "uid": "late"}})
-                sandbox_id = await node.runtime.run_pod(SimPod("late", "late"))
-                await until(lambda: gets(server) == 1)
-                await node.runtime.create_container(sandbox_id, SimContainer("c"))
+@told_in(bounded, gives=0)
+async def test_the_daemon_asks_once_the_runtime_has_told_of_the_sandbox(tmp_path: Path) -> None:
+    async with ApiServer() as server:
+        server.faults.silent_watches = True  # so that nothing but a GET can tell of the pod
+        section = KubeSection(url=server.url)
+        async with rig(tmp_path, change=lambda settings: replace(settings, kube=section)) as node:
+            await until_json(node, "api", "answers")
+            server.add_pod({**pod("late"), "metadata": {"name": "late", "namespace": "default", "uid": "late"}})
+            sandbox_id = await node.runtime.run_pod(SimPod("late", "late"))
+            await until(lambda: gets(server) == 1)
+            await node.runtime.create_container(sandbox_id, SimContainer("c"))
 
-                assert gets(server) == 1
-
-    story(told)
+            assert gets(server) == 1
 
 
 async def until_json(node: Rig, key: str, value: str) -> None:

@@ -246,12 +246,3 @@ def test_a_refusal_carries_status_and_reason_and_no_token() -> None:
         assert "s3cret" not in repr(http.endpoint)
 
     asyncio.run(told())
-
-
-def test_nobody_there_is_unreachable() -> None:
-    async def told() -> None:
-        async with http_to(Endpoint("http://127.0.0.1:1"), HandClock()) as http:
-            with pytest.raises(KubeUnreachableError):
-                await list_pods(http)
-
-    asyncio.run(told())

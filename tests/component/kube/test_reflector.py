@@ -1,7 +1,8 @@
 """The reflector against the API server double over real sockets: whatever happens, the core hears the truth."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -13,16 +14,14 @@ from nodeward.edges.kube.reflector import Missing, PodReader, run
 from nodeward.model.events import ApiBack, ApiLost, PodGone, PodSeen, PodsListed
 from nodeward.transport.kube_http import Endpoint
 from tests.component.kube.support import WITHIN_S, Ears, HandClock, pod, reflecting, settings_for, until
+from tests.rigs.stories import told_in
 
 
-def story(told: Callable[[ApiServer], Awaitable[None]], tokens: tuple[str, ...] = ()) -> None:
-    """Runs one test against one server within ten seconds."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(WITHIN_S), ApiServer(tokens) as server:
-            await told(server)
-
-    asyncio.run(bounded())
+@asynccontextmanager
+async def api(tokens: tuple[str, ...] = ()) -> AsyncIterator[ApiServer]:
+    """One server, for ten seconds."""
+    async with asyncio.timeout(WITHIN_S), ApiServer(tokens) as server:
+        yield server
 
 
 async def watching(server: ApiServer) -> None:
@@ -37,213 +36,160 @@ def names(listed: PodsListed) -> list[str]:
     return [found.name for found in listed.pods]
 
 
-def test_first_the_list_then_each_change() -> None:
-    async def told(server: ApiServer) -> None:
-        server.add_pod(pod("a"))
-        async with reflecting(settings_for(server)) as ears:
-            listed = await ears.wait(PodsListed)
-            assert isinstance(ears.heard[0], ApiBack)
-            assert names(listed) == ["a"]
-            assert listed.pods[0].containers[0].declared == {"sgx_epc": 1 << 20}
-            server.add_pod(pod("b"))
-            assert (await ears.wait(PodSeen)).pod.name == "b"
-            server.update_pod(pod("b", epc="2Mi"))
-            assert (await ears.wait(PodSeen, 2)).pod.containers[0].declared == {"sgx_epc": 2 << 20}
-            server.delete_pod("default", "b")
-            assert (await ears.wait(PodGone)).uid == "u-b"
-
-    story(told)
+@told_in(api)
+async def test_first_the_list_then_each_change(server: ApiServer) -> None:
+    server.add_pod(pod("a"))
+    async with reflecting(settings_for(server)) as ears:
+        listed = await ears.wait(PodsListed)
+        assert isinstance(ears.heard[0], ApiBack)
+        assert names(listed) == ["a"]
+        assert listed.pods[0].containers[0].declared == {"sgx_epc": 1 << 20}
+        server.add_pod(pod("b"))
+        assert (await ears.wait(PodSeen)).pod.name == "b"
+        server.update_pod(pod("b", epc="2Mi"))
+        assert (await ears.wait(PodSeen, 2)).pod.containers[0].declared == {"sgx_epc": 2 << 20}
+        server.delete_pod("default", "b")
+        assert (await ears.wait(PodGone)).uid == "u-b"
 
 
-def test_pods_of_other_nodes_are_never_heard_of() -> None:
-    async def told(server: ApiServer) -> None:
-        server.add_pod(pod("elsewhere", node="n2"))
-        async with reflecting(settings_for(server)) as ears:
-            assert names(await ears.wait(PodsListed)) == []
-            await watching(server)
-            server.add_pod(pod("elsewhere-too", node="n2"))
-            server.add_pod(pod("here"))
-            assert (await ears.wait(PodSeen)).pod.name == "here"
-
-    story(told)
+@told_in(api)
+async def test_a_list_in_pages_is_one_list_of_the_moment_before_its_first_page(server: ApiServer) -> None:
+    for number in range(7):
+        server.add_pod(pod(f"p{number}"))
+    async with reflecting(settings_for(server, page_limit=3)) as ears:
+        listed = await ears.wait(PodsListed)
+        assert names(listed) == [f"p{number}" for number in range(7)]
+        assert listed.as_of == 0
+        assert sum("limit=3" in request for request in server.requests) == 3
 
 
-def test_a_list_in_pages_is_one_list_of_the_moment_before_its_first_page() -> None:
-    async def told(server: ApiServer) -> None:
-        for number in range(7):
-            server.add_pod(pod(f"p{number}"))
-        async with reflecting(settings_for(server, page_limit=3)) as ears:
-            listed = await ears.wait(PodsListed)
-            assert names(listed) == [f"p{number}" for number in range(7)]
-            assert listed.as_of == 0
-            assert sum("limit=3" in request for request in server.requests) == 3
-
-    story(told)
+@told_in(api)
+async def test_a_page_that_expires_starts_the_list_again_and_half_a_list_is_never_told(server: ApiServer) -> None:
+    server.faults.expire_pages = 2
+    for number in range(7):
+        server.add_pod(pod(f"p{number}"))
+    async with reflecting(settings_for(server, page_limit=3)) as ears:
+        assert names(await ears.wait(PodsListed)) == [f"p{number}" for number in range(7)]
+        assert sum("limit=3" in request for request in server.requests) == 2 + 2 + 3
+        assert ears.all(ApiLost) == []
 
 
-def test_a_page_that_expires_starts_the_list_again_and_half_a_list_is_never_told() -> None:
-    async def told(server: ApiServer) -> None:
-        server.faults.expire_pages = 2
-        for number in range(7):
-            server.add_pod(pod(f"p{number}"))
-        async with reflecting(settings_for(server, page_limit=3)) as ears:
-            assert names(await ears.wait(PodsListed)) == [f"p{number}" for number in range(7)]
-            assert sum("limit=3" in request for request in server.requests) == 2 + 2 + 3
-            assert ears.all(ApiLost) == []
-
-    story(told)
-
-
-def test_a_bookmark_moves_the_version_from_which_the_next_watch_starts() -> None:
-    async def told(server: ApiServer) -> None:
-        async with reflecting(settings_for(server)) as ears:
-            await ears.wait(PodsListed)
-            await watching(server)
-            version = server.add_pod(pod("elsewhere", node="n2"))
-            server.send_bookmarks()
-            server.kill_watches()
-            await until(lambda: f"resourceVersion={version}&" in server.requests[-1])
-            assert len(ears.all(PodsListed)) == 1
-
-    story(told)
+@told_in(api)
+async def test_a_bookmark_moves_the_version_from_which_the_next_watch_starts(server: ApiServer) -> None:
+    async with reflecting(settings_for(server)) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        version = server.add_pod(pod("elsewhere", node="n2"))
+        server.send_bookmarks()
+        server.kill_watches()
+        await until(lambda: f"resourceVersion={version}&" in server.requests[-1])
+        assert len(ears.all(PodsListed)) == 1
 
 
 @pytest.mark.parametrize("as_status", [False, True], ids=["as an ERROR event", "as HTTP status"])
-def test_410_means_list_again(as_status: bool) -> None:
-    async def told(server: ApiServer) -> None:
-        server.faults.expired_as_status = as_status
+@told_in(api)
+async def test_410_means_list_again(server: ApiServer, as_status: bool) -> None:
+    server.faults.expired_as_status = as_status
+    server.add_pod(pod("a"))
+    async with reflecting(settings_for(server)) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        server.kill_watches()  # and before the next watch opens, its version is compacted
+        server.add_pod(pod("b", node="n2"))
+        server.compact()
+        assert names(await ears.wait(PodsListed, 2)) == ["a"]
+        assert ears.all(ApiLost) == []
+
+
+@told_in(api)
+async def test_an_error_event_that_is_no_410_is_a_pause_and_the_watch_goes_on(server: ApiServer) -> None:
+    async with reflecting(settings_for(server)) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        server.send_error(500, "InternalError", "etcd is gone")
+        assert "etcd is gone" in (await ears.wait(ApiLost)).why
+        await until(lambda: sum("watch=1" in request for request in server.requests) == 2)
+        server.add_pod(pod("b"))
+        assert (await ears.wait(PodSeen)).pod.name == "b"
+        assert len(ears.all(PodsListed)) == 1
+
+
+@told_in(api)
+async def test_garbage_means_list_again_for_what_it_was_nobody_knows(server: ApiServer) -> None:
+    async with reflecting(settings_for(server)) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        server.send_raw(b"<html>proxy error</html>\n")
+        assert "cannot be read" in (await ears.wait(ApiLost)).why
+        await ears.wait(PodsListed, 2)
+        await ears.wait(ApiBack, 2)
+
+
+@told_in(api)
+async def test_a_watch_that_says_nothing_for_too_long_is_left(server: ApiServer) -> None:
+    async with reflecting(settings_for(server, watch_s=1, watch_silence_s=1.1)) as ears:
+        server.faults.silent_watches = True
+        await ears.wait(PodsListed)
+        assert "no answer in time" in (await ears.wait(ApiLost)).why
+        server.faults.silent_watches = False
         server.add_pod(pod("a"))
-        async with reflecting(settings_for(server)) as ears:
-            await ears.wait(PodsListed)
-            await watching(server)
-            server.kill_watches()  # and before the next watch opens, its version is compacted
-            server.add_pod(pod("b", node="n2"))
-            server.compact()
-            assert names(await ears.wait(PodsListed, 2)) == ["a"]
-            assert ears.all(ApiLost) == []
-
-    story(told)
+        assert (await ears.wait(PodSeen)).pod.name == "a"
+        await ears.wait(ApiBack, 2)
 
 
-def test_an_error_event_that_is_no_410_is_a_pause_and_the_watch_goes_on() -> None:
-    async def told(server: ApiServer) -> None:
-        async with reflecting(settings_for(server)) as ears:
-            await ears.wait(PodsListed)
-            await watching(server)
-            server.send_error(500, "InternalError", "etcd is gone")
-            assert "etcd is gone" in (await ears.wait(ApiLost)).why
-            await until(lambda: sum("watch=1" in request for request in server.requests) == 2)
-            server.add_pod(pod("b"))
-            assert (await ears.wait(PodSeen)).pod.name == "b"
-            assert len(ears.all(PodsListed)) == 1
-
-    story(told)
+@told_in(api)
+async def test_500s_are_pauses_that_grow_and_are_said_once(server: ApiServer) -> None:
+    clock = HandClock()
+    server.faults.refuse.extend([500, 503, 429, 500])
+    async with reflecting(settings_for(server), clock) as ears:
+        await ears.wait(PodsListed)
+        assert [type(event) for event in ears.heard[:3]] == [ApiLost, ApiBack, PodsListed]
+        assert len(clock.slept) == 4
+        assert clock.slept[3] > clock.slept[0]
 
 
-def test_garbage_means_list_again_for_what_it_was_nobody_knows() -> None:
-    async def told(server: ApiServer) -> None:
-        async with reflecting(settings_for(server)) as ears:
-            await ears.wait(PodsListed)
-            await watching(server)
-            server.send_raw(b"<html>proxy error</html>\n")
-            assert "cannot be read" in (await ears.wait(ApiLost)).why
-            await ears.wait(PodsListed, 2)
-            await ears.wait(ApiBack, 2)
-
-    story(told)
-
-
-@pytest.mark.parametrize("abort", [False, True], ids=["stream ended", "connection broken"])
-def test_a_line_that_is_cut_off_is_not_believed_and_nothing_is_lost(abort: bool) -> None:
-    async def told(server: ApiServer) -> None:
-        async with reflecting(settings_for(server)) as ears:
-            await ears.wait(PodsListed)
-            await watching(server)
-            server.add_pod(pod("a"))
-            server.kill_watches(mid_line=True, abort=abort)
-            await ears.wait(ApiLost)
-            server.add_pod(pod("b"))
-            assert (await ears.wait(PodSeen, 2)).pod.name == "b"
-            assert len(ears.all(PodsListed)) == 1
-
-    story(told)
-
-
-def test_a_watch_that_says_nothing_for_too_long_is_left() -> None:
-    async def told(server: ApiServer) -> None:
-        async with reflecting(settings_for(server, watch_s=1, watch_silence_s=1.1)) as ears:
-            server.faults.silent_watches = True
-            await ears.wait(PodsListed)
-            assert "no answer in time" in (await ears.wait(ApiLost)).why
-            server.faults.silent_watches = False
-            server.add_pod(pod("a"))
-            assert (await ears.wait(PodSeen)).pod.name == "a"
-            await ears.wait(ApiBack, 2)
-
-    story(told)
-
-
-def test_500s_are_pauses_that_grow_and_are_said_once() -> None:
-    async def told(server: ApiServer) -> None:
-        clock = HandClock()
-        server.faults.refuse.extend([500, 503, 429, 500])
-        async with reflecting(settings_for(server), clock) as ears:
-            await ears.wait(PodsListed)
-            assert [type(event) for event in ears.heard[:3]] == [ApiLost, ApiBack, PodsListed]
-            assert len(clock.slept) == 4
-            assert clock.slept[3] > clock.slept[0]
-
-    story(told)
-
-
-def test_a_server_that_ends_each_watch_at_once_is_not_hammered() -> None:
-    async def told(server: ApiServer) -> None:
-        clock = HandClock()
-        async with reflecting(settings_for(server), clock) as ears:
-            await ears.wait(PodsListed)
-            for number in range(3):
-                await until(lambda: server.open_watches == 1)
-                server.kill_watches()
-                await until(partial(slept_over, clock, number))
-            assert ears.all(ApiLost) == []
-
-    story(told)
-
-
-def test_a_server_that_was_away_is_watched_from_where_it_was_left() -> None:
-    async def told(server: ApiServer) -> None:
-        async with reflecting(settings_for(server)) as ears:
-            await ears.wait(PodsListed)
-            await watching(server)
-            port = server.port
-            await server.stop()
-            await ears.wait(ApiLost)
-            server.add_pod(pod("meanwhile"))
-            await server.start(port=port)
-            assert (await ears.wait(PodSeen)).pod.name == "meanwhile"
-            await ears.wait(ApiBack, 2)
-            assert len(ears.all(PodsListed)) == 1
-
-    story(told)
-
-
-def test_401_looks_at_the_token_file_again(tmp_path: Path) -> None:
-    async def told(server: ApiServer) -> None:
-        token = tmp_path / "token"
-        token.write_text("first\n")
-        settings = settings_for(server, endpoint=Endpoint(server.url, token_file=str(token)))
-        async with reflecting(settings) as ears:
-            await ears.wait(PodsListed)
-            await watching(server)
-            server.tokens = {"second"}
+@told_in(api)
+async def test_a_server_that_ends_each_watch_at_once_is_not_hammered(server: ApiServer) -> None:
+    clock = HandClock()
+    async with reflecting(settings_for(server), clock) as ears:
+        await ears.wait(PodsListed)
+        for number in range(3):
+            await until(lambda: server.open_watches == 1)
             server.kill_watches()
-            lost = await ears.wait(ApiLost)
-            assert "401" in lost.why
-            assert "first" not in lost.why
-            token.write_text("second\n")
-            await ears.wait(ApiBack, 2)
+            await until(partial(slept_over, clock, number))
+        assert ears.all(ApiLost) == []
 
-    story(told, tokens=("first",))
+
+@told_in(api)
+async def test_a_server_that_was_away_is_watched_from_where_it_was_left(server: ApiServer) -> None:
+    async with reflecting(settings_for(server)) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        port = server.port
+        await server.stop()
+        await ears.wait(ApiLost)
+        server.add_pod(pod("meanwhile"))
+        await server.start(port=port)
+        assert (await ears.wait(PodSeen)).pod.name == "meanwhile"
+        await ears.wait(ApiBack, 2)
+        assert len(ears.all(PodsListed)) == 1
+
+
+@told_in(api, tokens=("first",))
+async def test_401_looks_at_the_token_file_again(server: ApiServer, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    settings = settings_for(server, endpoint=Endpoint(server.url, token_file=str(token)))
+    async with reflecting(settings) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        server.tokens = {"second"}
+        server.kill_watches()
+        lost = await ears.wait(ApiLost)
+        assert "401" in lost.why
+        assert "first" not in lost.why
+        token.write_text("second\n")
+        await ears.wait(ApiBack, 2)
 
 
 def test_over_a_unix_socket_too(tmp_path: Path) -> None:
@@ -257,65 +203,58 @@ def test_over_a_unix_socket_too(tmp_path: Path) -> None:
     asyncio.run(told())
 
 
-def test_one_pod_is_read_for_a_decision_that_waits() -> None:
-    async def told(server: ApiServer) -> None:
-        server.add_pod(pod("a"))
-        hashed = {"kubernetes.io/config.hash": "hash"}
-        for name, notes in (("static", {**hashed, "kubernetes.io/config.mirror": "hash"}), ("forged", hashed)):
-            made = pod(name)
-            made["metadata"] = {"name": name, "namespace": "default", "uid": f"m-{name}", "annotations": notes}
-            server.add_pod(made)
-        client = PodsClient(settings_for(server), HandClock())
-        reader = PodReader(client)
-        assert isinstance(await reader.read_pod("default", "a", "u-a"), PodSeen)
-        assert isinstance(await reader.read_pod("default", "static", "hash"), PodSeen)
-        assert isinstance(await reader.read_pod("default", "forged", "hash"), Missing)
-        other = await reader.read_pod("default", "a", "u-other")
-        assert isinstance(other, Missing)
-        assert other.gone
-        absent = await reader.read_pod("default", "zz", "u")
-        assert absent == Missing("the API server has no pod default/zz", gone=True)
-        upwards = await reader.read_pod("..", "a", "u-a")
-        assert isinstance(upwards, Missing)
-        server.faults.refuse.append(503)
-        busy = await reader.read_pod("default", "a", "u-a")
-        assert isinstance(busy, Missing)
-        assert not busy.gone
-        await client.aclose()
-
-    story(told)
+@told_in(api)
+async def test_one_pod_is_read_for_a_decision_that_waits(server: ApiServer) -> None:
+    server.add_pod(pod("a"))
+    hashed = {"kubernetes.io/config.hash": "hash"}
+    for name, notes in (("static", {**hashed, "kubernetes.io/config.mirror": "hash"}), ("forged", hashed)):
+        made = pod(name)
+        made["metadata"] = {"name": name, "namespace": "default", "uid": f"m-{name}", "annotations": notes}
+        server.add_pod(made)
+    client = PodsClient(settings_for(server), HandClock())
+    reader = PodReader(client)
+    assert isinstance(await reader.read_pod("default", "a", "u-a"), PodSeen)
+    assert isinstance(await reader.read_pod("default", "static", "hash"), PodSeen)
+    assert isinstance(await reader.read_pod("default", "forged", "hash"), Missing)
+    other = await reader.read_pod("default", "a", "u-other")
+    assert isinstance(other, Missing)
+    assert other.gone
+    absent = await reader.read_pod("default", "zz", "u")
+    assert absent == Missing("the API server has no pod default/zz", gone=True)
+    upwards = await reader.read_pod("..", "a", "u-a")
+    assert isinstance(upwards, Missing)
+    server.faults.refuse.append(503)
+    busy = await reader.read_pod("default", "a", "u-a")
+    assert isinstance(busy, Missing)
+    assert not busy.gone
+    await client.aclose()
 
 
-def test_a_read_that_hangs_ends_in_time() -> None:
-    async def told(server: ApiServer) -> None:
-        server.faults.hang = True
-        client = PodsClient(settings_for(server), HandClock())
-        missing = await PodReader(client).read_pod("default", "a", "u-a")
-        assert isinstance(missing, Missing)
-        assert "no answer in time" in missing.why
-        await client.aclose()
-
-    story(told)
+@told_in(api)
+async def test_a_read_that_hangs_ends_in_time(server: ApiServer) -> None:
+    server.faults.hang = True
+    client = PodsClient(settings_for(server), HandClock())
+    missing = await PodReader(client).read_pod("default", "a", "u-a")
+    assert isinstance(missing, Missing)
+    assert "no answer in time" in missing.why
+    await client.aclose()
 
 
-def test_the_server_is_heard_of_by_lists_changes_and_bookmarks() -> None:
+@told_in(api)
+async def test_the_server_is_heard_of_by_lists_changes_and_bookmarks(server: ApiServer) -> None:
     """Given a watch on which nothing changes, then a bookmark alone makes the age of the watch small again."""
-
-    async def told(server: ApiServer) -> None:
-        clock, ears = HandClock(), Ears()
-        settings = settings_for(server)
-        client = PodsClient(settings, clock)
-        assert client.heard_ns == 0
-        task = asyncio.create_task(run(settings, ears, clock, ears.sequence, client=client))
-        await ears.wait(PodsListed)
-        await watching(server)
-        for something in (lambda: server.add_pod(pod("a")), server.send_bookmarks):
-            clock.ns += 60_000_000_000
-            assert client.heard_ns < clock.ns
-            something()
-            await until(lambda: client.heard_ns == clock.ns)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await client.aclose()
-
-    story(told)
+    clock, ears = HandClock(), Ears()
+    settings = settings_for(server)
+    client = PodsClient(settings, clock)
+    assert client.heard_ns == 0
+    task = asyncio.create_task(run(settings, ears, clock, ears.sequence, client=client))
+    await ears.wait(PodsListed)
+    await watching(server)
+    for something in (lambda: server.add_pod(pod("a")), server.send_bookmarks):
+        clock.ns += 60_000_000_000
+        assert client.heard_ns < clock.ns
+        something()
+        await until(lambda: client.heard_ns == clock.ns)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await client.aclose()

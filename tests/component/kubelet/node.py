@@ -22,6 +22,7 @@ from nodeward.model.events import Event, PluginTold, Question
 from nodeward.wire.kube_node import OnNode
 from tests.goals import target
 from tests.patience import scaled
+from tests.rigs.stories import Story, told_in
 
 WITHIN_S = scaled(20.0)
 TDX = "devices.kubevirt.io/tdx"
@@ -166,11 +167,12 @@ async def node(home: Path, *, begins: bool = True) -> AsyncIterator[Node]:
         await kubelet.stop()
 
 
-def played(home: Path, story: Callable[[Node], Awaitable[None]], *, begins: bool = True) -> None:
-    """Plays it on a node."""
+@contextlib.asynccontextmanager
+async def _bounded(home: Path, begins: bool) -> AsyncIterator[Node]:
+    async with asyncio.timeout(scaled(60)), node(home, begins=begins) as found:
+        yield found
 
-    async def bounded() -> None:
-        async with asyncio.timeout(scaled(60)), node(home, begins=begins) as found:
-            await story(found)
 
-    asyncio.run(bounded())
+def played(begins: bool = True) -> Callable[[Story], Callable[..., None]]:
+    """A test that is told on a node."""
+    return told_in(_bounded, begins=begins)

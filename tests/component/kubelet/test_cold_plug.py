@@ -7,7 +7,8 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from nodeward.proto import podresources_pb2 as pb
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from nodeward.wire import kubelet_checkpoint, kubelet_claims
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 from tests.unit.wire import checkpoints
 
 WITHIN_S = scaled(20.0)
@@ -124,25 +126,22 @@ def listens(path: Path) -> bool:
         return one.connect_ex(str(path)) == 0
 
 
-def play(folder: Path, story: Callable[[Host], Awaitable[None]]) -> None:
-    """Plays the story beside a server and a kubelet."""
-
-    async def bounded() -> None:
-        host = Host(folder)
-        kubelet = GrpcServer(cold_plug.SERVICE, {"Get": host.get, "List": host.listed})
-        await kubelet.start(str(host.kubelet))
-        serving = asyncio.ensure_future(ColdPlug(host.kept, SystemClock()).run(str(host.socket)))
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                while not listens(host.socket):
-                    await asyncio.sleep(0.01)
-                await story(host)
-        finally:
-            serving.cancel()
-            await asyncio.wait((serving,))
-            await kubelet.stop()
-
-    asyncio.run(bounded())
+@asynccontextmanager
+async def beside(tmp_path: Path) -> AsyncIterator[Host]:
+    """A server and a kubelet."""
+    host = Host(tmp_path)
+    kubelet = GrpcServer(cold_plug.SERVICE, {"Get": host.get, "List": host.listed})
+    await kubelet.start(str(host.kubelet))
+    serving = asyncio.ensure_future(ColdPlug(host.kept, SystemClock()).run(str(host.socket)))
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            while not listens(host.socket):
+                await asyncio.sleep(0.01)
+            yield host
+    finally:
+        serving.cancel()
+        await asyncio.wait((serving,))
+        await kubelet.stop()
 
 
 @pytest.fixture(autouse=True)
@@ -155,43 +154,37 @@ BOTH = [f"{VF}=vf0", f"{GPU}=g0"]
 
 
 @pytest.mark.parametrize("has_get", [True, False])
-def test_devices_of_plugins_and_claims_are_told_and_all_else_is_handed_through(tmp_path: Path, has_get: bool) -> None:
-    async def story(host: Host) -> None:
-        host.has_get = has_get
-        assert await host.names() == BOTH
-        found = pb.GetPodResourcesResponse.FromString(await host.ask()).pod_resources
-        for one in (found, host.pods["vm"]):
-            del one.containers[0].devices[:]
-        assert found == host.pods["vm"]
-        assert found.SerializeToString().endswith(b"\xf8\x07\x01")
-        host.pods = {"vm": pod(), "other": pod(f"{GPU}=gone", name="other")}
-        listed = pb.ListPodResourcesResponse.FromString(await host.ask(method=LIST)).pod_resources
-        assert [(one.name, len(one.containers[0].devices)) for one in listed] == [("vm", 2)]
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_devices_of_plugins_and_claims_are_told_and_all_else_is_handed_through(host: Host, has_get: bool) -> None:
+    host.has_get = has_get
+    assert await host.names() == BOTH
+    found = pb.GetPodResourcesResponse.FromString(await host.ask()).pod_resources
+    for one in (found, host.pods["vm"]):
+        del one.containers[0].devices[:]
+    assert found == host.pods["vm"]
+    assert found.SerializeToString().endswith(b"\xf8\x07\x01")
+    host.pods = {"vm": pod(), "other": pod(f"{GPU}=gone", name="other")}
+    listed = pb.ListPodResourcesResponse.FromString(await host.ask(method=LIST)).pod_resources
+    assert [(one.name, len(one.containers[0].devices)) for one in listed] == [("vm", 2)]
 
 
-def test_what_is_behind_a_device_is_read_and_where_the_pod_is(tmp_path: Path) -> None:
-    async def story(host: Host) -> None:
-        told, known = await host.kept.pod("shop", "vm")
-        assert [(one.pci, one.numa) for one in known.devices] == [((PCI,), (1,)), (("0000:5e:00.0",), ())]
-        rows = (ContainerNuma("app", (2, 3), (MemoryBlock("memory", 1 << 30, (1,)),)),)
-        assert numa_of(told, known) == PodNuma((1,), rows)
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_what_is_behind_a_device_is_read_and_where_the_pod_is(host: Host) -> None:
+    told, known = await host.kept.pod("shop", "vm")
+    assert [(one.pci, one.numa) for one in known.devices] == [((PCI,), (1,)), (("0000:5e:00.0",), ())]
+    rows = (ContainerNuma("app", (2, 3), (MemoryBlock("memory", 1 << 30, (1,)),)),)
+    assert numa_of(told, known) == PodNuma((1,), rows)
 
 
-def test_a_pod_that_is_not_known_yet_and_a_checkpoint_that_comes_late_are_waited_for(tmp_path: Path) -> None:
-    async def story(host: Host) -> None:
-        host.appears_at = 3
-        host.holds("u-old")
-        asking = asyncio.ensure_future(host.names())
-        while host.gets < 4:
-            await asyncio.sleep(0.005)
-        host.holds(UID)
-        assert await asking == BOTH
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_a_pod_that_is_not_known_yet_and_a_checkpoint_that_comes_late_are_waited_for(host: Host) -> None:
+    host.appears_at = 3
+    host.holds("u-old")
+    asking = asyncio.ensure_future(host.names())
+    while host.gets < 4:
+        await asyncio.sleep(0.005)
+    host.holds(UID)
+    assert await asking == BOTH
 
 
 def reused(host: Host) -> None:
@@ -244,34 +237,31 @@ def another(host: Host) -> None:
         (another, Code.INTERNAL, "another pod"),
     ],
 )
-def test_a_source_that_is_wrong_ends_the_call_with_the_reason(
-    tmp_path: Path, trouble: Callable[[Host], None], code: Code, why: str
+@told_in(beside)
+async def test_a_source_that_is_wrong_ends_the_call_with_the_reason(
+    host: Host, trouble: Callable[[Host], None], code: Code, why: str
 ) -> None:
-    async def story(host: Host) -> None:
-        trouble(host)
-        said = await host.refusal()
-        assert why in said
-        assert said.endswith(f"({code.value})")
-
-    play(tmp_path, story)
+    trouble(host)
+    said = await host.refusal()
+    assert why in said
+    assert said.endswith(f"({code.value})")
 
 
-def test_a_list_is_bounded_too(tmp_path: Path) -> None:
-    async def story(host: Host) -> None:
-        hangs(host)
-        with pytest.raises(GrpcError, match="were not read within") as refused:
-            await host.ask(method=LIST)
-        assert refused.value.code is Code.DEADLINE_EXCEEDED
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_a_list_is_bounded_too(host: Host) -> None:
+    hangs(host)
+    with pytest.raises(GrpcError, match="were not read within") as refused:
+        await host.ask(method=LIST)
+    assert refused.value.code is Code.DEADLINE_EXCEEDED
 
 
 def test_the_sockets_file_is_roots_alone_outlives_the_server_and_is_replaced(tmp_path: Path) -> None:
-    async def story(host: Host) -> None:
-        assert stat.S_IMODE(host.socket.stat().st_mode) == 0o600
-        assert await host.names() == BOTH
+    async def story() -> None:
+        async with beside(tmp_path) as host:
+            assert stat.S_IMODE(host.socket.stat().st_mode) == 0o600
+            assert await host.names() == BOTH
 
     for _ in range(2):
-        play(tmp_path, story)
+        asyncio.run(story())
         assert (tmp_path / "run" / "p.sock").is_socket()
         assert os.listdir(tmp_path / "run") == ["p.sock"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import stat
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ import pytest
 from nodeward.transport import grpc_unix
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Stream, Unary
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 
 WITHIN_S = scaled(20.0)
 
@@ -23,14 +24,8 @@ async def served(path: Path, unary: dict[str, Unary], streams: dict[str, Stream]
     return server
 
 
-def played(story: Callable[[], Awaitable[None]]) -> None:
-    """Runs it, bounded."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(WITHIN_S):
-            await story()
-
-    asyncio.run(bounded())
+def bounded() -> asyncio.Timeout:
+    return asyncio.timeout(WITHIN_S)
 
 
 async def refuses(request: bytes) -> bytes:
@@ -48,59 +43,55 @@ async def echo(request: bytes) -> bytes:
     return request
 
 
-def test_a_call_is_answered_and_a_refusal_is_told_with_a_bounded_text_and_a_fault_without_its_words(
+@told_in(bounded, gives=0)
+async def test_a_call_is_answered_and_a_refusal_is_told_with_a_bounded_text_and_a_fault_without_its_words(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "a.sock"
-
-    async def story() -> None:
-        server = await served(path, {"Echo": echo, "Refuse": refuses, "Fail": fails})
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        client = GrpcClient(str(path))
-        assert await client.call("/test.Service/Echo", b"\x00abc", WITHIN_S) == b"\x00abc"
-        with pytest.raises(GrpcError) as refused:
-            await client.call("/test.Service/Refuse", b"", WITHIN_S)
-        assert (refused.value.code, refused.value.text[:22]) == (Code.RESOURCE_EXHAUSTED, "no key is left, ü xxxx")
-        assert len(refused.value.text) == grpc_unix.MAX_TEXT
-        with pytest.raises(GrpcError, match="ValueError") as failed:
-            await client.call("/test.Service/Fail", b"", WITHIN_S)
-        assert failed.value.code is Code.INTERNAL
-        assert "secret" not in str(failed.value)
-        with pytest.raises(GrpcError) as unknown:
-            await client.call("/test.Service/Other", b"", WITHIN_S)
-        assert unknown.value.code is Code.UNIMPLEMENTED
-        await client.close()
-        await server.stop()
-        assert not path.exists()
-
-    played(story)
+    server = await served(path, {"Echo": echo, "Refuse": refuses, "Fail": fails})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    client = GrpcClient(str(path))
+    assert await client.call("/test.Service/Echo", b"\x00abc", WITHIN_S) == b"\x00abc"
+    with pytest.raises(GrpcError) as refused:
+        await client.call("/test.Service/Refuse", b"", WITHIN_S)
+    assert (refused.value.code, refused.value.text[:22]) == (Code.RESOURCE_EXHAUSTED, "no key is left, ü xxxx")
+    assert len(refused.value.text) == grpc_unix.MAX_TEXT
+    with pytest.raises(GrpcError, match="ValueError") as failed:
+        await client.call("/test.Service/Fail", b"", WITHIN_S)
+    assert failed.value.code is Code.INTERNAL
+    assert "secret" not in str(failed.value)
+    with pytest.raises(GrpcError) as unknown:
+        await client.call("/test.Service/Other", b"", WITHIN_S)
+    assert unknown.value.code is Code.UNIMPLEMENTED
+    await client.close()
+    await server.stop()
+    assert not path.exists()
 
 
-def test_who_calls_where_nobody_listens_or_nobody_answers_hears_it_in_time(tmp_path: Path) -> None:
+@told_in(bounded, gives=0)
+async def test_who_calls_where_nobody_listens_or_nobody_answers_hears_it_in_time(tmp_path: Path) -> None:
     path = tmp_path / "a.sock"
 
     async def never(request: bytes) -> bytes:
         await asyncio.Event().wait()
         return request
 
-    async def story() -> None:
-        client = GrpcClient(str(path))
-        with pytest.raises(GrpcError) as absent:
-            await client.call("/test.Service/Never", b"", WITHIN_S)
-        assert absent.value.code is Code.UNAVAILABLE
-        await client.close()
-        server = await served(path, {"Never": never})
-        client = GrpcClient(str(path))
-        with pytest.raises(GrpcError) as late:
-            await client.call("/test.Service/Never", b"", 0.1)
-        assert late.value.code is Code.DEADLINE_EXCEEDED
-        await client.close()
-        await server.stop()
-
-    played(story)
+    client = GrpcClient(str(path))
+    with pytest.raises(GrpcError) as absent:
+        await client.call("/test.Service/Never", b"", WITHIN_S)
+    assert absent.value.code is Code.UNAVAILABLE
+    await client.close()
+    server = await served(path, {"Never": never})
+    client = GrpcClient(str(path))
+    with pytest.raises(GrpcError) as late:
+        await client.call("/test.Service/Never", b"", 0.1)
+    assert late.value.code is Code.DEADLINE_EXCEEDED
+    await client.close()
+    await server.stop()
 
 
-def test_a_call_ends_with_an_error_when_its_client_is_closed_and_as_cancelled_when_its_caller_is(
+@told_in(bounded, gives=0)
+async def test_a_call_ends_with_an_error_when_its_client_is_closed_and_as_cancelled_when_its_caller_is(
     tmp_path: Path,
 ) -> None:
     """Given a call that waits, when somebody else closes the client, then its caller hears of a failed call: it was not
@@ -112,83 +103,72 @@ def test_a_call_ends_with_an_error_when_its_client_is_closed_and_as_cancelled_wh
         await asyncio.Event().wait()
         return request
 
-    async def story() -> None:
-        server = await served(tmp_path / "a.sock", {"Never": never})
-        client, ended = GrpcClient(str(tmp_path / "a.sock")), list[object]()
-        for by_caller in (True, False):
-            begun.clear()
-            calling = asyncio.ensure_future(client.call("/test.Service/Never", b"", WITHIN_S))
-            await begun.wait()
-            if by_caller:
-                calling.cancel()
-            else:
-                await client.close()
-            ended += await asyncio.gather(calling, return_exceptions=True)
-        await server.stop()
-        cancelled, closed = ended
-        assert isinstance(cancelled, asyncio.CancelledError)
-        assert isinstance(closed, GrpcError)
-        assert closed.code is Code.CANCELLED
-
-    played(story)
+    server = await served(tmp_path / "a.sock", {"Never": never})
+    client, ended = GrpcClient(str(tmp_path / "a.sock")), list[object]()
+    for by_caller in (True, False):
+        begun.clear()
+        calling = asyncio.ensure_future(client.call("/test.Service/Never", b"", WITHIN_S))
+        await begun.wait()
+        if by_caller:
+            calling.cancel()
+        else:
+            await client.close()
+        ended += await asyncio.gather(calling, return_exceptions=True)
+    await server.stop()
+    cancelled, closed = ended
+    assert isinstance(cancelled, asyncio.CancelledError)
+    assert isinstance(closed, GrpcError)
+    assert closed.code is Code.CANCELLED
 
 
-def test_a_message_beyond_the_bound_is_refused_by_who_would_read_it(tmp_path: Path) -> None:
+@told_in(bounded, gives=0)
+async def test_a_message_beyond_the_bound_is_refused_by_who_would_read_it(tmp_path: Path) -> None:
     path, size = tmp_path / "a.sock", grpc_unix.MAX_MESSAGE + 1
-
-    async def story() -> None:
-        server = await served(path, {"Echo": echo})
-        client = GrpcClient(str(path))
-        with pytest.raises(GrpcError) as large:
-            await client.call("/test.Service/Echo", bytes(size), WITHIN_S)
-        assert large.value.code is Code.RESOURCE_EXHAUSTED
-        assert await client.call("/test.Service/Echo", b"a", WITHIN_S) == b"a"
-        await client.close()
-        await server.stop()
-
-    played(story)
+    server = await served(path, {"Echo": echo})
+    client = GrpcClient(str(path))
+    with pytest.raises(GrpcError) as large:
+        await client.call("/test.Service/Echo", bytes(size), WITHIN_S)
+    assert large.value.code is Code.RESOURCE_EXHAUSTED
+    assert await client.call("/test.Service/Echo", b"a", WITHIN_S) == b"a"
+    await client.close()
+    await server.stop()
 
 
 @pytest.mark.parametrize("end", ["the reader stops", "the client closes", "the server stops"])
-def test_a_stream_ends_for_both_when_either_ends_it(tmp_path: Path, end: str) -> None:
+@told_in(bounded, gives=0)
+async def test_a_stream_ends_for_both_when_either_ends_it(tmp_path: Path, end: str) -> None:
     path = tmp_path / "a.sock"
+    ended = asyncio.Event()
 
-    async def story() -> None:
-        ended = asyncio.Event()
+    async def count(request: bytes) -> AsyncIterator[bytes]:
+        try:
+            yield b"1"
+            yield b"2"
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
 
-        async def count(request: bytes) -> AsyncIterator[bytes]:
-            try:
-                yield b"1"
-                yield b"2"
-                await asyncio.Event().wait()
-            finally:
-                ended.set()
-
-        server = await served(path, {}, {"Count": count})
-        client = GrpcClient(str(path))
-        stream = client.stream("/test.Service/Count", b"")
-        assert [await anext(stream), await anext(stream)] == [b"1", b"2"]
-        if end == "the reader stops":
-            await stream.aclose()
-        elif end == "the client closes":
-            await client.close()
-        else:
-            await server.stop()
-            with pytest.raises(GrpcError):
-                await anext(stream)
-        await ended.wait()
+    server = await served(path, {}, {"Count": count})
+    client = GrpcClient(str(path))
+    stream = client.stream("/test.Service/Count", b"")
+    assert [await anext(stream), await anext(stream)] == [b"1", b"2"]
+    if end == "the reader stops":
+        await stream.aclose()
+    elif end == "the client closes":
         await client.close()
+    else:
         await server.stop()
+        with pytest.raises(GrpcError):
+            await anext(stream)
+    await ended.wait()
+    await client.close()
+    await server.stop()
 
-    played(story)
 
-
-def test_a_place_that_cannot_be_listened_at_is_an_error_of_the_system(tmp_path: Path) -> None:
-    async def story() -> None:
-        missing = tmp_path / "missing" / "a.sock"
-        for path, why in ((missing, "No such file or directory"), (tmp_path / ("long" * 40), "longer than 107 bytes")):
-            with pytest.raises(OSError, match=str(path)) as failed:
-                await served(path, {})
-            assert why in str(failed.value)
-
-    played(story)
+@told_in(bounded, gives=0)
+async def test_a_place_that_cannot_be_listened_at_is_an_error_of_the_system(tmp_path: Path) -> None:
+    missing = tmp_path / "missing" / "a.sock"
+    for path, why in ((missing, "No such file or directory"), (tmp_path / ("long" * 40), "longer than 107 bytes")):
+        with pytest.raises(OSError, match=str(path)) as failed:
+            await served(path, {})
+        assert why in str(failed.value)

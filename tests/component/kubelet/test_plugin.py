@@ -32,55 +32,49 @@ def allocation(*names: str) -> bytes:
     return protocol.AllocateRequest(container_requests=[one]).SerializeToString()
 
 
-def test_what_is_offered_is_what_the_node_has_and_each_change_is_a_whole_list(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live()
-        await until(lambda: life.said.standing == "ended", "nothing to publish")
-        assert found.sockets == []
-        life.offer(ids(8, 5))
-        await found.becomes((8, 5))
-        life.offer(ids(8, 3))
-        await found.becomes((8, 3))
-        assert [told.standing.value for told in life.said.told] == ["ended", "serving"]
-        assert [(count, healthy) for _, count, healthy in found.kubelet.lists] == [(8, 5), (8, 3)]
-
-    played(home, story)
+@played()
+async def test_what_is_offered_is_what_the_node_has_and_each_change_is_a_whole_list(found: Node) -> None:
+    life = found.live()
+    await until(lambda: life.said.standing == "ended", "nothing to publish")
+    assert found.sockets == []
+    life.offer(ids(8, 5))
+    await found.becomes((8, 5))
+    life.offer(ids(8, 3))
+    await found.becomes((8, 3))
+    assert [told.standing.value for told in life.said.told] == ["ended", "serving"]
+    assert [(count, healthy) for _, count, healthy in found.kubelet.lists] == [(8, 5), (8, 3)]
 
 
-def test_the_lowest_ids_are_given_first_and_the_pod_that_asks_is_asked_about(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(12))
-        await found.becomes((12, 12))
-        await found.kubelet.admit("a", TDX, (Asks("app", 2),))
-        await found.kubelet.admit("b", TDX, (Asks("setup", 1, init=True), Asks("app", 2)))
-        assert found.kubelet.held("a", TDX) == ("tdx-key-0000", "tdx-key-0001")
-        assert found.kubelet.held("b", TDX) == ("tdx-key-0002", "tdx-key-0003")
-        assert await found.kubelet.start_container("b", "app") == ""
-        assert life.said.asked == [
-            Allocating(TDX, ("tdx-key-0000", "tdx-key-0001")),
-            Allocating(TDX, ("tdx-key-0002",)),
-            Allocating(TDX, ("tdx-key-0002", "tdx-key-0003")),
-            Starting(TDX, ("tdx-key-0002", "tdx-key-0003")),
-        ]
-
-    played(home, story)
+@played()
+async def test_the_lowest_ids_are_given_first_and_the_pod_that_asks_is_asked_about(found: Node) -> None:
+    life = found.live(ids(12))
+    await found.becomes((12, 12))
+    await found.kubelet.admit("a", TDX, (Asks("app", 2),))
+    await found.kubelet.admit("b", TDX, (Asks("setup", 1, init=True), Asks("app", 2)))
+    assert found.kubelet.held("a", TDX) == ("tdx-key-0000", "tdx-key-0001")
+    assert found.kubelet.held("b", TDX) == ("tdx-key-0002", "tdx-key-0003")
+    assert await found.kubelet.start_container("b", "app") == ""
+    assert life.said.asked == [
+        Allocating(TDX, ("tdx-key-0000", "tdx-key-0001")),
+        Allocating(TDX, ("tdx-key-0002",)),
+        Allocating(TDX, ("tdx-key-0002", "tdx-key-0003")),
+        Starting(TDX, ("tdx-key-0002", "tdx-key-0003")),
+    ]
 
 
-def test_a_refusal_is_told_with_its_words(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(2))
-        await found.becomes((2, 2))
-        life.said.answer = lambda _: refused("no tdx key is free: 2 of 2 are in use")
-        with pytest.raises(AdmissionError, match="code = ResourceExhausted desc = no tdx key is free: 2 of 2 are in"):
-            await found.kubelet.admit("a", TDX, APP)
-        life.said.answer = lambda _: YES
-        await found.kubelet.admit("b", TDX, APP)
-        life.said.answer = lambda _: refused("the key is not free yet")
-        assert "code = Unavailable desc = the key is not free yet" in await found.kubelet.start_container("b", "app")
-        life.said.answer = lambda _: YES
-        assert await found.kubelet.start_container("b", "app") == ""
-
-    played(home, story)
+@played()
+async def test_a_refusal_is_told_with_its_words(found: Node) -> None:
+    life = found.live(ids(2))
+    await found.becomes((2, 2))
+    life.said.answer = lambda _: refused("no tdx key is free: 2 of 2 are in use")
+    with pytest.raises(AdmissionError, match="code = ResourceExhausted desc = no tdx key is free: 2 of 2 are in"):
+        await found.kubelet.admit("a", TDX, APP)
+    life.said.answer = lambda _: YES
+    await found.kubelet.admit("b", TDX, APP)
+    life.said.answer = lambda _: refused("the key is not free yet")
+    assert "code = Unavailable desc = the key is not free yet" in await found.kubelet.start_container("b", "app")
+    life.said.answer = lambda _: YES
+    assert await found.kubelet.start_container("b", "app") == ""
 
 
 async def never() -> Final:
@@ -103,18 +97,16 @@ def fault(_: Question) -> Final:
     ],
     ids=["the answer does not come", "the question fails", "no domain has an opinion"],
 )
-def test_what_nobody_has_said_yes_to_is_refused_in_time(
-    home: Path, answer: Callable[[Question], Final | Awaitable[Final]], told: str
+@played()
+async def test_what_nobody_has_said_yes_to_is_refused_in_time(
+    found: Node, answer: Callable[[Question], Final | Awaitable[Final]], told: str
 ) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(2))
-        await found.becomes((2, 2))
-        life.said.answer = answer
-        with pytest.raises(AdmissionError, match=told) as refusal:
-            await found.kubelet.admit("a", TDX, APP)
-        assert "secret" not in str(refusal.value)
-
-    played(home, story)
+    life = found.live(ids(2))
+    await found.becomes((2, 2))
+    life.said.answer = answer
+    with pytest.raises(AdmissionError, match=told) as refusal:
+        await found.kubelet.admit("a", TDX, APP)
+    assert "secret" not in str(refusal.value)
 
 
 @pytest.mark.parametrize(
@@ -129,128 +121,113 @@ def test_what_nobody_has_said_yes_to_is_refused_in_time(
     ],
     ids=["never offered", "twice", "none", "ten thousand", "a giant name", "garbage"],
 )
-def test_a_hostile_request_is_refused_and_nobody_is_asked(home: Path, request_: bytes, told: str) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(2))
-        await found.becomes((2, 2))
-        client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
-        with pytest.raises(GrpcError, match=told) as refusal:
-            await client.call("/v1beta1.DevicePlugin/Allocate", request_, 10.0)
-        assert refusal.value.code is Code.INVALID_ARGUMENT
-        assert len(refusal.value.text) < 200
-        assert life.said.asked == []
-        nothing = await client.call("/v1beta1.DevicePlugin/Allocate", b"", 10.0)
-        assert protocol.AllocateResponse.FromString(nothing) == protocol.AllocateResponse()
-        await client.close()
+@played()
+async def test_a_hostile_request_is_refused_and_nobody_is_asked(
+    found: Node, home: Path, request_: bytes, told: str
+) -> None:
+    life = found.live(ids(2))
+    await found.becomes((2, 2))
+    client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
+    with pytest.raises(GrpcError, match=told) as refusal:
+        await client.call("/v1beta1.DevicePlugin/Allocate", request_, 10.0)
+    assert refusal.value.code is Code.INVALID_ARGUMENT
+    assert len(refusal.value.text) < 200
+    assert life.said.asked == []
+    nothing = await client.call("/v1beta1.DevicePlugin/Allocate", b"", 10.0)
+    assert protocol.AllocateResponse.FromString(nothing) == protocol.AllocateResponse()
+    await client.close()
 
-    played(home, story)
 
-
-def test_several_containers_of_one_request_are_one_question_with_an_answer_each(home: Path) -> None:
+@played()
+async def test_several_containers_of_one_request_are_one_question_with_an_answer_each(found: Node, home: Path) -> None:
     quotes = home / "qgs"
     quotes.mkdir()
-
-    async def story(found: Node) -> None:
-        life = found.live(ids(3), mount=str(quotes))
-        await found.becomes((3, 3))
-        one = [protocol.ContainerAllocateRequest(devices_ids=[f"tdx-key-000{number}"]) for number in (0, 2)]
-        client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
-        request = protocol.AllocateRequest(container_requests=one).SerializeToString()
-        answer = protocol.AllocateResponse.FromString(
-            await client.call("/v1beta1.DevicePlugin/Allocate", request, 10.0)
-        )
-        mounts = [[(m.host_path, m.container_path, m.read_only) for m in c.mounts] for c in answer.container_responses]
-        assert mounts == [[(str(quotes), str(quotes), True)]] * 2
-        assert life.said.asked == [Allocating(TDX, ("tdx-key-0000", "tdx-key-0002"))]
-        await client.close()
-
-    played(home, story)
+    life = found.live(ids(3), mount=str(quotes))
+    await found.becomes((3, 3))
+    one = [protocol.ContainerAllocateRequest(devices_ids=[f"tdx-key-000{number}"]) for number in (0, 2)]
+    client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
+    request = protocol.AllocateRequest(container_requests=one).SerializeToString()
+    answer = protocol.AllocateResponse.FromString(await client.call("/v1beta1.DevicePlugin/Allocate", request, 10.0))
+    mounts = [[(m.host_path, m.container_path, m.read_only) for m in c.mounts] for c in answer.container_responses]
+    assert mounts == [[(str(quotes), str(quotes), True)]] * 2
+    assert life.said.asked == [Allocating(TDX, ("tdx-key-0000", "tdx-key-0002"))]
+    await client.close()
 
 
-def test_very_many_starts_that_wait_leave_room_for_an_allocate(home: Path) -> None:
+@played()
+async def test_very_many_starts_that_wait_leave_room_for_an_allocate(found: Node) -> None:
     """Given starts that wait since kubelet is slow to tell, then a pod is admitted beside them, and those
     that are too many are told to come again."""
-
-    async def story(found: Node) -> None:
-        count = MAX_CALLS + 10
-        life = found.live(ids(count + 1))
-        await found.becomes((count + 1, count + 1))
-        for number in range(count):
-            await found.kubelet.admit(f"pod-{number}", TDX, APP)
-        life.said.answer = lambda question: YES if isinstance(question, Allocating) else never()
-        starts = [
-            asyncio.ensure_future(found.kubelet.start_container(f"pod-{number}", "app")) for number in range(count)
-        ]
-        await until(lambda: sum(one.done() for one in starts) == count - plugin.MOST_STARTS, "those that are too many")
-        assert all("code = Unavailable desc = nodeward: 48 starts" in one.result() for one in starts if one.done())
-        await found.kubelet.admit("new", TDX, APP)
-        for one in starts:
-            one.cancel()
-        await asyncio.gather(*starts, return_exceptions=True)
-        life.said.answer = lambda _: YES
-        assert await found.kubelet.start_container("pod-0", "app") == "", "those that have gone take no room"
-
-    played(home, story)
+    count = MAX_CALLS + 10
+    life = found.live(ids(count + 1))
+    await found.becomes((count + 1, count + 1))
+    for number in range(count):
+        await found.kubelet.admit(f"pod-{number}", TDX, APP)
+    life.said.answer = lambda question: YES if isinstance(question, Allocating) else never()
+    starts = [asyncio.ensure_future(found.kubelet.start_container(f"pod-{number}", "app")) for number in range(count)]
+    await until(lambda: sum(one.done() for one in starts) == count - plugin.MOST_STARTS, "those that are too many")
+    assert all("code = Unavailable desc = nodeward: 48 starts" in one.result() for one in starts if one.done())
+    await found.kubelet.admit("new", TDX, APP)
+    for one in starts:
+        one.cancel()
+    await asyncio.gather(*starts, return_exceptions=True)
+    life.said.answer = lambda _: YES
+    assert await found.kubelet.start_container("pod-0", "app") == "", "those that have gone take no room"
 
 
-def test_kubelet_is_found_when_it_comes(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(2))
-        await until(lambda: life.said.standing == "waiting", "it waits")
-        await found.kubelet.start()
-        await found.becomes((2, 2))
-
-    played(home, story, begins=False)
+@played(begins=False)
+async def test_kubelet_is_found_when_it_comes(found: Node) -> None:
+    life = found.live(ids(2))
+    await until(lambda: life.said.standing == "waiting", "it waits")
+    await found.kubelet.start()
+    await found.becomes((2, 2))
 
 
 @pytest.mark.parametrize("sign", ["killed", "stopped", "its socket alone", "our socket alone", "the stream alone"])
-def test_a_kubelet_that_begins_anew_is_registered_with_by_the_next_looks(
-    home: Path, sign: str, monkeypatch: pytest.MonkeyPatch
+@played()
+async def test_a_kubelet_that_begins_anew_is_registered_with_by_the_next_looks(
+    found: Node, sign: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One look sees that it has, the next that it answers; looks are LOOK_S apart, so that is within a second. One more
     may have begun before the sign."""
-    looks = 0
+    looks = list[str]()
     really = Folder.look
 
     def look(folder: Folder, own: str, mount: str) -> Seen:
-        nonlocal looks
-        looks += 1
+        looks.append(own)
         return really(folder, own, mount)
 
     monkeypatch.setattr(Folder, "look", look)
 
-    async def story(found: Node) -> None:
-        life = found.live(ids(4))
-        await found.becomes((4, 4))
-        await found.kubelet.admit("a", TDX, APP)
-        (first,) = found.sockets
-        await give(found, sign, first)
-        before = looks
-        await until(lambda: found.sockets not in ([first], []), "another socket")
-        spent = looks - before
-        await until(lambda: found.kubelet.capacity(TDX) == (4, 4), "all ids again")
-        assert spent <= 3
-        assert 3 * plugin.LOOK_S < 1.0
-        assert found.kubelet.held("a", TDX) == ("tdx-key-0000",)
-        assert life.said.standing == "serving"
-        restarted = sign in ("killed", "stopped", "its socket alone")
-        await until(lambda: life.said.told[-1].restarts == int(restarted), "the restarts")
-
-    played(home, story)
+    life = found.live(ids(4))
+    await found.becomes((4, 4))
+    await found.kubelet.admit("a", TDX, APP)
+    (first,) = found.sockets
+    await give(found, sign, first)
+    before = len(looks)
+    await until(lambda: found.sockets not in ([first], []), "another socket")
+    spent = len(looks) - before
+    await until(lambda: found.kubelet.capacity(TDX) == (4, 4), "all ids again")
+    assert spent <= 3
+    assert 3 * plugin.LOOK_S < 1.0
+    assert found.kubelet.held("a", TDX) == ("tdx-key-0000",)
+    assert life.said.standing == "serving"
+    restarted = sign in ("killed", "stopped", "its socket alone")
+    await until(lambda: life.said.told[-1].restarts == int(restarted), "the restarts")
 
 
-def test_a_plugin_whose_server_a_bad_request_has_ended_offers_again_and_is_not_ready_meanwhile(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(2))
-        await found.becomes((2, 2))
-        await until(lambda: life.said.standing == "serving", "kubelet reads our list")
-        await asyncio.to_thread(send_bad_path, str(home / "device-plugins" / found.sockets[0]))
-        await until(lambda: [ready for ready, _ in life.noted] == [True, False, True], f"{life.noted}")
-        assert "ended by a request that it could not read (UnicodeDecodeError)" in life.noted[1][1]
-        await found.becomes((2, 2))
-        await found.kubelet.admit("a", TDX, APP)
-
-    played(home, story)
+@played()
+async def test_a_plugin_whose_server_a_bad_request_has_ended_offers_again_and_is_not_ready_meanwhile(
+    found: Node, home: Path
+) -> None:
+    life = found.live(ids(2))
+    await found.becomes((2, 2))
+    await until(lambda: life.said.standing == "serving", "kubelet reads our list")
+    await asyncio.to_thread(send_bad_path, str(home / "device-plugins" / found.sockets[0]))
+    await until(lambda: [ready for ready, _ in life.noted] == [True, False, True], f"{life.noted}")
+    assert "ended by a request that it could not read (UnicodeDecodeError)" in life.noted[1][1]
+    await found.becomes((2, 2))
+    await found.kubelet.admit("a", TDX, APP)
 
 
 async def give(found: Node, sign: str, endpoint: str) -> None:
@@ -270,23 +247,22 @@ async def give(found: Node, sign: str, endpoint: str) -> None:
             await found.kubelet.drop(TDX)
 
 
-def test_the_end_of_the_daemon_sends_no_empty_list_and_the_next_one_finds_the_node_as_it_was(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(4))
-        await found.becomes((4, 4))
-        await life.end()
-        await found.becomes((4, 0))
-        assert found.sockets == []
-        found.live(ids(4, 3))
-        await found.becomes((4, 3))
-        assert [count for _, count, _ in found.kubelet.lists] == [4, 4]
-
-    played(home, story)
+@played()
+async def test_the_end_of_the_daemon_sends_no_empty_list_and_the_next_one_finds_the_node_as_it_was(found: Node) -> None:
+    life = found.live(ids(4))
+    await found.becomes((4, 4))
+    await life.end()
+    await found.becomes((4, 0))
+    assert found.sockets == []
+    found.live(ids(4, 3))
+    await found.becomes((4, 3))
+    assert [count for _, count, _ in found.kubelet.lists] == [4, 4]
 
 
 @pytest.mark.parametrize("hangs_at", ["kubelet's folder", "the folder of quotes"])
-def test_a_file_call_that_hangs_is_named_and_not_taken_for_a_silent_kubelet(
-    home: Path, hangs_at: str, monkeypatch: pytest.MonkeyPatch
+@played()
+async def test_a_file_call_that_hangs_is_named_and_not_taken_for_a_silent_kubelet(
+    found: Node, home: Path, hangs_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a file system that does not answer, and a kubelet that would, then it is said which one, until it does."""
     over, quotes, really = threading.Event(), home / "qgs", os.stat
@@ -298,61 +274,50 @@ def test_a_file_call_that_hangs_is_named_and_not_taken_for_a_silent_kubelet(
             over.wait(3 * WITHIN_S)
         return really(path, follow_symlinks=follow_symlinks)
 
-    async def story(found: Node) -> None:
-        monkeypatch.setattr(os, "stat", stat)
-        monkeypatch.setattr(os.path, "isdir", lambda path: bool(stat(path)))
+    monkeypatch.setattr(os, "stat", stat)
+    monkeypatch.setattr(os.path, "isdir", lambda path: bool(stat(path)))
+    try:
         life = found.live(ids(4), mount=str(quotes), deadline_s=0.2)
         await until(lambda: bool(life.said.told), "how it stands")
         told = life.said.told[-1]
         assert (told.standing.value, f"a look at {place} hangs in the kernel" in told.why) == ("waiting", True)
-        over.set()
-        await found.becomes((4, 4))
-
-    try:
-        played(home, story)
     finally:
         over.set()
+    await found.becomes((4, 4))
 
 
-def test_what_is_withdrawn_is_gone_at_once_and_stays_so(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(4))
-        await found.becomes((4, 4))
-        assert await life.plugin.withdraw() == f"{TDX}: kubelet has none left"
-        life.offer(ids(3))
-        await found.becomes((0, 0))
-        await until(lambda: life.said.standing == "ended", "its end")
-        assert found.sockets == []
-
-    played(home, story)
+@played()
+async def test_what_is_withdrawn_is_gone_at_once_and_stays_so(found: Node) -> None:
+    life = found.live(ids(4))
+    await found.becomes((4, 4))
+    assert await life.plugin.withdraw() == f"{TDX}: kubelet has none left"
+    life.offer(ids(3))
+    await found.becomes((0, 0))
+    await until(lambda: life.said.standing == "ended", "its end")
+    assert found.sockets == []
 
 
-def test_a_name_that_kubelet_refuses_is_told_with_its_words(home: Path) -> None:
-    async def story(found: Node) -> None:
-        life = found.live(ids(4))
-        found.kubelet.refuses = "no plugins today"
-        await until(lambda: life.said.standing == "refused", "the refusal")
-        assert "no plugins today" in life.said.told[-1].why
-        found.kubelet.refuses = ""
-        await found.becomes((4, 4))
-
-    played(home, story)
+@played()
+async def test_a_name_that_kubelet_refuses_is_told_with_its_words(found: Node) -> None:
+    life = found.live(ids(4))
+    found.kubelet.refuses = "no plugins today"
+    await until(lambda: life.said.standing == "refused", "the refusal")
+    assert "no plugins today" in life.said.told[-1].why
+    found.kubelet.refuses = ""
+    await found.becomes((4, 4))
 
 
-def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refused(
-    home: Path, monkeypatch: pytest.MonkeyPatch
+@played()
+async def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refused(
+    found: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a kubelet that takes no plugins, so that pauses have become long, then the next one has us by the looks."""
     monkeypatch.setattr(plugin, "FIRST_PAUSE_S", 1000.0)
     monkeypatch.setattr(plugin, "LAST_PAUSE_S", 1000.0)
-
-    async def story(found: Node) -> None:
-        life = found.live(ids(4))
-        found.kubelet.refuses = "no plugins today"
-        await until(lambda: life.said.standing == "refused", "the refusal")
-        await found.kubelet.stop()
-        found.kubelet.refuses = ""
-        await found.kubelet.start()
-        await found.becomes((4, 4))
-
-    played(home, story)
+    life = found.live(ids(4))
+    found.kubelet.refuses = "no plugins today"
+    await until(lambda: life.said.standing == "refused", "the refusal")
+    await found.kubelet.stop()
+    found.kubelet.refuses = ""
+    await found.kubelet.start()
+    await found.becomes((4, 4))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from nodeward.model.workload import PodUid
 from nodeward.proto import podresources_pb2 as pb
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 
 WITHIN_S = scaled(20.0)
 TDX = "devices.kubevirt.io/tdx"
@@ -58,6 +60,7 @@ class Kubelet:
         self.fault: GrpcError | None = None
         self.heals = self.hangs = False
         self.lists, self.told, self.lost = 0, list[KeysHeld](), TORN
+        self.server = GrpcServer("v1.PodResourcesLister", {"List": self.list})
         self.clock = Clock()
         self.edge = PodResources(
             lambda: GrpcClient(str(self.path)),
@@ -86,29 +89,22 @@ class Kubelet:
         return said if self.answer is None else self.answer
 
 
-def play(folder: Path, story: Callable[[Kubelet], Awaitable[None]], *, serves: bool = True) -> Kubelet:
-    async def bounded() -> Kubelet:
-        kubelet = Kubelet(folder)
-        server = GrpcServer("v1.PodResourcesLister", {"List": kubelet.list})
-        if serves:
-            await server.start(str(kubelet.path))
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                await story(kubelet)
-        finally:
-            await server.stop()
-        return kubelet
-
-    return asyncio.run(bounded())
+@asynccontextmanager
+async def beside(tmp_path: Path) -> AsyncIterator[Kubelet]:
+    kubelet = Kubelet(tmp_path)
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            await kubelet.server.start(str(kubelet.path))
+            yield kubelet
+    finally:
+        await kubelet.server.stop()
 
 
-def test_ids_are_told_of_pods_that_are_known_beside_the_checkpoints_fault(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        assert await kubelet.edge.fetch("tdx") == ""
-
-    assert play(tmp_path, story).told == [
-        KeysHeld(7, {A: {TDX: ("tdx0", "tdx1")}}, fault=TORN, read_ns=1, answered=False)
-    ], "beside a pod that nobody knows"
+@told_in(beside)
+async def test_ids_are_told_of_pods_that_are_known_beside_the_checkpoints_fault(kubelet: Kubelet) -> None:
+    assert await kubelet.edge.fetch("tdx") == ""
+    told = KeysHeld(7, {A: {TDX: ("tdx0", "tdx1")}}, fault=TORN, read_ns=1, answered=False)
+    assert kubelet.told == [told], "beside a pod that nobody knows"
 
 
 @pytest.mark.parametrize(
@@ -121,73 +117,69 @@ def test_ids_are_told_of_pods_that_are_known_beside_the_checkpoints_fault(tmp_pa
         pytest.param([pod("unknown", "tdx0")], {}, False, id="one with ids that nobody knows"),
     ],
 )
-def test_an_answer_says_whether_all_who_have_ids_are_in_it(
-    tmp_path: Path, pods: list[pb.PodResources], told: dict[PodUid, dict[str, tuple[str, ...]]], answered: bool
+@told_in(beside)
+async def test_an_answer_says_whether_all_who_have_ids_are_in_it(
+    kubelet: Kubelet, pods: list[pb.PodResources], told: dict[PodUid, dict[str, tuple[str, ...]]], answered: bool
 ) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.pods = pods
-        assert await kubelet.edge.fetch("tdx") == ""
-
-    assert play(tmp_path, story).told == [KeysHeld(7, told, fault=TORN, read_ns=1, answered=answered)]
+    kubelet.pods = pods
+    assert await kubelet.edge.fetch("tdx") == ""
+    assert kubelet.told == [KeysHeld(7, told, fault=TORN, read_ns=1, answered=answered)]
 
 
-def test_that_kubelet_answers_no_more_is_told_once_and_only_after_an_answer(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.pods = []
-        for fault in (None, GrpcError(Code.UNIMPLEMENTED, "gone"), GrpcError(Code.UNIMPLEMENTED, "gone"), None):
-            kubelet.fault = fault
-            await kubelet.edge.fetch("tdx")
-            kubelet.clock.advance(10.0)
-
-    assert [one.answered for one in play(tmp_path, story).told] == [True, False, True]
-
-
-def test_it_is_asked_every_ten_seconds_at_most_however_often_somebody_wants_it(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        assert await kubelet.edge.fetch("tdx") == ""
-        kubelet.clock.advance(9.9)
-        assert "a moment ago" in await kubelet.edge.fetch("tdx")
-        kubelet.clock.advance(0.1)
-        assert await kubelet.edge.fetch("tdx") == ""
-
-    assert play(tmp_path, story).lists == 2
+@told_in(beside)
+async def test_that_kubelet_answers_no_more_is_told_once_and_only_after_an_answer(kubelet: Kubelet) -> None:
+    kubelet.pods = []
+    for fault in (None, GrpcError(Code.UNIMPLEMENTED, "gone"), GrpcError(Code.UNIMPLEMENTED, "gone"), None):
+        kubelet.fault = fault
+        await kubelet.edge.fetch("tdx")
+        kubelet.clock.advance(10.0)
+    assert [one.answered for one in kubelet.told] == [True, False, True]
 
 
-def test_nobody_asks_while_the_checkpoint_can_be_read(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.lost = ""
-        running = asyncio.ensure_future(kubelet.edge.run())
-        for _ in range(3):
-            await asyncio.sleep(0)
-            kubelet.clock.advance(60.0)
-        assert kubelet.lists == 0
-        kubelet.lost = TORN
-        kubelet.clock.advance(1.0)
-        while not kubelet.told:
-            await asyncio.sleep(0.01)
-        running.cancel()
-        await asyncio.wait((running,))
-
-    assert play(tmp_path, story).lists == 1
+@told_in(beside)
+async def test_it_is_asked_every_ten_seconds_at_most_however_often_somebody_wants_it(kubelet: Kubelet) -> None:
+    assert await kubelet.edge.fetch("tdx") == ""
+    kubelet.clock.advance(9.9)
+    assert "a moment ago" in await kubelet.edge.fetch("tdx")
+    kubelet.clock.advance(0.1)
+    assert await kubelet.edge.fetch("tdx") == ""
+    assert kubelet.lists == 2
 
 
-def test_what_comes_after_the_checkpoint_was_read_again_is_not_told(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.heals = True
-        assert await kubelet.edge.fetch("tdx") == ""
+@told_in(beside)
+async def test_nobody_asks_while_the_checkpoint_can_be_read(kubelet: Kubelet) -> None:
+    kubelet.lost = ""
+    running = asyncio.ensure_future(kubelet.edge.run())
+    for _ in range(3):
+        await asyncio.sleep(0)
+        kubelet.clock.advance(60.0)
+    assert kubelet.lists == 0
+    kubelet.lost = TORN
+    kubelet.clock.advance(1.0)
+    while not kubelet.told:
+        await asyncio.sleep(0.01)
+    running.cancel()
+    await asyncio.wait((running,))
+    assert kubelet.lists == 1
 
-    assert play(tmp_path, story).told == []
+
+@told_in(beside)
+async def test_what_comes_after_the_checkpoint_was_read_again_is_not_told(kubelet: Kubelet) -> None:
+    kubelet.heals = True
+    assert await kubelet.edge.fetch("tdx") == ""
+    assert kubelet.told == []
 
 
 @pytest.mark.parametrize("how", ["garbage", "refuses", "hangs", "absent"])
-def test_every_trouble_is_a_reason_and_nothing_is_told(
-    how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@told_in(beside)
+async def test_every_trouble_is_a_reason_and_nothing_is_told(
+    kubelet: Kubelet, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.answer = b"\xff\xff" if how == "garbage" else None
-        kubelet.fault = GrpcError(Code.UNIMPLEMENTED, "an older one") if how == "refuses" else None
-        kubelet.hangs = how == "hangs"
-        assert (await kubelet.edge.fetch("tdx")).startswith("kubelet's PodResources: ")
-
     monkeypatch.setattr(pod_resources, "LIST_S", 0.1)
-    assert play(tmp_path, story, serves=how != "absent").told == []
+    kubelet.answer = b"\xff\xff" if how == "garbage" else None
+    kubelet.fault = GrpcError(Code.UNIMPLEMENTED, "an older one") if how == "refuses" else None
+    kubelet.hangs = how == "hangs"
+    if how == "absent":
+        await kubelet.server.stop()
+    assert (await kubelet.edge.fetch("tdx")).startswith("kubelet's PodResources: ")
+    assert kubelet.told == []

@@ -6,7 +6,8 @@ The double does what kubelet 1.37 was seen to do in tests/real/test_pods_api.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from nodeward.proto import kubepod_pb2 as pods
 from nodeward.proto import podsapi_pb2 as pb
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 
 WITHIN_S = scaled(20.0)
 TDX = "devices.kubevirt.io/tdx"
@@ -89,21 +91,18 @@ class Kubelet:
             yield await news.get()
 
 
-def play(folder: Path, story: Callable[[Kubelet], Awaitable[None]]) -> Kubelet:
-    async def bounded() -> Kubelet:
-        kubelet = Kubelet(folder)
-        running = asyncio.ensure_future(kubelet.api.run())
-        try:
-            async with asyncio.timeout(WITHIN_S):
-                await story(kubelet)
-        finally:
-            running.cancel()
-            await asyncio.wait((running,))
-            await kubelet.stop()
-        assert running.cancelled()
-        return kubelet
-
-    return asyncio.run(bounded())
+@asynccontextmanager
+async def beside(tmp_path: Path) -> AsyncIterator[Kubelet]:
+    kubelet = Kubelet(tmp_path)
+    running = asyncio.ensure_future(kubelet.api.run())
+    try:
+        async with asyncio.timeout(WITHIN_S):
+            yield kubelet
+    finally:
+        running.cancel()
+        await asyncio.wait((running,))
+        await kubelet.stop()
+    assert running.cancelled()
 
 
 @pytest.fixture(autouse=True)
@@ -116,52 +115,47 @@ def names(event: PodsOfKubelet) -> list[tuple[str, bool, int]]:
     return [(one.name, one.terminal, one.containers[0].declared["tdx"]) for one in event.pods]
 
 
-def test_pods_are_told_at_first_and_when_they_change(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.pods = [pod("a"), pod("b", 2)]
-        await kubelet.start()
-        await kubelet.until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
-        assert names(kubelet.told[-1]) == [("a", False, 1), ("b", False, 2)]
-        kubelet.pods = [pod("a", phase="Failed")]
-        kubelet.changed()
-        await kubelet.until(lambda: len(kubelet.told[-1].pods) == 1)
-        assert names(kubelet.told[-1]) == [("a", True, 1)]
-        count, lists = len(kubelet.told), kubelet.lists
-        kubelet.changed()
-        await kubelet.until(lambda: kubelet.lists > lists)
-        await asyncio.sleep(0.05)
-        assert len(kubelet.told) == count
-        kubelet.viewed = kubelet.seq = kubelet.seq + 10
-        kubelet.changed()
-        await kubelet.until(lambda: kubelet.told[-1].as_of >= kubelet.viewed)
-        assert names(kubelet.told[-1]) == [("a", True, 1)], "told again for the checkpoint's sake"
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_pods_are_told_at_first_and_when_they_change(kubelet: Kubelet) -> None:
+    kubelet.pods = [pod("a"), pod("b", 2)]
+    await kubelet.start()
+    await kubelet.until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
+    assert names(kubelet.told[-1]) == [("a", False, 1), ("b", False, 2)]
+    kubelet.pods = [pod("a", phase="Failed")]
+    kubelet.changed()
+    await kubelet.until(lambda: len(kubelet.told[-1].pods) == 1)
+    assert names(kubelet.told[-1]) == [("a", True, 1)]
+    count, lists = len(kubelet.told), kubelet.lists
+    kubelet.changed()
+    await kubelet.until(lambda: kubelet.lists > lists)
+    await asyncio.sleep(0.05)
+    assert len(kubelet.told) == count
+    kubelet.viewed = kubelet.seq = kubelet.seq + 10
+    kubelet.changed()
+    await kubelet.until(lambda: kubelet.told[-1].as_of >= kubelet.viewed)
+    assert names(kubelet.told[-1]) == [("a", True, 1)], "told again for the checkpoint's sake"
 
 
-def test_who_asks_has_told_a_list_that_began_after_the_question(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        await kubelet.start()
-        await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault))
-        kubelet.seq = asked = kubelet.seq + 10
-        assert await kubelet.api.fetch("tdx") == ""
-        assert kubelet.told[-1].as_of >= asked
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_who_asks_has_told_a_list_that_began_after_the_question(kubelet: Kubelet) -> None:
+    await kubelet.start()
+    await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault))
+    kubelet.seq = asked = kubelet.seq + 10
+    assert await kubelet.api.fetch("tdx") == ""
+    assert kubelet.told[-1].as_of >= asked
 
 
-def test_without_a_socket_it_is_a_fault_told_once_until_there_is_one(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        assert await kubelet.api.fetch("tdx") != ""
-        await kubelet.until(lambda: bool(kubelet.told))
-        await asyncio.sleep(0.1)
-        assert [bool(event.fault) for event in kubelet.told] == [True]
-        assert await kubelet.api.fetch("tdx") != ""
-        kubelet.pods = [pod("a")]
-        await kubelet.start()
-        await kubelet.until(lambda: not kubelet.told[-1].fault)
-
-    assert names(play(tmp_path, story).told[-1]) == [("a", False, 1)]
+@told_in(beside)
+async def test_without_a_socket_it_is_a_fault_told_once_until_there_is_one(kubelet: Kubelet) -> None:
+    assert await kubelet.api.fetch("tdx") != ""
+    await kubelet.until(lambda: bool(kubelet.told))
+    await asyncio.sleep(0.1)
+    assert [bool(event.fault) for event in kubelet.told] == [True]
+    assert await kubelet.api.fetch("tdx") != ""
+    kubelet.pods = [pod("a")]
+    await kubelet.start()
+    await kubelet.until(lambda: not kubelet.told[-1].fault)
+    assert names(kubelet.told[-1]) == [("a", False, 1)]
 
 
 @pytest.mark.parametrize(
@@ -172,59 +166,50 @@ def test_without_a_socket_it_is_a_fault_told_once_until_there_is_one(tmp_path: P
         (Code.RESOURCE_EXHAUSTED, "too large"),
     ],
 )
-def test_a_refusal_is_told_in_kubelets_words_and_the_pods_are_told_again_after_it(
-    tmp_path: Path, code: Code, text: str
+@told_in(beside)
+async def test_a_refusal_is_told_in_kubelets_words_and_the_pods_are_told_again_after_it(
+    kubelet: Kubelet, code: Code, text: str
 ) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.pods, kubelet.fault = [pod("a")], GrpcError(code, text)
-        await kubelet.start()
-        await kubelet.until(lambda: bool(kubelet.told and text in kubelet.told[-1].fault))
-        kubelet.fault = None
-        await kubelet.until(lambda: bool(kubelet.told[-1].pods and kubelet._news))
-        kubelet.fault = GrpcError(code, text)
-        assert text in await kubelet.api.fetch("tdx")
-        kubelet.changed()
-        await kubelet.until(lambda: text in kubelet.told[-1].fault)
-        kubelet.fault = None
-        await kubelet.until(lambda: bool(kubelet.told[-1].pods))
-
-    play(tmp_path, story)
+    kubelet.pods, kubelet.fault = [pod("a")], GrpcError(code, text)
+    await kubelet.start()
+    await kubelet.until(lambda: bool(kubelet.told and text in kubelet.told[-1].fault))
+    kubelet.fault = None
+    await kubelet.until(lambda: bool(kubelet.told[-1].pods and kubelet._news))
+    kubelet.fault = GrpcError(code, text)
+    assert text in await kubelet.api.fetch("tdx")
+    kubelet.changed()
+    await kubelet.until(lambda: text in kubelet.told[-1].fault)
+    kubelet.fault = None
+    await kubelet.until(lambda: bool(kubelet.told[-1].pods))
 
 
-def test_a_kubelet_that_hangs_costs_a_bounded_wait(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        await kubelet.start()
-        await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault and kubelet._news))
-        kubelet.hangs = True
-        assert await kubelet.api.fetch("tdx") != ""
-        kubelet.changed()
-        await kubelet.until(lambda: bool(kubelet.told[-1].fault))
-        assert not any(event.absent for event in kubelet.told[1:]), "somebody is there, who does not answer"
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_a_kubelet_that_hangs_costs_a_bounded_wait(kubelet: Kubelet) -> None:
+    await kubelet.start()
+    await kubelet.until(lambda: bool(kubelet.told and not kubelet.told[-1].fault and kubelet._news))
+    kubelet.hangs = True
+    assert await kubelet.api.fetch("tdx") != ""
+    kubelet.changed()
+    await kubelet.until(lambda: bool(kubelet.told[-1].fault))
+    assert not any(event.absent for event in kubelet.told[1:]), "somebody is there, who does not answer"
 
 
-def test_a_kubelet_that_ends_is_a_fault_and_its_return_is_heard(tmp_path: Path) -> None:
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.pods = [pod("a")]
-        await kubelet.start()
-        await kubelet.until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
-        await kubelet.stop()
-        await kubelet.until(lambda: bool(kubelet.told[-1].fault and kubelet.told[-1].absent))
-        await kubelet.start()
-        await kubelet.until(lambda: bool(kubelet.told[-1].pods))
-        assert not kubelet.told[-1].absent
-
-    play(tmp_path, story)
+@told_in(beside)
+async def test_a_kubelet_that_ends_is_a_fault_and_its_return_is_heard(kubelet: Kubelet) -> None:
+    kubelet.pods = [pod("a")]
+    await kubelet.start()
+    await kubelet.until(lambda: bool(kubelet.told and kubelet.told[-1].pods and kubelet._news))
+    await kubelet.stop()
+    await kubelet.until(lambda: bool(kubelet.told[-1].fault and kubelet.told[-1].absent))
+    await kubelet.start()
+    await kubelet.until(lambda: bool(kubelet.told[-1].pods))
+    assert not kubelet.told[-1].absent
 
 
-def test_one_pod_that_cannot_be_read_is_a_fault_of_the_whole_list(tmp_path: Path) -> None:
+@told_in(beside)
+async def test_one_pod_that_cannot_be_read_is_a_fault_of_the_whole_list(kubelet: Kubelet) -> None:
     """Its keys would not be counted."""
-
-    async def story(kubelet: Kubelet) -> None:
-        kubelet.pods = [pod("a"), b"\xff\xff"]
-        await kubelet.start()
-        await kubelet.until(lambda: any("v1.Pod" in event.fault for event in kubelet.told))
-        assert not any(event.pods for event in kubelet.told)
-
-    play(tmp_path, story)
+    kubelet.pods = [pod("a"), b"\xff\xff"]
+    await kubelet.start()
+    await kubelet.until(lambda: any("v1.Pod" in event.fault for event in kubelet.told))
+    assert not any(event.pods for event in kubelet.told)

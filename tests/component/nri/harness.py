@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from nodeward.doubles.runtime import SimRuntime
@@ -13,6 +13,7 @@ from nodeward.model.decision import Adjustment, Final, Reason
 from nodeward.model.events import Event, Question
 from nodeward.model.ports import AtStart
 from tests.patience import scaled
+from tests.rigs.stories import Story, told_in
 
 WITHIN_S = scaled(10.0)
 EPC = Final(Adjustment({"misc.max": "sgx_epc 1048576"}), Reason("test"))
@@ -117,21 +118,21 @@ async def joined(world: World, settings: NriSettings) -> AsyncIterator[asyncio.T
         await asyncio.gather(task, return_exceptions=True)
 
 
-def story(
-    folder: Path,
-    tale: Callable[[World, NriSettings], Coroutine[None, None, None]],
-    runtime: Callable[[Path], SimRuntime] = SimRuntime,
-) -> None:
-    """Runs `tale` with a runtime that listens in `folder`."""
+@contextlib.asynccontextmanager
+async def beside(
+    tmp_path: Path, runtime: Callable[[Path], SimRuntime] = SimRuntime
+) -> AsyncIterator[tuple[World, NriSettings]]:
+    """A runtime that listens, and the settings that lead to it."""
+    path = tmp_path / "nri.sock"
+    world = World(runtime(path))
+    await world.runtime.serve()
+    try:
+        async with asyncio.timeout(3 * WITHIN_S):
+            yield world, NriSettings(str(path))
+    finally:
+        await world.runtime.close()
 
-    async def told() -> None:
-        path = folder / "nri.sock"
-        world = World(runtime(path))
-        await world.runtime.serve()
-        try:
-            async with asyncio.timeout(3 * WITHIN_S):
-                await tale(world, NriSettings(str(path)))
-        finally:
-            await world.runtime.close()
 
-    asyncio.run(told())
+def tale(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Callable[..., None]]:
+    """A test that is told beside such a runtime."""
+    return told_in(beside, gives=2, runtime=runtime)

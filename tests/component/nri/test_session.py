@@ -3,7 +3,8 @@
 import asyncio
 import functools
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -20,14 +21,14 @@ from nodeward.model.events import (
     RuntimeConnected,
     RuntimeLost,
     SandboxRemoved,
-    Started,
     Updating,
 )
 from nodeward.model.workload import ContainerId, Phase
 from nodeward.proto import nri_pb2
 from nodeward.transport.ttrpc_unix import CallFailedError
 from nodeward.wire.ttrpc import Code, Request
-from tests.component.nri.harness import EPC, WITHIN_S, World, joined, settings_for, story
+from tests.component.nri.harness import EPC, WITHIN_S, World, beside, joined, settings_for, tale
+from tests.rigs.stories import told_in
 from tests.unit.app.relayed import Relayed
 
 WEB = SimPod("u-1", "web", annotations={"epc-limit.nri.io": "1048576", "other": "CANARY-annotation"})
@@ -39,171 +40,157 @@ GENERATIONS = [
 ]
 
 
-def speaking(generation: NriGeneration) -> Callable[[Path], SimRuntime]:
-    return functools.partial(SimRuntime, settings=settings_for(generation))
+@asynccontextmanager
+async def speaking(tmp_path: Path, generation: NriGeneration) -> AsyncIterator[tuple[World, NriSettings]]:
+    async with beside(tmp_path, functools.partial(SimRuntime, settings=settings_for(generation))) as found:
+        yield found
 
 
-def test_an_update_is_asked_about_with_what_kubelet_asks_for(tmp_path: Path) -> None:
+@tale()
+async def test_an_update_is_asked_about_with_what_kubelet_asks_for(world: World, settings: NriSettings) -> None:
     """A resize arrives so: the runtime's own record has the new request only afterwards."""
-
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-            request = nri_pb2.UpdateContainerRequest()
-            request.container.linux.resources.cpu.shares.value = 1024
-            request.linux_resources.cpu.shares.value = 2048
-            (plugin,) = world.runtime.nri.plugins
-            await world.runtime.nri.ask(plugin, "UpdateContainer", request.SerializeToString())
-        (question,) = world.asked
-        assert isinstance(question, Updating)
-        assert question.container.cpu.shares == 2048
-
-    story(tmp_path, tale)
+    async with joined(world, settings):
+        await world.plugin()
+        request = nri_pb2.UpdateContainerRequest()
+        request.container.linux.resources.cpu.shares.value = 1024
+        request.linux_resources.cpu.shares.value = 2048
+        (plugin,) = world.runtime.nri.plugins
+        await world.runtime.nri.ask(plugin, "UpdateContainer", request.SerializeToString())
+    (question,) = world.asked
+    assert isinstance(question, Updating)
+    assert question.container.cpu.shares == 2048
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_a_whole_life_is_told_in_the_same_words_by_every_nri(tmp_path: Path, generation: NriGeneration) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.answer = lambda question: EPC
-        async with joined(world, settings):
-            await world.plugin()
-            pod = await world.runtime.run_pod(WEB)
-            container = await world.runtime.create_container(pod, MAIN)
-            await world.runtime.start(container)
-            await world.runtime.update_container(container)
-            assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
-            await world.runtime.stop(container)
-            await world.runtime.remove_container(container)
-            await world.runtime.stop_pod(pod)
-            await world.runtime.remove_pod(pod)
-            calls = world.runtime.nri.plugins[0].calls
-            assert ("StateChange" in calls) is (not generation.dedicated)
-        assert world.kinds() == [
-            *("RuntimeConnected", "Listed", "SandboxStarted", "Created", "Started", "Updated", "Stopped", "Removed"),
-            *("SandboxStopped", "SandboxRemoved"),
-        ]
-        assert [type(question) for question in world.asked] == [Creating, Updating]
-        assert world.within_ns == [1_000_000_000, 1_000_000_000]
-        assert "CANARY" not in repr(world.told) + repr(world.asked)
-        connected = world.told[0]
-        assert isinstance(connected, RuntimeConnected)
-        assert (connected.version, connected.nri_version) == (generation.runtime_version, generation.said)
-
-    story(tmp_path, tale, speaking(generation))
-
-
-def test_a_container_to_be_made_is_asked_about_with_its_pod(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-            pod = await world.runtime.run_pod(WEB)
-            await world.runtime.create_container(pod, SimContainer("main", unified={"misc.max": "a 1", "io.x": "y"}))
-        (question,) = world.asked
-        assert isinstance(question, Creating)
-        assert question.sandbox.annotations == {"epc-limit.nri.io": "1048576"}
-        assert question.sandbox.pod_uid == "u-1"
-        assert question.sandbox.cgroup_parent == "/kubepods/podu-1"
-        assert question.container.phase is Phase.CREATING
-        assert question.container.cgroups_path == f"/kubepods/podu-1/{question.container.id}"
-        assert question.container.recorded == {"a": 1}
-
-    story(tmp_path, tale)
+@told_in(speaking, gives=2)
+async def test_a_whole_life_is_told_in_the_same_words_by_every_nri(
+    world: World, settings: NriSettings, generation: NriGeneration
+) -> None:
+    world.answer = lambda question: EPC
+    async with joined(world, settings):
+        await world.plugin()
+        pod = await world.runtime.run_pod(WEB)
+        container = await world.runtime.create_container(pod, MAIN)
+        await world.runtime.start(container)
+        await world.runtime.update_container(container)
+        assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
+        await world.runtime.stop(container)
+        await world.runtime.remove_container(container)
+        await world.runtime.stop_pod(pod)
+        await world.runtime.remove_pod(pod)
+        calls = world.runtime.nri.plugins[0].calls
+        assert ("StateChange" in calls) is (not generation.dedicated)
+    assert world.kinds() == [
+        *("RuntimeConnected", "Listed", "SandboxStarted", "Created", "Started", "Updated", "Stopped", "Removed"),
+        *("SandboxStopped", "SandboxRemoved"),
+    ]
+    assert [type(question) for question in world.asked] == [Creating, Updating]
+    assert world.within_ns == [1_000_000_000, 1_000_000_000]
+    assert "CANARY" not in repr(world.told) + repr(world.asked)
+    connected = world.told[0]
+    assert isinstance(connected, RuntimeConnected)
+    assert (connected.version, connected.nri_version) == (generation.runtime_version, generation.said)
 
 
-def test_what_runs_already_is_listed_from_all_chunks(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        for number in range(5):
-            pod = await world.runtime.run_pod(SimPod(f"u-{number}", f"pod-{number}"))
-            for name in ("a", "b"):
-                await world.runtime.create_container(pod, SimContainer(name))
-        async with joined(world, settings):
-            await world.plugin()
-            assert world.runtime.nri.plugins[0].calls == ["Configure", *["Synchronize"] * 4]
-        listed = world.told[1]
-        assert isinstance(listed, Listed)
-        assert (len(listed.sandboxes), len(listed.containers)) == (5, 10)
-        assert listed.as_of == 1000  # as of the registration, before RuntimeConnected was told
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(chunk=3)))
-
-
-def test_configure_may_come_before_the_reply_to_the_registration(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-        assert world.kinds() == ["RuntimeConnected", "Listed"]
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(configure_early=True)))
+@tale()
+async def test_a_container_to_be_made_is_asked_about_with_its_pod(world: World, settings: NriSettings) -> None:
+    async with joined(world, settings):
+        await world.plugin()
+        pod = await world.runtime.run_pod(WEB)
+        await world.runtime.create_container(pod, SimContainer("main", unified={"misc.max": "a 1", "io.x": "y"}))
+    (question,) = world.asked
+    assert isinstance(question, Creating)
+    assert question.sandbox.annotations == {"epc-limit.nri.io": "1048576"}
+    assert question.sandbox.pod_uid == "u-1"
+    assert question.sandbox.cgroup_parent == "/kubepods/podu-1"
+    assert question.container.phase is Phase.CREATING
+    assert question.container.cgroups_path == f"/kubepods/podu-1/{question.container.id}"
+    assert question.container.recorded == {"a": 1}
 
 
-def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        asked: list[asyncio.Future[Final]] = []
-
-        def answer(question: Question) -> asyncio.Future[Final]:
-            asked.append(asyncio.get_running_loop().create_future())
-            return asked[-1]
-
-        world.answer = answer
-        async with joined(world, settings):
-            await world.plugin()
-            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            assert world.runtime.unified(container) == {}
-            assert len(world.runtime.nri.plugins) == 1
-        assert asked[0].cancelled()  # which abandons the ask
-        assert world.within_ns == [1_000_000_000], "at most a second, however patient the runtime is"
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=6.0)))
+@tale(runtime=functools.partial(SimRuntime, settings=settings_for(chunk=3)))
+async def test_what_runs_already_is_listed_from_all_chunks(world: World, settings: NriSettings) -> None:
+    for number in range(5):
+        pod = await world.runtime.run_pod(SimPod(f"u-{number}", f"pod-{number}"))
+        for name in ("a", "b"):
+            await world.runtime.create_container(pod, SimContainer(name))
+    async with joined(world, settings):
+        await world.plugin()
+        assert world.runtime.nri.plugins[0].calls == ["Configure", *["Synchronize"] * 4]
+    listed = world.told[1]
+    assert isinstance(listed, Listed)
+    assert (len(listed.sandboxes), len(listed.containers)) == (5, 10)
+    assert listed.as_of == 1000  # as of the registration, before RuntimeConnected was told
 
 
-def test_what_was_decided_is_answered_however_late_its_record_is(tmp_path: Path) -> None:
+@tale(runtime=functools.partial(SimRuntime, settings=settings_for(configure_early=True)))
+async def test_configure_may_come_before_the_reply_to_the_registration(world: World, settings: NriSettings) -> None:
+    async with joined(world, settings):
+        await world.plugin()
+    assert world.kinds() == ["RuntimeConnected", "Listed"]
+
+
+@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=6.0)))
+async def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(
+    world: World, settings: NriSettings
+) -> None:
+    asked: list[asyncio.Future[Final]] = []
+
+    def answer(question: Question) -> asyncio.Future[Final]:
+        asked.append(asyncio.get_running_loop().create_future())
+        return asked[-1]
+
+    world.answer = answer
+    async with joined(world, settings):
+        await world.plugin()
+        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+        assert world.runtime.unified(container) == {}
+        assert len(world.runtime.nri.plugins) == 1
+    assert asked[0].cancelled()  # which abandons the ask
+    assert world.within_ns == [1_000_000_000], "at most a second, however patient the runtime is"
+
+
+@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.6)))
+async def test_what_was_decided_is_answered_however_late_its_record_is(world: World, settings: NriSettings) -> None:
     """Given an engine that counts a limit as given, when its record is never written, the runtime is told the limit
     all the same: else the program runs without what the engine believes of it."""
-
-    async def tale(world: World, settings: NriSettings) -> None:
-        core = Relayed().limits.core
-        core.settles = asyncio.get_running_loop().create_future
-        world.answer = lambda question: core.ask(question, world.within_ns[-1])
-        async with joined(world, settings):
-            await world.plugin()
-            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.6)))
+    core = Relayed().limits.core
+    core.settles = asyncio.get_running_loop().create_future
+    world.answer = lambda question: core.ask(question, world.within_ns[-1])
+    async with joined(world, settings):
+        await world.plugin()
+        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+        assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
 
 
-def test_an_answer_has_half_of_the_runtimes_patience(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-            await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-        assert world.within_ns == [800_000_000]
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=1.6)))
+@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=1.6)))
+async def test_an_answer_has_half_of_the_runtimes_patience(world: World, settings: NriSettings) -> None:
+    async with joined(world, settings):
+        await world.plugin()
+        await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+    assert world.within_ns == [800_000_000]
 
 
-def test_an_answer_nobody_waits_for_any_more_is_abandoned(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        asked: list[asyncio.Future[Final]] = []
-        begun = asyncio.Event()
+@tale()
+async def test_an_answer_nobody_waits_for_any_more_is_abandoned(world: World, settings: NriSettings) -> None:
+    asked: list[asyncio.Future[Final]] = []
+    begun = asyncio.Event()
 
-        def answer(question: Question) -> asyncio.Future[Final]:
-            asked.append(asyncio.get_running_loop().create_future())
-            begun.set()
-            return asked[-1]
+    def answer(question: Question) -> asyncio.Future[Final]:
+        asked.append(asyncio.get_running_loop().create_future())
+        begun.set()
+        return asked[-1]
 
-        world.answer = answer
-        async with joined(world, settings):
-            await world.plugin()
-            pod = await world.runtime.run_pod(WEB)
-            creating = asyncio.create_task(world.runtime.create_container(pod, MAIN))
-            await begun.wait()
-            world.runtime.nri.plugins[0].peer.close("the runtime crashes")
-            await creating  # the request goes on without the plugin
-            await world.until(RuntimeLost)
-        assert asked[0].cancelled()
-
-    story(tmp_path, tale)
+    world.answer = answer
+    async with joined(world, settings):
+        await world.plugin()
+        pod = await world.runtime.run_pod(WEB)
+        creating = asyncio.create_task(world.runtime.create_container(pod, MAIN))
+        await begun.wait()
+        world.runtime.nri.plugins[0].peer.close("the runtime crashes")
+        await creating  # the request goes on without the plugin
+        await world.until(RuntimeLost)
+    assert asked[0].cancelled()
 
 
 def at_once(question: Question) -> Final:
@@ -215,18 +202,16 @@ async def later(question: Question) -> Final:
 
 
 @pytest.mark.parametrize("broken", [at_once, later])
-def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
-    tmp_path: Path, broken: Callable[[Question], Final | Awaitable[Final]]
+@tale()
+async def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
+    world: World, settings: NriSettings, broken: Callable[[Question], Final | Awaitable[Final]]
 ) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.answer = broken
-        async with joined(world, settings):
-            await world.plugin()
-            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            assert world.runtime.unified(container) == {}
-            assert len(world.runtime.nri.plugins) == 1
-
-    story(tmp_path, tale)
+    world.answer = broken
+    async with joined(world, settings):
+        await world.plugin()
+        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+        assert world.runtime.unified(container) == {}
+        assert len(world.runtime.nri.plugins) == 1
 
 
 @pytest.mark.parametrize(
@@ -236,76 +221,74 @@ def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
         pytest.param("nri.pkg.api.v9.Plugin", "CreateContainer", id="a service of another version"),
     ],
 )
-def test_what_is_not_served_is_said_to_be_unimplemented(tmp_path: Path, service: str, method: str) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-            plugin = world.runtime.nri.plugins[0]
-            with pytest.raises(CallFailedError) as failed:
-                await plugin.peer.call(Request(service, method), WITHIN_S)
-            assert failed.value.status.code == Code.UNIMPLEMENTED
-            await world.runtime.run_pod(WEB)  # and the connection stays
-            assert len(world.runtime.nri.plugins) == 1
-        assert world.asked == []
-
-    story(tmp_path, tale)
-
-
-def test_a_pod_sandbox_starts_even_if_we_break(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-            world.broken = True
-            await world.runtime.run_pod(WEB)
-            assert len(world.runtime.nri.plugins) == 1
-
-    story(tmp_path, tale)
+@tale()
+async def test_what_is_not_served_is_said_to_be_unimplemented(
+    world: World, settings: NriSettings, service: str, method: str
+) -> None:
+    async with joined(world, settings):
+        await world.plugin()
+        plugin = world.runtime.nri.plugins[0]
+        with pytest.raises(CallFailedError) as failed:
+            await plugin.peer.call(Request(service, method), WITHIN_S)
+        assert failed.value.status.code == Code.UNIMPLEMENTED
+        await world.runtime.run_pod(WEB)  # and the connection stays
+        assert len(world.runtime.nri.plugins) == 1
+    assert world.asked == []
 
 
-def test_an_absent_runtime_is_tried_less_and_less_often_and_then_found(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        await world.runtime.close()
-        async with joined(world, settings):
-            for _ in range(4):
-                await world.clock.wake()
-            await world.clock.until_asleep()
-            await world.runtime.serve()
+@tale()
+async def test_a_pod_sandbox_starts_even_if_we_break(world: World, settings: NriSettings) -> None:
+    async with joined(world, settings):
+        await world.plugin()
+        world.broken = True
+        await world.runtime.run_pod(WEB)
+        assert len(world.runtime.nri.plugins) == 1
+
+
+@tale()
+async def test_an_absent_runtime_is_tried_less_and_less_often_and_then_found(
+    world: World, settings: NriSettings
+) -> None:
+    await world.runtime.close()
+    async with joined(world, settings):
+        for _ in range(4):
             await world.clock.wake()
-            await world.plugin()
-        assert world.clock.waits == [0.25, 0.5, 1.0, 2.0, 4.0]  # the lower halves: the random source says 0
-        assert world.kinds() == ["RuntimeConnected", "Listed"]
-
-    story(tmp_path, tale)
-
-
-def test_a_required_plugin_that_is_away_stops_creation_unless_the_pod_tolerates_it(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        strict = await world.runtime.run_pod(WEB)
-        lenient = await world.runtime.run_pod(SimPod("u-2", "db", annotations={TOLERATE: "true"}))
-        with pytest.raises(RuntimeRefusalError, match="required plugin"):
-            await world.runtime.create_container(strict, MAIN)
-        await world.runtime.create_container(lenient, MAIN)
-        async with joined(world, settings):
-            await world.plugin()
-            await world.runtime.create_container(strict, MAIN)
-
-    story(tmp_path, tale, functools.partial(SimRuntime, required_plugins=("nodeward",)))
+        await world.clock.until_asleep()
+        await world.runtime.serve()
+        await world.clock.wake()
+        await world.plugin()
+    assert world.clock.waits == [0.25, 0.5, 1.0, 2.0, 4.0]  # the lower halves: the random source says 0
+    assert world.kinds() == ["RuntimeConnected", "Listed"]
 
 
-def test_a_connection_that_the_runtime_gave_is_used_and_its_end_is_the_end(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        sock = socket.socket(socket.AF_UNIX)
-        sock.connect(settings.socket_path)
-        async with joined(world, NriSettings(fd=sock.detach())) as task:
-            await world.plugin()
-            pod = await world.runtime.run_pod(WEB)
-            await world.runtime.remove_pod(pod)
-            await world.until(SandboxRemoved)
-            await world.runtime.close()
-            with pytest.raises(RuntimeGoneError, match="closed the connection it gave"):
-                await task
+@tale(runtime=functools.partial(SimRuntime, required_plugins=("nodeward",)))
+async def test_a_required_plugin_that_is_away_stops_creation_unless_the_pod_tolerates_it(
+    world: World, settings: NriSettings
+) -> None:
+    strict = await world.runtime.run_pod(WEB)
+    lenient = await world.runtime.run_pod(SimPod("u-2", "db", annotations={TOLERATE: "true"}))
+    with pytest.raises(RuntimeRefusalError, match="required plugin"):
+        await world.runtime.create_container(strict, MAIN)
+    await world.runtime.create_container(lenient, MAIN)
+    async with joined(world, settings):
+        await world.plugin()
+        await world.runtime.create_container(strict, MAIN)
 
-    story(tmp_path, tale)
+
+@tale()
+async def test_a_connection_that_the_runtime_gave_is_used_and_its_end_is_the_end(
+    world: World, settings: NriSettings
+) -> None:
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(settings.socket_path)
+    async with joined(world, NriSettings(fd=sock.detach())) as task:
+        await world.plugin()
+        pod = await world.runtime.run_pod(WEB)
+        await world.runtime.remove_pod(pod)
+        await world.until(SandboxRemoved)
+        await world.runtime.close()
+        with pytest.raises(RuntimeGoneError, match="closed the connection it gave"):
+            await task
 
 
 @pytest.mark.parametrize(
@@ -318,24 +301,12 @@ def test_a_connection_that_the_runtime_gave_is_used_and_its_end_is_the_end(tmp_p
         pytest.param(NriSettings(plugin_name=""), id="no name"),
     ],
 )
-def test_settings_no_runtime_would_take_are_refused_before_connecting(tmp_path: Path, settings: NriSettings) -> None:
-    async def tale(world: World, _: NriSettings) -> None:
-        with pytest.raises(NriSettingsError):
-            await run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0)
-
-    story(tmp_path, tale)
-
-
-def test_a_started_container_is_told_as_running(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        async with joined(world, settings):
-            await world.plugin()
-            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
-        started = world.told[-1]
-        assert isinstance(started, Started)
-        assert started.container.phase is Phase.RUNNING
-
-    story(tmp_path, tale)
+@tale()
+async def test_settings_no_runtime_would_take_are_refused_before_connecting(
+    world: World, there: NriSettings, settings: NriSettings
+) -> None:
+    with pytest.raises(NriSettingsError):
+        await run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0)
 
 
 class Writing:
@@ -359,65 +330,59 @@ class Writing:
 
 
 @pytest.mark.parametrize("generation", GENERATIONS)
-def test_a_program_waits_for_limits_that_its_create_could_not_carry(tmp_path: Path, generation: NriGeneration) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.at_start = writing = Writing()
-        async with joined(world, settings):
-            await world.plugin()
-            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            starting = asyncio.create_task(world.runtime.start(container))
-            async with asyncio.timeout(WITHIN_S):
-                await writing.begun.wait()
-            assert (writing.asked, starting.done()) == ([container], False)
-            writing.done.set()
-            await starting
-        assert world.kinds()[-2:] == ["Started", "Started"]
-        assert writing.asked == [container]
-
-    story(tmp_path, tale, speaking(generation))
-
-
-def test_starts_are_told_from_the_first_connection_on_and_wait_once_programs_have_to(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.at_start = writing = Writing(needed=False)
+@told_in(speaking, gives=2)
+async def test_a_program_waits_for_limits_that_its_create_could_not_carry(world: World, settings: NriSettings) -> None:
+    world.at_start = writing = Writing()
+    async with joined(world, settings):
+        await world.plugin()
+        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+        starting = asyncio.create_task(world.runtime.start(container))
+        async with asyncio.timeout(WITHIN_S):
+            await writing.begun.wait()
+        assert (writing.asked, starting.done()) == ([container], False)
         writing.done.set()
-        async with joined(world, settings):
-            await world.plugin()
-            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
-            assert writing.asked == [], "where nothing waits the start is answered at once"
-            writing.is_needed = True
-            later = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            await world.runtime.start(later)
-            assert writing.asked == [later]
-            assert len(world.runtime.nri.plugins) == 1
-        assert world.kinds().count("RuntimeLost") == 0
+        await starting
+    assert world.kinds()[-2:] == ["Started", "Started"]
+    assert writing.asked == [container]
 
-    story(tmp_path, tale)
+
+@tale()
+async def test_starts_are_told_from_the_first_connection_on_and_wait_once_programs_have_to(
+    world: World, settings: NriSettings
+) -> None:
+    world.at_start = writing = Writing(needed=False)
+    writing.done.set()
+    async with joined(world, settings):
+        await world.plugin()
+        await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
+        assert writing.asked == [], "where nothing waits the start is answered at once"
+        writing.is_needed = True
+        later = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+        await world.runtime.start(later)
+        assert writing.asked == [later]
+        assert len(world.runtime.nri.plugins) == 1
+    assert world.kinds().count("RuntimeLost") == 0
 
 
 @pytest.mark.parametrize("fault", [None, ZeroDivisionError()], ids=["never", "a fault"])
-def test_limits_that_are_not_written_in_time_stop_no_start_and_the_plugin_stays(
-    tmp_path: Path, fault: Exception | None
+@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.4)))
+async def test_limits_that_are_not_written_in_time_stop_no_start_and_the_plugin_stays(
+    world: World, settings: NriSettings, fault: Exception | None
 ) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.at_start = writing = Writing(fault=fault)
-        async with joined(world, settings):
-            await world.plugin()
-            await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
-            assert len(writing.asked) == 1
-            assert len(world.runtime.nri.plugins) == 1
-
-    story(tmp_path, tale, functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.4)))
+    world.at_start = writing = Writing(fault=fault)
+    async with joined(world, settings):
+        await world.plugin()
+        await world.runtime.start(await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN))
+        assert len(writing.asked) == 1
+        assert len(world.runtime.nri.plugins) == 1
 
 
-def test_a_program_that_must_not_begin_is_refused(tmp_path: Path) -> None:
-    async def tale(world: World, settings: NriSettings) -> None:
-        world.at_start = writing = Writing(why="others are on its CPUs")
-        writing.done.set()
-        async with joined(world, settings):
-            await world.plugin()
-            container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-            with pytest.raises(RuntimeRefusalError, match="others are on its CPUs"):
-                await world.runtime.start(container)
-
-    story(tmp_path, tale)
+@tale()
+async def test_a_program_that_must_not_begin_is_refused(world: World, settings: NriSettings) -> None:
+    world.at_start = writing = Writing(why="others are on its CPUs")
+    writing.done.set()
+    async with joined(world, settings):
+        await world.plugin()
+        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+        with pytest.raises(RuntimeRefusalError, match="others are on its CPUs"):
+            await world.runtime.start(container)

@@ -2,7 +2,6 @@
 
 import asyncio
 import socket
-from collections.abc import Callable, Coroutine
 
 import pytest
 
@@ -23,6 +22,7 @@ from nodeward.wire import nri_mux, ttrpc
 from nodeward.wire.errors import WireError
 from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 
 PING = Request("s", "Ping", b"x")
 
@@ -52,8 +52,8 @@ async def pair(plugin: Handler = echo, runtime: Handler = echo) -> tuple[TtrpcPe
     return await ttrpc_unix.adopt(left.detach(), plugin), there
 
 
-def within(tale: Callable[[], Coroutine[None, None, None]]) -> None:
-    asyncio.run(asyncio.wait_for(tale(), scaled(20)))
+def within() -> asyncio.Timeout:
+    return asyncio.timeout(scaled(20))
 
 
 def framed(stream: int, request: Request, connection: int = nri_mux.PLUGIN_SERVICE) -> bytes:
@@ -62,83 +62,73 @@ def framed(stream: int, request: Request, connection: int = nri_mux.PLUGIN_SERVI
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 5000, 3 << 20])
-def test_both_ends_call_each_other_whatever_the_size(size: int) -> None:
-    async def tale() -> None:
-        ends = await pair()
-        for peer in ends:
-            assert await peer.call(Request("s", "Echo", bytes(size)), 10) == bytes(size)
-        ends[0].close("done")
-
-    within(tale)
+@told_in(within, gives=0)
+async def test_both_ends_call_each_other_whatever_the_size(size: int) -> None:
+    ends = await pair()
+    for peer in ends:
+        assert await peer.call(Request("s", "Echo", bytes(size)), 10) == bytes(size)
+    ends[0].close("done")
 
 
-def test_a_status_is_an_error_with_its_code_and_words() -> None:
-    async def tale() -> None:
-        plugin, runtime = await pair(plugin=lambda request: Status(Code.UNIMPLEMENTED, "no such thing"))
-        with pytest.raises(CallFailedError, match="no such thing") as caught:
-            await runtime.call(PING, 10)
-        assert caught.value.status.code == 12
-        plugin.close("done")
-
-    within(tale)
+@told_in(within, gives=0)
+async def test_a_status_is_an_error_with_its_code_and_words() -> None:
+    plugin, runtime = await pair(plugin=lambda request: Status(Code.UNIMPLEMENTED, "no such thing"))
+    with pytest.raises(CallFailedError, match="no such thing") as caught:
+        await runtime.call(PING, 10)
+    assert caught.value.status.code == 12
+    plugin.close("done")
 
 
-def test_a_call_without_an_answer_ends_and_its_late_answer_harms_nobody() -> None:
-    async def tale() -> None:
-        answers: list[asyncio.Future[Answer]] = []
+@told_in(within, gives=0)
+async def test_a_call_without_an_answer_ends_and_its_late_answer_harms_nobody() -> None:
+    answers: list[asyncio.Future[Answer]] = []
 
-        def slow(request: Request) -> asyncio.Future[Answer]:
-            answers.append(asyncio.get_running_loop().create_future())
-            return answers[-1]
+    def slow(request: Request) -> asyncio.Future[Answer]:
+        answers.append(asyncio.get_running_loop().create_future())
+        return answers[-1]
 
-        plugin, runtime = await pair(plugin=slow)
-        with pytest.raises(CallTimeoutError, match="Ping: no answer within"):
-            await runtime.call(PING, 0.01)
-        second = asyncio.create_task(runtime.call(PING, 10))
-        while len(answers) < 2:
-            await asyncio.sleep(0)
-        answers[0].set_result(b"late")
-        answers[1].set_result(b"in time")
-        assert await second == b"in time"
-        plugin.close("done")
-
-    within(tale)
-
-
-def test_what_waits_when_the_connection_ends_fails_and_unfinished_answers_are_cancelled() -> None:
-    async def tale() -> None:
-        answers: list[asyncio.Future[Answer]] = []
-
-        def never(request: Request) -> asyncio.Future[Answer]:
-            answers.append(silent(request))
-            return answers[-1]
-
-        plugin, runtime = await pair(plugin=never)
-        call = asyncio.create_task(runtime.call(PING, 10))
-        while not answers:
-            await asyncio.sleep(0)
-        runtime.close("the runtime stops")
-        with pytest.raises(ConnectionEndedError, match="the runtime stops"):
-            await call
-        assert await plugin.wait_ended() == "closed by the peer"
-        assert answers[0].cancelled()
-        with pytest.raises(ConnectionEndedError):
-            await plugin.call(PING, 1)
-
-    within(tale)
-
-
-def test_own_calls_are_bounded() -> None:
-    async def tale() -> None:
-        plugin, runtime = await pair(plugin=silent)
-        calls = [asyncio.create_task(runtime.call(PING, 10)) for _ in range(MAX_CALLS)]
+    plugin, runtime = await pair(plugin=slow)
+    with pytest.raises(CallTimeoutError, match="Ping: no answer within"):
+        await runtime.call(PING, 0.01)
+    second = asyncio.create_task(runtime.call(PING, 10))
+    while len(answers) < 2:
         await asyncio.sleep(0)
-        with pytest.raises(TooManyCallsError):
-            await runtime.call(PING, 10)
-        plugin.close("done")
-        assert {type(error) for error in await asyncio.gather(*calls, return_exceptions=True)} == {ConnectionEndedError}
+    answers[0].set_result(b"late")
+    answers[1].set_result(b"in time")
+    assert await second == b"in time"
+    plugin.close("done")
 
-    within(tale)
+
+@told_in(within, gives=0)
+async def test_what_waits_when_the_connection_ends_fails_and_unfinished_answers_are_cancelled() -> None:
+    answers: list[asyncio.Future[Answer]] = []
+
+    def never(request: Request) -> asyncio.Future[Answer]:
+        answers.append(silent(request))
+        return answers[-1]
+
+    plugin, runtime = await pair(plugin=never)
+    call = asyncio.create_task(runtime.call(PING, 10))
+    while not answers:
+        await asyncio.sleep(0)
+    runtime.close("the runtime stops")
+    with pytest.raises(ConnectionEndedError, match="the runtime stops"):
+        await call
+    assert await plugin.wait_ended() == "closed by the peer"
+    assert answers[0].cancelled()
+    with pytest.raises(ConnectionEndedError):
+        await plugin.call(PING, 1)
+
+
+@told_in(within, gives=0)
+async def test_own_calls_are_bounded() -> None:
+    plugin, runtime = await pair(plugin=silent)
+    calls = [asyncio.create_task(runtime.call(PING, 10)) for _ in range(MAX_CALLS)]
+    await asyncio.sleep(0)
+    with pytest.raises(TooManyCallsError):
+        await runtime.call(PING, 10)
+    plugin.close("done")
+    assert {type(error) for error in await asyncio.gather(*calls, return_exceptions=True)} == {ConnectionEndedError}
 
 
 class Recorder(asyncio.Transport):
@@ -166,43 +156,39 @@ class Recorder(asyncio.Transport):
         self.reading = True
 
 
-def test_calls_that_come_together_are_answered_with_one_write() -> None:
-    async def tale() -> None:
-        peer, transport = TtrpcPeer(echo), Recorder()
-        peer.connection_made(transport)
-        deliver(peer, b"".join(framed(stream, PING) for stream in (1, 3, 5)))
-        assert len(transport.writes) == 1
-        frames = nri_mux.MuxDecoder().feed(transport.writes[0])
-        replies = ttrpc.MessageDecoder().feed(b"".join(frame.payload for frame in frames))
-        assert [reply.stream for reply in replies] == [1, 3, 5]
-
-    within(tale)
+@told_in(within, gives=0)
+async def test_calls_that_come_together_are_answered_with_one_write() -> None:
+    peer, transport = TtrpcPeer(echo), Recorder()
+    peer.connection_made(transport)
+    deliver(peer, b"".join(framed(stream, PING) for stream in (1, 3, 5)))
+    assert len(transport.writes) == 1
+    frames = nri_mux.MuxDecoder().feed(transport.writes[0])
+    replies = ttrpc.MessageDecoder().feed(b"".join(frame.payload for frame in frames))
+    assert [reply.stream for reply in replies] == [1, 3, 5]
 
 
-def test_reading_pauses_while_the_peer_does_not_read_or_too_much_is_unanswered() -> None:
-    async def tale() -> None:
-        answers: list[asyncio.Future[Answer]] = []
+@told_in(within, gives=0)
+async def test_reading_pauses_while_the_peer_does_not_read_or_too_much_is_unanswered() -> None:
+    answers: list[asyncio.Future[Answer]] = []
 
-        def collect(request: Request) -> asyncio.Future[Answer]:
-            answers.append(silent(request))
-            return answers[-1]
+    def collect(request: Request) -> asyncio.Future[Answer]:
+        answers.append(silent(request))
+        return answers[-1]
 
-        peer, transport = TtrpcPeer(collect), Recorder()
-        peer.connection_made(transport)
-        peer.pause_writing()
-        assert not transport.reading
-        peer.resume_writing()
-        assert transport.reading
-        for number in range(MAX_ANSWERS):
-            deliver(peer, framed(2 * number + 1, PING))
-        assert not transport.reading
-        answers[0].set_result(b"")
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert transport.reading
-        peer.connection_lost(None)
-
-    within(tale)
+    peer, transport = TtrpcPeer(collect), Recorder()
+    peer.connection_made(transport)
+    peer.pause_writing()
+    assert not transport.reading
+    peer.resume_writing()
+    assert transport.reading
+    for number in range(MAX_ANSWERS):
+        deliver(peer, framed(2 * number + 1, PING))
+    assert not transport.reading
+    answers[0].set_result(b"")
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert transport.reading
+    peer.connection_lost(None)
 
 
 @pytest.mark.parametrize(
@@ -213,39 +199,33 @@ def test_reading_pauses_while_the_peer_does_not_read_or_too_much_is_unanswered()
         pytest.param(nri_mux.encode_message(1, b"\0\0\0\1\0\0\0\1\1\0\xff"), id="an envelope that is no protobuf"),
     ],
 )
-def test_nonsense_ends_the_connection_with_the_reason(data: bytes) -> None:
-    async def tale() -> None:
-        peer, transport = TtrpcPeer(echo), Recorder()
-        peer.connection_made(transport)
-        deliver(peer, data)
-        assert transport.closed
-        peer.connection_lost(None)
-        assert (await peer.wait_ended()).partition(":")[0] in ("nri_mux", "ttrpc")
-
-    within(tale)
+@told_in(within, gives=0)
+async def test_nonsense_ends_the_connection_with_the_reason(data: bytes) -> None:
+    peer, transport = TtrpcPeer(echo), Recorder()
+    peer.connection_made(transport)
+    deliver(peer, data)
+    assert transport.closed
+    peer.connection_lost(None)
+    assert (await peer.wait_ended()).partition(":")[0] in ("nri_mux", "ttrpc")
 
 
-def test_a_payload_the_handler_cannot_read_ends_the_connection() -> None:
+@told_in(within, gives=0)
+async def test_a_payload_the_handler_cannot_read_ends_the_connection() -> None:
     def unreadable(request: Request) -> Answer:
         raise WireError("nri", "no protobuf")
 
-    async def tale() -> None:
-        _, runtime = await pair(plugin=unreadable)
-        with pytest.raises(ConnectionEndedError):
-            await runtime.call(PING, 10)
-
-    within(tale)
+    _, runtime = await pair(plugin=unreadable)
+    with pytest.raises(ConnectionEndedError):
+        await runtime.call(PING, 10)
 
 
-def test_frames_of_unknown_connections_and_stray_messages_are_dropped() -> None:
-    async def tale() -> None:
-        peer, transport = TtrpcPeer(echo), Recorder()
-        peer.connection_made(transport)
-        stray = ttrpc.encode(Message(99, Kind.RESPONSE, 0, b""))
-        deliver(peer, framed(1, PING, connection=7))
-        deliver(peer, nri_mux.encode_message(1, stray) + nri_mux.encode_message(2, stray))
-        assert (transport.writes, transport.closed) == ([], False)
-        deliver(peer, framed(1, PING))
-        assert len(transport.writes) == 1
-
-    within(tale)
+@told_in(within, gives=0)
+async def test_frames_of_unknown_connections_and_stray_messages_are_dropped() -> None:
+    peer, transport = TtrpcPeer(echo), Recorder()
+    peer.connection_made(transport)
+    stray = ttrpc.encode(Message(99, Kind.RESPONSE, 0, b""))
+    deliver(peer, framed(1, PING, connection=7))
+    deliver(peer, nri_mux.encode_message(1, stray) + nri_mux.encode_message(2, stray))
+    assert (transport.writes, transport.closed) == ([], False)
+    deliver(peer, framed(1, PING))
+    assert len(transport.writes) == 1

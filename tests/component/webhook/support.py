@@ -19,6 +19,7 @@ from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
 from nodeward.model.settings import Settings
 from tests.component.kube.support import make_ca, make_leaf
 from tests.patience import scaled
+from tests.rigs.stories import Story, told_in
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
 
 WITHIN_S = scaled(30.0)
@@ -94,11 +95,11 @@ class Serving:
 
 @asynccontextmanager
 async def serving(
-    pki: Path, folder: Path, *, bounds: Bounds | None = None, patience: Patience | None = None
+    pki: Path, tmp_path: Path, *, bounds: Bounds | None = None, patience: Patience | None = None
 ) -> AsyncIterator[Serving]:
-    """The server on a free port of the loopback, with the pair `first` in `folder`."""
-    install(pki, "first", folder)
-    tls = ReloadingTls(str(folder / "tls.crt"), str(folder / "tls.key"))
+    """The server on a free port of the loopback, with the pair `first` in the folder."""
+    install(pki, "first", tmp_path)
+    tls = ReloadingTls(str(tmp_path / "tls.crt"), str(tmp_path / "tls.key"))
     await tls.check()
     server = WebhookServer(decider(Settings()), lambda: tls.context, bounds, patience)
     listener = listen("127.0.0.1", 0)
@@ -115,14 +116,16 @@ async def serving(
             await task
 
 
-Story = Callable[[Serving], Awaitable[None]]
+def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Callable[[Story], Callable[..., None]]:
+    """A test that is told beside a server, which is its first argument."""
+    return told_in(serving, bounds=bounds, patience=patience)
 
 
-def play(pki: Path, folder: Path, story: Story, bounds: Bounds | None = None, patience: Patience | None = None) -> None:
+def play(pki: Path, folder: Path, story: Callable[[Serving], Awaitable[None]]) -> None:
     """Runs the story against a server."""
 
     async def run() -> None:
-        async with serving(pki, folder, bounds=bounds, patience=patience) as here:
+        async with serving(pki, folder) as here:
             await story(here)
 
     asyncio.run(run())

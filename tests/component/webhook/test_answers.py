@@ -9,13 +9,12 @@ import ssl
 from collections.abc import Iterator
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from pathlib import Path
 
 import pytest
 
 from nodeward.edges.webhook.doors import Patience
 from nodeward.edges.webhook.server import Bounds
-from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, play
+from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, served
 from tests.patience import scaled
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
 
@@ -27,19 +26,17 @@ async def answer(reader: asyncio.StreamReader) -> tuple[bytes, dict[str, str], b
     return status.encode(), headers, await reader.readexactly(int(headers["content-length"]))
 
 
-def test_an_answer_has_the_head_that_http_asks_for(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(REQUEST + REQUEST)  # the second before the first is answered
-        for _ in range(2):
-            status, headers, body = await answer(reader)
-            assert status == b"HTTP/1.1 200 OK"
-            assert headers["content-type"] == "application/json"
-            assert parsedate_to_datetime(headers["date"]).tzinfo is not None
-            assert json.loads(body)["response"]["allowed"] is True
-        writer.close()
-
-    play(pki, tmp_path, story)
+@served()
+async def test_an_answer_has_the_head_that_http_asks_for(here: Serving) -> None:
+    reader, writer = await here.open()
+    writer.write(REQUEST + REQUEST)  # the second before the first is answered
+    for _ in range(2):
+        status, headers, body = await answer(reader)
+        assert status == b"HTTP/1.1 200 OK"
+        assert headers["content-type"] == "application/json"
+        assert parsedate_to_datetime(headers["date"]).tzinfo is not None
+        assert json.loads(body)["response"]["allowed"] is True
+    writer.close()
 
 
 CLOSING = {
@@ -49,37 +46,14 @@ CLOSING = {
 
 
 @pytest.mark.parametrize("request_", CLOSING.values(), ids=CLOSING)
-def test_who_asks_for_one_answer_gets_one_and_the_end(pki: Path, tmp_path: Path, request_: bytes) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(request_)
-        _, _, body = await answer(reader)
-        assert json.loads(body)["response"]["patchType"] == "JSONPatch"
-        assert await reader.read() == b""
-        writer.close()
-
-    play(pki, tmp_path, story)
-
-
-def test_who_takes_no_answers_is_closed_and_others_are_served(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        many = pod_of(*(container(f"c{number}", {EPC: "4Ki"}) for number in range(500)))
-        body = json.dumps(review(many)).encode()
-        _, writer = await here.open()  # its reader takes 128 KiB by itself, and then nothing
-        asking = asyncio.create_task(
-            _ask_for_ever(writer, f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-        )
-        try:
-            async with asyncio.timeout(scaled(30.0)):
-                while here.server.doors.counts.slow == 0:
-                    await asyncio.sleep(0.05)
-        finally:
-            asking.cancel()
-            writer.transport.abort()
-        assert (await here.post(GOOD))[0] == 200
-        assert here.server.counts.faults == 0
-
-    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
+@served()
+async def test_who_asks_for_one_answer_gets_one_and_the_end(here: Serving, request_: bytes) -> None:
+    reader, writer = await here.open()
+    writer.write(request_)
+    _, _, body = await answer(reader)
+    assert json.loads(body)["response"]["patchType"] == "JSONPatch"
+    assert await reader.read() == b""
+    writer.close()
 
 
 def _deaf(here: Serving, bye: bool) -> ssl.SSLSocket:
@@ -99,51 +73,39 @@ def _deaf(here: Serving, bye: bool) -> ssl.SSLSocket:
 
 
 @pytest.mark.parametrize("bye", [False, True], ids=["silent", "at its end"])
-def test_who_has_asked_and_takes_no_answers_is_closed_in_time(pki: Path, tmp_path: Path, bye: bool) -> None:
-    async def story(here: Serving) -> None:
-        deaf = await asyncio.to_thread(_deaf, here, bye)
-        try:
-            async with asyncio.timeout(scaled(30.0)):
-                while len(here.server.doors):
-                    await asyncio.sleep(0.05)
-        finally:
-            deaf.close()
-        assert bye or here.server.doors.counts.slow == 1  # the end of TLS has a time of its own, which may be up before
-
-    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
-
-
-def test_while_many_answers_wait_for_their_clients_others_are_told_so(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        deaf = await asyncio.to_thread(_deaf, here, False)
-        while not here.server._unsent:
-            await asyncio.sleep(0.01)
-        status, said = await here.post(GOOD)
-        assert (status, said) == (503, b"nodeward webhook: too many answers that nobody takes\n")
+@served(patience=Patience(request_s=scaled(1.0)))
+async def test_who_has_asked_and_takes_no_answers_is_closed_in_time(here: Serving, bye: bool) -> None:
+    deaf = await asyncio.to_thread(_deaf, here, bye)
+    try:
+        async with asyncio.timeout(scaled(30.0)):
+            while len(here.server.doors):
+                await asyncio.sleep(0.05)
+    finally:
         deaf.close()
-        while len(here.server.doors):
-            await asyncio.sleep(0.05)
-        assert (await here.post(GOOD))[0] == 200
-
-    play(pki, tmp_path, story, bounds=Bounds(max_held_bytes=15_000), patience=Patience(request_s=scaled(60.0)))
+    assert bye or here.server.doors.counts.slow == 1  # the end of TLS has a time of its own, which may be up before
 
 
-def test_a_pod_of_so_many_containers_that_its_changes_cannot_be_answered_is_refused(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        many = await here.review(pod_of(*(container(f"c{number}", {EPC: "1Mi"}) for number in range(20))))
-        assert many["allowed"] is False
-        assert "its 20 containers need changes of" in json.dumps(many)
-        few = await here.review(pod_of(container("app", {EPC: "1Mi"})))
-        assert few["allowed"] is True
-        assert (here.server.counts.refused, here.server.counts.allowed) == (1, 1)
+@served(bounds=Bounds(max_held_bytes=15_000), patience=Patience(request_s=scaled(60.0)))
+async def test_while_many_answers_wait_for_their_clients_others_are_told_so(here: Serving) -> None:
+    deaf = await asyncio.to_thread(_deaf, here, False)
+    while not here.server._unsent:
+        await asyncio.sleep(0.01)
+    status, said = await here.post(GOOD)
+    assert (status, said) == (503, b"nodeward webhook: too many answers that nobody takes\n")
+    deaf.close()
+    while len(here.server.doors):
+        await asyncio.sleep(0.05)
+    assert (await here.post(GOOD))[0] == 200
 
-    play(pki, tmp_path, story, bounds=Bounds(max_answer_bytes=2000))
 
-
-async def _ask_for_ever(writer: asyncio.StreamWriter, request: bytes) -> None:
-    while True:
-        writer.write(request)
-        await writer.drain()
+@served(bounds=Bounds(max_answer_bytes=2000))
+async def test_a_pod_of_so_many_containers_that_its_changes_cannot_be_answered_is_refused(here: Serving) -> None:
+    many = await here.review(pod_of(*(container(f"c{number}", {EPC: "1Mi"}) for number in range(20))))
+    assert many["allowed"] is False
+    assert "its 20 containers need changes of" in json.dumps(many)
+    few = await here.review(pod_of(container("app", {EPC: "1Mi"})))
+    assert few["allowed"] is True
+    assert (here.server.counts.refused, here.server.counts.allowed) == (1, 1)
 
 
 GONE = object()
@@ -176,8 +138,9 @@ def _paths(tree: object) -> Iterator[tuple[str | int, ...]]:
         yield from ((key, *rest) for rest in _paths(value))
 
 
-def test_a_review_in_which_something_is_missing_or_another_type_gets_an_answer_and_is_no_fault_of_ours(
-    pki: Path, tmp_path: Path
+@served()
+async def test_a_review_in_which_something_is_missing_or_another_type_gets_an_answer_and_is_no_fault_of_ours(
+    here: Serving,
 ) -> None:
     made: Json = review(
         pod_of(
@@ -186,36 +149,30 @@ def test_a_review_in_which_something_is_missing_or_another_type_gets_an_answer_a
             volumes=[{"name": "v"}],
         )
     )
-
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        for what, tree in changed(made):
-            body = json.dumps(tree).encode()
-            writer.write(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
-            status, _, said = await answer(reader)
-            assert status.split()[1] in (b"200", b"400"), what
-            if status.split()[1] == b"200":
-                assert isinstance(json.loads(said)["response"]["allowed"], bool), what
-        writer.close()
-        assert here.server.counts.faults == 0
-        assert here.server.counts.not_reviews > 100
-        assert here.server.counts.allowed > 50
-        assert here.server.counts.refused > 5
-
-    play(pki, tmp_path, story)
+    reader, writer = await here.open()
+    for what, tree in changed(made):
+        body = json.dumps(tree).encode()
+        writer.write(f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        status, _, said = await answer(reader)
+        assert status.split()[1] in (b"200", b"400"), what
+        if status.split()[1] == b"200":
+            assert isinstance(json.loads(said)["response"]["allowed"], bool), what
+    writer.close()
+    assert here.server.counts.faults == 0
+    assert here.server.counts.not_reviews > 100
+    assert here.server.counts.allowed > 50
+    assert here.server.counts.refused > 5
 
 
 FULL = "y" * (256 * 1024)
 
 
 @pytest.mark.parametrize("key", ["nodeward.io/limits", "sgx.intel.com/quote-provider", "somebody.else/note"])
-def test_an_annotation_of_256_kib_is_replaced_or_left_and_never_repeated(pki: Path, tmp_path: Path, key: str) -> None:
-    async def story(here: Serving) -> None:
-        body = json.dumps(review(pod_of(container("app", {EPC: "1Mi"}), annotations={key: FULL}))).encode()
-        status, said = await here.post(body, JSON_TYPE)
-        response = json.loads(said)["response"]
-        assert (status, response["allowed"]) == (200, True)
-        assert len(said) < 4096
-        assert FULL[:200].encode() not in base64.b64decode(response["patch"])
-
-    play(pki, tmp_path, story)
+@served()
+async def test_an_annotation_of_256_kib_is_replaced_or_left_and_never_repeated(here: Serving, key: str) -> None:
+    body = json.dumps(review(pod_of(container("app", {EPC: "1Mi"}), annotations={key: FULL}))).encode()
+    status, said = await here.post(body, JSON_TYPE)
+    response = json.loads(said)["response"]
+    assert (status, response["allowed"]) == (200, True)
+    assert len(said) < 4096
+    assert FULL[:200].encode() not in base64.b64decode(response["patch"])

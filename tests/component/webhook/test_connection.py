@@ -2,13 +2,12 @@
 
 import asyncio
 import json
-from pathlib import Path
 
 import pytest
 
 from nodeward.edges.webhook.doors import Patience
 from tests.component.kube.support import until
-from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, play
+from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, served
 from tests.patience import scaled
 from tests.unit.edges.webhook.rounds import container, pod_of, review
 
@@ -21,60 +20,54 @@ async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     return int(head.split()[1]), await reader.readexactly(int(head.lower().partition(b"content-length:")[2].split()[0]))
 
 
-def test_requests_written_behind_one_another_are_answered_in_their_order(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write((REQUEST + HEALTH) * 300 + REQUEST[:-9])
-        for _ in range(300):
-            assert json.loads((await answer(reader))[1])["response"]["allowed"] is True
-            assert await answer(reader) == (200, b"ok\n")
-        writer.write(REQUEST[-9:])
-        assert (await answer(reader))[0] == 200
-        writer.close()
-        assert here.server.counts.allowed == 301
-
-    play(pki, tmp_path, story)
+@served()
+async def test_requests_written_behind_one_another_are_answered_in_their_order(here: Serving) -> None:
+    reader, writer = await here.open()
+    writer.write((REQUEST + HEALTH) * 300 + REQUEST[:-9])
+    for _ in range(300):
+        assert json.loads((await answer(reader))[1])["response"]["allowed"] is True
+        assert await answer(reader) == (200, b"ok\n")
+    writer.write(REQUEST[-9:])
+    assert (await answer(reader))[0] == 200
+    writer.close()
+    assert here.server.counts.allowed == 301
 
 
-def test_others_are_served_between_requests_behind_one_another(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        crowd, writer = await here.open()
-        other, second = await here.open()
-        writer.write(HEALTH * 2000)
-        second.write(REQUEST)
-        seen: list[str] = []
+@served()
+async def test_others_are_served_between_requests_behind_one_another(here: Serving) -> None:
+    crowd, writer = await here.open()
+    other, second = await here.open()
+    writer.write(HEALTH * 2000)
+    second.write(REQUEST)
+    seen: list[str] = []
 
-        async def last() -> None:
-            for _ in range(2000):
-                await answer(crowd)
-            seen.append("crowd")
+    async def last() -> None:
+        for _ in range(2000):
+            await answer(crowd)
+        seen.append("crowd")
 
-        async def once() -> None:
-            await answer(other)
-            seen.append("other")
+    async def once() -> None:
+        await answer(other)
+        seen.append("other")
 
-        await asyncio.gather(last(), once())
-        assert seen == ["other", "crowd"]
-        writer.close()
-        second.close()
-
-    play(pki, tmp_path, story)
+    await asyncio.gather(last(), once())
+    assert seen == ["other", "crowd"]
+    writer.close()
+    second.close()
 
 
-def test_a_request_in_pieces_of_one_byte_is_answered_and_holds_nothing_then(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        for place in range(len(REQUEST)):
-            writer.write(REQUEST[place : place + 1])
-            await asyncio.sleep(0)
-        assert (await answer(reader))[0] == 200
-        chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in GOOD)
-        writer.write(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks + b"0\r\n\r\n")
-        assert (await answer(reader))[0] == 200
-        assert here.server.arriving == 0
-        writer.close()
-
-    play(pki, tmp_path, story)
+@served()
+async def test_a_request_in_pieces_of_one_byte_is_answered_and_holds_nothing_then(here: Serving) -> None:
+    reader, writer = await here.open()
+    for place in range(len(REQUEST)):
+        writer.write(REQUEST[place : place + 1])
+        await asyncio.sleep(0)
+    assert (await answer(reader))[0] == 200
+    chunks = b"".join(b"1\r\n%c\r\n" % byte for byte in GOOD)
+    writer.write(f"{HEAD}Transfer-Encoding: chunked\r\n\r\n".encode() + chunks + b"0\r\n\r\n")
+    assert (await answer(reader))[0] == 200
+    assert here.server.arriving == 0
+    writer.close()
 
 
 NO_HTTP = {
@@ -92,98 +85,83 @@ NO_HTTP = {
 
 
 @pytest.mark.parametrize(("sent", "status"), NO_HTTP.values(), ids=NO_HTTP)
-def test_what_is_no_http_gets_a_status_and_the_end(pki: Path, tmp_path: Path, sent: bytes, status: int) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(sent)
-        assert (await answer(reader))[0] == status
-        rest = await reader.read()
-        assert rest == b"" or rest.startswith(b"HTTP/1.1 400 ")
-        writer.close()
-        await until(lambda: len(here.server.doors) == 0)
-        assert here.server.arriving == 0
-        assert (await here.post(GOOD))[0] == 200
-        assert here.server.counts.faults == 0
-
-    play(pki, tmp_path, story)
+@served()
+async def test_what_is_no_http_gets_a_status_and_the_end(here: Serving, sent: bytes, status: int) -> None:
+    reader, writer = await here.open()
+    writer.write(sent)
+    assert (await answer(reader))[0] == status
+    rest = await reader.read()
+    assert rest == b"" or rest.startswith(b"HTTP/1.1 400 ")
+    writer.close()
+    await until(lambda: len(here.server.doors) == 0)
+    assert here.server.arriving == 0
+    assert (await here.post(GOOD))[0] == 200
+    assert here.server.counts.faults == 0
 
 
-def test_an_answer_to_half_a_request_can_be_read_while_the_rest_is_written(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        size = 4 << 20
-        writer.write(f"POST /elsewhere HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
-        assert (await answer(reader))[0] == 404
-        writer.write(b" " * size)
-        await writer.drain()
-        assert await reader.read() == b""
-        writer.close()
-        await until(lambda: len(here.server.doors) == 0)
-        assert here.server.doors.counts.slow == 0
-
-    play(pki, tmp_path, story)
+@served()
+async def test_an_answer_to_half_a_request_can_be_read_while_the_rest_is_written(here: Serving) -> None:
+    reader, writer = await here.open()
+    size = 4 << 20
+    writer.write(f"POST /elsewhere HTTP/1.1\r\nHost: x\r\nContent-Length: {size}\r\n\r\n".encode())
+    assert (await answer(reader))[0] == 404
+    writer.write(b" " * size)
+    await writer.drain()
+    assert await reader.read() == b""
+    writer.close()
+    await until(lambda: len(here.server.doors) == 0)
+    assert here.server.doors.counts.slow == 0
 
 
-def test_who_never_writes_the_rest_of_an_answered_request_is_closed_and_not_called_slow(
-    pki: Path, tmp_path: Path
-) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(b"POST /elsewhere HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
-        assert (await answer(reader))[0] == 404
-        assert await reader.read() == b""
-        writer.close()
-        assert here.server.doors.counts.slow == 0
-
-    play(pki, tmp_path, story)
+@served()
+async def test_who_never_writes_the_rest_of_an_answered_request_is_closed_and_not_called_slow(here: Serving) -> None:
+    reader, writer = await here.open()
+    writer.write(b"POST /elsewhere HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n")
+    assert (await answer(reader))[0] == 404
+    assert await reader.read() == b""
+    writer.close()
+    assert here.server.doors.counts.slow == 0
 
 
-def test_an_answer_to_head_has_no_body(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(HEALTH.replace(b"GET", b"HEAD") + HEALTH)
-        assert b"\r\nContent-Length: 3\r\n" in await reader.readuntil(b"\r\n\r\n")
-        assert await answer(reader) == (200, b"ok\n")
-        writer.close()
-
-    play(pki, tmp_path, story)
+@served()
+async def test_an_answer_to_head_has_no_body(here: Serving) -> None:
+    reader, writer = await here.open()
+    writer.write(HEALTH.replace(b"GET", b"HEAD") + HEALTH)
+    assert b"\r\nContent-Length: 3\r\n" in await reader.readuntil(b"\r\n\r\n")
+    assert await answer(reader) == (200, b"ok\n")
+    writer.close()
 
 
-def test_a_connection_that_is_idle_for_long_is_closed(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(REQUEST)
-        assert (await answer(reader))[0] == 200
-        assert await reader.read() == b""
-        writer.close()
-        assert here.server.doors.counts.slow == 0
-
-    play(pki, tmp_path, story, patience=Patience(idle_s=0.3))
+@served(patience=Patience(idle_s=0.3))
+async def test_a_connection_that_is_idle_for_long_is_closed(here: Serving) -> None:
+    reader, writer = await here.open()
+    writer.write(REQUEST)
+    assert (await answer(reader))[0] == 200
+    assert await reader.read() == b""
+    writer.close()
+    assert here.server.doors.counts.slow == 0
 
 
-def test_who_takes_its_answers_late_gets_all_of_them(pki: Path, tmp_path: Path) -> None:
+@served(patience=Patience(request_s=scaled(60.0)))
+async def test_who_takes_its_answers_late_gets_all_of_them(here: Serving) -> None:
     """While nobody takes answers no more requests are read, so that what waits is bounded."""
     many = pod_of(*(container(f"c{number}", {EPC: "4Ki"}) for number in range(500)))
     body = json.dumps(review(many)).encode()
     request = f"{HEAD}Content-Length: {len(body)}\r\n\r\n".encode() + body
     times = 250
-
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        asking = asyncio.create_task(_write(writer, request, times))
-        reviewed = -1
-        while reviewed != here.server.counts.allowed:  # until it does not go on
-            reviewed = here.server.counts.allowed
-            await asyncio.sleep(scaled(0.5))
-        assert 0 < reviewed < times
-        assert not asking.done()
-        for _ in range(times):
-            assert (await answer(reader))[0] == 200
-        await asking
-        assert here.server.counts.allowed == times
-        writer.close()
-
-    play(pki, tmp_path, story, patience=Patience(request_s=scaled(60.0)))
+    reader, writer = await here.open()
+    asking = asyncio.create_task(_write(writer, request, times))
+    reviewed = -1
+    while reviewed != here.server.counts.allowed:  # until it does not go on
+        reviewed = here.server.counts.allowed
+        await asyncio.sleep(scaled(0.5))
+    assert 0 < reviewed < times
+    assert not asking.done()
+    for _ in range(times):
+        assert (await answer(reader))[0] == 200
+    await asking
+    assert here.server.counts.allowed == times
+    writer.close()
 
 
 async def _write(writer: asyncio.StreamWriter, request: bytes, times: int) -> None:

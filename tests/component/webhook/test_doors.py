@@ -18,142 +18,125 @@ from nodeward.edges.webhook.doors import Patience
 from nodeward.edges.webhook.server import WebhookServer
 from nodeward.model.settings import Settings
 from tests.component.kube.support import until
-from tests.component.webhook.support import GOOD, HEAD, REQUEST, Serving, play
+from tests.component.webhook.support import GOOD, HEAD, REQUEST, Serving, served
 from tests.patience import scaled
 
 SLOW = {
     "that says nothing": b"",
     "in the middle of a header": f"{HEAD}X-More: ".encode(),
-    "in the middle of a body": f"{HEAD}Content-Length: 99\r\n\r\n{{".encode(),
+    "in the middle of a body": f"{HEAD}Content-Length: 99999\r\n\r\n{{".encode(),
 }
 
 
 @pytest.mark.parametrize("start", SLOW.values(), ids=SLOW)
-def test_a_client_that_stops_is_closed_and_one_that_drips_too(
-    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, start: bytes
+@served(patience=Patience(request_s=scaled(1.0)))
+async def test_a_client_that_stops_is_closed_and_one_that_drips_too(
+    here: Serving, caplog: pytest.LogCaptureFixture, start: bytes
 ) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(start)
+    reader, writer = await here.open()
+    writer.write(start)
 
-        async def drip() -> None:
-            while True:
-                writer.write(b"x" if start else b"")
-                await asyncio.sleep(0.05)
+    async def drip() -> None:
+        while True:
+            writer.write(b"x" if start else b"")
+            await asyncio.sleep(0.05)
 
-        dripping = asyncio.create_task(drip())
-        try:
-            assert await reader.read(1) == b""
-        except ConnectionError:
-            pass
-        finally:
-            dripping.cancel()
-        await until(lambda: here.server.doors.counts.slow == 1)
-        assert "turned_away=slow times=1 because=" in caplog.text
-        assert (await here.post(GOOD))[0] == 200
-
-    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
+    dripping = asyncio.create_task(drip())
+    try:
+        assert await reader.read(1) == b""
+    except ConnectionError:
+        pass
+    finally:
+        dripping.cancel()
+    await until(lambda: here.server.doors.counts.slow == 1)
+    assert "turned_away=slow times=1 because=" in caplog.text
+    assert (await here.post(GOOD))[0] == 200
 
 
-def test_a_handshake_that_does_not_end_is_ended(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
-        writer.write(b"\x16\x03\x01")
-        assert await reader.read() == b""
-        writer.close()
-        await until(lambda: here.server.doors.counts.failed_handshakes == 1)
-        assert "turned_away=handshake times=1 because=TLS: " in caplog.text
-
-    play(pki, tmp_path, story, patience=Patience(handshake_s=0.3))
+@served(patience=Patience(handshake_s=0.3))
+async def test_a_handshake_that_does_not_end_is_ended(here: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", here.port)
+    writer.write(b"\x16\x03\x01")
+    assert await reader.read() == b""
+    writer.close()
+    await until(lambda: here.server.doors.counts.failed_handshakes == 1)
+    assert "turned_away=handshake times=1 because=TLS: " in caplog.text
 
 
-def test_the_log_says_at_once_who_does_not_trust_the_certificate_but_not_who_only_looks(
-    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@served()
+async def test_the_log_says_at_once_who_does_not_trust_the_certificate_but_not_who_only_looks(
+    here: Serving, caplog: pytest.LogCaptureFixture
 ) -> None:
     """As an API server whose configuration has another caBundle, and as a probe that only connects."""
-
-    async def story(here: Serving) -> None:
-        _, writer = await asyncio.open_connection("127.0.0.1", here.port)
-        writer.close()
-        await until(lambda: here.server.doors.counts.failed_handshakes == 1)
-        assert caplog.text == ""
-        with pytest.raises(ssl.SSLCertVerificationError):
-            await replace(here, trust=ssl.create_default_context()).post(GOOD)
-        await until(lambda: here.server.doors.counts.failed_handshakes == 2)
-        (line,) = [one.getMessage() for one in caplog.records]
-        assert line.startswith("turned_away=handshake times=1 because=TLS: "), line
-        assert "another authority as the caBundle" in line
-
-    play(pki, tmp_path, story)
+    _, writer = await asyncio.open_connection("127.0.0.1", here.port)
+    writer.close()
+    await until(lambda: here.server.doors.counts.failed_handshakes == 1)
+    assert caplog.text == ""
+    with pytest.raises(ssl.SSLCertVerificationError):
+        await replace(here, trust=ssl.create_default_context()).post(GOOD)
+    await until(lambda: here.server.doors.counts.failed_handshakes == 2)
+    (line,) = [one.getMessage() for one in caplog.records]
+    assert line.startswith("turned_away=handshake times=1 because=TLS: "), line
+    assert "another authority as the caBundle" in line
 
 
-def test_what_is_idle_after_an_answer_stays_open(pki: Path, tmp_path: Path) -> None:
+@served(patience=Patience(request_s=scaled(1.0)))
+async def test_what_is_idle_after_an_answer_stays_open(here: Serving) -> None:
     """An API server keeps connections; closing one under its next request would fail that review."""
-
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        writer.write(REQUEST)
-        await reader.readuntil(b"\r\n\r\n")
-        other, closed = await here.open()
-        assert await other.read() == b""  # a stranger's whole patience went by meanwhile
-        closed.close()
-        writer.write(REQUEST)
-        await reader.readuntil(b"\r\n\r\n")
-        writer.close()
-        assert here.server.counts.patched == 2
-
-    play(pki, tmp_path, story, patience=Patience(request_s=scaled(1.0)))
+    reader, writer = await here.open()
+    writer.write(REQUEST)
+    await reader.readuntil(b"\r\n\r\n")
+    other, closed = await here.open()
+    assert await other.read() == b""  # a stranger's whole patience went by meanwhile
+    closed.close()
+    writer.write(REQUEST)
+    await reader.readuntil(b"\r\n\r\n")
+    writer.close()
+    assert here.server.counts.patched == 2
 
 
 @pytest.mark.parametrize("greeted", [False, True], ids=["before the handshake", "after the handshake"])
-def test_strangers_make_room_for_newcomers_and_known_clients_stay(
-    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture, greeted: bool
+@served(patience=Patience(scaled(60.0), scaled(60.0), max_connections=16))
+async def test_strangers_make_room_for_newcomers_and_known_clients_stay(
+    here: Serving, caplog: pytest.LogCaptureFixture, greeted: bool
 ) -> None:
-    async def story(here: Serving) -> None:
-        known, writer = await here.open()
-        writer.write(REQUEST)
-        await known.readuntil(b"\r\n\r\n")
-        strangers = [
-            await (here.open() if greeted else asyncio.open_connection("127.0.0.1", here.port)) for _ in range(30)
-        ]
-        assert (await here.post(GOOD))[0] == 200
-        writer.write(REQUEST)
-        assert b"200" in await known.readuntil(b"\r\n")
-        assert here.server.doors.counts.evicted >= 30 - 16 + 2
-        assert [one.getMessage() for one in caplog.records if "turned_away=evicted" in one.getMessage()] == [
-            "turned_away=evicted times=1 because=more than 16 connections; the oldest idle ones go"
-        ]
-        assert len(here.server.doors) <= 16
-        with suppress(ConnectionError):
-            assert await strangers[0][0].read() == b""  # the oldest one is told
-        assert not any(stranger.at_eof() for stranger, _ in strangers[-16 + 2 :])  # and the latest ones stay
-        for _, stranger in [*strangers, (known, writer)]:
-            stranger.close()
-
-    play(pki, tmp_path, story, patience=Patience(scaled(60.0), scaled(60.0), max_connections=16))
+    known, writer = await here.open()
+    writer.write(REQUEST)
+    await known.readuntil(b"\r\n\r\n")
+    strangers = [await (here.open() if greeted else asyncio.open_connection("127.0.0.1", here.port)) for _ in range(30)]
+    assert (await here.post(GOOD))[0] == 200
+    writer.write(REQUEST)
+    assert b"200" in await known.readuntil(b"\r\n")
+    assert here.server.doors.counts.evicted >= 30 - 16 + 2
+    assert [one.getMessage() for one in caplog.records if "turned_away=evicted" in one.getMessage()] == [
+        "turned_away=evicted times=1 because=more than 16 connections; the oldest idle ones go"
+    ]
+    assert len(here.server.doors) <= 16
+    with suppress(ConnectionError):
+        assert await strangers[0][0].read() == b""  # the oldest one is told
+    assert not any(stranger.at_eof() for stranger, _ in strangers[-16 + 2 :])  # and the latest ones stay
+    for _, stranger in [*strangers, (known, writer)]:
+        stranger.close()
 
 
-def test_who_has_brought_a_review_and_is_idle_for_longest_makes_room_where_all_have(pki: Path, tmp_path: Path) -> None:
+@served(patience=Patience(max_connections=4))
+async def test_who_has_brought_a_review_and_is_idle_for_longest_makes_room_where_all_have(here: Serving) -> None:
     """Else who has brought one on each of all connections would keep API servers out for an hour."""
-
-    async def story(here: Serving) -> None:
-        known = []
-        for _ in range(4):
-            reader, writer = await here.open()
-            writer.write(REQUEST)
-            await reader.readuntil(b"\r\n\r\n")
-            known.append((reader, writer))
-            while any(one.answered for one in here.server.doors._known):
-                await asyncio.sleep(0.01)
-        assert (await here.post(GOOD))[0] == 200
-        assert (here.server.doors.counts.evicted, here.server.doors.counts.turned_away) == (1, 0)
-        with suppress(ConnectionError):
-            await known[0][0].read()
-        assert [writer.is_closing() for _, writer in known] == [True, False, False, False]
-        for _, writer in known:
-            writer.close()
-
-    play(pki, tmp_path, story, patience=Patience(max_connections=4))
+    known = []
+    for _ in range(4):
+        reader, writer = await here.open()
+        writer.write(REQUEST)
+        await reader.readuntil(b"\r\n\r\n")
+        known.append((reader, writer))
+        while any(one.answered for one in here.server.doors._known):
+            await asyncio.sleep(0.01)
+    assert (await here.post(GOOD))[0] == 200
+    assert (here.server.doors.counts.evicted, here.server.doors.counts.turned_away) == (1, 0)
+    with suppress(ConnectionError):
+        await known[0][0].read()
+    assert [writer.is_closing() for _, writer in known] == [True, False, False, False]
+    for _, writer in known:
+        writer.close()
 
 
 class LateCancel(asyncio.Transport):
@@ -208,15 +191,13 @@ class Dead(asyncio.Transport):
         raise RuntimeError("unable to perform operation on <TCPTransport closed=True>; the handler is closed")
 
 
-def test_a_connection_that_cannot_be_closed_keeps_no_other_open(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        (_, dead), (reader, writer) = await here.open(), await here.open()
-        await until(lambda: len(here.server.doors._greeted()) == 2)
-        here.server.doors._greeted()[0]._transport = Dead()
-        await here.server.doors.close()
-        assert await reader.read() == b""
-        await until(lambda: len(here.server.doors) == 0)
-        for one in (dead, writer):
-            one.close()
-
-    play(pki, tmp_path, story)
+@served()
+async def test_a_connection_that_cannot_be_closed_keeps_no_other_open(here: Serving) -> None:
+    (_, dead), (reader, writer) = await here.open(), await here.open()
+    await until(lambda: len(here.server.doors._greeted()) == 2)
+    here.server.doors._greeted()[0]._transport = Dead()
+    await here.server.doors.close()
+    assert await reader.read() == b""
+    await until(lambda: len(here.server.doors) == 0)
+    for one in (dead, writer):
+        one.close()

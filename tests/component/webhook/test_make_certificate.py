@@ -79,9 +79,3 @@ def test_where_openssl_fails_its_words_are_shown(tmp_path: Path) -> None:
     assert first == "make-certificate: 'openssl req' failed; nothing was written. It said:"
     assert any(str(broken) in line for line in rest), done.stderr
     assert list((tmp_path / "certificate").iterdir()) == []
-
-
-def test_the_folder_that_the_pages_have_one_make_in_a_checkout_is_not_for_git() -> None:
-    for page in ("webhook.md", "migrate-from-intel.md"):
-        assert "deploy/webhook/make-certificate certificate" in (ROOT / "docs" / page).read_text()
-    assert "/certificate/" in (ROOT / ".gitignore").read_text().splitlines()

@@ -4,26 +4,21 @@ The server is stopped while they are brought, so that all of them are there in t
 here looks at a clock: `python -m bench webhook` prints how long answers take.
 """
 
-import json
 import os
 import re
 import resource
 import signal
 import ssl
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from nodeward.edges.webhook.server import Bounds
 from tests.component.webhook import crowd
 from tests.component.webhook.crowd import Client, Said
 from tests.component.webhook.support import REQUEST, WITHIN_S, install, port_of, post, program
-from tests.component.webhook.timed_server import REVIEW_S
 from tests.peers.find import absent
 
 CROWD = 2000
@@ -104,46 +99,3 @@ def test_a_crowd_of_two_thousand_is_answered_or_told_so_and_nobody_is_lost(pki: 
     assert counted["patched"] == CROWD + statuses[200] + len(alone) + 1
     assert (counted["faults"], counted["turned_away"], counted["not_reviews"]) == (0, 0, 0)
     assert ("turned_away=503 times=1 because=too many reviews at once; add replicas" in logged) is (statuses[503] > 0)
-
-
-@contextmanager
-def timed(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """See timed_server.py."""
-    command = [sys.executable, "-m", "tests.component.webhook.timed_server", str(folder)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3])
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.wait(WITHIN_S)
-        assert process.stdout is not None
-        process.stdout.close()
-
-
-def test_in_each_turn_what_the_bound_allows_is_answered_first_and_all_that_is_left_is_shed(
-    pki: Path, tmp_path: Path
-) -> None:
-    """Given reviews of a millisecond by the server's clock, when 2,000 come whole in one moment, then each turn of its
-    loop answers so many as its bound holds, and from then on says 503 without looking."""
-    if DESCRIPTORS < NEEDED:
-        absent(f"at most {DESCRIPTORS} descriptors: ulimit -n {NEEDED} for this test")
-    install(pki, "first", tmp_path)
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    may_open_more()
-    try:
-        with timed(tmp_path) as process:
-            assert process.stdout is not None
-            port = int(process.stdout.readline())
-            with crowd.crowd(port, trust(pki), CROWD, WITHIN_S) as clients:
-                said = at_once(process.pid, clients, REQUEST)
-            process.send_signal(signal.SIGTERM)
-            turns: list[list[int]] = [json.loads(line) for line in process.stdout]
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-    most = round(Bounds().max_turn_s / REVIEW_S)
-    assert sum(map(len, turns)) == len(said) == CROWD
-    for turn in turns:
-        assert turn == [200] * min(most, len(turn)) + [503] * max(0, len(turn) - most)
-    assert max(map(len, turns)) > most  # else nothing was shown
-    assert Counter(status for turn in turns for status in turn) == Counter(one.status for one in said)

@@ -27,6 +27,7 @@ from tests.component.webhook.support import (
     Serving,
     install,
     play,
+    served,
     swap,
 )
 from tests.unit.edges.webhook.rounds import Json, applied, at, container, notes, pod_of, review
@@ -59,23 +60,21 @@ def test_who_comes_in_the_moment_the_server_stops_is_no_fault(
     assert caplog.text == ""
 
 
-def test_a_pod_is_changed_and_a_bad_one_refused(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        made = pod_of(container("app", {EPC: "1Mi"}))
-        found = patched(made, await here.review(made))
-        assert at(found, "spec", "containers", 0, "resources", "limits") == {EPC: "1Mi", "sgx.intel.com/enclave": "1"}
-        assert notes(found)["nodeward.io/limits"] == '{"app":{"sgx_epc":"1048576"}}'
+@served()
+async def test_a_pod_is_changed_and_a_bad_one_refused(here: Serving) -> None:
+    made = pod_of(container("app", {EPC: "1Mi"}))
+    found = patched(made, await here.review(made))
+    assert at(found, "spec", "containers", 0, "resources", "limits") == {EPC: "1Mi", "sgx.intel.com/enclave": "1"}
+    assert notes(found)["nodeward.io/limits"] == '{"app":{"sgx_epc":"1048576"}}'
 
-        refused = await here.review(pod_of(container("app", {EPC: "1500m"}), container("side", {EPC: "x"})))
-        assert refused["allowed"] is False
-        said = str(at(refused, "status", "message")).splitlines()  # a fault a line
-        assert [line.partition(": ")[0] for line in said] == [
-            "container 'app' (spec.containers[0])",
-            "container 'side' (spec.containers[1])",
-        ]
-        assert (here.server.counts.patched, here.server.counts.refused) == (1, 1)
-
-    play(pki, tmp_path, story)
+    refused = await here.review(pod_of(container("app", {EPC: "1500m"}), container("side", {EPC: "x"})))
+    assert refused["allowed"] is False
+    said = str(at(refused, "status", "message")).splitlines()  # a fault a line
+    assert [line.partition(": ")[0] for line in said] == [
+        "container 'app' (spec.containers[0])",
+        "container 'side' (spec.containers[1])",
+    ]
+    assert (here.server.counts.patched, here.server.counts.refused) == (1, 1)
 
 
 def body_of(**changed: object) -> bytes:
@@ -161,25 +160,17 @@ BAD: dict[str, tuple[bytes, dict[str, str], int, bytes]] = {
 
 
 @pytest.mark.parametrize(("body", "headers", "status", "words"), BAD.values(), ids=BAD)
-def test_what_is_no_review_gets_a_status_with_a_text_and_the_server_goes_on(
-    pki: Path,
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-    body: bytes,
-    headers: dict[str, str],
-    status: int,
-    words: bytes,
+@served()
+async def test_what_is_no_review_gets_a_status_with_a_text_and_the_server_goes_on(
+    here: Serving, caplog: pytest.LogCaptureFixture, body: bytes, headers: dict[str, str], status: int, words: bytes
 ) -> None:
-    async def story(here: Serving) -> None:
-        got, said = await here.post(body, headers)
-        assert (got, words in said) == (status, True), said
-        (line,) = [one.getMessage() for one in caplog.records if "turned_away=" in one.getMessage()]
-        assert line.startswith(f"turned_away={status} times=1 because=")
-        assert words.decode() in line
-        assert line.endswith(said.decode().removeprefix("nodeward webhook: ").rstrip())
-        assert (await here.post(GOOD))[0] == 200
-
-    play(pki, tmp_path, story)
+    got, said = await here.post(body, headers)
+    assert (got, words in said) == (status, True), said
+    (line,) = [one.getMessage() for one in caplog.records if "turned_away=" in one.getMessage()]
+    assert line.startswith(f"turned_away={status} times=1 because=")
+    assert words.decode() in line
+    assert line.endswith(said.decode().removeprefix("nodeward webhook: ").rstrip())
+    assert (await here.post(GOOD))[0] == 200
 
 
 PASSED: dict[str, bytes] = {
@@ -191,68 +182,58 @@ PASSED: dict[str, bytes] = {
 
 
 @pytest.mark.parametrize("body", PASSED.values(), ids=PASSED)
-def test_what_has_no_spec_by_its_nature_or_an_empty_one_passes(pki: Path, tmp_path: Path, body: bytes) -> None:
-    async def story(here: Serving) -> None:
-        status, said = await here.post(body)
-        assert (status, at(json.loads(said), "response", "allowed")) == (200, True), said
-
-    play(pki, tmp_path, story)
+@served()
+async def test_what_has_no_spec_by_its_nature_or_an_empty_one_passes(here: Serving, body: bytes) -> None:
+    status, said = await here.post(body)
+    assert (status, at(json.loads(said), "response", "allowed")) == (200, True), said
 
 
-def test_a_body_without_a_length_is_bounded_too(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        head = (
-            f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
-        )
-        writer.write(head.encode())
-        for _ in range(40):
-            writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
-        assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+@served(bounds=Bounds(max_body_bytes=1 << 20))
+async def test_a_body_without_a_length_is_bounded_too(here: Serving) -> None:
+    reader, writer = await here.open()
+    head = f"POST {PATH} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"
+    writer.write(head.encode())
+    for _ in range(40):
+        writer.write(b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+    assert (await reader.readline()).startswith(b"HTTP/1.1 413 ")
+    writer.close()
+
+
+@served()
+async def test_reviews_of_three_mebibytes_five_hundred_containers_and_full_annotations(here: Serving) -> None:
+    heavy = pod_of(container("app", {EPC: "1"}, args=["x" * (3 << 20)]))
+    assert at(patched(heavy, await here.review(heavy)), "metadata", "annotations", EPC) == "1"
+
+    many = pod_of(*(container(f"c{number}", {EPC: "4Ki"}) for number in range(500)))
+    found = patched(many, await here.review(many))
+    assert notes(found)[EPC] == "2000Ki"
+    assert len(json.loads(str(notes(found)["nodeward.io/limits"]))) == 500
+    assert at(found, "spec", "containers", 499, "resources", "requests", "sgx.intel.com/enclave") == "1"
+
+    noted = pod_of(container("app", {EPC: "1"}), annotations={f"note-{n}": "y" * 1024 for n in range(250)})
+    assert len(notes(patched(noted, await here.review(noted)))) == 253
+
+
+@served(bounds=Bounds(max_body_bytes=10_000, max_held_bytes=18_100))
+async def test_overload_is_answered_at_once_and_passes(here: Serving, caplog: pytest.LogCaptureFixture) -> None:
+    open_: list[asyncio.StreamWriter] = []
+    for _ in range(2):
+        _, writer = await here.open()
+        writer.write(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
+        open_.append(writer)
+    await until(lambda: here.server.arriving == 2)
+    reader, third = await here.open()
+    third.write(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
+    assert (await reader.readline()).startswith(b"HTTP/1.1 503 ")
+    await reader.readuntil(b"add replicas\n")
+    third.close()
+    for writer in open_:
         writer.close()
-
-    play(pki, tmp_path, story, Bounds(max_body_bytes=1 << 20))
-
-
-def test_reviews_of_three_mebibytes_five_hundred_containers_and_full_annotations(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        heavy = pod_of(container("app", {EPC: "1"}, args=["x" * (3 << 20)]))
-        assert at(patched(heavy, await here.review(heavy)), "metadata", "annotations", EPC) == "1"
-
-        many = pod_of(*(container(f"c{number}", {EPC: "4Ki"}) for number in range(500)))
-        found = patched(many, await here.review(many))
-        assert notes(found)[EPC] == "2000Ki"
-        assert len(json.loads(str(notes(found)["nodeward.io/limits"]))) == 500
-        assert at(found, "spec", "containers", 499, "resources", "requests", "sgx.intel.com/enclave") == "1"
-
-        noted = pod_of(container("app", {EPC: "1"}), annotations={f"note-{n}": "y" * 1024 for n in range(250)})
-        assert len(notes(patched(noted, await here.review(noted)))) == 253
-
-    play(pki, tmp_path, story)
-
-
-def test_overload_is_answered_at_once_and_passes(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    async def story(here: Serving) -> None:
-        open_: list[asyncio.StreamWriter] = []
-        for _ in range(2):
-            _, writer = await here.open()
-            writer.write(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
-            open_.append(writer)
-        await until(lambda: here.server.arriving == 2)
-        reader, third = await here.open()
-        third.write(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
-        assert (await reader.readline()).startswith(b"HTTP/1.1 503 ")
-        await reader.readuntil(b"add replicas\n")
-        third.close()
-        for writer in open_:
-            writer.close()
-        await until(lambda: here.server.arriving == 0)
-        assert (await here.post(GOOD))[0] == 200
-        assert here.server.counts.overloaded >= 1
-        lines = [one.getMessage() for one in caplog.records if one.name.endswith("webhook.refusal_log")]
-        assert lines == ["turned_away=503 times=1 because=too many reviews under way; add replicas"]
-
-    play(pki, tmp_path, story, Bounds(max_body_bytes=10_000, max_held_bytes=18_100))
+    await until(lambda: here.server.arriving == 0)
+    assert (await here.post(GOOD))[0] == 200
+    assert here.server.counts.overloaded >= 1
+    lines = [one.getMessage() for one in caplog.records if one.name.endswith("webhook.refusal_log")]
+    assert lines == ["turned_away=503 times=1 because=too many reviews under way; add replicas"]
 
 
 def test_reviews_that_are_all_there_are_shed_when_a_turn_has_been_too_long_and_only_then() -> None:
@@ -343,19 +324,17 @@ def encrypted(pki: Path) -> bytes:
     return (pki / "locked.key").read_bytes()
 
 
-def test_the_probes_answer_and_other_paths_do_not(pki: Path, tmp_path: Path) -> None:
-    async def story(here: Serving) -> None:
-        reader, writer = await here.open()
-        for path, status in (("/healthz", b"200"), ("/readyz", b"200")):
-            writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-            assert (await reader.readline()).split()[1] == status
-            await reader.readuntil(b"ok\n")
-        writer.write(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
-        assert (await reader.readline()).split()[1] == b"405"
-        assert (await here.post(GOOD, path="/validate"))[0] == 404
-        writer.close()
-
-    play(pki, tmp_path, story)
+@served()
+async def test_the_probes_answer_and_other_paths_do_not(here: Serving) -> None:
+    reader, writer = await here.open()
+    for path, status in (("/healthz", b"200"), ("/readyz", b"200")):
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        assert (await reader.readline()).split()[1] == status
+        await reader.readuntil(b"ok\n")
+    writer.write(f"GET {PATH} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+    assert (await reader.readline()).split()[1] == b"405"
+    assert (await here.post(GOOD, path="/validate"))[0] == 404
+    writer.close()
 
 
 def test_nothing_of_a_pod_but_its_faults_is_logged(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

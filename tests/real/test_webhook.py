@@ -19,15 +19,15 @@ import tempfile
 import time
 import urllib.parse
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 import yaml
 
-from nodeward.edges.webhook.server import PATH, Bounds
-from tests.component.webhook.support import HEAD, WITHIN_S, install, make_pki, port_of, program
+from nodeward.edges.webhook.server import PATH
+from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of, program
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import STRATEGIC, ApiError, KubeClient
 from tests.peers.nriside import Record
@@ -328,54 +328,8 @@ def own_pod() -> Record:
     return {"spec": spec}
 
 
-@contextmanager
-def bodies_under_way(cluster: Cluster, pki: Path, number: int) -> Iterator[None]:
-    """So many clients that bring a head, and no body yet."""
-    trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
-    with ExitStack() as held:
-        links = []
-        for _ in range(number):
-            plain = socket.create_connection(("127.0.0.1", cluster.port), WITHIN_S)
-            links.append(held.enter_context(trust.wrap_socket(plain, server_hostname="127.0.0.1")))
-        for link in links:  # a request's time begins with its first byte, and handshakes may take as long as that
-            link.sendall(f"{HEAD}Content-Length: 9000\r\n\r\n".encode())
-        probe = http.client.HTTPSConnection("127.0.0.1", cluster.port, timeout=WITHIN_S, context=trust)
-        probe.request("GET", "/healthz")  # it is one loop: the heads were read before this
-        assert probe.getresponse().status == 200
-        probe.close()
-        yield
 
 
-def test_an_early_503_refuses_a_create_and_lets_an_update_pass(cluster: Cluster, pki: Path) -> None:
-    """Given as many bodies under way as the webhook takes, when the API server asks about a pod that comes in pieces,
-    then it is told 503 at once: with failurePolicy Fail the pod is refused, in the API server's own words for it; with
-    Ignore the change passes as it is. Afterwards both are served."""
-    bulk = {"args": ["x" * 600_000]}  # more than the webhook reads at once, however late it does
-    made = pod_of({**container("app", {EPC: "4Ki"}), **bulk})
-    cluster.create("bulky", made)
-
-    def alerted() -> tuple[float, float]:
-        """What the rules of deploy/webhook/alerts.yaml look at."""
-        family, kind = "apiserver_admission_webhook_rejection_count", 'error_type="calling_webhook_error"'
-        return cluster.counted(family, "create.nodeward.io", kind), cluster.counted(
-            "apiserver_admission_webhook_fail_open_count", "update.nodeward.io"
-        )
-
-    before = alerted()
-    change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}}}
-    with bodies_under_way(cluster, pki, Bounds().max_in_flight):
-        said = cluster.refusal("POST", PODS, {**made, "metadata": {"name": "more"}})
-        print(said)
-        found = cluster.client.call("PATCH", f"{PODS}/bulky", change, STRATEGIC)
-
-    assert 'failed calling webhook \\"create.nodeward.io\\"' in said
-    assert "the server is currently unable to handle the request" in said, said
-    assert notes(found)["epc-limit.nri.io"] == "1"
-    after = alerted()
-    assert (after[0] - before[0], after[1] - before[1]) == (1, 1)
-    until(lambda: is_changed(cluster.tried(made)), "the webhook answers again")
-    change = {"metadata": {"annotations": {"epc-limit.nri.io": "2"}}}
-    assert "epc-limit.nri.io" not in notes(cluster.client.call("PATCH", f"{PODS}/bulky", change, STRATEGIC))
 
 
 def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:

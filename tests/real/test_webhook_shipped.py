@@ -17,11 +17,9 @@ import socket
 import ssl
 import subprocess
 import tempfile
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -272,111 +270,9 @@ def test_a_hung_webhook_refuses_a_create_and_lets_an_update_pass(cluster: Cluste
     assert "epc-limit.nri.io" not in notes(cluster.client.call("PATCH", f"{PODS}/hung", again, STRATEGIC))
 
 
-@dataclass(slots=True)
-class Turns:
-    """Who asks the replicas in turn, review by review, and remembers who answered what."""
-
-    ports: tuple[int, int]
-    trust: ssl.SSLContext
-    said: list[tuple[int, bytes, bytes]] = field(default_factory=list)
-    """The replica's index, the review, the answer."""
-
-    def ask(self, index: int, review: bytes) -> bytes:
-        """What this replica answers."""
-        link = connected(self.ports[index], self.trust, service_name())
-        try:
-            link.request("POST", PATH, review, JSON_TYPE)
-            return link.getresponse().read()
-        finally:
-            link.close()
-
-    def next(self, review: bytes) -> bytes:
-        """The answer of the replica whose turn it is."""
-        index = len(self.said) % 2
-        self.said.append((index, review, self.ask(index, review)))
-        return self.said[-1][2]
 
 
-@contextmanager
-def front(shipped: Shipped, turns: Turns) -> Iterator[int]:
-    """A balancer with the shipped pair, on the port that it yields."""
-
-    class Handler(BaseHTTPRequestHandler):
-        """Hands every review on."""
-
-        protocol_version = "HTTP/1.1"
-
-        def do_POST(self) -> None:
-            answer = turns.next(self.rfile.read(int(self.headers["Content-Length"])))
-            self.send_response(200)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(answer)))
-            self.end_headers()
-            self.wfile.write(answer)
-
-    pair = shipped.etc / "nodeward" / "tls"
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(pair / "tls.crt", pair / "tls.key")
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.server_port
-    finally:
-        server.shutdown()
-        thread.join(WITHIN_S)
-        server.server_close()
 
 
-@contextmanager
-def called_in_front(cluster: Cluster, shipped: Shipped, port: int, later: int) -> Iterator[None]:
-    """Creates go to `port`, and then to the webhook at `later`, for as long as the block."""
-
-    def to(here: int) -> Record:
-        return {"webhooks": [{"name": "create.nodeward.io", "clientConfig": {"service": {"port": here}}}]}
-
-    _, configuration = route_to(later)
-    (trust,) = objects("trust.yaml", shipped.certificate)
-    webhooks = configuration["webhooks"]
-    assert isinstance(webhooks, list)
-    one = webhooks[0]
-    assert isinstance(one, dict)
-    place = one["clientConfig"]
-    assert isinstance(place, dict)
-    place["caBundle"] = str(at(trust, "webhooks", 0, "clientConfig", "caBundle"))
-    one["name"], configuration["webhooks"], configuration["metadata"] = "later.example.com", [one], {"name": "zz-later"}
-    cluster.client.call("PATCH", f"{CONFIGURATIONS}/nodeward", to(port), STRATEGIC)
-    cluster.client.call("POST", CONFIGURATIONS, configuration)
-    try:
-        yield
-    finally:
-        cluster.client.call("DELETE", f"{CONFIGURATIONS}/zz-later")
-        cluster.client.call("PATCH", f"{CONFIGURATIONS}/nodeward", to(cluster.port), STRATEGIC)
 
 
-def test_one_replica_answers_the_first_round_and_the_other_the_second(cluster: Cluster, shipped: Shipped) -> None:
-    """Given two replicas that are asked in turn, and a later webhook whose change brings a second round, when a pod is
-    made, then the replica that has not seen it adds nothing, and each would have answered either round alike."""
-    made = pod_of(container("app", {EPC: "4Ki"}), annotations={"sgx.intel.com/quote-provider": "aesmd"})
-    context = ssl.create_default_context(cafile=str(shipped.certificate / "ca.crt"))
-    required = "required-plugins.noderesource.dev"
-    alone = cluster.tried(made)
-    with (
-        replica(shipped) as other,
-        replica(shipped, NODEWARD_WEBHOOK__REQUIRED_PLUGIN="nodeward") as later,
-    ):
-        turns = Turns((cluster.port, port_of(other)), context)
-        with front(shipped, turns) as port, called_in_front(cluster, shipped, port, port_of(later)):
-            until(lambda: required in notes(cluster.tried(made)) and bool(turns.said), "all three are called")
-            turns.said.clear()
-            found = cluster.tried(made)
-            rounds = list(turns.said)
-        assert [index for index, _, _ in rounds] == [0, 1]
-        first, second = (json.loads(answer)["response"] for _, _, answer in rounds)
-        print(first, second)
-        assert ("patch" in first, "patch" in second) == (True, False)
-        for index, review, answer in rounds:
-            assert turns.ask(1 - index, review) == answer
-    assert {**notes(alone), required: '["nodeward"]'} == notes(found)
-    assert at(alone, "spec", "containers", 0, "env") == at(found, "spec", "containers", 0, "env")

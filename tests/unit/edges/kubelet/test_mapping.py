@@ -34,8 +34,6 @@ def test_what_must_be_is_liked_and_then_the_lowest(ids: list[str], must: int, si
     assert found[len(first) :] == others[: max(0, size - len(first))]
 
 
-def test_the_tenth_comes_after_the_ninth_and_a_longer_number_last() -> None:
-    assert liked(["tdx-key-10000", "tdx-key-0010", "tdx-key-0009"], [], 2) == ["tdx-key-0009", "tdx-key-0010"]
 
 
 @given(st.lists(st.tuples(st.text(max_size=9), st.booleans()), max_size=20))

@@ -395,18 +395,6 @@ def test_of_two_cgroups_whose_paths_are_cut_the_one_that_was_read_is_shown(new_f
     assert values(view, "container_misc_usage") == [7.0]
 
 
-@pytest.mark.parametrize(
-    ("scraped", "fault"),
-    [
-        ("# TYPE a gauge\na 1\na 2\n", "('a',) 2 times"),
-        ('# TYPE a gauge\na{b="1",c="2"} 1\na{c="2",b="1"} 1\n', "('a', ('b', '1'), ('c', '2')) 2 times"),
-        ("a 1\n", "no type of a"),
-        ('# TYPE a gauge\na 1\n# TYPE b gauge\nb 1\n# TYPE a gauge\na{c="1"} 1\n', "the type of a 2 times"),
-        ('# TYPE a counter\na 1\na{b="1"} 2\n', None),
-    ],
-)
-def test_what_is_wrong_with_a_scrape_is_seen(scraped: str, fault: str | None) -> None:
-    assert untold(scraped) == ([] if fault is None else [fault])
 
 
 @given(
@@ -420,9 +408,6 @@ def test_no_name_breaks_the_text(name: str) -> None:
     assert [one.value for one in read(odd)] == [one.value for one in read(plain)]
 
 
-@pytest.mark.parametrize("name", ["a\nb", 'say "so"', "back\\slash", "\\n", "ünïcode"])
-def test_a_name_comes_back_as_it_was(name: str) -> None:
-    assert values(node(replace(APP, container=name)), "nodeward_misc_usage", container=name) == [1024.0]
 
 
 @pytest.mark.parametrize("name", ["a\x00b", "a\rb", "a\ud800b"])

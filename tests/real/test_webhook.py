@@ -31,7 +31,6 @@ from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import STRATEGIC, ApiError, KubeClient
 from tests.peers.nriside import Record
-from tests.unit.edges.webhook import test_intel as intel
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "webhook"
@@ -192,17 +191,6 @@ def test_a_pod_with_every_kind_of_container_is_stored_with_all_it_needs(cluster:
     assert {"name": "aesmd-socket", "emptyDir": {"medium": "Memory"}} in volumes
 
 
-@pytest.mark.parametrize("case", intel.CASES.values(), ids=intel.CASES)
-def test_a_pod_is_stored_as_intels_own_test_wants_it(cluster: Cluster, case: intel.Case) -> None:
-    intel.holds(case, dict(cluster.tried(intel.asked(case))))
-
-
-def test_the_other_pods_of_intels_tests_are_stored_as_it_wants_them(cluster: Cluster) -> None:
-    mounted = cluster.tried(intel.MOUNTED)
-    intel.holds_once(dict(mounted))
-    intel.holds_as_tried(dict(cluster.tried(intel.TRIED)))
-
-
 def test_what_cannot_be_right_is_refused_with_our_text(cluster: Cluster) -> None:
     said = cluster.refusal("POST", PODS, pod_of(container("app", {EPC: "1500m"})))
     print(said)
@@ -326,10 +314,6 @@ def own_pod() -> Record:
     assert isinstance(resources, dict)
     resources["limits"] = {EPC: "4Ki"}
     return {"spec": spec}
-
-
-
-
 
 
 def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:

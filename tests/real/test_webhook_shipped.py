@@ -268,11 +268,3 @@ def test_a_hung_webhook_refuses_a_create_and_lets_an_update_pass(cluster: Cluste
     assert is_changed(cluster.create("after", made))
     again: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "2"}}}
     assert "epc-limit.nri.io" not in notes(cluster.client.call("PATCH", f"{PODS}/hung", again, STRATEGIC))
-
-
-
-
-
-
-
-

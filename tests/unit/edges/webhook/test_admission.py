@@ -96,21 +96,6 @@ REFUSED: Mapping[str, tuple[Json, tuple[str, ...], str]] = {
         ("resources.limits[sgx.intel.com/enclave]", "'x' is not a Kubernetes quantity"),
         DEVICE,
     ),
-    "a negative enclave count": (
-        pod_of(container("app", {EPC: "1Mi", ENCLAVE: "-1"})),
-        ("resources.limits[sgx.intel.com/enclave]", "'-1' is negative"),
-        DEVICE,
-    ),
-    "half a provision device": (
-        pod_of(container("app", {EPC: "1Mi", PROVISION: "0.5"})),
-        ("resources.limits[sgx.intel.com/provision]", "'0.5' is not a whole number"),
-        DEVICE,
-    ),
-    "too many provision devices": (
-        pod_of(container("app", {EPC: "1Mi", PROVISION: "8Ei"})),
-        ("resources.limits[sgx.intel.com/provision]", "'8Ei' is more than"),
-        DEVICE,
-    ),
     "a provision count that is none": (
         pod_of(container("app", {EPC: "1Mi", PROVISION: "x"})),
         ("container 'app' (spec.containers[0])", "resources.limits[sgx.intel.com/provision]", "'x'"),

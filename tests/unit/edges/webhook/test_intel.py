@@ -1,5 +1,5 @@
 """Intel's own expectations of its SGX webhook, written from what its end-to-end tests look at: six mutations, and the
-pod with which it tries EPC. `tests/real/test_webhook.py` has the same cases at a real API server.
+pod with which it tries EPC.
 """
 
 from dataclasses import dataclass
@@ -33,65 +33,42 @@ CASES = {
 }
 
 
-def asked(case: Case) -> Json:
-    """The pod as its author writes it."""
-    return pod_of(
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_intels_webhook_mutates_so(case: Case) -> None:
+    made = pod_of(
         *(container(name, {EPC: "1Mi"}) for name in case.names),
         annotations={"sgx.intel.com/quote-provider": case.provider} if case.provider else {},
     )
-
-
-def holds(case: Case, found: Json) -> None:
-    """The pod is as Intel's test wants it."""
+    found = admitted(made).pod
     for index, name in enumerate(case.names):
         devices = {ENCLAVE: "1", PROVISION: "1"} if name in case.provision else {ENCLAVE: "1"}
         resources = {EPC: "1Mi"} | devices
-        assert at(found, "spec", "containers", index, "resources") == {"limits": resources, "requests": resources}
-        mounts = at(found, "spec", "containers", index, "volumeMounts")
-        address = at(found, "spec", "containers", index, "env")
-        assert mounts == ([SOCKET] if case.volume else None)
-        assert address == ([{"name": "SGX_AESM_ADDR", "value": "1"}] if case.volume else None)
+        one = ("spec", "containers", index)
+        assert at(found, *one, "resources") == {"limits": resources, "requests": resources}
+        assert at(found, *one, "volumeMounts") == ([SOCKET] if case.volume else None)
+        assert at(found, *one, "env") == ([{"name": "SGX_AESM_ADDR", "value": "1"}] if case.volume else None)
     assert at(found, "spec", "volumes") == ([case.volume] if case.volume else None)
     assert at(found, "metadata", "annotations", EPC) == f"{len(case.names)}Mi"
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_intels_webhook_mutates_so(case: Case) -> None:
-    holds(case, admitted(asked(case)).pod)
-
-
-MOUNTED = pod_of(
-    container("test", {EPC: "1Mi"}, volumeMounts=[SOCKET]),
-    container("aesmd", {EPC: "1Mi"}, volumeMounts=[SOCKET]),
-    annotations={"sgx.intel.com/quote-provider": "aesmd"},
-    volumes=[MEMORY],
-)
-"""The sixth: a pod whose author has written volume and mounts."""
-
-
-def holds_once(found: Json) -> None:
-    """Volumes and mounts are there once."""
+def test_volumes_and_mounts_that_the_author_has_written_are_there_once() -> None:
+    made = pod_of(
+        container("test", {EPC: "1Mi"}, volumeMounts=[SOCKET]),
+        container("aesmd", {EPC: "1Mi"}, volumeMounts=[SOCKET]),
+        annotations={"sgx.intel.com/quote-provider": "aesmd"},
+        volumes=[MEMORY],
+    )
+    found = admitted(made).pod
     assert at(found, "spec", "volumes") == [MEMORY]
     assert [at(found, "spec", "containers", index, "volumeMounts") for index in (0, 1)] == [[SOCKET], [SOCKET]]
 
 
-def test_volumes_and_mounts_are_made_only_once() -> None:
-    holds_once(admitted(MOUNTED).pod)
-
-
-TRIED = pod_of(container("test", {EPC: "42"}))
-"""The pod with which Intel tries EPC on hardware: 42 bytes."""
-
-
-def holds_as_tried(found: Json) -> None:
-    """It has its device, and each annotation says 42."""
+def test_the_pod_with_which_intel_tries_epc_is_let_in() -> None:
+    """On hardware: it has 42 bytes, and each annotation says so."""
+    found = admitted(pod_of(container("test", {EPC: "42"}))).pod
     assert at(found, "spec", "containers", 0, "resources", "limits") == {EPC: "42", ENCLAVE: "1"}
     assert notes(found) == {
         EPC: "42",
         "epc-limit.nri.io/container.test": "42",
         "nodeward.io/limits": '{"test":{"sgx_epc":"42"}}',
     }
-
-
-def test_the_pod_with_which_intel_tries_epc_is_let_in() -> None:
-    holds_as_tried(admitted(TRIED).pod)

@@ -62,10 +62,6 @@ def pods(draw: st.DrawFn) -> Json:
     return pod_of(*regular, annotations=annotations, initContainers=init)
 
 
-
-
-
-
 @given(pods(), st.booleans())
 def test_a_second_round_changes_nothing(made: Json, required: bool) -> None:
     rule = AdmissionRule(required_plugin="nodeward" if required else "")
@@ -88,5 +84,3 @@ def test_the_node_reads_from_the_annotation_what_it_reads_from_the_spec(made: Js
         told = promise(spec, {}, one.name, LimitsSettings())
         noted = promise(None, annotations, one.name, LimitsSettings())
         assert (noted.values, noted.faults) == (told.values, ())
-
-

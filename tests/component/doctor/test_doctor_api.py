@@ -4,6 +4,7 @@ import asyncio
 import json
 import ssl
 from collections.abc import Callable, Coroutine
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,7 +111,8 @@ def test_no_way_to_the_api_server_is_told(tmp_path: Path, kube: KubeSection, exp
     assert "; " not in one.what  # the remedy is said once, and as that
 
 
-def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
+@told_in(nullcontext, gives=0)
+async def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
     make_ca(tmp_path, "ca")
     make_leaf(tmp_path, "server", "ca")
     openssl(
@@ -121,18 +123,14 @@ def test_an_expired_certificate_is_told_as_one(tmp_path: Path) -> None:
     files = host(tmp_path / "host")
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(tmp_path / "server.crt", tmp_path / "server.key")
-
-    async def story() -> None:
-        server = await ApiServer().start(tls=tls)
-        try:
-            kube = KubeSection(url=server.url, ca_file=str(tmp_path / "ca.crt"))
-            found = await asyncio.to_thread(asked, files, kube)
-            assert bad(found) == ["api-certificate"]
-            assert "expired" in found.facts.api.detail
-        finally:
-            await server.stop()
-
-    asyncio.run(story())
+    server = await ApiServer().start(tls=tls)
+    try:
+        kube = KubeSection(url=server.url, ca_file=str(tmp_path / "ca.crt"))
+        found = await asyncio.to_thread(asked, files, kube)
+        assert bad(found) == ["api-certificate"]
+        assert "expired" in found.facts.api.detail
+    finally:
+        await server.stop()
 
 
 NAMES = {
@@ -164,21 +162,21 @@ def test_others_in_the_cluster_are_found_by_their_names(tmp_path: Path) -> None:
     ],
     ids=["may-not", "busy", "no-json", "huge"],
 )
-def test_why_a_list_was_not_had_is_told_as_it_was(tmp_path: Path, answer: Callable[[], web.Response], why: str) -> None:
+@told_in(nullcontext, gives=0)
+async def test_why_a_list_was_not_had_is_told_as_it_was(
+    tmp_path: Path, answer: Callable[[], web.Response], why: str
+) -> None:
     """Only a user who may not list is sent for an administrator's kubeconfig."""
 
     async def answered(request: web.Request) -> web.Response:
         return answer() if request.path.endswith("/daemonsets") else web.json_response(NAMES[request.path])
 
-    async def story() -> None:
-        found = await asked_of(answered, host(tmp_path))
-        assert bad(found) == ["intel-sgx-webhook"]
-        (finding,) = (one for one in found.findings if one.code == "cluster-not-looked-at")
-        assert "DaemonSets" in finding.what
-        assert why in finding.what
-        assert ("administrator" in finding.remedy) == (why == "does not let this user read")
-
-    asyncio.run(story())
+    found = await asked_of(answered, host(tmp_path))
+    assert bad(found) == ["intel-sgx-webhook"]
+    (finding,) = (one for one in found.findings if one.code == "cluster-not-looked-at")
+    assert "DaemonSets" in finding.what
+    assert why in finding.what
+    assert ("administrator" in finding.remedy) == (why == "does not let this user read")
 
 
 SHIPPED = Path(__file__).resolve().parents[3] / "deploy"
@@ -204,7 +202,8 @@ def manifests(folder: str, kind: str) -> dict[str, object]:
     ],
     ids=["whole", "empty-ca", "no-ca", "no-parameters", "may-not-read-them"],
 )
-def test_what_is_shipped_for_the_cluster_and_is_there_by_half_is_told(
+@told_in(nullcontext, gives=0)
+async def test_what_is_shipped_for_the_cluster_and_is_there_by_half_is_told(
     tmp_path: Path, bundle: str | None, config_map: int, expected: list[str]
 ) -> None:
     """Given the webhook's configuration and the policies of `deploy` in an API server, when nobody has put the
@@ -228,19 +227,16 @@ def test_what_is_shipped_for_the_cluster_and_is_there_by_half_is_told(
             return web.Response(status=config_map, text="{}")
         return web.Response(text=answers[request.path])
 
-    async def story() -> None:
-        found = await asked_of(answer, host(tmp_path))
-        assert bad(found) == expected
-        assert ("webhook" in codes(found)) == ("webhook-no-ca" not in expected)
-        assert asked_for.count(CONFIG_MAP) == 1
-        unseen = [one.what for one in found.findings if one.code == "cluster-not-looked-at"]
-        assert [what.split(",")[0] for what in unseen] == (
-            ["the API server does not let this user read the ConfigMap nodeward-system/nodeward-policies"]
-            if config_map == 403
-            else []
-        )
-
-    asyncio.run(story())
+    found = await asked_of(answer, host(tmp_path))
+    assert bad(found) == expected
+    assert ("webhook" in codes(found)) == ("webhook-no-ca" not in expected)
+    assert asked_for.count(CONFIG_MAP) == 1
+    unseen = [one.what for one in found.findings if one.code == "cluster-not-looked-at"]
+    assert [what.split(",")[0] for what in unseen] == (
+        ["the API server does not let this user read the ConfigMap nodeward-system/nodeward-policies"]
+        if config_map == 403
+        else []
+    )
 
 
 CONTAINERD = """

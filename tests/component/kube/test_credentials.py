@@ -14,12 +14,12 @@ from nodeward.transport.kube_http import (
     KubeCredentialsError,
     KubeHttp,
     KubeRefusedError,
-    KubeTimeoutError,
     KubeTooLargeError,
     KubeUnreachableError,
     Waits,
 )
 from tests.component.kube.support import WITHIN_S, HandClock, make_ca, make_leaf, pod
+from tests.rigs.stories import told_in
 
 WAITS = Waits(connect_s=2.0, read_s=2.0, total_s=4.0)
 
@@ -55,131 +55,108 @@ def http_to(endpoint: Endpoint, clock: HandClock) -> KubeHttp:
     return KubeHttp(endpoint, clock, check_files_s=10.0, user_agent="test")
 
 
+def bounded() -> asyncio.Timeout:
+    return asyncio.timeout(WITHIN_S)
+
+
 async def list_pods(http: KubeHttp) -> bytes:
     return await http.get("/api/v1/pods", {}, waits=WAITS, max_bytes=1 << 20)
 
 
-def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: Path) -> None:
-    async def told() -> None:
-        token, clock = tmp_path / "token", HandClock()
-        token.write_text("first\n")
-        async with (
-            asyncio.timeout(WITHIN_S),
-            ApiServer(("first", "second")) as server,
-            http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
-        ):
+@told_in(bounded, gives=0)
+async def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: Path) -> None:
+    token, clock = tmp_path / "token", HandClock()
+    token.write_text("first\n")
+    async with (
+        ApiServer(("first", "second")) as server,
+        http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
+    ):
+        await list_pods(http)
+        (tmp_path / "next").write_text("second\n")
+        install(tmp_path / "next", token)
+        await list_pods(http)
+        assert http.identity.reloads == 1, "looked again before its time"
+        clock.ns += 10_000_000_000
+        await list_pods(http)
+        assert http.identity.reloads == 2
+        server.tokens = {"second"}
+        await list_pods(http)
+        clock.ns += 10_000_000_000
+        await list_pods(http)
+        assert http.identity.reloads == 2, "read files that did not change"
+
+
+@told_in(bounded, gives=0)
+async def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: Path) -> None:
+    token, clock = tmp_path / "token", HandClock()
+    token.write_text("first")
+    async with (
+        ApiServer(("first",)) as server,
+        http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
+    ):
+        await list_pods(http)
+        token.unlink()
+        clock.ns += 10_000_000_000
+        await list_pods(http)
+
+
+@told_in(bounded, gives=0)
+async def test_a_server_certificate_of_a_new_authority_is_trusted_when_the_ca_file_is_new(
+    pki: Path, tmp_path: Path
+) -> None:
+    ca, clock = tmp_path / "ca.crt", HandClock()
+    install(pki / "one.crt", ca)
+    server = await ApiServer().start(tls=server_tls(pki, "one"))
+    port = server.port
+    async with server, http_to(Endpoint(server.url, ca_file=str(ca)), clock) as http:
+        await list_pods(http)
+        await server.stop()
+        await server.start(port=port, tls=server_tls(pki, "two"))
+        with pytest.raises(KubeUnreachableError, match="certificate"):
             await list_pods(http)
-            (tmp_path / "next").write_text("second\n")
-            install(tmp_path / "next", token)
-            await list_pods(http)
-            assert http.identity.reloads == 1, "looked again before its time"
-            clock.ns += 10_000_000_000
-            await list_pods(http)
-            assert http.identity.reloads == 2
-            server.tokens = {"second"}
-            await list_pods(http)
-            clock.ns += 10_000_000_000
-            await list_pods(http)
-            assert http.identity.reloads == 2, "read files that did not change"
-
-    asyncio.run(told())
+        install(pki / "two.crt", ca)
+        clock.ns += 10_000_000_000
+        await list_pods(http)
 
 
-def test_after_a_401_the_files_are_looked_at_at_once(tmp_path: Path) -> None:
-    async def told() -> None:
-        token = tmp_path / "token"
-        token.write_text("old")
-        async with (
-            asyncio.timeout(WITHIN_S),
-            ApiServer(("new-token",)) as server,
-            http_to(Endpoint(server.url, token_file=str(token)), HandClock()) as http,
-        ):
-            with pytest.raises(KubeRefusedError):
-                await list_pods(http)
-            token.write_text("new-token")
-            await list_pods(http)
-
-    asyncio.run(told())
-
-
-def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: Path) -> None:
-    async def told() -> None:
-        token, clock = tmp_path / "token", HandClock()
-        token.write_text("first")
-        async with (
-            asyncio.timeout(WITHIN_S),
-            ApiServer(("first",)) as server,
-            http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
-        ):
-            await list_pods(http)
-            token.unlink()
-            clock.ns += 10_000_000_000
-            await list_pods(http)
-
-    asyncio.run(told())
+@told_in(bounded, gives=0)
+async def test_a_client_certificate_rotates_and_half_a_rotation_changes_nothing(pki: Path, tmp_path: Path) -> None:
+    certificate, key, clock = tmp_path / "client.crt", tmp_path / "client.key", HandClock()
+    install(pki / "client-one.crt", certificate)
+    install(pki / "client-one.key", key)
+    server = await ApiServer().start(tls=server_tls(pki, "one", clients="one"))
+    port = server.port
+    endpoint = Endpoint(
+        server.url,
+        ca_file=str(pki / "one.crt"),
+        client_certificate_file=str(certificate),
+        client_key_file=str(key),
+    )
+    async with server, http_to(endpoint, clock) as http:
+        await list_pods(http)
+        install(pki / "client-two.crt", certificate)
+        clock.ns += 10_000_000_000
+        await list_pods(http)
+        assert http.identity.reloads == 1
+        install(pki / "client-two.key", key)
+        clock.ns += 10_000_000_000
+        await server.stop()
+        await server.start(port=port, tls=server_tls(pki, "one", clients="two"))
+        await list_pods(http)
+        assert http.identity.reloads == 2
 
 
-def test_a_server_certificate_of_a_new_authority_is_trusted_when_the_ca_file_is_new(pki: Path, tmp_path: Path) -> None:
-    async def told() -> None:
-        ca, clock = tmp_path / "ca.crt", HandClock()
-        install(pki / "one.crt", ca)
-        server = await ApiServer().start(tls=server_tls(pki, "one"))
-        port = server.port
-        async with asyncio.timeout(WITHIN_S), server, http_to(Endpoint(server.url, ca_file=str(ca)), clock) as http:
-            await list_pods(http)
-            await server.stop()
-            await server.start(port=port, tls=server_tls(pki, "two"))
-            with pytest.raises(KubeUnreachableError, match="certificate"):
-                await list_pods(http)
-            install(pki / "two.crt", ca)
-            clock.ns += 10_000_000_000
-            await list_pods(http)
-
-    asyncio.run(told())
-
-
-def test_a_client_certificate_rotates_and_half_a_rotation_changes_nothing(pki: Path, tmp_path: Path) -> None:
-    async def told() -> None:
-        certificate, key, clock = tmp_path / "client.crt", tmp_path / "client.key", HandClock()
-        install(pki / "client-one.crt", certificate)
-        install(pki / "client-one.key", key)
-        server = await ApiServer().start(tls=server_tls(pki, "one", clients="one"))
-        port = server.port
-        endpoint = Endpoint(
-            server.url,
-            ca_file=str(pki / "one.crt"),
-            client_certificate_file=str(certificate),
-            client_key_file=str(key),
-        )
-        async with asyncio.timeout(WITHIN_S), server, http_to(endpoint, clock) as http:
-            await list_pods(http)
-            install(pki / "client-two.crt", certificate)
-            clock.ns += 10_000_000_000
-            await list_pods(http)
-            assert http.identity.reloads == 1
-            install(pki / "client-two.key", key)
-            clock.ns += 10_000_000_000
-            await server.stop()
-            await server.start(port=port, tls=server_tls(pki, "one", clients="two"))
-            await list_pods(http)
-            assert http.identity.reloads == 2
-
-    asyncio.run(told())
-
-
-def test_certificates_given_as_text_need_no_file(pki: Path) -> None:
-    async def told() -> None:
-        server = await ApiServer().start(tls=server_tls(pki, "one", clients="two"))
-        endpoint = Endpoint(
-            server.url,
-            ca_pem=(pki / "one.crt").read_text(),
-            client_certificate_pem=(pki / "client-two.crt").read_text(),
-            client_key_pem=(pki / "client-two.key").read_text(),
-        )
-        async with asyncio.timeout(WITHIN_S), server, http_to(endpoint, HandClock()) as http:
-            await list_pods(http)
-
-    asyncio.run(told())
+@told_in(bounded, gives=0)
+async def test_certificates_given_as_text_need_no_file(pki: Path) -> None:
+    server = await ApiServer().start(tls=server_tls(pki, "one", clients="two"))
+    endpoint = Endpoint(
+        server.url,
+        ca_pem=(pki / "one.crt").read_text(),
+        client_certificate_pem=(pki / "client-two.crt").read_text(),
+        client_key_pem=(pki / "client-two.key").read_text(),
+    )
+    async with server, http_to(endpoint, HandClock()) as http:
+        await list_pods(http)
 
 
 NOBODY = "https://127.0.0.1:1"
@@ -200,49 +177,32 @@ NOBODY = "https://127.0.0.1:1"
         ),
     ],
 )
-def test_credentials_that_cannot_be_used_say_what_and_where(endpoint: Endpoint, says: str) -> None:
-    async def told() -> None:
-        async with http_to(endpoint, HandClock()) as http:
-            with pytest.raises(KubeCredentialsError) as caught:
-                await list_pods(http)
-        assert says in str(caught.value)
-        assert "s3cret" not in str(caught.value)
-
-    asyncio.run(told())
+@told_in(bounded, gives=0)
+async def test_credentials_that_cannot_be_used_say_what_and_where(endpoint: Endpoint, says: str) -> None:
+    async with http_to(endpoint, HandClock()) as http:
+        with pytest.raises(KubeCredentialsError) as caught:
+            await list_pods(http)
+    assert says in str(caught.value)
+    assert "s3cret" not in str(caught.value)
 
 
-def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
-    async def told() -> None:
-        async with asyncio.timeout(WITHIN_S), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
-            for number in range(20):
-                server.add_pod(pod(f"p{number}"))
-            with pytest.raises(KubeTooLargeError, match="more than 100 bytes"):
-                await http.get("/api/v1/pods", {}, waits=WAITS, max_bytes=100)
-
-    asyncio.run(told())
+@told_in(bounded, gives=0)
+async def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
+    async with ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
+        for number in range(20):
+            server.add_pod(pod(f"p{number}"))
+        with pytest.raises(KubeTooLargeError, match="more than 100 bytes"):
+            await http.get("/api/v1/pods", {}, waits=WAITS, max_bytes=100)
 
 
-def test_a_server_that_hangs_is_left_in_time() -> None:
-    async def told() -> None:
-        async with asyncio.timeout(WITHIN_S), ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
-            server.faults.hang = True
-            with pytest.raises(KubeTimeoutError, match="no answer in time"):
-                await http.get("/api/v1/pods", {}, waits=Waits(1.0, 0.1, 0.2), max_bytes=100)
-
-    asyncio.run(told())
-
-
-def test_a_refusal_carries_status_and_reason_and_no_token() -> None:
-    async def told() -> None:
-        async with (
-            asyncio.timeout(WITHIN_S),
-            ApiServer(("good",)) as server,
-            http_to(Endpoint(server.url, token="s3cret"), HandClock()) as http,
-        ):
-            with pytest.raises(KubeRefusedError) as caught:
-                await list_pods(http)
-        assert (caught.value.status, caught.value.reason) == (401, "Unauthorized")
-        assert "s3cret" not in str(caught.value)
-        assert "s3cret" not in repr(http.endpoint)
-
-    asyncio.run(told())
+@told_in(bounded, gives=0)
+async def test_a_refusal_carries_status_and_reason_and_no_token() -> None:
+    async with (
+        ApiServer(("good",)) as server,
+        http_to(Endpoint(server.url, token="s3cret"), HandClock()) as http,
+    ):
+        with pytest.raises(KubeRefusedError) as caught:
+            await list_pods(http)
+    assert (caught.value.status, caught.value.reason) == (401, "Unauthorized")
+    assert "s3cret" not in str(caught.value)
+    assert "s3cret" not in repr(http.endpoint)

@@ -136,3 +136,16 @@ async def beside(
 def tale(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Callable[..., None]]:
     """A test that is told beside such a runtime."""
     return told_in(beside, gives=2, runtime=runtime)
+
+
+@contextlib.asynccontextmanager
+async def registered(tmp_path: Path, runtime: Callable[[Path], SimRuntime] = SimRuntime) -> AsyncIterator[World]:
+    """Such a runtime, with which the session is registered."""
+    async with beside(tmp_path, runtime) as (world, settings), joined(world, settings):
+        await world.plugin()
+        yield world
+
+
+def plugged(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Callable[..., None]]:
+    """A test that is told to the registered plugin's end of it."""
+    return told_in(registered, runtime=runtime)

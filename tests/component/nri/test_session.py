@@ -27,7 +27,7 @@ from nodeward.model.workload import ContainerId, Phase
 from nodeward.proto import nri_pb2
 from nodeward.transport.ttrpc_unix import CallFailedError
 from nodeward.wire.ttrpc import Code, Request
-from tests.component.nri.harness import EPC, WITHIN_S, World, beside, joined, settings_for, tale
+from tests.component.nri.harness import EPC, WITHIN_S, World, beside, joined, plugged, settings_for, tale
 from tests.rigs.stories import told_in
 from tests.unit.app.relayed import Relayed
 
@@ -46,16 +46,14 @@ async def speaking(tmp_path: Path, generation: NriGeneration) -> AsyncIterator[t
         yield found
 
 
-@tale()
-async def test_an_update_is_asked_about_with_what_kubelet_asks_for(world: World, settings: NriSettings) -> None:
+@plugged()
+async def test_an_update_is_asked_about_with_what_kubelet_asks_for(world: World) -> None:
     """A resize arrives so: the runtime's own record has the new request only afterwards."""
-    async with joined(world, settings):
-        await world.plugin()
-        request = nri_pb2.UpdateContainerRequest()
-        request.container.linux.resources.cpu.shares.value = 1024
-        request.linux_resources.cpu.shares.value = 2048
-        (plugin,) = world.runtime.nri.plugins
-        await world.runtime.nri.ask(plugin, "UpdateContainer", request.SerializeToString())
+    request = nri_pb2.UpdateContainerRequest()
+    request.container.linux.resources.cpu.shares.value = 1024
+    request.linux_resources.cpu.shares.value = 2048
+    (plugin,) = world.runtime.nri.plugins
+    await world.runtime.nri.ask(plugin, "UpdateContainer", request.SerializeToString())
     (question,) = world.asked
     assert isinstance(question, Updating)
     assert question.container.cpu.shares == 2048
@@ -92,12 +90,10 @@ async def test_a_whole_life_is_told_in_the_same_words_by_every_nri(
     assert (connected.version, connected.nri_version) == (generation.runtime_version, generation.said)
 
 
-@tale()
-async def test_a_container_to_be_made_is_asked_about_with_its_pod(world: World, settings: NriSettings) -> None:
-    async with joined(world, settings):
-        await world.plugin()
-        pod = await world.runtime.run_pod(WEB)
-        await world.runtime.create_container(pod, SimContainer("main", unified={"misc.max": "a 1", "io.x": "y"}))
+@plugged()
+async def test_a_container_to_be_made_is_asked_about_with_its_pod(world: World) -> None:
+    pod = await world.runtime.run_pod(WEB)
+    await world.runtime.create_container(pod, SimContainer("main", unified={"misc.max": "a 1", "io.x": "y"}))
     (question,) = world.asked
     assert isinstance(question, Creating)
     assert question.sandbox.annotations == {"epc-limit.nri.io": "1048576"}
@@ -123,17 +119,13 @@ async def test_what_runs_already_is_listed_from_all_chunks(world: World, setting
     assert listed.as_of == 1000  # as of the registration, before RuntimeConnected was told
 
 
-@tale(runtime=functools.partial(SimRuntime, settings=settings_for(configure_early=True)))
-async def test_configure_may_come_before_the_reply_to_the_registration(world: World, settings: NriSettings) -> None:
-    async with joined(world, settings):
-        await world.plugin()
+@plugged(runtime=functools.partial(SimRuntime, settings=settings_for(configure_early=True)))
+async def test_configure_may_come_before_the_reply_to_the_registration(world: World) -> None:
     assert world.kinds() == ["RuntimeConnected", "Listed"]
 
 
-@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=6.0)))
-async def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(
-    world: World, settings: NriSettings
-) -> None:
+@plugged(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=6.0)))
+async def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patience(world: World) -> None:
     asked: list[asyncio.Future[Final]] = []
 
     def answer(question: Question) -> asyncio.Future[Final]:
@@ -141,38 +133,32 @@ async def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patie
         return asked[-1]
 
     world.answer = answer
-    async with joined(world, settings):
-        await world.plugin()
-        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-        assert world.runtime.unified(container) == {}
-        assert len(world.runtime.nri.plugins) == 1
+    container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+    assert world.runtime.unified(container) == {}
+    assert len(world.runtime.nri.plugins) == 1
     assert asked[0].cancelled()  # which abandons the ask
     assert world.within_ns == [1_000_000_000], "at most a second, however patient the runtime is"
 
 
-@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.6)))
-async def test_what_was_decided_is_answered_however_late_its_record_is(world: World, settings: NriSettings) -> None:
+@plugged(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=0.6)))
+async def test_what_was_decided_is_answered_however_late_its_record_is(world: World) -> None:
     """Given an engine that counts a limit as given, when its record is never written, the runtime is told the limit
     all the same: else the program runs without what the engine believes of it."""
     core = Relayed().limits.core
     core.settles = asyncio.get_running_loop().create_future
     world.answer = lambda question: core.ask(question, world.within_ns[-1])
-    async with joined(world, settings):
-        await world.plugin()
-        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-        assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
+    container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+    assert world.runtime.unified(container) == {"misc.max": "sgx_epc 1048576"}
 
 
-@tale(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=1.6)))
-async def test_an_answer_has_half_of_the_runtimes_patience(world: World, settings: NriSettings) -> None:
-    async with joined(world, settings):
-        await world.plugin()
-        await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+@plugged(runtime=functools.partial(SimRuntime, settings=settings_for(request_timeout_s=1.6)))
+async def test_an_answer_has_half_of_the_runtimes_patience(world: World) -> None:
+    await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
     assert world.within_ns == [800_000_000]
 
 
-@tale()
-async def test_an_answer_nobody_waits_for_any_more_is_abandoned(world: World, settings: NriSettings) -> None:
+@plugged()
+async def test_an_answer_nobody_waits_for_any_more_is_abandoned(world: World) -> None:
     asked: list[asyncio.Future[Final]] = []
     begun = asyncio.Event()
 
@@ -182,14 +168,12 @@ async def test_an_answer_nobody_waits_for_any_more_is_abandoned(world: World, se
         return asked[-1]
 
     world.answer = answer
-    async with joined(world, settings):
-        await world.plugin()
-        pod = await world.runtime.run_pod(WEB)
-        creating = asyncio.create_task(world.runtime.create_container(pod, MAIN))
-        await begun.wait()
-        world.runtime.nri.plugins[0].peer.close("the runtime crashes")
-        await creating  # the request goes on without the plugin
-        await world.until(RuntimeLost)
+    pod = await world.runtime.run_pod(WEB)
+    creating = asyncio.create_task(world.runtime.create_container(pod, MAIN))
+    await begun.wait()
+    world.runtime.nri.plugins[0].peer.close("the runtime crashes")
+    await creating  # the request goes on without the plugin
+    await world.until(RuntimeLost)
     assert asked[0].cancelled()
 
 
@@ -202,16 +186,14 @@ async def later(question: Question) -> Final:
 
 
 @pytest.mark.parametrize("broken", [at_once, later])
-@tale()
+@plugged()
 async def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
-    world: World, settings: NriSettings, broken: Callable[[Question], Final | Awaitable[Final]]
+    world: World, broken: Callable[[Question], Final | Awaitable[Final]]
 ) -> None:
     world.answer = broken
-    async with joined(world, settings):
-        await world.plugin()
-        container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
-        assert world.runtime.unified(container) == {}
-        assert len(world.runtime.nri.plugins) == 1
+    container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
+    assert world.runtime.unified(container) == {}
+    assert len(world.runtime.nri.plugins) == 1
 
 
 @pytest.mark.parametrize(
@@ -221,28 +203,22 @@ async def test_a_fault_of_ours_changes_nothing_and_stops_nobody(
         pytest.param("nri.pkg.api.v9.Plugin", "CreateContainer", id="a service of another version"),
     ],
 )
-@tale()
-async def test_what_is_not_served_is_said_to_be_unimplemented(
-    world: World, settings: NriSettings, service: str, method: str
-) -> None:
-    async with joined(world, settings):
-        await world.plugin()
-        plugin = world.runtime.nri.plugins[0]
-        with pytest.raises(CallFailedError) as failed:
-            await plugin.peer.call(Request(service, method), WITHIN_S)
-        assert failed.value.status.code == Code.UNIMPLEMENTED
-        await world.runtime.run_pod(WEB)  # and the connection stays
-        assert len(world.runtime.nri.plugins) == 1
+@plugged()
+async def test_what_is_not_served_is_said_to_be_unimplemented(world: World, service: str, method: str) -> None:
+    plugin = world.runtime.nri.plugins[0]
+    with pytest.raises(CallFailedError) as failed:
+        await plugin.peer.call(Request(service, method), WITHIN_S)
+    assert failed.value.status.code == Code.UNIMPLEMENTED
+    await world.runtime.run_pod(WEB)  # and the connection stays
+    assert len(world.runtime.nri.plugins) == 1
     assert world.asked == []
 
 
-@tale()
-async def test_a_pod_sandbox_starts_even_if_we_break(world: World, settings: NriSettings) -> None:
-    async with joined(world, settings):
-        await world.plugin()
-        world.broken = True
-        await world.runtime.run_pod(WEB)
-        assert len(world.runtime.nri.plugins) == 1
+@plugged()
+async def test_a_pod_sandbox_starts_even_if_we_break(world: World) -> None:
+    world.broken = True
+    await world.runtime.run_pod(WEB)
+    assert len(world.runtime.nri.plugins) == 1
 
 
 @tale()
@@ -361,7 +337,7 @@ async def test_starts_are_told_from_the_first_connection_on_and_wait_once_progra
         await world.runtime.start(later)
         assert writing.asked == [later]
         assert len(world.runtime.nri.plugins) == 1
-    assert world.kinds().count("RuntimeLost") == 0
+        assert world.kinds().count("RuntimeLost") == 0
 
 
 @pytest.mark.parametrize("fault", [None, ZeroDivisionError()], ids=["never", "a fault"])

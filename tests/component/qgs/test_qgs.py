@@ -3,8 +3,8 @@
 import asyncio
 import os
 import socket
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from nodeward.edges import qgs as edge
 from nodeward.model.events import Event, QuotesTold
 from nodeward.wire import qgs
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 
 WITHIN_S = scaled(20.0)
 PATIENCE_S = 0.3
@@ -31,16 +32,19 @@ def asked(path: Path | str) -> str:
     return asyncio.run(story())
 
 
-def test_a_service_that_answers_is_asked_for_nothing_but_its_platform(tmp_path: Path) -> None:
+@asynccontextmanager
+async def serving(tmp_path: Path) -> AsyncIterator[Qgs]:
+    """A service that answers well."""
     service = Qgs(tmp_path / "qgs.socket")
-
-    async def story() -> list[str]:
+    async with asyncio.timeout(2 * WITHIN_S):
         await service.start()
-        said = [await edge.ask(str(service.path), PATIENCE_S) for _ in range(3)]
+        yield service
         await service.stop()
-        return said
 
-    assert asyncio.run(story()) == ["", "", ""]
+
+@told_in(serving)
+async def test_a_service_that_answers_is_asked_for_nothing_but_its_platform(service: Qgs) -> None:
+    assert [await edge.ask(str(service.path), PATIENCE_S) for _ in range(3)] == ["", "", ""]
     assert service.asked == 3
 
 
@@ -54,32 +58,10 @@ def test_a_service_that_answers_is_asked_for_nothing_but_its_platform(tmp_path: 
         pytest.param(b"\xff" * 1_000_000, "no answer of a QGS: of 4294967295 bytes", id="a megabyte"),
     ],
 )
-def test_a_service_that_answers_badly_does_not_answer(tmp_path: Path, answer: bytes, why: str) -> None:
-    service = Qgs(tmp_path / "qgs.socket", answer)
-
-    async def story() -> str:
-        await service.start()
-        said = await edge.ask(str(service.path), WITHIN_S)
-        await service.stop()
-        return said
-
-    assert asyncio.run(story()).startswith(f"{service.path}: {why}")
-
-
-def regular(path: Path) -> None:
-    path.write_text("no socket")
-
-
-def dangling(path: Path) -> None:
-    path.symlink_to(path.with_name("gone"))
-
-
-def folder(path: Path) -> None:
-    path.mkdir()
-
-
-def pipe(path: Path) -> None:
-    os.mkfifo(path)
+@told_in(serving)
+async def test_a_service_that_answers_badly_does_not_answer(service: Qgs, answer: bytes, why: str) -> None:
+    service.answer = answer
+    assert (await edge.ask(str(service.path), WITHIN_S)).startswith(f"{service.path}: {why}")
 
 
 def dead(path: Path) -> None:
@@ -90,33 +72,25 @@ def dead(path: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        pytest.param(regular, "Connection refused", id="a file"),
-        pytest.param(dangling, "No such file or directory", id="a dangling link"),
-        pytest.param(folder, "Connection refused", id="a folder"),
-        pytest.param(pipe, "Connection refused", id="a pipe"),
+        pytest.param(Path.mkdir, "Connection refused", id="a folder"),
+        pytest.param(os.mkfifo, "Connection refused", id="a pipe"),
         pytest.param(dead, "Connection refused", id="a socket that nobody reads"),
         pytest.param(lambda _: None, "No such file or directory", id="nothing"),
     ],
 )
-def test_a_path_that_is_no_service_says_so(tmp_path: Path, make: Callable[[Path], None], why: str) -> None:
+def test_a_path_that_is_no_service_says_so(tmp_path: Path, make: Callable[[Path], object], why: str) -> None:
     path = tmp_path / "qgs.socket"
     make(path)
     assert asked(path) == f"{path}: {why}"
 
 
-def test_a_socket_that_is_for_its_group_only_says_so(tmp_path: Path) -> None:
+@told_in(serving)
+async def test_a_socket_that_is_for_its_group_only_says_so(service: Qgs) -> None:
     """As Intel's service makes it (mode 0660): root without capabilities may not connect, as no other user may."""
-    service = Qgs(tmp_path / "qgs.socket")
-
-    async def story() -> str:
-        await service.start()
-        service.path.chmod(0)
-        with as_somebody():
-            said = await edge.ask(str(service.path), WITHIN_S)
-        await service.stop()
-        return said
-
-    assert asyncio.run(story()).startswith(f"{service.path}: the daemon may not connect: it is not in the group of")
+    service.path.chmod(0)
+    with as_somebody():
+        said = await edge.ask(str(service.path), WITHIN_S)
+    assert said.startswith(f"{service.path}: the daemon may not connect: it is not in the group of")
 
 
 @contextmanager
@@ -155,16 +129,10 @@ def test_a_socket_whose_owner_never_accepts_does_not_hold_us(tmp_path: Path, wai
     assert said.startswith(f"{path}: ")
 
 
-def test_one_that_accepts_and_never_answers_does_not_hold_us(tmp_path: Path) -> None:
-    service = Qgs(tmp_path / "qgs.socket", hang=True)
-
-    async def story() -> str:
-        await service.start()
-        said = await edge.ask(str(service.path), PATIENCE_S)
-        await service.stop()
-        return said
-
-    assert asyncio.run(story()) == f"{service.path}: no answer within {PATIENCE_S:g} s"
+@told_in(serving)
+async def test_one_that_accepts_and_never_answers_does_not_hold_us(service: Qgs) -> None:
+    service.hang = True
+    assert await edge.ask(str(service.path), PATIENCE_S) == f"{service.path}: no answer within {PATIENCE_S:g} s"
 
 
 def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_path: Path) -> None:
@@ -226,46 +194,32 @@ def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_path: Pa
     assert len(told) == 6
 
 
-def test_what_was_told_is_told_again_since_whoever_heard_it_may_have_forgotten(tmp_path: Path) -> None:
-    """Given attestation that is switched off and on between two questions, which the asker does not see."""
-    service, told = Qgs(tmp_path / "qgs.socket"), asyncio.Queue[Event]()
-
-    def tell(event: Event) -> int:
-        told.put_nowait(event)
-        return 0
-
-    async def story() -> None:
-        await service.start()
-        async with asyncio.timeout(WITHIN_S):
-            asks = asyncio.create_task(edge.run("tdx", lambda: str(service.path), tell, SystemClock(), FAST))
-            for _ in range(2):
-                assert await told.get() == QuotesTold("tdx", True)
-            asks.cancel()
-            await asyncio.wait((asks,))
-        await service.stop()
-
-    asyncio.run(story())
-
-
-def test_an_answer_of_a_service_that_is_not_asked_for_any_more_is_not_told(tmp_path: Path) -> None:
-    """Given a row whose socket is another one by the time that the first one has answered."""
-    first, second = Qgs(tmp_path / "first.socket"), str(tmp_path / "second.socket")
+@asynccontextmanager
+async def told_by(wanted: Callable[[], str]) -> AsyncIterator[asyncio.Queue[Event]]:
+    """What is told of the sockets that are wanted, one after the other."""
     told = asyncio.Queue[Event]()
 
-    def wanted() -> str:
-        return second if first.asked else str(first.path)
-
     def tell(event: Event) -> int:
         told.put_nowait(event)
         return 0
 
-    async def story() -> None:
-        await first.start()
-        async with asyncio.timeout(WITHIN_S):
-            asks = asyncio.create_task(edge.run("tdx", wanted, tell, SystemClock(), FAST))
-            assert await told.get() == QuotesTold("tdx", False, f"{second}: No such file or directory")
-            asks.cancel()
-            await asyncio.wait((asks,))
-        await first.stop()
+    asks = asyncio.create_task(edge.run("tdx", wanted, tell, SystemClock(), FAST))
+    yield told
+    asks.cancel()
+    await asyncio.wait((asks,))
 
-    asyncio.run(story())
+
+@told_in(serving)
+async def test_what_was_told_is_told_again_since_whoever_heard_it_may_have_forgotten(service: Qgs) -> None:
+    """Given attestation that is switched off and on between two questions, which the asker does not see."""
+    async with told_by(lambda: str(service.path)) as told:
+        for _ in range(2):
+            assert await told.get() == QuotesTold("tdx", True)
+
+
+@told_in(serving)
+async def test_an_answer_of_a_service_that_is_not_asked_for_any_more_is_not_told(first: Qgs) -> None:
+    """Given a row whose socket is another one by the time that the first one has answered."""
+    second = str(first.path.with_name("second.socket"))
+    async with told_by(lambda: second if first.asked else str(first.path)) as told:
+        assert await told.get() == QuotesTold("tdx", False, f"{second}: No such file or directory")

@@ -3,7 +3,8 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import pytest
 
@@ -16,6 +17,7 @@ from nodeward.model.events import Event, KeysRead
 from nodeward.model.workload import PodUid
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
+from tests.rigs.stories import told_in
 from tests.told import tell
 from tests.unit.engine.build import ManualClock
 
@@ -57,38 +59,33 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-def play(story: Callable[[Bench], Awaitable[None]]) -> Bench:
-    async def run() -> Bench:
-        bench = Bench()
-        await story(bench)
-        return bench
-
-    return asyncio.run(run())
+@asynccontextmanager
+async def bench() -> AsyncIterator[Bench]:
+    yield Bench()
 
 
 def roots(bench: Bench) -> list[tuple[int, ...]]:
     return [event.roots["tdx"] for event in bench.told if isinstance(event, KeysRead)]
 
 
-def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed() -> None:
+@told_in(bench)
+async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed(bench: Bench) -> None:
     """Given a lane that is held up for longer than looks are apart, then no further time is lost after that."""
 
     class Turns(ManualClock):
         async def sleep(self, seconds: float) -> None:
             await asyncio.sleep(0)
 
-    async def story(bench: Bench) -> None:
-        bench.poll._clock = Turns()
-        looking = asyncio.ensure_future(bench.poll.run())
-        await turns()
-        assert [bench.lane.drain(1) for _ in range(3)] == [1, 1, 0], "one more, and then none before its time"
-        looking.cancel()
-        await asyncio.gather(looking, return_exceptions=True)
-
-    play(story)
+    bench.poll._clock = Turns()
+    looking = asyncio.ensure_future(bench.poll.run())
+    await turns()
+    assert [bench.lane.drain(1) for _ in range(3)] == [1, 1, 0], "one more, and then none before its time"
+    looking.cancel()
+    await asyncio.gather(looking, return_exceptions=True)
 
 
-def test_a_lanes_thread_never_asks_who_the_pods_are() -> None:
+@told_in(bench)
+async def test_a_lanes_thread_never_asks_who_the_pods_are(bench: Bench) -> None:
     """Given a lane with a thread of its own, when a sample is taken, then the loop's thread was asked for the pods."""
     asked: list[int] = []
 
@@ -96,90 +93,80 @@ def test_a_lanes_thread_never_asks_who_the_pods_are() -> None:
         asked.append(threading.get_ident())
         return {}
 
-    async def story(bench: Bench) -> None:
-        lane = ThreadLane("keys", asyncio.get_running_loop(), lambda _: None)
-        poll = KeyPoll(lane, bench.reader, ("tdx",), homes, bench.tell, lambda: bench.seq, bench.clock)
-        assert await poll.fetch("tdx") == ""
-        lane.close(1.0)
+    lane = ThreadLane("keys", asyncio.get_running_loop(), lambda _: None)
+    poll = KeyPoll(lane, bench.reader, ("tdx",), homes, bench.tell, lambda: bench.seq, bench.clock)
+    assert await poll.fetch("tdx") == ""
+    lane.close(1.0)
 
-    assert len(play(story).told) == 1
+    assert len(bench.told) == 1
     assert asked == [threading.get_ident()]
 
 
-def test_a_question_has_its_own_sample_told_before_it_is_answered() -> None:
-    async def story(bench: Bench) -> None:
-        asked = bench.ask()
-        await turns()
-        bench.charge("/kubepods/poda")
-        assert bench.lane.drain() == 1
-        read_ns = bench.clock.now_ns()
-        assert bench.told == [KeysRead(1, {"tdx": 16}, {"tdx": (1, 1)}, {POD: {"tdx": (1, 1)}}, read_ns=read_ns)]
-        assert await asked == ""
-
-    play(story)
+@told_in(bench)
+async def test_a_question_has_its_own_sample_told_before_it_is_answered(bench: Bench) -> None:
+    asked = bench.ask()
+    await turns()
+    bench.charge("/kubepods/poda")
+    assert bench.lane.drain() == 1
+    read_ns = bench.clock.now_ns()
+    assert bench.told == [KeysRead(1, {"tdx": 16}, {"tdx": (1, 1)}, {POD: {"tdx": (1, 1)}}, read_ns=read_ns)]
+    assert await asked == ""
 
 
-def test_a_sample_tells_when_it_began_however_late_it_lands() -> None:
-    async def story(bench: Bench) -> None:
-        bench.poll._begin(due=True)
-        began_ns = bench.clock.now_ns()
-        bench.clock.ns += 3_000_000_000
-        bench.lane.drain()
-        assert [event.read_ns for event in bench.told if isinstance(event, KeysRead)] == [began_ns]
-
-    play(story)
+@told_in(bench)
+async def test_a_sample_tells_when_it_began_however_late_it_lands(bench: Bench) -> None:
+    bench.poll._begin(due=True)
+    began_ns = bench.clock.now_ns()
+    bench.clock.ns += 3_000_000_000
+    bench.lane.drain()
+    assert [event.read_ns for event in bench.told if isinstance(event, KeysRead)] == [began_ns]
 
 
-def test_a_sample_that_began_before_the_question_does_not_answer_it() -> None:
+@told_in(bench)
+async def test_a_sample_that_began_before_the_question_does_not_answer_it(bench: Bench) -> None:
     """Given a sample under way and a foreign VM that comes after it has read, then the answer has seen that VM."""
-
-    async def story(bench: Bench) -> None:
-        bench.poll._begin(due=True)
-        asked = bench.ask()
-        await turns()
-        assert bench.lane.drain(1) == 1
-        await turns()
-        assert not asked.done()
-        bench.charge("/kubepods/poda")
-        assert bench.lane.drain() == 1
-        assert await asked == ""
-
-    assert roots(play(story)) == [(0, 0), (1, 1)]
+    bench.poll._begin(due=True)
+    asked = bench.ask()
+    await turns()
+    assert bench.lane.drain(1) == 1
+    await turns()
+    assert not asked.done()
+    bench.charge("/kubepods/poda")
+    assert bench.lane.drain() == 1
+    assert await asked == ""
+    assert roots(bench) == [(0, 0), (1, 1)]
 
 
-def test_a_sample_that_began_after_the_question_answers_all_who_asked() -> None:
-    async def story(bench: Bench) -> None:
-        asked = [bench.ask() for _ in range(3)]
-        await turns()
-        late = bench.ask()
-        await turns()
-        assert bench.lane.drain(1) == 1
-        await turns()
-        assert [one.done() for one in (*asked, late)] == [True, True, True, False]
-        assert bench.lane.drain() == 1
-        assert [await one for one in (*asked, late)] == ["", "", "", ""]
-
-    play(story)
+@told_in(bench)
+async def test_a_sample_that_began_after_the_question_answers_all_who_asked(bench: Bench) -> None:
+    asked = [bench.ask() for _ in range(3)]
+    await turns()
+    late = bench.ask()
+    await turns()
+    assert bench.lane.drain(1) == 1
+    await turns()
+    assert [one.done() for one in (*asked, late)] == [True, True, True, False]
+    assert bench.lane.drain() == 1
+    assert [await one for one in (*asked, late)] == ["", "", "", ""]
 
 
-def test_a_look_that_finds_nothing_new_answers_nobody() -> None:
+@told_in(bench)
+async def test_a_look_that_finds_nothing_new_answers_nobody(bench: Bench) -> None:
     """Given a look at the root alone that began at the question, then the pods are read before it is answered."""
+    bench.seq, bench.poll._swept_ns = 1, bench.clock.now_ns()
+    bench.poll._begin(due=False)
+    bench.lane.drain()
+    bench.told.clear()
+    bench.poll._begin(due=False)
+    asked = asyncio.ensure_future(bench.poll.fetch("tdx"))
+    await turns()
+    assert bench.lane.drain(1) == 1
+    await turns()
+    assert not asked.done()
+    assert bench.lane.drain() == 1
+    assert await asked == ""
 
-    async def story(bench: Bench) -> None:
-        bench.seq, bench.poll._swept_ns = 1, bench.clock.now_ns()
-        bench.poll._begin(due=False)
-        bench.lane.drain()
-        bench.told.clear()
-        bench.poll._begin(due=False)
-        asked = asyncio.ensure_future(bench.poll.fetch("tdx"))
-        await turns()
-        assert bench.lane.drain(1) == 1
-        await turns()
-        assert not asked.done()
-        assert bench.lane.drain() == 1
-        assert await asked == ""
-
-    assert len(play(story).told) == 1
+    assert len(bench.told) == 1
 
 
 PODS, SECONDS = 500, 20
@@ -192,26 +179,26 @@ def test_an_idle_node_of_500_pods_costs_so_many_system_calls_a_second() -> None:
 
     class Passing(ManualClock):
         async def sleep(self, seconds: float) -> None:
-            bench.lane.drain()
+            here.lane.drain()
             self.ns += int(seconds * 1e9)
             await asyncio.sleep(0)
 
     async def counted() -> Counter[str]:
-        bench.poll._clock = clock = Passing()
-        looking = asyncio.ensure_future(bench.poll.run())
+        here.poll._clock = clock = Passing()
+        looking = asyncio.ensure_future(here.poll.run())
         await passed(clock, 1)
-        before = Counter(bench.files.calls)
+        before = Counter(here.files.calls)
         await passed(clock, SECONDS)
         looking.cancel()
         await asyncio.gather(looking, return_exceptions=True)
-        return bench.files.calls - before
+        return here.files.calls - before
 
     async def passed(clock: ManualClock, seconds: int) -> None:
         until_ns = clock.ns + int(seconds * 1e9)
         while clock.ns < until_ns:
             await asyncio.sleep(0)
 
-    bench = Bench(PODS)
+    here = Bench(PODS)
     calls = asyncio.run(counted())
     assert list(calls) == ["pread", "read"], "descriptors are kept, and what hides no key is not looked through"
     a_second = (calls["pread"] + OF_A_READ * calls["read"]) / SECONDS
@@ -225,61 +212,54 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it() -> None:
-    async def story(bench: Bench) -> None:
-        asked = bench.ask()
-        await turns()
-        bench.reader._at = "/kubepods/poda"
-        assert await asked == "the counters of keys are not read in time: the read of cgroup /kubepods/poda hangs"
-        bench.poll._landed(bench.reader, 0, GivenUpError("keys"))
-        asked = bench.ask()
-        await turns()
-        bench.lane.drain()
-        assert await asked == ""
-        assert [event.unread for event in bench.told if isinstance(event, KeysRead)][-1] == (POD,)
-
-    play(story)
+@told_in(bench)
+async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(bench: Bench) -> None:
+    asked = bench.ask()
+    await turns()
+    bench.reader._at = "/kubepods/poda"
+    assert await asked == "the counters of keys are not read in time: the read of cgroup /kubepods/poda hangs"
+    bench.poll._landed(bench.reader, 0, GivenUpError("keys"))
+    asked = bench.ask()
+    await turns()
+    bench.lane.drain()
+    assert await asked == ""
+    assert [event.unread for event in bench.told if isinstance(event, KeysRead)][-1] == (POD,)
 
 
 @pytest.mark.usefixtures("soon")
-def test_a_full_lane_is_said_and_who_gives_up_is_forgotten() -> None:
-    async def story(bench: Bench) -> None:
-        bench.lane._depth = 0
-        assert await bench.ask() == "the counters of keys are not read in time: other calls on cgroups take long"
-        asked = bench.ask()
-        await turns()
-        asked.cancel()
-        await asyncio.wait((asked,))
-        assert bench.poll._asking == []
-
-    play(story)
+@told_in(bench)
+async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(bench: Bench) -> None:
+    bench.lane._depth = 0
+    assert await bench.ask() == "the counters of keys are not read in time: other calls on cgroups take long"
+    asked = bench.ask()
+    await turns()
+    asked.cancel()
+    await asyncio.wait((asked,))
+    assert bench.poll._asking == []
 
 
-def test_a_failure_of_our_own_is_an_answer() -> None:
-    async def story(bench: Bench) -> None:
-        asked = bench.ask()
-        await turns()
-        bench.poll._landed(bench.reader, 0, KeyError("x"))
-        assert await asked == "reading the counters of keys failed: KeyError('x')"
-
-    play(story)
+@told_in(bench)
+async def test_a_failure_of_our_own_is_an_answer(bench: Bench) -> None:
+    asked = bench.ask()
+    await turns()
+    bench.poll._landed(bench.reader, 0, KeyError("x"))
+    assert await asked == "reading the counters of keys failed: KeyError('x')"
 
 
-def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds() -> None:
+@told_in(bench)
+async def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds(
+    bench: Bench,
+) -> None:
     """Given one who asks five times a second, then every tenth sample lists folders, and no other."""
     listed: list[int] = []
-
-    async def story(bench: Bench) -> None:
-        bench.kernel.make_cgroup(f"{ROOT}/machine.slice")
-        bench.charge("/machine.slice")
-        for _ in range(30):
-            before = bench.files.calls["listdir"]
-            asked = bench.ask()
-            await turns()
-            bench.lane.drain()
-            await asked
-            listed.append(bench.files.calls["listdir"] - before)
-            bench.clock.ns += int(SWEEP_S / 10 * 1e9)
-
-    play(story)
+    bench.kernel.make_cgroup(f"{ROOT}/machine.slice")
+    bench.charge("/machine.slice")
+    for _ in range(30):
+        before = bench.files.calls["listdir"]
+        asked = bench.ask()
+        await turns()
+        bench.lane.drain()
+        await asked
+        listed.append(bench.files.calls["listdir"] - before)
+        bench.clock.ns += int(SWEEP_S / 10 * 1e9)
     assert [number for number, calls in enumerate(listed) if calls] == [0, 10, 20]

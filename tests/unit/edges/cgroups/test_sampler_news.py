@@ -63,13 +63,13 @@ class Sampled:
 
 
 def test_a_pass_over_a_quiet_node_is_a_short_event_and_keeps_every_reading_fresh() -> None:
-    """Given 110 pods of 3, when nothing changes for a minute, then a pass is told in some hundred bytes."""
+    """Given 110 pods of 3, when nothing changes, then a pass is told in some hundred bytes."""
     node = Sampled(PODS, PER_POD)
     first, _ = node.once()
     assert len(first.readings) == len(node.paths) == PODS * (1 + PER_POD)
     assert len(record.encode_event(first)) > 50_000, "what each pass would be if it told everything"
 
-    for _ in range(60):
+    for _ in range(5):
         quiet, decision = node.once()
         assert len(record.encode_event(quiet)) + len(record.encode_decision(decision)) < 1000
     assert dict.fromkeys(node.states().values()) == {"enforced": None}

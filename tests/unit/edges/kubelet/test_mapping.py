@@ -34,9 +34,7 @@ def test_what_must_be_is_liked_and_then_the_lowest(ids: list[str], must: int, si
     assert found[len(first) :] == others[: max(0, size - len(first))]
 
 
-
-
-@given(st.lists(st.tuples(st.text(max_size=9), st.booleans()), max_size=20))
+@pytest.mark.parametrize("devices", [[], [("tdx-key-0000", True), ("t\u00fc", False)]], ids=["none", "two"])
 def test_a_list_is_sent_as_the_goal_has_it(devices: list[tuple[str, bool]]) -> None:
     text = json.dumps(devices)
     sent = protocol.ListAndWatchResponse.FromString(mapping.listed(mapping.devices(text))).devices

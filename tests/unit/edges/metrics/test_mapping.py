@@ -395,8 +395,6 @@ def test_of_two_cgroups_whose_paths_are_cut_the_one_that_was_read_is_shown(new_f
     assert values(view, "container_misc_usage") == [7.0]
 
 
-
-
 @given(
     st.text(max_size=40) | st.sampled_from(["a\nb", 'say "so"', "back\\slash", "\\n", "a\x00b", "\ud800", "é\u2028"])
 )
@@ -406,8 +404,6 @@ def test_no_name_breaks_the_text(name: str) -> None:
 
     assert [one.name for one in read(odd)] == [one.name for one in read(plain)]
     assert [one.value for one in read(odd)] == [one.value for one in read(plain)]
-
-
 
 
 @pytest.mark.parametrize("name", ["a\x00b", "a\rb", "a\ud800b"])

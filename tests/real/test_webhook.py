@@ -191,15 +191,6 @@ def test_a_pod_with_every_kind_of_container_is_stored_with_all_it_needs(cluster:
     assert {"name": "aesmd-socket", "emptyDir": {"medium": "Memory"}} in volumes
 
 
-def test_what_cannot_be_right_is_refused_with_our_text(cluster: Cluster) -> None:
-    said = cluster.refusal("POST", PODS, pod_of(container("app", {EPC: "1500m"})))
-    print(said)
-    assert (
-        "admission webhook \\\"create.nodeward.io\\\" denied the request: container 'app' (spec.containers[0])" in said
-    )
-    assert "resources.limits[sgx.intel.com/epc] is '1500m'" in said
-
-
 def test_the_author_of_a_pod_without_epc_is_warned_of_katas_annotation(cluster: Cluster) -> None:
     """Given a pod that claims EPC by Kata's annotation alone, then it is stored with it, and its author is warned when
     it is made and when its annotations change."""
@@ -262,29 +253,6 @@ def test_a_later_webhooks_change_brings_a_second_round_that_adds_nothing(cluster
         {"name": "aesmd-socket", "mountPath": "/var/run/aesmd"}
     ]
     until(lambda: required not in notes(cluster.tried(made)), "the later webhook is gone")
-
-
-def test_the_shipped_command_makes_a_certificate_that_fits_the_service(cluster: Cluster, tmp_path: Path) -> None:
-    subprocess.run([str(DEPLOY / "make-certificate"), str(tmp_path)], check=True, timeout=WITHIN_S)
-    (secret,) = objects("secret.yaml", tmp_path)
-    cluster.client.call("POST", f"{COLLECTIONS['Secret']}?fieldValidation=Strict", secret)
-    (trust,) = objects("trust.yaml", tmp_path)
-    path = f"{COLLECTIONS['MutatingWebhookConfiguration']}/nodeward?dryRun=All"
-    found = cluster.client.call("PATCH", path, trust, STRATEGIC)
-    webhooks = found["webhooks"]
-    assert isinstance(webhooks, list)
-    assert {at(one, "clientConfig", "caBundle") for one in webhooks} == {
-        at(trust, "webhooks", 0, "clientConfig", "caBundle")
-    }
-
-    for name in ("tls.crt", "ca.crt"):
-        text = (
-            at(secret, "data", "tls.crt") if name == "tls.crt" else at(trust, "webhooks", 0, "clientConfig", "caBundle")
-        )
-        (tmp_path / name).write_bytes(base64.b64decode(str(text)))
-    host = "nodeward-webhook.nodeward-system.svc"
-    checked = ["openssl", "verify", "-CAfile", str(tmp_path / "ca.crt"), "-verify_hostname", host]
-    subprocess.run([*checked, "-purpose", "sslserver", str(tmp_path / "tls.crt")], check=True, timeout=WITHIN_S)
 
 
 def test_the_objects_for_cert_manager_name_what_the_others_name() -> None:

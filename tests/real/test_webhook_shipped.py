@@ -162,7 +162,8 @@ def cluster(shipped: Shipped) -> Iterator[Cluster]:
         port = port_of(webhook)
         client = KubeClient(server.base_url, server.ca_file, server.token)
         (trust,) = objects("trust.yaml", shipped.certificate)
-        for one in (*objects("namespace.yaml"), *route_to(port)):
+        secret = objects("secret.yaml", shipped.certificate)
+        for one in (*objects("namespace.yaml"), *secret, *route_to(port)):
             client.call("POST", f"{COLLECTIONS[str(one['kind'])]}?fieldValidation=Strict", one)
         client.call("PATCH", f"{CONFIGURATIONS}/nodeward", trust, STRATEGIC)
         found = Cluster(server, client, webhook, port)
@@ -228,7 +229,8 @@ def test_the_api_server_reaches_the_deployments_process_by_the_services_name(clu
     found = cluster.create("shipped", pod_of(container("app", {EPC: "4Ki"})))
     assert notes(found)["nodeward.io/limits"] == '{"app":{"sgx_epc":"4096"}}'
     said = cluster.refusal("POST", PODS, {**pod_of(container("app", {EPC: "1500m"})), "metadata": {"name": "no"}})
-    assert "must be a whole number from 0 to 2^63-1" in said
+    assert "webhook \\\"create.nodeward.io\\\" denied the request: container 'app' (spec.containers[0])" in said
+    assert "resources.limits[sgx.intel.com/epc] is '1500m', must be a whole number from 0 to 2^63-1" in said
 
 
 def test_a_hung_webhook_refuses_a_create_and_lets_an_update_pass(cluster: Cluster) -> None:

@@ -7,7 +7,7 @@ import os
 import ssl
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -119,16 +119,6 @@ async def serving(
 def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Callable[[Story], Callable[..., None]]:
     """A test that is told beside a server, which is its first argument."""
     return told_in(serving, bounds=bounds, patience=patience)
-
-
-def play(pki: Path, folder: Path, story: Callable[[Serving], Awaitable[None]]) -> None:
-    """Runs the story against a server."""
-
-    async def run() -> None:
-        async with serving(pki, folder) as here:
-            await story(here)
-
-    asyncio.run(run())
 
 
 @contextmanager

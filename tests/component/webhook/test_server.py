@@ -26,7 +26,6 @@ from tests.component.webhook.support import (
     REQUEST,
     Serving,
     install,
-    play,
     served,
     swap,
 )
@@ -260,8 +259,9 @@ def test_reviews_that_are_all_there_are_shed_when_a_turn_has_been_too_long_and_o
     asyncio.run(story())
 
 
-def test_new_certificates_are_used_and_garbage_is_not(
-    pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+@served()
+async def test_new_certificates_are_used_and_garbage_is_not(
+    here: Serving, pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
@@ -271,36 +271,34 @@ def test_new_certificates_are_used_and_garbage_is_not(
         writer.close()
         return found["subject"]
 
-    async def story(here: Serving) -> None:
-        assert await shown(here) == ((("commonName", "first"),),)
-        old, writer = await here.open()
-        install(pki, "second", tmp_path)
+    assert await shown(here) == ((("commonName", "first"),),)
+    old, writer = await here.open()
+    install(pki, "second", tmp_path)
+    await here.tls.check()
+    assert await shown(here) == ((("commonName", "second"),),)
+
+    garbage = tmp_path / "..garbage"
+    garbage.mkdir()
+    for content in (b"garbage", b"", (pki / "first.crt").read_bytes()):
+        (garbage / "tls.crt").write_bytes(content)
+        (garbage / "tls.key").write_bytes((pki / "second.key").read_bytes())
+        swap(tmp_path, garbage)
+        await here.tls.check()
         await here.tls.check()
         assert await shown(here) == ((("commonName", "second"),),)
+        assert "no pair that can be used" in here.tls.fault
+    (tmp_path / "..data").unlink()
+    await here.tls.check()
+    assert "cannot be read: No such file" in here.tls.fault
+    assert await shown(here) == ((("commonName", "second"),),)
+    swap(tmp_path, tmp_path / "..first")
+    await here.tls.check()
+    assert (here.tls.fault, await shown(here)) == ("", ((("commonName", "first"),),))
 
-        garbage = tmp_path / "..garbage"
-        garbage.mkdir()
-        for content in (b"garbage", b"", (pki / "first.crt").read_bytes()):
-            (garbage / "tls.crt").write_bytes(content)
-            (garbage / "tls.key").write_bytes((pki / "second.key").read_bytes())
-            swap(tmp_path, garbage)
-            await here.tls.check()
-            await here.tls.check()
-            assert await shown(here) == ((("commonName", "second"),),)
-            assert "no pair that can be used" in here.tls.fault
-        (tmp_path / "..data").unlink()
-        await here.tls.check()
-        assert "cannot be read: No such file" in here.tls.fault
-        assert await shown(here) == ((("commonName", "second"),),)
-        swap(tmp_path, tmp_path / "..first")
-        await here.tls.check()
-        assert (here.tls.fault, await shown(here)) == ("", ((("commonName", "first"),),))
+    writer.write(REQUEST)
+    assert b"200" in await old.readuntil(b"\r\n")
+    writer.close()
 
-        writer.write(REQUEST)
-        assert b"200" in await old.readuntil(b"\r\n")
-        writer.close()
-
-    play(pki, tmp_path, story)
     kept = [record for record in caplog.records if "certificate=kept" in record.getMessage()]
     assert len(kept) == 4  # once for each kind of garbage, not for each look
     assert {record.levelname for record in kept} == {"WARNING"}
@@ -337,15 +335,12 @@ async def test_the_probes_answer_and_other_paths_do_not(here: Serving) -> None:
     writer.close()
 
 
-def test_nothing_of_a_pod_but_its_faults_is_logged(pki: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+@served()
+async def test_nothing_of_a_pod_but_its_faults_is_logged(here: Serving, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     secret = [{"name": "TOKEN", "value": "hunter2"}]
-
-    async def story(here: Serving) -> None:
-        await here.review(pod_of(container("app", {EPC: "1"}, env=secret)))
-        await here.review(pod_of(container("app", {EPC: "1.5"}, env=secret)))
-        await here.post(json.dumps(review(pod_of(container("app", env=secret)))).encode()[:-9])
-
-    play(pki, tmp_path, story)
+    await here.review(pod_of(container("app", {EPC: "1"}, env=secret)))
+    await here.review(pod_of(container("app", {EPC: "1.5"}, env=secret)))
+    await here.post(json.dumps(review(pod_of(container("app", env=secret)))).encode()[:-9])
     assert "hunter2" not in caplog.text
     assert "refused=default/web because=container 'app'" in caplog.text

@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -187,56 +187,43 @@ async def test_a_pod_that_is_not_known_yet_and_a_checkpoint_that_comes_late_are_
     assert await asking == BOTH
 
 
-def reused(host: Host) -> None:
-    host.holds("u-old")
+def put(**changed: object) -> Callable[[Host], None]:
+    """Gives the host's members other values."""
+
+    def done(host: Host) -> None:
+        for name, value in changed.items():
+            setattr(host, name, value)
+
+    return done
 
 
-def known_late(host: Host) -> None:
-    host.uid = PodUid("u-old")
+NOT_SURE = Code.FAILED_PRECONDITION
+TROUBLE: Mapping[str, tuple[Callable[[Host], None], Code, str]] = {
+    "reused": (lambda host: host.holds("u-old"), NOT_SURE, "of pod UID u-old by kubelet's checkpoint of devices"),
+    "known late": (put(uid=PodUid("u-old")), NOT_SURE, "the pod of this name has UID u-old"),
+    "two specs": (
+        lambda host: host.put("etc/cdi/again.json", host.spec(VF, "vf0", "/dev/vfio/9")),
+        NOT_SURE,
+        "/etc/cdi/again.json has this device too",
+    ),
+    "malformed": (put(pods={"vm": pod("gpu-0")}), NOT_SURE, "'gpu-0', which is no VENDOR/CLASS=DEVICE"),
+    "many": (put(pods={"vm": pod(*(f"{GPU}=g{n}" for n in range(20_000)))}), NOT_SURE, "more than 512 devices"),
+    "torn": (
+        lambda host: host.put("etc/cdi/vf.json", b'{"kind": "a.b/vf", "devices": ['),
+        NOT_SURE,
+        "/etc/cdi/vf.json: ",
+    ),
+    "no claims": (
+        lambda host: os.unlink(host.root / "kubelet" / kubelet_claims.PLACE),
+        NOT_SURE,
+        "dra_manager_state: No such file",
+    ),
+    "hangs": (put(reads_hang=True), Code.DEADLINE_EXCEEDED, "were not read within"),
+    "another": (put(pods={"vm": pod(name="other")}), Code.INTERNAL, "another pod"),
+}
 
 
-def two_specs(host: Host) -> None:
-    host.put("etc/cdi/again.json", host.spec(VF, "vf0", "/dev/vfio/9"))
-
-
-def malformed(host: Host) -> None:
-    host.pods["vm"] = pod("gpu-0")
-
-
-def many(host: Host) -> None:
-    host.pods["vm"] = pod(*(f"{GPU}=g{number}" for number in range(20_000)))
-
-
-def torn(host: Host) -> None:
-    host.put("etc/cdi/vf.json", b'{"kind": "a.b/vf", "devices": [')
-
-
-def no_claims(host: Host) -> None:
-    os.unlink(host.root / "kubelet" / kubelet_claims.PLACE)
-
-
-def hangs(host: Host) -> None:
-    host.reads_hang = True
-
-
-def another(host: Host) -> None:
-    host.pods["vm"] = pod(name="other")
-
-
-@pytest.mark.parametrize(
-    ("trouble", "code", "why"),
-    [
-        (reused, Code.FAILED_PRECONDITION, "of pod UID u-old by kubelet's checkpoint of devices"),
-        (known_late, Code.FAILED_PRECONDITION, "the pod of this name has UID u-old"),
-        (two_specs, Code.FAILED_PRECONDITION, "/etc/cdi/again.json has this device too"),
-        (malformed, Code.FAILED_PRECONDITION, "'gpu-0', which is no VENDOR/CLASS=DEVICE"),
-        (many, Code.FAILED_PRECONDITION, "more than 512 devices"),
-        (torn, Code.FAILED_PRECONDITION, "/etc/cdi/vf.json: "),
-        (no_claims, Code.FAILED_PRECONDITION, "dra_manager_state: No such file"),
-        (hangs, Code.DEADLINE_EXCEEDED, "were not read within"),
-        (another, Code.INTERNAL, "another pod"),
-    ],
-)
+@pytest.mark.parametrize(("trouble", "code", "why"), TROUBLE.values(), ids=TROUBLE)
 @told_in(beside)
 async def test_a_source_that_is_wrong_ends_the_call_with_the_reason(
     host: Host, trouble: Callable[[Host], None], code: Code, why: str
@@ -249,7 +236,7 @@ async def test_a_source_that_is_wrong_ends_the_call_with_the_reason(
 
 @told_in(beside)
 async def test_a_list_is_bounded_too(host: Host) -> None:
-    hangs(host)
+    host.reads_hang = True
     with pytest.raises(GrpcError, match="were not read within") as refused:
         await host.ask(method=LIST)
     assert refused.value.code is Code.DEADLINE_EXCEEDED

@@ -139,31 +139,6 @@ RICH = replace(
 """A picture in which there is something to show of every family."""
 
 
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("nodeward_misc_usage", 1024.0),
-        ("nodeward_misc_limit", 4096.0),
-        ("nodeward_misc_limited", 1.0),
-        ("nodeward_misc_peak", 2048.0),
-        ("nodeward_misc_declared", 4096.0),
-    ],
-)
-def test_a_container_that_was_read_has_its_values(name: str, value: float) -> None:
-    view = node(POD, APP)
-
-    found = values(view, name, level="container", namespace="ns", pod="web", container="app", resource=EPC)
-
-    assert found == [value]
-
-
-def test_refusals_are_counted_by_the_level_that_refused() -> None:
-    view = node(APP)
-
-    assert values(view, "nodeward_misc_refusals_total", container="app", scope="local") == [2.0]
-    assert values(view, "nodeward_misc_refusals_total", container="app", scope="subtree") == [3.0]
-
-
 def test_a_container_without_a_limit_has_no_limit_and_says_that_it_has_none() -> None:
     view = node(replace(APP, resources=(replace(HELD, wanted=None, limit=None),)))
 
@@ -317,35 +292,6 @@ def test_ids_that_are_offered_have_their_series_while_the_kernel_cannot_be_read(
     assert values(view, "nodeward_keys_capacity") == []
 
 
-@pytest.mark.parametrize(
-    ("name", "labels", "value"),
-    [
-        ("policy_info", {"policy": "static", "mode": "enforce", "driver": "nri"}, 1),
-        ("online", {}, 4),
-        ("exclusive", {}, 2),
-        ("pool", {"pool": "shared"}, 2),
-        ("pool_lent", {"pool": "shared"}, 1),
-        ("pool_requested", {"pool": "shared"}, 0.5),
-        ("numa", {"numa": "0", "use": "exclusive"}, 2),
-        ("numa", {"numa": "1", "use": "shared"}, 2),
-        ("numa", {"numa": "1", "use": "exclusive"}, 0),
-        ("numa_requested", {"numa": "0"}, 2),
-        ("numa_requested", {"numa": "1"}, 0.5),
-        ("containers", {"kind": "exclusive"}, 1),
-        ("containers", {"kind": "shared"}, 2),
-        ("containers_state", {"state": "held"}, 2),
-        ("containers_state", {"state": "failed"}, 1),
-        ("drifts_total", {}, 5),
-        ("late_starts_total", {}, 6),
-        ("settings_refused", {}, 1),
-    ],
-)
-def test_cpus_are_counted_by_who_has_them_and_whether_the_kernel_agrees(
-    name: str, labels: dict[str, str], value: float
-) -> None:
-    assert values(RICH, f"nodeward_cpus_{name}", **labels) == [value]
-
-
 def test_durations_are_a_histogram_in_seconds() -> None:
     view = replace(node(), decided=(DecidedRow("Creating", 5, 3_000_000, ((8192, 2), (32768, 4))),))
 
@@ -469,9 +415,37 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
     assert "container_misc_events_total" not in text
 
 
+WEB = {"level": "container", "namespace": "ns", "pod": "web", "container": "app", "resource": EPC}
+
+
 @pytest.mark.parametrize(
     ("name", "labels", "value"),
     [
+        ("nodeward_misc_usage", WEB, 1024),
+        ("nodeward_misc_limit", WEB, 4096),
+        ("nodeward_misc_limited", WEB, 1),
+        ("nodeward_misc_peak", WEB, 2048),
+        ("nodeward_misc_declared", WEB, 4096),
+        ("nodeward_misc_refusals_total", {**WEB, "scope": "local"}, 2),
+        ("nodeward_misc_refusals_total", {**WEB, "scope": "subtree"}, 3),
+        ("nodeward_cpus_policy_info", {"policy": "static", "mode": "enforce", "driver": "nri"}, 1),
+        ("nodeward_cpus_online", {}, 4),
+        ("nodeward_cpus_exclusive", {}, 2),
+        ("nodeward_cpus_pool", {"pool": "shared"}, 2),
+        ("nodeward_cpus_pool_lent", {"pool": "shared"}, 1),
+        ("nodeward_cpus_pool_requested", {"pool": "shared"}, 0.5),
+        ("nodeward_cpus_numa", {"numa": "0", "use": "exclusive"}, 2),
+        ("nodeward_cpus_numa", {"numa": "1", "use": "shared"}, 2),
+        ("nodeward_cpus_numa", {"numa": "1", "use": "exclusive"}, 0),
+        ("nodeward_cpus_numa_requested", {"numa": "0"}, 2),
+        ("nodeward_cpus_numa_requested", {"numa": "1"}, 0.5),
+        ("nodeward_cpus_containers", {"kind": "exclusive"}, 1),
+        ("nodeward_cpus_containers", {"kind": "shared"}, 2),
+        ("nodeward_cpus_containers_state", {"state": "held"}, 2),
+        ("nodeward_cpus_containers_state", {"state": "failed"}, 1),
+        ("nodeward_cpus_drifts_total", {}, 5),
+        ("nodeward_cpus_late_starts_total", {}, 6),
+        ("nodeward_cpus_settings_refused", {}, 1),
         ("nodeward_relay_calls_total", {"method": "CreateContainer", "result": "RESOURCE_EXHAUSTED"}, 1.0),
         ("nodeward_relay_decisions_total", {"method": "CreateContainer", "outcome": "changed"}, 8.0),
         ("nodeward_relay_added_duration_seconds_bucket", {"how": "held", "le": "8.192e-06"}, 9.0),
@@ -494,7 +468,7 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
         ("nodeward_relay_configuration_faults", {}, 2.0),
     ],
 )
-def test_a_relay_has_its_values(name: str, labels: dict[str, str], value: float) -> None:
+def test_what_is_known_is_shown(name: str, labels: dict[str, str], value: float) -> None:
     assert values(RICH, name, **labels) == [value]
 
 

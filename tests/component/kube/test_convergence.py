@@ -3,6 +3,7 @@
 import asyncio
 import random
 from collections.abc import Callable
+from contextlib import nullcontext
 
 import pytest
 
@@ -10,6 +11,7 @@ from nodeward.doubles.apiserver import ApiServer
 from nodeward.model.events import PodGone, PodSeen, PodsListed
 from nodeward.model.workload import PodSpec
 from tests.component.kube.support import WITHIN_S, Ears, pod, reflecting, settings_for, until
+from tests.rigs.stories import told_in
 
 
 def folded(ears: Ears) -> dict[str, int]:
@@ -68,17 +70,15 @@ class World:
             del self.truth[name]
 
 
-@pytest.mark.parametrize("seed", range(25))
-def test_what_was_told_adds_up_to_what_is_there(seed: int) -> None:
-    async def told() -> None:
-        async with asyncio.timeout(2 * WITHIN_S), ApiServer() as server:
-            world = World(server, random.Random(seed))
-            async with reflecting(settings_for(server, page_limit=3)) as ears:
-                for _ in range(60):
-                    world.chance.choice(world.deeds)()
-                    for _ in range(world.chance.randrange(8)):
-                        await asyncio.sleep(0)
-                server.faults.refuse.clear()
-                await until(lambda: folded(ears) == world.truth and server.open_watches == 1)
-
-    asyncio.run(told())
+@pytest.mark.parametrize("seed", range(10))
+@told_in(nullcontext, gives=0)
+async def test_what_was_told_adds_up_to_what_is_there(seed: int) -> None:
+    async with asyncio.timeout(2 * WITHIN_S), ApiServer() as server:
+        world = World(server, random.Random(seed))
+        async with reflecting(settings_for(server, page_limit=3)) as ears:
+            for _ in range(60):
+                world.chance.choice(world.deeds)()
+                for _ in range(world.chance.randrange(8)):
+                    await asyncio.sleep(0)
+            server.faults.refuse.clear()
+            await until(lambda: folded(ears) == world.truth and server.open_watches == 1)

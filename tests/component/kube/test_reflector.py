@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -26,6 +26,15 @@ async def api(tokens: tuple[str, ...] = ()) -> AsyncIterator[ApiServer]:
 
 async def watching(server: ApiServer) -> None:
     await until(lambda: server.open_watches == 1)
+
+
+@asynccontextmanager
+async def watched() -> AsyncIterator[tuple[ApiServer, Ears]]:
+    """A server without pods, which is watched."""
+    async with api() as server, reflecting(settings_for(server)) as ears:
+        await ears.wait(PodsListed)
+        await watching(server)
+        yield server, ears
 
 
 def slept_over(clock: HandClock, count: int) -> bool:
@@ -74,16 +83,13 @@ async def test_a_page_that_expires_starts_the_list_again_and_half_a_list_is_neve
         assert ears.all(ApiLost) == []
 
 
-@told_in(api)
-async def test_a_bookmark_moves_the_version_from_which_the_next_watch_starts(server: ApiServer) -> None:
-    async with reflecting(settings_for(server)) as ears:
-        await ears.wait(PodsListed)
-        await watching(server)
-        version = server.add_pod(pod("elsewhere", node="n2"))
-        server.send_bookmarks()
-        server.kill_watches()
-        await until(lambda: f"resourceVersion={version}&" in server.requests[-1])
-        assert len(ears.all(PodsListed)) == 1
+@told_in(watched, gives=2)
+async def test_a_bookmark_moves_the_version_from_which_the_next_watch_starts(server: ApiServer, ears: Ears) -> None:
+    version = server.add_pod(pod("elsewhere", node="n2"))
+    server.send_bookmarks()
+    server.kill_watches()
+    await until(lambda: f"resourceVersion={version}&" in server.requests[-1])
+    assert len(ears.all(PodsListed)) == 1
 
 
 @pytest.mark.parametrize("as_status", [False, True], ids=["as an ERROR event", "as HTTP status"])
@@ -101,28 +107,22 @@ async def test_410_means_list_again(server: ApiServer, as_status: bool) -> None:
         assert ears.all(ApiLost) == []
 
 
-@told_in(api)
-async def test_an_error_event_that_is_no_410_is_a_pause_and_the_watch_goes_on(server: ApiServer) -> None:
-    async with reflecting(settings_for(server)) as ears:
-        await ears.wait(PodsListed)
-        await watching(server)
-        server.send_error(500, "InternalError", "etcd is gone")
-        assert "etcd is gone" in (await ears.wait(ApiLost)).why
-        await until(lambda: sum("watch=1" in request for request in server.requests) == 2)
-        server.add_pod(pod("b"))
-        assert (await ears.wait(PodSeen)).pod.name == "b"
-        assert len(ears.all(PodsListed)) == 1
+@told_in(watched, gives=2)
+async def test_an_error_event_that_is_no_410_is_a_pause_and_the_watch_goes_on(server: ApiServer, ears: Ears) -> None:
+    server.send_error(500, "InternalError", "etcd is gone")
+    assert "etcd is gone" in (await ears.wait(ApiLost)).why
+    await until(lambda: sum("watch=1" in request for request in server.requests) == 2)
+    server.add_pod(pod("b"))
+    assert (await ears.wait(PodSeen)).pod.name == "b"
+    assert len(ears.all(PodsListed)) == 1
 
 
-@told_in(api)
-async def test_garbage_means_list_again_for_what_it_was_nobody_knows(server: ApiServer) -> None:
-    async with reflecting(settings_for(server)) as ears:
-        await ears.wait(PodsListed)
-        await watching(server)
-        server.send_raw(b"<html>proxy error</html>\n")
-        assert "cannot be read" in (await ears.wait(ApiLost)).why
-        await ears.wait(PodsListed, 2)
-        await ears.wait(ApiBack, 2)
+@told_in(watched, gives=2)
+async def test_garbage_means_list_again_for_what_it_was_nobody_knows(server: ApiServer, ears: Ears) -> None:
+    server.send_raw(b"<html>proxy error</html>\n")
+    assert "cannot be read" in (await ears.wait(ApiLost)).why
+    await ears.wait(PodsListed, 2)
+    await ears.wait(ApiBack, 2)
 
 
 @told_in(api)
@@ -160,19 +160,16 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_hammered(server: Api
         assert ears.all(ApiLost) == []
 
 
-@told_in(api)
-async def test_a_server_that_was_away_is_watched_from_where_it_was_left(server: ApiServer) -> None:
-    async with reflecting(settings_for(server)) as ears:
-        await ears.wait(PodsListed)
-        await watching(server)
-        port = server.port
-        await server.stop()
-        await ears.wait(ApiLost)
-        server.add_pod(pod("meanwhile"))
-        await server.start(port=port)
-        assert (await ears.wait(PodSeen)).pod.name == "meanwhile"
-        await ears.wait(ApiBack, 2)
-        assert len(ears.all(PodsListed)) == 1
+@told_in(watched, gives=2)
+async def test_a_server_that_was_away_is_watched_from_where_it_was_left(server: ApiServer, ears: Ears) -> None:
+    port = server.port
+    await server.stop()
+    await ears.wait(ApiLost)
+    server.add_pod(pod("meanwhile"))
+    await server.start(port=port)
+    assert (await ears.wait(PodSeen)).pod.name == "meanwhile"
+    await ears.wait(ApiBack, 2)
+    assert len(ears.all(PodsListed)) == 1
 
 
 @told_in(api, tokens=("first",))
@@ -192,15 +189,13 @@ async def test_401_looks_at_the_token_file_again(server: ApiServer, tmp_path: Pa
         await ears.wait(ApiBack, 2)
 
 
-def test_over_a_unix_socket_too(tmp_path: Path) -> None:
-    async def told() -> None:
-        server = await ApiServer().start(unix_socket=str(tmp_path / "api.sock"))
-        server.add_pod(pod("a"))
-        endpoint = Endpoint(server.url, unix_socket=str(tmp_path / "api.sock"))
-        async with asyncio.timeout(WITHIN_S), server, reflecting(settings_for(server, endpoint=endpoint)) as ears:
-            assert names(await ears.wait(PodsListed)) == ["a"]
-
-    asyncio.run(told())
+@told_in(nullcontext, gives=0)
+async def test_over_a_unix_socket_too(tmp_path: Path) -> None:
+    server = await ApiServer().start(unix_socket=str(tmp_path / "api.sock"))
+    server.add_pod(pod("a"))
+    endpoint = Endpoint(server.url, unix_socket=str(tmp_path / "api.sock"))
+    async with asyncio.timeout(WITHIN_S), server, reflecting(settings_for(server, endpoint=endpoint)) as ears:
+        assert names(await ears.wait(PodsListed)) == ["a"]
 
 
 @told_in(api)

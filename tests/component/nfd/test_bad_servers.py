@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 
 import pytest
 from aiohttp import web
@@ -19,6 +19,7 @@ from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire import nfd
 from tests.goals import target
 from tests.patience import scaled
+from tests.rigs.stories import told_in
 
 WITHIN_S = scaled(30.0)
 FAST = Pace(gap_s=0.02, absent_s=0.05, resync_s=0.05, unsettled_s=0.02, most_s=0.05)
@@ -108,7 +109,8 @@ async def living(
         ("fails", "500"),
     ],
 )
-def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_good(mode: str, why: str) -> None:
+@told_in(nullcontext, gives=0)
+async def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_good(mode: str, why: str) -> None:
     server, told, missed = Server(mode), list[NfdSeen](), list[str]()
 
     def tell(event: Event) -> int:
@@ -123,57 +125,49 @@ def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_go
         while server.lists < end:
             await asyncio.sleep(0.01)
 
-    async def story() -> None:
-        async with living(server, tell, 12):
-            await until_lists(3 if mode != "never ends" else 200)
-            assert [why in one.fault for one in told] == [True]
-            assert [why in one for one in missed] == [True]
-            assert not server.posted
-            server.mode = "is absent"
-            while told[-1] != NfdSeen():
-                await asyncio.sleep(0.01)
-            server.mode = "is good"
-            while not server.posted:
-                await asyncio.sleep(0.01)
-            assert told[-1].served or told[-2].served
-
-    asyncio.run(story())
-    assert json.loads(server.posted[0])["spec"]["features"]["attributes"]["cpu.security"]["elements"] == {
-        "tdx.total_keys": "12"
-    }
+    async with living(server, tell, 12):
+        await until_lists(3 if mode != "never ends" else 200)
+        assert [why in one.fault for one in told] == [True]
+        assert [why in one for one in missed] == [True]
+        assert not server.posted
+        server.mode = "is absent"
+        while told[-1] != NfdSeen():
+            await asyncio.sleep(0.01)
+        server.mode = "is good"
+        while not server.posted:
+            await asyncio.sleep(0.01)
+        assert told[-1].served or told[-2].served
+    (made, *_) = (json.loads(one)["spec"]["features"] for one in server.posted)
+    assert made["attributes"]["cpu.security"]["elements"] == {"tdx.total_keys": "12"}
 
 
-def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
+@told_in(nullcontext, gives=0)
+async def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
     server, asked, looked = Server("is absent"), list[bool](), list[bool]()
 
     def is_asked() -> bool:
         looked.append(True)
         return bool(asked)
 
-    async def story() -> None:
-        async with living(server, lambda _: 0, asked=is_asked):
-            while len(looked) < 5:
-                await asyncio.sleep(0.01)
-            assert server.lists == 0
-            asked.append(True)
-            while not server.lists:
-                await asyncio.sleep(0.01)
-
-    asyncio.run(story())
+    async with living(server, lambda _: 0, asked=is_asked):
+        while len(looked) < 5:
+            await asyncio.sleep(0.01)
+        assert server.lists == 0
+        asked.append(True)
+        while not server.lists:
+            await asyncio.sleep(0.01)
 
 
-def test_a_write_that_another_came_before_is_tried_again() -> None:
+@told_in(nullcontext, gives=0)
+async def test_a_write_that_another_came_before_is_tried_again() -> None:
     server, told = Server("conflicts"), list[Event]()
 
     def tell(event: Event) -> int:
         told.append(event)
         return 0
 
-    async def story() -> None:
-        async with living(server, tell, 12):
-            while not any(isinstance(one, Reached) for one in told):
-                await asyncio.sleep(0.01)
-
-    asyncio.run(story())
+    async with living(server, tell, 12):
+        while not any(isinstance(one, Reached) for one in told):
+            await asyncio.sleep(0.01)
     assert len(server.posted) >= 3
     assert [type(one) for one in told if not isinstance(one, NfdSeen)][:2] == [Missed, Reached]

@@ -30,6 +30,13 @@ from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
 
 
+def unpacked(bundle: bytes) -> dict[str, bytes]:
+    """The files of a bundle."""
+    with tarfile.open(fileobj=io.BytesIO(bundle), mode="r:gz") as archive:
+        files = {one.name.removeprefix("nodeward-bundle/"): archive.extractfile(one) for one in archive.getmembers()}
+        return {name: file.read() for name, file in files.items() if file is not None}
+
+
 def test_a_host_that_is_well_has_no_bad_finding(tmp_path: Path) -> None:
     found = diagnose(NO_API, around(host(tmp_path)))
 
@@ -123,8 +130,7 @@ def test_misc_mounted_as_cgroup_v1_is_looked_at_there(tmp_path: Path) -> None:
     assert codes(found)["misc-v1"] is Severity.NOTE
     assert found.facts.cgroups.tree == Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
     assert found.facts.cgroups.capacity == {"sgx_epc": 4096}
-    with tarfile.open(fileobj=io.BytesIO(doctor.bundle(NO_API, found, around(host(tmp_path, **files))))) as archive:
-        assert "nodeward-bundle/cgroups/misc/misc.capacity" in archive.getnames()
+    assert "cgroups/misc/misc.capacity" in unpacked(doctor.bundle(NO_API, found, around(host(tmp_path, **files))))
 
 
 @pytest.mark.parametrize(("knows", "remedy"), [(True, "mount -t cgroup -o misc"), (False, "CONFIG_CGROUP_MISC=y")])
@@ -369,14 +375,8 @@ def test_a_bundle_holds_what_it_names_and_no_secret(tmp_path: Path) -> None:
     settings = replace(NO_API, kube=KubeSection(enabled=False, url=f"https://me:{SECRET}@[::1]:6443/x?token={SECRET}"))
     there = replace(around(files, lambda: msgspec.json.encode(view())), environ={"TOKEN": SECRET})
     found = diagnose(settings, there, (f"limits.mode: '{SECRET}' is not allowed",))
-    packed = doctor.bundle(settings, found, there)
+    held = unpacked(doctor.bundle(settings, found, there))
 
-    with tarfile.open(fileobj=io.BytesIO(packed), mode="r:gz") as archive:
-        held = {}
-        for member in archive.getmembers():
-            file = archive.extractfile(member)
-            assert file is not None
-            held[member.name.removeprefix("nodeward-bundle/")] = file.read()
     assert sorted(held) == [
         "cgroups/kubepods/cgroup.controllers",
         "cgroups/kubepods/misc.max",
@@ -447,10 +447,8 @@ def test_settings_with_faults_are_told_as_they_are_and_the_rest_is_looked_at(
     fault = said.format(path=path)
     assert f"settings-faults: the settings have faults, so the defaults were used here: {fault}" in done.stdout
     assert "privileges" in done.stdout or "not-root" in done.stdout
-    with tarfile.open(bundle) as archive:
-        held = archive.extractfile("nodeward-bundle/findings.json")
-        assert held is not None
-        (kept,) = (one["what"] for one in json.loads(held.read())["findings"] if one["code"] == "settings-faults")
+    findings = json.loads(unpacked(bundle.read_bytes())["findings.json"])["findings"]
+    (kept,) = (one["what"] for one in findings if one["code"] == "settings-faults")
     assert kept.endswith(f"here: {fault.partition(':')[0]}")
 
 

@@ -206,7 +206,8 @@ def test_a_pod_that_declares_nothing_loses_limits_it_made_up_and_keeps_katas_ann
 
 
 def test_a_pod_without_any_of_it_is_left_alone() -> None:
-    assert admitted(pod_of(container("app", {"cpu": "1"}), annotations={"a": "b"})).operations == []
+    found = admitted(pod_of(container("app", {"cpu": "1"}), annotations={"a": "b"}))
+    assert (found.operations, found.verdict.warnings) == ([], ())
 
 
 @pytest.mark.parametrize(("length", "fits"), [(53, True), (54, False), (63, False)])
@@ -267,6 +268,15 @@ def test_a_lone_aesmd_with_epc_uses_the_nodes_folder_as_with_intels_webhook() ->
     assert at(found, "spec", "volumes", 0, "emptyDir") is None
 
 
+def test_an_aesmd_that_ends_before_the_others_begin_serves_none_of_them() -> None:
+    made = pod_of(
+        container("app", {EPC: "1"}),
+        annotations={QUOTE: "aesmd"},
+        initContainers=[container("aesmd", {EPC: "1"})],
+    )
+    assert at(admitted(made).pod, "spec", "volumes", 0, "hostPath", "path") == "/var/run/aesmd"
+
+
 def test_an_aesmd_that_came_after_the_volume_of_the_nodes_folder_is_warned_of() -> None:
     """Given a second round for a pod that had no aesmd in the first one, then its volume stays and its author is told:
     an aesmd there would take the place of the node's for all pods."""
@@ -320,12 +330,13 @@ def test_the_plugin_is_required_whatever_key_the_validator_reads(before: Json, a
     assert {key: value for key, value in found.items() if key.startswith(REQUIRED)} == after
 
 
-def test_a_list_of_plugins_that_cannot_be_read_is_refused_and_a_pod_without_epc_needs_no_plugin() -> None:
+@pytest.mark.parametrize("text", ["{a: b}", "[ab", "ab]"], ids=["a map", "never closed", "never opened"])
+def test_a_list_of_plugins_that_cannot_be_read_is_refused_and_a_pod_without_epc_needs_no_plugin(text: str) -> None:
     rule = AdmissionRule(required_plugin="nodeward")
-    odd: Json = {REQUIRED: "{a: b}"}
+    odd: Json = {REQUIRED: text}
     refused = admitted(pod_of(container("app", {EPC: "1"}), annotations=odd), rule=rule).verdict.refusals
 
-    assert refused[0].startswith(f"metadata.annotations[{REQUIRED}] is '{{a: b}}'")
+    assert refused[0].startswith(f"metadata.annotations[{REQUIRED}] is '{text}'")
     assert 'write for example ["nodeward"]' in refused[0]
     assert admitted(pod_of(container("app"), annotations=odd), rule=rule).operations == []
 

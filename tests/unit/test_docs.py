@@ -11,7 +11,6 @@ import re
 import subprocess
 import sys
 import textwrap
-import tomllib
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -57,23 +56,7 @@ SETTINGS_PAGE = _script("generate-settings-page")
 
 
 def text(path: str) -> str:
-    """The document."""
     return (ROOT / path).read_text(encoding="utf-8")
-
-
-def table_paths() -> list[str]:
-    """The paths in CONTRIBUTING's table "to change X, open Y"."""
-    rows = [line for line in text("CONTRIBUTING.md").splitlines() if line.startswith("| ")]
-    return sorted(dict.fromkeys(path for row in rows for path in re.findall(r"`([^`*]+[/.][^`*]+)`", row)))
-
-
-def test_the_table_of_contributing_names_paths() -> None:
-    assert len(table_paths()) > 20
-
-
-@pytest.mark.parametrize("path", [path for path in table_paths() if path != ".proto"])
-def test_a_path_in_the_table_of_contributing_exists(path: str) -> None:
-    assert (ROOT / path).exists()
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -133,36 +116,6 @@ def test_the_page_of_doctor_has_every_code_that_is_no_praise() -> None:
 
     assert len(named) > 60
     assert sorted(code for code in named if f"`{code}`" not in text("docs/doctor.md")) == []
-
-
-def migration_steps() -> dict[str, str]:
-    """What to do in each step from Intel's parts to Nodeward."""
-    way = text("docs/migrate-from-intel.md").partition("\n## To Nodeward\n")[2].partition("\n## ")[0]
-    return dict(re.findall(r"^\| (\d+) \| (.+?) \| ", way, re.MULTILINE))
-
-
-def test_the_way_from_intel_has_every_command_of_a_webhook_without_cert_manager() -> None:
-    """Else the API server trusts no certificate, and refuses each pod with EPC."""
-    install = text("docs/webhook.md").partition("\nor, without it")[2].partition("\n\n")[2].partition("\n\n")[0]
-    commands = [line.strip() for line in install.splitlines()]
-    steps = migration_steps()
-
-    assert len(commands) == 4
-    assert [one for one in commands if f"`{one}`" not in steps["3"] + steps["4"]] == []
-    configuration, trust = (steps["4"].find(f"`{one}`") for one in (commands[0], commands[-1]))
-    assert 0 <= configuration < trust
-
-
-def test_the_way_from_intel_names_what_the_policies_refuse_as_shipped() -> None:
-    shipped = loader.read_yaml(str(ROOT / "deploy/policies/parameters.yaml"))
-    assert isinstance(shipped, dict)
-    data = shipped["data"]
-    assert isinstance(data, dict)
-    last = migration_steps()["8"]
-
-    assert [key for key in ("container-max", "pod-max") if f"`{key}` (shipped: `{data[key]}`)" not in last] == []
-    assert "nodeward.io/sgx-provision=allowed" in last.partition("Then apply `deploy/policies`")[0]
-    assert "nodeward.io/sgx-provision" in text("deploy/policies/sgx-provision.yaml")
 
 
 def test_the_page_of_settings_is_as_it_is_generated() -> None:
@@ -296,11 +249,6 @@ def test_make_images_as_cri_resource_managers_readme_types_it_is_make_image() ->
     assert (images, "build-image" in image) == (image, True)
 
 
-def test_the_readme_names_the_two_commands() -> None:
-    assert "    make run " in text("README.md")
-    assert "    make test " in text("README.md")
-
-
 def test_the_unit_starts_the_daemon_with_the_paths_of_the_default_settings() -> None:
     unit = text("deploy/systemd/nodeward.service")
     default = Settings()
@@ -323,38 +271,6 @@ def test_the_patch_for_vm_sandboxes_mounts_every_folder_that_is_read() -> None:
 
     assert [file for file in files if not any(file.startswith(f"{folder}/") for folder in mounted)] == []
     assert re.findall(r"path: (/[^,]+), type", patch) == mounted
-
-
-def test_the_licence_is_the_one_that_the_package_names() -> None:
-    project = tomllib.loads(text("pyproject.toml"))["project"]
-
-    assert project["license"] == "Apache-2.0"
-    assert "Apache License" in text("LICENSE")
-    assert "END OF TERMS AND CONDITIONS" in text("LICENSE")
-
-
-def test_news_fragments_are_short_prose() -> None:
-    types = "|".join(one["directory"] for one in tomllib.loads(text("pyproject.toml"))["tool"]["towncrier"]["type"])
-    name = re.compile(rf"(\d+-|\+)[a-z0-9-]+\.({types})\.md")
-    fragments = [path for path in (ROOT / "news").iterdir() if path.name != "README.md"]
-
-    assert [path.name for path in fragments if not name.fullmatch(path.name)] == []
-    assert [path.name for path in fragments if not 0 < len(path.read_text(encoding="utf-8").strip()) < 2000] == []
-
-
-def test_news_becomes_the_next_section_of_the_changelog(tmp_path: Path) -> None:
-    (tmp_path / "news").mkdir()
-    for path in ("pyproject.toml", "CHANGELOG.md", "news/README.md"):
-        (tmp_path / path).write_text(text(path), encoding="utf-8")
-    (tmp_path / "news/99-words.feature.md").write_text("Something is possible.\n", encoding="utf-8")
-    build = (sys.executable, "-m", "towncrier", "build", "--yes", "--version", "99.0", "--date", "2099-01-01")
-
-    subprocess.run(build, cwd=tmp_path, check=True, capture_output=True, timeout=scaled(60))
-
-    head, marker, rest = text("CHANGELOG.md").partition("<!-- towncrier release notes start -->\n")
-    section = "\n## 99.0 (2099-01-01)\n\n### New\n\n- Something is possible.\n\n"
-    assert (tmp_path / "CHANGELOG.md").read_text(encoding="utf-8") == head + marker + section + rest
-    assert [path.name for path in (tmp_path / "news").iterdir()] == ["README.md"]
 
 
 @pytest.mark.parametrize("name", ["dev", "run"])

@@ -2,6 +2,8 @@
 
 The ends raise when they see what no peer may send. At the end of each history everything is decided, granted and
 answered; then every request that nobody cut off has arrived as it should, and neither window has lost or gained a byte.
+Where nothing is held, either end has all bytes of the other and no others; what the relay says of its own where a call
+is held, test_relay_held.py has, and tests/component/relay at a socket.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from nodeward.model.relayed import Pass, Refuse, Replace, Verdict
 from nodeward.transport import relay_calls
 from nodeward.transport.relay_flow import Outgoing, Window
 from tests.unit.transport.between import OK, TRAILERS, Between
-from tests.unit.transport.strict import FRAME, INITIAL, TABLE, message, request
+from tests.unit.transport.strict import FRAME, INITIAL, MAX_STREAM, TABLE, message, request
 
 SIZES = st.sampled_from([0, 1, 100, 9_000, 40_000, 90_000])
 PADDING = st.sampled_from([-1, -1, 0, 1, 200])
@@ -211,8 +213,50 @@ class Sessions(RuleBasedStateMachine):
                 assert bytes(far.body) == (asked.replaced or asked.body), f"stream {stream}"
 
 
-TestSessions = Sessions.TestCase
-TestSessions.settings = settings(
+class Recorded(Between):
+    """Both ends, with all bytes that either has sent."""
+
+    def __init__(self, enforces: bool) -> None:
+        self.sent = {"client": bytearray(), "runtime": bytearray()}
+        super().__init__(enforces)
+
+    def up(self, most: int | None = None) -> None:
+        self.sent["client"] += self.client.out[:most]
+        super().up(most)
+
+    def down(self, most: int | None = None) -> None:
+        self.sent["runtime"] += self.runtime.out[:most]
+        super().down(most)
+
+
+class Undecided(Sessions):
+    """One connection on which nothing is held, be it that nobody decides or that none of the calls is to be decided."""
+
+    method_held = "Version"
+
+    @initialize(enforces=st.booleans())
+    def begins(self, enforces: bool) -> None:
+        self.rig = Recorded(enforces)
+
+    @rule(number=st.integers(0, 255))
+    def pings(self, number: int) -> None:
+        self.rig.client.ping(bytes((number,)) * 8)
+
+    @rule(last=st.sampled_from([0, 1, 5, MAX_STREAM]), who=st.sampled_from("cr"))
+    def goes(self, last: int, who: str) -> None:
+        """Without ending anything: what this end still sends and takes is for the other one to judge."""
+        (self.rig.client if who == "c" else self.rig.runtime).goaway(last)
+
+    def _check(self) -> None:
+        rig = self.rig
+        assert isinstance(rig, Recorded)
+        assert rig.session.over == ""
+        assert rig.runtime.got == rig.sent["client"]
+        assert rig.client.got == rig.sent["runtime"]
+
+
+TestSessions, TestUndecided = Sessions.TestCase, Undecided.TestCase
+TestSessions.settings = TestUndecided.settings = settings(
     max_examples=60,
     stateful_step_count=40,
     deadline=None,

@@ -14,7 +14,7 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import NoReturn, Protocol
+from typing import NoReturn
 from urllib.parse import urlencode
 
 import aiohttp
@@ -43,31 +43,17 @@ _KIND: Json = {
 }
 
 
-class Adapter(Protocol):
-    """What a case needs of an API server besides HTTP."""
-
-    endpoint: Endpoint
-    bookmark_within_s: int
-    """A watch of so many seconds has a bookmark in it while pods change anywhere."""
-
-    async def create_pod(self, name: str, node: str) -> None: ...
-
-    async def delete_pod(self, name: str) -> None: ...
-
-    async def expired_watch(self) -> str:
-        """The path and query of a watch from a version that is no longer kept."""
-
-    async def compact(self, page: str) -> Json:
-        """Has older versions forgotten; what this page, by path and query, is answered once its own is among them."""
-
-
 class OnDouble:
-    """The double, driven by its methods."""
+    """The double, driven by its methods. On either, `expired_watch` is the path and query of a watch from a version
+    that is no longer kept, and `compact` has older versions forgotten: what this page, by path and query, is answered
+    once its own is among them."""
+
+    bookmark_within_s = 3
+    """A watch of so many seconds has a bookmark in it while pods change anywhere."""
 
     def __init__(self, server: ApiServer) -> None:
         self._server = server
         self.endpoint = Endpoint(server.url, token="good")
-        self.bookmark_within_s = 3
 
     async def create_pod(self, name: str, node: str) -> None:
         self._server.add_pod(manifest(name, node))
@@ -92,9 +78,10 @@ class OnDouble:
 class OnReal:
     """A real kube-apiserver, driven over HTTP by plain aiohttp: nothing of ours can agree with itself."""
 
+    bookmark_within_s = 10
+
     def __init__(self, endpoint: Endpoint, etcd_url: str) -> None:
         self.endpoint, self._etcd_url = endpoint, etcd_url
-        self.bookmark_within_s = 10
         self._made: list[str] = []
         self._kind = False
 
@@ -145,6 +132,9 @@ class OnReal:
     async def _send(self, verb: str, path: str, expected: int, body: Json | None = None) -> None:
         async with http(self.endpoint) as session, session.request(verb, path, json=body) as answer:
             assert answer.status == expected, await answer.text()
+
+
+Adapter = OnDouble | OnReal
 
 
 async def _told(etcd: aiohttp.ClientSession, call: str, *, revision: str = "", **texts: str) -> Json:

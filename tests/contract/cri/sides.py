@@ -10,7 +10,7 @@ import time
 from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import grpc
 from google.protobuf.message import Message
@@ -28,25 +28,6 @@ SIDES = tuple(f"{kind}-{release}" for release in GENERATIONS for kind in ("doubl
 CALL_S = scaled(60.0)
 _M = TypeVar("_M", bound=Message)
 _T = TypeVar("_T")
-
-
-class Side(Protocol):
-    """A runtime that answers at `socket`."""
-
-    generation: CriGeneration
-    socket: Path
-
-    def parent(self) -> str:
-        """The cgroup below which pods are put."""
-
-    def logs(self) -> str:
-        """The folder for the containers' logs."""
-
-    def stop(self) -> None:
-        """The runtime goes; what runs goes on."""
-
-    def start(self) -> None:
-        """It comes back."""
 
 
 class Client:
@@ -88,7 +69,6 @@ class Client:
         thread.join(CALL_S)
 
     def close(self) -> None:
-        """Ends it."""
         self._channel.close()
 
 
@@ -105,7 +85,6 @@ class Heard:
         self.ended = ""
 
     def follow(self, call: Iterator[bytes]) -> None:
-        """Hears until it ends."""
         try:
             for one in call:
                 self.all.append(cri.ContainerEventResponse.FromString(one))
@@ -149,7 +128,6 @@ class DoubleSide:
         self._do(self._cri.start())
 
     def close(self) -> None:
-        """Ends the double and its loop."""
         self.stop()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(scaled(10))
@@ -179,8 +157,10 @@ class RealSide:
         self._daemon.start()
 
 
+Side = DoubleSide | RealSide
+
+
 def pod(side: Side, name: str, attempt: int = 0) -> cri.PodSandboxConfig:
-    """A pod in the node's network, as kubelet describes one."""
     made = cri.PodSandboxConfig(log_directory=side.logs(), labels={"app": name}, annotations={"noted": f"of {name}"})
     made.metadata.CopyFrom(cri.PodSandboxMetadata(name=name, uid=f"uid-{name}", namespace="default", attempt=attempt))
     made.linux.cgroup_parent = f"{side.parent()}/pod{name}"
@@ -198,42 +178,35 @@ def container(name: str, attempt: int = 0) -> cri.ContainerConfig:
 
 
 def run_pod(client: Client, name: str, attempt: int = 0) -> str:
-    """The id of a pod that runs."""
     request = cri.RunPodSandboxRequest(config=pod(client.side, name, attempt))
     return client.ask("RunPodSandbox", request, cri.RunPodSandboxResponse).pod_sandbox_id
 
 
 def creation(client: Client, pod_id: str, of_pod: str, name: str, attempt: int = 0) -> cri.CreateContainerRequest:
-    """The call for a container of a pod."""
     return cri.CreateContainerRequest(
         pod_sandbox_id=pod_id, config=container(name, attempt), sandbox_config=pod(client.side, of_pod)
     )
 
 
 def create(client: Client, pod_id: str, of_pod: str, name: str = "app", attempt: int = 0) -> str:
-    """The id of a container that was created."""
     request = creation(client, pod_id, of_pod, name, attempt)
     return client.ask("CreateContainer", request, cri.CreateContainerResponse).container_id
 
 
 def start(client: Client, container_id: str) -> None:
-    """Starts a container."""
     client.ask("StartContainer", cri.StartContainerRequest(container_id=container_id), cri.StartContainerResponse)
 
 
 def stop(client: Client, container_id: str) -> None:
-    """Stops a container."""
     client.ask("StopContainer", cri.StopContainerRequest(container_id=container_id), cri.StopContainerResponse)
 
 
 def pods(client: Client, wanted: cri.PodSandboxFilter | None = None) -> list[cri.PodSandbox]:
-    """The list."""
     request = cri.ListPodSandboxRequest(filter=wanted)
     return list(client.ask("ListPodSandbox", request, cri.ListPodSandboxResponse).items)
 
 
 def containers(client: Client, wanted: cri.ContainerFilter | None = None) -> list[cri.Container]:
-    """The list."""
     request = cri.ListContainersRequest(filter=wanted)
     return list(client.ask("ListContainers", request, cri.ListContainersResponse).containers)
 
@@ -258,7 +231,6 @@ def within(client: Client, path: str, request: Message | bytes, until: str) -> N
 
 @contextmanager
 def opened(side: str) -> Iterator[Side]:
-    """The end of this name."""
     kind, _, release = side.rpartition("-")
     generation = GENERATIONS[release]
     with tempfile.TemporaryDirectory(prefix="cri") as folder:

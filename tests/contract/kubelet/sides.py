@@ -8,7 +8,7 @@ import threading
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
@@ -17,58 +17,17 @@ from nodeward.proto import kubepod_pb2 as kubepod
 from nodeward.wire import kubelet_checkpoint
 from tests.kubelet_views import SimViews
 from tests.peers.daemon import WITHIN_S, until
-from tests.peers.keynode import key_node
+from tests.peers.keynode import KeyNode, key_node
 
 SIDES = ("double", "real")
 RETRY_S = 0.2
 _T = TypeVar("_T")
 
 
-class Side(Protocol):
-    """A node with a kubelet, as the cases see it; every call but the last four only asks."""
-
-    home: Path
-
-    @property
-    def root(self) -> Path:
-        """Where kubelet's sockets for others are."""
-
-    def uid(self, pod: str) -> str:
-        """The pod's UID."""
-
-    def capacity(self, resource: str) -> tuple[int, int] | None:
-        """The node's capacity and what is allocatable."""
-
-    def has(self, resource: str, capacity: tuple[int, int]) -> None:
-        """Returns when kubelet, and the node's status, have it."""
-
-    def phase(self, pod: str) -> str:
-        """The pod's phase."""
-
-    def failed(self, pod: str) -> str:
-        """Why the pod has failed, empty while it has not."""
-
-    def waits(self, pod: str) -> str:
-        """What the pod's first container waits for."""
-
-    def held(self, pod: str, resource: str) -> tuple[str, ...]:
-        """The ids that the pod has by kubelet's checkpoint."""
-
-    def create(self, pod: str, resource: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:
-        """A pod whose containers ask for so many ids each."""
-
-    def end_init(self, pod: str) -> None:
-        """Ends the pod's init container."""
-
-    def delete(self, pod: str) -> None:
-        """Deletes the pod, and returns when it is gone."""
-
-    def restart(self) -> None:
-        """Kills kubelet, and starts it again."""
-
-
 class DoubleSide:
-    """The double on a loop of its own, and who runs its pods."""
+    """The double on a loop of its own, and who runs its pods. On either side `has` returns when kubelet and the node's
+    status have that capacity and that much allocatable, `failed` and `waits` are empty while a pod has not failed and
+    does not wait, and `held` is what kubelet's checkpoint says."""
 
     def __init__(self, home: Path) -> None:
         self.home = self.root = home
@@ -140,7 +99,6 @@ class DoubleSide:
             self._do(each())
 
     def close(self) -> None:
-        """Ends the double and its loop."""
         for pod in list(self._pods):
             self.delete(pod)
         self._do(self._views.stop())
@@ -176,6 +134,9 @@ class DoubleSide:
 
     def _do(self, what: Coroutine[object, object, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(what, self._loop).result(WITHIN_S)
+
+
+Side = DoubleSide | KeyNode
 
 
 def _manifest(name: str, uid: str, resource: str, counts: Sequence[int], init: Sequence[int]) -> kubepod.Pod:

@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
 
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.doubles.runtime_plugins import (
@@ -24,7 +23,7 @@ from nodeward.doubles.runtime_plugins import (
     NriGeneration,
     RuntimeRefusalError,
 )
-from tests.contract.nri.containerd_side import containerd_side
+from tests.contract.nri.containerd_side import ContainerdSide, containerd_side
 from tests.peers.find import require
 from tests.peers.nriside import RELEASES, Json, NriSide, Record, member, nriside, text
 
@@ -37,60 +36,16 @@ SIDES = (
 """Every end on which every case runs."""
 
 
-class RuntimeSide(Protocol):
-    """What a case may do with a runtime. Refusals of the runtime are RuntimeRefusalError."""
-
-    @property
-    def release(self) -> str:
-        """The release of NRI."""
-
-    @property
-    def socket(self) -> Path:
-        """Where plugins connect."""
-
-    @property
-    def cgroup_root(self) -> str:
-        """What comes before /kubepods in the cgroup paths that plugins are told."""
-
-    async def listen(self, request_timeout_s: float = 2.0) -> None:
-        """Begin to accept plugins."""
-
-    async def restart(self) -> None:
-        """Drop all plugins and accept new ones; pods and containers stay."""
-
-    async def connected(self, plugin: str) -> None:
-        """Return when the plugin (`10-nodeward`) is called from now on."""
-
-    async def plugins(self) -> list[str]:
-        """The plugins that are called."""
-
-    async def run_pod(self, pod: SimPod) -> str:
-        """The new pod's id."""
-
-    async def create_container(self, pod_id: str, wanted: SimContainer) -> str:
-        """The new container's id."""
-
-    async def start(self, container_id: str) -> None: ...
-
-    async def update_container(self, container_id: str) -> None: ...
-
-    async def stop(self, container_id: str) -> None: ...
-
-    async def remove_container(self, container_id: str) -> None: ...
-
-    async def stop_pod(self, pod_id: str) -> None: ...
-
-    async def remove_pod(self, pod_id: str) -> None: ...
-
-    def unified(self, container_id: str) -> Mapping[str, str]:
-        """What plugins made of the container's unified resources."""
-
-
 class DoubleSide:
-    """The double; the container's verbs are the runtime double's own."""
+    """The double; the container's verbs are the runtime double's own. On every side `listen` begins to accept plugins,
+    `restart` drops all of them and keeps pods and containers, `connected` returns when the plugin (`10-nodeward`) is
+    called from now on, and `unified` is what plugins made of a container's unified resources."""
+
+    cgroup_root = ""
+    """What comes before /kubepods in the cgroup paths that plugins are told."""
 
     def __init__(self, socket: Path, release: str) -> None:
-        self.socket, self.release, self.cgroup_root = socket, release, ""
+        self.socket, self.release = socket, release
         self._settings = AdaptationSettings(generation=GENERATIONS[release], chunk=100)
         self._runtime = SimRuntime(socket, settings=self._settings)
         self.run_pod = self._runtime.run_pod
@@ -104,26 +59,21 @@ class DoubleSide:
         self.unified = self._runtime.unified
 
     async def listen(self, request_timeout_s: float = 2.0) -> None:
-        """See RuntimeSide."""
         generation = GENERATIONS[self.release]
         settings = AdaptationSettings(generation=generation, chunk=100, request_timeout_s=request_timeout_s)
         await self._runtime.restart(settings)
 
     async def restart(self) -> None:
-        """See RuntimeSide."""
         await self._runtime.restart()
 
     async def connected(self, plugin: str) -> None:
-        """See RuntimeSide."""
         adaptation = self._runtime.nri
         await adaptation.wait_for_plugins(1 + len([name for name in await self.plugins() if name != plugin]))
 
     async def plugins(self) -> list[str]:
-        """See RuntimeSide."""
         return [plugin.full_name for plugin in self._runtime.nri.plugins]
 
     async def close(self) -> None:
-        """End it."""
         await self._runtime.close()
 
 
@@ -152,35 +102,29 @@ class NriAdaptationSide:
 
     @property
     def socket(self) -> Path:
-        """See RuntimeSide."""
         return self.side.socket
 
     async def listen(self, request_timeout_s: float = 2.0) -> None:
-        """See RuntimeSide."""
         self._timeout_ms = int(request_timeout_s * 1000)
         await self._show()
         await self._do("listen", timeout_ms=self._timeout_ms)
 
     async def restart(self) -> None:
-        """See RuntimeSide."""
         self._owed.clear()
         await self.side.end()
         await self.side.start()
         await self.listen(self._timeout_ms / 1000)
 
     async def connected(self, plugin: str) -> None:
-        """See RuntimeSide."""
         await self.side.has(plugin)
         for told in self.side.events:
             updates = told.get("updates") if told.get("event") == "synchronized" else None
             self._update(updates if isinstance(updates, list) else [])
 
     async def plugins(self) -> list[str]:
-        """See RuntimeSide."""
         return await self.side.plugins()
 
     async def run_pod(self, pod: SimPod) -> str:
-        """See RuntimeSide."""
         pod_id = f"{next(self._ids):064x}"
         annotations: Record = dict(pod.annotations)
         labels: Record = dict(pod.labels)
@@ -198,7 +142,6 @@ class NriAdaptationSide:
         return pod_id
 
     async def create_container(self, pod_id: str, wanted: SimContainer) -> str:
-        """See RuntimeSide."""
         container_id = f"{next(self._ids):064x}"
         annotations: Record = dict(wanted.annotations)
         unified: Record = dict(wanted.unified)
@@ -224,34 +167,29 @@ class NriAdaptationSide:
         return container_id
 
     async def start(self, container_id: str) -> None:
-        """See RuntimeSide."""
         await self._container("start", container_id)
         self._containers[container_id].message["state"] = "CONTAINER_RUNNING"
         await self._container("post_start", container_id)
 
     async def update_container(self, container_id: str) -> None:
-        """See RuntimeSide."""
         answer = await self._container("update", container_id)
         updates = answer.get("updates")
         self._update(updates if isinstance(updates, list) else [])
         await self._container("post_update", container_id)
 
     async def stop(self, container_id: str) -> None:
-        """See RuntimeSide."""
         self._containers[container_id].message["state"] = "CONTAINER_STOPPED"
         if self._owed.get(container_id) == "started":
             await self._container("stop", container_id)
             self._owed[container_id] = "stopped"
 
     async def remove_container(self, container_id: str) -> None:
-        """See RuntimeSide."""
         await self.stop(container_id)
         if self._owed.pop(container_id, ""):
             await self._container("remove", container_id)
         del self._containers[container_id]
 
     async def stop_pod(self, pod_id: str) -> None:
-        """See RuntimeSide."""
         for container_id in [key for key, held in self._containers.items() if held.pod_id == pod_id]:
             await self.stop(container_id)
         if self._owed.get(pod_id) == "started":
@@ -259,7 +197,6 @@ class NriAdaptationSide:
             self._owed[pod_id] = "stopped"
 
     async def remove_pod(self, pod_id: str) -> None:
-        """See RuntimeSide."""
         await self.stop_pod(pod_id)
         for container_id in [key for key, held in self._containers.items() if held.pod_id == pod_id]:
             await self.remove_container(container_id)
@@ -268,7 +205,6 @@ class NriAdaptationSide:
             await self._do("remove_pod", pod=pod)
 
     def unified(self, container_id: str) -> Mapping[str, str]:
-        """See RuntimeSide."""
         return dict(self._containers[container_id].unified)
 
     def _update(self, updates: list[Json]) -> None:
@@ -293,6 +229,9 @@ class NriAdaptationSide:
         if error and not error.endswith("not listening"):
             raise RuntimeRefusalError(error)
         return answer
+
+
+RuntimeSide = DoubleSide | NriAdaptationSide | ContainerdSide
 
 
 def _strings(value: Json) -> dict[str, str]:

@@ -33,7 +33,7 @@ _NEWS = re.compile(
 
 @dataclass(slots=True)
 class ContainerdSide:
-    """One containerd; see RuntimeSide for what each verb means."""
+    """One containerd; DoubleSide says what each verb means."""
 
     release: str
     daemon: Containerd
@@ -42,32 +42,27 @@ class ContainerdSide:
 
     @property
     def socket(self) -> Path:
-        """See RuntimeSide."""
         return self.daemon.nri_socket
 
     @property
     def cgroup_root(self) -> str:
-        """See RuntimeSide."""
         return self.daemon.cgroup_parent
 
     async def listen(self, request_timeout_s: float = 2.0) -> None:
-        """See RuntimeSide. containerd listens always; no plugin has come yet."""
+        """containerd listens always; no plugin has come yet."""
         if request_timeout_s != 2.0:
             self.daemon.configure(NriOptions(request_timeout_s=request_timeout_s))
             await self.restart()
 
     async def restart(self) -> None:
-        """See RuntimeSide."""
         await asyncio.to_thread(self.daemon.restart)
 
     async def connected(self, plugin: str) -> None:
-        """See RuntimeSide."""
         async with asyncio.timeout(WITHIN_S):
             while plugin not in await self.plugins():
                 await asyncio.sleep(0.01)
 
     async def plugins(self) -> list[str]:
-        """See RuntimeSide."""
         called: dict[str, None] = {}
         for news in _NEWS.finditer((self.daemon.folder / "containerd.log").read_text(errors="replace")):
             if news["start"]:
@@ -79,7 +74,6 @@ class ContainerdSide:
         return sorted(called)
 
     async def run_pod(self, pod: SimPod) -> str:
-        """See RuntimeSide."""
         config = pod_config(pod.name, self.cgroup_root, self.daemon.folder / "logs")
         linux = config["linux"]
         assert isinstance(linux, dict)
@@ -98,7 +92,6 @@ class ContainerdSide:
         return pod_id
 
     async def create_container(self, pod_id: str, wanted: SimContainer) -> str:
-        """See RuntimeSide."""
         config: Record = {
             "metadata": {"name": wanted.name},
             "image": {"image": IMAGE},
@@ -113,31 +106,24 @@ class ContainerdSide:
         return text(made, "container_id")
 
     async def start(self, container_id: str) -> None:
-        """See RuntimeSide."""
         await self._call("StartContainer", container_id=container_id)
 
     async def update_container(self, container_id: str) -> None:
-        """See RuntimeSide."""
         await self._call("UpdateContainerResources", container_id=container_id, linux={"cpu_shares": 20})
 
     async def stop(self, container_id: str) -> None:
-        """See RuntimeSide."""
         await self._call("StopContainer", container_id=container_id)
 
     async def remove_container(self, container_id: str) -> None:
-        """See RuntimeSide."""
         await self._call("RemoveContainer", container_id=container_id)
 
     async def stop_pod(self, pod_id: str) -> None:
-        """See RuntimeSide."""
         await self._call("StopPodSandbox", pod_sandbox_id=pod_id)
 
     async def remove_pod(self, pod_id: str) -> None:
-        """See RuntimeSide."""
         await self._call("RemovePodSandbox", pod_sandbox_id=pod_id)
 
     def unified(self, container_id: str) -> Mapping[str, str]:
-        """See RuntimeSide."""
         told: Json = json.loads(self.daemon.ctr("containers", "info", container_id).stdout)
         assert isinstance(told, dict)
         found = member(told, "Spec", "linux", "resources", "unified")

@@ -19,26 +19,8 @@ TEXTS = 1000
 """Of each case."""
 SUFFIXES = ("", "n", "u", "m", "k", "M", "G", "T", "P", "E", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
 WRONG = (
-    "K",
-    "ki",
-    "mi",
-    "KI",
-    "MiB",
-    "B",
-    "b",
-    "i",
-    "g",
-    "Mi ",
-    " Mi",
-    "Zi",
-    "Y",
-    "mm",
-    "e",
-    "E+",
-    "e1.5",
-    "e1e1",
+    *("Mi ", " Mi", "٣", "K", "ki", "mi", "KI", "MiB", "B", "b", "i", "g", "Zi", "Y", "mm", "e", "E+", "e1.5", "e1e1"),
     "x",
-    "٣",
 )
 """What looks like a suffix and is none."""
 CHOSEN = re.compile(r"-.*|[+]?\.?(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei|[eE][+-]?\d+)?|.{65,}", re.DOTALL)

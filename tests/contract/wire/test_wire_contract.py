@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import subprocess
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 
@@ -76,31 +77,29 @@ def test_ttrpcs_envelope_is_declared_as_it_is(release: str) -> None:
     assert beyond(theirs, declared) == set(choices.TTRPC)
 
 
-def test_the_device_plugins_protocol_is_declared_as_kubelets_modules_have_it() -> None:
+def built(peer: str, name: str) -> FileDescriptorProto:
+    """A contract in the modules that this peer is built of."""
     file = FileDescriptorProto()
-    pool = schema(require("kubernetes") / "proto" / "deviceplugin.proto")
-    pool.FindFileByName("deviceplugin.proto").CopyToProto(file)
-    theirs, declared = facts(file), ours(deviceplugin_pb2)
+    schema(require(peer) / "proto" / name).FindFileByName(name).CopyToProto(file)
+    return file
+
+
+DECLARED: dict[str, tuple[ModuleType, Callable[[], FileDescriptorProto], Iterable[str]]] = {
+    "deviceplugin": (deviceplugin_pb2, lambda: built("kubernetes", "deviceplugin.proto"), choices.DEVICE_PLUGIN),
+    "podresources": (podresources_pb2, lambda: built("kubernetes", "podresources.proto"), ()),
+    "podsapi": (podsapi_pb2, lambda: in_kubelet("pkg/apis/pods/v1alpha1/api.proto"), choices.PODS_API),
+    "cri": (cri_pb2, lambda: built("containerd", "cri.proto"), ()),
+}
+"""What we declare, what the neighbour says, and what of that we chose to leave out."""
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_a_contract_is_declared_as_the_neighbour_has_it(name: str) -> None:
+    module, of_neighbour, left_out = DECLARED[name]
+    theirs, declared = facts(of_neighbour()), ours(module)
     assert differing(theirs, declared) == {}
     assert beyond(declared, theirs) == set()
-    assert beyond(theirs, declared) == set(choices.DEVICE_PLUGIN)
-
-
-def test_the_pod_resources_are_declared_as_kubelets_modules_have_them() -> None:
-    file = FileDescriptorProto()
-    pool = schema(require("kubernetes") / "proto" / "podresources.proto")
-    pool.FindFileByName("podresources.proto").CopyToProto(file)
-    theirs, declared = facts(file), ours(podresources_pb2)
-    assert differing(theirs, declared) == {}
-    assert beyond(declared, theirs) == set()
-    assert beyond(theirs, declared) == set(), "it is handed through whole"
-
-
-def test_the_pods_api_is_declared_as_kubelet_is_linked_with_it() -> None:
-    theirs, declared = facts(in_kubelet("pkg/apis/pods/v1alpha1/api.proto")), ours(podsapi_pb2)
-    assert differing(theirs, declared) == {}
-    assert beyond(declared, theirs) == set()
-    assert beyond(theirs, declared) == set(choices.PODS_API)
+    assert beyond(theirs, declared) == set(left_out)
 
 
 def in_kubelet(name: str) -> FileDescriptorProto:
@@ -126,16 +125,9 @@ def _after(data: bytes, at: int) -> int:
             return at + size
 
 
-def test_the_cri_is_declared_whole() -> None:
-    file = FileDescriptorProto()
-    pool = schema(require("containerd") / "proto" / "cri.proto")
-    pool.FindFileByName("cri.proto").CopyToProto(file)
-    assert facts(file) == ours(cri_pb2)
-
-
 def test_every_contract_that_is_declared_is_compared() -> None:
     declared = {path.stem for path in Path(nri_pb2.__file__).parent.glob("*.proto")}
-    compared = {"nri", "ttrpc", "deviceplugin", "cri", "podsapi", "podresources"}
+    compared = {"nri", "ttrpc", *DECLARED}
     by_content = {  # no peer has these descriptors
         "kubepod": "tests/real/test_pods_api.py",
         "reflection": "tests/contract/podapi/test_both_doors.py, by grpcurl",

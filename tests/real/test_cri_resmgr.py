@@ -88,8 +88,6 @@ WHOLE = 2 if ALL.bit_count() > 3 else 1
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """CRI Resource Manager's command before a containerd without NRI."""
-
     daemon: Containerd
 
     @property
@@ -213,11 +211,3 @@ def test_a_policy_that_is_pushed_moves_containers_that_run_and_the_empty_configu
         remove_pod(cri, sandbox)
         remove_pod(cri, other)
     assert walk.told("-reset-config")[1].startswith("cri-resmgr: forgot the last configuration of the agent\n")
-
-
-def test_policies_are_listed(walk: Walk) -> None:
-    status, listed = walk.told("--list-policies")
-    assert status == 0
-    assert listed.startswith("Available policies:\n")
-    names = [line.partition(":")[0] for line in listed.splitlines()[1:]]
-    assert {"  * none", "  * null", "  * static", "  * static-plus"} <= set(names)

@@ -45,8 +45,6 @@ from tests.unit.transport.strict import StrictEnd, message, request
 
 @dataclass(slots=True)
 class Node:
-    """A containerd, and a relay before it."""
-
     daemon: Containerd
 
     @property
@@ -58,7 +56,6 @@ class Node:
         return Cri(self.socket, self.daemon.peer / "proto" / "cri.proto")
 
     def pod(self, name: str) -> Record:
-        """What kubelet would say of a pod."""
         return pod_config(name, self.daemon.cgroup_parent, self.daemon.folder / "logs")
 
     def noted(self, name: str) -> Record:
@@ -89,7 +86,6 @@ def _node() -> Iterator[Node]:
 
 @contextmanager
 def running_pod(node: Node, cri: Cri, name: str) -> Iterator[tuple[str, str]]:
-    """A pod with one container, made and removed through `cri`."""
     pod, container = start(cri, node.pod(name), container_config("app", IMAGE))
     try:
         yield pod, container

@@ -63,8 +63,6 @@ class Timeline:
 
 @dataclass(slots=True)
 class Node:
-    """The node, and what its users do."""
-
     server: ApiServer
     api: KubeClient
     containerd: Containerd
@@ -93,18 +91,15 @@ class Node:
         self.made.append(name)
 
     def delete(self, name: str) -> None:
-        """Asks for its end."""
         self.api.call("DELETE", f"{PODS}/{name}")
         self.deleted.append(name)
 
     def pods(self) -> list[str]:
-        """The names of all pods that the API server has."""
         items = self.api.call("GET", PODS)["items"]
         listed = items if isinstance(items, list) else []
         return [str(member(one, "metadata", "name")) for one in listed if isinstance(one, dict)]
 
     def running(self, name: str) -> bool:
-        """Whether the API server has it as running."""
         return member(self.api.find(f"{PODS}/{name}") or {}, "status", "phase") == "Running"
 
     def started(self, name: str) -> tuple[str, str]:
@@ -155,7 +150,6 @@ class Node:
 
     @property
     def config(self) -> Path:
-        """The kubelet's configuration."""
         return self.kubelet.plan.folder / "kubelet.json"
 
     def _nodeward_kubelet(self, target: str) -> None:
@@ -255,8 +249,6 @@ def test_kubelet_names_the_sandbox_of_each_pull(node: Node) -> None:
 
 
 def restarts(node: Node) -> list[tuple[str, Callable[[], None]]]:
-    """What is done to the node, one after another."""
-
     def relay_away() -> None:
         node.kill_relay()
         time.sleep(AWAY_S)  # the outage itself

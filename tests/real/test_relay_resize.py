@@ -35,13 +35,10 @@ PODS = "/api/v1/namespaces/default/pods"
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node whose relay refuses both, and one pod on it."""
-
     api: KubeClient
     kubelet: Kubelet
 
     def resize(self, cpu: str) -> None:
-        """Asks for so much CPU."""
         wanted: Record = {"spec": {"containers": [{"name": "app", "resources": resources(cpu)}]}}
         self.api.call("PATCH", f"{PODS}/vm/resize", wanted, STRATEGIC)
 

@@ -1,7 +1,6 @@
 """Exec, attach, port-forward and logs of a real containerd, asked for past the relay and through it.
 
-The runtime answers with a URL of its own server, which leads past the relay; our client follows it. The older
-containerd serves none of the streamed lists; that is the same both ways too.
+The runtime answers with a URL of its own server, which leads past the relay; our client follows it.
 """
 
 from __future__ import annotations
@@ -15,14 +14,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
 import pytest
 
-from nodeward.edges.cri.methods import IMAGE as IMAGE_METHODS
-from nodeward.edges.cri.methods import STREAMING
 from tests.component.relay.rig import log_of, relay_process, wait_for
-from tests.contract.cri.sides import code_of
-from tests.peers.containerd import OLD, Containerd, running_containerd
+from tests.peers.containerd import Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
 from tests.peers.image import write_archive
 from tests.peers.nriside import Json, Record, text
@@ -51,7 +46,6 @@ class Node:
 
 @pytest.fixture(name="node", scope="module")
 def _node() -> Iterator[Node]:
-    """One for all tests of this module."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
         daemon = stack.enter_context(running_containerd(folder))
@@ -121,26 +115,3 @@ def test_a_log_is_written_by_the_runtime_and_begun_anew_through_the_relay(node: 
     wait_for(lambda: log.stat().st_size > size, "further line in the new log")
     assert aside.stat().st_size == ended
     remove_pod(node.ways["relayed"], pod)
-
-
-@pytest.mark.nightly
-def test_streamed_lists_are_unimplemented_both_ways_where_the_runtime_has_none() -> None:
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), release=OLD) as daemon:
-        listen = daemon.folder / "cri.sock"
-        with relay_process(listen, daemon.cri_socket):
-            told = [{method: status(path, method) for method in STREAMING} for path in (listen, daemon.cri_socket)]
-    assert told[0] == told[1]
-    served = {method for method, (code, _) in told[0].items() if code != "UNIMPLEMENTED"}
-    assert served == {"GetContainerEvents"}
-
-
-def status(path: Path, method: str) -> tuple[str, str]:
-    """gRPC's status of a streaming call, and its text; a stream that goes on is ended after a while."""
-    service = "ImageService" if method in IMAGE_METHODS else "RuntimeService"
-    with grpc.insecure_channel(f"unix:{path}") as channel:
-        call = channel.unary_stream(f"/runtime.v1.{service}/{method}")(b"", timeout=1.0, wait_for_ready=True)
-        try:
-            list(call)
-        except grpc.RpcError as error:
-            return code_of(error), "" if method == "GetContainerEvents" else str(error.details())
-    return "OK", ""

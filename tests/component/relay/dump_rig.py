@@ -30,7 +30,6 @@ def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, cl
 
 
 def kept(writers: list[Writer], writer: Writer) -> Writer:
-    """The same, noted."""
     writers.append(writer)
     return writer
 
@@ -47,7 +46,6 @@ def message(payload: bytes) -> Message:
 
 
 def run_pod(to: Feed, number: int, name: str, sandbox: str) -> None:
-    """One call as a relay tells of it."""
     asked = cri.RunPodSandboxRequest()
     asked.config.metadata.name, asked.config.metadata.namespace, asked.config.metadata.uid = (
         name,
@@ -62,13 +60,11 @@ def run_pod(to: Feed, number: int, name: str, sandbox: str) -> None:
 
 
 def dump(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    """`nodeward dump`."""
     command = [sys.executable, "-m", "nodeward", "dump", str(path), *options]
     return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
 def writer_of(relay: "subprocess.Popen[str]") -> int:
-    """The process that writes its dump."""
     children = Path(f"/proc/{relay.pid}/task/{relay.pid}/children").read_text().split()
     assert len(children) == 1
     return int(children[0])

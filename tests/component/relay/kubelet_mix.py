@@ -49,7 +49,6 @@ def changed_list(nth: int) -> bytes:
 
 
 def created_ns(number: int) -> int:
-    """When the containers of that list were made."""
     return 1_763_762_571_123_456_789 + number
 
 

@@ -68,13 +68,11 @@ class Runtime:
 
 
 def echo(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-    """The request."""
     return request
 
 
 @contextmanager
 def runtime_at(path: Path, behave: Behave = echo) -> Iterator[Runtime]:
-    """A runtime that listens at `path`."""
     made = Runtime(behave)
     with ThreadPoolExecutor(16) as threads:
         server = grpc.server(threads, handlers=(made,), options=UNLIMITED)
@@ -88,13 +86,11 @@ def runtime_at(path: Path, behave: Behave = echo) -> Iterator[Runtime]:
 
 @contextmanager
 def client_of(path: Path) -> Iterator[grpc.Channel]:
-    """A connection of its own."""
     with grpc.insecure_channel(f"unix:{path}", options=UNLIMITED) as channel:
         yield channel
 
 
 def call(channel: grpc.Channel, name: str, request: bytes = b"", timeout_s: float = WAIT_S) -> bytes:
-    """What a unary method answers."""
     answer: bytes = channel.unary_unary(f"{SERVICE}/{name}")(request, timeout=timeout_s)
     return answer
 
@@ -163,12 +159,10 @@ def following(file: Path, *flags: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def log_of(listen: Path) -> str:
-    """What the relay at `listen` wrote."""
     return listen.with_suffix(".log").read_text()
 
 
 def wait_for(true: Callable[[], bool], what: str, within_s: float = WAIT_S) -> None:
-    """Returns when it holds."""
     end = time.monotonic() + within_s
     while not true():
         assert time.monotonic() < end, f"no {what} within {within_s} s"

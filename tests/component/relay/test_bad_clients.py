@@ -24,13 +24,11 @@ from tests.unit.transport.strict import frame
 
 @pytest.fixture(name="path")
 def _path(tmp_path: Path) -> Iterator[Path]:
-    """The socket of a relay before a runtime that echoes."""
     with runtime_at(tmp_path / "runtime.sock"), relay_process(tmp_path / "cri.sock", tmp_path / "runtime.sock"):
         yield tmp_path / "cri.sock"
 
 
 def resident_kib(pid: int) -> int:
-    """Resident memory."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0])
 
@@ -159,7 +157,6 @@ def test_a_client_that_reads_no_refusals_is_not_read_from_either(tmp_path: Path)
 
 
 def endless(method: str) -> Iterator[bytes]:
-    """One call whose request has no end."""
     yield frame(1, 4, 1, raw_headers(method))
     while True:
         yield frame(0, 0, 1, bytes(1 << 14))
@@ -205,7 +202,6 @@ def test_a_runtime_that_stops_reading_grows_nothing(
 
 
 def pinged(client: socket.socket) -> bool:
-    """Whether the runtime answers by this connection."""
     client.sendall(frame(6, 0, 0, b"12345678"))
     seen = b""
     while frame(6, 1, 0, b"12345678") not in seen:
@@ -217,7 +213,6 @@ def pinged(client: socket.socket) -> bool:
 
 
 def connected(path: Path) -> socket.socket:
-    """A client that has said hello."""
     client = socket.socket(socket.AF_UNIX)
     client.connect(str(path))
     client.settimeout(WAIT_S)
@@ -247,7 +242,6 @@ def test_as_many_connections_as_there_may_be_are_served_and_one_more_when_one_ha
 
 
 def answered(client: socket.socket) -> bool:
-    """Whether the runtime answers by this connection, which may be closed."""
     try:
         return pinged(client)
     except OSError:

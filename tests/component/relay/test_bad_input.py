@@ -7,8 +7,6 @@ import contextlib
 import gzip
 import socket
 import struct
-import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -130,29 +128,3 @@ def test_a_compressed_create_is_decided_and_sent_on_uncompressed(tmp_path: Path)
         "misc.max": "sgx_epc 8192"
     }
     assert got(made, "Version") == b"v" * 1000
-
-
-@pytest.mark.parametrize("on_error", ["pass", "refuse"])
-def test_a_create_in_an_encoding_that_nobody_knows_goes_by_on_error(tmp_path: Path, on_error: str) -> None:
-    with (
-        node(tmp_path, runtime, "--set", f"limits.on_error={on_error}") as (listen, made),
-        grpc.insecure_channel(f"unix:{listen}", compression=grpc.Compression.Deflate) as channel,
-    ):
-        create_it = channel.unary_unary("/runtime.v1.RuntimeService/CreateContainer")
-        if on_error == "pass":
-            create_it(create(), timeout=WAIT_S)
-            assert got(made, "CreateContainer") == create()
-            return
-        with pytest.raises(grpc.RpcError) as caught:
-            create_it(create(), timeout=WAIT_S)
-        assert caught.value.code() == grpc.StatusCode.INTERNAL
-        assert "CreateContainer" not in [name for name, _ in made.got]
-
-
-def test_settings_of_10_mib_start_no_relay(tmp_path: Path) -> None:
-    large = tmp_path / "nodeward.yaml"
-    large.write_bytes(b"# a\n" * (10 << 18))
-    line = [str(Path(sys.executable).parent / "nodeward"), "relay", "--config", str(large)]
-    done = subprocess.run(line, capture_output=True, text=True, timeout=WAIT_S, check=False)
-    assert done.returncode == 1
-    assert f"{large}: larger than 1048576 bytes" in done.stderr

@@ -69,7 +69,6 @@ class Node:
 
     @contextmanager
     def relay(self) -> Iterator[None]:
-        """`nodeward relay`, once it answers."""
         with relay_process(self.listen, self.folder / "runtime.sock", "--config", self.settings):
             wait_for(status_socket(self.listen).is_socket, "relay.sock")
             yield
@@ -111,7 +110,6 @@ class Node:
 
 
 def pulled(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-    """A runtime that has the image."""
     if name == "PullImage":
         return cri.PullImageResponse(image_ref="sha256:host").SerializeToString()
     return runtime(name, request, context)

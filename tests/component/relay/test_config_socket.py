@@ -59,7 +59,6 @@ class Relayed:
         return pb.SetConfigReply.FromString(answer).error
 
     def status(self) -> Record:
-        """As the relay says it."""
         path = str(self.folder / "run" / "relay.sock")
         with socket.socket(socket.AF_UNIX) as asking:
             asking.settimeout(WAIT_S)
@@ -69,7 +68,6 @@ class Relayed:
         return found
 
     def policy(self) -> object:
-        """In force."""
         return member(self.status(), "cpus", "policy")
 
     def faults(self) -> object:

@@ -30,7 +30,6 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def ended(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
-    """The program, run to its end."""
     line, env = [PROGRAM, *words], environment(folder)
     return subprocess.run(line, capture_output=True, text=True, timeout=WAIT_S, check=False, env=env)
 
@@ -60,7 +59,6 @@ def answered(dump: Path, number: int) -> bool:
 
 
 def answer(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-    """A runtime that makes pods and refuses containers."""
     if name == "RunPodSandbox":
         return cri.RunPodSandboxResponse(pod_sandbox_id="abcd1234").SerializeToString()
     context.abort(grpc.StatusCode.NOT_FOUND, "no image\nof that name")

@@ -64,7 +64,6 @@ def deciding(
     on_error: Refuse | None = None,
     behave: Behave = echo,
 ) -> Iterator[tuple[grpc.Channel, Runtime, Decider]]:
-    """A client, the runtime behind the relay, and the decider of the relay."""
     listen, runtime, decider = folder / "cri.sock", folder / "runtime.sock", Decider(verdict, on_error)
     plan = RelayPlan(str(listen), str(runtime), decider=decider)
     with runtime_at(runtime, behave) as server, relay_here(plan), client_of(listen) as channel:
@@ -72,7 +71,6 @@ def deciding(
 
 
 def error_of(channel: grpc.Channel, timeout_s: float = WAIT_S) -> tuple[grpc.StatusCode, str]:
-    """How a held call fails."""
     with pytest.raises(grpc.RpcError) as caught:
         call(channel, "CreateContainer", b"body", timeout_s)
     return caught.value.code(), caught.value.details()

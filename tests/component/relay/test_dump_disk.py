@@ -57,7 +57,6 @@ def test_a_file_that_has_grown_is_begun_anew_under_calls_and_who_follows_is_told
 
 
 def numbers(file: Path) -> list[int]:
-    """The calls whose replies stand in a file."""
     return [int(line.partition("#")[2].split()[0]) for line in file.read_text().splitlines() if " <= " in line]
 
 

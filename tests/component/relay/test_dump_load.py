@@ -47,14 +47,12 @@ def told_of(file: Path) -> int:
 
 
 def said_of_dump(listen: Path) -> DumpRow:
-    """What the relay says of its dump."""
     row = status(listen).dump
     assert row is not None
     return row
 
 
 def lost(listen: Path) -> int:
-    """What the relay says that its dump has lost."""
     return said_of_dump(listen).lost
 
 

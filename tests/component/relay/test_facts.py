@@ -42,7 +42,6 @@ def create(uid: str = "u", name: str = "pod", annotations: dict[str, str] | None
 
 
 def limit(made: Runtime) -> str:
-    """What the runtime was told last."""
     request = cri.CreateContainerRequest.FromString(got(made, "CreateContainer"))
     return request.config.linux.resources.unified.get("misc.max", "")
 

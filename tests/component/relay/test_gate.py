@@ -55,7 +55,6 @@ def of_kata(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
 
 
 def refused(listen: Path, name: str = "RunPodSandbox", request: bytes = run_pod()) -> str:
-    """Why the call is refused retryably."""
     with client_of(listen) as channel, pytest.raises(grpc.RpcError) as caught:
         call(channel, name, request)
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -68,7 +67,6 @@ def passes(listen: Path, name: str = "RunPodSandbox", request: bytes = run_pod()
 
 
 def tries(listen: Path) -> None:
-    """As kubelet: again and again."""
     with client_of(listen) as channel:
         while True:
             with suppress(grpc.RpcError):

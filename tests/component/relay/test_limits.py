@@ -39,7 +39,6 @@ UNKNOWN = b"\xfa\x7f\x05later"
 
 
 def runtime(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-    """A runtime with one sandbox and one container, whatever is asked."""
     match name:
         case "RunPodSandbox":
             return cri.RunPodSandboxResponse(pod_sandbox_id="s1").SerializeToString()
@@ -96,7 +95,6 @@ def kernel(folder: Path, capacity: str = "sgx_epc 1048576\n") -> tuple[str, ...]
 def node(
     folder: Path, behave: Behave = runtime, *flags: str, capacity: str = "sgx_epc 1048576\n"
 ) -> Iterator[tuple[Path, Runtime]]:
-    """The relay's socket, and the runtime behind it."""
     listen, behind = folder / "cri.sock", folder / "runtime.sock"
     with runtime_at(behind, behave) as made, relay_process(listen, behind, *kernel(folder, capacity), *flags):
         yield listen, made
@@ -108,7 +106,6 @@ def call(channel: grpc.Channel, name: str, request: bytes, version: str = "v1") 
 
 
 def got(runtime: Runtime, name: str) -> bytes:
-    """What the runtime was asked last by this name."""
     return [request for method, request in runtime.got if method == name][-1]
 
 
@@ -160,27 +157,6 @@ def test_a_pod_out_of_a_checkpoint_gets_the_limits_of_its_own_description(tmp_pa
     assert [name for name, _ in made.got].count("ListContainers") == 1
 
 
-@pytest.mark.parametrize("dumped", [False, True], ids=["", "dumped"])
-def test_what_a_proxy_loses_or_reorders_reaches_the_runtime_beside_the_limit(tmp_path: Path, dumped: bool) -> None:
-    """The environment in its order with a name twice, mounts with id mappings, recursive read-only and of an image, a
-    field of tomorrow; and an update of a whole pod, which nobody decides."""
-    pod = cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id="s1")
-    pod.resources.cpu_shares = 512
-    whole = pod.SerializeToString() + UNKNOWN
-    flags = ("--dump-file", str(tmp_path / "dump")) if dumped else ()
-    with node(tmp_path, runtime, *flags) as (listen, made), client_of(listen) as channel:
-        call(channel, "CreateContainer", create())
-        call(channel, "UpdatePodSandboxResources", whole)
-    seen = cri.CreateContainerRequest.FromString(got(made, "CreateContainer"))
-    assert dict(seen.config.linux.resources.unified) == {"misc.max": "sgx_epc 8192"}
-    assert [(one.key, one.value) for one in seen.config.envs] == [("B", b"1"), ("A", b"2"), ("B", b"3")]
-    mapped, read_only, image = seen.config.mounts
-    assert [(one.host_id, one.container_id, one.length) for one in mapped.uidMappings] == [(100000, 0, 65536)]
-    assert (read_only.readonly, read_only.recursive_read_only, image.image.image) == (True, True, "registry/image:1")
-    assert UNKNOWN in seen.SerializeToString()
-    assert got(made, "UpdatePodSandboxResources") == whole
-
-
 @pytest.mark.parametrize("old", [False, True], ids=["v1", "v1alpha2-only"])
 def test_a_relay_that_was_killed_asks_the_runtime_what_there_is(tmp_path: Path, old: bool) -> None:
     """Given a container from before, when no list has passed, then an update carries its limit all the same."""
@@ -208,7 +184,6 @@ def test_a_relay_that_begins_before_the_runtime_asks_it_when_it_is_there(tmp_pat
 
 
 def test_a_refusal_names_pod_container_value_and_rule(tmp_path: Path) -> None:
-    """Given a kernel without the resource and a setting to refuse, then the runtime never hears of it."""
     with (
         node(tmp_path, runtime, "--set", "limits.unsupported=refuse", capacity="tdx 4\n") as (listen, made),
         client_of(listen) as channel,

@@ -39,7 +39,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def refused(path: Path, name: str = "Version") -> grpc.RpcError:
-    """The error of a call on a connection of its own."""
     with client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
         call(channel, name)
     return caught.value
@@ -325,7 +324,6 @@ def test_a_living_socket_a_file_and_the_runtimes_own_are_left_alone(tmp_path: Pa
 
 
 def _says(listen: Path, runtime: Path, within: Sequence[str] = ()) -> str:
-    """What a relay says that cannot start."""
     program = Path(sys.executable).parent / "nodeward"
     command = [*within, str(program), "relay", "--listen", str(listen), "--runtime", str(runtime)]
     command += ["--set", f"run_dir={listen.parent}/run"]

@@ -17,7 +17,6 @@ from tests.component.relay.test_limits import call, create, got, kernel, runtime
 
 @contextmanager
 def relayed(folder: Path) -> Iterator[tuple[Path, Runtime, subprocess.Popen[str]]]:
-    """A relay that decides and dumps, the runtime behind it, and its process."""
     listen, behind = folder / "cri.sock", folder / "runtime.sock"
     flags = ("--dump-file", str(folder / "dump"), *kernel(folder))
     with runtime_at(behind, runtime) as made, relay_process(listen, behind, *flags) as process:
@@ -25,7 +24,6 @@ def relayed(folder: Path) -> Iterator[tuple[Path, Runtime, subprocess.Popen[str]
 
 
 def change(folder: Path, process: subprocess.Popen[str], more: str) -> None:
-    """Writes more into the settings, and has them read."""
     settings = folder / "nodeward.yaml"
     settings.write_text(settings.read_text() + more)
     process.send_signal(signal.SIGHUP)

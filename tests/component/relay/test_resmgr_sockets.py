@@ -62,7 +62,6 @@ METHODS: Mapping[str, Answer] = {f"/t.T/{one.__name__}": one for one in (echo, r
 
 @contextmanager
 def serving(path: Path, server: UnaryServer) -> Iterator[None]:
-    """The server, on a loop of another thread."""
     loop = asyncio.new_event_loop()
 
     async def run() -> None:

@@ -50,7 +50,6 @@ def run(handler: str = "kata") -> bytes:
 
 @contextmanager
 def node(folder: Path, mode: str) -> Iterator[tuple[Path, Runtime, subprocess.Popen[str]]]:
-    """The relay's socket, the runtime behind it, and the relay's process."""
     listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
     settings.write_text(f"run_dir: {folder}/run\nsizing: {{mode: {mode}, handlers: [kata]}}\n")
     with runtime_at(behind, runtime) as made, relay_process(listen, behind, "--config", str(settings)) as process:
@@ -58,7 +57,6 @@ def node(folder: Path, mode: str) -> Iterator[tuple[Path, Runtime, subprocess.Po
 
 
 def sent(listen: Path, made: Runtime, handler: str = "kata") -> bytes:
-    """What the runtime gets beside what kubelet wrote."""
     with client_of(listen) as channel:
         call(channel, "RunPodSandbox", run(handler))
     received = got(made, "RunPodSandbox")

@@ -43,7 +43,6 @@ def status_socket(listen: Path) -> Path:
 
 
 def said(place: Path, line: bytes) -> bytes:
-    """Everything that is answered to these bytes."""
     with socket.socket(socket.AF_UNIX) as asked:
         asked.settimeout(WAIT_S)
         asked.connect(str(place))

@@ -22,7 +22,6 @@ OK = ((b":status", b"200"), (b"content-type", b"application/grpc"))
 
 
 def asked(folder: Path, behave: Callable[[str, bytes, grpc.ServicerContext], bytes], request: bytes = b"") -> bytes:
-    """What grpcio's server answers."""
     with runtime_at(folder / "runtime.sock", behave):
         return asyncio.run(call(str(folder / "runtime.sock"), PATH, request, WAIT_S))
 
@@ -63,8 +62,6 @@ Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 def met(folder: Path, peer: Peer, within_s: float = WAIT_S) -> bytes:
-    """What such a peer makes of a call."""
-
     async def run() -> bytes:
         path = str(folder / "peer.sock")
         async with await asyncio.start_unix_server(peer, path):

@@ -78,7 +78,6 @@ class Wire:
         self.until(lambda: all(not near.out and len(far.got) >= len(self.sent[id(near)]) for near, far in ways))
 
     def until(self, true: Callable[[], bool]) -> None:
-        """Carries until it holds."""
         end = time.monotonic() + WAIT_S
         while not true():
             assert time.monotonic() < end, {
@@ -105,7 +104,6 @@ def accepted(behind: socket.socket, greeting: bytes) -> socket.socket:
 
 @contextmanager
 def relayed(folder: Path, *flags: str) -> Iterator[tuple[Path, socket.socket]]:
-    """A relay's socket, and the one at which it finds its runtime."""
     listen, runtime = folder / "cri.sock", folder / "runtime.sock"
     with socket.socket(socket.AF_UNIX) as behind:
         behind.bind(str(runtime))

@@ -60,7 +60,6 @@ def runtime(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
 
 @contextmanager
 def node(folder: Path, rule: OnError = OnError.REFUSE) -> Iterator[tuple[Path, Runtime, VmGuard | None]]:
-    """The relay's socket, the runtime behind it, and who refuses."""
     tables = ""
     for name, line in HANDLERS.items():
         config = folder / f"etc/{name}.toml"

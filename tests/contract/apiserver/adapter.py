@@ -209,7 +209,6 @@ async def listed(session: aiohttp.ClientSession, **query: str) -> Json:
 
 
 def at(value: object, *path: str) -> object:
-    """The value at `path` in nested JSON objects."""
     for key in path:
         assert isinstance(value, dict), f"no {key} in {value!r}"
         value = value[key]
@@ -217,14 +216,12 @@ def at(value: object, *path: str) -> object:
 
 
 def items(body: Json) -> list[str]:
-    """The names in a list."""
     found = body["items"]
     assert isinstance(found, list)
     return [str(at(one, "metadata", "name")) for one in found]
 
 
 async def watched(session: aiohttp.ClientSession, **query: str) -> AsyncIterator[Json]:
-    """The events of a watch on pods."""
     async for event in watched_at(session, f"/api/v1/pods?{urlencode({'watch': '1', **query})}"):
         yield event
 

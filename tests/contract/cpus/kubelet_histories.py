@@ -101,7 +101,6 @@ class History:
 
 
 def history(number: int) -> History:
-    """The history of this number."""
     chance = random.Random(number)
     machine = chance.choice(MACHINES)
     options = dict.fromkeys(chance.choice(COMBINATIONS), "true")

@@ -12,14 +12,12 @@ from tests.contract.cri.sides import SIDES, Client, Side, opened, remove_all
 
 @pytest.fixture(name="side", scope="session", params=SIDES)
 def _side(request: pytest.FixtureRequest) -> Iterator[Side]:
-    """The end of this name."""
     with opened(request.param) as found:
         yield found
 
 
 @pytest.fixture(name="client")
 def _client(side: Side) -> Iterator[Client]:
-    """A connection; what was made by it is removed."""
     with contextlib.closing(Client(side)) as client:
         yield client
         remove_all(client)

@@ -34,13 +34,11 @@ def case(played: Case) -> Case:
 
 
 def status_of(client: Client, container_id: str) -> cri.ContainerStatus:
-    """The container's status."""
     request = cri.ContainerStatusRequest(container_id=container_id)
     return client.ask("ContainerStatus", request, cri.ContainerStatusResponse).status
 
 
 def pod_status(client: Client, pod_id: str) -> cri.PodSandboxStatus:
-    """The sandbox's status."""
     request = cri.PodSandboxStatusRequest(pod_sandbox_id=pod_id)
     return client.ask("PodSandboxStatus", request, cri.PodSandboxStatusResponse).status
 
@@ -54,17 +52,14 @@ def stop_pod(client: Client, pod_id: str) -> None:
 
 
 def remove_pod(client: Client, pod_id: str) -> None:
-    """Removes a sandbox."""
     client.ask("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id=pod_id), cri.RemovePodSandboxResponse)
 
 
 def remove(client: Client, container_id: str) -> None:
-    """Removes a container."""
     client.ask("RemoveContainer", cri.RemoveContainerRequest(container_id=container_id), cri.RemoveContainerResponse)
 
 
 def running(client: Client, name: str) -> tuple[str, str]:
-    """A pod and its container, which runs."""
     pod_id = run_pod(client, name)
     container_id = create(client, pod_id, name)
     start(client, container_id)

@@ -45,7 +45,6 @@ class Client:
         return answer.FromString(said)
 
     def refused(self, path: str, request: Message | bytes) -> str:
-        """gRPC's status of a call that fails."""
         try:
             self.ask(path, request, cri.StopContainerResponse)
         except grpc.RpcError as error:
@@ -53,13 +52,11 @@ class Client:
         return "OK"
 
     def streamed(self, path: str, request: Message, answer: type[_M]) -> list[_M]:
-        """All messages of a stream that ends."""
         stream = self._channel.unary_stream(_path(path))(request.SerializeToString(), timeout=CALL_S)
         return [answer.FromString(one) for one in stream]
 
     @contextmanager
     def events(self) -> Iterator[Heard]:
-        """What happens within the block."""
         call = self._channel.unary_stream(_path("GetContainerEvents"))(b"", timeout=CALL_S)
         heard = Heard()
         thread = threading.Thread(target=heard.follow, args=(call,), daemon=True)
@@ -78,8 +75,6 @@ def code_of(error: grpc.RpcError) -> str:
 
 
 class Heard:
-    """The events of one stream, so far."""
-
     def __init__(self) -> None:
         self.all: list[cri.ContainerEventResponse] = []
         self.ended = ""
@@ -92,7 +87,6 @@ class Heard:
             self.ended = code_of(error)
 
     def kinds(self, about: str) -> list[str]:
-        """What has happened to a container or sandbox."""
         found = [one.container_event_type for one in self.all if one.container_id == about]
         return [cri.ContainerEventType.Name(one).removesuffix("_EVENT").removeprefix("CONTAINER_") for one in found]
 
@@ -169,7 +163,6 @@ def pod(side: Side, name: str, attempt: int = 0) -> cri.PodSandboxConfig:
 
 
 def container(name: str, attempt: int = 0) -> cri.ContainerConfig:
-    """A container that waits."""
     made = cri.ContainerConfig(command=["/pause"], labels={"part": name}, annotations={"noted": f"of {name}"})
     made.metadata.CopyFrom(cri.ContainerMetadata(name=name, attempt=attempt))
     made.image.image, made.log_path = IMAGE, f"{name}.log"
@@ -212,7 +205,6 @@ def containers(client: Client, wanted: cri.ContainerFilter | None = None) -> lis
 
 
 def remove_all(client: Client) -> None:
-    """No pod and no container is left."""
     for one in pods(client):
         client.ask("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id=one.id), cri.StopPodSandboxResponse)
         for inner in containers(client, cri.ContainerFilter(pod_sandbox_id=one.id)):
@@ -222,7 +214,6 @@ def remove_all(client: Client) -> None:
 
 
 def within(client: Client, path: str, request: Message | bytes, until: str) -> None:
-    """Returns when the call ends with this status."""
     end = time.monotonic() + CALL_S
     while (said := client.refused(path, request)) != until:
         assert time.monotonic() < end, f"{path} ends with {said}, not with {until}"

@@ -16,7 +16,6 @@ def changed(k: KernelUnderTest, handles: list[int], within_s: float) -> set[int]
 
 
 def watched(k: KernelUnderTest, *paths: str) -> list[int]:
-    """Handles that have been read."""
     handles = [k.files.open(path) for path in paths]
     for handle in handles:
         k.files.pread(handle, 4096)

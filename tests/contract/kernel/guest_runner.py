@@ -28,7 +28,6 @@ VERSIONS = {2: CASES, 1: V1_CASES}
 
 
 def outcome(case: Case, version: int) -> str:
-    """Empty if the case holds, else the traceback."""
     kernel = Real(version)
     try:
         case(kernel)
@@ -40,7 +39,6 @@ def outcome(case: Case, version: int) -> str:
 
 
 def walked(number: int, version: int) -> list[str]:
-    """The sights of one walk."""
     kernel = Real(version)
     try:
         return walk(kernel, number)

@@ -60,7 +60,6 @@ def report() -> Report:
 
 
 def _run(machine: guest.Guest, *words: str, shape: guest.Machine = guest.ORDINARY) -> guest.Run:
-    """The guest's whole output, once it has finished its cases."""
     program = (sys.executable, "-m", "tests.contract.kernel.guest_runner", *words)
     run = guest.boot(machine, program, CAPACITY, BOOT_TIMEOUT_S, shape)
     lines = run.output.splitlines()

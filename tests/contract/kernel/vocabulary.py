@@ -73,7 +73,6 @@ def text(k: KernelUnderTest, path: str) -> str:
 
 
 def refused(number: int, act: Callable[[], object]) -> None:
-    """`act` fails with this errno."""
     try:
         act()
     except OSError as error:

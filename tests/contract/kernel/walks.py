@@ -34,7 +34,6 @@ class Walk:
         return self.kernel.base + self.dice.choice(("", "/a", "/a", "/b", "/a/a", "/a/b", "/b/a"))
 
     def step(self) -> tuple[str, Callable[[], object]]:
-        """What to do next, and how."""
         k, dice, path = self.kernel, self.dice, self.path()
         name = path.removeprefix(k.base) or "/"
         resource, amount = dice.choice(list(CAPACITY)), dice.randint(1, 4)

@@ -24,22 +24,18 @@ def case(played: Case) -> Case:
 
 
 def sockets(side: Side) -> Path:
-    """Where plugins listen."""
     return side.home / "device-plugins"
 
 
 def has(side: Side, resource: str, capacity: int, allocatable: int) -> None:
-    """Returns when kubelet and its node's status do."""
     side.has(resource, (capacity, allocatable))
 
 
 def runs(side: Side, pod: str) -> None:
-    """Returns when the pod does."""
     until(lambda: side.phase(pod) == "Running", f"{pod} runs")
 
 
 def fails(side: Side, pod: str) -> str:
-    """Why the pod has failed, once it has."""
     until(lambda: side.failed(pod) != "", f"{pod} fails")
     return side.failed(pod)
 
@@ -226,7 +222,6 @@ def a_plugin_that_ends_leaves_its_ids_without_health_and_one_that_comes_brings_t
 
 
 def _is_another(path: Path, was: os.stat_result) -> bool:
-    """Whether another socket is there."""
     if not path.exists():
         return False
     found = path.stat()

@@ -140,8 +140,6 @@ Side = DoubleSide | KeyNode
 
 
 def _manifest(name: str, uid: str, resource: str, counts: Sequence[int], init: Sequence[int]) -> kubepod.Pod:
-    """The pod as kubelet has it."""
-
     def made(kind: str, amounts: Sequence[int]) -> list[kubepod.Container]:
         found = [kubepod.Container(name=f"{kind}{number}") for number in range(len(amounts))]
         for one, amount in zip(found, amounts, strict=True):
@@ -155,7 +153,6 @@ def _manifest(name: str, uid: str, resource: str, counts: Sequence[int], init: S
 
 @contextmanager
 def opened(side: str) -> Iterator[Side]:
-    """The end of this name."""
     if side == "real":
         with key_node() as node:
             yield node

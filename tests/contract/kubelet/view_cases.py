@@ -75,7 +75,6 @@ class Watch:
         self.ended = ""
 
     def follow(self, call: Iterator[bytes]) -> None:
-        """Hears until it is ended."""
         try:
             for message in call:
                 event = pods.WatchPodsEvent.FromString(message)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
 
 import pytest
 
@@ -38,7 +38,7 @@ from nodeward.proto import nri_pb2
 from nodeward.transport.ttrpc_unix import ConnectionEndedError
 from nodeward.wire.nri_mux import FIRST_FRAME_BYTES
 from tests.contract.nri.adaptation_sides import RuntimeSide, environment_of
-from tests.peers.plugin import RawPlugin, adjust, nodeward_plugin, raw_plugin, refuse
+from tests.peers.plugin import Decide, Ports, RawPlugin, adjust, no_change, nodeward_plugin, raw_plugin, refuse
 
 Case = Callable[[RuntimeSide], Awaitable[None]]
 
@@ -48,8 +48,16 @@ CREATE_MASK = 1 << (nri_pb2.CREATE_CONTAINER - 1)
 
 
 def silent(request: object) -> asyncio.Future[bytes]:
-    """An answer that never comes."""
     return asyncio.get_running_loop().create_future()
+
+
+@asynccontextmanager
+async def plugged(runtime: RuntimeSide, decide: Decide = no_change) -> AsyncIterator[Ports]:
+    """Nodeward's plugin, which is called from now on, at a runtime that begins to listen."""
+    await runtime.listen()
+    async with nodeward_plugin(runtime.socket, decide) as ports:
+        await runtime.connected(NODEWARD)
+        yield ports
 
 
 # ---- registration
@@ -180,10 +188,8 @@ async def case_stopped_container_is_not_listed(runtime: RuntimeSide) -> None:
 
 
 async def case_adjustment_of_misc_max_arrives(runtime: RuntimeSide) -> None:
-    await runtime.listen()
     wanted = "sgx_epc 65536\nsev 3"
-    async with nodeward_plugin(runtime.socket, lambda question: adjust(misc_max=wanted)) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime, lambda question: adjust(misc_max=wanted)) as ports:
         container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
         asked = await ports.nth(Creating)
     assert runtime.unified(container) == {"misc.max": wanted}
@@ -193,11 +199,9 @@ async def case_adjustment_of_misc_max_arrives(runtime: RuntimeSide) -> None:
 
 
 async def case_container_below_a_slice_is_a_scope(runtime: RuntimeSide) -> None:
-    await runtime.listen()
     slice_name = f"kubepods-burstable-pod{POD.uid.replace('-', '_')}.slice"
     parent = f"/kubepods.slice/kubepods-burstable.slice/{slice_name}"
-    async with nodeward_plugin(runtime.socket) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime) as ports:
         pod = await runtime.run_pod(SimPod(uid=POD.uid, name="web-0", cgroup_parent=parent))
         container = await runtime.create_container(pod, SimContainer("app"))
         asked = await ports.nth(Creating)
@@ -205,31 +209,25 @@ async def case_container_below_a_slice_is_a_scope(runtime: RuntimeSide) -> None:
 
 
 async def case_answer_given_a_moment_later_arrives(runtime: RuntimeSide) -> None:
-    await runtime.listen()
 
     async def later() -> Final:
         await asyncio.sleep(0)
         return adjust(misc_max="sev 1")
 
-    async with nodeward_plugin(runtime.socket, lambda question: later()):
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime, lambda question: later()):
         container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
     assert runtime.unified(container) == {"misc.max": "sev 1"}
 
 
 async def case_no_change_leaves_the_container_as_it_is(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket):
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime):
         wanted = SimContainer("app", unified={"memory.high": "1048576"})
         container = await runtime.create_container(await runtime.run_pod(POD), wanted)
     assert runtime.unified(container) == {"memory.high": "1048576"}
 
 
 async def case_update_is_answered_with_the_whole_value(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 2")) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime, lambda question: adjust(misc_max="sev 2")) as ports:
         container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
         ports.decide = lambda question: adjust(misc_max="sev 5")
         await runtime.update_container(container)
@@ -239,9 +237,7 @@ async def case_update_is_answered_with_the_whole_value(runtime: RuntimeSide) -> 
 
 
 async def case_refusal_fails_the_request_with_its_message(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket, lambda question: refuse("sev: 99 is more than the node has")):
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime, lambda question: refuse("sev: 99 is more than the node has")):
         pod = await runtime.run_pod(POD)
         with pytest.raises(RuntimeRefusalError, match="sev: 99 is more than the node has"):
             await runtime.create_container(pod, SimContainer("app"))
@@ -257,10 +253,8 @@ def _many_limits(size: int) -> str:
 async def case_adjustment_larger_than_a_first_frame_arrives(runtime: RuntimeSide) -> None:
     """Go's end reads the frame that begins a message into 4,096 bytes, and drops who sends more: each size around that
     is tried, since the value is some bytes of the message only."""
-    await runtime.listen()
     sizes = (*range(3990, 4110, 3), 5000, 8192, 70_000)
-    async with nodeward_plugin(runtime.socket) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime) as ports:
         pod = await runtime.run_pod(POD)
         for number, size in enumerate(sizes):
             ports.decide = functools.partial(_adjusted, _many_limits(size))
@@ -331,18 +325,15 @@ async def case_silent_plugin_is_dropped_and_the_request_goes_on(runtime: Runtime
 
 
 async def case_plugin_that_leaves_is_forgotten(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket):
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime):
+        pass
     container = await runtime.create_container(await runtime.run_pod(POD), SimContainer("app"))
     assert runtime.unified(container) == {}
     assert await runtime.plugins() == []
 
 
 async def case_session_comes_back_after_a_restart(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket, lambda question: adjust(misc_max="sev 1")) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime, lambda question: adjust(misc_max="sev 1")) as ports:
         pod = await runtime.run_pod(POD)
         before = await runtime.create_container(pod, SimContainer("before"))
         await runtime.restart()
@@ -361,9 +352,7 @@ async def case_session_comes_back_after_a_restart(runtime: RuntimeSide) -> None:
 
 async def case_end_of_what_is_older_than_a_restart_is_told_in_part(runtime: RuntimeSide) -> None:
     """The end of a running container is told; that of a pod and of a container that had ended before is not."""
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime) as ports:
         old = await runtime.run_pod(POD)
         running, ended = [await runtime.create_container(old, SimContainer(name)) for name in ("running", "ended")]
         for container in (running, ended):
@@ -388,9 +377,7 @@ async def case_end_of_what_is_older_than_a_restart_is_told_in_part(runtime: Runt
 
 
 async def case_removed_pod_is_stopped_first(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime) as ports:
         pod = await runtime.run_pod(POD)
         container = await runtime.create_container(pod, SimContainer("app"))
         await runtime.start(container)
@@ -409,9 +396,7 @@ async def case_removed_pod_is_stopped_first(runtime: RuntimeSide) -> None:
 
 
 async def case_a_life_is_told_in_order(runtime: RuntimeSide) -> None:
-    await runtime.listen()
-    async with nodeward_plugin(runtime.socket) as ports:
-        await runtime.connected(NODEWARD)
+    async with plugged(runtime) as ports:
         pod = await runtime.run_pod(POD)
         container = await runtime.create_container(pod, SimContainer("app"))
         await runtime.start(container)

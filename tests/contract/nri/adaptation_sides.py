@@ -246,7 +246,6 @@ def environment_of(size_bytes: int) -> tuple[str, ...]:
 
 @asynccontextmanager
 async def opened(kind: str, folder: Path) -> AsyncIterator[RuntimeSide]:
-    """The runtime's end of this name, for as long as the block; not listening yet."""
     what, _, release = kind.partition("-")
     socket = folder / "nri.sock"
     if what == "double":

@@ -24,8 +24,6 @@ CASE_TIMEOUT_S = scaled(60.0)
     [pytest.param(case, side, id=f"{name}-{side}") for name, case in CASES.items() for side in SIDES],
 )
 def test_contract(case: Case, side: str) -> None:
-    """Given a runtime's end that does not listen yet, when the case is played, then it holds."""
-
     async def play(folder: Path) -> None:
         async with asyncio.timeout(CASE_TIMEOUT_S), opened(side, folder) as runtime:
             await case(runtime)

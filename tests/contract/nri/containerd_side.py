@@ -138,7 +138,6 @@ class ContainerdSide:
 
 @asynccontextmanager
 async def containerd_side(release: str, folder: Path) -> AsyncIterator[ContainerdSide]:
-    """The containerd that carries this NRI, for as long as the block."""
     carries = OLD if release == "0.8" else NEWEST
     with running_containerd(folder, PLAIN, carries) as daemon, daemon.cri() as cri:
         yield ContainerdSide(release, daemon, cri)

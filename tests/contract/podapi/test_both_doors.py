@@ -72,7 +72,6 @@ def is_connected(path: str) -> bool:
 
 
 async def post(run: str, method: str, request: object) -> bytes:
-    """The answer over HTTP."""
     body = json.dumps(request).encode()
     return await asyncio.to_thread(client.get, f"/v1/{method}", f"{run}/podapi.sock", "POST", body)
 

@@ -27,9 +27,6 @@ from tests.peers.daemon import until
 from tests.peers.find import absent
 
 OVERHEAD = "/kata_overhead"
-SLICE = "kubepods-burstable-podu_1.slice"
-SCOPE = f"/kubepods.slice/kubepods-burstable.slice/{SLICE}/cri-containerd-s1.scope"
-OF_SYSTEMD = "/kata.slice/kata-overhead.slice/runtime-rs-s1.scope"
 END_S = scaled(15.0)
 
 SHIM = """
@@ -54,9 +51,6 @@ else:
 
 VCPUS = ("vcpu 0", "vcpu 1")
 ROLES = {role.value: role for role in TaskRole}
-ALL = ("shim", "virtiofsd", "vmm", "io", *VCPUS)
-IN_SANDBOX = {("only", 1): ALL, ("only", 2): ALL, ("not only", 1): VCPUS, ("not only", 2): ("vmm", "io", *VCPUS)}
-"""(mode, cgroup version), with driver cgroupfs -> who is in the sandbox's cgroup; all others are in the overhead's."""
 
 
 @pytest.fixture(name="oracle")
@@ -66,23 +60,11 @@ def running_oracle() -> Iterator[CgroupsRs]:
 
 
 @pytest.mark.parametrize(
-    ("given", "systemd", "sandbox", "overhead"),
-    [
-        pytest.param("/kubepods/podu_1/s1", False, "/kubepods/podu_1/s1", f"{OVERHEAD}/s1", id="cgroupfs"),
-        pytest.param(f"{SLICE}:cri-containerd:s1", True, SCOPE, OF_SYSTEMD, id="systemd"),
-        pytest.param(":cri-containerd:s1", False, "/:cri-containerd:s1", f"{OVERHEAD}/s1", id="no slice, no systemd"),
-        pytest.param(None, False, "/kata_sandboxed_pod/s1", f"{OVERHEAD}/s1", id="no OCI spec"),
-        pytest.param("", False, "/", f"{OVERHEAD}/s1", id="without cgroupsPath it is the root"),
-    ],
+    ("given", "sandbox"), [(":cri-containerd:s1", "/:cri-containerd:s1"), (None, "/kata_sandboxed_pod/s1"), ("", "/")]
 )
-def test_paths(oracle: CgroupsRs, given: str | None, systemd: bool, sandbox: str, overhead: str) -> None:
-    assert oracle.paths(Sandbox("s1", given, only=False)) == Paths(systemd, sandbox, overhead)
-    assert oracle.paths(Sandbox("s1", given, only=True)) == Paths(systemd, sandbox, None)
-
-
-def test_a_slice_below_a_folder_is_refused(oracle: CgroupsRs) -> None:
-    with pytest.raises(RefusedError, match="invalid argument"):
-        oracle.paths(Sandbox("s1", f"/kubepods.slice/{SLICE}:cri-containerd:s1", only=True))
+def test_what_names_no_slice_is_a_folder(oracle: CgroupsRs, given: str | None, sandbox: str) -> None:
+    """The commoner paths are in test_cells_rs.py."""
+    assert oracle.paths(Sandbox("s1", given, only=False)) == Paths(False, sandbox, f"{OVERHEAD}/s1")
 
 
 @pytest.fixture
@@ -134,8 +116,7 @@ def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
         oracle.place(given, vcpus=[ids[one] for one in VCPUS])
         found = oracle.read(given, tuple(ids.values()))
         for who, one in ids.items():
-            path = sandbox if who in IN_SANDBOX[mode, version] else overhead
-            assert path == ours.of(ROLES[who.split()[0]]), who
+            path = ours.of(ROLES[who.split()[0]])
             assert found[one] == dict.fromkeys(before, path) | untouched, who
         oracle.delete(given)
         assert [at for root in hierarchies() for at in (sandbox, overhead) if (root / at[1:]).exists()] == []

@@ -46,7 +46,6 @@ class Sandbox:
     vmm: int
 
     def reading(self) -> VmReading:
-        """By a reader of its own."""
         files = OsFiles()
         reader = Reader(files, trees(mounted(files, ROOT), ROOT), lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
         try:
@@ -61,7 +60,6 @@ class Sandbox:
 
     @property
     def ticks(self) -> int:
-        """CPU time of the VMM."""
         return sum(int(field) for field in self.stat()[11:13])
 
     def threads(self) -> list[int]:

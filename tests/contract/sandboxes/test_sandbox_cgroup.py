@@ -50,23 +50,19 @@ class Vm:
     vcpus: tuple[int, int]
 
     def call(self, word: str, *more: str) -> subprocess.CompletedProcess[str]:
-        """The command as a runtime calls it."""
         named = ("--sandbox", "s1", "--cgroups-path", f"{self.pod}/s1", "-o", "json", *more)
         command = [sys.executable, "-m", "nodeward", "sandbox-cgroup", word, *named]
         return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
     def done(self, word: str, *more: str) -> None:
-        """Calls it, and it succeeds."""
         finished = self.call(word, *more)
         assert finished.returncode == 0, finished.stderr
 
     def placed(self, *more: str) -> subprocess.CompletedProcess[str]:
-        """Calls for the placement of all."""
         threads = [word for tid in self.vcpus for word in ("--vcpu", str(tid))]
         return self.call("place", "--shim", str(self.shim), "--vmm", str(self.vmm), *threads, *more)
 
     def expected(self, only: bool) -> Expected:
-        """What the engine says."""
         paths = Paths("s1", f"{self.pod}/s1")
         return expected(Profile.DOCUMENT, only, self.version, CgroupDriver.CGROUPFS, paths)
 

@@ -34,7 +34,6 @@ EACH = [*(pytest.param(old, marks=pytest.mark.nightly) for old in RELEASES[:-1])
 
 
 def ours(module: ModuleType) -> dict[str, str]:
-    """What we declare."""
     file = FileDescriptorProto()
     module.DESCRIPTOR.CopyToProto(file)
     return facts(file)

@@ -18,8 +18,6 @@ BUSY = Refuse(8, "pod default/web: no EPC left")
 
 @dataclass
 class HandClock:
-    """A clock that the test turns."""
-
     now: int = 1_000_000_000
 
     def now_ns(self) -> int:
@@ -64,11 +62,9 @@ class Recorder:
         self.told.append(("unseen", connection, why))
 
     def messages(self, kind: str) -> list[Message]:
-        """The messages of one direction."""
         return [item for said, _, item in self.told if said == kind and isinstance(item, Message)]
 
     def ends(self) -> list[Ended]:
-        """How calls ended, in order."""
         return [item for said, _, item in self.told if said == "ended" and isinstance(item, Ended)]
 
 
@@ -165,7 +161,6 @@ class Between:
         (session.client_sent if end.client else session.runtime_sent)(data, came_ns, self.clock.now)
 
     def flush(self) -> None:
-        """Carries what the relay says."""
         self.clock.now += self.write_ns
         self.session.watch.written()
         for out, end in ((self.session.runtime_out, self.runtime), (self.session.client_out, self.client)):
@@ -192,14 +187,12 @@ class Between:
 
 
 def ask(rig: Between, stream: int, method: str, body: bytes = b"ask", *more: tuple[bytes, bytes]) -> None:
-    """A whole unary request."""
     rig.client.headers(stream, request(method, *more))
     rig.client.data(stream, message(body), end=True)
     rig.settle()
 
 
 def answer(rig: Between, stream: int, body: bytes = b"said") -> None:
-    """A whole answer."""
     rig.runtime.headers(stream, OK)
     rig.runtime.data(stream, message(body))
     rig.runtime.headers(stream, TRAILERS, end=True)

@@ -26,7 +26,6 @@ class ViolationError(AssertionError):
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """The bytes of a frame."""
     return len(payload).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + payload
 
 
@@ -131,7 +130,6 @@ class StrictEnd:
         return max(0, min(self.send_window, self.streams[stream].send_window, self._peer_frame))
 
     def grant(self, stream: int, count: int) -> None:
-        """WINDOW_UPDATE; stream 0 is the connection."""
         self.out += frame(WINDOW, 0, stream, count.to_bytes(4, "big"))
         if stream:
             self.streams[stream].granted += count
@@ -139,12 +137,10 @@ class StrictEnd:
             self.granted += count
 
     def reset(self, stream: int, code: int = 8) -> None:
-        """RST_STREAM."""
         self.out += frame(RST, 0, stream, code.to_bytes(4, "big"))
         self.streams[stream].gone = self.streams[stream].sent_reset = True
 
     def ping(self, body: bytes) -> None:
-        """PING."""
         self.out += frame(PING, 0, 0, body)
 
     def goaway(self, last: int) -> None:
@@ -152,7 +148,6 @@ class StrictEnd:
         self.out += frame(GOAWAY, 0, 0, last.to_bytes(4, "big") + bytes(4))
 
     def take(self, most: int | None = None) -> bytes:
-        """The next bytes for the wire."""
         taken = bytes(self.out[:most])
         del self.out[: len(taken)]
         return taken
@@ -160,7 +155,6 @@ class StrictEnd:
     # ---- receiving
 
     def feed(self, data: bytes) -> None:
-        """Bytes from the other side."""
         self.got += data
         self._buffer += data
         if not self.client and not self._greeted:
@@ -293,14 +287,12 @@ class StrictEnd:
 
 
 def request(method: str, *more: tuple[bytes, bytes]) -> Headers:
-    """The headers of a call."""
     path = f"/runtime.v1.RuntimeService/{method}".encode()
     first = ((b":method", b"POST"), (b":scheme", b"http"), (b":path", path), (b":authority", b"localhost"))
     return (*first, (b"content-type", b"application/grpc"), (b"te", b"trailers"), *more)
 
 
 def message(payload: bytes, compressed: bool = False) -> bytes:
-    """A gRPC message."""
     return bytes((compressed,)) + len(payload).to_bytes(4, "big") + payload
 
 

@@ -28,8 +28,6 @@ PIECES = st.sampled_from([1, 9, 30, 1_000, 20_000])
 
 @dataclass
 class Asked:
-    """One call of the client."""
-
     body: bytes
     held: bool
     sent: int = 0
@@ -38,8 +36,6 @@ class Asked:
 
 
 class Sessions(RuleBasedStateMachine):
-    """One connection."""
-
     method_held = "HoldCreate"
 
     def __init__(self) -> None:
@@ -52,7 +48,6 @@ class Sessions(RuleBasedStateMachine):
         return sorted(self.asked)[number % len(self.asked)]
 
     def _open(self, stream: int) -> bool:
-        """Whether the client would still send on it."""
         state = self.rig.client.streams[stream]
         return not (state.sent_end or state.gone or state.got_end)
 
@@ -117,7 +112,6 @@ class Sessions(RuleBasedStateMachine):
     @precondition(lambda self: len(self.asked) < 8)
     @rule(size=st.sampled_from([0, 100, 9_000]), padding=PADDING)
     def asks(self, size: int, padding: int) -> None:
-        """A whole call that is to be decided."""
         stream = self.next
         self.opens(True, size, 0, padding, 0)
         while self._open(stream) and self.rig.client.room(stream) > padding + 1:

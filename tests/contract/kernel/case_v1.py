@@ -2,7 +2,7 @@
 
 import errno
 
-from tests.contract.kernel.vocabulary import MOUNT, KernelUnderTest, child, limit, refused, text
+from tests.contract.kernel.vocabulary import MOUNT, KernelUnderTest, refused, text
 
 
 def case_v1_root_has_the_files(k: KernelUnderTest) -> None:
@@ -27,19 +27,6 @@ def case_v1_v2_tree_has_lost_the_controller(k: KernelUnderTest) -> None:
     refused(errno.ENOENT, lambda: k.files.write(f"{MOUNT}/cgroup.subtree_control", b"+misc"))
 
 
-def case_v1_nothing_is_handed_down(k: KernelUnderTest) -> None:
-    refused(errno.ENOENT, lambda: k.files.write(f"{k.base}/cgroup.subtree_control", b"+misc"))
-
-
-def case_v1_processes_may_be_above_others(k: KernelUnderTest) -> None:
-    c = child(k, "c")
-    pids = [k.new_process(k.base), k.new_process(c)]
-    assert text(k, f"{k.base}/cgroup.procs").split() == [str(pids[0])]
-    assert text(k, f"{c}/cgroup.procs").split() == [str(pids[1])]
-    for pid in pids:
-        k.end_process(pid)
-
-
 def case_v1_place_is_apart_from_the_v2_tree(k: KernelUnderTest) -> None:
     pid = k.new_process(k.base)
     other = f"{MOUNT}/other"
@@ -48,15 +35,3 @@ def case_v1_place_is_apart_from_the_v2_tree(k: KernelUnderTest) -> None:
     assert text(k, f"{k.base}/cgroup.procs").split() == [str(pid)] == text(k, f"{other}/cgroup.procs").split()
     k.end_process(pid)
     k.files.rmdir(other)
-
-
-def case_v1_limits_hold_for_what_is_below(k: KernelUnderTest) -> None:
-    pod = child(k, "pod")
-    c = child(k, "c", pod)
-    limit(k, pod, "sev 2")
-    k.charge(c, "sev", 2)
-    refused(errno.EBUSY, lambda: k.charge(c, "sev", 1))
-    refused(errno.EBUSY, lambda: k.charge(pod, "sev", 1))
-    assert text(k, f"{pod}/misc.events.local") == "sev.max 2\nsev_es.max 0\n"
-    assert text(k, f"{c}/misc.events") == "sev.max 0\nsev_es.max 0\n"
-    k.uncharge(c, "sev", 2)

@@ -72,25 +72,6 @@ def _write_case(data: bytes, expected: str | int) -> Case:
     return case
 
 
-def case_write_zero_capacity(k: KernelUnderTest) -> None:
-    c = child(k, "c")
-    k.set_capacity("sev_es", 0)
-    refused(errno.EINVAL, lambda: limit(k, c, "sev_es 1"))
-
-
-def case_write_zero_capacity_reads_the_number_first(k: KernelUnderTest) -> None:
-    c = child(k, "c")
-    k.set_capacity("sev_es", 0)
-    refused(errno.ERANGE, lambda: limit(k, c, "sev_es 18446744073709551616"))
-
-
-def case_write_resources_are_independent(k: KernelUnderTest) -> None:
-    c = child(k, "c")
-    limit(k, c, "sev_es 2")
-    limit(k, c, "sev 3")
-    assert text(k, f"{c}/misc.max") == "sev 3\nsev_es 2\n"
-
-
 def case_write_read_only_files(k: KernelUnderTest) -> None:
     c = child(k, "c")
     refused(errno.EINVAL, lambda: k.files.write(f"{c}/misc.current", b"sev 1"))
@@ -98,16 +79,6 @@ def case_write_read_only_files(k: KernelUnderTest) -> None:
     if k.version == 2:
         refused(errno.EINVAL, lambda: k.files.write(f"{c}/cgroup.controllers", b"+misc"))
     refused(errno.EINVAL, lambda: k.files.write(f"{k.mount}/misc.capacity", b"sev 1"))
-
-
-def case_write_nothing_is_accepted_even_there(k: KernelUnderTest) -> None:
-    k.files.write(f"{child(k, 'c')}/misc.events", b"")
-
-
-def case_write_append_to_limit(k: KernelUnderTest) -> None:
-    c = child(k, "c")
-    k.files.append(f"{c}/misc.max", b"sev 2", False)
-    assert text(k, f"{c}/misc.max") == "sev 2\nsev_es max\n"
 
 
 TABLE: Final[dict[str, Case]] = {f"write_{name}": _write_case(data, expected) for name, data, expected in WRITES}

@@ -1,13 +1,13 @@
 """All cases of the kernel contract, by id. The same ids run on the double and on the real controller.
 
 Those of `V1_CASES` run with misc mounted as cgroup v1: all but those about what only cgroup v2 has, and some more.
-`CASES` is in the order of the modules; an id is the function's name without `case_`, or `write_<name>` for a row of the
-table of writes.
+An id is the function's name without `case_`, the name of a story, or `write_<name>` for a row of the table of writes.
 """
 
 from types import ModuleType
 
-from tests.contract.kernel import case_charges, case_cpusets, case_files, case_limits, case_v1, case_waits, case_writes
+from tests.contract.kernel import case_cpusets, case_files, case_limits, case_v1, case_waits, case_writes
+from tests.contract.kernel.stories import STORIES
 from tests.contract.kernel.vocabulary import Case
 
 
@@ -18,8 +18,8 @@ def _of(module: ModuleType) -> dict[str, Case]:
 CASES: dict[str, Case] = {
     **case_writes.TABLE,
     **_of(case_writes),
+    **{name: case for name, case in STORIES.items() if not name.startswith("v1_")},
     **_of(case_files),
-    **_of(case_charges),
     **_of(case_waits),
 }
 
@@ -45,5 +45,6 @@ _V2_ONLY = (
 
 V1_CASES: dict[str, Case] = {
     **{name: case for name, case in CASES.items() if name not in _V2_ONLY and not name.startswith("control_")},
+    **{name: case for name, case in STORIES.items() if name.startswith("v1_")},
     **_of(case_v1),
 }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import threading
-from collections.abc import Coroutine, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from nodeward.proto import kubepod_pb2 as kubepod
 from nodeward.wire import kubelet_checkpoint
 from tests.kubelet_views import SimViews
 from tests.peers.daemon import WITHIN_S, until
+from tests.peers.deviceplugin import DevicePlugin, running_plugin
 from tests.peers.keynode import KeyNode, key_node
 
 SIDES = ("double", "real")
@@ -137,6 +139,74 @@ class DoubleSide:
 
 
 Side = DoubleSide | KeyNode
+
+
+Case = Callable[["Node"], None]
+
+
+class Cases(dict[str, Case]):
+    """By name; a function becomes one by this decorator, under its name with dashes."""
+
+    def __call__(self, played: Case) -> Case:
+        self[played.__name__.replace("_", "-")] = played
+        return played
+
+
+@dataclass(slots=True)
+class Node:
+    """A side as one case has it: with a resource of its own, and the pods that it makes."""
+
+    side: Side
+    resource: str
+    pods: list[str] = field(default_factory=list)
+
+    @property
+    def sockets(self) -> Path:
+        """Where plugins listen."""
+        return self.side.home / "device-plugins"
+
+    @contextmanager
+    def plugin(
+        self, ids: Sequence[str], starts: bool = False, likes: bool = False, endpoint: str = "test-plugin.sock"
+    ) -> Iterator[DevicePlugin]:
+        """One that offers these ids, once kubelet has them."""
+        with running_plugin(self.sockets, self.resource, ids, starts=starts, likes=likes, endpoint=endpoint) as plugin:
+            self.has(len(ids), len(ids))
+            yield plugin
+
+    def has(self, capacity: int, allocatable: int) -> None:
+        self.side.has(self.resource, (capacity, allocatable))
+
+    def create(self, pod: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:
+        self.pods.append(pod)
+        self.side.create(pod, self.resource, counts, init)
+
+    def run(self, pod: str, counts: Sequence[int] = (1,)) -> None:
+        self.create(pod, counts)
+        self.runs(pod)
+
+    def runs(self, pod: str) -> None:
+        until(lambda: self.side.phase(pod) == "Running", f"{pod} runs")
+
+    def fails(self, pod: str) -> str:
+        """Why it has failed, once it has."""
+        until(lambda: self.side.failed(pod) != "", f"{pod} fails")
+        return self.side.failed(pod)
+
+    def held(self, pod: str) -> tuple[str, ...]:
+        return self.side.held(pod, self.resource)
+
+    def delete(self, pod: str) -> None:
+        self.pods.remove(pod)
+        self.side.delete(pod)
+
+
+def play(cases: Cases, case: str, side: Side, words: int) -> None:
+    """Plays it with a resource that is named after it by so many words; no pod of it is left."""
+    node = Node(side, f"example.com/{'-'.join(case.split('-')[:words])}")
+    cases[case](node)
+    for pod in list(node.pods):
+        node.delete(pod)
 
 
 def _manifest(name: str, uid: str, resource: str, counts: Sequence[int], init: Sequence[int]) -> kubepod.Pod:

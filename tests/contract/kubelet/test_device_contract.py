@@ -8,9 +8,9 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.kubelet.device_cases import CASES
-from tests.contract.kubelet.sides import Side
+from tests.contract.kubelet.sides import Side, play
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_contract(side: Side, case: str) -> None:
-    CASES[case](side, f"example.com/{'-'.join(case.split('-')[:6])}")
+    play(CASES, case, side, 6)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.kubelet.sides import Side
+from tests.contract.kubelet.sides import Side, play
 from tests.contract.kubelet.view_cases import CASES
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_contract(side: Side, case: str) -> None:
-    CASES[case](side, f"example.com/{'-'.join(case.split('-')[:8])}")
+    play(CASES, case, side, 8)

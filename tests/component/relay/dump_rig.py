@@ -3,7 +3,7 @@
 import asyncio
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
@@ -29,9 +29,24 @@ def feed(section: DumpSection, start: Callable[[bool], Writer] | None = None, cl
     )
 
 
-def kept(writers: list[Writer], writer: Writer) -> Writer:
-    writers.append(writer)
-    return writer
+def dumped(
+    path: Path, tale: Callable[[Feed, list[Writer]], Awaitable[None]], clock: Clock | None = None
+) -> tuple[Feed, list[Writer]]:
+    """Plays the tale with a dump into this file and the writers that it has had, and ends the dump."""
+    section, writers = DumpSection(file=str(path)), list[Writer]()
+
+    def start(again: bool) -> Writer:
+        writers.append(Writer(section, again))
+        return writers[-1]
+
+    async def story() -> Feed:
+        to = feed(section, start, clock)
+        to.open()
+        await tale(to, writers)
+        to.close(CLOSE_S)
+        return to
+
+    return asyncio.run(story()), writers
 
 
 async def drained(to: Feed) -> None:

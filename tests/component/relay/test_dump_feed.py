@@ -20,7 +20,7 @@ from nodeward.model.relayed import Call, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_rules
-from tests.component.relay.dump_rig import CLOSE_S, drained, dump, feed, kept, message, run_pod
+from tests.component.relay.dump_rig import CLOSE_S, drained, dump, dumped, feed, message, run_pod
 from tests.component.relay.rig import WAIT_S
 
 
@@ -36,15 +36,8 @@ class Leaping(SystemClock):
 
 def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
-    writers: list[Writer] = []
 
-    def start(again: bool) -> Writer:
-        writers.append(Writer(DumpSection(file=str(path)), again))
-        return writers[-1]
-
-    async def story() -> int:
-        to = feed(DumpSection(file=str(path)), start)
-        to.open()
+    async def tale(to: Feed, writers: list[Writer]) -> None:
         run_pod(to, 1, "before", "aaaa1111")
         await drained(to)
         writers[0]._process.send_signal(signal.SIGKILL)
@@ -56,28 +49,23 @@ def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path:
             await asyncio.sleep(0.01)
         run_pod(to, number + 1, "after", "dddd4444")
         await drained(to)
-        to.close(CLOSE_S)
-        assert to.lost > 0
         assert to.told == 2 * (number + 1)
-        return to.told - to.lost
 
-    written = asyncio.run(story())
+    to, _ = dumped(path, tale)
     text = path.read_text()
+    assert to.lost > 0
     assert "messages are missing here" in text
     assert "name: before" in text
     assert "name: after" in text
-    assert len(re.findall(r"\) (?:REQUEST|REPLY)", text)) == written
+    assert len(re.findall(r"\) (?:REQUEST|REPLY)", text)) == to.told - to.lost
     assert not (tmp_path / "cri.dump.1").exists()
 
 
 def test_a_writer_that_is_killed_with_its_memory_full_is_started_again(tmp_path: Path) -> None:
     """Given one that took nothing any more, so that nothing new can be put there which would wake it."""
-    path, writers = tmp_path / "cri.dump", list[Writer]()
+    path = tmp_path / "cri.dump"
 
-    async def story() -> None:
-        section = DumpSection(file=str(path))
-        to = feed(section, lambda again: kept(writers, Writer(section, again)))
-        to.open()
+    async def tale(to: Feed, writers: list[Writer]) -> None:
         writers[0]._process.send_signal(signal.SIGSTOP)
         call, long = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1), message(bytes(dump_ring.BYTES // 2))
         for _ in range(3):
@@ -89,10 +77,9 @@ def test_a_writer_that_is_killed_with_its_memory_full_is_started_again(tmp_path:
             await asyncio.sleep(0.001)
         run_pod(to, 2, "after", "dddd4444")
         await drained(to)
-        to.close(CLOSE_S)
-        assert (to.lost, to.told) == (3, 5)
 
-    asyncio.run(story())
+    to, _ = dumped(path, tale)
+    assert (to.lost, to.told) == (3, 5)
     assert "3 messages are missing here" in path.read_text()
     assert "name: after" in path.read_text()
 
@@ -160,26 +147,22 @@ def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tm
 def test_a_slow_disk_holds_the_end_up_no_longer_than_it_may_and_what_is_missing_is_marked(tmp_path: Path) -> None:
     """Given a writer that is looked after five times before its time is up, and then cannot have had room for all, the
     end waits for it in all as long as it may, not so long for each bit."""
-    path, writers = tmp_path / "cri.dump", list[Writer]()
+    path = tmp_path / "cri.dump"
 
-    async def story() -> tuple[int, int]:
-        section = DumpSection(file=str(path))
-        to = feed(section, lambda again: kept(writers, Writer(section, again)), Leaping())
-        to.open()
+    async def tale(to: Feed, writers: list[Writer]) -> None:
         call = Call(1, 1, "/runtime.v1.RuntimeService/Tomorrow", 1)
         to.request(call, message(bytes(1 << 20)))
         await drained(to)
         for _ in range(59):
             to.request(call, message(bytes(1 << 20)))
-        to.close(CLOSE_S)
-        return to.told, to.lost
 
-    told, lost = asyncio.run(story())
+    to, writers = dumped(path, tale, Leaping())
     assert writers[0]._process.wait(WAIT_S) == 0, "the mark may come after the end"
     lines = path.read_text().splitlines()
     missing = [int(found[1]) for line in lines if (found := re.search(r"# (\d+) messages are missing here", line))]
-    assert 0 < lost < told
-    assert (told, sum(missing), sum(" of a message" in line for line in lines)) == (60, lost, told - lost)
+    assert 0 < to.lost < to.told
+    shown = sum(" of a message" in line for line in lines)
+    assert (to.told, sum(missing), shown) == (60, to.lost, to.told - to.lost)
 
 
 def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the_disk_is_back(
@@ -188,20 +171,17 @@ def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the
     """Given a writer that is stopped, as a hung disk would stop it, then the end waits for it no longer than it may,
     and leaves it; when it goes on, the file says what is missing, and the writer is gone."""
     monkeypatch.setattr(dump_feed, "MARK_SHARE", 0.01)
-    path, writers = tmp_path / "cri.dump", list[Writer]()
+    path = tmp_path / "cri.dump"
 
-    async def story() -> tuple[int, int]:
-        to = feed(DumpSection(file=str(path)), lambda again: kept(writers, Writer(DumpSection(file=str(path)), again)))
-        to.open()
+    async def tale(to: Feed, writers: list[Writer]) -> None:
         run_pod(to, 1, "before", "aaaa1111")
         await drained(to)
         writers[0]._process.send_signal(signal.SIGSTOP)
         run_pod(to, 2, "lost", "cccc3333")
         to.close(1.0)
-        return to.told, to.lost
 
-    told, lost = asyncio.run(story())
-    assert (told, lost) == (4, 2)
+    to, writers = dumped(path, tale)
+    assert (to.told, to.lost) == (4, 2)
     assert "missing" not in path.read_text()
     assert caplog.messages[-1].startswith(f"dump=unfinished pid={writers[0]._process.pid} why=")
 
@@ -215,13 +195,10 @@ def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the
 def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(tmp_path: Path) -> None:
     """Given more of them than the shared memory has room for, then what lay there and what waited for room stand
     in the file one after the other, and the memory is free again."""
-    path, writers = tmp_path / "cri.dump", list[Writer]()
+    path = tmp_path / "cri.dump"
     texts = [f"{number}-" + "v" * (dump_feed.COPIED_BYTES + 1000 * number) for number in range(200)]
 
-    async def story() -> tuple[int, int]:
-        section = DumpSection(file=str(path))
-        to = feed(section, lambda again: kept(writers, Writer(section, again)))
-        to.open()
+    async def tale(to: Feed, writers: list[Writer]) -> None:
         writers[0]._process.send_signal(signal.SIGSTOP)
         for number, text in enumerate(texts):
             asked = cri.VersionRequest(version=text).SerializeToString()
@@ -231,11 +208,9 @@ def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(
         assert to.waiting_bytes > dump_ring.BYTES
         writers[0]._process.send_signal(signal.SIGCONT)
         await drained(to)
-        used = writers[0].ring.used
-        to.close(CLOSE_S)
-        return used, to.lost
+        assert writers[0].ring.used == 0
 
-    assert asyncio.run(story()) == (0, 0)
+    assert dumped(path, tale)[0].lost == 0
     assert re.findall(r'version: "?([^"\s]+)', path.read_text()) == texts
 
 
@@ -253,16 +228,12 @@ def test_a_message_in_very_many_pieces_is_written_as_the_same_in_one(
 
     monkeypatch.setattr(dump_ring.Giver, "put_all", counted)
 
-    async def story() -> int:
-        to = feed(DumpSection(file=str(path)))
-        to.open()
+    async def tale(to: Feed, _: list[Writer]) -> None:
         whole = Message(tuple(bytes((one,)) for one in asked), len(asked), False, 1)
         to.request(Call(1, 1, "/runtime.v1.RuntimeService/Version", 1), whole)
         await drained(to)
-        to.close(CLOSE_S)
-        return to.lost
 
-    assert asyncio.run(story()) == 0
+    assert dumped(path, tale)[0].lost == 0
     assert sum(puts) > len(asked)
     assert len(puts) < 10
     assert "v" * 100_000 in path.read_text()

@@ -14,9 +14,9 @@ import pytest
 
 from nodeward.aio import leftover_time
 from nodeward.app.dump import feed as dump_feed
-from nodeward.app.dump.feed import Writer
+from nodeward.app.dump.feed import Feed, Writer
 from nodeward.model.settings import DumpSection
-from tests.component.relay.dump_rig import CLOSE_S, feed, kept, run_pod
+from tests.component.relay.dump_rig import CLOSE_S, dumped, feed, run_pod
 from tests.component.relay.rig import wait_for
 
 
@@ -29,11 +29,9 @@ def test_a_writer_runs_when_nothing_else_wants_to_and_one_that_is_behind_has_a_s
         pytest.skip("needs CAP_SYS_NICE, or an RLIMIT_NICE of 10")
     monkeypatch.setattr(dump_feed, "BEHIND_S", 0.01)
     monkeypatch.setattr(dump_feed, "HURRIED_S", 0.01)
-    path, writers = tmp_path / "cri.dump", list[Writer]()
+    path = tmp_path / "cri.dump"
 
-    async def story() -> int:
-        to = feed(DumpSection(file=str(path)), lambda again: kept(writers, Writer(DumpSection(file=str(path)), again)))
-        to.open()
+    async def tale(to: Feed, writers: list[Writer]) -> None:
         process = writers[0]._process
         assert os.getpriority(os.PRIO_PROCESS, process.pid) == dump_feed.NICENESS
         assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
@@ -44,11 +42,9 @@ def test_a_writer_runs_when_nothing_else_wants_to_and_one_that_is_behind_has_a_s
         process.send_signal(signal.SIGCONT)
         while writers[0].tally.done < to.told or os.sched_getscheduler(process.pid) != os.SCHED_IDLE:
             await asyncio.sleep(0.001)
-        to.close(CLOSE_S)
-        assert to.lost == 0
-        return to.hurries
 
-    assert asyncio.run(story()) > 0
+    to, _ = dumped(path, tale)
+    assert (to.lost, to.hurries > 0) == (0, True)
     assert "name: web" in path.read_text()
 
 

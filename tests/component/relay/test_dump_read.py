@@ -1,6 +1,5 @@
 """`nodeward dump` on what the real writer has written: whole calls, chosen, followed, and whatever the file holds."""
 
-import asyncio
 import json
 import os
 import signal
@@ -13,12 +12,12 @@ from typing import BinaryIO
 
 import pytest
 
+from nodeward.app.dump.feed import Feed, Writer
 from nodeward.cli import dump as dump_command
 from nodeward.model.relayed import Call, Ended
-from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_text
-from tests.component.relay.dump_rig import CLOSE_S, drained, dump, feed, message, run_pod
+from tests.component.relay.dump_rig import drained, dump, dumped, message, run_pod
 from tests.component.relay.rig import following
 from tests.patience import scaled
 
@@ -26,18 +25,15 @@ from tests.patience import scaled
 def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) -> None:
     path = tmp_path / "cri.dump"
 
-    async def story() -> None:
-        to = feed(DumpSection(file=str(path)))
-        to.open()
+    async def tale(to: Feed, _: list[Writer]) -> None:
         run_pod(to, 1, "web", "1111aaaa")
         run_pod(to, 2, "db", "bbbb2222")
         stop = Call(3, 1, "/runtime.v1.RuntimeService/StopPodSandbox", 1_000_000)
         to.request(stop, message(cri.StopPodSandboxRequest(pod_sandbox_id="1111aaaa").SerializeToString()))
         to.ended(stop, Ended(5, "no such sandbox", 2_000_000_000))
         await drained(to)
-        to.close(CLOSE_S)
 
-    asyncio.run(story())
+    dumped(path, tale)
     told = dump(path, "--pod", "default/web", "-o", "json")
     assert told.returncode == 0, told.stderr
     calls = [json.loads(line) for line in told.stdout.splitlines()]
@@ -104,9 +100,7 @@ def test_events_are_found_by_the_pod_and_the_container_that_they_name(
     """Given a stream that begins with a sandbox from before the dump, then each of its messages is chosen by itself."""
     path = tmp_path / "cri.dump"
 
-    async def story() -> None:
-        to = feed(DumpSection(file=str(path)))
-        to.open()
+    async def tale(to: Feed, _: list[Writer]) -> None:
         run_pod(to, 1, "web", "1111aaaa")
         stream = Call(2, 1, "/runtime.v1.RuntimeService/GetContainerEvents", 1_000_000)
         to.request(stream, message(b""))
@@ -114,9 +108,8 @@ def test_events_are_found_by_the_pod_and_the_container_that_they_name(
             to.response(stream, message(one))
         to.ended(stream, Ended(14, "the relay ends", 9_000_000))
         await drained(to)
-        to.close(CLOSE_S)
 
-    asyncio.run(story())
+    dumped(path, tale)
     told = dump(path, "--method", "GetContainerEvents", *options, "-o", "json")
     replies = [one["replies"] for one in map(json.loads, told.stdout.splitlines())]
     whole = dump(path, "--method", "GetContainerEvents", "-o", "json").stdout.splitlines()

@@ -11,6 +11,15 @@ from tests.contract.kernel.stories import STORIES
 from tests.contract.kernel.vocabulary import Case
 
 
+def _stories(of: str = "") -> dict[str, Case]:
+    """Those whose names begin so; those for every kernel where nothing is said."""
+    return {
+        name: case
+        for name, case in STORIES.items()
+        if (name.startswith(of) if of else not name.startswith(("v1_", "cpus_")))
+    }
+
+
 def _of(module: ModuleType) -> dict[str, Case]:
     return {name.removeprefix("case_"): case for name, case in vars(module).items() if name.startswith("case_")}
 
@@ -18,14 +27,14 @@ def _of(module: ModuleType) -> dict[str, Case]:
 CASES: dict[str, Case] = {
     **case_writes.TABLE,
     **_of(case_writes),
-    **{name: case for name, case in STORIES.items() if not name.startswith("v1_")},
+    **_stories(),
     **_of(case_files),
     **_of(case_waits),
 }
 
 CPU_CASES: dict[str, Case] = {
     **case_cpusets.TABLE,
-    **_of(case_cpusets),
+    **_stories("cpus_"),
     **case_limits.TABLE,
     **_of(case_limits),
 }
@@ -45,6 +54,6 @@ _V2_ONLY = (
 
 V1_CASES: dict[str, Case] = {
     **{name: case for name, case in CASES.items() if name not in _V2_ONLY and not name.startswith("control_")},
-    **{name: case for name, case in STORIES.items() if name.startswith("v1_")},
+    **_stories("v1_"),
     **_of(case_v1),
 }

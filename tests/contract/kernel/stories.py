@@ -11,6 +11,7 @@ from functools import partial
 from itertools import accumulate
 from pathlib import Path
 
+from tests.contract.kernel.case_cpusets import cpus
 from tests.contract.kernel.vocabulary import Case, KernelUnderTest, child, refused, text
 
 RESOURCES = ("sev", "sev_es")
@@ -55,6 +56,9 @@ class Story:
                     above, _, name = level.rpartition("/")
                     if not above or name not in self.files.listdir(self.place(above)):
                         self._child(above, name)
+            case "new-cpus":
+                above, _, name = path.rpartition("/")
+                cpus(self.kernel, name, self.place(above) if above else "")
             case "charge" | "uncharge" | "underflow":
                 resource, amount = rest.split()
                 getattr(self.kernel, verb)(self.place(path), resource, int(amount))

@@ -269,3 +269,10 @@ def test_a_window_is_granted_no_more_than_its_credit(room: int) -> None:
     outgoing.keep(bytes(9 + room), connection)
     assert connection.due(most_credit=3) == min(room, 3)
     assert connection.credit == min(room, 3)
+
+
+def test_where_bytes_are_kept_a_client_is_granted_as_much_as_if_they_were_not() -> None:
+    connection = Window(100)
+    connection.client -= 60
+    Outgoing(1, Window(100)).keep(bytes(9 + 60), connection)
+    assert [connection.due(), connection.credit, connection.due()] == [60, 60, 0]

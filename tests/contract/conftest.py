@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if row is None:
             continue
         if row[1] in OLD:
-            item.add_marker(pytest.mark.matrix)
+            item.add_marker(pytest.mark.nightly)
         if row in EXCEPTIONS:
             known = EXCEPTIONS[row]
             item.add_marker(pytest.mark.xfail(reason=known.reason, run=known.played, strict=known.played))

@@ -7,12 +7,13 @@ import contextlib
 import json
 import os
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, cast
 
 from nodeward.aio.clock import Clock, SystemClock
-from nodeward.aio.hostfs import FileInfo, HostFiles
+from nodeward.aio.hostfs import HostFiles
 from nodeward.app.node import last_known
 from nodeward.app.node import run as node
 from nodeward.app.node.assemble import ensure_folder
@@ -22,6 +23,7 @@ from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from tests.faults import FaultyFiles
 from tests.patience import scaled
 
 EPC = "sgx_epc"
@@ -53,13 +55,27 @@ class Trouble:
         self.over.set()
 
 
-class TroubledFiles:
-    """A `HostFiles` for many threads over the kernel double, with troubles. What is below STATE is on `disk`, where
-    there is one."""
+class _OneAtATime:
+    """Calls of many threads, on the kernel double; on the disk, where there is one, for what is below STATE."""
+
+    def __init__(self, kernel: SimKernel, disk: HostFiles | None, lock: threading.Lock) -> None:
+        self._kernel, self._disk, self._lock = kernel, disk, lock
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        def call(*args: Any, **more: Any) -> Any:
+            on_disk = self._disk is not None and str(args[0]).startswith(STATE)
+            with self._lock:
+                return getattr(self._disk if on_disk else self._kernel, name)(*args, **more)
+
+        return call
+
+
+class TroubledFiles(FaultyFiles):
+    """A `HostFiles` for many threads over the kernel double, with troubles."""
 
     def __init__(self, kernel: SimKernel, disk: HostFiles | None = None) -> None:
-        self._kernel, self.lock = kernel, threading.Lock()
-        self._disk = disk
+        self.lock = threading.Lock()
+        super().__init__(cast(HostFiles, _OneAtATime(kernel, disk, self.lock)))
         self._refused = threading.Event()
         kernel.on_refusal = self._refused.set
         self._paths: dict[int, str] = {}
@@ -71,80 +87,30 @@ class TroubledFiles:
         return trouble
 
     def open(self, path: str) -> int:
-        self._meet("open", path)
-        with self.lock:
-            handle = self._kernel.open(path)
-            self._paths[handle] = path
-            return handle
+        handle = super().open(path)
+        self._paths[handle] = path
+        return handle
 
     def pread(self, handle: int, max_bytes: int) -> bytes:
         self._meet("pread", self._paths.get(handle, ""))
-        with self.lock:
-            return self._kernel.pread(handle, max_bytes)
-
-    def close(self, handle: int) -> None:
-        with self.lock:
-            self._kernel.close(handle)
+        return self._inner.pread(handle, max_bytes)
 
     def wait(self, handles: Sequence[int], timeout_s: float) -> list[int]:
         for patience in (timeout_s, 0.0):
             self._refused.clear()
-            with self.lock:
-                ready = self._kernel.wait(handles, 0.0)
+            ready = self._inner.wait(handles, 0.0)
             if ready or not patience:
                 return ready
             self._refused.wait(patience)
         return []
 
-    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
-        self._meet("read", path)
-        with self.lock:
-            return self._of(path).read(path, max_bytes, own=own)
-
-    def write(self, path: str, data: bytes) -> None:
-        self._meet("write", path)
-        with self.lock:
-            self._of(path).write(path, data)
-
-    def append(self, path: str, data: bytes, sync: bool) -> None:
-        self._meet("append", path)
-        with self.lock:
-            self._of(path).append(path, data, sync)
-
-    def replace(self, path: str, data: bytes) -> None:
-        self._meet("replace", path)
-        with self.lock:
-            self._of(path).replace(path, data)
-
-    def listdir(self, path: str) -> list[str]:
-        self._meet("listdir", path)
-        with self.lock:
-            return self._of(path).listdir(path)
-
-    def stat(self, path: str) -> FileInfo:
-        self._meet("stat", path)
-        with self.lock:
-            return self._of(path).stat(path)
-
-    def mkdir(self, path: str) -> None:
-        with self.lock:
-            self._of(path).mkdir(path)
-
-    def rmdir(self, path: str) -> None:
-        with self.lock:
-            self._of(path).rmdir(path)
-
-    def unlink(self, path: str) -> None:
-        with self.lock:
-            self._of(path).unlink(path)
-
     def put(self, path: str, data: bytes) -> None:
         """By the test itself, which meets no trouble."""
-        with self.lock:
-            self._of(path).replace(path, data)
+        self._inner.replace(path, data)
 
-    def _of(self, path: str) -> HostFiles:
-        return self._disk if self._disk is not None and path.startswith(STATE) else self._kernel
+    def _count(self, name: str, path: str) -> None:
+        if name not in ("close", "mkdir", "rmdir", "unlink"):
+            self._meet(name, path)
 
     def _meet(self, call: str, path: str) -> None:
         for trouble in self.troubles:
@@ -239,6 +205,17 @@ class Rig:
         rows = (await self.ask()).get("rows")
         return next((row for row in rows if row["cgroup"] == cgroup), {}) if isinstance(rows, list) else {}
 
+    async def until_source(self, name: str, ready: bool, detail: str = "") -> dict[str, object]:
+        """Waits until the source is (not) ready, with this word; its row."""
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                rows = (await self.ask()).get("components")
+                for row in rows if isinstance(rows, list) else ():
+                    if row["name"] == name and row["ready"] is ready and detail in ("", row["detail"]):
+                        found: dict[str, object] = row
+                        return found
+                await asyncio.sleep(0.02)
+
     async def until_health(self, name: str, value: int) -> None:
         """Waits for a counter."""
         async with asyncio.timeout(WITHIN_S):
@@ -256,6 +233,11 @@ class Rig:
         async with asyncio.timeout(WITHIN_S):
             while text not in str((await self.row(cgroup)).get("last_error")):
                 await asyncio.sleep(0.02)
+
+
+def changed(**sections: Any) -> Callable[[Settings], Settings]:
+    """A change of these sections of the settings."""
+    return lambda settings: replace(settings, **sections)
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
@@ -313,13 +295,3 @@ async def rig(
             trouble.end()
         await found.stop()
         await runtime.close()
-
-
-def play(around: contextlib.AbstractAsyncContextManager[Rig], tale: Callable[[Rig], Awaitable[None]]) -> None:
-    """Plays the tale on the node."""
-
-    async def told() -> None:
-        async with around as node:
-            await tale(node)
-
-    asyncio.run(told())

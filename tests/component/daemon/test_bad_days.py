@@ -1,54 +1,52 @@
-"""A cgroup tree that cannot be written, a full disk, clocks that jump: said aloud, and everything else goes on."""
+"""Trees that cannot be written, full disks, clocks that jump, refused Events, lost containers: all else goes on."""
 
 import asyncio
+import contextlib
 import errno
 import logging
-import time
+import os
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
 from nodeward.app.host import undo
 from nodeward.app.settings import last_good, reload
 from nodeward.app.tools.replay import replay
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kube_refusals import Json
 from nodeward.doubles.runtime import SimPod
-from nodeward.model.settings import RecordSection, Settings
-from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, play, rig, until
+from nodeward.edges.kube import events
+from nodeward.model.settings import CgroupsSection, KubeSection, RecordSection, Settings
+from nodeward.transport.kube_http import Waits
+from tests.component.daemon.rig import EPC, LOST, PODS, ROOT, STATE, WITHIN_S, Rig, Trouble, rig, until
 
 RECORD = f"{STATE}/node.record"
-YEARS_NS = 10 * 365 * 86400 * 1_000_000_000
-TO_1970_NS = -time.time_ns()
 
 
 @pytest.mark.parametrize("number", [errno.EROFS, errno.EACCES])
-def test_a_cgroup_tree_that_cannot_be_written_is_said_and_pods_start_all_the_same(
+async def test_a_cgroup_tree_that_cannot_be_written_is_said_and_pods_start_all_the_same(
     number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
-    text = {errno.EROFS: "Read-only file system", errno.EACCES: "Permission denied"}[number]
-
-    async def tale(node: Rig) -> None:
+    sealed = Trouble(("write",), ROOT, number)
+    async with rig(tmp_path, runtime_hands_down=False, troubles=(sealed,)) as node:
         path = await node.pod("a")
         await node.until_state(path, "controller-off")
-        await node.until_error(path, text)
-        view = await node.ask()
-        assert view["ready"] is True
+        await node.until_error(path, os.strerror(number))
+        assert (await node.ask())["ready"] is True
         explained = str(await node.ask("/v1/explain?what=default/pod-a"))
-        assert f"The last write failed: {text}" in explained
+        assert f"The last write failed: {os.strerror(number)}" in explained
         assert f"goal=missed target=subtree:{path} error=" in caplog.text
 
         sealed.end()  # remounted by somebody: mended without a restart
         await node.until_state(path, "enforced")
         assert (await node.row(path))["last_error"] == ""
 
-    sealed = Trouble(("write",), ROOT, number)
-    play(rig(tmp_path, runtime_hands_down=False, troubles=(sealed,)), tale)
 
-
-def test_one_limit_that_cannot_be_written_is_drift_with_its_error_and_others_are_enforced(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_one_limit_that_cannot_be_written_is_drift_with_its_error_and_others_are_enforced(tmp_path: Path) -> None:
+    async with rig(tmp_path) as node:
         sealed = node.files.trouble(Trouble(("write",), "/podbad/misc.max", errno.EROFS))
         bad, good = await node.pod("bad"), await node.pod("good")
         await node.until_state(good, "enforced")
@@ -57,44 +55,27 @@ def test_one_limit_that_cannot_be_written_is_drift_with_its_error_and_others_are
         sealed.end()
         await node.until_state(bad, "enforced")
 
-    play(rig(tmp_path), tale)
-
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EROFS, errno.EIO])
-def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_said(
-    number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+async def test_a_state_folder_that_cannot_be_written_stops_no_limit_and_is_made_up_for_though_nothing_happens(
+    number: int, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.WARNING)
-
-    async def tale(node: Rig) -> None:
-        path = await node.pod("a")
-        await node.until_state(path, "enforced")
+    for module in (undo, reload):
+        monkeypatch.setattr(module, "EVERY_S", 0.1)
+    full = Trouble(("append", "replace"), STATE, number)
+    async with rig(tmp_path, runtime_hands_down=False, troubles=(full,)) as node:
+        await node.until_state(await node.pod("a"), "enforced")
         await node.until_health("not_restorable", 3)
         assert "undo=not-restorable target=subtree:/ " in caplog.text
         assert "last-good=not-kept" in caplog.text
 
-    full = Trouble(("append", "replace"), STATE, number)
-    play(rig(tmp_path, runtime_hands_down=False, troubles=(full,)), tale)
-
-
-def test_what_a_full_disk_did_not_take_is_written_once_there_is_room_though_nothing_happens(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (undo, reload):
-        monkeypatch.setattr(module, "EVERY_S", 0.1)
-
-    async def tale(node: Rig) -> None:
-        await node.until_state(await node.pod("a"), "enforced")
-        await node.until_health("not_restorable", 3)
-        node.files.troubles[0].end()
+        full.end()
         await node.until_health("not_restorable", 0)
         with node.files.lock:
             listed = [change.target for change in undo.read(node.kernel, STATE)]
         assert listed == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
         await until(lambda: last_good.read(node.files, STATE, {}) == node.settings, "the settings are kept")
-
-    full = Trouble(("append", "replace"), STATE, errno.ENOSPC)
-    play(rig(tmp_path, runtime_hands_down=False, troubles=(full,)), tale)
 
 
 def written(node: Rig) -> bytes:
@@ -104,90 +85,29 @@ def written(node: Rig) -> bytes:
         return b""
 
 
-def test_a_full_disk_tears_the_record_and_a_new_segment_begins(tmp_path: Path) -> None:
-    records: list[bytes] = []
-
-    async def tale(node: Rig) -> None:
+async def test_a_full_disk_tears_the_record_and_a_new_segment_begins(tmp_path: Path) -> None:
+    async with rig(tmp_path, change=lambda settings: replace(settings, record=RecordSection(path=RECORD))) as node:
         await node.pod("a")
         await until(lambda: b"SandboxStarted" in written(node), "the record is written")
         full = node.files.trouble(Trouble(("append", "replace"), RECORD, errno.ENOSPC))
-        path = await node.pod("b")
-        await node.until_state(path, "enforced")
-        async with asyncio.timeout(WITHIN_S):
-            while not (await node.health())["record_dropped"]:
-                await asyncio.sleep(0.02)
+        await node.until_state(await node.pod("b"), "enforced")
+        while not (await node.health())["record_dropped"]:
+            await asyncio.sleep(0.02)
         full.end()
         await node.pod("c")
-        await until(lambda: b'["segment"' in node.files.read(RECORD, 1 << 24).partition(b'["torn"')[2], "it goes on")
-        records.append(node.files.read(RECORD, 1 << 24))
-
-    def recorded(settings: Settings) -> Settings:
-        return replace(settings, record=RecordSection(path=RECORD))
-
-    play(rig(tmp_path, change=recorded), tale)
-    found = replay(records[0].splitlines(keepends=True))
-    assert found.segments >= 2
-    assert found.torn >= 1
-    assert found.difference == ""
+        await until(lambda: b'["segment"' in written(node).partition(b'["torn"')[2], "it goes on")
+        found = replay(written(node).splitlines(keepends=True))
+    assert (found.segments >= 2, found.torn >= 1, found.difference) == (True, True, "")
 
 
-class JumpingClock(SystemClock):
-    """The machine's clocks, set anew by a test."""
-
-    def __init__(self) -> None:
-        self.wall_offset_ns = self.slept_ns = 0
-
-    def now_ns(self) -> int:
-        return super().now_ns() + self.slept_ns
-
-    def wall_ns(self) -> int:
-        return super().wall_ns() + self.wall_offset_ns
-
-
-@pytest.mark.parametrize("jump_ns", [pytest.param(YEARS_NS, id="ten years on"), pytest.param(TO_1970_NS, id="to 1970")])
-def test_a_wall_clock_that_jumps_changes_no_state(jump_ns: int, tmp_path: Path) -> None:
-    clock = JumpingClock()
-
-    async def tale(node: Rig) -> None:
-        path = await node.pod("a")
-        await node.until_state(path, "enforced")
-        clock.wall_offset_ns = jump_ns
-        before = await node.ask()
-        for _ in range(5):
-            await asyncio.sleep(0.1)  # a few samples
-            assert (await node.row(path))["state"] == "enforced"
-        after = await node.ask()
-        assert (after["ready"], (await node.row(path))["repairs"]) == (True, 0)
-        assert (await node.health())["goals_unreached"] == 0
-        assert after["mode"] == before["mode"]
-        await node.until_state(await node.pod("b"), "enforced")
-
-    play(rig(tmp_path, clock=clock), tale)
-
-
-def test_a_machine_that_slept_for_an_hour_reads_everything_again(tmp_path: Path) -> None:
-    clock = JumpingClock()
-
-    async def tale(node: Rig) -> None:
-        path = await node.pod("a")
-        await node.until_state(path, "enforced")
-        clock.slept_ns = 3600 * 1_000_000_000
-        await node.until_state(path, "enforced")
-        assert (await node.ask())["ready"] is True
-        await node.until_state(await node.pod("b"), "enforced")
-
-    play(rig(tmp_path, clock=clock), tale)
-
-
-def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
+async def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Given a pod whose limit is about to be written, when its cgroup is removed in that very moment, then the write
-    fails in the kernel, nobody is alarmed, other pods get their limits, and the goal ends with the pod."""
     caplog.set_level(logging.WARNING)
     path = "/kubepods/podbad"
 
-    async def tale(node: Rig) -> None:
+    async with rig(tmp_path) as node:
+
         def vanishes() -> None:
             for name in node.files.listdir(ROOT + path):
                 if node.files.stat(f"{ROOT}{path}/{name}").is_dir:
@@ -202,9 +122,112 @@ def test_a_cgroup_that_vanishes_between_read_and_write_is_no_error(
         assert (await node.health())["component_restarts"] == 0
         assert "goal=missed" not in caplog.text
         await node.runtime.remove_pod(sandbox)
-        async with asyncio.timeout(WITHIN_S):
-            while await node.row(path):
-                await asyncio.sleep(0.02)
-        assert (await node.health())["goals_unreached"] == 0
+        while await node.row(path):
+            await asyncio.sleep(0.02)
+        await node.until_health("goals_unreached", 0)
 
-    play(rig(tmp_path), tale)
+
+async def test_a_container_that_the_runtime_has_lost_gets_its_limit(tmp_path: Path) -> None:
+    pod, lost, pause = "/kubepods/podc", f"/kubepods/podc/{LOST}", f"/kubepods/podc/{'e' * 64}"
+
+    async with rig(tmp_path) as node:
+        with node.files.lock:
+            for path in (lost, pause):
+                node.kernel.make_cgroup(ROOT + path)
+
+        await node.until_state(lost, "enforced")
+        assert (node.limit(lost), node.limit(pod)) == (f"{EPC} 4096", f"{EPC} 4096")
+        row = await node.row(lost)
+        assert row["stale_since"] == "2023-11-14T22:13:20Z", "known from the disk"
+        assert (row["namespace"], row["pod"], row["container"], row["id"]) == ("default", "pod-c", "app", LOST)
+        await node.until_state(pause, "unmanaged")
+        assert node.limit(pause) == f"{EPC} max"
+
+        with node.files.lock:
+            for path in (lost, pause, pod):
+                node.kernel.remove_cgroup(ROOT + path)
+
+        while await node.row(pod) or await node.row(lost):
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("level", ["pod", "container"])
+async def test_a_refusal_is_shown_before_the_next_pass(tmp_path: Path, level: str) -> None:
+    async with rig(
+        tmp_path, change=lambda settings: replace(settings, cgroups=CgroupsSection(period_s=3600.0))
+    ) as node:
+        pod = await node.pod("a")
+        container = f"{pod}/{node.made['a'][1]}"
+        place = pod if level == "pod" else container
+        while not await node.row(container):
+            await asyncio.sleep(0.02)
+
+        async def shown() -> object:
+            resources = (await node.row(place)).get("resources")
+            return resources[0]["refusals"] if isinstance(resources, list) and resources else None
+
+        while not await shown():  # each time, since a cgroup is watched within a second of being known
+            with node.files.lock, contextlib.suppress(OSError):
+                node.kernel.charge(ROOT + container, EPC, 4097)
+            await asyncio.sleep(0.05)
+
+
+def a_pod(uid: str) -> Json:
+    container = {"name": "app", "resources": {"limits": {"sgx.intel.com/epc": "4096"}}}
+    return {
+        "metadata": {"name": f"pod-{uid}", "namespace": "default", "uid": uid},
+        "spec": {"nodeName": "n1", "containers": [container]},
+    }
+
+
+def with_api(url: str) -> Callable[[Settings], Settings]:
+    return lambda settings: replace(settings, kube=KubeSection(url=url), node_name="n1")
+
+
+async def refused(node: Rig, uid: str) -> None:
+    """A charge that the container's limit refuses, once it is enforced."""
+    home = await node.pod(uid)
+    path = f"{home}/{node.made[uid][1]}"
+    await node.until_state(path, "enforced")
+    with node.files.lock, contextlib.suppress(OSError):
+        node.kernel.charge(f"{ROOT}{path}", EPC, 5000)
+
+
+async def until_counted(node: Rig, name: str, least: int) -> None:
+    async with asyncio.timeout(WITHIN_S):
+        while (await node.health()).get(name, 0) < least:
+            await asyncio.sleep(0.02)
+
+
+@pytest.mark.parametrize("status", [0, 403, 503], ids=["hangs", "403", "503"])
+async def test_enforcing_goes_on_where_events_are_not_taken(
+    tmp_path: Path, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "WAITS", Waits(connect_s=0.5, read_s=0.5, total_s=0.5))
+
+    async def story(server: ApiServer, node: Rig) -> None:
+        await node.until_health("loop_stalls", 0)
+        server.faults.events_refuse, server.faults.events_hang = status, not status
+        await refused(node, "a")
+        await until_counted(node, "kube_events_failed", 1)
+        server.faults.events_refuse, server.faults.events_hang = 0, False
+        await refused(node, "b")
+        await until_counted(node, "kube_events_sent", 1)
+        told = [one for one in server.events.values() if one["reason"] == "ChargeRefused"]
+        assert [dict(one)["regarding"] for one in told] == [
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": "default",
+                "name": "pod-b",
+                "uid": "b",
+                "fieldPath": "spec.containers{app}",
+            }
+        ]
+        assert (await node.ask())["ready"] is True
+
+    async with ApiServer() as server:
+        for uid in PODS:
+            server.add_pod(a_pod(uid))
+        async with rig(tmp_path, change=with_api(server.url)) as node:
+            await story(server, node)

@@ -1,10 +1,8 @@
-"""The journal of grants over real starts of the daemon: kept within a boot of the machine, void after it.
-
-Another boot is another boot id, bound over the kernel's in a mount namespace of the daemon's own.
-"""
+"""The journal of grants over real starts of the daemon, and a kubelet whose checkpoint has a form that nobody knows."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,10 +16,15 @@ from shlex import quote
 
 import pytest
 
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
 from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.node.grants import decode, encode
 from nodeward.cli import client
+from nodeward.doubles.kubelet import SimKubelet
+from nodeward.proto import kubepod_pb2 as kubepod
 from tests.component.daemon.rig import WITHIN_S
+from tests.kubelet_views import SimViews
 
 NODEWARD = Path(sys.executable).parent / "nodeward"
 TDX = "devices.kubevirt.io/tdx"
@@ -76,15 +79,9 @@ def answers(folder: Path) -> bool:
         return False
 
 
-def row(folder: Path) -> dict[str, object]:
-    """What the daemon tells of its one kind of key."""
-    found: dict[str, object] = json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))["keys"][0]
-    return found
-
-
 def standing(folder: Path) -> str:
     """How it stands with the device plugin."""
-    return str(row(folder)["plugin"])
+    return str(json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))["keys"][0]["plugin"])
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:
@@ -134,36 +131,46 @@ def test_grants_of_an_earlier_boot_are_void(tmp_path: Path) -> None:
         assert decode(content(tmp_path), boot()) == {}
 
 
-def test_a_journal_of_another_version_is_left_alone_and_named_in_the_log(tmp_path: Path) -> None:
-    path = written(tmp_path, b'{"version":9,"boot":"x"}\n')
-    with daemon(tmp_path) as log:
-        until(lambda: b"grants=refused" in log.read_bytes(), "the refusal is logged")
-        assert f"{path} is of version 9, and version 1 is understood" in log.read_text()
-        assert content(tmp_path) == b'{"version":9,"boot":"x"}\n'
+def published(folder: Path) -> tuple[int, str]:
+    """How many keys are offered beside those that were granted, and what an operator is told."""
+    (row,) = json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))["keys"]
+    return row["published"], " ".join(row["findings"])
 
 
-def test_a_journal_that_is_removed_under_the_daemon_is_written_anew(tmp_path: Path) -> None:
-    path = written(tmp_path, encode(GRANTED, boot()))
-    with daemon(tmp_path) as log:
-        until((tmp_path / "state" / "grants.boot").exists, "it is noted that a journal is there")
-        path.unlink()
-        until(path.exists, "the journal is there again")
-        assert decode(content(tmp_path), boot()) == GRANTED
-        until(lambda: b"grants=written-anew" in log.read_bytes(), "that is logged")
-
-
-def test_a_journal_that_is_removed_between_two_lives_of_the_daemon_is_told_and_nothing_is_given_out(
+async def test_keys_are_offered_once_kubelet_tells_of_its_pods_and_no_more_while_one_may_have_been_given_ids(
     tmp_path: Path,
 ) -> None:
-    """Given a note in the state folder of this boot; without it, as on the first start, nothing is told."""
-    with daemon(tmp_path) as log:
-        until((tmp_path / "state" / "grants.boot").exists, "it is noted that a journal is there")
-        assert "grants=lost" not in log.read_text()
-    path = tmp_path / "run" / "grants.journal"
-    path.unlink()
-    with daemon(tmp_path) as log:
-        until(lambda: b"grants=lost" in log.read_bytes(), "the loss is logged")
-        offer = row(tmp_path)["offer"]
-        assert isinstance(offer, dict)
-        assert "removed since the boot" in offer["journal_lost"]
-        assert not path.exists(), "a start before it is known what was granted is to tell the same"
+    """Given a kubelet that does not answer at first; then its Pods API does, with a pod that waits for its sandbox and
+    whose ids nobody tells of; then that pod has failed."""
+    waits = kubepod.Pod(metadata=kubepod.ObjectMeta(name="vm", namespace="shop", uid="uid-vm"))
+    waits.spec.containers.add(name="compute").resources.limits[TDX].string = "1"
+    waits.status.phase = "Pending"
+    home, cgroups = tmp_path / "kubelet", tmp_path / "cgroups"
+    (home / "device-plugins").mkdir(parents=True)
+    (home / "device-plugins" / "kubelet_internal_checkpoint").write_text('{"Form": "of a later kubelet"}')
+    cgroups.mkdir()
+    for name, text in {"controllers": "misc", "procs": "", "subtree_control": ""}.items():
+        (cgroups / f"cgroup.{name}").write_text(f"{text}\n")
+    for name, amount in {"capacity": 4, "current": 0}.items():
+        (cgroups / f"misc.{name}").write_text(f"tdx {amount}\n")
+
+    views = SimViews(str(home), SimKubelet(str(home), OsFiles(), SystemClock()))
+    views.put(waits)
+    with daemon(tmp_path):
+
+        async def said(amount: int, finding: str) -> None:
+            def is_so() -> bool:
+                found, text = published(tmp_path)
+                return found == amount and finding in text
+
+            await asyncio.to_thread(until, is_so, finding)
+
+        await said(0, "what was read before stands")
+        await views.start()
+        try:
+            await said(0, f"shop/vm asks for {TDX} and may have been given ids that nobody tells of")
+            waits.status.phase = "Failed"
+            views.put(waits)
+            await said(4, "stands in for that")
+        finally:
+            await views.stop()

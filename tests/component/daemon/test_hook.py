@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import stat
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,10 +24,9 @@ ID = "a" * 64
 SANDBOX = "b" * 64
 
 
-def story(
-    folder: Path, tale: Callable[[Rig], Awaitable[None]], limits: LimitsSettings | None = None, *, nri: bool = False
-) -> None:
-    """Plays `tale` on a node with the hook's socket, and without NRI unless it is asked for."""
+@contextlib.asynccontextmanager
+async def hooked(folder: Path, limits: LimitsSettings | None = None, *, nri: bool = False) -> AsyncIterator[Rig]:
+    """A node with the hook's socket, and without NRI unless it is asked for."""
 
     def change(settings: Settings) -> Settings:
         return replace(
@@ -37,14 +36,11 @@ def story(
             hook=HookSection(enabled=True, folder=str(folder / "hook")),
         )
 
-    async def told() -> None:
-        async with rig(folder, change=change, runtime_hands_down=nri) as node:
-            with node.files.lock:
-                ensure_folder(node.kernel, str(folder / "hook"))
-            await until(lambda: (folder / "hook/hook.sock").exists(), "the hook's socket")
-            await tale(node)
-
-    asyncio.run(told())
+    async with rig(folder, change=change, runtime_hands_down=nri) as node:
+        with node.files.lock:
+            ensure_folder(node.kernel, str(folder / "hook"))
+        await until(lambda: (folder / "hook/hook.sock").exists(), "the hook's socket")
+        yield node
 
 
 def start(
@@ -83,8 +79,8 @@ async def hook(node: Rig, state: bytes, on_error: str = "refuse") -> Outcome:
     return await asyncio.to_thread(run, state, node.files, options, ask_socket)
 
 
-def test_a_container_has_its_limit_before_it_runs_and_the_daemon_knows_it(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_a_container_has_its_limit_before_it_runs_and_the_daemon_knows_it(tmp_path: Path) -> None:
+    async with hooked(tmp_path) as node:
         assert await hook(node, start(node, "a", name="", container_id=SANDBOX)) == Outcome(0)
         path = f"/kubepods/poda/{ID}"
         assert await hook(node, start(node, "a")) == Outcome(0)
@@ -95,11 +91,9 @@ def test_a_container_has_its_limit_before_it_runs_and_the_daemon_knows_it(tmp_pa
         assert node.limit("/kubepods/poda") == f"{EPC} 4096", "the pod's budget"
         assert await node.row(f"/kubepods/poda/{SANDBOX}") == {}, "what holds the sandbox is nobody's"
 
-    story(tmp_path, tale)
 
-
-def test_a_container_and_its_pod_end_with_their_cgroups(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_a_container_and_its_pod_end_with_their_cgroups(tmp_path: Path) -> None:
+    async with hooked(tmp_path) as node:
         path = f"/kubepods/poda/{ID}"
         await hook(node, start(node, "a"))
         await node.until_state(path, "enforced")
@@ -109,8 +103,6 @@ def test_a_container_and_its_pod_end_with_their_cgroups(tmp_path: Path) -> None:
         with node.files.lock:
             node.kernel.rmdir(f"{ROOT}/kubepods/poda")
         await until_rows(node, [])
-
-    story(tmp_path, tale)
 
 
 async def until_rows(node: Rig, cgroups: list[str]) -> None:
@@ -123,43 +115,27 @@ async def until_rows(node: Rig, cgroups: list[str]) -> None:
             await asyncio.sleep(0.05)
 
 
-def test_what_a_limit_lacks_is_repaired_as_any_other(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
-        path = f"/kubepods/poda/{ID}"
-        await hook(node, start(node, "a"))
-        await node.until_state(path, "enforced")
-        with node.files.lock:
-            node.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} max".encode())
-        await until(lambda: node.limit(path) == f"{EPC} 4096", "the drift is repaired")
-
-    story(tmp_path, tale)
-
-
-def test_a_refusal_of_the_engine_is_the_runtimes_error(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_a_refusal_of_the_engine_is_the_runtimes_error(tmp_path: Path) -> None:
+    async with hooked(tmp_path, LimitsSettings(unsupported=Unsupported.REFUSE)) as node:
         notes = {"nodeward.io/limits": json.dumps({"app": {"tdx": "1"}})}
         outcome = await hook(node, start(node, "unknown", annotations=notes), on_error="pass")
 
         assert outcome.code == 1
         assert "default/pod-unknown, container app: declares 1 of tdx, which this kernel cannot limit" in outcome.said
 
-    story(tmp_path, tale, LimitsSettings(unsupported=Unsupported.REFUSE))
-
 
 @pytest.mark.parametrize("value", ["4096\x00", "1" * (1 << 20)], ids=["nul", "1 MiB"])
-def test_an_annotation_that_cannot_be_read_is_the_refusal_of_an_unknown_pod(tmp_path: Path, value: str) -> None:
-    async def tale(node: Rig) -> None:
+async def test_an_annotation_that_cannot_be_read_is_the_refusal_of_an_unknown_pod(tmp_path: Path, value: str) -> None:
+    async with hooked(tmp_path, LimitsSettings(unknown_pod=UnknownPod.REFUSE)) as node:
         outcome = await hook(node, start(node, "unknown", annotations={"nodeward.io/limits": value}))
 
         assert outcome.code == 1
         assert "default/pod-unknown, container app: annotation nodeward.io/limits: is" in outcome.said
         assert "limits.unknown_pod is refuse" in outcome.said
 
-    story(tmp_path, tale, LimitsSettings(unknown_pod=UnknownPod.REFUSE))
 
-
-def test_on_error_comes_with_the_answer(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_on_error_comes_with_the_answer(tmp_path: Path) -> None:
+    async with hooked(tmp_path, LimitsSettings(on_error=OnError.REFUSE)) as node:
         state = start(node, "a")
         path = f"/kubepods/poda/{ID}/misc.max"
         trouble = node.files.trouble(Trouble(("write",), path, 30))
@@ -170,11 +146,9 @@ def test_on_error_comes_with_the_answer(tmp_path: Path) -> None:
         assert f"cannot write '{EPC} 4096'" in outcome.said
         assert "writable" in outcome.said
 
-    story(tmp_path, tale, LimitsSettings(on_error=OnError.REFUSE))
 
-
-def test_what_is_left_for_the_hook_holds_without_the_daemon(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_what_is_left_for_the_hook_holds_without_the_daemon(tmp_path: Path) -> None:
+    async with hooked(tmp_path) as node:
         left = f"{node.folder}/hook/pods/a.json"
         state = start(node, "a")
 
@@ -194,11 +168,9 @@ def test_what_is_left_for_the_hook_holds_without_the_daemon(tmp_path: Path) -> N
         assert "Connection refused" in outcome.said
         assert node.limit(f"/kubepods/poda/{ID}") == f"{EPC} 4096"
 
-    story(tmp_path, tale)
 
-
-def test_beside_nri_the_runtimes_word_stays(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_beside_nri_the_runtimes_word_stays(tmp_path: Path) -> None:
+    async with hooked(tmp_path, nri=True) as node:
         pod = await node.pod("a")
         sandbox, container = node.made["a"]
         path = f"{pod}/{container}"
@@ -214,21 +186,17 @@ def test_beside_nri_the_runtimes_word_stays(tmp_path: Path) -> None:
         await node.runtime.stop(container)
         await until_rows(node, [pod])
 
-    story(tmp_path, tale, nri=True)
-
 
 # ---- clients that are none
 
 
-def test_only_root_may_ask_and_the_status_says_where(tmp_path: Path) -> None:
-    async def tale(node: Rig) -> None:
+async def test_only_root_may_ask_and_the_status_says_where(tmp_path: Path) -> None:
+    async with hooked(tmp_path) as node:
         found = (await node.ask())["components"]
         assert isinstance(found, list)
         row = next(one for one in found if one["name"] == "hook")
         assert (row["ready"], row["detail"]) == (True, f"answers at {tmp_path}/hook/hook.sock")
         assert stat.S_IMODE(os.stat(tmp_path / "hook/hook.sock").st_mode) == 0o600
-
-    story(tmp_path, tale)
 
 
 REQUEST = hook_line.HookRequest(ID, SANDBOX, "a", "default", "pod-a", "app", f"/kubepods/poda/{ID}", {})
@@ -247,8 +215,9 @@ BAD = {
 
 
 @pytest.mark.parametrize("line", BAD.values(), ids=BAD)
-def test_a_client_that_makes_no_sense_gets_no_answer_and_changes_nothing(tmp_path: Path, line: bytes) -> None:
-    async def tale(node: Rig) -> None:
+async def test_a_client_that_makes_no_sense_gets_no_answer_and_changes_nothing(tmp_path: Path, line: bytes) -> None:
+    async with hooked(tmp_path) as node:
+
         def ask() -> bytes:
             with socket.socket(socket.AF_UNIX) as peer:
                 peer.settimeout(WITHIN_S)
@@ -263,13 +232,13 @@ def test_a_client_that_makes_no_sense_gets_no_answer_and_changes_nothing(tmp_pat
         assert (await node.ask())["rows"] == []
         assert (await hook(node, start(node, "a"))).code == 0, "others are served"
 
-    story(tmp_path, tale)
 
-
-def test_slow_clients_are_let_go_and_many_are_turned_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_slow_clients_are_let_go_and_many_are_turned_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(line_socket, "MOST_CLIENTS", 4)
 
-    async def tale(node: Rig) -> None:
+    async with hooked(tmp_path) as node:
         path = str(tmp_path / "hook/hook.sock")
         idle = [await asyncio.open_unix_connection(path) for _ in range(4)]
         reader, _ = await asyncio.open_unix_connection(path)
@@ -278,5 +247,3 @@ def test_slow_clients_are_let_go_and_many_are_turned_away(tmp_path: Path, monkey
         for one, _ in idle:
             assert await asyncio.wait_for(one.read(), WITHIN_S) == b"", "a slow one is let go"
         assert (await hook(node, start(node, "a"))).code == 0
-
-    story(tmp_path, tale)

@@ -1,8 +1,8 @@
 """What the node is told of its TEE keys by Kubernetes Events of a running daemon, on the double of the API server."""
 
-import asyncio
 import errno
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,17 +26,11 @@ def offering(url: str, folder: Path) -> Callable[[Settings], Settings]:
     return lambda settings: replace(settings, kube=KubeSection(url=url), node_name="n1", ledger=ledger)
 
 
-def played(folder: Path, story: Callable[[ApiServer, Rig], Awaitable[None]]) -> None:
-    """Plays it on a node that offers its keys, beside the API server that it tells."""
-
-    async def main() -> None:
-        async with (
-            ApiServer() as server,
-            rig(folder, change=offering(server.url, folder), capacity=CAPACITY) as node,
-        ):
-            await story(server, node)
-
-    asyncio.run(main())
+@asynccontextmanager
+async def telling(folder: Path) -> AsyncIterator[tuple[ApiServer, Rig]]:
+    """A node that offers its keys, beside the API server that it tells."""
+    async with ApiServer() as server, rig(folder, change=offering(server.url, folder), capacity=CAPACITY) as node:
+        yield server, node
 
 
 def said(server: ApiServer, reason: str) -> list[Json]:
@@ -86,10 +80,9 @@ async def first_start_on_a_full_disk(node: Rig) -> Trouble:
     return full
 
 
-def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_was_removed(tmp_path: Path) -> None:
+async def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_was_removed(tmp_path: Path) -> None:
     """And of the latter it finds out by kubelet's checkpoint what it said, and puts that on record."""
-
-    async def story(server: ApiServer, node: Rig) -> None:
+    async with telling(tmp_path) as (server, node):
         journal, full = grants.path_in(node.settings.run_dir), await first_start_on_a_full_disk(node)
         await until(lambda: bool(said(server, "KeysNotRecorded")), "the node is told")
         full.end()
@@ -106,11 +99,9 @@ def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_that_wa
         assert on_record(node) is None, "a start before it is known again is to find the same"
         await until(lambda: on_record(node) == {"tdx-key-0000": 1}, "what kubelet named is on record")
 
-    played(tmp_path, story)
 
-
-def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
-    async def story(server: ApiServer, node: Rig) -> None:
+async def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
+    async with telling(tmp_path) as (server, node):
         await until(lambda: is_there(node, grants_boot.path_in(STATE)), "the daemon grants keys")
         refused = Trouble(("open", "pread"), f"{ROOT}/misc.current", errno.EIO)
         node.files.trouble(refused)
@@ -119,5 +110,3 @@ def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can
         (told,) = said(server, "KeysNotCounted")
         assert f"No TEE key of kind tdx ({TDX}) is given out on this node: " in str(told["note"])
         assert (told["type"], "series" in told) == ("Warning", False)
-
-    played(tmp_path, story)

@@ -1,28 +1,36 @@
-"""The daemon's `/metrics`: what Prometheus sees of a pod's life, and of the daemon itself."""
+"""The daemon's /metrics, and the daemon as exporter alone, which touches nothing of the host."""
 
 import asyncio
+import json
 import logging
 import socket
-import subprocess
-import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from nodeward.aio.clock import SystemClock
+from nodeward.app.node import run as node
+from nodeward.app.node.assemble import ensure_folder
+from nodeward.app.settings import load as settings
+from nodeward.cli import client
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.metrics.mapping import COUNTERS
-from nodeward.model.settings import MetricsSection, Settings
-from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, play, rig
+from nodeward.model.settings import MetricsSection, Mode, Settings
+from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, TroubledFiles, changed, rig
+from tests.component.kube.support import pod
 from tests.unit.edges.metrics.build import untold
 
 Found = dict[tuple[str, str, str], float]
 """Values by name, level and container or other label."""
 
 
-def with_metrics(settings: Settings) -> Settings:
-    return replace(settings, metrics=MetricsSection(enabled=True, listen="127.0.0.1:0"))
+with_metrics = changed(metrics=MetricsSection(enabled=True, listen="127.0.0.1:0"))
 
 
 async def port(caplog: pytest.LogCaptureFixture) -> int:
@@ -58,13 +66,12 @@ async def until(at: int, name: str, level: str, container: str, value: float | N
     return found
 
 
-def test_a_pods_series_come_with_its_limit_and_go_with_the_pod(
+async def test_a_pods_series_come_with_its_limit_and_go_with_the_pod(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Given a running daemon, when a pod with EPC starts, is charged and ends, then its series say so and vanish."""
     caplog.set_level(logging.INFO, "nodeward")
 
-    async def story(node: Rig) -> None:
+    async with rig(tmp_path, change=with_metrics) as node:
         at = await port(caplog)
         home = await node.pod("a")
         found = await until(at, "nodeward_misc_limit", "container", "app", 4096.0)
@@ -78,71 +85,106 @@ def test_a_pods_series_come_with_its_limit_and_go_with_the_pod(
         await node.runtime.remove_container(container)
         await until(at, "nodeward_misc_limit", "container", "app", None)
 
-    play(rig(tmp_path, change=with_metrics), story)
 
-
-def test_every_counter_of_the_daemon_is_a_metric(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Given what `nodeward status` has under `health`, then a metric is made of each."""
+async def test_every_counter_of_the_daemon_is_a_metric(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "nodeward")
 
-    async def main() -> None:
-        async with rig(tmp_path, change=with_metrics) as node:
-            await node.pod("a")
-            health = await node.health()
-            assert health
-            grouped = ("lane_", "asks_", "kube_events_")
-            assert [name for name in health if name not in COUNTERS and not name.startswith(grouped)] == []
-            assert ("nodeward_loop_lag_max_seconds", "", "") in await scrape(await port(caplog))
-
-    asyncio.run(main())
+    async with rig(tmp_path, change=with_metrics) as node:
+        await node.pod("a")
+        health = await node.health()
+        assert health
+        grouped = ("lane_", "asks_", "kube_events_")
+        assert [name for name in health if name not in COUNTERS and not name.startswith(grouped)] == []
+        assert ("nodeward_loop_lag_max_seconds", "", "") in await scrape(await port(caplog))
 
 
-def test_metrics_are_off_unless_they_are_chosen(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.INFO, "nodeward")
-
-    async def main() -> None:
-        async with rig(tmp_path) as node:
-            await node.pod("a")
-            assert not any(line.startswith("metrics=") for line in caplog.messages)
-
-    asyncio.run(main())
-
-
-def test_an_address_that_is_held_is_told_with_its_setting_and_served_once_it_is_free(
+async def test_an_address_that_is_held_is_told_with_its_setting_and_served_once_it_is_free(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Given a stranger at metrics.listen, then limits hold and the daemon is ready; when it goes, they are served."""
-
-    async def source(node: Rig, ready: bool) -> dict[str, object]:
-        async with asyncio.timeout(WITHIN_S):
-            while True:
-                rows = (await node.ask()).get("components")
-                for row in rows if isinstance(rows, list) else ():
-                    if row["name"] == "metrics" and row["ready"] is ready and row["since_wall_ns"]:
-                        assert isinstance(row, dict)
-                        return row
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        listen = f"127.0.0.1:{holder.getsockname()[1]}"
+        taken = MetricsSection(enabled=True, listen=listen)
+        async with rig(tmp_path, change=changed(metrics=taken)) as node:
+            said = f"metrics.listen {listen}: Address already in use; choose another, or stop who holds it"
+            await node.until_source("metrics", False, said)
+            assert f"component=metrics failed=ListenError error={said}" in caplog.messages
+            await node.until_state(await node.pod("a"), "enforced")
+            while not (await node.ask())["ready"]:
                 await asyncio.sleep(0.02)
-
-    async def main() -> None:
-        with socket.create_server(("127.0.0.1", 0)) as holder:
-            listen = f"127.0.0.1:{holder.getsockname()[1]}"
-            taken = MetricsSection(enabled=True, listen=listen)
-            async with rig(tmp_path, change=lambda settings: replace(settings, metrics=taken)) as node:
-                said = f"metrics.listen {listen}: Address already in use; choose another, or stop who holds it"
-                assert (await source(node, ready=False))["detail"] == said
-                assert f"component=metrics failed=ListenError error={said}" in caplog.messages
-                await node.until_state(await node.pod("a"), "enforced")
-                async with asyncio.timeout(WITHIN_S):
-                    while not (await node.ask())["ready"]:
-                        await asyncio.sleep(0.02)
-                holder.close()
-                assert (await source(node, ready=True))["detail"] == f"served at {listen}"
-
-    asyncio.run(main())
+            holder.close()
+            await node.until_source("metrics", True, f"served at {listen}")
 
 
-def test_a_daemon_without_metrics_loads_nothing_for_them() -> None:
-    """Given the modules of the daemon, then the metrics' library, some 7 MiB, is not among what they load."""
-    code = "import sys, nodeward.app.node.run, nodeward.edges.nri.session; sys.exit('prometheus_client' in sys.modules)"
+MANIFEST = Path(__file__).resolve().parents[3] / "deploy/exporter/settings.yaml"
+CONTAINER = "c" * 64
 
-    assert subprocess.run([sys.executable, "-c", code], timeout=WITHIN_S, check=False).returncode == 0
+
+class Watched(TroubledFiles):
+    """Files that remember where something was to be changed."""
+
+    def __init__(self, kernel: SimKernel) -> None:
+        super().__init__(kernel)
+        self.changed: list[str] = []
+
+    def _count(self, name: str, path: str) -> None:
+        if name in ("write", "append", "replace", "mkdir", "rmdir", "unlink"):
+            self.changed.append(path)
+
+
+def shipped(folder: Path, url: str, mode: Mode) -> Settings:
+    """The settings of deploy/exporter, here."""
+    file = folder / "nodeward.yaml"
+    file.write_text(yaml.safe_load(MANIFEST.read_text())["data"]["nodeward.yaml"])
+    found = settings.load(str(file), {})
+    return replace(
+        found,
+        node_name="n1",
+        run_dir=str(folder / "run"),
+        kube=replace(found.kube, url=url),
+        cgroups=replace(found.cgroups, root=ROOT, period_s=0.1),
+        limits=replace(found.limits, mode=mode),
+        metrics=replace(found.metrics, listen="127.0.0.1:0"),
+    )
+
+
+async def used(folder: Path) -> dict[str, int]:
+    """What each container uses, by the operators' socket."""
+    with suppress(client.DaemonError):
+        body = await asyncio.to_thread(client.get, "/v1/status", str(folder / "run" / "nodeward.sock"))
+        return {
+            f"{row['namespace']}/{row['pod']}/{row['container']}": one["usage"]
+            for row in json.loads(body)["rows"]
+            for one in row["resources"]
+            if row["container"] and one["usage"] is not None
+        }
+    return {}
+
+
+@pytest.mark.parametrize(("mode", "touches"), [(Mode.OBSERVE, False), (Mode.ENFORCE, True)], ids=str)
+async def test_the_exporter_shows_what_a_container_uses_and_changes_no_file_of_the_host(
+    tmp_path: Path, mode: Mode, touches: bool
+) -> None:
+    """No call that changes anything goes below the cgroup root; the same daemon in enforce is what such calls look
+    like."""
+    kernel = SimKernel({EPC: 1 << 30})
+    ensure_folder(kernel, STATE)
+    path = f"{ROOT}/kubepods/podu-web"
+    kernel.make_cgroup(f"{path}/{CONTAINER}")
+    for above in (ROOT, f"{ROOT}/kubepods", path):
+        kernel.write(f"{above}/cgroup.subtree_control", b"+misc")
+    kernel.charge(f"{path}/{CONTAINER}", EPC, 4096)
+    files = Watched(kernel)
+    (tmp_path / "run").mkdir()
+    async with ApiServer() as server:
+        status = {"containerStatuses": [{"name": "c", "containerID": f"containerd://{CONTAINER}"}]}
+        server.add_pod({**pod("web"), "status": status})
+        task = asyncio.create_task(node.run(shipped(tmp_path, server.url, mode), files, SystemClock()))
+        while await used(tmp_path) != {"default/web/c": 4096}:
+            await asyncio.sleep(0.05)
+        while touches and not any(path.startswith(ROOT) for path in files.changed):
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(0.5)  # some more passes of the sampler
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert any(path.startswith(ROOT) for path in files.changed) is touches, files.changed
+    assert any(path.startswith(STATE) for path in files.changed)

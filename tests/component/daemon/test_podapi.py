@@ -4,7 +4,8 @@ import asyncio
 import json
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,27 +55,23 @@ def pod(uid: str = "u1", **spec: object) -> Json:
     }
 
 
-def play(folder: Path, tale: Callable[[Rig, ApiServer, str], Awaitable[None]], uids: tuple[int, ...]) -> None:
-    """Plays the tale on a node with the pod; it is given the Pod API's socket."""
+@asynccontextmanager
+async def serving(folder: Path, uid: int | None = None) -> AsyncIterator[tuple[Rig, ApiServer, str]]:
+    """A node with the pod; and the Pod API's socket, for this user."""
+    async with ApiServer() as server:
+        server.add_pod(pod())
+        server.nfd.nodes["n1"] = {"status": {"allocatable": {"cpu": "3500m"}}}
 
-    async def main() -> None:
-        async with ApiServer() as server:
-            server.add_pod(pod())
-            server.nfd.nodes["n1"] = {"status": {"allocatable": {"cpu": "3500m"}}}
+        def with_api(settings: Settings) -> Settings:
+            kube, served = KubeSection(url=server.url), PodapiSection(True, uids=(os.getuid() if uid is None else uid,))
+            record = RecordSection(f"{STATE}/record")
+            return replace(settings, kube=kube, node_name="n1", podapi=served, record=record)
 
-            def with_api(settings: Settings) -> Settings:
-                kube, served = KubeSection(url=server.url), PodapiSection(True, uids=uids)
-                record = RecordSection(f"{STATE}/record")
-                return replace(settings, kube=kube, node_name="n1", podapi=served, record=record)
-
-            async with rig(folder, change=with_api) as node:
-                socket = str(folder / "run" / "podapi.sock")
-                async with asyncio.timeout(WITHIN_S):
-                    while not Path(socket).exists() or not (await node.ask()).get("ready"):
-                        await asyncio.sleep(0.02)
-                await tale(node, server, socket)
-
-    asyncio.run(main())
+        async with rig(folder, change=with_api) as node:
+            socket = str(folder / "run" / "podapi.sock")
+            while not Path(socket).exists() or not (await node.ask()).get("ready"):
+                await asyncio.sleep(0.02)
+            yield node, server, socket
 
 
 async def get(path: str, socket: str) -> bytes:
@@ -88,12 +85,10 @@ async def described(socket: str) -> dict[str, dict[str, object]]:
     return found
 
 
-def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Given a pod with secrets, when it is asked for twice, then it is read once, and no answer, log, record or kept
-    file has a secret."""
+async def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+    async with serving(tmp_path) as (node, server, socket):
         reads = "/api/v1/namespaces/shop/pods/web"
         bodies = [
             await get(path, socket) for path in ("/v1/pods", "/v1/pods/shop/web?fields=spec", "/v1/pods/shop/web")
@@ -131,8 +126,6 @@ def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: pytest.L
         assert any(b"web" in one for one in kept)
         assert CANARY.encode() not in b"".join([*bodies, *kept, shown.output.encode(), caplog.text.encode()])
 
-    play(tmp_path, tale, (os.getuid(),))
-
 
 async def watch_is_behind(server: ApiServer) -> None:
     """From now on nothing of what happens is told."""
@@ -144,16 +137,14 @@ async def watch_is_behind(server: ApiServer) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) -> None:
+async def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) -> None:
     """Also while the watch has not told yet of the new pod."""
-
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+    async with serving(tmp_path) as (_, server, socket):
         assert '"uid": "u1"' in json.dumps((await described(socket))["spec"])
         server.delete_pod("shop", "web")
         server.add_pod(pod("u2"))
-        async with asyncio.timeout(WITHIN_S):
-            while b'"u2"' not in await get("/v1/pods", socket):
-                await asyncio.sleep(0.02)
+        while b'"u2"' not in await get("/v1/pods", socket):
+            await asyncio.sleep(0.02)
         await watch_is_behind(server)
         server.delete_pod("shop", "web")
         server.add_pod(pod("u3"))
@@ -162,11 +153,10 @@ def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) -> None:
         assert "another pod has this name" in str(said["spec"]["why"])
         assert (said["spec"]["value"], "u1" in json.dumps(said)) == (None, False)
 
-    play(tmp_path, tale, (os.getuid(),))
 
+async def test_a_static_pods_spec_is_its_mirrors_also_of_one_made_anew(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, server, socket):
 
-def test_a_static_pods_spec_is_its_mirrors_also_of_one_made_anew(tmp_path: Path) -> None:
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
         def mirror(uid: str, of: str) -> Json:
             metadata: Json = {"name": "web-n1", "namespace": "shop", "uid": uid}
             notes = {"kubernetes.io/config.hash": of, "kubernetes.io/config.mirror": of}
@@ -177,36 +167,31 @@ def test_a_static_pods_spec_is_its_mirrors_also_of_one_made_anew(tmp_path: Path)
             return found["spec"]
 
         server.add_pod(mirror("m1", "hash"))
-        async with asyncio.timeout(WITHIN_S):
-            while b'"uid":"hash"' not in await get("/v1/pods", socket):
-                await asyncio.sleep(0.02)
+        while b'"uid":"hash"' not in await get("/v1/pods", socket):
+            await asyncio.sleep(0.02)
         await watch_is_behind(server)
         for uid, of, fits in (("m2", "other", False), ("m3", "hash", True)):
             server.delete_pod("shop", "web-n1")
             server.add_pod(mirror(uid, of))
             assert ("another pod has this name" not in str((await spec())["why"])) is fits
 
-    play(tmp_path, tale, (os.getuid(),))
 
-
-def test_each_change_is_read_anew_and_no_read_from_before_it_is_shown(tmp_path: Path) -> None:
+async def test_each_change_is_read_anew_and_no_read_from_before_it_is_shown(tmp_path: Path) -> None:
     """Given a read of a large pod under way, when the watch tells of a change, then who asks after that sees it; and a
     change of an annotation alone is one, too."""
+    async with serving(tmp_path) as (_, server, socket):
 
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
         async def told(name: str) -> None:
-            async with asyncio.timeout(WITHIN_S):
-                while f'"name":"{name}"'.encode() not in await get("/v1/pods/shop/web", socket):
-                    await asyncio.sleep(0.01)
+            while f'"name":"{name}"'.encode() not in await get("/v1/pods/shop/web", socket):
+                await asyncio.sleep(0.01)
 
         for name, more in (("big", "x" * (5 << 19)), ("small", "")):
             before = len(server.requests)
             server.update_pod(pod(containers=[{"name": name}], newField=more))
             await told(name)
             asking = asyncio.create_task(described(socket))
-            async with asyncio.timeout(WITHIN_S):
-                while "/api/v1/namespaces/shop/pods/web" not in server.requests[before:]:
-                    await asyncio.sleep(0)
+            while "/api/v1/namespaces/shop/pods/web" not in server.requests[before:]:
+                await asyncio.sleep(0)
             if more:
                 server.update_pod(pod(containers=[{"name": "next"}]))
                 await told("next")
@@ -214,15 +199,12 @@ def test_each_change_is_read_anew_and_no_read_from_before_it_is_shown(tmp_path: 
             await asking
         metadata = {"name": "web", "namespace": "shop", "uid": "u1", "annotations": {"other": CANARY}}
         server.update_pod({**pod(containers=[{"name": "small"}]), "metadata": metadata})
-        async with asyncio.timeout(WITHIN_S):
-            while '"other"' not in json.dumps((await described(socket))["spec"]):
-                await asyncio.sleep(0.02)
-
-    play(tmp_path, tale, (os.getuid(),))
+        while '"other"' not in json.dumps((await described(socket))["spec"]):
+            await asyncio.sleep(0.02)
 
 
-def test_without_the_api_server_or_with_too_large_a_pod_the_spec_is_incomplete(tmp_path: Path) -> None:
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+async def test_without_the_api_server_or_with_too_large_a_pod_the_spec_is_incomplete(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, server, socket):
         server.faults.refuse.extend([503] * 2)
         spec = (await described(socket))["spec"]
         assert (spec["complete"], spec["value"]) == (False, None)
@@ -231,27 +213,21 @@ def test_without_the_api_server_or_with_too_large_a_pod_the_spec_is_incomplete(t
         server.update_pod(pod(newField="x" * (3 << 20)))
         assert "more than 3145728 bytes" in str((await described(socket))["spec"]["why"])
         server.update_pod(pod())
-        async with asyncio.timeout(WITHIN_S):
-            while not (await described(socket))["spec"]["complete"]:
-                await asyncio.sleep(0.02)
+        while not (await described(socket))["spec"]["complete"]:
+            await asyncio.sleep(0.02)
         await server.stop()
-        async with asyncio.timeout(WITHIN_S):
-            while (spec := (await described(socket))["spec"])["complete"]:
-                await asyncio.sleep(0.02)
+        while (spec := (await described(socket))["spec"])["complete"]:
+            await asyncio.sleep(0.02)
         assert "does not answer" in str(spec["why"])
         assert spec["value"] is not None
 
-    play(tmp_path, tale, (os.getuid(),))
 
-
-def test_a_pod_that_is_not_known_and_a_field_that_is_none_are_refused_without_an_echo(tmp_path: Path) -> None:
-    async def tale(_: Rig, server: ApiServer, socket: str) -> None:
+async def test_a_pod_that_is_not_known_and_a_field_that_is_none_are_refused_without_an_echo(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (_, _, socket):
         for path, why in ((f"/v1/pods/shop/{CANARY}", "no such pod"), (f"/v1/pods/shop/web?fields={CANARY}", "fields")):
             with pytest.raises(client.DaemonError, match=why) as refused:
                 await get(path, socket)
             assert CANARY not in str(refused.value)
-
-    play(tmp_path, tale, (os.getuid(),))
 
 
 async def post(method: str, request: dict[str, object], socket: str) -> dict[str, object]:
@@ -261,11 +237,8 @@ async def post(method: str, request: dict[str, object], socket: str) -> dict[str
     return found
 
 
-def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_answered(tmp_path: Path) -> None:
-    """Given a shim that asks early, by the id of a pod that the watch has not told of, when the pod comes, then it is
-    answered; and what a runtime reports stands in the size for as long as the sandbox is there."""
-
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+async def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_answered(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (node, server, socket):
         selector: dict[str, object] = {"uid": "u7"}
         asked = {"selector": selector, "fields": ["totals", "gate"], "wait_ms": 5000}
         waits = asyncio.create_task(post("DescribePod", asked, socket))
@@ -280,11 +253,8 @@ def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_a
         assert found["spec"] is None
         sandbox = await node.runtime.run_pod(SimPod("u7", "late", "shop"))
         selector["sandbox"] = sandbox
-        async with asyncio.timeout(WITHIN_S):  # what the Node object says is read beside the rest
-            while (size := await post("ComputeSize", {"selector": selector, "unlimited": "all"}, socket))[
-                "cpu_m"
-            ] == 3000:
-                await asyncio.sleep(0.02)
+        while (size := await post("ComputeSize", {"selector": selector, "unlimited": "all"}, socket))["cpu_m"] == 3000:
+            await asyncio.sleep(0.02)
         assert (size["cpu_m"], size["vcpus"]) == (3500, 4)
         assert "allocatable 3500m by the Node object" in str(size["terms"])
         report = {"sandbox": sandbox, "vcpus": 3, "memory": 1 << 30}
@@ -292,14 +262,11 @@ def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report_are_a
         assert "'vcpus': 3" in str(await post("DescribePod", {"selector": selector, "fields": ["size"]}, socket))
         await node.runtime.remove_pod(sandbox)
         asked = {"selector": {"uid": "u7"}, "fields": ["size"]}
-        async with asyncio.timeout(WITHIN_S):
-            while "'vcpus': 3" in str(await post("DescribePod", asked, socket)):
-                await asyncio.sleep(0.02)
+        while "'vcpus': 3" in str(await post("DescribePod", asked, socket)):
+            await asyncio.sleep(0.02)
         for method, request, why in WRONG:
             with pytest.raises(client.DaemonError, match=why):
                 await post(method, request, socket)
-
-    play(tmp_path, tale, (os.getuid(),))
 
 
 async def asks_for_spec(name: str, socket: str) -> None:
@@ -310,7 +277,7 @@ async def asks_for_spec(name: str, socket: str) -> None:
     writer.close()
 
 
-def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
+async def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given more descriptions than are read at once, of a pod that the API server does not tell of, when a runtime asks
@@ -318,24 +285,21 @@ def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
     monkeypatch.setattr(podapi, "MOST_ASKING", 2)
     monkeypatch.setitem(podapi_answers.SLOW, "spec", 4 * WITHIN_S)
 
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+    async with serving(tmp_path) as (_, server, socket):
         slow = pod("u8")
         slow["metadata"] = {"name": "slow", "namespace": "shop", "uid": "u8"}
         server.add_pod(slow)
-        async with asyncio.timeout(WITHIN_S):
-            while b'"u8"' not in await get("/v1/pods", socket):
-                await asyncio.sleep(0.02)
-            server.faults.hang_at = "/pods/slow"
-            asking = [asyncio.create_task(asks_for_spec("slow", socket)) for _ in range(20)]
-            while not any(path.endswith("/pods/slow") for path in server.requests):
-                await asyncio.sleep(0.01)
+        while b'"u8"' not in await get("/v1/pods", socket):
+            await asyncio.sleep(0.02)
+        server.faults.hang_at = "/pods/slow"
+        asking = [asyncio.create_task(asks_for_spec("slow", socket)) for _ in range(20)]
+        while not any(path.endswith("/pods/slow") for path in server.requests):
+            await asyncio.sleep(0.01)
         offered: dict[str, object] = {"pod_uid": "u1", "sandbox": "s1", "volumes": [{"volume": "v", "path": "/p"}]}
         assert "was not read within" not in str(await post("OfferVolumes", offered, socket))
         for one in asking:
             one.cancel()
         await asyncio.wait(asking)
-
-    play(tmp_path, tale, (os.getuid(),))
 
 
 SERVED = ", ".join(name for name in SERVICE.methods_by_name if name != "Watch")
@@ -355,9 +319,7 @@ WRONG: tuple[tuple[str, dict[str, object], str], ...] = (
 )
 
 
-def test_a_user_who_is_not_named_is_refused(tmp_path: Path) -> None:
-    async def tale(_: Rig, server: ApiServer, socket: str) -> None:
+async def test_a_user_who_is_not_named_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, os.getuid() + 1) as (_, _, socket):
         with pytest.raises(client.DaemonError, match=r"podapi\.uids"):
             await get("/v1/pods", socket)
-
-    play(tmp_path, tale, (os.getuid() + 1,))

@@ -6,7 +6,7 @@ import json
 import os
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,67 +110,49 @@ async def taken(events: AsyncIterator[WatchEvent], count: int) -> list[WatchEven
         return [await anext(events) for _ in range(count)]
 
 
-def played(story: Callable[[], Awaitable[None]]) -> None:
-    """Runs it, bounded."""
-
-    async def bounded() -> None:
-        async with asyncio.timeout(2 * WITHIN_S):
-            await story()
-
-    asyncio.run(bounded())
-
-
-def test_a_watcher_hears_what_there_is_and_each_change_and_one_gap_where_it_was_too_slow(tmp_path: Path) -> None:
-    async def story() -> None:
-        node = Node(1)
-        comparing = asyncio.create_task(node.watchers.run())
-        with node.watchers.opened() as events:
-            assert [one.kind for one in await taken(events, 1)] == [Kind.ADDED]
-            node.set({0: 1, 1: 0})
-            assert [one.kind for one in await taken(events, 2)] == [Kind.CHANGED, Kind.ADDED]
-            node.set({1: 0})
-            (gone,) = await taken(events, 1)
-            assert (gone.kind, gone.uid, gone.seq) == (Kind.GONE, "u0", 3)
-            node.set(dict.fromkeys(range(1, MOST_QUEUED + 3), 0))
-            (gap,) = await taken(events, 1)
-            assert (gap.kind, gap.seq, gap.uid) == (Kind.GAP, 3 + MOST_QUEUED + 1, "")
-        comparing.cancel()
-
-    played(story)
+async def test_a_watcher_hears_what_there_is_and_each_change_and_one_gap_where_it_was_too_slow(tmp_path: Path) -> None:
+    node = Node(1)
+    comparing = asyncio.create_task(node.watchers.run())
+    with node.watchers.opened() as events:
+        assert [one.kind for one in await taken(events, 1)] == [Kind.ADDED]
+        node.set({0: 1, 1: 0})
+        assert [one.kind for one in await taken(events, 2)] == [Kind.CHANGED, Kind.ADDED]
+        node.set({1: 0})
+        (gone,) = await taken(events, 1)
+        assert (gone.kind, gone.uid, gone.seq) == (Kind.GONE, "u0", 3)
+        node.set(dict.fromkeys(range(1, MOST_QUEUED + 3), 0))
+        (gap,) = await taken(events, 1)
+        assert (gap.kind, gap.seq, gap.uid) == (Kind.GAP, 3 + MOST_QUEUED + 1, "")
+    comparing.cancel()
 
 
-def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_and_are_ended(
+async def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_and_are_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given 1,000 clients that ask to watch and never read, then the first 64 are watchers and the others are refused;
-    others are answered meanwhile; and the 64 are ended, so that one more can watch."""
     monkeypatch.setattr(server, "STALLED_S", 0.5)
 
-    async def story() -> None:
-        node = Node(200)
-        async with served(tmp_path, node, list_of(node)) as (path, grpc_path):
-            stuck = await asyncio.to_thread(lambda: [asks_to_watch(path) for _ in range(1000)])
-            assert len(node.watchers._watchers) <= MOST_WATCHERS
-            assert (await http(path, "POST /v1/ListPods"))[0] == 200
-            client = GrpcClient(grpc_path)
-            assert await client.call(LIST, b"", WITHIN_S) == b""
-            await client.close()
-            while node.watchers._watchers:
-                await asyncio.sleep(0.05)
-            reader, writer = await asyncio.open_unix_connection(path)
-            writer.write(b"GET /v1/watch HTTP/1.1\r\nHost: n\r\n\r\n")
-            while b'"ADDED"' not in (line := await reader.readline()):
-                assert line
-            writer.close()
-            for one in stuck:
-                one.close()
-            while node.watchers._watchers:  # who has gone leaves its place
-                await asyncio.sleep(0.05)
-
-    played(story)
+    node = Node(200)
+    async with served(tmp_path, node, list_of(node)) as (path, grpc_path):
+        stuck = await asyncio.to_thread(lambda: [asks_to_watch(path) for _ in range(1000)])
+        assert len(node.watchers._watchers) <= MOST_WATCHERS
+        assert (await http(path, "POST /v1/ListPods"))[0] == 200
+        client = GrpcClient(grpc_path)
+        assert await client.call(LIST, b"", WITHIN_S) == b""
+        await client.close()
+        while node.watchers._watchers:
+            await asyncio.sleep(0.05)
+        reader, writer = await asyncio.open_unix_connection(path)
+        writer.write(b"GET /v1/watch HTTP/1.1\r\nHost: n\r\n\r\n")
+        while b'"ADDED"' not in (line := await reader.readline()):
+            assert line
+        writer.close()
+        for one in stuck:
+            one.close()
+        while node.watchers._watchers:  # who has gone leaves its place
+            await asyncio.sleep(0.05)
 
 
-def test_calls_that_wait_for_a_pod_keep_no_other_method_from_an_answer(
+async def test_calls_that_wait_for_a_pod_keep_no_other_method_from_an_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given as many DescribePods that wait as there may be, and streams of gRPC's reflection that ask nothing, then one
@@ -188,57 +170,51 @@ def test_calls_that_wait_for_a_pod_keep_no_other_method_from_an_answer(
         await asyncio.Event().wait()
         return ListPodsResponse()
 
-    async def story() -> None:
-        node = Node()
-        waiting = methods.Method("DescribePod", DescribePodRequest, waits)
-        async with served(tmp_path, node, waiting, list_of(node)) as (path, grpc_path):
-            client = GrpcClient(grpc_path)
-            calls: list[asyncio.Task[object]] = [
-                asyncio.create_task(http(path, "POST /v1/DescribePod", asked)) for _ in range(3)
-            ]
-            calls += [asyncio.create_task(client.call(describe, message, 2 * WITHIN_S)) for _ in range(3)]
-            for _ in calls:
-                await begun.acquire()
-            channel = grpc.aio.insecure_channel(f"unix:{grpc_path}")
-            reflecting = channel.stream_stream(f"/{grpc_server.REFLECTIONS[0]}/ServerReflectionInfo")
-            streams = [asyncio.ensure_future(reflecting().code()) for _ in range(20)]
-            while sum(one.done() for one in streams) < 18:
-                await asyncio.sleep(0.01)
-            status, why = await http(path, "POST /v1/DescribePod", asked)
-            assert (status, b"6 DescribePod requests are being answered, which is the most" in why) == (503, True)
-            with pytest.raises(GrpcError, match="6 DescribePod requests are being answered"):
-                await client.call(describe, message, WITHIN_S)
-            assert (await http(path, "POST /v1/ListPods"))[0] == 200
-            assert await client.call(LIST, b"", WITHIN_S) == b""
-            for one in calls:
-                one.cancel()
-            await asyncio.wait(calls)
-            await client.close()
-            await channel.close()
-
-    played(story)
+    node = Node()
+    waiting = methods.Method("DescribePod", DescribePodRequest, waits)
+    async with served(tmp_path, node, waiting, list_of(node)) as (path, grpc_path):
+        client = GrpcClient(grpc_path)
+        calls: list[asyncio.Task[object]] = [
+            asyncio.create_task(http(path, "POST /v1/DescribePod", asked)) for _ in range(3)
+        ]
+        calls += [asyncio.create_task(client.call(describe, message, 2 * WITHIN_S)) for _ in range(3)]
+        for _ in calls:
+            await begun.acquire()
+        channel = grpc.aio.insecure_channel(f"unix:{grpc_path}")
+        reflecting = channel.stream_stream(f"/{grpc_server.REFLECTIONS[0]}/ServerReflectionInfo")
+        streams = [asyncio.ensure_future(reflecting().code()) for _ in range(20)]
+        while sum(one.done() for one in streams) < 18:
+            await asyncio.sleep(0.01)
+        status, why = await http(path, "POST /v1/DescribePod", asked)
+        assert (status, b"6 DescribePod requests are being answered, which is the most" in why) == (503, True)
+        with pytest.raises(GrpcError, match="6 DescribePod requests are being answered"):
+            await client.call(describe, message, WITHIN_S)
+        assert (await http(path, "POST /v1/ListPods"))[0] == 200
+        assert await client.call(LIST, b"", WITHIN_S) == b""
+        for one in calls:
+            one.cancel()
+        await asyncio.wait(calls)
+        await client.close()
+        await channel.close()
 
 
-def test_a_connection_too_many_is_closed_and_one_that_ends_leaves_its_place(
+async def test_a_connection_too_many_is_closed_and_one_that_ends_leaves_its_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 1)
     monkeypatch.setattr(server, "KEPT_S", 2 * WITHIN_S)  # else who says nothing is closed for that
 
-    async def story() -> None:
-        node = Node()
-        async with served(tmp_path, node, list_of(node)) as (path, _):
-            _, first = await asyncio.open_unix_connection(path)
-            second, _ = await asyncio.open_unix_connection(path)
-            assert await second.read() == b""
-            first.close()
-            while True:
-                with contextlib.suppress(OSError, IndexError):  # it is closed while the first one's end is not seen
-                    assert (await http(path, "POST /v1/ListPods"))[0] == 200
-                    break
-                await asyncio.sleep(0.01)
-
-    played(story)
+    node = Node()
+    async with served(tmp_path, node, list_of(node)) as (path, _):
+        _, first = await asyncio.open_unix_connection(path)
+        second, _ = await asyncio.open_unix_connection(path)
+        assert await second.read() == b""
+        first.close()
+        while True:
+            with contextlib.suppress(OSError, IndexError):  # it is closed while the first one's end is not seen
+                assert (await http(path, "POST /v1/ListPods"))[0] == 200
+                break
+            await asyncio.sleep(0.01)
 
 
 @contextlib.contextmanager
@@ -329,29 +305,26 @@ def test_a_socket_has_its_mode_and_nobody_else_ever_another_umask(tmp_path: Path
     assert seen == {0o022}
 
 
-def test_over_grpc_a_watcher_that_stops_reading_is_ended_and_one_too_many_is_refused(
+async def test_over_grpc_a_watcher_that_stops_reading_is_ended_and_one_too_many_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grpc_server, "STALLED_S", 0.5)
 
-    async def story() -> None:
-        node = Node(2000)
-        async with served(tmp_path, node, list_of(node)) as (_, path):
-            client = GrpcClient(path)
-            stuck = client.stream("/nodeward.podapi.v1.PodApi/Watch", b"")
-            assert podapi_pb2.WatchEvent.FromString(await anext(stuck)).kind == podapi_pb2.WatchEvent.ADDED
-            while node.watchers._watchers:
-                await asyncio.sleep(0.05)
-            await stuck.aclose()
-            with contextlib.ExitStack() as others:
-                for _ in range(MOST_WATCHERS):
-                    others.enter_context(node.watchers.opened())
-                with pytest.raises(GrpcError, match="64 watchers") as refused:
-                    await anext(client.stream("/nodeward.podapi.v1.PodApi/Watch", b""))
-                assert refused.value.code is Code.RESOURCE_EXHAUSTED
-            await client.close()
-
-    played(story)
+    node = Node(2000)
+    async with served(tmp_path, node, list_of(node)) as (_, path):
+        client = GrpcClient(path)
+        stuck = client.stream("/nodeward.podapi.v1.PodApi/Watch", b"")
+        assert podapi_pb2.WatchEvent.FromString(await anext(stuck)).kind == podapi_pb2.WatchEvent.ADDED
+        while node.watchers._watchers:
+            await asyncio.sleep(0.05)
+        await stuck.aclose()
+        with contextlib.ExitStack() as others:
+            for _ in range(MOST_WATCHERS):
+                others.enter_context(node.watchers.opened())
+            with pytest.raises(GrpcError, match="64 watchers") as refused:
+                await anext(client.stream("/nodeward.podapi.v1.PodApi/Watch", b""))
+            assert refused.value.code is Code.RESOURCE_EXHAUSTED
+        await client.close()
 
 
 FAILURES = {
@@ -363,25 +336,24 @@ FAILURES = {
 
 
 @pytest.mark.parametrize(("error", "status", "code", "why"), FAILURES.values(), ids=FAILURES)
-def test_both_doors_tell_a_failure_alike(tmp_path: Path, error: Exception, status: int, code: Code, why: str) -> None:
+async def test_both_doors_tell_a_failure_alike(
+    tmp_path: Path, error: Exception, status: int, code: Code, why: str
+) -> None:
     async def fails(_: ListPodsRequest) -> ListPodsResponse:
         raise error
 
-    async def story() -> None:
-        node = Node()
-        async with served(tmp_path, node, methods.Method("ListPods", ListPodsRequest, fails)) as (path, grpc_path):
-            found, body = await http(path, "POST /v1/ListPods", b"{}")
-            client = GrpcClient(grpc_path)
-            with pytest.raises(GrpcError) as failed:
-                await client.call(LIST, b"", WITHIN_S)
-            await client.close()
-            text = json.loads(body)["error"]
-            assert (found, failed.value.code) == (status, code)
-            assert why in text
-            assert text == failed.value.text
-            assert "s3cret" not in text
-
-    played(story)
+    node = Node()
+    async with served(tmp_path, node, methods.Method("ListPods", ListPodsRequest, fails)) as (path, grpc_path):
+        found, body = await http(path, "POST /v1/ListPods", b"{}")
+        client = GrpcClient(grpc_path)
+        with pytest.raises(GrpcError) as failed:
+            await client.call(LIST, b"", WITHIN_S)
+        await client.close()
+        text = json.loads(body)["error"]
+        assert (found, failed.value.code) == (status, code)
+        assert why in text
+        assert text == failed.value.text
+        assert "s3cret" not in text
 
 
 REQUESTS = {
@@ -394,29 +366,26 @@ REQUESTS = {
 }
 
 
-def test_requests_that_are_none_are_refused_over_http_without_an_echo(tmp_path: Path) -> None:
-    async def story() -> None:
-        node = Node()
-        async with served(tmp_path, node, list_of(node)) as (path, grpc_path):
-            for name, (head, body, status) in REQUESTS.items():
-                found, said = await http(path, head, body)
-                assert (found, b"s3cret" in said) == (status, False), name
-                assert json.loads(said)["error"], name
-            client = GrpcClient(grpc_path)
-            with pytest.raises(GrpcError, match="no ListPodsRequest") as refused:
-                await client.call(LIST, b"\x0a\x05cut", WITHIN_S)
-            assert refused.value.code is Code.INVALID_ARGUMENT
-            with pytest.raises(GrpcError, match="no ListPodsRequest"):
-                await client.call(LIST, b"\x0a" * (512 * 1024), WITHIN_S)
-            for method in (LIST, f"/{grpc_server.REFLECTIONS[0]}/ServerReflectionInfo"):
-                with pytest.raises(GrpcError, match="larger than max"):
-                    await client.call(method, b"\x0a" * (512 * 1024 + 1), WITHIN_S)
-            await client.close()
-
-    played(story)
+async def test_requests_that_are_none_are_refused_over_http_without_an_echo(tmp_path: Path) -> None:
+    node = Node()
+    async with served(tmp_path, node, list_of(node)) as (path, grpc_path):
+        for name, (head, body, status) in REQUESTS.items():
+            found, said = await http(path, head, body)
+            assert (found, b"s3cret" in said) == (status, False), name
+            assert json.loads(said)["error"], name
+        client = GrpcClient(grpc_path)
+        with pytest.raises(GrpcError, match="no ListPodsRequest") as refused:
+            await client.call(LIST, b"\x0a\x05cut", WITHIN_S)
+        assert refused.value.code is Code.INVALID_ARGUMENT
+        with pytest.raises(GrpcError, match="no ListPodsRequest"):
+            await client.call(LIST, b"\x0a" * (512 * 1024), WITHIN_S)
+        for method in (LIST, f"/{grpc_server.REFLECTIONS[0]}/ServerReflectionInfo"):
+            with pytest.raises(GrpcError, match="larger than max"):
+                await client.call(method, b"\x0a" * (512 * 1024 + 1), WITHIN_S)
+        await client.close()
 
 
-def test_a_provider_that_fails_or_is_late_makes_its_section_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_provider_that_fails_or_is_late_makes_its_section_incomplete(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(podapi_answers, "LATE_S", 0.01)
 
     async def late() -> Section[object]:
@@ -426,12 +395,9 @@ def test_a_provider_that_fails_or_is_late_makes_its_section_incomplete(monkeypat
     async def fails() -> Section[object]:
         raise ValueError("s3cret")
 
-    async def story() -> None:
-        for told, why in (
-            (late(), "not told within 0.01 s"),
-            (fails(), "ValueError: a fault of nodeward's, see its log"),
-        ):
-            section = await podapi_answers.provided("gate", told)
-            assert (section.complete, section.why) == (False, why)
-
-    played(story)
+    for told, why in (
+        (late(), "not told within 0.01 s"),
+        (fails(), "ValueError: a fault of nodeward's, see its log"),
+    ):
+        section = await podapi_answers.provided("gate", told)
+        assert (section.complete, section.why) == (False, why)

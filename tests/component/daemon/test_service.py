@@ -1,7 +1,9 @@
-"""`nodeward node` as a service: what systemd and a probe are told of a real process."""
+"""`nodeward node` as a service: what systemd, a probe and an operator are told of a real process and its sources."""
 
 import asyncio
+import errno
 import json
+import logging
 import os
 import re
 import signal
@@ -11,13 +13,22 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nodeward import __version__
 from nodeward.aio import watchdog
+from nodeward.aio.clock import SystemClock
+from nodeward.app.node.run import run
+from nodeward.doubles.apiserver import ApiServer
+from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimRuntime
-from tests.component.daemon.rig import WITHIN_S, rig
+from nodeward.model.settings import ColdPlugSection, KubeSection, NriSection, PodapiSection
+from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from tests.bad_grpc import send_bad_path
+from tests.component.daemon.rig import WITHIN_S, Trouble, changed, rig
 
 NODEWARD = str(Path(sys.executable).parent / "nodeward")
 
@@ -100,42 +111,39 @@ async def service(folder: Path, *flags: str) -> AsyncIterator[Service]:
         manager.socket.close()
 
 
-def test_systemd_and_probes_hear_of_readiness_of_life_and_of_the_end(tmp_path: Path) -> None:
-    async def story() -> None:
-        runtime = SimRuntime(tmp_path / "nri.sock")
-        async with service(tmp_path) as daemon:
-            await daemon.manager.until("WATCHDOG=1")  # the loop turns, and the runtime is not there yet
-            await daemon.manager.until("WATCHDOG=1")
-            probe = await daemon.nodeward("status", "--ready")
-            assert probe.returncode == 1
-            assert "not ready nri" in probe.stdout
-            assert "READY=1" not in daemon.manager.listen()
+async def test_systemd_and_probes_hear_of_readiness_of_life_and_of_the_end(tmp_path: Path) -> None:
+    runtime = SimRuntime(tmp_path / "nri.sock")
+    async with service(tmp_path) as daemon:
+        await daemon.manager.until("WATCHDOG=1")  # the loop turns, and the runtime is not there yet
+        await daemon.manager.until("WATCHDOG=1")
+        probe = await daemon.nodeward("status", "--ready")
+        assert probe.returncode == 1
+        assert "not ready nri" in probe.stdout
+        assert "READY=1" not in daemon.manager.listen()
 
-            await runtime.serve()
-            await daemon.manager.until("READY=1")
-            await daemon.manager.until("STATUS=ready")
-            probe = await daemon.nodeward("status", "--ready")
-            assert probe.returncode == 0, probe.stdout
-            assert "synchronised with containerd" in probe.stdout
-            shown = await daemon.status()
-            assert shown["ready"] is True
-            health = shown["health"]
-            assert isinstance(health, dict)
-            assert health["loop_lag_max_us"] >= health["loop_lag_p99_us"] >= 0
+        await runtime.serve()
+        await daemon.manager.until("READY=1")
+        await daemon.manager.until("STATUS=ready")
+        probe = await daemon.nodeward("status", "--ready")
+        assert probe.returncode == 0, probe.stdout
+        assert "synchronised with containerd" in probe.stdout
+        shown = await daemon.status()
+        assert shown["ready"] is True
+        health = shown["health"]
+        assert isinstance(health, dict)
+        assert health["loop_lag_max_us"] >= health["loop_lag_p99_us"] >= 0
 
-            await runtime.close()
-            await daemon.manager.until("STATUS=not ready: nri (lost:")
-            assert (await daemon.nodeward("status", "--ready")).returncode == 1
-
-            daemon.process.send_signal(signal.SIGTERM)
-            await daemon.manager.until("STOPPING=1")
-            assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+        await runtime.close()
+        await daemon.manager.until("STATUS=not ready: nri (lost:")
         assert (await daemon.nodeward("status", "--ready")).returncode == 1
 
-    asyncio.run(story())
+        daemon.process.send_signal(signal.SIGTERM)
+        await daemon.manager.until("STOPPING=1")
+        assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+    assert (await daemon.nodeward("status", "--ready")).returncode == 1
 
 
-def test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged(
+async def test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
@@ -143,107 +151,188 @@ def test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged(
     monkeypatch.setattr(watchdog, "DUMPS_APART_S", 0.0)  # this machine may have been slow just before
     manager = Manager(tmp_path / "notify")
 
-    async def story() -> None:
-        async with rig(tmp_path) as node:
-            await manager.until("READY=1")
-            await manager.until("WATCHDOG=1")
-            time.sleep(0.3)  # the loop stands: what was due when it stopped is said by then
-            manager.listen()
-            manager.heard.clear()
-            time.sleep(1.0)  # ten feeds
-            assert manager.listen() == []
-            await manager.until("WATCHDOG=1")
-            assert (await node.health())["loop_stalls"] >= 1
-            assert (await node.health())["loop_lag_max_us"] > 1_000_000
-
-    asyncio.run(story())
+    async with rig(tmp_path) as node:
+        await manager.until("READY=1")
+        await manager.until("WATCHDOG=1")
+        time.sleep(0.3)  # the loop stands: what was due when it stopped is said by then
+        manager.listen()
+        manager.heard.clear()
+        time.sleep(1.0)  # ten feeds
+        assert manager.listen() == []
+        await manager.until("WATCHDOG=1")
+        assert (await node.health())["loop_stalls"] >= 1
+        assert (await node.health())["loop_lag_max_us"] > 1_000_000
     manager.socket.close()
-    assert any("thread=MainThread stack='story daemon/test_service.py" in line for line in caplog.messages)
+    assert any(
+        "thread=MainThread stack='test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged daemon/"
+        in line
+        for line in caplog.messages
+    )
 
 
-def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Path) -> None:
-    async def story() -> None:
-        runtime = SimRuntime(tmp_path / "nri.sock")
-        await runtime.serve()
-        text = SETTINGS.format(folder=tmp_path) + f"record: {{path: {tmp_path}/node.record}}\n"
-        (tmp_path / "nodeward.yaml").write_text(text)
-        async with service(tmp_path) as daemon:
-            await daemon.manager.until("READY=1")
-            daemon.config.write_text(text + "limits: {mode: observe, stritc: true}\npods: {wait_ms: 9999}\n")
-            daemon.process.send_signal(signal.SIGHUP)
-            await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
-            await daemon.manager.until("READY=1")
-            shown = await daemon.status()
-            assert shown["mode"] == "enforce"
-            found = shown["settings"]
-            assert isinstance(found, dict)
-            assert [fault.split(":")[0] for fault in found["faults"]] == ["limits.stritc", "pods.wait_ms"]
-            assert "did you mean strict?" in (await daemon.nodeward("status")).stdout.replace("\n", "")
+async def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Path) -> None:
+    runtime = SimRuntime(tmp_path / "nri.sock")
+    await runtime.serve()
+    text = SETTINGS.format(folder=tmp_path) + f"record: {{path: {tmp_path}/node.record}}\n"
+    (tmp_path / "nodeward.yaml").write_text(text)
+    async with service(tmp_path) as daemon:
+        await daemon.manager.until("READY=1")
+        daemon.config.write_text(text + "limits: {mode: observe, stritc: true}\npods: {wait_ms: 9999}\n")
+        daemon.process.send_signal(signal.SIGHUP)
+        await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
+        await daemon.manager.until("READY=1")
+        shown = await daemon.status()
+        assert shown["mode"] == "enforce"
+        found = shown["settings"]
+        assert isinstance(found, dict)
+        assert [fault.split(":")[0] for fault in found["faults"]] == ["limits.stritc", "pods.wait_ms"]
+        assert "did you mean strict?" in (await daemon.nodeward("status")).stdout.replace("\n", "")
 
-            good = text + "limits: {mode: observe}\nnode_name: other\n"
-            daemon.config.write_text(good)
-            daemon.process.send_signal(signal.SIGHUP)
-            await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
-            await daemon.manager.until("READY=1")
-            shown = await daemon.status()
-            assert shown["mode"] == "observe"
-            top = await daemon.nodeward("top", "-o", "json", "--every", "0.1", "--times", "3")
-            assert [json.loads(line)["mode"] for line in top.stdout.splitlines()] == ["observe"] * 3
-            piped = (await daemon.nodeward("top", "--every", "0.1", "--times", "2")).stdout
-            assert len(re.findall("^limits observe", piped, re.MULTILINE)) == 2, piped
-            assert piped.endswith("\n")
-            found = shown["settings"]
-            assert isinstance(found, dict)
-            assert (found["faults"], found["need_restart"]) == ([], ["node_name"])
-            daemon.process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(daemon.process.wait, 30) == 0
-            log = (tmp_path / "log").read_text()
-            assert "settings=refused fault='limits.stritc: unknown key; did you mean strict? (" in log
-            assert "settings=need-restart keys=node_name" in log
-            replayed = await daemon.nodeward("replay", str(tmp_path / "node.record"))
-            assert replayed.returncode == 0, replayed.stderr
-            assert "every decision is the same, byte for byte" in replayed.stdout
-        (tmp_path / "notify").unlink()
+        good = text + "limits: {mode: observe}\nnode_name: other\n"
+        daemon.config.write_text(good)
+        daemon.process.send_signal(signal.SIGHUP)
+        await daemon.manager.until("RELOADING=1\nMONOTONIC_USEC=")
+        await daemon.manager.until("READY=1")
+        shown = await daemon.status()
+        assert shown["mode"] == "observe"
+        top = await daemon.nodeward("top", "-o", "json", "--every", "0.1", "--times", "3")
+        assert [json.loads(line)["mode"] for line in top.stdout.splitlines()] == ["observe"] * 3
+        piped = (await daemon.nodeward("top", "--every", "0.1", "--times", "2")).stdout
+        assert len(re.findall("^limits observe", piped, re.MULTILINE)) == 2, piped
+        assert piped.endswith("\n")
+        found = shown["settings"]
+        assert isinstance(found, dict)
+        assert (found["faults"], found["need_restart"]) == ([], ["node_name"])
+        daemon.process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+        log = (tmp_path / "log").read_text()
+        assert "settings=refused fault='limits.stritc: unknown key; did you mean strict? (" in log
+        assert "settings=need-restart keys=node_name" in log
+        replayed = await daemon.nodeward("replay", str(tmp_path / "node.record"))
+        assert replayed.returncode == 0, replayed.stderr
+        assert "every decision is the same, byte for byte" in replayed.stdout
+    (tmp_path / "notify").unlink()
 
-        daemon.config.write_text("limits: {mode: [\n" + text)  # broken: the next start has the last good ones
-        alien = await daemon.nodeward(
-            "node", "--config", str(daemon.config), "--set", f"state_dir={tmp_path}/elsewhere"
-        )
-        assert alien.returncode == 1  # there are none of those
-        assert "is no YAML" in alien.stderr
-        daemon.config.write_text(good + "nonsense: 1\n")
-        async with service(tmp_path, "--set", "limits.mode=off") as daemon:  # a flag is this start's, and holds
-            await daemon.manager.until("READY=1")
-            shown = await daemon.status()
-            assert shown["mode"] == "off"
-            found = shown["settings"]
-            assert isinstance(found, dict)
-            assert found["source"] == "last good settings"
-            assert found["faults"][0].startswith("nonsense: unknown key")
-        await runtime.close()
-
-    asyncio.run(story())
+    daemon.config.write_text("limits: {mode: [\n" + text)  # broken: the next start has the last good ones
+    alien = await daemon.nodeward("node", "--config", str(daemon.config), "--set", f"state_dir={tmp_path}/elsewhere")
+    assert alien.returncode == 1  # there are none of those
+    assert "is no YAML" in alien.stderr
+    daemon.config.write_text(good + "nonsense: 1\n")
+    async with service(tmp_path, "--set", "limits.mode=off") as daemon:  # a flag is this start's, and holds
+        await daemon.manager.until("READY=1")
+        shown = await daemon.status()
+        assert shown["mode"] == "off"
+        found = shown["settings"]
+        assert isinstance(found, dict)
+        assert found["source"] == "last good settings"
+        assert found["faults"][0].startswith("nonsense: unknown key")
+    await runtime.close()
 
 
-def test_a_second_daemon_names_the_first_and_starts_once_that_is_killed(tmp_path: Path) -> None:
-    async def story() -> None:
-        runtime = SimRuntime(tmp_path / "nri.sock")
-        await runtime.serve()
-        async with service(tmp_path) as daemon:
-            await daemon.manager.until("READY=1")
-            second = await daemon.nodeward("node", "--config", str(daemon.config))
-            assert second.returncode == 1
-            assert f"is held by process {daemon.process.pid}" in second.stderr
-            assert "Traceback" not in second.stderr
-            taken_back = await daemon.nodeward("uninstall", "--config", str(daemon.config), "--yes")
-            assert taken_back.returncode == 1
-            assert (await daemon.status())["ready"] is True  # the first one has not noticed
+async def test_a_second_daemon_names_the_first_and_starts_once_that_is_killed(tmp_path: Path) -> None:
+    runtime = SimRuntime(tmp_path / "nri.sock")
+    await runtime.serve()
+    async with service(tmp_path) as daemon:
+        await daemon.manager.until("READY=1")
+        second = await daemon.nodeward("node", "--config", str(daemon.config))
+        assert second.returncode == 1
+        assert f"is held by process {daemon.process.pid}" in second.stderr
+        assert "Traceback" not in second.stderr
+        taken_back = await daemon.nodeward("uninstall", "--config", str(daemon.config), "--yes")
+        assert taken_back.returncode == 1
+        assert (await daemon.status())["ready"] is True  # the first one has not noticed
 
-            daemon.process.kill()
-        (tmp_path / "notify").unlink()
-        async with service(tmp_path) as daemon:
-            await daemon.manager.until("READY=1")
-            assert (await daemon.status())["ready"] is True
-        await runtime.close()
+        daemon.process.kill()
+    (tmp_path / "notify").unlink()
+    async with service(tmp_path) as daemon:
+        await daemon.manager.until("READY=1")
+        assert (await daemon.status())["ready"] is True
+    await runtime.close()
 
-    asyncio.run(story())
+
+async def test_an_api_server_that_goes_away_is_stale_since_then(tmp_path: Path) -> None:
+    api = ApiServer()
+    await api.start()
+    port = api.port
+
+    async with rig(tmp_path, change=changed(node_name="n", kube=KubeSection(url=api.url))) as node:
+        listed = await node.until_source("kube", True)
+        for other in ("nri", "cgroups"):
+            await node.until_source(other, True)
+        assert (await node.ask())["ready"] is True
+
+        await api.stop()
+        lost = await node.until_source("kube", False)
+        assert str(lost["detail"]).startswith("stale: ")
+        assert int(str(lost["since_wall_ns"])) > int(str(listed["since_wall_ns"]))
+        assert (await node.ask())["ready"] is False
+        detail = (await node.until_source("nri", True))["detail"]
+        assert detail == "synchronised with containerd v2.4.2, NRI v0.12.3"
+
+        await api.start(port=port)
+        await node.until_source("kube", True)
+        assert (await node.ask())["ready"] is True
+    await api.stop()
+
+
+@pytest.mark.parametrize("there", [True, False], ids=["misc", "no-misc"])
+async def test_a_kernel_without_the_misc_controller_is_warned_of_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, there: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+
+    lacking = Trouble(("read", "stat"), "misc.capacity", errno.ENOENT)
+    async with rig(tmp_path, change=changed(node_name="n7"), troubles=() if there else (lacking,)) as node:
+        await node.until_source("cgroups", True)
+    said = [(one.levelno, one.getMessage()) for one in caplog.records if one.name.startswith("nodeward.app")]
+    assert said[0] == (logging.INFO, f"daemon begins version={__version__} mode=enforce node=n7")
+    warned = [text for level, text in said if level == logging.WARNING]
+    assert warned == ([] if there else ["this kernel has no misc controller: nothing can be enforced"])
+
+
+async def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path: Path) -> None:
+    """Given pods that were known to an earlier life, then nothing is said to be stale since then either."""
+    async with rig(tmp_path) as node:
+        await node.until_source("nri", True)
+        found = await node.ask()
+        assert (found["api"], found["api_stale_since"]) == ("off", "")
+        assert str(found["runtime"]).startswith("containerd")
+
+        daemon = tmp_path / "other"
+        daemon.mkdir()
+        settings = replace(node.settings, nri=NriSection(enabled=False), run_dir=str(daemon / "run"))
+        other = asyncio.create_task(run(settings, SimKernel({}), SystemClock()))
+        beside = replace(node, folder=daemon)
+        await beside.until_source("cgroups", True)
+        assert (await beside.ask())["runtime"] == "off"
+        other.cancel()
+        await asyncio.gather(other, return_exceptions=True)
+
+
+GRPC_SOCKETS = {"podapi-grpc": "podapi-grpc.sock", "cold-plug": "pod-resources.sock"}
+
+
+@pytest.mark.parametrize(("name", "socket"), GRPC_SOCKETS.items(), ids=GRPC_SOCKETS)
+async def test_a_grpc_socket_that_a_bad_request_has_ended_answers_again_and_the_daemon_is_not_ready_meanwhile(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, socket: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    path = str(tmp_path / "run" / socket)
+
+    async def is_served() -> bool:
+        client = GrpcClient(path)
+        with pytest.raises(GrpcError) as said:
+            await client.call("/no.Service/Method", b"", WITHIN_S)
+        await client.close()
+        return said.value.code is Code.UNIMPLEMENTED
+
+    async with rig(tmp_path, change=changed(podapi=PodapiSection(True), cold_plug=ColdPlugSection(True))) as node:
+        row = await node.until_source(name, True)
+        assert row["detail"] == f"answers at {path}"
+        assert await is_served()
+        await asyncio.to_thread(send_bad_path, path)
+        while caplog.text.count(f"component={name} ready=yes") != 2:
+            await asyncio.sleep(0.02)
+        assert await is_served()
+        assert (await node.ask())["ready"] is True
+    assert f"component={name} ready=no detail='the gRPC server was ended by a request that it could" in caplog.text

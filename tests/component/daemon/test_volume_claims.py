@@ -1,35 +1,39 @@
-"""Who mounts a volume, asked of a running daemon: what a runtime has confirmed stays its own for as long as its VM
-lives."""
+"""Who mounts a volume, and which devices a pod has, asked of a running daemon."""
 
 import asyncio
+import json
 import os
 import re
 import shlex
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
-from nodeward.app.node import run
+from nodeward.app.node import pod_devices, run
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.node.pod_volumes import HOST_ROOT
 from nodeward.cli import client, volume
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.runtime import SimContainer, SimPod
+from nodeward.edges.kubelet import cold_plug, pod_resources
 from nodeward.edges.local import relay_line as line
 from nodeward.model.pulls import PullsView, SandboxKey
-from nodeward.model.settings import KubeSection, PodapiSection, Settings
-from nodeward.wire import relay_line
+from nodeward.model.settings import ColdPlugSection, KubeSection, PodapiSection, Settings
+from nodeward.proto import podresources_pb2 as pb
+from nodeward.transport.grpc_unix import GrpcClient, GrpcError, GrpcServer
+from nodeward.wire import kubelet_checkpoint, relay_line
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.daemon.test_podapi import pod, post
 from tests.pages import of_page
+from tests.unit.wire import checkpoints
 
 PATH = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount"
 SHARED = {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}
 ASKED: dict[str, object] = {"pod_uid": "u1", "volume": "data"}
-Tale = Callable[[Rig, ApiServer, str], Awaitable[None]]
 
 
 def with_volume(uid: str, name: str = "web") -> dict[str, object]:
@@ -40,22 +44,21 @@ def with_volume(uid: str, name: str = "web") -> dict[str, object]:
     return made
 
 
-def play(folder: Path, tale: Tale, nri: bool = True) -> None:
-    async def main() -> None:
-        async with ApiServer() as server:
-            server.add_pod(with_volume("u1"))
+@asynccontextmanager
+async def serving(folder: Path, nri: bool = True) -> AsyncIterator[tuple[Rig, ApiServer, str]]:
+    """A node with the pod; and the Pod API's socket."""
+    async with ApiServer() as server:
+        server.add_pod(with_volume("u1"))
 
-            def with_api(settings: Settings) -> Settings:
-                served = PodapiSection(True, uids=(os.getuid(),))
-                told = replace(settings.nri, enabled=nri)
-                return replace(settings, kube=KubeSection(url=server.url), node_name="n1", podapi=served, nri=told)
+        def with_api(settings: Settings) -> Settings:
+            served = PodapiSection(True, uids=(os.getuid(),))
+            told = replace(settings.nri, enabled=nri)
+            return replace(settings, kube=KubeSection(url=server.url), node_name="n1", podapi=served, nri=told)
 
-            async with rig(folder, change=with_api) as node:
-                ensure_folder(node.kernel, f"{HOST_ROOT}{PATH}")
-                node.files.put("/proc/1/mountinfo", b"")
-                await tale(node, server, str(folder / "run" / "podapi.sock"))
-
-    asyncio.run(main())
+        async with rig(folder, change=with_api) as node:
+            ensure_folder(node.kernel, f"{HOST_ROOT}{PATH}")
+            node.files.put("/proc/1/mountinfo", b"")
+            yield node, server, str(folder / "run" / "podapi.sock")
 
 
 async def offered(socket: str, sandbox: str, uid: str = "u1") -> tuple[object, object]:
@@ -95,19 +98,10 @@ async def free_at_last(socket: str) -> None:
             await asyncio.sleep(0.02)
 
 
-def test_a_pods_next_sandbox_is_not_given_what_its_first_has_confirmed(tmp_path: Path) -> None:
-    async def tale(_: Rig, __: ApiServer, socket: str) -> None:
-        await taken(socket, "s1")
-        assert await offered(socket, "s2") == held("s1")
-
-    play(tmp_path, tale)
-
-
-def test_a_restart_while_the_runtime_is_away_gives_no_claim_to_another_sandbox(tmp_path: Path) -> None:
+async def test_a_restart_while_the_runtime_is_away_gives_no_claim_to_another_sandbox(tmp_path: Path) -> None:
     """Neither to the pod's next one, nor to another pod's once this one was deleted; until the runtime says that the
     sandbox has ended."""
-
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+    async with serving(tmp_path) as (node, server, socket):
         sandbox = await node.runtime.run_pod(SimPod("u1", "web", "shop"))
         await taken(socket, sandbox)
         await node.stop()
@@ -122,13 +116,10 @@ def test_a_restart_while_the_runtime_is_away_gives_no_claim_to_another_sandbox(t
         await node.runtime.remove_pod(sandbox)
         await free_at_last(socket)
 
-    play(tmp_path, tale)
 
-
-def test_a_pod_deleted_by_force_keeps_its_volume_while_its_sandbox_lives(tmp_path: Path) -> None:
+async def test_a_pod_deleted_by_force_keeps_its_volume_while_its_sandbox_lives(tmp_path: Path) -> None:
     """Also after the last of its containers has ended."""
-
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+    async with serving(tmp_path) as (node, server, socket):
         sandbox = await node.runtime.run_pod(SimPod("u1", "web", "shop"))
         container = await node.runtime.create_container(sandbox, SimContainer("app"))
         await node.runtime.start(container)
@@ -140,11 +131,11 @@ def test_a_pod_deleted_by_force_keeps_its_volume_while_its_sandbox_lives(tmp_pat
         await node.runtime.remove_pod(sandbox)
         await free_at_last(socket)
 
-    play(tmp_path, tale)
 
-
-def test_without_nri_a_claim_ends_with_the_pod_and_not_before_the_sandbox_that_the_relay_sees(tmp_path: Path) -> None:
-    async def tale(node: Rig, server: ApiServer, socket: str) -> None:
+async def test_without_nri_a_claim_ends_with_the_pod_and_not_before_the_sandbox_that_the_relay_sees(
+    tmp_path: Path,
+) -> None:
+    async with serving(tmp_path, nri=False) as (node, server, socket):
         told = [SandboxKey("s1", "shop", "web", "u1", 0)]
         relay = line.RelayLineServer(lambda _: lambda: PullsView("1", 7, True, (), tuple(told)))
         served = asyncio.create_task(relay.run(f"{node.settings.run_dir}/{relay_line.SOCKET}"))
@@ -156,24 +147,20 @@ def test_without_nri_a_claim_ends_with_the_pod_and_not_before_the_sandbox_that_t
         served.cancel()
         await asyncio.gather(served, return_exceptions=True)
 
-    play(tmp_path, tale, nri=False)
 
-
-def test_without_nri_and_relay_a_claim_ends_with_the_pod(tmp_path: Path) -> None:
-    async def tale(_: Rig, server: ApiServer, socket: str) -> None:
+async def test_without_nri_and_relay_a_claim_ends_with_the_pod(tmp_path: Path) -> None:
+    async with serving(tmp_path, nri=False) as (_, server, socket):
         await taken(socket, "s1")
         assert await offered(socket, "s2") == held("s1")
         deleted(server)
         await free_at_last(socket)
 
-    play(tmp_path, tale, nri=False)
 
-
-def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_path: Path) -> None:
+async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_path: Path) -> None:
     """By the command that mounts, whose lease is given back at its end; and the other way round."""
     os.mkfifo(tmp_path / "go")
 
-    async def tale(_: Rig, __: ApiServer, socket: str) -> None:
+    async with serving(tmp_path) as (_, _, socket):
         assert (await offered(socket, "s1"))[0] == "GUEST"  # all is known
         await post("ConfirmVolume", {**ASKED, "sandbox": "s1", "release": True}, socket)
 
@@ -184,9 +171,8 @@ def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_p
             return await asyncio.to_thread(CliRunner().invoke, volume.command, words)
 
         mounts = asyncio.create_task(hold(f"read x < {tmp_path}/go; exit 3"))
-        async with asyncio.timeout(WITHIN_S):
-            while "HoldVolume" not in str(await post("ListVolumeClaims", {"path": PATH}, socket)):
-                await asyncio.sleep(0.02)
+        while "HoldVolume" not in str(await post("ListVolumeClaims", {"path": PATH}, socket)):
+            await asyncio.sleep(0.02)
         why = str((await offered(socket, "s1"))[1])
         assert re.fullmatch(r"nodeward volume hold \(process [0-9]+\) mounts it on the host, for [0-9]+ s more", why)
         other: dict[str, object] = {"path": PATH, "holder": "csi"}
@@ -198,16 +184,75 @@ def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_p
         assert f"{PATH} must not be mounted on the host: sandbox s1 of pod shop/web has it" in str(refused.exception)
         assert not (tmp_path / "ran").exists()
 
-    play(tmp_path, tale)
+
+VF, KUBELET = "a.b/vf", "/kubelet"
+SPEC = {"kind": VF, "devices": [{"name": "vf0", "containerEdits": {"deviceNodes": [{"path": "/dev/vfio/7"}]}}]}
 
 
-def test_the_hosts_lease_outlives_a_restart(tmp_path: Path) -> None:
-    async def tale(node: Rig, _: ApiServer, socket: str) -> None:
-        assert (await offered(socket, "s1"))[0] == "GUEST"
-        await post("ConfirmVolume", {**ASKED, "sandbox": "s1", "release": True}, socket)
-        assert (await post("HoldVolume", {"path": PATH, "holder": "csi"}, socket))["held"]
-        await node.stop()
-        await node.start()
-        assert str((await offered(socket, "s1"))[1]).startswith("csi mounts it on the host, for ")
+def put(node: Rig, path: str, data: bytes) -> None:
+    ensure_folder(node.files, path.rpartition("/")[0])
+    node.files.put(path, data)
 
-    play(tmp_path, tale)
+
+def holds(node: Rig, uid: str) -> None:
+    """Kubelet's checkpoint says that this pod has the device."""
+    rows = [checkpoints.entry(uid, ["vf0"], VF)]
+    put(node, f"{KUBELET}/{kubelet_checkpoint.PLACE}", checkpoints.file(rows, {}))
+
+
+async def devices(folder: Path, many: int) -> dict[str, object]:
+    """The Pod API's section, asked for by so many at once."""
+    asked = (asyncio.to_thread(client.get, "/v1/pods/default/pod-a", f"{folder}/run/podapi.sock") for _ in range(many))
+    first, *others = [json.loads(body)["devices"] for body in await asyncio.gather(*asked)]
+    assert all(one == first for one in others)
+    found: dict[str, object] = first
+    return found
+
+
+async def test_kubelet_is_asked_once_for_many_and_a_reused_name_shows_no_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(cold_plug, "RETRY_S", 0.1)
+    container = pb.ContainerResources(name="app", devices=[pb.ContainerDevices(resource_name=VF, device_ids=["vf0"])])
+    pod, lists = pb.PodResources(name="pod-a", namespace="default", containers=[container]), 0
+
+    async def get(_: bytes) -> bytes:
+        return pb.GetPodResourcesResponse(pod_resources=pod).SerializeToString()
+
+    async def listed(_: bytes) -> bytes:
+        nonlocal lists
+        lists += 1
+        return pb.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
+
+    def served(settings: Settings) -> Settings:
+        ledger = replace(settings.ledger, kubelet_dir=KUBELET, kubelet_root=str(tmp_path))
+        api = PodapiSection(True, uids=(os.getuid(),))
+        return replace(settings, podapi=api, cold_plug=ColdPlugSection(True), ledger=ledger)
+
+    kubelet = GrpcServer(cold_plug.SERVICE, {"Get": get, "List": listed})
+    place = tmp_path / pod_resources.PLACE
+    place.parent.mkdir()
+    await kubelet.start(str(place))
+    async with rig(tmp_path, change=served) as node, asyncio.timeout(WITHIN_S):
+        put(node, "/etc/cdi/vf.json", json.dumps(SPEC).encode())
+        holds(node, "a")
+        socket = tmp_path / "run" / "pod-resources.sock"
+        while not socket.exists() or not (tmp_path / "run" / "podapi.sock").exists():
+            await asyncio.sleep(0.02)
+        rows = (await devices(tmp_path, 30))["value"]
+        assert isinstance(rows, list)
+        shown = [(one["kind"], one["name"], one["paths"]) for one in rows]
+        assert shown == [("device-plugin", f"{VF}=vf0", ["/dev/vfio/7"])]
+        assert lists == 1
+        monkeypatch.setattr(pod_devices, "FRESH_S", 0.0)
+        request = pb.GetPodResourcesRequest(pod_name="pod-a", pod_namespace="default").SerializeToString()
+        asking = GrpcClient(str(socket))
+        assert pb.GetPodResourcesResponse.FromString(await asking.call(cold_plug.GET, request, WITHIN_S))
+        holds(node, "another")
+        with pytest.raises(GrpcError, match="of pod UID another"):
+            await asking.call(cold_plug.GET, request, WITHIN_S)
+        await asking.close()
+        said = await devices(tmp_path, 1)
+        assert (said["value"], "of pod UID another" in str(said["why"])) == (None, True)
+    await kubelet.stop()
+    assert "cold_plug=no-api" in caplog.text, "these settings have no API server: the pod is put in"

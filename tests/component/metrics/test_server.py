@@ -6,15 +6,11 @@ import gc
 import logging
 import socket
 import struct
-import sys
 import threading
 import time
-from array import array
 from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import asynccontextmanager
-from multiprocessing import get_context
-from types import FrameType, SimpleNamespace
+from types import SimpleNamespace
 
 import pytest
 
@@ -102,39 +98,34 @@ async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = 
         lane.close(WITHIN_S)
 
 
-def test_kubelets_probe_reads_what_the_daemon_waits_for(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        async with site(caplog) as own:
-            own.waits = ["nri: not connected yet", "kube: not reached yet"]
-            head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
-            assert b" 503 " in head
-            assert body == b"not ready: nri: not connected yet\nnot ready: kube: not reached yet\n"
-            own.waits = []
-            head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
-            assert (b" 200 " in head, body) == (True, b"ready\n")
-
-    asyncio.run(story())
+async def test_kubelets_probe_reads_what_the_daemon_waits_for(caplog: pytest.LogCaptureFixture) -> None:
+    async with site(caplog) as own:
+        own.waits = ["nri: not connected yet", "kube: not reached yet"]
+        head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
+        assert b" 503 " in head
+        assert body == b"not ready: nri: not connected yet\nnot ready: kube: not reached yet\n"
+        own.waits = []
+        head, body = await own.get(SCRAPE.replace(b"/metrics", server.READY.encode()))
+        assert (b" 200 " in head, body) == (True, b"ready\n")
 
 
-def test_prometheus_reads_the_text_and_strangers_are_told_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    async def story() -> None:
-        async with site(caplog) as own:
-            head, body = await own.get()
-            assert b" 200 " in head
-            assert b"text/plain; version=0.0.4; charset=utf-8" in head
-            assert b"\nnodeward_misc_capacity{" in body
-            for request, status in (
-                (b"GET / HTTP/1.1\r\nHost: nodeward\r\n\r\n", b" 404 "),
-                (b"POST /metrics HTTP/1.1\r\nHost: nodeward\r\nContent-Length: 0\r\n\r\n", b" 405 "),
-                (b"GET /metrics?name=x HTTP/1.1\r\nHost: nodeward\r\n\r\n", b" 200 "),
-            ):
-                assert status in (await own.get(request))[0]
-
-    asyncio.run(story())
+async def test_prometheus_reads_the_text_and_strangers_are_told_where_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    async with site(caplog) as own:
+        head, body = await own.get()
+        assert b" 200 " in head
+        assert b"text/plain; version=0.0.4; charset=utf-8" in head
+        assert b"\nnodeward_misc_capacity{" in body
+        for request, status in (
+            (b"GET / HTTP/1.1\r\nHost: nodeward\r\n\r\n", b" 404 "),
+            (b"POST /metrics HTTP/1.1\r\nHost: nodeward\r\nContent-Length: 0\r\n\r\n", b" 405 "),
+            (b"GET /metrics?name=x HTTP/1.1\r\nHost: nodeward\r\n\r\n", b" 200 "),
+        ):
+            assert status in (await own.get(request))[0]
 
 
-def test_a_picture_is_drawn_on_the_lane_and_once_for_all_who_ask_at_once(caplog: pytest.LogCaptureFixture) -> None:
-    """Given a picture that takes its time, when twenty ask, then it is drawn once, and not on the loop's thread."""
+async def test_a_picture_is_drawn_on_the_lane_and_once_for_all_who_ask_at_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def slowly() -> NodeView:
@@ -142,20 +133,16 @@ def test_a_picture_is_drawn_on_the_lane_and_once_for_all_who_ask_at_once(caplog:
         assert go_on.wait(WITHIN_S)
         return node()
 
-    async def story() -> None:
-        async with site(caplog, slowly) as own:
-            asked = [asyncio.create_task(own.get()) for _ in range(20)]
-            assert await asyncio.to_thread(begun.wait, WITHIN_S)
-            go_on.set()
-            assert all(b" 200 " in head for head, _ in await asyncio.gather(*asked))
-            assert own.drawn == 1
-            assert threading.get_ident() not in own.threads
-
-    asyncio.run(story())
+    async with site(caplog, slowly) as own:
+        asked = [asyncio.create_task(own.get()) for _ in range(20)]
+        assert await asyncio.to_thread(begun.wait, WITHIN_S)
+        go_on.set()
+        assert all(b" 200 " in head for head, _ in await asyncio.gather(*asked))
+        assert own.drawn == 1
+        assert threading.get_ident() not in own.threads
 
 
-def test_a_picture_sets_off_no_collection_of_garbage(caplog: pytest.LogCaptureFixture) -> None:
-    """Given a picture, or one that fails, then the collector, which stops every thread, waits until it is made."""
+async def test_a_picture_sets_off_no_collection_of_garbage(caplog: pytest.LogCaptureFixture) -> None:
     enabled: list[bool] = []
 
     def draw() -> NodeView:
@@ -164,31 +151,29 @@ def test_a_picture_sets_off_no_collection_of_garbage(caplog: pytest.LogCaptureFi
             raise ValueError("no such colour")
         return node()
 
-    async def story() -> None:
-        async with site(caplog, draw) as own:
-            for _ in range(2):
-                await own.get()
-                assert gc.isenabled()
-
-    asyncio.run(story())
+    async with site(caplog, draw) as own:
+        for _ in range(2):
+            await own.get()
+            assert gc.isenabled()
     assert enabled == [False, False]
 
 
-def test_a_text_is_drawn_anew_once_it_is_old(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_text_is_drawn_anew_once_it_is_old(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(server, "FRESH_S", 0.0)
 
-    async def story() -> None:
-        async with site(caplog) as own:
-            reader, writer = await own.open()
-            for _ in range(3):
-                await answer(reader, writer, SCRAPE)
-            writer.close()
-            assert own.drawn == 3
-
-    asyncio.run(story())
+    async with site(caplog) as own:
+        reader, writer = await own.open()
+        for _ in range(3):
+            await answer(reader, writer, SCRAPE)
+        writer.close()
+        assert own.drawn == 3
 
 
-def test_a_picture_that_cannot_be_drawn_is_said_and_the_next_one_is_served(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_picture_that_cannot_be_drawn_is_said_and_the_next_one_is_served(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     faults = [ValueError("no such colour")]
 
     def draw() -> NodeView:
@@ -196,37 +181,31 @@ def test_a_picture_that_cannot_be_drawn_is_said_and_the_next_one_is_served(caplo
             raise faults.pop()
         return node()
 
-    async def story() -> None:
-        async with site(caplog, draw) as own:
-            assert b" 503 " in (await own.get())[0]
-            assert b" 200 " in (await own.get())[0]
-            assert "metrics=failed error=ValueError: no such colour" in caplog.messages
-
-    asyncio.run(story())
+    async with site(caplog, draw) as own:
+        assert b" 503 " in (await own.get())[0]
+        assert b" 200 " in (await own.get())[0]
+        assert "metrics=failed error=ValueError: no such colour" in caplog.messages
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /metrics HTTP/1.1\r\nX: "], ids=["nothing", "half a request"])
-def test_a_client_that_sends_no_whole_request_is_sent_away(
+async def test_a_client_that_sends_no_whole_request_is_sent_away(
     sent: bytes, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(server, "REQUEST_S", 0.2)
 
-    async def story() -> None:
-        async with site(caplog) as own:
-            reader, writer = await own.open()
-            writer.write(sent)
-            assert await ended(reader) == b""
-            writer.close()
-
-    asyncio.run(story())
+    async with site(caplog) as own:
+        reader, writer = await own.open()
+        writer.write(sent)
+        assert await ended(reader) == b""
+        writer.close()
 
 
-def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
+async def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Given a text larger than all buffers, when one does not read it, then another gets it whole, and the first one
     is given up with a part of it. Of the rest, little was held for it."""
-    monkeypatch.setattr(server, "REQUEST_S", 3.0)
+    monkeypatch.setattr(server, "REQUEST_S", scaled(3.0))
     given_up = asyncio.Event()
     held: list[int] = []
     abort = server._Connection.abort
@@ -240,30 +219,24 @@ def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
     monkeypatch.setattr(server._Connection, "abort", told)
     view = full_node(pods=1200, per_pod=3)
 
-    async def story() -> None:
-        async with site(caplog, lambda: view) as own:
-            with socket.socket() as slow:
-                slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                slow.setblocking(False)
-                loop = asyncio.get_running_loop()
-                await loop.sock_connect(slow, ("127.0.0.1", own.port))
-                await loop.sock_sendall(slow, SCRAPE)
-                _, whole = await own.get()
-                async with asyncio.timeout(WITHIN_S):
-                    await given_up.wait()
-                reader, writer = await asyncio.open_connection(sock=slow.dup())
-                assert 0 < len(await ended(reader)) < len(whole)
-                assert held[0] <= 4 * PIECE_CHARACTERS
-                writer.close()
-
-    asyncio.run(story())
+    async with site(caplog, lambda: view) as own:
+        with socket.socket() as slow:
+            slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            slow.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(slow, ("127.0.0.1", own.port))
+            await loop.sock_sendall(slow, SCRAPE)
+            _, whole = await own.get()
+            await given_up.wait()
+            reader, writer = await asyncio.open_connection(sock=slow.dup())
+            assert 0 < len(await ended(reader)) < len(whole)
+            assert held[0] <= 4 * PIECE_CHARACTERS
+            writer.close()
 
 
-def test_a_prometheus_that_vanishes_within_an_answer_leaves_nothing_behind(
+async def test_a_prometheus_that_vanishes_within_an_answer_leaves_nothing_behind(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given more scrapes than there may be connections, each broken off by a reset while its text comes, then every
-    connection is over at once, the next scrape is served whole, and nothing is logged as a fault."""
     monkeypatch.setattr(server, "REQUEST_S", 10 * WITHIN_S)  # it is not their time that is up
     lost: list[BaseException | None] = []
     connection_lost = server._Connection.connection_lost
@@ -276,50 +249,40 @@ def test_a_prometheus_that_vanishes_within_an_answer_leaves_nothing_behind(
     view = full_node(pods=1200, per_pod=3)
     scrapes = server.MOST_CONNECTIONS + 8
 
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        async with site(caplog, lambda: view) as own:
-            _, whole = await own.get()
-            for _ in range(scrapes):
-                with socket.socket() as gone:
-                    gone.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-                    gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                    gone.setblocking(False)
-                    await loop.sock_connect(gone, ("127.0.0.1", own.port))
-                    await loop.sock_sendall(gone, SCRAPE)
-                    assert (await loop.sock_recv(gone, 100)).startswith(b"HTTP/1.1 200")
-            async with asyncio.timeout(WITHIN_S):
-                while len(lost) < scrapes:
-                    await asyncio.sleep(0.01)
-            assert len((await own.get())[1]) >= len(whole) * 0.9
-            assert [line for line in caplog.records if line.levelno >= logging.WARNING] == []
-
-    asyncio.run(story())
+    loop = asyncio.get_running_loop()
+    async with site(caplog, lambda: view) as own:
+        _, whole = await own.get()
+        for _ in range(scrapes):
+            with socket.socket() as gone:
+                gone.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+                gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                gone.setblocking(False)
+                await loop.sock_connect(gone, ("127.0.0.1", own.port))
+                await loop.sock_sendall(gone, SCRAPE)
+                assert (await loop.sock_recv(gone, 100)).startswith(b"HTTP/1.1 200")
+        while len(lost) < scrapes:
+            await asyncio.sleep(0.01)
+        assert len((await own.get())[1]) >= len(whole) * 0.9
+        assert [line for line in caplog.records if line.levelno >= logging.WARNING] == []
 
 
-def test_many_connections_hold_no_more_than_the_bound_and_do_not_lock_prometheus_out(
+async def test_many_connections_hold_no_more_than_the_bound_and_do_not_lock_prometheus_out(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given Prometheus' connection, when hundreds of idle ones come, then it is still served on it, most of them are
-    gone, and a new client is served too."""
     monkeypatch.setattr(server, "REQUEST_S", 10 * WITHIN_S)  # it is not their time that is up
 
-    async def story() -> None:
-        async with site(caplog) as own:
-            kept = await own.open()
-            await answer(*kept, SCRAPE)
-            others = [await own.open() for _ in range(10 * server.MOST_CONNECTIONS)]
-            gone = [asyncio.create_task(ended(reader)) for reader, _ in others]
-            async with asyncio.timeout(WITHIN_S):
-                while sum(not one.done() for one in gone) > server.MOST_CONNECTIONS:
-                    await asyncio.sleep(0.01)
-            assert b" 200 " in (await answer(*kept, SCRAPE))[0]
-            assert b" 200 " in (await own.get())[0]
-            for _, writer in (kept, *others):
-                writer.close()
-            await asyncio.gather(*gone)
-
-    asyncio.run(story())
+    async with site(caplog) as own:
+        kept = await own.open()
+        await answer(*kept, SCRAPE)
+        others = [await own.open() for _ in range(10 * server.MOST_CONNECTIONS)]
+        gone = [asyncio.create_task(ended(reader)) for reader, _ in others]
+        while sum(not one.done() for one in gone) > server.MOST_CONNECTIONS:
+            await asyncio.sleep(0.01)
+        assert b" 200 " in (await answer(*kept, SCRAPE))[0]
+        assert b" 200 " in (await own.get())[0]
+        for _, writer in (kept, *others):
+            writer.close()
+        await asyncio.gather(*gone)
 
 
 def test_a_scrape_of_a_full_node_takes_the_loop_less_than_five_milliseconds_at_a_time(
@@ -357,65 +320,15 @@ def test_a_scrape_of_a_full_node_takes_the_loop_less_than_five_milliseconds_at_a
     assert max(worked) < 0.005
 
 
-class Steps:
-    """Follows every line of a thread, and how long it has worked since the one before."""
-
-    def __init__(self) -> None:
-        self.worked_ns = array("Q")
-        self.long: dict[int, str] = {}
-        """What the steps of a millisecond and more are, by their number."""
-        self._since = time.thread_time_ns()
-
-    def __call__(self, frame: FrameType, event: str, _: object) -> "Steps":
-        worked = time.thread_time_ns() - self._since
-        if worked > 1_000_000:
-            self.long[len(self.worked_ns)] = f"{frame.f_code.co_qualname}:{frame.f_lineno} {event}"
-        self.worked_ns.append(worked)
-        self._since = time.thread_time_ns()
-        return self
-
-
-def _drawn_in_steps() -> tuple[list[int], Steps]:
-    """The lengths of the pieces of 500 pods of three containers, and the steps in which they were drawn."""
-    view = full_node(pods=500, per_pod=3)
-    steps = Steps()
-    gc.disable()  # as the server does
-    sys.settrace(steps)
-    try:
-        return [len(piece) for piece in pieces(metrics(view))], steps
-    finally:
-        sys.settrace(None)
-        gc.enable()
-
-
-def test_no_step_of_drawing_a_full_node_keeps_the_interpreter_to_itself() -> None:
-    """Given 500 pods of three containers, when their text is drawn, then it comes in pieces, and no line of Python,
-    with what it calls and frees in C, works for half of 5 ms: before the next one the loop's thread gets the
-    interpreter.
-
-    It is the drawing thread's own processor time, to which a kernel without CONFIG_IRQ_TIME_ACCOUNTING adds the
-    interrupts that fall into it. So the same is drawn in two new processes: a step of ours is long in both, be it only
-    the first time. Half is for what one of them alone had."""
-    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as new:
-        drawings = [one.result() for one in [new.submit(_drawn_in_steps) for _ in range(2)]]
-    (lengths, steps), (_, again) = drawings
-    assert sum(lengths) > 2**21
-    assert max(lengths) < 128 * 1024
-    own = [min(both) for both in zip(steps.worked_ns, again.worked_ns, strict=True)]
-    longest = max(own)
-    assert longest < 2_500_000, steps.long[own.index(longest)]
-
-
 def test_the_drawing_thread_pauses_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given 500 pods of three containers, when they are drawn, then no stretch between two pauses makes more than a
-    small part of the samples, so that who waits for the interpreter gets it without asking."""
     pauses: list[float] = []
     monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=pauses.append))
     families = list(metrics(full_node(pods=500, per_pod=3)))
     of_families = len(pauses)
     samples = sum(len(family.samples) for family in families)
-    list(pieces(families))
-    assert samples > 20_000
+    lengths = [len(piece) for piece in pieces(families)]
+    assert (samples > 20_000, sum(lengths) > 2**21) == (True, True)
+    assert max(lengths) < 128 * 1024, "none keeps the interpreter to itself for long"
     assert of_families > samples / 256
     assert len(pauses) - of_families > samples / 200
 

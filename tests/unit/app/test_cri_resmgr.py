@@ -116,10 +116,7 @@ BAD = {
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        (
-            "-policy topology-aware",
-            "'topology-aware' comes with a later version of Nodeward; cri-resmgr -list-policies",
-        ),
+        ("-policy topology-aware", "'topology-aware' comes with a later version of Nodeward; cri-resmgr -list-policie"),
         ("-reserved-resources 2", "--reserved-resources: '2' is no domain=amount, such as cpu=1 (command line)"),
         ("-force-config /static", "/static policy.static: Relaxed is not known; did you mean RelaxedIsolation?"),
         ("-force-config /amount", "/amount policy.ReservedResources: has no names with values"),
@@ -128,10 +125,7 @@ BAD = {
         ("-dump-file cri.dump", "'cri.dump' is no absolute path"),
         ("topology-aware", "is no option"),
         ("-config /bad", "is no YAML"),
-        (
-            "-force-config /c -fallback-config /d",
-            "--force-config /c and --fallback-config /d: give one of them, not both",
-        ),
+        ("-force-config /c -fallback-config /d", "--force-config /c and --fallback-config /d: give one of them, not b"),
         ("-force-config /module", "/module: dmup is not known; did you mean dump?"),
         ("-force-config /name", "/name: policy.Actve is not known; did you mean policy.Active?"),
         ("-force-config /klog", "/klog logger.Klog: logtostder is not known; did you mean logtostderr?"),
@@ -139,10 +133,7 @@ BAD = {
         ("-force-config /object", "/object: is an object of Kubernetes: give what stands below data"),
         ("-force-config /scalar", "/scalar dump: has no names with values"),
         ("-force-config /off", "/off logger.Debug: False is no text such as on:cache,off:relay"),
-        (
-            "-force-config /count",
-            "dump rule 'count:Version': 'count' is no level; write off, short or full before the colon (/count dump.",
-        ),
+        ("-force-config /count", "dump rule 'count:Version': 'count' is no level; write off, short or full before the"),
         ("-force-config /list-of-rules", "/list-of-rules dump.Config: holds other values, where one text is wanted"),
         ("-force-config /list-of-klog", "/list-of-klog logger.Klog.v: holds other values, where one text is wanted"),
         ("-force-config /list-of-lists", "/list-of-lists logger.Debug: holds other values, where one text is wanted"),
@@ -235,33 +226,65 @@ def test_no_option_is_known_that_no_release_had() -> None:
     assert set(SWITCHES) - named == {"h", "help"}
 
 
+LEVELS: tuple[tuple[str, str, str], ...] = (
+    ("-logger-debug cache", "", "debug"),
+    ("-logger-debug all", "", "debug"),
+    ("-logger-debug on:cache,off:*", "", "debug"),
+    ("-logger-debug off:cache,relay", "", "info"),
+    ("-logger-debug off:*", "", "info"),
+    ("-logger-debug off:a,on:b", "", "debug"),
+    ("-logger-debug none", "", "info"),
+    ("-logger-debug=", "", "info"),
+    ("-logger-debug all:false", "", "info"),
+    ("-logger-debug none:false", "", "debug"),
+    ("-logger-debug a,b:false", "", "info"),
+    ("-logger-debug a,b:true", "", "debug"),
+    ("-logger-debug cache -logger-debug all:false", "", "info"),
+    ("-logger-debug cache -logger-debug off:cache", "", "info"),
+    ("-logger-level debug -logger-debug off:*", "", "debug"),
+    ("-logger-level Warning", "", "warning"),
+    ("-logger-level panic", "", "error"),
+    ("-v 4", "", "debug"),
+    ("-v=3", "", "info"),
+    ("-v=9 --v=0", "", "info"),
+    ("", "LOGGER_DEBUG=", "info"),
+    ("", "LOGGER_DEBUG=off:*", "info"),
+    ("", "LOGGER_DEBUG=off:cache", "info"),
+    ("", "LOGGER_DEBUG=on:*", "debug"),
+    ("", "LOGGER_DEBUG=cache", "debug"),
+    ("-logger-debug off:cache", "LOGGER_DEBUG=cache", "info"),
+    ("", "LOGGER_V=4", "debug"),
+    ("-v 0", "LOGGER_V=4", "info"),
+    ("-v 4", "LOGGER_V=0", "debug"),
+    ("-force-config /c", "Debug: 'off:*'", "info"),
+    ("-force-config /c", "Debug: 'on:cache,off:*'", "debug"),
+    ("-force-config /c", "Debug: {off: [cache, relay]}", "info"),
+    ("-force-config /c", "Debug: {off: [cache], on: [relay]}", "debug"),
+    ("-force-config /c", "Debug:", "info"),
+    ("-force-config /c", "Level: warning", "warning"),
+    ("-force-config /c", "Klog: {v: 4}", "debug"),
+    ("-force-config /c", "Klog: {v: 1, logtostderr: true}", "info"),
+)
+"""A command line, a variable or what a file has below `logger`, and the level of the log."""
+
+
+@pytest.mark.parametrize(("line", "more", "level"), LEVELS)
+def test_the_level_of_the_log_by_option_environment_and_file(line: str, more: str, level: str) -> None:
+    name, _, value = more.partition("=")
+    environ = {name: value} if (value and name.isupper()) or more.endswith("=") else {}
+    assert choose(line, {"/c": f"logger: {{{more}}}"}, environ=environ).log_level == level
+
+
 @pytest.mark.parametrize(
-    ("line", "level"),
+    ("variable", "value", "why"),
     [
-        ("-logger-debug cache", "debug"),
-        ("-logger-debug all", "debug"),
-        ("-logger-debug on:cache,off:*", "debug"),
-        ("-logger-debug off:cache,relay", "info"),
-        ("-logger-debug off:*", "info"),
-        ("-logger-debug off:a,on:b", "debug"),
-        ("-logger-debug none", "info"),
-        ("-logger-debug=", "info"),
-        ("-logger-debug all:false", "info"),
-        ("-logger-debug none:false", "debug"),
-        ("-logger-debug a,b:false", "info"),
-        ("-logger-debug a,b:true", "debug"),
-        ("-logger-debug cache -logger-debug all:false", "info"),
-        ("-logger-debug cache -logger-debug off:cache", "info"),
-        ("-logger-level debug -logger-debug off:*", "debug"),
-        ("-logger-level Warning", "warning"),
-        ("-logger-level panic", "error"),
-        ("-v 4", "debug"),
-        ("-v=3", "info"),
-        ("-v=9 --v=0", "info"),
+        ("LOGGER_DEBUG", "maybe:cache", "--logger-debug: 'maybe' is neither on nor off"),
+        ("LOGGER_V", "", "--v: '' is no whole number"),
     ],
 )
-def test_debug_lines_by_source_state_or_verbosity(line: str, level: str) -> None:
-    assert choose(line).log_level == level
+def test_a_variable_that_cannot_be_read_is_told_and_ignored(variable: str, value: str, why: str) -> None:
+    chosen = choose("-runtime-socket /r", environ={variable: value})
+    assert (chosen.log_level, chosen.notes) == ("info", [f"{why} ({variable} in the environment): ignored"])
 
 
 @pytest.mark.parametrize(
@@ -279,25 +302,6 @@ def test_which_signal_reads_the_files_again(line: str, number: Signals, notes: i
     chosen = choose(line)
     said = [note for note in chosen.notes if "reads no file again here; SIGHUP does" in note]
     assert (chosen.reload_by, len(said)) == (number, notes)
-
-
-@pytest.mark.parametrize(
-    ("debug", "line", "level"),
-    [
-        ("", "", "info"),
-        ("off:*", "", "info"),
-        ("off:cache", "", "info"),
-        ("on:*", "", "debug"),
-        ("cache", "", "debug"),
-        ("cache", "-logger-debug off:cache", "info"),
-        ("maybe:cache", "", "info"),
-    ],
-)
-def test_the_environment_says_of_debug_lines_what_options_add_to(debug: str, line: str, level: str) -> None:
-    chosen = choose(line, environ={"LOGGER_DEBUG": debug})
-    assert chosen.log_level == level
-    ignored = "--logger-debug: 'maybe' is neither on nor off (LOGGER_DEBUG in the environment): ignored"
-    assert (ignored in chosen.notes) == debug.startswith("maybe")
 
 
 NO_LINES = "has no meaning here: one event a line on standard error"
@@ -324,34 +328,6 @@ def test_a_variable_that_no_release_knows_is_named_and_not_read() -> None:
         f"LOGGER_LEVEL\\u000a{'x' * 51}... in the environment: no release knows it, and it is not read"
     ]
     assert chosen.log_level == "info"
-
-
-@pytest.mark.parametrize(
-    ("verbosity", "line", "level"),
-    [("4", "", "debug"), ("4", "-v 0", "info"), ("0", "-v 4", "debug"), ("", "", "info")],
-)
-def test_klogs_verbosity_of_the_environment_is_overruled_by_the_option(verbosity: str, line: str, level: str) -> None:
-    chosen = choose(f"-runtime-socket /r {line}", environ={"LOGGER_V": verbosity})
-    assert chosen.log_level == level
-    ignored = "--v: '' is no whole number (LOGGER_V in the environment): ignored"
-    assert (ignored in chosen.notes) == (not verbosity)
-
-
-@pytest.mark.parametrize(
-    ("logger", "level"),
-    [
-        ("Debug: 'off:*'", "info"),
-        ("Debug: 'on:cache,off:*'", "debug"),
-        ("Debug: {off: [cache, relay]}", "info"),
-        ("Debug: {off: [cache], on: [relay]}", "debug"),
-        ("Debug:", "info"),
-        ("Level: warning", "warning"),
-        ("Klog: {v: 4}", "debug"),
-        ("Klog: {v: 1, logtostderr: true}", "info"),
-    ],
-)
-def test_the_log_by_a_yaml_configuration(logger: str, level: str) -> None:
-    assert choose("-force-config /c", {"/c": f"logger: {{{logger}}}"}).log_level == level
 
 
 DUMPED = {

@@ -1,7 +1,8 @@
 """ResolvePull and ReportPull, beside a relay that answers on a real socket, and what runtimes' files say of pulls."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,21 +26,21 @@ PULL = PullRow("shop", "web", "u", 1, "app:latest", "", 5, 6, "OK", "sha256:host
 SEEN = PullsView("1", 7, True, (PULL,), (SandboxKey("s1", "shop", "web", "u", 1, "kata"),))
 ASKED = ResolvePullRequest("shop", "web", "u", 1, "app")
 REPORT = ReportPullRequest("s1", "app", "PULLED", DIGEST, 100)
-Tale = Callable[[PodPulls], Awaitable[None]]
 KATA, NYDUS = "/etc/kata.toml", 'snapshotter = "nydus"'
 HANDLER = (
     f'[plugins.p.containerd.runtimes.kata]\nruntime_type = "io.containerd.kata.v2"\noptions.ConfigPath = "{KATA}"\n'
 )
 
 
-def play(
+@asynccontextmanager
+async def beside(
     folder: Path,
-    tale: Tale,
     answer: bytes | None = relay_line.encode_pulls(SEEN),
     pods: Callable[[], Pods] = Pods,
     clock: ManualClock | None = None,
-) -> int:
-    """Plays it beside a relay that answers so, or none for b"", or never for None. How often it was asked."""
+    most_asked: int = 1000,
+) -> AsyncIterator[PodPulls]:
+    """A relay beside answers so, or there is none for b"", or it never answers for None."""
     asked = 0
 
     async def answering(line: bytes) -> bytes | None:
@@ -50,21 +51,18 @@ def play(
             await asyncio.Event().wait()
         return answer
 
-    async def story() -> None:
-        settings, ready = replace(Settings(), run_dir=str(folder)), asyncio.Event()
-        pulls = PodPulls(settings, OsFiles(str(folder)), clock or ManualClock(), pods)
-        if answer == b"":
-            await tale(pulls)
-            return
-        server = LineServer("relay", answering, 1 << 16)
-        serving = asyncio.create_task(server.run(f"{folder}/{relay_line.SOCKET}", ready.set))
-        await ready.wait()
-        await tale(pulls)
-        serving.cancel()
-        await asyncio.wait([serving])
-
-    asyncio.run(story())
-    return asked
+    settings, ready = replace(Settings(), run_dir=str(folder)), asyncio.Event()
+    pulls = PodPulls(settings, OsFiles(str(folder)), clock or ManualClock(), pods)
+    if answer == b"":
+        yield pulls
+        return
+    server = LineServer("relay", answering, 1 << 16)
+    serving = asyncio.create_task(server.run(f"{folder}/{relay_line.SOCKET}", ready.set))
+    await ready.wait()
+    yield pulls
+    serving.cancel()
+    await asyncio.wait([serving])
+    assert asked <= most_asked
 
 
 def write(folder: Path, path: str, text: str) -> None:
@@ -82,12 +80,10 @@ def write(folder: Path, path: str, text: str) -> None:
         pytest.param(1, "other", PullState.PENDING, "", id="another pod of the same name"),
     ],
 )
-def test_a_pull_is_its_attempts(tmp_path: Path, attempt: int, uid: str, state: str, sandbox: str) -> None:
-    async def tale(pulls: PodPulls) -> None:
+async def test_a_pull_is_its_attempts(tmp_path: Path, attempt: int, uid: str, state: str, sandbox: str) -> None:
+    async with beside(tmp_path) as pulls:
         found = await pulls.resolve(replace(ASKED, attempt=attempt, uid=uid))
         assert (found.state, found.sandbox) == (state, sandbox)
-
-    play(tmp_path, tale)
 
 
 @pytest.mark.parametrize(
@@ -101,13 +97,13 @@ def test_a_pull_is_its_attempts(tmp_path: Path, attempt: int, uid: str, state: s
         pytest.param(relay_line.encode_error("it notes no pulls"), "it notes no pulls", id="off"),
     ],
 )
-def test_a_relay_that_does_not_tell_is_said_and_nothing_is_guessed(
+async def test_a_relay_that_does_not_tell_is_said_and_nothing_is_guessed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: bytes | None, why: str
 ) -> None:
     if answer is None:
         monkeypatch.setattr(pod_pulls, "WITHIN_S", 0.05)
 
-    async def tale(pulls: PodPulls) -> None:
+    async with beside(tmp_path, answer) as pulls:
         found = await pulls.resolve(ASKED)
         assert (found.state, found.sandbox, found.mode) == (PullState.UNKNOWN, "", "UNKNOWN")
         assert why in found.why
@@ -115,35 +111,28 @@ def test_a_relay_that_does_not_tell_is_said_and_nothing_is_guessed(
         assert why in seen.why
         assert not (await pulls.report(REPORT)).accepted
 
-    play(tmp_path, tale, answer)
 
-
-def test_hundred_who_ask_at_once_are_two_questions_to_the_relay(tmp_path: Path) -> None:
-    async def tale(pulls: PodPulls) -> None:
+async def test_hundred_who_ask_at_once_are_two_questions_to_the_relay(tmp_path: Path) -> None:
+    async with beside(tmp_path, most_asked=2) as pulls:
         found = await asyncio.gather(*(pulls.resolve(ASKED) for _ in range(100)))
         assert {one.sandbox for one in found} == {"s1"}
 
-    assert play(tmp_path, tale) <= 2
 
-
-def test_for_sandboxes_the_relay_is_asked_once_a_second(tmp_path: Path) -> None:
+async def test_for_sandboxes_the_relay_is_asked_once_a_second(tmp_path: Path) -> None:
     clock = ManualClock()
-
-    async def tale(pulls: PodPulls) -> None:
+    async with beside(tmp_path, clock=clock, most_asked=2) as pulls:
         for _ in range(3):
             found = await asyncio.gather(*(pulls.sandboxes() for _ in range(10)))
             assert found == [(SEEN, "")] * 10
         clock.ns += pod_pulls.FRESH_NS
         assert await pulls.sandboxes() == (SEEN, "")
 
-    assert play(tmp_path, tale, clock=clock) == 2
 
-
-def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Path) -> None:
+async def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Path) -> None:
     web = ("u", "shop", "web", "")
     images: Section[Mapping[str, str]] = Section({"app": "app", "log": "log:1"}, "the API server")
 
-    async def tale(pulls: PodPulls) -> None:
+    async with beside(tmp_path) as pulls:
         seen, of = await pulls.pulls(*web), await pulls.images(*web, images)
         assert of.value == (PodImage("app", "app", ("sha256:host",), ()), PodImage("log", "log:1", (), ()))
         assert seen.value is not None
@@ -165,15 +154,12 @@ def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Pat
         assert seen.value is not None
         assert len(seen.value.guest) == pod_pulls.MOST_IMAGES
 
-    play(tmp_path, tale)
 
-
-def test_reports_end_with_their_sandbox(tmp_path: Path) -> None:
-    """Given a sandbox that only the runtime has told of by NRI, then what was reported of it is gone after its end."""
+async def test_reports_end_with_their_sandbox(tmp_path: Path) -> None:
     nri = KnownSandbox(Sandbox(SandboxId("s2"), PodUid("u2"), "shop", "old", handler="kata"), 1)
     there = {nri.sandbox.id: nri}
 
-    async def tale(pulls: PodPulls) -> None:
+    async with beside(tmp_path, pods=lambda: Pods(sandboxes=dict(there))) as pulls:
         assert (await pulls.report(replace(REPORT, sandbox="s2"))).accepted
         for ended in (False, True):
             if ended:
@@ -182,8 +168,6 @@ def test_reports_end_with_their_sandbox(tmp_path: Path) -> None:
             seen = await pulls.pulls("u2", "shop", "old", "s2")
             assert seen.value is not None
             assert [one.sandbox for one in seen.value.guest] == ([] if ended else ["s2"])
-
-    play(tmp_path, tale, pods=lambda: Pods(sandboxes=dict(there)))
 
 
 @pytest.mark.parametrize(
@@ -200,15 +184,13 @@ def test_reports_end_with_their_sandbox(tmp_path: Path) -> None:
         (replace(ASKED, attempt=-2), "attempt"),
     ],
 )
-def test_a_senseless_request_is_refused_without_an_echo(
+async def test_a_senseless_request_is_refused_without_an_echo(
     tmp_path: Path, wrong: ReportPullRequest | ResolvePullRequest, field: str
 ) -> None:
-    async def tale(pulls: PodPulls) -> None:
+    async with beside(tmp_path) as pulls:
         with pytest.raises(PullRequestError, match=f"^{field}: ") as refused:
             await (pulls.report(wrong) if isinstance(wrong, ReportPullRequest) else pulls.resolve(wrong))
         assert "c4n4ry" not in str(refused.value)
-
-    play(tmp_path, tale)
 
 
 CRIO = '[crio.runtime.runtimes.kata]\nruntime_path = "/bin/kata"\nruntime_config_path = "/etc/kata.toml"\n'
@@ -254,29 +236,24 @@ CONTAINERD = {"/etc/containerd/config.toml": HANDLER}
         ),
     ],
 )
-def test_where_an_image_is_pulled_is_said_by_file_and_key(
+async def test_where_an_image_is_pulled_is_said_by_file_and_key(
     tmp_path: Path, files: dict[str, str], mode: str, why: str
 ) -> None:
     for path, text in files.items():
         write(tmp_path, path, text)
 
-    async def tale(pulls: PodPulls) -> None:
+    async with beside(tmp_path) as pulls:
         found = await pulls.resolve(ASKED)
         assert (found.handler, found.mode) == ("kata", mode)
         assert why in found.mode_why
 
-    play(tmp_path, tale)
 
-
-def test_a_handler_without_a_vm_pulls_on_the_host_and_so_does_the_default(tmp_path: Path) -> None:
+async def test_a_handler_without_a_vm_pulls_on_the_host_and_so_does_the_default(tmp_path: Path) -> None:
     write(tmp_path, "/etc/containerd/config.toml", '[plugins.p.containerd.runtimes.gvisor]\nruntime_type = "runsc"\n')
     keys = [SandboxKey(f"s-{handler}", "shop", handler, "u", 1, handler) for handler in ("gvisor", "")]
-
-    async def tale(pulls: PodPulls) -> None:
+    seen = replace(SEEN, sandboxes=(keys[0], replace(keys[1], name="none")))
+    async with beside(tmp_path, relay_line.encode_pulls(seen)) as pulls:
         for name, what in (("gvisor", "gvisor"), ("none", "")):
             found = await pulls.resolve(replace(ASKED, name=name))
             assert (found.handler, found.mode) == (what, "HOST")
             assert "starts no VM" in found.mode_why
-
-    seen = replace(SEEN, sandboxes=(keys[0], replace(keys[1], name="none")))
-    play(tmp_path, tale, relay_line.encode_pulls(seen))

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -85,9 +85,6 @@ class Host:
     ended: tuple[str, ...] = ()
     api_up: bool = True
     listed: bool = True
-    relay: PullsView | None = None
-    alone: bool = False
-    reads: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for name in (RUN, f"{HOST_ROOT}{PATH}"):
@@ -107,12 +104,11 @@ class Host:
         return State(pods=Pods(specs, boxes, sandbox_of=of, ended=gone, listed=self.listed, api_up=self.api_up))
 
     async def relayed(self) -> tuple[PullsView | None, bool]:
-        """What the relay tells; None where none answers."""
-        return self.relay, self.alone
+        """No relay answers."""
+        return None, False
 
     async def read(self, uid: PodUid) -> tuple[object, int]:
         """The redacted spec."""
-        self.reads.append(uid)
         found = self.pods[uid]
         if isinstance(found, Exception):
             raise found
@@ -127,13 +123,6 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
     return Host(tmp_path)
-
-
-def play(tale: Callable[[], Awaitable[None]]) -> None:
-    async def main() -> None:
-        await tale()
-
-    asyncio.run(main())
 
 
 async def offered(claims: PodVolumeClaims, uid: str = "u1", *volume: str, **more: str) -> tuple[str, str]:
@@ -154,220 +143,148 @@ async def owners(claims: PodVolumeClaims, path: str = PATH) -> Mapping[str, str]
     return {one.sandbox: one.by for one in (await claims.claims(ListVolumeClaimsRequest(path))).claims}
 
 
-def test_a_confirmed_volume_outlives_the_daemon_and_ends_with_its_sandbox(host: Host) -> None:
-    async def tale() -> None:
-        first = host.life()
-        assert (await offered(first))[0] == GUEST
-        assert await owners(first) == {"s-u1": "OfferVolumes"}
-        assert (await confirmed(first))[0] == GUEST
-        host.pods["u2"] = pod("other")
-        second = host.life()
-        assert await owners(second) == {"s-u1": "ConfirmVolume"}
-        assert (await offered(second, "u2"))[1] == "sandbox s-u1 of pod shop/pod-u1 has it"
-        host.ended = ("u1",)
-        assert await owners(second) == {}
-        assert (await offered(second, "u2"))[0] == GUEST
-
-    play(tale)
-
-
-def test_a_sandbox_that_ended_while_the_daemon_was_away_has_nothing_once_the_runtime_says_so(host: Host) -> None:
+async def test_a_sandbox_that_ended_while_the_daemon_was_away_has_nothing_once_the_runtime_says_so(host: Host) -> None:
     """Though its pod stands: that it has lived is on disk."""
-
-    async def tale() -> None:
-        first, file = host.life(), host.folder / RUN.lstrip("/") / FILE
-        await offered(first)
-        await confirmed(first)
-        host.standing = ("u1",)
-        keeps = asyncio.create_task(first.run())
-        async with asyncio.timeout(10):
-            while b'"seen":true' not in file.read_bytes():
-                await asyncio.sleep(0)
-        keeps.cancel()
-        host.standing, host.listed = (), False
-        second = host.life()
-        assert await owners(second) == {"s-u1": "ConfirmVolume"}
-        host.listed = True
-        assert await owners(second) == {}
-
-    play(tale)
+    first, file = host.life(), host.folder / RUN.lstrip("/") / FILE
+    await offered(first)
+    await confirmed(first)
+    host.standing = ("u1",)
+    keeps = asyncio.create_task(first.run())
+    while b'"seen":true' not in file.read_bytes():
+        await asyncio.sleep(0)
+    keeps.cancel()
+    host.standing, host.listed = (), False
+    second = host.life()
+    assert await owners(second) == {"s-u1": "ConfirmVolume"}
+    host.listed = True
+    assert await owners(second) == {}
 
 
-def test_a_lease_that_runs_out_falls_back_to_the_host(host: Host) -> None:
+async def test_a_lease_that_runs_out_falls_back_to_the_host(host: Host) -> None:
     """Also by a restart: the runtime asks again."""
-
-    async def tale() -> None:
-        claims = host.life()
-        await offered(claims)
-        assert (await confirmed(host.life()))[0] == HOST
-        host.clock.ns += LEASE_S * 10**9
-        assert await owners(claims) == {}
-        assert (await confirmed(claims))[0] == HOST
-
-    play(tale)
+    claims = host.life()
+    await offered(claims)
+    assert (await confirmed(host.life()))[0] == HOST
+    host.clock.ns += LEASE_S * 10**9
+    assert await owners(claims) == {}
+    assert (await confirmed(claims))[0] == HOST
 
 
-def test_a_holder_on_the_host_that_died_has_its_lease_for_no_longer_than_it_lasts(host: Host) -> None:
+async def test_a_holder_on_the_host_that_died_has_its_lease_for_no_longer_than_it_lasts(host: Host) -> None:
     """And one that lives renews it; nobody else has it meanwhile, also while it is mounted."""
-
-    async def tale() -> None:
-        claims, ask = host.life(), HoldVolumeRequest(PATH, "csi-1")
-        assert (await claims.hold(ask)).held
-        host.mounts(PATH)
-        host.clock.ns += (LEASE_S - 1) * 10**9
-        again = await claims.hold(ask)
-        assert (again.held, again.lease_s) == (True, LEASE_S)
-        host.mounts("/elsewhere")
-        host.clock.ns += (LEASE_S - 1) * 10**9
-        assert await offered(host.life()) == (HOST, "csi-1 mounts it on the host, for 1 s more")
-        other = await claims.hold(HoldVolumeRequest(PATH, "csi-2"))
-        assert (other.held, other.held_by) == (False, "csi-1")
-        host.clock.ns += 10**9
-        assert (await offered(claims))[0] == GUEST
-        refused = await claims.hold(ask)
-        assert (refused.held, refused.held_by) == (False, "s-u1")
-        host.mounts(PATH)
-        await confirmed(claims, release=True)
-        assert (await claims.hold(ask)).why == "it is mounted on the host already"
-        volumes.write(OsFiles(str(host.folder)), PATH, MountInfo("/dev/sdb", "ext4"), f"{HOST_ROOT}{volumes.FOLDER}")
-        assert (await claims.hold(ask)).why.startswith("it has a mountInfo.json, so its VM mounts it")
-
-    play(tale)
+    claims, ask = host.life(), HoldVolumeRequest(PATH, "csi-1")
+    assert (await claims.hold(ask)).held
+    host.mounts(PATH)
+    host.clock.ns += (LEASE_S - 1) * 10**9
+    again = await claims.hold(ask)
+    assert (again.held, again.lease_s) == (True, LEASE_S)
+    host.mounts("/elsewhere")
+    host.clock.ns += (LEASE_S - 1) * 10**9
+    assert await offered(host.life()) == (HOST, "csi-1 mounts it on the host, for 1 s more")
+    other = await claims.hold(HoldVolumeRequest(PATH, "csi-2"))
+    assert (other.held, other.held_by) == (False, "csi-1")
+    host.clock.ns += 10**9
+    assert (await offered(claims))[0] == GUEST
+    refused = await claims.hold(ask)
+    assert (refused.held, refused.held_by) == (False, "s-u1")
+    host.mounts(PATH)
+    await confirmed(claims, release=True)
+    assert (await claims.hold(ask)).why == "it is mounted on the host already"
+    volumes.write(OsFiles(str(host.folder)), PATH, MountInfo("/dev/sdb", "ext4"), f"{HOST_ROOT}{volumes.FOLDER}")
+    assert (await claims.hold(ask)).why.startswith("it has a mountInfo.json, so its VM mounts it")
 
 
-def test_what_the_guest_gives_back_is_free(host: Host) -> None:
-    async def tale() -> None:
-        claims = host.life()
+async def test_no_guest_has_a_volume_whose_claim_is_not_on_disk(host: Host) -> None:
+    for number in range(1, 40):
+        files = FaultyFiles(OsFiles(str(host.folder)), fail_at=number)
+        claims = host.life(files)
         await offered(claims)
-        await confirmed(claims)
-        assert await confirmed(claims, release=True) == (HOST, "released")
-        assert await owners(host.life()) == {}
-
-    play(tale)
-
-
-def test_no_guest_has_a_volume_whose_claim_is_not_on_disk(host: Host) -> None:
-    """Given a disk that refuses any one call, then the answer is HOST, or the claim is there after a restart."""
-
-    async def tale() -> None:
-        for number in range(1, 40):
-            files = FaultyFiles(OsFiles(str(host.folder)), fail_at=number)
-            claims = host.life(files)
-            await offered(claims)
-            owner, _ = await confirmed(claims)
-            assert (owner == GUEST) == bool(await owners(host.life()))
-            if files.total < number:
-                return
-            (host.folder / RUN.lstrip("/") / FILE).unlink(missing_ok=True)
-        raise AssertionError("more calls than expected")
-
-    play(tale)
+        owner, _ = await confirmed(claims)
+        assert (owner == GUEST) == bool(await owners(host.life()))
+        if files.total < number:
+            return
+        (host.folder / RUN.lstrip("/") / FILE).unlink(missing_ok=True)
+    raise AssertionError("more calls than expected")
 
 
 @pytest.mark.parametrize("content", [b"", b"[2, {}]", b'[1, {"x": 5}]', b"[" * 100_000])
-def test_while_the_claims_cannot_be_read_no_guest_is_given_a_volume(host: Host, content: bytes) -> None:
-    async def tale() -> None:
-        file = host.folder / RUN.lstrip("/") / FILE
-        file.write_bytes(content)
-        claims = host.life()
-        owner, why = await offered(claims)
-        assert (owner, why.partition(" cannot be read: ")[0]) == (HOST, f"{RUN}/{FILE}")
-        assert not (await claims.claims(ListVolumeClaimsRequest())).complete
-        file.unlink()
-        assert (await offered(claims))[0] == GUEST
-
-    play(tale)
+async def test_while_the_claims_cannot_be_read_no_guest_is_given_a_volume(host: Host, content: bytes) -> None:
+    file = host.folder / RUN.lstrip("/") / FILE
+    file.write_bytes(content)
+    claims = host.life()
+    owner, why = await offered(claims)
+    assert (owner, why.partition(" cannot be read: ")[0]) == (HOST, f"{RUN}/{FILE}")
+    assert not (await claims.claims(ListVolumeClaimsRequest())).complete
+    file.unlink()
+    assert (await offered(claims))[0] == GUEST
 
 
-def test_a_claim_that_another_pod_of_the_node_uses_stays_with_the_host(host: Host) -> None:
+async def test_a_claim_that_another_pod_of_the_node_uses_stays_with_the_host(host: Host) -> None:
     """Only pods of the namespace that name claims are read; where one cannot be, that is said."""
-
-    async def tale() -> None:
-        host.pods["u2"] = pod("other")
-        claims = host.life()
-        assert (await offered(claims))[0] == GUEST
-        host.pods["u3"] = pod()
-        assert await confirmed(claims) == (HOST, "since the offer: pod shop/pod-u3 on this node uses the same claim")
-        host.pods["u3"] = NodewardError("the API server is away")
-        owner, why = await offered(claims)
-        assert (owner, why) == (
-            HOST,
-            "whether another pod of this node uses the claim is not known: the API server is away",
-        )
-
-    play(tale)
+    host.pods["u2"] = pod("other")
+    claims = host.life()
+    assert (await offered(claims))[0] == GUEST
+    host.pods["u3"] = pod()
+    assert await confirmed(claims) == (HOST, "since the offer: pod shop/pod-u3 on this node uses the same claim")
+    host.pods["u3"] = NodewardError("the API server is away")
+    owner, why = await offered(claims)
+    assert (owner, why) == (
+        HOST,
+        "whether another pod of this node uses the claim is not known: the API server is away",
+    )
 
 
-def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
-    async def tale() -> None:
-        claims, files = host.life(), OsFiles(str(host.folder))
-        host.mounts(PATH)
-        assert await offered(claims) == (HOST, "it is mounted on the host already")
-        host.mounts("/elsewhere")
-        linked = host.life(Linked(str(host.folder)))
-        assert await offered(linked) == (HOST, "it is mounted on the host already")
-        assert (await offered(claims, path="/not/there"))[1].startswith("the daemon sees nothing at its path")
-        assert await owners(claims, f"{PATH}/new") == {}, "a folder that a CSI driver is about to make"
-        with pytest.raises(VolumeRequestError, match="path must be a clean absolute path"):
-            await owners(claims, "/a/../b")
-        written = volumes.write(files, PATH, MountInfo("/dev/sdb", "ext4"), f"{HOST_ROOT}{volumes.FOLDER}")
-        taken = host.folder / written.lstrip("/").replace("mountInfo.json", "s-u9")
-        taken.touch()
-        assert (await offered(claims))[0] == GUEST, "a sandbox that is no more has left its name"
-        host.listed = False
-        assert await owners(host.life()) == {"s-u9": "mountInfo.json"}, "it may stand: not all is known"
-        host.listed = True
-        host.pods["u9"], host.standing = pod("x"), ("u9",)
-        assert await offered(claims) == (HOST, "sandbox s-u9 has recorded itself in its mountInfo.json")
-        assert await owners(claims) == {"s-u9": "mountInfo.json"}
-        (host.folder / "proc/1/mountinfo").unlink()
-        assert (await offered(claims))[1].startswith("the host's mounts cannot be read")
-        assert not (await claims.claims(ListVolumeClaimsRequest(PATH))).complete
-
-    play(tale)
+async def test_what_the_host_has_at_the_path_is_looked_at(host: Host) -> None:
+    claims, files = host.life(), OsFiles(str(host.folder))
+    host.mounts(PATH)
+    assert await offered(claims) == (HOST, "it is mounted on the host already")
+    host.mounts("/elsewhere")
+    linked = host.life(Linked(str(host.folder)))
+    assert await offered(linked) == (HOST, "it is mounted on the host already")
+    assert (await offered(claims, path="/not/there"))[1].startswith("the daemon sees nothing at its path")
+    assert await owners(claims, f"{PATH}/new") == {}, "a folder that a CSI driver is about to make"
+    with pytest.raises(VolumeRequestError, match="path must be a clean absolute path"):
+        await owners(claims, "/a/../b")
+    written = volumes.write(files, PATH, MountInfo("/dev/sdb", "ext4"), f"{HOST_ROOT}{volumes.FOLDER}")
+    taken = host.folder / written.lstrip("/").replace("mountInfo.json", "s-u9")
+    taken.touch()
+    assert (await offered(claims))[0] == GUEST, "a sandbox that is no more has left its name"
+    host.listed = False
+    assert await owners(host.life()) == {"s-u9": "mountInfo.json"}, "it may stand: not all is known"
+    host.listed = True
+    host.pods["u9"], host.standing = pod("x"), ("u9",)
+    assert await offered(claims) == (HOST, "sandbox s-u9 has recorded itself in its mountInfo.json")
+    assert await owners(claims) == {"s-u9": "mountInfo.json"}
+    (host.folder / "proc/1/mountinfo").unlink()
+    assert (await offered(claims))[1].startswith("the host's mounts cannot be read")
+    assert not (await claims.claims(ListVolumeClaimsRequest(PATH))).complete
 
 
-def test_what_is_not_known_stays_with_the_host(host: Host) -> None:
-    async def tale() -> None:
-        claims = host.life()
-        assert await offered(claims, "u7") == (HOST, "the pod is not known on this node, or is gone")
-        host.pods["u2"], host.standing = pod(), ("u2",)
-        assert await offered(claims, sandbox="s-u2") == (HOST, "the sandbox is of another pod")
-        host.pods["u1"] = NodewardError("the API server is away")
-        assert await offered(claims) == (HOST, "the pod's spec cannot be read: the API server is away")
-
-    play(tale)
+async def test_what_is_not_known_stays_with_the_host(host: Host) -> None:
+    claims = host.life()
+    assert await offered(claims, "u7") == (HOST, "the pod is not known on this node, or is gone")
+    host.pods["u2"], host.standing = pod(), ("u2",)
+    assert await offered(claims, sandbox="s-u2") == (HOST, "the sandbox is of another pod")
+    host.pods["u1"] = NodewardError("the API server is away")
+    assert await offered(claims) == (HOST, "the pod's spec cannot be read: the API server is away")
 
 
-def test_while_the_api_server_is_away_no_guest_is_given_a_volume_and_one_that_has_it_keeps_it(host: Host) -> None:
+async def test_while_the_api_server_is_away_no_guest_is_given_a_volume_and_one_that_has_it_keeps_it(host: Host) -> None:
     """Another pod of the node may use the claim by now, and nobody has told."""
     away = "the API server does not answer, so whether another pod uses its volumes is not known"
 
-    async def tale() -> None:
-        claims = host.life()
-        host.api_up = False
-        assert await offered(claims) == (HOST, away)
-        host.api_up = True
-        await offered(claims)
-        host.api_up = False
-        assert await confirmed(claims) == (HOST, f"since the offer: {away}")
-        host.api_up = True
-        await offered(claims)
-        await confirmed(claims)
-        host.api_up = False
-        assert await offered(claims) == (GUEST, "this sandbox has confirmed it")
-
-    play(tale)
-
-
-def test_a_confirmation_without_the_spec_is_refused(host: Host) -> None:
-    async def tale() -> None:
-        claims = host.life()
-        await offered(claims)
-        host.pods["u1"] = NodewardError("the API server is away")
-        assert (await confirmed(claims))[1] == "since the offer: the pod's spec cannot be read: the API server is away"
-
-    play(tale)
+    claims = host.life()
+    host.api_up = False
+    assert await offered(claims) == (HOST, away)
+    host.api_up = True
+    await offered(claims)
+    host.api_up = False
+    assert await confirmed(claims) == (HOST, f"since the offer: {away}")
+    host.api_up = True
+    await offered(claims)
+    await confirmed(claims)
+    host.api_up = False
+    assert await offered(claims) == (GUEST, "this sandbox has confirmed it")
 
 
 @pytest.mark.parametrize(
@@ -392,56 +309,48 @@ def test_a_request_that_cannot_be_is_refused_with_every_fault(
         asyncio.run(host.life().offer(request_))
 
 
-def test_the_section_of_volumes_says_who_mounts_each_and_no_secret(host: Host) -> None:
-    async def tale() -> None:
-        host.pods["u1"] = pod(subPath=SECRET)
-        claims = host.life()
-        section = await claims.volumes(PodUid("u1"))
-        data = PodVolumeRow(
-            *("data", "persistentVolumeClaim", "disk", "", (VolumeMount("app", True, True),), HOST),
-            "container app mounts a part of it (subPath), which kubelet prepares on the host",
-        )
-        assert section.value is not None
-        assert (section.value[0], section.complete, section.observed_at) == (data, True, 7)
-        assert (section.value[1].kind, section.value[1].owner) == ("secret", HOST)
-        assert SECRET not in repr(section)
-        host.pods["u1"] = pod()
-        await offered(claims)
-        value = (await claims.volumes(PodUid("u1"))).value
-        assert value is not None
-        row = value[0]
-        assert (row.owner, row.sandbox, row.firm, row.lease_s) == (GUEST, "s-u1", False, LEASE_S)
-        host.pods["u1"] = NodewardError("the API server is away")
-        assert (await claims.volumes(PodUid("u1"))).why == "the API server is away"
-
-    play(tale)
+async def test_the_section_of_volumes_says_who_mounts_each_and_no_secret(host: Host) -> None:
+    host.pods["u1"] = pod(subPath=SECRET)
+    claims = host.life()
+    section = await claims.volumes(PodUid("u1"))
+    data = PodVolumeRow(
+        *("data", "persistentVolumeClaim", "disk", "", (VolumeMount("app", True, True),), HOST),
+        "container app mounts a part of it (subPath), which kubelet prepares on the host",
+    )
+    assert section.value is not None
+    assert (section.value[0], section.complete, section.observed_at) == (data, True, 7)
+    assert (section.value[1].kind, section.value[1].owner) == ("secret", HOST)
+    assert SECRET not in repr(section)
+    host.pods["u1"] = pod()
+    await offered(claims)
+    value = (await claims.volumes(PodUid("u1"))).value
+    assert value is not None
+    row = value[0]
+    assert (row.owner, row.sandbox, row.firm, row.lease_s) == (GUEST, "s-u1", False, LEASE_S)
+    host.pods["u1"] = NodewardError("the API server is away")
+    assert (await claims.volumes(PodUid("u1"))).why == "the API server is away"
 
 
-def test_the_section_of_the_network_is_by_dan_else_by_cni(host: Host) -> None:
-    async def tale() -> None:
-        claims = host.life()
-        assert "NRI or the relay" in (await claims.network("")).why
-        assert "host's network" in (await claims.network("s-u1")).why
-        folder = host.folder / network.CNI.lstrip("/")
-        folder.mkdir(parents=True)
-        (folder / "pods-s-u1-eth0").write_bytes(entry(containerId="s-u1"))
-        (folder / "pods-s-u11-eth0").write_bytes(entry(containerId="s-u11"))
-        by_cni = await claims.network("s-u1")
-        assert by_cni.value == PodNetwork(
-            "/run/netns/x",
-            (PodInterface("eth0", "", 1450, ("10.0.0.5/24",)),),
-            (PodRoute("0.0.0.0/0", "10.0.0.1", "eth0"), PodRoute("10.9.0.0/16", "10.0.0.9", "eth0")),
-        )
-        assert SECRET not in repr(by_cni)
-        (folder / "pods-s-u1-eth1").write_bytes(b"{")
-        assert not (await claims.network("s-u1")).complete
-        device = {"type": "vfio", "pci_device_id": "0000:3b:00.1"}
-        row = {"name": "eth0", "device": device, "network_info": {"interface": {"ip_addresses": ["10.0.0.5/24"]}}}
-        network.write(OsFiles(str(host.folder)), "s-u1", json.dumps({"devices": [row]}).encode())
-        found = await claims.network("s-u1")
-        assert found.value == PodNetwork(
-            "", (PodInterface("eth0", "", 1500, ("10.0.0.5/24",), "vfio", "0000:3b:00.1"),)
-        )
-        assert (found.source, found.complete) == (f"{network.DANS}/s-u1.json", True)
-
-    play(tale)
+async def test_the_section_of_the_network_is_by_dan_else_by_cni(host: Host) -> None:
+    claims = host.life()
+    assert "NRI or the relay" in (await claims.network("")).why
+    assert "host's network" in (await claims.network("s-u1")).why
+    folder = host.folder / network.CNI.lstrip("/")
+    folder.mkdir(parents=True)
+    (folder / "pods-s-u1-eth0").write_bytes(entry(containerId="s-u1"))
+    (folder / "pods-s-u11-eth0").write_bytes(entry(containerId="s-u11"))
+    by_cni = await claims.network("s-u1")
+    assert by_cni.value == PodNetwork(
+        "/run/netns/x",
+        (PodInterface("eth0", "", 1450, ("10.0.0.5/24",)),),
+        (PodRoute("0.0.0.0/0", "10.0.0.1", "eth0"), PodRoute("10.9.0.0/16", "10.0.0.9", "eth0")),
+    )
+    assert SECRET not in repr(by_cni)
+    (folder / "pods-s-u1-eth1").write_bytes(b"{")
+    assert not (await claims.network("s-u1")).complete
+    device = {"type": "vfio", "pci_device_id": "0000:3b:00.1"}
+    row = {"name": "eth0", "device": device, "network_info": {"interface": {"ip_addresses": ["10.0.0.5/24"]}}}
+    network.write(OsFiles(str(host.folder)), "s-u1", json.dumps({"devices": [row]}).encode())
+    found = await claims.network("s-u1")
+    assert found.value == PodNetwork("", (PodInterface("eth0", "", 1500, ("10.0.0.5/24",), "vfio", "0000:3b:00.1"),))
+    assert (found.source, found.complete) == (f"{network.DANS}/s-u1.json", True)

@@ -1,19 +1,28 @@
-"""The section `policy`: every spelling means the same, and each fault has the path as it was written."""
+"""The section policy: every spelling means the same, each fault has its path; and a policy that an agent pushed."""
 
+import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio.hostfs import OsFiles
 from nodeward.app.settings import last_good
 from nodeward.app.settings.load import SettingsError, from_tree, load, schema
 from nodeward.app.settings.policy import amount
-from nodeward.app.settings.reload import merged
+from nodeward.app.settings.policy_object import translated
+from nodeward.app.settings.pushed import Pushed, path_in
+from nodeward.app.settings.reload import Reload, SettingsSource, merged
+from nodeward.app.tools.cri_resmgr_pushed import over_file
 from nodeward.edges.cri.decider import START_SHARE
 from nodeward.edges.nri.session import MOST_ANSWER_S
 from nodeward.model.policy_rule import MOST_LATE_MS, Amount, AmountKind, Driver, PolicySettings, StaticSettings
 from nodeward.model.settings import CpusSettings, Mode, Settings
 from nodeward.transport.relay_held import HOLD_NS
+from tests.lanes import InlineLane
+from tests.unit.app.test_objects import an_object
+from tests.unit.app.test_reload import YieldingClock, folders
 
 WANTED = PolicySettings(
     "static",
@@ -114,31 +123,16 @@ def test_no_policy_has_many_names(written: str, tmp_path: Path) -> None:
     [
         ("Active: statik", ["policy.Active: 'statik' is no policy; did you mean static?"]),
         ("active: [static]", ["policy.active: ['static'] is no policy; policies are none, static, static-plus"]),
-        (
-            "Active: topology-aware",
-            ["policy.Active: the policy 'topology-aware' comes with a later version of Nodeward; choose one"],
-        ),
-        (
-            "memtier: {}",
-            ["policy.memtier: the policy memtier comes with a later version of Nodeward, and so do its"],
-        ),
+        ("Active: topology-aware", ["policy.Active: the policy 'topology-aware' comes with a later version of Nodewa"]),
+        ("memtier: {}", ["policy.memtier: the policy memtier comes with a later version of Nodeward, and so do its"]),
         ("static-plus: {}", ["policy.static-plus: unknown key; the policy static-plus has no settings: leave it out"]),
         ("ReservedResource: 1", ["policy.ReservedResource: unknown key; did you mean ReservedResources?"]),
         ("ReservedResources: {CPU: x}", ["policy.ReservedResources.CPU: 'x' is no amount of CPUs: write"]),
         ("ReservedResources: {Memory: 1}", ["policy.ReservedResources.Memory: unknown key; the only resource"]),
-        (
-            "AvailableResources: {CPU: 3}",
-            ["policy.AvailableResources.CPU: '3' is a number of CPUs, and not which ones"],
-        ),
+        ("AvailableResources: {CPU: 3}", ["policy.AvailableResources.CPU: '3' is a number of CPUs, and not which one"]),
         ("Active: none, active: none", ["policy.active: is the setting policy.Active again; keep one of them"]),
-        (
-            "static: {RelaxIsolation: true}",
-            ["policy.static.RelaxIsolation: unknown key; did you mean RelaxedIsolation?"],
-        ),
-        (
-            "static: {RelaxedIsolation: maybe}",
-            ["policy.static.RelaxedIsolation: 'maybe' is not allowed; true or false"],
-        ),
+        ("static: {RelaxIsolation: true}", ["policy.static.RelaxIsolation: unknown key; did you mean RelaxedIsolatio"]),
+        ("static: {RelaxedIsolation: maybe}", ["policy.static.RelaxedIsolation: 'maybe' is not allowed; true or fals"]),
         ("static: {Options: {full-pcpu-only: t}}", ["policy.static.Options.full-pcpu-only: is no option of kubelet's"]),
         ("static: {Options: x}", ["policy.static.Options: is 'x', must be a section"]),
         ("Active: x, reserved: y", ["policy.Active: 'x' is no policy", "policy.reserved: 'y' is no amount of CPUs"]),
@@ -174,19 +168,13 @@ def test_environment_and_flags_overrule_a_file_in_another_spelling(tmp_path: Pat
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
-        (
-            "policy: {active: static, reserved: 1}\nnri: {enabled: false}",
-            "cpus.driver: nri carries no CPUs while nri.enabled is false",
-        ),
+        ("policy: {active: static, reserved: 1}\nnri: {enabled: false}", "cpus.driver: nri carries no CPUs while nri."),
         ("policy: {active: static+}", "policy.reserved: is not set, and the policy static-plus needs it"),
         ("cpus: {late_ms: 1001}", "cpus.late_ms: 1001 is not between 1 and 1000 milliseconds with cpus.driver nri"),
         ("cpus: {driver: relay, late_ms: 4001}", "cpus.late_ms: 4001 is not between 1 and 4000 milliseconds with"),
         ("cpus: {driver: cri}", "cpus.driver: 'cri' is not allowed"),
         ("cpus: {on_late: pass}", "cpus.on_late: 'pass' is not allowed"),
-        (
-            "policy: {active: none}\ncpus: {driver: relay}\nrelay: {record: /r}",
-            "relay.record: needs relay.limits or cpus.",
-        ),
+        ("policy: {active: none}\ncpus: {driver: relay}\nrelay: {record: /r}", "relay.record: needs relay.limits or c"),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused(text: str, fault: str, tmp_path: Path) -> None:
@@ -219,3 +207,70 @@ def test_the_schema_knows_every_spelling_and_no_other_key() -> None:
     section = defined["PolicySettings"]
     assert not section["additionalProperties"]
     assert {"Active", "active", "ReservedResources", "reserved_resources", "static"} < set(section["properties"])
+
+
+BALLOONS = {"policy": "Active: balloons\nballoons: {BalloonTypes: [{Name: a}]}\n"}
+
+
+def test_a_file_is_replaced_and_environment_and_flags_win() -> None:
+    variables = {"NODEWARD_POLICY__ACTIVE": "static", "NODEWARD_POLICY__RESERVED": "1"}
+    by_variables = over_file(None, variables, {})(BALLOONS).policy
+    by_flags = over_file(None, {}, {"policy.active": "static", "policy.reserved": "1"})(BALLOONS).policy
+    assert (by_variables.active, by_flags.active) == ("static", "static")
+    assert by_variables.balloons.balloon_types[0].name == "a", "what they do not say is as it was pushed"
+
+
+def test_a_misspelled_section_is_refused_and_that_of_another_policy_has_no_effect() -> None:
+    """Else balloons would be in force without any of their types."""
+    with pytest.raises(SettingsError, match=r"policy\.ballons is not known; did you mean policy\.balloons\?"):
+        over_file(None, {}, {})({"policy": "Active: balloons\nballons: {BalloonTypes: [{Name: a}]}\n"})
+    assert over_file(None, {}, {})({"policy": "Active: balloons\ntopology-aware: {}\n"}).policy.active == "balloons"
+
+
+def test_a_start_with_a_broken_file_goes_on_by_what_was_pushed_once_the_file_is_mended(tmp_path: Path) -> None:
+    """Else containers would move to the file's own policy, and back with the agent's next push."""
+    file, files = tmp_path / "nodeward.yaml", OsFiles()
+    file.write_text(f"state_dir: {tmp_path}\nagent: {{config_socket: {tmp_path}/config.sock}}\n")
+    Path(path_in(str(tmp_path))).write_text(json.dumps({"v": 1, "config": BALLOONS}))
+    overlaid = over_file(str(file), {}, {})
+    last, good = Pushed(overlaid, files).first(), file.read_text()
+    file.write_text(f"{good}polcy: none\n")
+    pushed = Pushed(overlaid, files)
+    with pytest.raises(SettingsError):
+        pushed.first()
+    pushed.go_on(last)
+    assert pushed.is_known(BALLOONS)
+    file.write_text(good)
+    assert pushed.read().policy.active == "balloons"
+
+
+def pushes(times: int, unfit: Sequence[str] = (), by_object: bool = False, mode: str = "enforce") -> list[str]:
+    """What the daemon answers, where the policy in force does not fit the machine."""
+    pushed, lane = Pushed(over_file(None, {}, {"cpus.mode": mode}), folders()), InlineLane()
+    chosen = translated(an_object({"reservedResources": {"cpu": 1}})) if by_object else None
+    source = SettingsSource(pushed.read, "a test", pushed=pushed)
+    reload = Reload(Settings(), source, folders(), lane, YieldingClock(), chosen)
+
+    async def push() -> str:
+        asked = asyncio.ensure_future(reload.push("n", BALLOONS, lambda _: 0, lambda: tuple(unfit)))
+        while not asked.done():
+            lane.drain()
+            await asyncio.sleep(0)
+        return await asked
+
+    async def story() -> list[str]:
+        return [await push() for _ in range(times)]
+
+    return asyncio.run(story())
+
+
+def test_faults_of_a_policy_object_are_not_held_against_what_is_pushed() -> None:
+    assert pushes(2, ["too large"], by_object=True) == ["", ""]
+    assert pushes(1, ["too large"], by_object=False) == ["policy balloons: too large"]
+
+
+def test_a_policy_is_not_said_to_be_in_force_where_none_is() -> None:
+    assert pushes(1) == [""]
+    assert pushes(1, mode="off") == [
+        "policy balloons: cpus.mode is off in the settings of this node: no policy is in force"
+    ]

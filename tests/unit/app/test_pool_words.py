@@ -150,19 +150,10 @@ def test_a_variable_gives_a_switch_or_a_whole_list(tmp_path: Path) -> None:
         ("pinCPU: maybe", "pinCPU: 'maybe' is not allowed; true or false"),
         ("pinCPU: true, PinCPU: true", "PinCPU: is the setting policy.balloons.pinCPU again; keep one of them"),
         ("reservedResources: {cpu: 1}", "reservedResources: stands beside the section, as policy.reservedResources"),
-        (
-            "preserve: {matchExpression: []}",
-            "preserve.matchExpression: unknown key; the only one is matchExpressions",
-        ),
-        (
-            "preserve: [{key: name, operator: Equal, values: [a]}]",
-            "preserve[0].operator: 'Equal' is no operator; did",
-        ),
+        ("preserve: {matchExpression: []}", "preserve.matchExpression: unknown key; the only one is matchExpressions"),
+        ("preserve: [{key: name, operator: Equal, values: [a]}]", "preserve[0].operator: 'Equal' is no operator; did"),
         ("preserve: [{key: name, operator: In}]", "preserve[0].values: In takes at least one value, and there are 0"),
-        (
-            "preserve: [{key: tags/a, operator: Exists}]",
-            "preserve[0].key: 'tags/a': a container has none when it is placed",
-        ),
+        ("preserve: [{key: tags/a, operator: Exists}]", "preserve[0].key: 'tags/a': a container has none when it is p"),
         ("preserve: [{key: nme, operator: Exists}]", "preserve[0].key: 'nme' is no key; did you mean name?"),
     ],
 )
@@ -257,10 +248,7 @@ def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp
             "podpools: {Pools: [{Name: a, CPU: 4, Instances: 0 CPUs}]}",
             "podpools.Pools[0].Instances: '0 CPUs' is not enough for one pool of 4 CPUs; give at least these",
         ),
-        (
-            "podpools: {Pools: [{Name: default, Instances: 2}]}",
-            "podpools.Pools[0].Instances: there is one pool default",
-        ),
+        ("podpools: {Pools: [{Name: default, Instances: 2}]}", "podpools.Pools[0].Instances: there is one pool defaul"),
         ("podpools: {Pools: [{Name: a, CPU: 1, MaxPods: -1}]}", "podpools.Pools[0].MaxPods: -1 is less than 0"),
         ("static-pools: {pools: {a: {cpuLists: [{Cpuset: x}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: 'x': "),
         ("static-pools: {pools: {a: {cpuLists: [{}]}}}", "static-pools.pools.a.cpuLists[0].Cpuset: it names no CPU"),
@@ -272,10 +260,7 @@ def test_the_words_of_cri_resource_manager(text: str, found: PolicySettings, tmp
             "dynamic-pools: {dynamicPoolTypes: [{name: a, namespaces: [b*, 'x[']}]}",
             "dynamic-pools.dynamicPoolTypes[0].namespaces[1]: 'x[' is no pattern; write a class of letters as [a-z]",
         ),
-        (
-            "dynamic-pools: {reservedPoolNamespaces: ['[']}",
-            "dynamic-pools.reservedPoolNamespaces[0]: '[' is no pattern",
-        ),
+        ("dynamic-pools: {reservedPoolNamespaces: ['[']}", "dynamic-pools.reservedPoolNamespaces[0]: '[' is no patter"),
         ("static-pools: {ConfDirPath: /etc/cmk}", "static-pools.ConfDirPath: pools are not read from other files"),
         ("dynamic-pools: {dynamicPoolTypes: [{name: reserved}]}", "dynamic-pools.dynamicPoolTypes[0].name: 'reserved'"),
     ],

@@ -1,4 +1,4 @@
-"""One instance of a program: the lock waits for the last instance to end, and names it if it does not. Its limits."""
+"""One instance of a program, its limits, when it says that it is ready, and faults beside a decision."""
 
 import errno
 import os
@@ -6,15 +6,32 @@ import resource
 import stat
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio.clock import SystemClock
+from nodeward.app import webhook
+from nodeward.app.host.core import Core
+from nodeward.app.node.pods import NoFacts
+from nodeward.app.node.readiness import BEFORE_KUBELET, Readiness
 from nodeward.app.process import LockedError, hold_lock, own_domain, owner_of, raise_descriptor_limit
+from nodeward.cli import main
+from nodeward.doubles.kernel import SimKernel
+from nodeward.edges.cgroups import writer
+from nodeward.engine.state.root import State
+from nodeward.model import events as ev
+from nodeward.model.decision import Decision
+from nodeward.model.events import CapacityRead, Event, SandboxStarted
+from nodeward.model.settings import KubeSection, LimitsSettings, MetricsSection, Mode, NriSection, Settings
+from nodeward.model.workload import PodUid, Sandbox, SandboxId
+from tests.goals import slots_of
+from tests.lanes import InlineLane
+from tests.unit.engine.build import SECOND, ManualClock
 
 
 def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None:
-    """Given an instance that is ending, as when a runtime restarts its plugins, then the next one gets the lock."""
     last = hold_lock(str(tmp_path), "node")
     waits: list[float] = []
 
@@ -29,7 +46,6 @@ def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None
 
 
 def test_an_instance_that_stays_is_named(tmp_path: Path) -> None:
-    """Given an instance that runs on, then the next one gives up after two seconds of waiting and says who it is."""
     last = hold_lock(str(tmp_path), "node")
     waits: list[float] = []
     with pytest.raises(LockedError, match=rf"node.lock is held by process {os.getpid()}: one nodeward node a node"):
@@ -39,7 +55,6 @@ def test_an_instance_that_stays_is_named(tmp_path: Path) -> None:
 
 
 def test_a_domain_has_one_driver_and_the_next_one_hears_who_it_is(tmp_path: Path) -> None:
-    """Given a daemon that drives limits by NRI, then a relay gets no hold of them; once it has ended, it does."""
     daemon = own_domain(str(tmp_path), "limits")
     with pytest.raises(LockedError, match=rf"limits.owner is held by process {os.getpid()}: .* nri.enabled or relay"):
         own_domain(str(tmp_path), "limits", 0.0)
@@ -86,21 +101,7 @@ def test_folders_that_are_missing_before_a_lock_are_made_for_their_owner_to_writ
     assert [stat.S_IMODE(os.stat(tmp_path / name).st_mode) for name in ("run", "run/nodeward")] == [0o755, 0o755]
 
 
-def test_a_program_for_people_does_not_load_the_loop_of_those_that_a_runtime_waits_for() -> None:
-    """Given what every sub-command imports, then uvloop is not among it; given what `run` imports, then it is."""
-    code = "import sys, nodeward.cli.main, nodeward.app.process{more}; print('uvloop' in sys.modules)"
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code.format(more=more)], capture_output=True, text=True, check=True
-        ).stdout.strip()
-        for more in ("", ", nodeward.aio.loop")
-    ]
-    assert said == ["False", "True"]
-
-
 def test_a_lock_whose_holder_cannot_be_written_is_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a full file system, then the next one who tries has the lock to himself."""
-
     def full(fd: int, data: bytes, offset: int) -> int:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -128,3 +129,174 @@ def test_no_secret_that_a_library_logs_at_debug_is_in_our_log(switch: str) -> No
     assert "CANARY" not in said
     assert said.endswith("WARNING hpack theirs\n")
     assert "DEBUG nodeward.here ours\n" in said
+
+
+class Told:
+    def __init__(self, settings: Settings | None = None) -> None:
+        self.clock, self.changes = ManualClock(), 0
+        self.readiness = Readiness(settings or Settings(), self.clock, self._changed)
+        self.passed: list[ev.Event] = []
+        self.tell = self.readiness.listens(self._tell)
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+    def _tell(self, event: ev.Event) -> int:
+        self.passed.append(event)
+        return len(self.passed)
+
+    def all_synchronised(self) -> None:
+        for event in (
+            ev.Sampled({}, 0),
+            ev.RuntimeConnected("containerd", "2.4"),
+            ev.Listed((), (), 0),
+            ev.ApiBack(),
+            ev.PodsListed((), 0),
+        ):
+            self.tell(event)
+
+    def detail(self, name: str) -> str:
+        return next(row.detail for row in self.readiness.rows() if row.name == name)
+
+
+def test_each_source_has_to_be_synchronised_and_not_only_reached() -> None:
+    told = Told()
+    steps: list[tuple[ev.Event, list[str]]] = [
+        (ev.Sampled({}, 0), ["nri", "kube"]),
+        (ev.RuntimeConnected("containerd", "2.4"), ["nri", "kube"]),
+        (ev.Listed((), (), 0), ["kube"]),
+        (ev.ApiBack(), ["kube"]),
+        (ev.PodsListed((), 0), []),
+    ]
+    for event, waiting in steps:
+        assert not told.readiness.ready
+        told.tell(event)
+        assert told.readiness.waiting(("nri", "kube", "cgroups")) == waiting
+    assert told.readiness.ready
+    assert told.passed == [event for event, _ in steps]
+
+
+def test_a_lost_source_is_not_ready_and_says_why_and_since_when() -> None:
+    told = Told()
+    told.all_synchronised()
+    told.clock.ns += SECOND
+    told.tell(ev.ApiLost("connection refused"))
+    row = next(row for row in told.readiness.rows() if row.name == "kube")
+    assert (row.ready, row.detail, row.since_wall_ns) == (False, "stale: connection refused", 2 * SECOND)
+    assert told.readiness.waiting(BEFORE_KUBELET) == []  # kubelet need not wait for the API server
+
+    told.tell(ev.ApiBack())
+    assert told.readiness.ready
+    told.tell(ev.RuntimeLost("closed"))
+    assert told.readiness.waiting(BEFORE_KUBELET) == ["nri"]
+
+
+def test_a_sampler_that_tells_nothing_more_is_not_ready() -> None:
+    told = Told()
+    told.all_synchronised()
+    told.clock.ns += 3 * SECOND
+
+    assert told.readiness.sample_age_ms == 3000
+    assert told.readiness.waiting(("cgroups",)) == ["cgroups"]
+    told.tell(ev.Sampled({}, 0))
+    assert told.readiness.ready
+
+
+def test_only_what_is_chosen_is_waited_for() -> None:
+    told = Told(replace(Settings(), nri=NriSection(enabled=False), kube=KubeSection(enabled=False)))
+    told.tell(ev.ApiLost("nobody asked"))
+    told.tell(ev.Sampled({}, 0))
+
+    assert told.readiness.ready
+    assert [row.name for row in told.readiness.rows()] == ["cgroups"]
+
+
+@pytest.mark.parametrize(("mode", "ready"), [(Mode.ENFORCE, True), (Mode.OBSERVE, False)], ids=["enforce", "observe"])
+def test_metrics_that_are_not_served_are_waited_for_only_where_nothing_is_enforced(mode: Mode, ready: bool) -> None:
+    told = Told(Settings(limits=LimitsSettings(mode=mode), metrics=MetricsSection(enabled=True)))
+    told.all_synchronised()
+    assert told.readiness.ready is ready
+    told.readiness.note("metrics", False, "somebody holds it")
+    assert told.readiness.ready is ready
+    row = next(row for row in told.readiness.rows() if row.name == "metrics")
+    assert (row.ready, row.detail, row.needed) == (False, "somebody holds it", not ready)
+
+    told.tell(ev.SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.ENFORCE)).engine))
+    assert told.readiness.ready
+    told.tell(ev.SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.OFF)).engine))
+    assert not told.readiness.ready
+    told.readiness.note("metrics", True, "served")
+    assert told.readiness.ready
+
+
+def test_a_change_is_said_once() -> None:
+    told = Told()
+    told.all_synchronised()
+    before = told.changes
+    for _ in range(5):
+        told.tell(ev.Sampled({}, 0))
+
+    assert told.changes == before
+
+
+@pytest.mark.parametrize(
+    ("may", "wanted", "taken"),
+    [(1 << 20, 2000, 2000), (2064, 2000, 2000), (1024, 2000, 960), (32, 2000, 1)],
+    ids=["plenty", "just enough", "too few", "hardly any"],
+)
+def test_no_more_connections_are_taken_than_there_are_descriptors_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, may: int, wanted: int, taken: int
+) -> None:
+    """Given a limit that cannot be raised, then the bound is below it: else newcomers would wait at the door."""
+    monkeypatch.setattr(webhook, "raise_descriptor_limit", lambda: may)
+
+    assert webhook.connections(wanted) == taken
+    assert ("raise ulimit -n" in caplog.text) is (taken < wanted)
+
+
+ROOT = "/sys/fs/cgroup"
+
+
+async def no_commit(_: str) -> str:
+    return "nothing commits here"
+
+
+def test_a_recorder_that_fails_stops_no_goal() -> None:
+    def broken(event: Event, decision: Decision, state: State) -> None:
+        raise ValueError("cannot be encoded")
+
+    kernel, lane, clock = SimKernel({"sgx_epc": 1 << 20}), InlineLane(), SystemClock()
+    kernel.make_cgroup(f"{ROOT}/kubepods/pod1")
+    slots = slots_of(lane, kernel, clock)
+    core = Core(State(), clock, slots, NoFacts(), no_commit, broken)
+
+    core.tell(CapacityRead(controller=True, capacity={"sgx_epc": 1 << 20}))
+    core.tell(SandboxStarted(Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")))
+    lane.drain()
+
+    assert writer.subtree_has_misc(kernel, ROOT, "/kubepods/pod1")
+    assert core.faults["record"] >= 2
+
+
+def test_taking_back_reaches_cgroups_with_a_dot_in_their_name() -> None:
+    kernel = SimKernel({"sgx_epc": 1 << 20})
+    kernel.make_cgroup(f"{ROOT}/kubepods/pod1.2")
+    for path in ("/", "/kubepods", "/kubepods/pod1.2"):
+        writer.enable_misc(kernel, ROOT, path)
+
+    assert writer.disable_misc(kernel, ROOT, "/") == 3
+    assert not writer.subtree_has_misc(kernel, ROOT, "/")
+
+
+def test_a_command_without_the_rights_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refused(**_: str) -> None:
+        raise PermissionError(13, "Permission denied", "/run/nodeward")
+
+    monkeypatch.setattr(main, "cli", refused)
+    with pytest.raises(SystemExit) as ended:
+        main.main()
+
+    assert ended.value.code == 1
+    assert "/run/nodeward" in capsys.readouterr().err

@@ -18,11 +18,11 @@ from nodeward.app.settings import load as settings
 from nodeward.app.settings.reload import Reload, SettingsSource, merged
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.decision import Goal, Reason
-from nodeward.model.events import Event, SettingsChanged
+from nodeward.model.events import Event
 from nodeward.model.gate import GateSettings
 from nodeward.model.sandboxes import Profile
 from nodeward.model.sandboxes_rule import SandboxesSettings
-from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, PodsSettings, Settings
+from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, Settings
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
@@ -86,45 +86,6 @@ def folders() -> SimKernel:
     return kernel
 
 
-def test_what_decisions_depend_on_changes_by_one_event_and_is_kept(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.hup("limits: {mode: observe, strict: true}\npods: {wait_ms: 50}\n")
-
-    limits = LimitsSettings(mode=Mode.OBSERVE, strict=True)
-    expected = Settings(limits=limits, pods=PodsSettings(wait_ms=50))
-    assert node.told == [SettingsChanged(expected.engine)]
-    assert node.kept() == expected
-    assert node.reload.row.faults == ()
-    assert node.reload.row.need_restart == ()
-
-
-def test_one_fault_refuses_them_whole_and_all_faults_are_said(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.hup("limits: {mode: observe, stritc: true}\npods: {wait_ms: soon}\n")
-
-    assert node.told == []
-    assert node.kept() == Settings()
-    found = node.reload.row.faults
-    assert len(found) == 2
-    assert found[0].startswith("limits.stritc: unknown key; did you mean strict? (")
-    assert found[1].startswith("pods.wait_ms: 'soon' is not allowed")
-
-    node.hup("limits: {mode: observe}\n")
-    assert node.reload.row.faults == ()
-    assert len(node.told) == 1
-
-
-def test_what_needs_a_restart_is_named_kept_and_not_done(tmp_path: Path) -> None:
-    node = Node(tmp_path)
-    node.hup("run_dir: /run/other\ncgroups: {period_s: 5}\nlimits: {resources: {a.b/c: res_b}}\n")
-
-    assert node.told == []
-    assert node.reload.row.need_restart == ("run_dir", "limits.resources", "cgroups.period_s")
-    kept = node.kept()
-    assert kept is not None
-    assert kept.run_dir == "/run/other"
-
-
 def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -134,23 +95,6 @@ def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones
     assert len(node.told) == 1
     assert node.kept() == Settings()
     assert "last-good=not-kept" in caplog.text
-
-
-def test_what_a_full_disk_did_not_take_is_kept_once_there_is_room(tmp_path: Path) -> None:
-    node = Node(tmp_path, fail_at=2)
-    node.hup("limits: {mode: observe}\n")
-
-    async def meanwhile() -> None:
-        keeping = asyncio.create_task(node.reload.keep())
-        async with asyncio.timeout(10):
-            while node.kept() == Settings():
-                node.lane.drain()
-                await asyncio.sleep(0)
-        keeping.cancel()
-
-    asyncio.run(meanwhile())
-    assert node.kept() == Settings(limits=LimitsSettings(mode=Mode.OBSERVE))
-    assert node.lane.drain() == 0, "it is written once"
 
 
 def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:
@@ -179,37 +123,38 @@ def test_the_last_good_settings_are_looked_for_where_the_broken_ones_point(
     assert last_good.folder_of(str(file), environ, flags) == folder
 
 
-def test_every_setting_is_either_changed_at_once_or_named() -> None:
-    wanted = replace(Settings(), node_name="n", limits=replace(LimitsSettings(), strict=True, resources={"a/b": "c"}))
-    live, late = merged(Settings(), wanted)
-
-    assert live == replace(Settings(), limits=replace(LimitsSettings(), strict=True))
-    assert late == ["node_name", "limits.resources"]
+def of_keys(mode: Mode, reserve: int = 0, sev: str = "d.e/f") -> Settings:
+    rows = {"tdx": KeySettings(("a.b/c",), reserve=reserve), "sev": KeySettings((sev,))}
+    return Settings(ledger=LedgerSettings(mode, rows))
 
 
-def test_the_ledger_goes_from_observe_to_enforce_at_once_and_a_kind_that_is_read_otherwise_waits() -> None:
-    tdx, sev = KeySettings(("a.b/c",)), KeySettings(("d.e/f",))
-    running = replace(Settings(), ledger=LedgerSettings(Mode.OBSERVE, {"tdx": tdx, "sev": sev}))
-    wanted = LedgerSettings(Mode.ENFORCE, {"tdx": replace(tdx, reserve=2), "sev": replace(sev, resources=("g.h/i",))})
-
-    live, late = merged(running, replace(running, ledger=wanted))
-    assert live.ledger == LedgerSettings(Mode.ENFORCE, {"tdx": replace(tdx, reserve=2), "sev": sev})
-    assert late == ["ledger.keys"]
-
-    live, late = merged(running, replace(running, ledger=LedgerSettings(Mode.OFF, running.ledger.keys)))
-    assert (live, late) == (running, ["ledger.mode"])
+def of_limits(strict: bool = False, node: str = "", **resources: str) -> Settings:
+    limits = replace(LimitsSettings(), strict=strict)
+    return Settings(node_name=node, limits=replace(limits, resources=resources) if resources else limits)
 
 
-def test_the_rules_for_sandboxes_hold_at_once_and_how_often_they_are_read_waits() -> None:
-    running = replace(Settings(), sandboxes=SandboxesSettings(Mode.OBSERVE))
-    wanted = SandboxesSettings(Mode.ENFORCE, 500, {"kata": Profile.KATA_RS}, 10)
+WATCHED = SandboxesSettings(Mode.OBSERVE)
+ACTED = SandboxesSettings(Mode.ENFORCE, 500, {"kata": Profile.KATA_RS}, 10)
 
-    live, late = merged(running, replace(running, sandboxes=wanted))
-    assert live.sandboxes == replace(wanted, period_ms=2000)
-    assert late == ["sandboxes.period_ms"]
 
-    live, late = merged(running, replace(running, sandboxes=SandboxesSettings()))
-    assert (live, late) == (running, ["sandboxes.mode"])
+@pytest.mark.parametrize(
+    ("running", "wanted", "live", "late"),
+    [
+        (Settings(), of_limits(True, "n", a="c"), of_limits(True), ["node_name", "limits.resources"]),
+        (of_keys(Mode.OBSERVE), of_keys(Mode.ENFORCE, 2, "g.h/i"), of_keys(Mode.ENFORCE, 2), ["ledger.keys"]),
+        (of_keys(Mode.OBSERVE), of_keys(Mode.OFF), of_keys(Mode.OBSERVE), ["ledger.mode"]),
+        (
+            *(Settings(sandboxes=WATCHED), Settings(sandboxes=ACTED)),
+            *(Settings(sandboxes=replace(ACTED, period_ms=2000)), ["sandboxes.period_ms"]),
+        ),
+        (Settings(sandboxes=WATCHED), Settings(), Settings(sandboxes=WATCHED), ["sandboxes.mode"]),
+    ],
+    ids=["limits", "keys enforced", "keys off", "sandboxes enforced", "sandboxes off"],
+)
+def test_what_can_changes_at_once_and_what_waits_for_a_restart_is_named(
+    running: Settings, wanted: Settings, live: Settings, late: list[str]
+) -> None:
+    assert merged(running, wanted) == (live, late)
 
 
 def test_the_rules_of_gates_hold_at_once_where_there_were_some() -> None:

@@ -1,7 +1,9 @@
 """A node without daemon for the OCI hook: the kernel double with a pod's cgroup, a process in it, and a bundle."""
 
 import contextlib
+import itertools
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from nodeward.doubles.kernel import SimKernel
@@ -21,14 +23,17 @@ UID = "0f2a4c6e-1111-2222-3333-444455556666"
 POD = f"/kubepods/burstable/pod{UID}"
 CGROUP = f"{POD}/{ID}"
 PID = 4242
+CRI = "io.kubernetes.cri."
 ANNOTATIONS = {
-    "io.kubernetes.cri.container-type": "container",
-    "io.kubernetes.cri.sandbox-id": SANDBOX,
-    "io.kubernetes.cri.sandbox-uid": UID,
-    "io.kubernetes.cri.sandbox-namespace": "default",
-    "io.kubernetes.cri.sandbox-name": "web",
-    "io.kubernetes.cri.container-name": "app",
+    f"{CRI}container-type": "container",
+    f"{CRI}sandbox-id": SANDBOX,
+    f"{CRI}sandbox-uid": UID,
+    f"{CRI}sandbox-namespace": "default",
+    f"{CRI}sandbox-name": "web",
+    f"{CRI}container-name": "app",
 }
+OF_A_SANDBOX = {f"{CRI}container-type": "sandbox", f"{CRI}sandbox-id": ID, f"{CRI}container-name": None}
+"""What makes the container the one that holds the sandbox."""
 SPEC = PodSpec(PodUid(UID), "default", "web", (ContainerSpec("app", declared={EPC: 4096}), ContainerSpec("other")))
 
 
@@ -44,46 +49,50 @@ def no_daemon(path: str, line: bytes, wait: bool) -> bytes:
 
 @dataclass(slots=True)
 class HookRig:
-    """What a test changes before it runs the hook."""
+    """`left`: the specs of pods that an earlier daemon left, with its rule; `notes` are beside a container's own
+    annotations, and None takes one out; a `bundle` is instead of what a runtime writes."""
 
     kernel: SimKernel = field(default_factory=lambda: SimKernel({EPC: 1 << 20}))
-    annotations: dict[str, str] = field(default_factory=lambda: dict(ANNOTATIONS))
-    cgroups_path: str = CGROUP
-    options: Options = field(default_factory=lambda: Options(on_error="refuse"))
+    left: Sequence[PodSpec] = ()
+    rule: LimitsSettings | None = None
+    notes: Mapping[str, str | None] = field(default_factory=dict)
+    named: str = CGROUP
+    process: str = ""
+    option: str = "refuse"
+    bundle: bytes | None = None
     asked: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for path in ("/proc", f"/proc/{PID}", "/run", FOLDER, f"{FOLDER}/pods", BUNDLE):
             with contextlib.suppress(FileExistsError):
                 self.kernel.mkdir(path)
-        self.kernel.make_cgroup(ROOT + CGROUP)
-        here = ROOT
-        for part in ("", *POD.strip("/").split("/")):
-            here = f"{here}/{part}".rstrip("/")
-            self.kernel.write(f"{here}/cgroup.subtree_control", b"+misc")
-        self.process_in(CGROUP)
-
-    def process_in(self, path: str) -> None:
-        """Where the kernel says the container's process is."""
-        self.kernel.replace(f"/proc/{PID}/cgroup", f"0::{path}\n".encode())
-
-    def leave(self, rule: LimitsSettings | None = None, spec: PodSpec | None = SPEC) -> None:
-        """What an earlier daemon left."""
-        self.kernel.replace(f"{FOLDER}/{pod_file.RULE}", pod_file.encode_rule(rule or LimitsSettings()))
-        if spec is not None:
+        self.cgroup(CGROUP)
+        self.process_in(self.process or CGROUP)
+        if self.left or self.rule:
+            self.kernel.replace(f"{FOLDER}/{pod_file.RULE}", pod_file.encode_rule(self.rule or LimitsSettings()))
+        for spec in self.left:
             self.kernel.replace(f"{FOLDER}/{pod_file.name_of(spec.uid)}", pod_file.encode_pod(spec))
 
-    def config(self, **more: object) -> None:
-        """Writes the bundle's config.json."""
-        linux = {"cgroupsPath": self.cgroups_path}
-        config = {"ociVersion": "1.0.2", "linux": linux, "annotations": self.annotations, **more}
-        self.kernel.replace(f"{BUNDLE}/config.json", json.dumps(config).encode())
+    def cgroup(self, path: str) -> None:
+        """Makes it, with the controller switched on above."""
+        self.kernel.make_cgroup(ROOT + path)
+        for above in ("", *itertools.accumulate(path.split("/")[1:-1], "{}/{}".format, initial="")):
+            self.kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+misc")
+
+    def process_in(self, path: str) -> None:
+        """Where the kernel says the container's process is; or its whole word on it."""
+        text = path if "\n" in path else f"0::{path}\n"
+        self.kernel.replace(f"/proc/{PID}/cgroup", text.encode())
 
     def state(self, **more: object) -> bytes:
-        """The state as a runtime gives it."""
+        """The state as a runtime gives it, with the bundle that it names."""
+        notes = {name: value for name, value in {**ANNOTATIONS, **self.notes}.items() if value is not None}
+        config = {"ociVersion": "1.0.2", "linux": {"cgroupsPath": self.named}, "annotations": notes}
+        written = json.dumps(config).encode() if self.bundle is None else self.bundle
+        self.kernel.replace(f"{BUNDLE}/config.json", written)
         return json.dumps({"ociVersion": "1.0.2", "id": ID, "pid": PID, "bundle": BUNDLE, **more}).encode()
 
-    def run(self, stdin: bytes | None = None, answer: bytes | OSError | None = None) -> Outcome:
+    def run(self, answer: bytes | OSError | None = None, stdin: bytes | None = None) -> Outcome:
         """Runs the hook; `answer` is what the daemon says, or how it fails."""
 
         def ask(path: str, line: bytes, wait: bool) -> bytes:
@@ -94,8 +103,8 @@ class HookRig:
                 raise answer
             return answer
 
-        return run(self.state() if stdin is None else stdin, self.kernel, self.options, ask)
+        return run(self.state() if stdin is None else stdin, self.kernel, Options(self.option), ask)
 
     def limit(self, path: str = CGROUP) -> str:
-        """What the kernel double has."""
-        return self.kernel.read(f"{ROOT}{path}/misc.max", 4096).decode().strip()
+        """What the kernel double has for `sgx_epc`."""
+        return self.kernel.read(f"{ROOT}{path}/misc.max", 4096).decode().strip().removeprefix(f"{EPC} ")

@@ -1,28 +1,22 @@
-"""The OCI hook with a state, a bundle, files, options or a daemon that make no sense: none is believed."""
+"""The OCI hook with a state, bundle, files, options or daemon that make no sense, and how long it listens to one."""
 
 import dataclasses
 import errno
+import select
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from nodeward.model.settings import LimitsSettings, OnError
 from nodeward.model.workload import PodUid
-from nodeward.shims.oci_hook import Options, Outcome, parse, run
+from nodeward.shims.oci_hook import Options, Outcome, ask_socket, parse, run
 from nodeward.wire import hook_line, oci
 from tests.faults import FaultyFiles
-from tests.unit.shims.rig import (
-    BUNDLE,
-    CGROUP,
-    EPC,
-    FOLDER,
-    ID,
-    POD,
-    SPEC,
-    UID,
-    HookRig,
-    no_daemon,
-    said,
-)
+from tests.unit.shims.rig import CGROUP, CRI, FOLDER, ID, POD, SPEC, UID, HookRig, no_daemon, said
 
 MEND = "See who else changes the bundle"
 
@@ -52,11 +46,16 @@ MEND = "See who else changes the bundle"
     ids=lambda value: str(value[:30]),
 )
 def test_a_bad_state_is_refused_with_a_clear_error(stdin: bytes, says: str) -> None:
-    outcome = HookRig().run(stdin)
+    outcome = HookRig().run(stdin=stdin)
+    assert (outcome.code, says in outcome.said, "docs/hook.md" in outcome.said) == (1, True, True), outcome.said
 
-    assert outcome.code == 1
-    assert says in outcome.said
-    assert "docs/hook.md" in outcome.said, "the remedy"
+
+def nobody_is_limited(rig: HookRig, *says: str) -> None:
+    """Neither the container nor a cgroup above it; each of these is said."""
+    outcome = rig.run()
+    limits = {rig.limit(path) for path in ("/kubepods", "/kubepods/burstable", POD, CGROUP)}
+    assert (outcome.code, limits, rig.asked) == (1, {"max"}, [])
+    assert [words for words in says if words not in outcome.said] == []
 
 
 @pytest.mark.parametrize(
@@ -76,122 +75,66 @@ def test_a_bad_state_is_refused_with_a_clear_error(stdin: bytes, says: str) -> N
     ],
 )
 def test_a_bundle_whose_cgroup_escapes_or_is_another_gets_nothing(path: str, says: str) -> None:
-    rig = HookRig()
-    rig.leave()
-    rig.cgroups_path = path
-    rig.config()
-    outcome = rig.run()
-
-    assert (outcome.code, limits(rig)) == (1, {"max"})
-    assert says in outcome.said
-    assert MEND in outcome.said
-
-
-def limits(rig: HookRig) -> set[str]:
-    """What the kernel double has for the container and for each cgroup above it."""
-    above = ("/kubepods", "/kubepods/burstable", POD, CGROUP)
-    return {rig.limit(path).removeprefix(f"{EPC} ") for path in above}
+    nobody_is_limited(HookRig(left=[SPEC], named=path), says, MEND)
 
 
 @pytest.mark.parametrize("shared", ["/kubepods", "/kubepods/burstable", POD])
 @pytest.mark.parametrize("named", [True, False], ids=["named", "not named"])
 def test_a_process_in_a_cgroup_that_is_there_for_others_too_limits_nobody(shared: str, named: bool) -> None:
-    rig = HookRig()
-    rig.leave()
-    rig.cgroups_path = shared if named else ""
-    rig.config()
-    rig.process_in(shared)
-    outcome = rig.run()
-
-    assert (outcome.code, limits(rig), rig.asked) == (1, {"max"}, [])
-    assert f"cgroup {shared} is there for other containers too" in outcome.said
-    assert "linux.cgroupsPath in the bundle is to end with the container's id" in outcome.said
+    remedy = "linux.cgroupsPath in the bundle is to end with the container's id"
+    rig = HookRig(left=[SPEC], named=shared if named else "", process=shared)
+    nobody_is_limited(rig, f"cgroup {shared} is there for other containers too", remedy)
 
 
 @pytest.mark.parametrize("named", [CGROUP, ""], ids=["named", "not named"])
 @pytest.mark.parametrize("below", ["", "/container"], ids=["there", "one below"])
 def test_a_bundle_of_another_pods_container_limits_nobody(named: str, below: str) -> None:
     other = "aaaaaaaa-1111-2222-3333-444455556666"
-    rig = HookRig()
-    rig.leave()
-    rig.leave(spec=dataclasses.replace(SPEC, uid=PodUid(other)))
-    rig.annotations["io.kubernetes.cri.sandbox-uid"] = other
-    rig.cgroups_path = named
-    rig.config()
-    rig.process_in(f"{CGROUP}{below}")
-    outcome = rig.run()
-
-    assert (outcome.code, limits(rig), rig.asked) == (1, {"max"}, [])
-    assert f"the bundle says that pod {other} is its own, but cgroup {CGROUP}" in outcome.said
-    assert f"is in pod {UID}: one of them lies, and neither gets a limit. {MEND}" in outcome.said
+    left = [SPEC, dataclasses.replace(SPEC, uid=PodUid(other))]
+    nobody_is_limited(
+        HookRig(left=left, notes={f"{CRI}sandbox-uid": other}, named=named, process=f"{CGROUP}{below}"),
+        f"the bundle says that pod {other} is its own, but cgroup {CGROUP}",
+        f"is in pod {UID}: one of them lies, and neither gets a limit. {MEND}",
+    )
 
 
 @pytest.mark.parametrize("named", ["", "/"])
 @pytest.mark.parametrize("path", ["/", "/../../init.scope", "/a/../b"])
 def test_a_process_without_a_cgroup_of_its_own_gets_nothing(path: str, named: str) -> None:
-    rig = HookRig()
-    rig.leave()
-    rig.cgroups_path = named
-    rig.config()
-    rig.process_in(path)
-    outcome = rig.run()
-
-    assert (outcome.code, limits(rig)) == (1, {"max"})
+    rig = HookRig(left=[SPEC], named=named, process=path)
+    nobody_is_limited(rig)
     remedies = {"Have the runtime make one", "Run the hook in the host's cgroup namespace", MEND}
-    assert any(remedy in outcome.said for remedy in remedies), outcome.said
+    assert any(remedy in rig.run().said for remedy in remedies)
 
 
 @pytest.mark.parametrize(
-    ("content", "says"),
+    ("content", "says", "remedy"),
     [
-        (b"", "is no JSON"),
-        (b'{"ociVersion":"1.0.2","linux":{"cgroupsPath":7}}', "cgroupsPath is no text"),
-        (b'{"ociVersion":"1.0.2","linux":[]}', "cgroupsPath is no text"),
-        (b'{"ociVersion":"1.0.2","annotations":{"a":1}}', "annotations is no table of texts"),
-        (b'{"some":"file"}', "no ociVersion"),
-        (b" " * (oci.MAX_CONFIG + 1), "File too large"),
+        pytest.param(b"", "is no JSON", MEND, id="empty"),
+        pytest.param(b'{"ociVersion":"1","linux":{"cgroupsPath":7}}', "cgroupsPath is no text", MEND, id="a number"),
+        pytest.param(b'{"ociVersion":"1","linux":[]}', "cgroupsPath is no text", MEND, id="list as linux"),
+        pytest.param(b'{"ociVersion":"1","annotations":{"a":1}}', "annotations is no table of texts", MEND, id="notes"),
+        pytest.param(b'{"some":"file"}', "no ociVersion", MEND, id="another file"),
+        pytest.param(b" " * (oci.MAX_CONFIG + 1), "File too large", "docs/hook.md", id="huge"),
     ],
-    ids=["empty", "number as path", "list as linux", "number as annotation", "another file", "huge"],
 )
-def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str) -> None:
-    rig = HookRig()
-    rig.kernel.replace(f"{BUNDLE}/config.json", content)
-    outcome = rig.run()
-
-    assert outcome.code == 1
-    assert says in outcome.said
-    assert ("docs/hook.md" if says == "File too large" else MEND) in outcome.said
-
-
-WORD = "io.kubernetes.cri.container-name"
+def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str, remedy: str) -> None:
+    nobody_is_limited(HookRig(bundle=content), says, remedy)
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
-    [
-        ("x" * 1025, f"annotation {WORD} has 1025 characters or more than one line"),
-        ("app\nother", f"annotation {WORD} has 9 characters or more than one line"),
-        ("app\0other", f"annotation {WORD} has 9 characters or more than one line"),
-    ],
+    ("value", "length"),
+    [("x" * 1025, 1025), ("app\nother", 9), ("app\0other", 9)],
     ids=["over-long", "two lines", "NUL"],
 )
-def test_a_container_whose_name_is_none_is_neither_asked_about_nor_limited(value: str, says: str) -> None:
-    rig = HookRig()
-    rig.leave()
-    rig.annotations[WORD] = value
-    rig.config()
-    outcome = rig.run()
-
-    assert (outcome.code, rig.limit(), rig.asked) == (1, f"{EPC} max", [])
-    assert f"{says}. {MEND}" in outcome.said
+def test_a_container_whose_name_is_none_is_neither_asked_about_nor_limited(value: str, length: int) -> None:
+    says = f"annotation {CRI}container-name has {length} characters or more than one line. {MEND}"
+    nobody_is_limited(HookRig(left=[SPEC], notes={f"{CRI}container-name": value}), says)
 
 
 def test_the_longest_name_that_counts_is_asked_about() -> None:
-    rig = HookRig()
-    rig.annotations[WORD] = "x" * 1024
-    rig.config()
-    rig.run(answer=said({}))
-
+    rig = HookRig(notes={f"{CRI}container-name": "x" * 1024})
+    rig.run(said({}))
     assert hook_line.decode_request(rig.asked[0]).container == "x" * 1024
 
 
@@ -202,25 +145,18 @@ def test_a_fault_of_our_own_means_what_on_error_says_and_is_one_line(on_error: s
     def broken(path: str, line: bytes, wait: bool) -> bytes:
         raise ZeroDivisionError("by zero")
 
-    rig = HookRig()
-    rig.leave()
-    rig.config()
+    rig = HookRig(left=[SPEC])
     outcome = run(rig.state(), rig.kernel, Options(on_error), broken)
-
-    assert outcome.code == code
+    assert (outcome.code, outcome.said.count("\n"), rig.limit()) == (code, 0, "max")
     assert outcome.said.startswith(
         "nodeward: default/web, container app: fault in the hook: ZeroDivisionError: by zero"
     )
-    assert "\n" not in outcome.said
-    assert rig.limit() == f"{EPC} max"
 
 
 def test_a_state_without_or_with_a_dead_process_says_which_stage_is_meant() -> None:
     rig = HookRig()
-    rig.config()
-
-    assert "createRuntime" in rig.run(rig.state(pid=0)).said
-    gone = rig.run(rig.state(pid=77)).said
+    assert "createRuntime" in rig.run(stdin=rig.state(pid=0)).said
+    gone = rig.run(stdin=rig.state(pid=77)).said
     assert "process 77 is not there" in gone
     assert "the hook is to be run in the PID namespace of the runtime" in gone
 
@@ -239,69 +175,49 @@ GARBAGE = [
 
 @pytest.mark.parametrize("answer", [*GARBAGE, TimeoutError(110, "late"), ConnectionRefusedError(111, "refused")])
 def test_a_daemon_that_makes_no_sense_is_not_believed_and_the_file_counts(answer: bytes | OSError) -> None:
-    rig = HookRig()
-    rig.leave()
-    rig.config()
-    outcome = rig.run(answer=answer)
-
-    assert (outcome.code, rig.limit()) == (0, f"{EPC} 4096")
+    rig = HookRig(left=[SPEC])
+    outcome = rig.run(answer)
+    assert (outcome.code, rig.limit()) == (0, "4096")
     assert f"the daemon at {FOLDER}/hook.sock gave no answer" in outcome.said
 
 
-@pytest.mark.parametrize("name", [f"pods/{UID}.json", "hook.json"])
+@pytest.mark.parametrize(("name", "limit"), [(f"pods/{UID}.json", "777"), ("hook.json", "4096")])
 @pytest.mark.parametrize("content", [b"", b'{"v":1,"pod":{"uid"', b'{"v":9}', b'{"v":1}', b"[1]"])
-def test_a_torn_or_foreign_file_is_not_believed(name: str, content: bytes) -> None:
-    rig = HookRig()
-    rig.leave()
+def test_a_torn_or_foreign_file_is_not_believed(name: str, limit: str, content: bytes) -> None:
+    rig = HookRig(left=[SPEC], notes={"epc-limit.nri.io/pod": "777"})
     rig.kernel.replace(f"{FOLDER}/{name}", content)
-    rig.annotations["epc-limit.nri.io/pod"] = "777"
-    rig.config()
     outcome = rig.run()
-
-    assert outcome.code == 0
+    assert (outcome.code, rig.limit()) == (0, limit)
     assert f"{FOLDER}/{name} is not used" in outcome.said
-    assert rig.limit() == (f"{EPC} 4096" if name == "hook.json" else f"{EPC} 777")
 
 
 def test_another_pods_file_is_not_believed() -> None:
-    rig = HookRig()
-    rig.leave()
+    rig = HookRig(left=[SPEC])
     other = rig.kernel.read(f"{FOLDER}/pods/{UID}.json", 4096).replace(UID.encode(), b"another")
     rig.kernel.replace(f"{FOLDER}/pods/{UID}.json", other)
-    rig.config()
-
     assert "it is of pod another" in rig.run().said
-    assert rig.limit() == f"{EPC} max"
+    assert rig.limit() == "max"
 
 
 def test_a_uid_that_is_a_path_reads_no_file() -> None:
-    rig = HookRig()
+    path = f"/alone/{ID}"
+    rig = HookRig(notes={f"{CRI}sandbox-uid": "../../other"}, named=path, process=path)
     rig.kernel.replace("/run/other.json", rig.state())
-    rig.annotations["io.kubernetes.cri.sandbox-uid"] = "../../other"
-    rig.cgroups_path = f"/alone/{ID}"
-    rig.config()
-    rig.process_in(rig.cgroups_path)
-
     outcome = rig.run()
-    assert (outcome.code, rig.limit()) == (0, f"{EPC} max")
+    assert (outcome.code, rig.limit()) == (0, "max")
     assert outcome.said.startswith("nodeward: default/web, container app: nobody knows this pod")
 
 
 def test_every_file_call_may_fail_and_says_so() -> None:
-    rig = HookRig()
-    rig.leave(LimitsSettings(on_error=OnError.REFUSE))
-    rig.config()
+    rig, options = HookRig(left=[SPEC], rule=LimitsSettings(on_error=OnError.REFUSE)), Options("refuse")
     counted = FaultyFiles(rig.kernel)
-    assert run(rig.state(), counted, rig.options, no_daemon) == Outcome(0)
+    assert run(rig.state(), counted, options, no_daemon) == Outcome(0)
     assert counted.total == 8
 
     for number in range(1, counted.total + 1):
-        outcome = run(rig.state(), FaultyFiles(rig.kernel, number, errno.EIO), rig.options, no_daemon)
+        outcome = run(rig.state(), FaultyFiles(rig.kernel, number, errno.EIO), options, no_daemon)
         assert "Input/output error" in outcome.said, number
         assert outcome.code == (number not in (3, 4)), "without what the daemon left it goes on, and says so"
-
-
-# ---- the program
 
 
 @pytest.mark.parametrize(
@@ -322,3 +238,132 @@ def test_options_that_make_no_sense_are_refused(words: list[str], says: str) -> 
     assert isinstance(outcome, Outcome)
     assert says in outcome.said
     assert outcome.code == (0 if words == ["--help"] else 2)
+
+
+LINE = b"line\n"
+ANSWER = b'{"v":1}\n'
+LONG_S = 20.0
+SHORT_S = 0.05
+
+
+@contextmanager
+def daemon(path: str, says: Callable[[socket.socket], None]) -> Iterator[threading.Event]:
+    """A daemon that reads the line and then does what `says` does; the event is set when the hook has hung up."""
+    gone = threading.Event()
+
+    def serve() -> None:
+        peer, _ = listener.accept()
+        with peer:
+            assert peer.recv(len(LINE), socket.MSG_WAITALL) == LINE
+            try:
+                says(peer)
+                if peer.recv(1) == b"":
+                    gone.set()
+            except OSError:  # the hook hung up while it was written to
+                gone.set()
+
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(path)
+        listener.listen()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield gone
+        thread.join(LONG_S)
+        assert not thread.is_alive()
+
+
+def clock(*readings: float) -> Callable[[], float]:
+    """A clock that shows one reading after the other, and stays at the last."""
+    coming = iter(readings)
+    return lambda: next(coming, readings[-1])
+
+
+def asked(path: str, answer_s: float, *readings: float) -> bytes:
+    """What the hook hears with this patience and this clock."""
+    return ask_socket(path, LINE, True, answer_s, clock(*readings))
+
+
+def test_an_answer_in_pieces_is_put_together(tmp_path: Path) -> None:
+    path = str(tmp_path / "hook.sock")
+
+    def in_pieces(peer: socket.socket) -> None:
+        for number in range(len(ANSWER)):
+            peer.sendall(ANSWER[number : number + 1])
+
+    with daemon(path, in_pieces) as gone:
+        assert asked(path, LONG_S, 0.0) == ANSWER
+        assert gone.wait(LONG_S)
+
+
+def test_a_silent_daemon_is_left_when_the_patience_ends(tmp_path: Path) -> None:
+    path = str(tmp_path / "hook.sock")
+
+    with daemon(path, lambda peer: None) as gone:
+        with pytest.raises(TimeoutError, match="timed out"):
+            asked(path, SHORT_S, 0.0)
+        assert gone.wait(LONG_S)
+
+
+def test_the_wait_for_the_next_piece_is_what_is_left_of_the_whole(tmp_path: Path) -> None:
+    """Else each piece would begin the patience anew, and the rest of this answer would still be heard."""
+    path, hour = str(tmp_path / "hook.sock"), 3600.0
+
+    def far_too_late(peer: socket.socket) -> None:
+        peer.sendall(ANSWER[:1])
+        hung_up, _, _ = select.select([peer], [], [], LONG_S)
+        if not hung_up:
+            peer.sendall(ANSWER[1:])
+
+    with daemon(path, far_too_late) as gone:
+        with pytest.raises(TimeoutError, match="timed out"):
+            asked(path, hour, 0.0, 0.0, hour - SHORT_S)
+        assert gone.wait(LONG_S)
+
+
+@pytest.mark.parametrize("late_s", [0.0, 1.0], ids=["at the bound", "after it"])
+def test_a_daemon_that_drips_is_left_at_the_bound_though_more_is_there(tmp_path: Path, late_s: float) -> None:
+    path = str(tmp_path / "hook.sock")
+
+    with daemon(path, lambda peer: peer.sendall(ANSWER[:1])) as gone:
+        with pytest.raises(TimeoutError, match="no whole answer within 20 s"):
+            asked(path, LONG_S, 0.0, 0.0, LONG_S + late_s)
+        assert gone.wait(LONG_S)
+
+
+def test_an_answer_without_end_is_left_soon_after_what_an_answer_can_be(tmp_path: Path) -> None:
+    path, sent = str(tmp_path / "hook.sock"), list[int]()
+
+    def without_end(peer: socket.socket) -> None:
+        while sum(sent) < 64 * hook_line.MAX_ANSWER:  # an end all the same, for a hook that reads on
+            sent.append(peer.send(b"x" * 4096))
+
+    with daemon(path, without_end) as gone:
+        with pytest.raises(OSError, match="grows without a line's end") as error:
+            asked(path, LONG_S, 0.0)
+        assert gone.wait(LONG_S)
+    assert error.value.errno == errno.EPROTO
+    assert sum(sent) < 64 * hook_line.MAX_ANSWER
+
+
+def test_a_daemon_that_hangs_up_before_the_lines_end_is_no_answer(tmp_path: Path) -> None:
+    path = str(tmp_path / "hook.sock")
+
+    def half(peer: socket.socket) -> None:
+        peer.sendall(ANSWER[:-1])
+        peer.shutdown(socket.SHUT_WR)
+
+    with daemon(path, half) as gone:
+        with pytest.raises(OSError, match="after 7 bytes") as error:
+            asked(path, LONG_S, 0.0)
+        assert gone.wait(LONG_S)
+    assert error.value.errno == errno.EPROTO
+
+
+def test_a_daemon_that_takes_no_request_is_left_when_the_patience_ends(tmp_path: Path) -> None:
+    path = str(tmp_path / "hook.sock")
+
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(path)
+        deaf.listen()
+        with pytest.raises(TimeoutError):
+            ask_socket(path, b"x" * hook_line.MAX_REQUEST, True, SHORT_S, clock(0.0))

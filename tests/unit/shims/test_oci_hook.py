@@ -1,142 +1,137 @@
-"""The OCI hook by itself: whom it asks in which order, what it writes, and what it says when it cannot."""
+"""The OCI hook by itself: whom it asks in which order, what it writes where, and what it says when it cannot."""
 
 import errno
-import itertools
 import json
 import os
 import socket
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio.hostfs import OsFiles
 from nodeward.doubles.kernel import SimKernel
 from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
-from nodeward.shims.oci_hook import Options, Outcome, ask_socket, log, parse
+from nodeward.model.workload import PodSpec
+from nodeward.shims.oci_hook import Options, Outcome, ask_socket, log, parse, run
 from nodeward.wire import cgroup_paths, hook_line, oci
 from tests.unit.shims.rig import (
     ANNOTATIONS,
+    BUNDLE,
     CGROUP,
+    CRI,
     EPC,
     ID,
+    OF_A_SANDBOX,
     PID,
     POD,
-    ROOT,
     SANDBOX,
+    SPEC,
     UID,
     HookRig,
+    no_daemon,
     said,
 )
 
+WHO = "nodeward: default/web, container app: "
+LIMITS = "nodeward.io/limits"
+LIMITED = json.dumps({"app": {EPC: "12288"}})
+LARGEST = "18446744073709551614"
+UNKNOWN = f"{WHO}nobody knows this pod"
+LACKS = f"declares 4096 of {EPC}, which this kernel cannot limit"
 
-def test_the_daemons_answer_is_written() -> None:
-    rig = HookRig()
-    rig.config()
 
-    assert rig.run(answer=said({EPC: 8192})) == Outcome(0)
-    assert rig.limit() == f"{EPC} 8192"
+def test_the_daemon_is_asked_first_and_its_answer_is_written() -> None:
+    rig = HookRig(notes={LIMITS: "{}", "secret": "do not tell"})
+    assert (rig.run(said({EPC: 8192})), rig.limit()) == (Outcome(0), "8192")
     request = hook_line.decode_request(rig.asked[0])
     assert request[:7] == (ID, SANDBOX, UID, "default", "web", "app", CGROUP)
+    assert request.annotations == {LIMITS: "{}"}, "those that are read, and no other"
 
 
-def test_without_a_daemon_the_pods_file_counts_and_an_annotation_does_not() -> None:
-    rig = HookRig()
-    rig.leave()
-    rig.annotations["nodeward.io/limits"] = json.dumps({"app": {EPC: "1"}})
-    rig.config()
-
-    assert rig.run() == Outcome(0)
-    assert rig.limit() == f"{EPC} 4096"
-
-
-def test_a_container_that_declares_nothing_in_a_pod_that_does_gets_0() -> None:
-    rig = HookRig()
-    rig.leave()
-    rig.annotations["io.kubernetes.cri.container-name"] = "other"
-    rig.config()
-    rig.run()
-
-    assert rig.limit() == f"{EPC} 0"
-
-
-def test_a_pod_that_nobody_knows_is_left_alone_or_as_the_settings_say() -> None:
-    for unknown, limit, starts in (
-        (UnknownPod.UNLIMITED, "max", "the container starts without a limit, for "),
-        (UnknownPod.ZERO, "0", "the container starts with limit 0, for "),
-        (UnknownPod.REFUSE, "max", ""),
-    ):
-        code = int(unknown is UnknownPod.REFUSE)
-        rig = HookRig()
-        rig.leave(LimitsSettings(unknown_pod=unknown), spec=None)
-        rig.config()
-        outcome = rig.run()
-
-        assert (rig.limit(), outcome.code) == (f"{EPC} {limit}", code)
-        assert outcome.said.startswith("nodeward: default/web, container app: nobody knows this pod")
-        assert f"{starts}limits.unknown_pod is {unknown.value}" in outcome.said
-        assert "nodeward status" in outcome.said
+@pytest.mark.parametrize(
+    ("rig", "limit"),
+    [
+        pytest.param(HookRig(left=[SPEC], notes={LIMITS: LIMITED}), "4096", id="the pod's file, and no annotation"),
+        pytest.param(HookRig(left=[SPEC], notes={f"{CRI}container-name": "other"}), "0", id="its pod declares"),
+        pytest.param(HookRig(left=[SPEC], notes={f"{CRI}sandbox-uid": None}), "4096", id="older containerd, no UID"),
+        pytest.param(HookRig(left=[SPEC], rule=LimitsSettings(mode=Mode.OBSERVE)), "max", id="observe"),
+        pytest.param(HookRig(left=[SPEC], rule=LimitsSettings(mode=Mode.OFF)), "max", id="off"),
+        pytest.param(HookRig(notes={LIMITS: LIMITED}), "12288", id="no file, our annotation"),
+        pytest.param(HookRig(notes={"epc-limit.nri.io/container.app": "12288"}), "12288", id="NRI's, container"),
+        pytest.param(HookRig(notes={"epc-limit.nri.io/pod": "12288"}), "12288", id="NRI's, pod"),
+        pytest.param(HookRig(notes={"epc-limit.nri.io": "12288"}), "12288", id="NRI's"),
+        pytest.param(HookRig(notes={"epc-limit.nri.io/pod": LARGEST}), LARGEST, id="the largest limit"),
+        pytest.param(HookRig(notes={"epc-limit.nri.io/pod": "18446744073709551615"}), "max", id="no limit"),
+    ],
+)
+def test_without_a_daemon_its_file_counts_then_annotations(rig: HookRig, limit: str) -> None:
+    assert (rig.run(), rig.limit()) == (Outcome(0), limit)
 
 
-def test_where_nothing_can_be_limited_an_unknown_pod_is_nothing_to_speak_of() -> None:
-    rig = HookRig(SimKernel({"sev": 3}))
-    rig.config()
-
-    assert rig.run() == Outcome(0)
+def test_no_limit_by_the_daemons_word_is_what_the_kernel_shows_as_max() -> None:
+    assert HookRig().run(said({EPC: (1 << 64) - 1})) == Outcome(0)
 
 
-def test_what_the_kernel_lacks_is_not_written_and_refused_where_the_settings_say_so() -> None:
-    for kernel in (SimKernel({"sev": 3}), SimKernel({})):
-        rig = HookRig(kernel)
-        rig.leave()
-        rig.config()
-        outcome = rig.run()
-        assert outcome.code == 0
-        assert f"declares 4096 of {EPC}, which this kernel cannot limit (not in misc.capacity)" in outcome.said
-        assert "limits.unsupported is allow-unenforced" in outcome.said
-        rig.leave(LimitsSettings(unsupported=Unsupported.REFUSE))
-        outcome = rig.run()
-        assert outcome.code == 1
-        assert f"declares 4096 of {EPC}, which this kernel cannot limit" in outcome.said
+@pytest.mark.parametrize(
+    ("unknown", "code", "limit", "starts"),
+    [
+        (UnknownPod.UNLIMITED, 0, "max", "the container starts without a limit, for "),
+        (UnknownPod.ZERO, 0, "0", "the container starts with limit 0, for "),
+        (UnknownPod.REFUSE, 1, "max", ""),
+    ],
+)
+def test_a_pod_that_nobody_knows_is_left_alone_or_as_the_settings_say(
+    unknown: UnknownPod, code: int, limit: str, starts: str
+) -> None:
+    rig = HookRig(rule=LimitsSettings(unknown_pod=unknown))
+    outcome = rig.run()
+    assert (rig.limit(), outcome.code) == (limit, code)
+    for words in (UNKNOWN, f"{starts}limits.unknown_pod is {unknown.value}", "nodeward status"):
+        assert words in outcome.said
+    assert HookRig(SimKernel({"sev": 3})).run() == Outcome(0), "nothing to speak of where nothing can be limited"
 
 
-@pytest.mark.parametrize("mode", [Mode.OBSERVE, Mode.OFF])
-def test_nothing_is_written_unless_limits_are_enforced(mode: Mode) -> None:
-    rig = HookRig()
-    rig.leave(LimitsSettings(mode=mode))
-    rig.config()
+@pytest.mark.parametrize("kernel", [{"sev": 3}, {}], ids=["another resource", "none"])
+def test_what_the_kernel_lacks_is_not_written_and_refused_where_the_settings_say_so(kernel: dict[str, int]) -> None:
+    outcome = HookRig(SimKernel(kernel), [SPEC]).run()
+    assert outcome.code == 0
+    assert f"{LACKS} (not in misc.capacity)" in outcome.said
+    assert "limits.unsupported is allow-unenforced" in outcome.said
+    outcome = HookRig(SimKernel(kernel), [SPEC], LimitsSettings(unsupported=Unsupported.REFUSE)).run()
+    assert (outcome.code, LACKS in outcome.said) == (1, True)
 
-    assert rig.run() == Outcome(0)
-    assert rig.limit() == f"{EPC} max"
+
+@pytest.mark.parametrize("key", [LIMITS, "epc-limit.nri.io/pod"])
+@pytest.mark.parametrize("value", ["4096\x00", "1" * (1 << 20), "-1", ""], ids=["nul", "1 MiB", "negative", "empty"])
+def test_an_annotation_that_cannot_be_read_limits_nothing_and_is_told(key: str, value: str) -> None:
+    """Without daemon and file; where unknown pods are refused, it is the refusal."""
+    rig = HookRig(notes={key: value})
+    outcome = rig.run()
+    assert (outcome.code, rig.limit()) == (0, "max")
+    assert f"{WHO}annotation {key}: " in outcome.said
+    assert "; it counts as undeclared; nobody knows this pod" in outcome.said
+    rig = HookRig(notes={key: value}, rule=LimitsSettings(unknown_pod=UnknownPod.REFUSE))
+    outcome = rig.run()
+    assert (outcome.code, rig.limit()) == (1, "max")
+    assert f"annotation {key}: " in outcome.said
+    assert "limits.unknown_pod is refuse" in outcome.said
+    assert len(outcome.said) < 500
 
 
 def test_a_refusal_is_the_runtimes_error() -> None:
-    rig = HookRig()
-    rig.config()
-
-    assert rig.run(answer=said({}, "default/web, container app: no", on_error="pass")) == Outcome(
-        1, "nodeward: default/web, container app: no"
-    )
+    refused = said({}, "default/web, container app: no", on_error="pass")
+    assert HookRig().run(refused) == Outcome(1, f"{WHO}no")
 
 
-def test_what_holds_the_sandbox_is_left_alone_and_told() -> None:
-    rig = HookRig()
-    rig.leave(LimitsSettings(strict=True, unknown_pod=UnknownPod.ZERO))
-    rig.annotations |= {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": ID}
-    del rig.annotations["io.kubernetes.cri.container-name"]
-    rig.config()
-
-    assert rig.run() == Outcome(0)
-    assert rig.limit() == f"{EPC} max"
+def test_what_holds_the_sandbox_is_left_alone_and_told_and_no_pods_container_is_not_told() -> None:
+    rig = HookRig(left=[SPEC], rule=LimitsSettings(strict=True, unknown_pod=UnknownPod.ZERO), notes=OF_A_SANDBOX)
+    assert (rig.run(), rig.limit()) == (Outcome(0), "max")
     assert hook_line.decode_request(rig.asked[0]).container == ""
-
-
-def test_no_pods_container_is_left_alone_and_not_told() -> None:
-    rig = HookRig()
-    rig.annotations = {"io.podman.annotations.init": "FALSE"}
-    rig.config()
-
-    assert (rig.run(), rig.asked) == (Outcome(0), [])
+    podman = HookRig(notes={**dict.fromkeys(ANNOTATIONS), "io.podman.annotations.init": "FALSE"})
+    assert (podman.run(), podman.asked) == (Outcome(0), [])
 
 
 CRIO = {
@@ -152,51 +147,15 @@ CRIO = {
 
 def test_a_pods_own_annotations_do_not_make_it_another_or_a_sandbox() -> None:
     """CRI-O hands a pod's annotations on; containerd does where it is told to."""
-    sandbox = {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-uid": "another"}
+    sandbox = {f"{CRI}container-type": "sandbox", f"{CRI}sandbox-uid": "another"}
     real = (SANDBOX, UID, "default", "web", "app")
-
     assert oci.identity(CRIO | sandbox, ID) == real
-    assert oci.identity(CRIO | ANNOTATIONS | sandbox | {"io.kubernetes.cri.sandbox-id": ID}, ID) == real
+    assert oci.identity(CRIO | ANNOTATIONS | sandbox | {f"{CRI}sandbox-id": ID}, ID) == real
     pretended = {key: "sandbox" if key.endswith("Type") else "x" * 64 for key in CRIO}
     assert oci.identity(pretended | ANNOTATIONS, ID) == real
-
-
-def test_nothing_holds_a_sandbox_but_what_has_its_id() -> None:
-    for annotations in (ANNOTATIONS, CRIO):
+    for annotations in (ANNOTATIONS, CRIO):  # nothing holds a sandbox but what has its id
         pretended = {key: "sandbox" if value == "container" else value for key, value in annotations.items()}
-        assert oci.identity(pretended, ID) == (SANDBOX, UID, "default", "web", "app")
-
-
-def test_an_answer_of_what_this_kernel_lacks_is_an_error_and_the_rest_is_written() -> None:
-    for on_error in ("pass", "refuse"):
-        rig = HookRig()
-        rig.config()
-        outcome = rig.run(answer=said({"tdx": 1, EPC: 4096}, on_error=on_error))
-
-        assert outcome.code == (on_error == "refuse")
-        assert f"the limit tdx 1 cannot be set: /sys/fs/cgroup/misc.capacity has {EPC}" in outcome.said
-        assert rig.limit() == f"{EPC} 4096"
-
-
-def test_a_daemon_that_hangs_holds_no_sandbox_up(tmp_path: Path) -> None:
-    path = str(tmp_path / "hook.sock")
-    with socket.socket(socket.AF_UNIX) as deaf:
-        deaf.bind(path)
-        deaf.listen()
-        assert ask_socket(path, b"line\n", False) == b""
-        peer, _ = deaf.accept()
-        with peer:
-            assert peer.recv(100) == b"line\n"
-
-
-def test_the_older_containerds_pod_is_known_by_its_cgroup() -> None:
-    rig = HookRig()
-    del rig.annotations["io.kubernetes.cri.sandbox-uid"]
-    rig.leave()
-    rig.config()
-    rig.run()
-
-    assert rig.limit() == f"{EPC} 4096"
+        assert oci.identity(pretended, ID) == real
 
 
 SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
@@ -219,21 +178,57 @@ SLICE = f"kubepods-burstable-pod{UID.replace('-', '_')}.slice"
 )
 def test_the_cgroup_of_each_runtime_is_the_containers(named: str, process: str) -> None:
     """It is what the bundle names, even if a runtime has put the process further down."""
-    rig = HookRig()
-    rig.leave()
-    rig.cgroups_path = named
-    rig.config()
     process = process.format(cgroup_paths.parent_path(SLICE))
-    rig.process_in(process)
-    own = cgroup_paths.container_path(named) or process
-    rig.kernel.make_cgroup(ROOT + own)
-    for folder in ("", *itertools.accumulate(own.split("/")[1:-1], "{}/{}".format, initial="")):
-        rig.kernel.write(f"{ROOT}{folder}/cgroup.subtree_control", b"+misc")
-
-    assert (rig.run(), rig.limit(own)) == (Outcome(0), f"{EPC} 4096")
+    rig, own = HookRig(left=[SPEC], named=named, process=process), cgroup_paths.container_path(named) or process
+    rig.cgroup(own)
+    assert (rig.run(), rig.limit(own)) == (Outcome(0), "4096")
 
 
-# ---- what is malformed, hostile or missing
+V1_LINES = "7:cpu,cpuacct:/x\n5:misc:{}\n0::/\n"
+MOUNT = "30 20 0:26 / /sys/fs/cgroup/{} rw,nosuid - {} none rw{}\n"
+BESIDE = MOUNT.format("cpu", "cgroup", ",cpu") + MOUNT.format("unified", "cgroup2", "")
+
+
+def host(folder: Path, process: str, mounts: str, tree: str) -> OsFiles:
+    """A host of plain folders, with the misc controller's files at `tree`; without them for an empty one."""
+    config = {"ociVersion": "1.0.2", "linux": {"cgroupsPath": CGROUP}, "annotations": ANNOTATIONS}
+    files = {
+        f"/proc/{PID}/cgroup": process.format(CGROUP),
+        "/proc/self/mountinfo": mounts,
+        f"{BUNDLE}/config.json": json.dumps(config),
+        **({f"{tree}/misc.capacity": f"{EPC} 65536\n", f"{tree}{CGROUP}/misc.max": ""} if tree else {}),
+    }
+    for path, text in files.items():
+        (folder / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path[1:]).write_text(text)
+    return OsFiles(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("process", "mounts", "tree"),
+    [
+        pytest.param("0::{}\n", "", "/sys/fs/cgroup", id="v2"),
+        pytest.param(V1_LINES, "", "/sys/fs/cgroup/misc", id="v1"),
+        pytest.param(V1_LINES, MOUNT.format("misc-v1", "cgroup", ",misc"), "/sys/fs/cgroup/misc-v1", id="v1-elsewhere"),
+        pytest.param("7:cpu:/x\n0::{}\n", BESIDE, "/sys/fs/cgroup/unified", id="v2-beside-v1"),
+    ],
+)
+def test_the_misc_controller_is_found_where_it_is_mounted(tmp_path: Path, process: str, mounts: str, tree: str) -> None:
+    files = host(tmp_path, process, mounts, tree)
+    assert run(HookRig().state(), files, Options("refuse"), lambda *_: said({EPC: 4096})) == Outcome(0)
+    assert (tmp_path / f"{tree[1:]}{CGROUP}/misc.max").read_text() == f"{EPC} 4096\n"
+
+
+@pytest.mark.parametrize("process", ["0::{}\n", V1_LINES], ids=["v2", "v1"])
+@pytest.mark.parametrize("on_error", ["pass", "refuse"])
+def test_a_limit_where_no_misc_controller_is_mounted_is_an_error(tmp_path: Path, process: str, on_error: str) -> None:
+    other = MOUNT.format("unified", "cgroup2", "") if process == V1_LINES else MOUNT.format("misc", "cgroup", ",misc")
+    files = host(tmp_path, process, other, "")
+    outcome = run(HookRig().state(), files, Options(), lambda *_: said({EPC: 4096}, on_error=on_error))
+    assert outcome.code == (on_error == "refuse")
+    assert f"the limit {EPC} 4096 cannot be set: no misc.capacity at /sys/fs/cgroup" in outcome.said
+    assert "Mount it (mount -t cgroup" in outcome.said
+    assert run(HookRig().state(), files, Options("refuse"), no_daemon) == Outcome(0), "nothing declared or said"
 
 
 OUTSIDE = {
@@ -245,127 +240,119 @@ OUTSIDE = {
 """What the kernel says of a process whose runtime does not join the tree that has misc; runc before 1.1.6 on v1."""
 
 
-def outside(process: str) -> HookRig:
+def outside(
+    process: str, option: str = "refuse", left: Sequence[PodSpec] = (), rule: LimitsSettings | None = None
+) -> HookRig:
     """A rig whose process is there."""
-    rig = HookRig()
+    rig = HookRig(process=process, option=option, left=left, rule=rule)
     rig.kernel.mkdir("/proc/self")
     rig.kernel.replace("/proc/self/mountinfo", b"")
-    rig.kernel.replace(f"/proc/{PID}/cgroup", process.encode())
     return rig
 
 
 @pytest.mark.parametrize("process", OUTSIDE.values(), ids=OUTSIDE)
 def test_who_needs_no_limit_starts_below_a_runtime_that_leaves_misc_out(process: str) -> None:
     rig = outside(process)
-    rig.config()
-    assert rig.run(answer=said({})) == Outcome(0)
+    assert rig.run(said({})) == Outcome(0)
     alone = rig.run()
     assert (alone.code, "cannot be set" in alone.said) == (0, False), "nobody answers, and nothing is declared"
-
-    rig.annotations |= {"io.kubernetes.cri.container-type": "sandbox", "io.kubernetes.cri.sandbox-id": ID}
-    del rig.annotations["io.kubernetes.cri.container-name"]
-    rig.config()
-    assert rig.run(answer=b"") == Outcome(0)
+    rig.notes = OF_A_SANDBOX
+    assert rig.run(b"") == Outcome(0)
     assert [hook_line.decode_request(line).cgroup for line in rig.asked] == [CGROUP] * 3
 
 
 @pytest.mark.parametrize("process", OUTSIDE.values(), ids=OUTSIDE)
-@pytest.mark.parametrize("on_error", ["pass", "refuse"])
-def test_a_limit_below_a_runtime_that_leaves_misc_out_is_an_error(process: str, on_error: str) -> None:
-    rig = outside(process)
-    rig.options = Options(on_error="pass" if on_error == "refuse" else "refuse")
-    rig.config()
-    outcome = rig.run(answer=said({EPC: 4096}, on_error=on_error))
-
-    assert (outcome.code, rig.limit()) == (on_error == "refuse", f"{EPC} max"), "as the daemon says, not the option"
-    start = f"nodeward: default/web, container app: the limit {EPC} 4096 cannot be set: process {PID} is in no cgroup"
-    assert outcome.said.startswith(start)
+@pytest.mark.parametrize(("on_error", "option"), [("pass", "refuse"), ("refuse", "pass")])
+def test_a_limit_below_a_runtime_that_leaves_misc_out_is_an_error(process: str, on_error: str, option: str) -> None:
+    """As the daemon says, and not the option."""
+    rig = outside(process, option)
+    outcome = rig.run(said({EPC: 4096}, on_error=on_error))
+    assert (outcome.code, rig.limit()) == (on_error == "refuse", "max")
+    assert outcome.said.startswith(f"{WHO}the limit {EPC} 4096 cannot be set: process {PID} is in no cgroup")
     assert ("Use one that joins it (runc 1.1.6 or newer), or cgroup v2" in outcome.said) is (":misc:" in process)
 
 
-@pytest.mark.parametrize("on_error", list(OnError))
-def test_without_a_daemon_the_file_says_what_such_an_error_means(on_error: OnError) -> None:
-    rig = outside(OUTSIDE["v2 beside v1"])
-    rig.options = Options(on_error="pass" if on_error is OnError.REFUSE else "refuse")
-    rig.leave(LimitsSettings(on_error=on_error))
-    rig.config()
+@pytest.mark.parametrize(("on_error", "option"), [("pass", "refuse"), ("refuse", "pass")])
+def test_without_a_daemon_the_file_says_what_such_an_error_means(on_error: str, option: str) -> None:
+    rig = outside(OUTSIDE["v2 beside v1"], option, [SPEC], LimitsSettings(on_error=OnError(on_error)))
     outcome = rig.run()
-
-    assert (outcome.code, rig.limit()) == (on_error is OnError.REFUSE, f"{EPC} max")
+    assert (outcome.code, rig.limit()) == (on_error == "refuse", "max")
     assert f"the limit {EPC} 4096 cannot be set" in outcome.said
 
 
-def test_a_write_that_fails_names_container_resource_value_kernel_and_remedy() -> None:
-    rig = HookRig()
-    rig.config()
+def switched_off(option: str = "refuse", left: Sequence[PodSpec] = (), rule: LimitsSettings | None = None) -> HookRig:
+    """The misc controller, in the pod's cgroup."""
+    rig = HookRig(option=option, left=left, rule=rule)
     rig.kernel.write(f"/sys/fs/cgroup{POD}/cgroup.subtree_control", b"-misc")
-    outcome = rig.run(answer=said({EPC: 4096}))
+    return rig
 
-    assert outcome.code == 1
-    assert outcome.said == (
-        f"nodeward: default/web, container app: cannot write '{EPC} 4096' to /sys/fs/cgroup{CGROUP}/misc.max: "
-        "No such file or directory (errno 2). The misc controller is not switched on for this cgroup: crun does so "
-        "since 1.18, runc always, and `nodeward node` for every pod"
+
+def test_a_write_that_fails_names_container_resource_value_kernel_and_remedy() -> None:
+    assert switched_off().run(said({EPC: 4096})) == Outcome(
+        1,
+        f"{WHO}cannot write '{EPC} 4096' to /sys/fs/cgroup{CGROUP}/misc.max: No such file or directory (errno 2). The "
+        "misc controller is not switched on for this cgroup: crun does so since 1.18, runc always, and `nodeward node` "
+        "for every pod",
     )
 
 
 def test_on_error_is_the_answers_then_the_files_then_the_options() -> None:
     for option in ("pass", "refuse"):
         for answer in ("pass", "refuse"):
-            rig = HookRig()
-            rig.options = Options(on_error=option)
-            rig.config()
-            rig.kernel.write(f"/sys/fs/cgroup{POD}/cgroup.subtree_control", b"-misc")
-            assert rig.run(answer=said({EPC: 1}, on_error=answer)).code == (answer == "refuse")
-            rig.leave(LimitsSettings(on_error=OnError(answer)))
-            assert rig.run().code == (answer == "refuse")
-        assert rig.run(b"").code == (option == "refuse")
-    rig.options = Options(on_error="pass")
-    assert "starts all the same, without this limit (on_error is pass)" in rig.run(b"").said
+            assert switched_off(option).run(said({EPC: 1}, on_error=answer)).code == (answer == "refuse")
+            left = switched_off(option, [SPEC], LimitsSettings(on_error=OnError(answer)))
+            assert left.run().code == (answer == "refuse")
+        assert HookRig(option=option, left=[SPEC]).run(stdin=b"").code == (option == "refuse")
+    passed = HookRig(option="pass").run(stdin=b"").said
+    assert "starts all the same, without this limit (on_error is pass)" in passed
+
+
+@pytest.mark.parametrize("on_error", ["pass", "refuse"])
+def test_an_answer_of_what_this_kernel_lacks_is_an_error_and_the_rest_is_written(on_error: str) -> None:
+    rig = HookRig()
+    outcome = rig.run(said({"tdx": 1, EPC: 4096}, on_error=on_error))
+    assert (outcome.code, rig.limit()) == (on_error == "refuse", "4096")
+    assert f"the limit tdx 1 cannot be set: /sys/fs/cgroup/misc.capacity has {EPC}" in outcome.said
+
+
+class Forgetful(SimKernel):
+    """Takes no limit, and says nothing."""
+
+    def write(self, path: str, data: bytes) -> None:
+        if not path.endswith("misc.max"):
+            super().write(path, data)
+
+
+class Refusing(SimKernel):
+    """Refuses limits of two resources."""
+
+    def write(self, path: str, data: bytes) -> None:
+        if data.startswith((EPC.encode(), b"sev ")):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        super().write(path, data)
 
 
 def test_a_limit_that_reads_back_otherwise_is_an_error() -> None:
-    class Forgetful(SimKernel):
-        def write(self, path: str, data: bytes) -> None:
-            if not path.endswith("misc.max"):
-                super().write(path, data)
-
-    rig = HookRig(Forgetful({EPC: 1 << 20}))
-    rig.config()
-    outcome = rig.run(answer=said({EPC: 4096}))
-
-    assert outcome.code == 1
-    assert f"the kernel has {EPC} at max" in outcome.said
+    outcome = HookRig(Forgetful({EPC: 1 << 20})).run(said({EPC: 4096}))
+    assert (outcome.code, f"the kernel has {EPC} at max" in outcome.said) == (1, True)
 
 
 def test_a_resource_whose_write_fails_does_not_keep_the_others_from_theirs_nor_their_faults() -> None:
-    class Refusing(SimKernel):
-        def write(self, path: str, data: bytes) -> None:
-            if data.startswith((EPC.encode(), b"sev ")):
-                raise OSError(errno.EINVAL, "Invalid argument")
-            super().write(path, data)
-
     rig = HookRig(Refusing({EPC: 1 << 20, "sev_es": 5, "sev": 5}))
-    rig.config()
-    outcome = rig.run(answer=said({EPC: 4096, "sev_es": 1, "sev": 2}, on_error="pass"))
-
+    outcome = rig.run(said({EPC: 4096, "sev_es": 1, "sev": 2}, on_error="pass"))
     assert (outcome.code, rig.limit().splitlines()) == (0, ["sev max", "sev_es 1", f"{EPC} max"])
     for lacks in (f"'{EPC} 4096'", "'sev 2'"):
         assert f"cannot write {lacks} to /sys/fs/cgroup{CGROUP}/misc.max: Invalid argument" in outcome.said
     assert "starts all the same" in outcome.said
 
 
-def test_options() -> None:
-    assert parse([]) == Options("pass", "/run/nodeward")
-    assert parse(["--on-error", "refuse", "--folder=/a"]) == Options("refuse", "/a")
-
-
 PROGRAM = [sys.executable, "-c", "from nodeward.shims.oci_hook import main; main()"]
 
 
 def test_the_program_says_what_is_wrong_on_stderr_and_in_its_exit_code() -> None:
+    assert parse([]) == Options("pass", "/run/nodeward")
+    assert parse(["--on-error", "refuse", "--folder=/a"]) == Options("refuse", "/a")
     done = subprocess.run([*PROGRAM, "--on-error", "refuse"], input=b"", capture_output=True, check=False, timeout=60)
-
     assert (done.returncode, done.stdout) == (1, b"")
     assert done.stderr.startswith(b"nodeward: container: OCI state: nothing on stdin")
 
@@ -373,33 +360,23 @@ def test_the_program_says_what_is_wrong_on_stderr_and_in_its_exit_code() -> None
 def test_an_endless_state_is_not_waited_for() -> None:
     with open("/dev/zero", "rb") as endless:
         done = subprocess.run([*PROGRAM, "--on-error=refuse"], stdin=endless, capture_output=True, timeout=60)
+    assert (done.returncode, b"OCI state: more than 1048576 bytes" in done.stderr) == (1, True)
 
-    assert done.returncode == 1
-    assert b"OCI state: more than 1048576 bytes" in done.stderr
+
+ENGINE = ("nodeward.model.decision", "nodeward.model.events", "nodeward.model.settings", "nodeward.engine.state.root")
 
 
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
         ("nodeward.shims.oci_hook", ("dataclasses", "nodeward.engine", "nodeward.model.settings", "socket")),
-        (
-            "nodeward.shims.alone",
-            (
-                "fractions",
-                "nodeward.model.decision",
-                "nodeward.model.events",
-                "nodeward.model.settings",
-                "nodeward.engine.state.root",
-            ),
-        ),
+        ("nodeward.shims.alone", ("fractions", *ENGINE)),
     ],
 )
 def test_the_hook_imports_next_to_nothing(module: str, heavy: tuple[str, ...]) -> None:
     banned = (*heavy, "asyncio", "click", "msgspec", "http", "argparse", "logging", "subprocess")
     code = f"import {module}, sys; print(*[name for name in {banned!r} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-
-    assert done.stdout.split() == []
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split() == []
 
 
 def test_what_is_said_is_in_the_machines_log_too(tmp_path: Path) -> None:
@@ -408,17 +385,19 @@ def test_what_is_said_is_in_the_machines_log_too(tmp_path: Path) -> None:
     log(Outcome(1, "nodeward: nobody listens"), place)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
         listener.bind(place)
-        log(Outcome(1, "nodeward: default/web, container app: no\n"), place)
-        log(Outcome(0, "nodeward: default/web, container app: all the same"), place)
-
-        who = f"nodeward-oci-hook[{os.getpid()}]: nodeward: default/web, container app"
-        assert listener.recv(4096).decode() == f"<27>{who}: no"
-        assert listener.recv(4096).decode() == f"<28>{who}: all the same"
-
-
-def test_a_log_that_takes_nothing_is_not_waited_for(tmp_path: Path) -> None:
-    place = str(tmp_path / "log")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
-        listener.bind(place)
-        for _ in range(2000):  # more than net.unix.max_dgram_qlen and any buffer
+        log(Outcome(1, f"{WHO}no\n"), place)
+        log(Outcome(0, f"{WHO}all the same"), place)
+        who = f"nodeward-oci-hook[{os.getpid()}]: {WHO}"
+        assert [listener.recv(4096).decode() for _ in range(2)] == [f"<27>{who}no", f"<28>{who}all the same"]
+        for _ in range(2000):  # more than net.unix.max_dgram_qlen and any buffer: it is not waited for
             log(Outcome(1, "n" * 1000), place)
+
+
+def test_a_daemon_that_hangs_holds_no_sandbox_up(tmp_path: Path) -> None:
+    path = str(tmp_path / "hook.sock")
+    with socket.socket(socket.AF_UNIX) as deaf:
+        deaf.bind(path)
+        deaf.listen()
+        assert ask_socket(path, b"line\n", False) == b""
+        with deaf.accept()[0] as peer:
+            assert peer.recv(100) == b"line\n"

@@ -113,7 +113,7 @@ def test_a_daemon_that_is_stopped_at_a_call_of_any_kind_is_right_after_its_resta
     is_right(firsts[::8], again=6)
 
 
-@pytest.mark.deep
+@pytest.mark.nightly
 @pytest.mark.parametrize("again", [0, 1, 6, 14])
 def test_a_daemon_that_is_stopped_at_any_call_is_right_after_its_restart(again: int) -> None:
     is_right(range(1, len(played(0).stops) + 1), again)

@@ -130,7 +130,7 @@ def _though_it_hangs(ledger: Ledger) -> bool:
             "restarts",
             lambda ledger: 0,
             id="several kubelets that begin are given the time of one",
-            marks=pytest.mark.deep,
+            marks=pytest.mark.nightly,
         ),
         pytest.param(pods_api_loss, "GONE_NS", SOON_NS, id="a kubelet that begins is given no time"),
         pytest.param(

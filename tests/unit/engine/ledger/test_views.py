@@ -1,6 +1,6 @@
 """Every way in which kubelet's words come late, of one pod; and that a broken rule of whom to believe is told by one.
 
-`make deep` plays those that take seconds; beside another pod: tests/component/test_histories.py."""
+`make nightly` plays those that take seconds; beside another pod: tests/component/test_histories.py."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -42,7 +42,7 @@ LONG = {
     "kind",
     [
         *(pytest.param(kind, id=name) for name, kind in KINDS.items()),
-        *(pytest.param(kind, id=name, marks=pytest.mark.deep) for name, kind in LONG.items()),
+        *(pytest.param(kind, id=name, marks=pytest.mark.nightly) for name, kind in LONG.items()),
     ],
 )
 def test_the_key_of_a_pod_is_never_sold_again_however_late_kubelet_tells_of_it(kind: Kind) -> None:
@@ -132,7 +132,7 @@ BROKEN_LONG: dict[str, tuple[Breaks, Kind]] = {
     ("breaks", "kind"),
     [
         *(pytest.param(*one, id=name) for name, one in BROKEN.items()),
-        *(pytest.param(*one, id=name, marks=pytest.mark.deep) for name, one in BROKEN_LONG.items()),
+        *(pytest.param(*one, id=name, marks=pytest.mark.nightly) for name, one in BROKEN_LONG.items()),
     ],
 )
 def test_a_broken_rule_sells_the_key_of_a_pod_that_lives(

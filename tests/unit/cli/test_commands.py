@@ -1,0 +1,387 @@
+"""What holds for every command, and what a person reads of the daemon's answers, or when there is none."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Thread
+
+import click
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from nodeward.app.doctor.run import Diagnosis
+from nodeward.cli import agent, client, exits, gate, pod
+from nodeward.cli.client import DaemonError
+from nodeward.cli.doctor import _print
+from nodeward.cli.kubectl import cli as plugin
+from nodeward.cli.main import cli
+from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
+from nodeward.model.doctor import Finding, Severity
+from nodeward.model.rows import CgroupRow
+from nodeward.model.sandbox_rows import ClassRow, HandlerRow, SandboxesView, SandboxRow
+from nodeward.model.view import CpusView, NodeView
+from tests.patience import scaled
+from tests.unit.engine.test_doctor import WELL
+
+ROOT = Path(__file__).resolve().parents[3]
+NODEWARD = [sys.executable, "-m", "nodeward"]
+WITHIN_S = scaled(60.0)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["stauts"], "'stauts'. Did you mean 'status'?"),
+        (["config", "shw"], "'shw'. Did you mean 'show'?"),
+        (["status", "--namespce", "x"], "'--namespce'. Did you mean '--namespace'?"),
+        (["status", "--state", "drft"], "'drft' is not one of"),
+    ],
+    ids=["command", "sub-command", "option", "value"],
+)
+def test_what_is_misspelt_gets_the_nearest_as_a_suggestion(words: list[str], meant: str) -> None:
+    done = CliRunner().invoke(cli, words)
+
+    assert done.exit_code == exits.UNUSABLE
+    assert meant in done.stderr
+
+
+def test_the_page_has_the_table_of_exit_codes() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.+) \|$", (ROOT / "docs/commands.md").read_text(), re.MULTILINE)
+    assert {int(code): meaning for code, meaning in rows} == exits.MEANINGS
+
+
+@pytest.mark.parametrize("words", [["--help"], ["status", "--help"], ["policies"], ["config", "show"]], ids=" ".join)
+def test_a_closed_pipe_ends_a_command_without_a_word(words: list[str]) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    try:
+        done = subprocess.run([*NODEWARD, *words], stdout=writing, stderr=subprocess.PIPE, timeout=WITHIN_S)
+    finally:
+        os.close(writing)
+    assert (done.returncode, done.stderr) == (-signal.SIGPIPE, b"")
+    assert exits.CLOSED_PIPE == 128 + signal.SIGPIPE  # as a shell shows it
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_completes_commands_by_the_script(shell: str) -> None:
+    script = CliRunner().invoke(cli, ["completion", shell]).stdout
+    assert f"_NODEWARD_COMPLETE={shell}_complete" in script
+    asked = {"_NODEWARD_COMPLETE": f"{shell}_complete", "COMP_WORDS": "nodeward sta"}
+    asked["COMP_CWORD"] = "sta" if shell == "fish" else "1"  # fish gives the word itself
+    line = [sys.executable, "-c", "from nodeward.cli.main import main; main()"]
+    done = subprocess.run(line, env={**os.environ, **asked}, capture_output=True, text=True, timeout=WITHIN_S)
+    assert "status" in done.stdout
+    assert "sandboxes" not in done.stdout
+
+
+def commands(group: click.Command, name: str) -> list[str]:
+    """The names of a group and of all below it."""
+    found = [name]
+    if isinstance(group, click.Group):
+        with click.Context(group) as context:
+            for below in group.list_commands(context):
+                command = group.get_command(context, below)
+                assert command is not None, below
+                found += commands(command, f"{name}-{below}")
+    return found
+
+
+def test_every_command_has_a_manual_page(tmp_path: Path) -> None:
+    made = [sys.executable, "scripts/build-man", "--into", str(tmp_path)]
+    subprocess.run(made, cwd=ROOT, check=True, timeout=WITHIN_S)
+    pages = {path.stem: path.read_text() for path in tmp_path.glob("*.1")}
+    assert set(pages) == {*commands(cli, "nodeward"), *commands(plugin, "kubectl-nodeward")}
+    assert "\\fB\\-\\-state\\fP" in pages["nodeward-status"]
+
+
+def test_config_show_names_each_source(tmp_path: Path) -> None:
+    file = tmp_path / "nodeward.yaml"
+    file.write_text("limits:\n  mode: observe\npolicy:\n  ReservedResources:\n    CPU: 1\n")
+    words = ["config", "show", "--config", str(file), "--set", "kube.enabled=false", "-o", "json"]
+    done = CliRunner().invoke(cli, words, env={"NODEWARD_LIMITS__STRICT": "true"})
+    rows = {row["path"]: (row["value"], row["source"]) for row in json.loads(done.stdout)}
+    expected = {
+        "limits.mode": ("observe", f"{file} line 2"),
+        "limits.strict": (True, "environment NODEWARD_LIMITS__STRICT"),
+        "limits.on_error": ("pass", "default"),
+        "kube.enabled": (False, "flag --set kube.enabled=..."),
+        "policy.reserved": ("1", f"{file} line 5"),
+    }
+    assert {path: rows[path] for path in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("0123456789abcdef" * 2 + "01234567", " (commit 0123456789ab)"),
+        ("0123456789abcdef" * 2 + "01234567-dirty\n", " (commit 0123456789ab-dirty)"),
+        ("", ""),
+        ("\u00e9", ""),
+        (None, ""),
+    ],
+    ids=["built", "changed since", "built without git", "damaged", "neither file nor checkout"],
+)
+def test_the_version_has_the_commit(
+    written: str | None, shown: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nodeward.cli.commit._PACKAGE", tmp_path / "lib" / "nodeward")
+    (tmp_path / "lib" / "nodeward").mkdir(parents=True)
+    if written is not None:
+        (tmp_path / "lib" / "nodeward" / "commit.txt").write_text(written, encoding="utf-8")
+
+    said = CliRunner().invoke(cli, ["--version"]).output
+
+    assert re.fullmatch(rf"nodeward, version [0-9.]+{re.escape(shown)}\n", said)
+
+
+@pytest.mark.parametrize("words", [["status", "-n", "shop"], ["top", "--times", "1", "-n", "shop"]], ids=" ".join)
+def test_the_verdict_is_on_the_whole_node_whatever_rows_are_chosen(
+    words: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = (("shop", "web", "enforced"), ("bank", "till", "drift"))
+    pods = (CgroupRow("pod", space, pod, "", "", f"/{pod}", state, "spec", "rule", ()) for space, pod, state in rows)
+    node = NodeView("enforce", "containerd", "answers", True, {}, {}, tuple(pods))
+    monkeypatch.setattr(client, "node", lambda socket: node)
+    said = CliRunner().invoke(cli, words).output
+    assert said.startswith("bank/till is changed by another program.")
+    assert ("shop/web\n" in said, "bank/till\n" in said) == (True, False)
+
+
+@pytest.fixture
+def listener(tmp_path: Path) -> Iterator[socket.socket]:
+    """A socket at `tmp_path/s` to which anybody may connect, and nobody is answered."""
+    with closing(socket.socket(socket.AF_UNIX)) as one:
+        one.bind(str(tmp_path / "s"))
+        one.listen()
+        yield one
+
+
+def said(place: Path) -> str:
+    with pytest.raises(DaemonError) as raised:
+        client.get("/v1/status", str(place))
+    return str(raised.value)
+
+
+NOBODY = "no daemon listens at {}: start it (`nodeward node`), or give --socket or NODEWARD_SOCKET"
+
+
+def test_where_no_socket_is_the_daemon_is_to_be_started(tmp_path: Path) -> None:
+    assert said(tmp_path / "s").startswith(NOBODY.format(tmp_path / "s"))
+
+
+def test_where_a_daemon_left_its_socket_behind_it_is_to_be_started(tmp_path: Path, listener: socket.socket) -> None:
+    listener.close()
+    assert said(tmp_path / "s").startswith(NOBODY.format(tmp_path / "s"))
+
+
+def test_who_may_not_open_the_socket_is_told_who_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("http.client.HTTPConnection.request", refused)
+    assert (
+        said(tmp_path / "s")
+        == f"{tmp_path}/s cannot be opened by this user: ask as the daemon's, which is root as a rule"
+    )
+
+
+@pytest.mark.usefixtures("listener")
+def test_a_daemon_that_stands_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client, "TIMEOUT_S", 0.05)
+    assert said(tmp_path / "s") == f"the daemon at {tmp_path}/s did not answer within 0.05 s; its log may say why"
+
+
+@pytest.mark.parametrize(
+    ("answer", "what"),
+    [
+        (b"hello\r\n\r\n", "what listens at {} speaks no HTTP: "),
+        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "{} answers HTTP 404: "),
+    ],
+    ids=["no HTTP", "another daemon's"],
+)
+def test_another_socket_is_named(tmp_path: Path, listener: socket.socket, answer: bytes, what: str) -> None:
+    listener.settimeout(10)
+
+    def babble() -> None:
+        with closing(listener.accept()[0]) as one:
+            one.recv(65536)
+            one.sendall(answer)
+
+    thread = Thread(target=babble)
+    thread.start()
+    assert said(tmp_path / "s").startswith(what.format(tmp_path / "s") + "is it another socket? The daemon's is")
+    thread.join(10)
+
+
+def test_a_misspelt_option_of_one_dash_is_named_whole_with_the_nearest() -> None:
+    told = CliRunner().invoke(agent.command, ["-confg-ns=apps"])
+
+    assert told.exit_code == 2
+    assert "No such option '-confg-ns'" in told.stderr
+    assert "'-config-ns'" in told.stderr
+
+
+def test_a_misspelt_query_is_refused_since_the_agent_would_answer_that_all_is_well(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["cri-resmgr-agent-probe", "-query", "confg-status"])
+
+    with pytest.raises(SystemExit) as ended:
+        agent.probe()
+
+    assert ended.value.code == 2
+    assert "config-status" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("cpus", "said"),
+    [
+        pytest.param(None, "could not be read", id="not read"),
+        pytest.param(CpusView("static", "enforce", "nri", "0"), "policy static", id="read"),
+    ],
+)
+def test_cpus_are_drawn_from_what_the_daemon_answers(
+    monkeypatch: pytest.MonkeyPatch, cpus: CpusView | None, said: str
+) -> None:
+    view = NodeView("off", "", "", True, {}, {}, (), cpus=cpus)
+    monkeypatch.setattr(client, "get", lambda *_: msgspec.json.encode(view))
+    assert said in CliRunner().invoke(cli, ["cpus"]).output
+    assert msgspec.json.decode(CliRunner().invoke(cli, ["cpus", "-o", "json"]).output, type=CpusView | None) == cpus
+
+
+def test_a_remedy_that_mends_neighbours_is_printed_once_beneath_them(capsys: pytest.CaptureFixture[str]) -> None:
+    old = tuple(Finding("runtime-old", Severity.NOTE, f"{one} is old", one, "Wait.") for one in ("runc", "crun"))
+    _print(Diagnosis(WELL, (*old, Finding("clock", Severity.NOTE, "late", "clock", "Set it.")), Severity.NOTE, None))
+
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == [
+        "note    runtime-old: runc is old [runc]",
+        "note    runtime-old: crun is old [crun]",
+        "Wait.",
+        "note    clock: late [clock]",
+        "Set it.",
+        "worst: note",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "why"),
+    [
+        (
+            gate.command,
+            ["shop/web", "--deny", "x", "--expires", "5m"],
+            "--deny is final: give it a reason and no --exp",
+        ),
+        (gate.command, ["shop/web", "--deny", " "], "--deny is final: give it a reason"),
+        (gate.command, ["shop/web", "--pass", "--expires", "0m"], "--expires: write a number"),
+        (pod.command, ["--list", "--spec"], "--spec is of one pod"),
+    ],
+)
+def test_options_that_contradict_are_refused(command: click.Command, words: list[str], why: str) -> None:
+    said = CliRunner().invoke(command, words)
+    assert (said.exit_code, why in said.output) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("answer", "words", "lines"),
+    [
+        (
+            [],
+            ["--list"],
+            ["no pod is known: neither the API server nor the runtime has told of one; see nodeward status"],
+        ),
+        (
+            {
+                "gate": {
+                    "value": {"set_by": -1, "set_at": 0, "expires_at": 1795662186 * 10**9},
+                    "source": "s",
+                    "why": "",
+                }
+            },
+            ["shop/web"],
+            ["gate  (s)", "  set_by: -", "  set_at: -", "  expires_at: 2026-11-26T03:03:06+00:00"],
+        ),
+    ],
+    ids=["no pod", "times"],
+)
+def test_values_are_printed_for_people(
+    monkeypatch: pytest.MonkeyPatch, answer: object, words: list[str], lines: list[str]
+) -> None:
+    monkeypatch.setattr(client, "podapi", lambda *_: json.dumps(answer).encode())
+    assert CliRunner().invoke(pod.command, words).output.splitlines() == lines
+
+
+VIEW = SandboxesView(
+    "observe",
+    2,
+    rows=(SandboxRow("0123456789", "shop", "web"), SandboxRow("fedcba", "lab", "web")),
+    handlers=(HandlerRow("kata"),),
+    classes=(ClassRow("kata"),),
+)
+
+
+def asked(monkeypatch: pytest.MonkeyPatch, *args: str, view: SandboxesView | None = VIEW) -> tuple[int, str]:
+    node = NodeView("off", "", "", True, {}, {}, (), sandboxes=view)
+    monkeypatch.setattr(client, "get", lambda *_: msgspec.json.encode(node))
+    done = CliRunner().invoke(cli, ["sandboxes", *args])
+    return done.exit_code, done.output or str(done.exception)
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        pytest.param([], "2 VM sandbox(es): 2 unknown", id="all"),
+        pytest.param(["shop/web"], "sandbox shop/web: VM", id="one"),
+        pytest.param(["--handlers"], "kata: runtime type unknown", id="handlers"),
+        pytest.param(["--classes"], "CLASS", id="classes"),
+    ],
+)
+def test_sandboxes_are_shown_from_what_the_daemon_answers(
+    monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
+) -> None:
+    code, output = asked(monkeypatch, *args)
+    assert code == 0
+    assert said in output
+
+
+def test_json_has_the_part_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def parsed(*args: str) -> bytes:
+        return asked(monkeypatch, *args, "-o", "json")[1].encode()
+
+    assert msgspec.json.decode(parsed(), type=SandboxesView) == VIEW
+    assert msgspec.json.decode(parsed("--classes"), type=tuple[ClassRow, ...]) == VIEW.classes
+    assert msgspec.json.decode(parsed("--handlers"), type=tuple[HandlerRow, ...]) == VIEW.handlers
+    assert msgspec.json.decode(parsed("web"), type=tuple[SandboxRow, ...]) == VIEW.rows
+
+
+def test_a_daemon_that_does_not_look_is_said_with_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "set sandboxes.mode to observe" in asked(monkeypatch, view=None)[1]
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "said"),
+    [
+        pytest.param(["shop/none\n"], 1, "no VM sandbox of this node is shop/none\\u000a:", id="unknown"),
+        pytest.param(["shop/web", "--classes"], 2, "--classes is of the node", id="two questions"),
+    ],
+)
+def test_a_question_that_cannot_be_answered_is_refused(
+    monkeypatch: pytest.MonkeyPatch, args: list[str], code: int, said: str
+) -> None:
+    found, output = asked(monkeypatch, *args)
+    assert found == code
+    assert said in output
+
+
+def test_katas_option_is_told_without_a_daemon() -> None:
+    text = CliRunner().invoke(cli, ["sandboxes", "--options"]).output
+    assert [one.status for one in OPTIONS if f"{one.value} ({one.status})" not in text] == []
+    found = json.loads(CliRunner().invoke(cli, ["sandboxes", "--options", "-o", "json"]).output)
+    assert [row["runtime"] for row in found["defaults"]] == [one.runtime for one in DEFAULTS]

@@ -17,7 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from nodeward.model.relayed import Pass, Refuse, Replace, Verdict
 from nodeward.transport import relay_calls
-from nodeward.transport.relay_flow import Outgoing, Window
+from nodeward.transport.relay_flow import FirstWindow, Outgoing, Window
 from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import FRAME, INITIAL, MAX_STREAM, TABLE, message, request
 
@@ -276,3 +276,14 @@ def test_where_bytes_are_kept_a_client_is_granted_as_much_as_if_they_were_not() 
     connection.client -= 60
     Outgoing(1, Window(100)).keep(bytes(9 + 60), connection)
     assert [connection.due(), connection.credit, connection.due()] == [60, 60, 0]
+
+
+def test_the_client_uses_a_first_window_at_once_and_the_relay_counts_on_it_once_it_is_acknowledged() -> None:
+    """What changes of the client's window, and of what the runtime is sure to take."""
+    first = FirstWindow()
+    assert first.announced(40) == (40 - 65_535, 40 - 65_535)
+    assert first.announced(None) == (0, 0)
+    assert first.acknowledged() == (0, 0)
+    assert first.announced(70_000) == (70_000 - 40, 0)
+    assert first.acknowledged() == (0, 0)
+    assert first.acknowledged() == (0, 70_000 - 40)

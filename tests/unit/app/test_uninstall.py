@@ -115,10 +115,18 @@ def test_a_torn_line_swallows_no_later_one() -> None:
 
 
 EARLIER = "3 change(s) of an earlier boot: gone with its cgroups, nothing to take back"
+LIFTED = "/kubepods: limits taken back in 1 cgroup(s)"
+SWITCHED_OFF = "misc switched off in 1 cgroup(s); the limits below it are gone"
 STORIES: dict[str, tuple[str, list[str], list[str], str, bool]] = {
-    "misc was on before us": ("other work", ["limits"], ["/kubepods: limits taken back in 1 cgroup(s)"], "max", True),
+    "misc was on before us": ("other work", ["limits"], [LIFTED], "max", True),
     "others after a reboot": ("work reboot other", [], [EARLIER], "7", True),
-    "we again after a reboot": ("work reboot work work", ["subtree", "subtree", "limits"], [EARLIER], "", False),
+    "we again after a reboot": (
+        "work reboot work work",
+        ["subtree", "subtree", "limits"],
+        [EARLIER, LIFTED, f"/kubepods: {SWITCHED_OFF}"],
+        "",
+        False,
+    ),
     "others, then we": ("work reboot other work", ["limits"], [EARLIER], "max", True),
 }
 """What is done to the node, our changes since the boot, what uninstall says (at first), the limit and whether misc is

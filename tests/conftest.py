@@ -47,8 +47,8 @@ LONGEST: Final = (
     "component/test",
 )
 """What begins first, so that no process has a long file left when the others are done."""
-NEIGHBOURS: Final = ("contract", "real", "vm")
-"""Folders in which a case that failed runs once more."""
+NEIGHBOURS: Final = ("contract", "real")
+"""Folders in which a case that failed runs once more. A guest's chain is played once more as a whole (vm/chains.py)."""
 NIGHTLY: Final = (
     *("component/test_sim_mutants", "contract/podapi", "contract/quantity", "contract/sandboxes/test_c"),
     *("contract/sandboxes/test_direct_volumes", "contract/sandboxes/test_sizes", "real/test_bench"),
@@ -132,6 +132,12 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         reporter.write_line(f"{skipped} cases were left out, since what they need is not here; `make tools` brings it")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     reporter.write_line(f"{used.ru_utime + used.ru_stime:.0f} s of processor")
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Names what failed at once: a whole run takes long."""
+    if report.failed and not os.environ.get("PYTEST_XDIST_WORKER"):
+        print(f"\nFAILED at {report.when}: {report.nodeid}", flush=True)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

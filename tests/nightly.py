@@ -20,8 +20,7 @@ SANDBOXES: Final = (
     *("tests/real/test_kata_host.py", "tests/vm/test_kata_host.py", "tests/vm/test_sandbox_cells.py"),
     *("tests/vm/test_sandboxes.py", "tests/contract/sandboxes"),
 )
-GUESTS: Final = ("tests/vm/test_cpus.py", "tests/contract/kernel")
-APART: Final = (*RUNTIMES, *SANDBOXES, *GUESTS, "tests/vm/test_chart.py", "tests/vm/test_demo.py")
+APART: Final = (*RUNTIMES, *SANDBOXES, "tests/vm/test_cpus.py", "tests/vm/test_chart.py", "tests/vm/test_demo.py")
 MUTATED: Final = (
     "gate.*",
     "cpus.barrier.*",
@@ -39,7 +38,7 @@ PARTS: Final = {
     "inputs": ("a million damaged inputs for each codec", ("tests/unit/wire", "-m", "fuzz")),
     "runtimes": ("CRI-O, containerd 1.7, other OCI runtimes, restarts under load", RUNTIMES),
     "sandboxes": ("Kata's host side, on this machine and on Debian's own kernel", SANDBOXES),
-    "numa": ("CPUs and memory nodes on Debian's own kernel", GUESTS),
+    "cpus": ("CPUs by a kernel in user mode, many quick pods", ("tests/vm/test_cpus.py",)),
     "stock": ("the daily guests on Debian's own kernel", ("tests/vm", "-m", "not nightly")),
     "demo": ("the demo machine, the chart in a guest", ("tests/vm/test_demo.py", "tests/vm/test_chart.py")),
     "rest": (

@@ -80,14 +80,12 @@ def cpu_report() -> CpuReport:
     return CpuReport(found, json.loads(machines[0]))
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("case_id", CPU_CASES)
 def test_kernel_cpus(case_id: str, cpu_report: CpuReport) -> None:
     assert case_id in cpu_report.failures, "the guest reported nothing for this case"
     assert cpu_report.failures[case_id] == "", cpu_report.failures[case_id]
 
 
-@pytest.mark.nightly
 def test_a_plan_shows_the_same_machine_as_the_kernel(cpu_report: CpuReport) -> None:
     assert cpu_report.machine == drawn(SimKernel({}, machine=EIGHT))
 

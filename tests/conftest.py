@@ -29,6 +29,10 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
 
+# pytest-xdist gives its processes a terminal's size; what the tests start takes its output for a pipe, as it is.
+for name in ("COLUMNS", "LINES"):
+    os.environ.pop(name, None)
+
 ON_ANOTHER_LOOP: Final = {"doctor", "component"}
 """Folders of tests of programs that are on asyncio's own loop; those right in `component` are about the simulation."""
 KUBELETS: Final = (

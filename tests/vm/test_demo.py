@@ -274,7 +274,8 @@ def test_the_pods_of_the_demonstration_can_be_read() -> None:
 def test_who_may_not_install_is_told_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def missing() -> guest.Guest:
+    def missing(*, stock: bool) -> guest.Guest:
+        assert stock
         raise guest.GuestMissingError("no guest kernel here")
 
     monkeypatch.setattr(guest, "prepare", missing)
@@ -288,7 +289,8 @@ def test_what_is_missing_is_installed_by_the_projects_scripts(
 ) -> None:
     ran: list[str] = []
 
-    def missing() -> guest.Guest:
+    def missing(*, stock: bool) -> guest.Guest:
+        assert stock
         raise guest.GuestMissingError("no guest kernel here")
 
     def run(line: list[str], **_: object) -> subprocess.CompletedProcess[str]:

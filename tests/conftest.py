@@ -1,8 +1,8 @@
 """What all tiers share: how cases are put beside one another, what a run says at its end, and the loop of the daemon.
 
 `make test` runs the cases in a few processes (pytest-xdist). The cases of a file keep together, since they share a
-cluster, a guest or a node; so do the files of a group here. A case of a real neighbour that fails runs once more, and
-the end of the run names it.
+cluster, a guest or a node; so do the files of a group here. A case with sockets or processes that fails runs once more,
+and the end of the run names it.
 """
 
 import asyncio
@@ -51,8 +51,9 @@ LONGEST: Final = (
     "component/test",
 )
 """What begins first, so that no process has a long file left when the others are done."""
-NEIGHBOURS: Final = ("contract", "real")
-"""Folders in which a case that failed runs once more. A guest's chain is played once more as a whole (vm/chains.py)."""
+AGAIN: Final = ("component", "contract", "real")
+"""Folders with sockets and processes, in which a case that failed runs once more. A guest's chain is played once more as
+a whole (vm/chains.py)."""
 NIGHTLY: Final = (
     *("component/test_sim_mutants", "contract/podapi", "contract/quantity", "contract/sandboxes/test_c"),
     *("contract/sandboxes/test_direct_volumes", "contract/sandboxes/test_sizes", "real/test_bench"),
@@ -88,7 +89,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=_rank)
     for item in items:
-        if _is_of(item.nodeid, NEIGHBOURS):
+        if _is_of(item.nodeid, AGAIN):
             item.add_marker(pytest.mark.flaky(reruns=1))
         if _is_of(item.nodeid, NIGHTLY):
             item.add_marker("nightly")

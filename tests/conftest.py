@@ -52,8 +52,7 @@ LONGEST: Final = (
 )
 """What begins first, so that no process has a long file left when the others are done."""
 AGAIN: Final = ("component", "contract", "real")
-"""Folders with sockets and processes, in which a case that failed runs once more. A guest's chain is played once more as
-a whole (vm/chains.py)."""
+"""Folders with sockets and processes, whose failed cases run once more; a guest's chain does as a whole (vm/chains)."""
 NIGHTLY: Final = (
     *("component/test_sim_mutants", "contract/podapi", "contract/quantity", "contract/sandboxes/test_c"),
     *("contract/sandboxes/test_direct_volumes", "contract/sandboxes/test_sizes", "real/test_bench"),

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeAlias
 
+import pytest
+
 from tests.patience import scaled
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
@@ -24,6 +26,8 @@ LINE_LIMIT_BYTES = 64 << 20
 
 RELEASES = ("0.8", "0.11", "0.12")
 """The releases of NRI that peers are built of: containerd 2.1 has 0.8, 2.2 has 0.10 and 0.11, 2.4 has 0.12."""
+EACH = [*(pytest.param(old, marks=pytest.mark.nightly) for old in RELEASES[:-1]), RELEASES[-1]]
+"""The same for `parametrize`: the old ones are not DAILY."""
 
 
 def text(record: Mapping[str, Json], key: str) -> str:

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -56,12 +57,18 @@ def below(folder: Path) -> list[str]:
     return found
 
 
+@pytest.fixture(name="short_path")
+def _short_path() -> Iterator[Path]:
+    """A folder whose sockets' paths the kernel takes; pytest's own is too long in a process of pytest-xdist."""
+    with tempfile.TemporaryDirectory(prefix="nwm") as folder:
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("ending", [signal.SIGINT, signal.SIGTERM], ids=["Ctrl-C", "SIGTERM"])
 def test_the_demo_prints_numbers_of_a_real_prometheus_and_leaves_nothing(
-    tmp_path: Path, ending: signal.Signals
+    short_path: Path, ending: signal.Signals
 ) -> None:
-    folder = tmp_path / "t"
-    folder.mkdir()
+    folder = short_path
     with demo(folder) as process:
         assert process.stdout is not None
         lines: list[str] = []

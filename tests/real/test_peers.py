@@ -12,7 +12,7 @@ from nodeward.model.events import Created, Creating, Listed, Removed, RuntimeCon
 from tests.patience import scaled
 from tests.peers.cpuoracle import Place, allocate, cpu_oracle, machine, remove
 from tests.peers.find import require
-from tests.peers.nriside import RELEASES, member, nriside, text
+from tests.peers.nriside import EACH, member, nriside, text
 from tests.peers.plugin import nodeward_plugin
 
 THREADS = [Place(cpu=cpu, core=cpu % 4) for cpu in range(8)]
@@ -40,7 +40,7 @@ def test_cpu_oracle_knows_alpha_options_roles_and_hints() -> None:
         assert oracle.verdict(allocate("other", "app", 2000, affinity=[1])).cpus == "2,6"
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", EACH)
 def test_bench_measures_calls_that_reach_the_plugin(release: str) -> None:
     """Given our session, when the bench creates containers, then each was asked about and none failed."""
 
@@ -62,7 +62,7 @@ def test_bench_measures_calls_that_reach_the_plugin(release: str) -> None:
         asyncio.run(story(Path(folder)))
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize("release", EACH)
 def test_bench_plays_whole_lives(release: str) -> None:
     """Given populated pods, when the bench creates containers with lives, then each is told of to its end, in them."""
 

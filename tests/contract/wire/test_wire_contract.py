@@ -23,14 +23,13 @@ from tests.contract.wire.facts import beyond, differing, facts
 from tests.patience import scaled
 from tests.peers.cri import schema
 from tests.peers.find import require
-from tests.peers.nriside import RELEASES
+from tests.peers.nriside import EACH, RELEASES
 
 LINKED_S = scaled(30.0)
 NRI = "pkg/api/api.proto"
 TTRPC = "github.com/containerd/ttrpc/request.proto"
 STATUS = "google/rpc/status.proto"
 NEWEST = RELEASES[-1]
-EACH = [*(pytest.param(old, marks=pytest.mark.nightly) for old in RELEASES[:-1]), NEWEST]
 
 
 def ours(module: ModuleType) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What all tiers share: how cases are put beside one another, what a run says at its end, and the loop of the daemon.
+"""What all tiers share: how cases are put beside one another, what a run says at its end, and the daemon's loop.
 
 `make test` runs the cases in a few processes (pytest-xdist). The cases of a file keep together, since they share a
 cluster, a guest or a node; so do the files of a group here. A case with sockets or processes that fails runs once more,
@@ -18,6 +18,7 @@ from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
 from nodeward.aio.loop import new_loop
+from tests.rigs.awaited import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.told import LINES
 
 # A property says nothing of time: on a busy machine the same example takes a thousand times as long.
@@ -39,7 +40,7 @@ KUBELETS: Final = (
     *("contract/kubelet", "real/test_cold_plug", "real/test_gate", "real/test_keys_offered", "real/test_kubectl"),
     *("real/test_kubelet", "real/test_pods_api", "real/test_relay_kubelet", "real/test_relay_resize"),
 )
-"""They change the machine and put back what they found, so they run one after the other."""
+"""They change the machine and put back what they found: one after the other."""
 LONGEST: Final = (
     "vm/test_joined",
     "vm/test_units",
@@ -60,8 +61,7 @@ NIGHTLY: Final = (
     *("real/test_keys_offered", "real/test_kubelet_root", "real/test_quick_pods", "real/test_relay_kubelet"),
     *("real/test_relay_resize", "real/test_release", "real/test_two_transports", "real/test_whole_way", "vm/test_hook"),
 )
-"""What needs a neighbour that is not DAILY (tests/peers/recipes.py), or takes long and has a shorter walk beside it.
-Other cases are marked one by one."""
+"""What needs a neighbour that is not DAILY (tests/peers/recipes.py), or takes long; other cases are marked."""
 
 
 def _is_of(path: str, names: tuple[str, ...]) -> bool:
@@ -101,8 +101,7 @@ class _Loops(asyncio.DefaultEventLoopPolicy):
 
 @pytest.fixture(autouse=True)
 def loop_of_the_daemon(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Where a test says `asyncio.run`, the parts of daemon, relay and webhook and their neighbours are on the loop that
-    these are on (`app.process.run`)."""
+    """`asyncio.run` in a test gives the loop that daemon, relay and webhook have (`app.process.run`)."""
     if request.path.parent.name not in ON_ANOTHER_LOOP:
         asyncio.set_event_loop_policy(_Loops())
     yield

@@ -1,4 +1,4 @@
-"""A test may be a coroutine: it has a loop of its own, and an end. For a folder's conftest."""
+"""A test may be a coroutine: it has a loop of its own, and an end. For the conftest."""
 
 import asyncio
 import inspect

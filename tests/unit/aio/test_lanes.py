@@ -9,7 +9,9 @@ from collections.abc import Callable
 from functools import partial
 
 from nodeward.aio.lanes import GivenUpError, ThreadLane
-from tests.rigs.loops import PATIENCE_S, played
+from tests.patience import scaled
+
+PATIENCE_S = scaled(6.0)
 
 
 def into(future: "asyncio.Future[object]") -> Callable[[object], None]:
@@ -20,7 +22,6 @@ def into(future: "asyncio.Future[object]") -> Callable[[object], None]:
     return done
 
 
-@played
 async def test_a_lane_is_as_old_as_its_oldest_job_that_has_not_come_back() -> None:
     loop = asyncio.get_running_loop()
     lane = ThreadLane("t", loop, lambda _: None)
@@ -38,7 +39,6 @@ async def test_a_lane_is_as_old_as_its_oldest_job_that_has_not_come_back() -> No
     lane.close(PATIENCE_S)
 
 
-@played
 async def test_results_and_errors_come_back_on_the_loop_in_order() -> None:
     loop = asyncio.get_running_loop()
     lane = ThreadLane("t", loop, lambda _: None)
@@ -81,7 +81,6 @@ def test_a_job_that_is_over_is_let_go_before_its_deadline() -> None:
     asyncio.run(story())
 
 
-@played
 async def test_stuck_job_is_reported_given_up_and_the_lane_goes_on() -> None:
     loop, gate, reported = asyncio.get_running_loop(), threading.Event(), list[str]()
     lane = ThreadLane("t", loop, reported.append, deadline_s=0.02)
@@ -105,7 +104,6 @@ async def test_stuck_job_is_reported_given_up_and_the_lane_goes_on() -> None:
     assert lane.close(PATIENCE_S)
 
 
-@played
 async def test_a_thread_that_was_given_up_swallows_no_wake_up() -> None:
     """The old thread comes back, and must not take the notice of a job and leave the job."""
     loop, gate = asyncio.get_running_loop(), threading.Event()
@@ -125,7 +123,6 @@ async def test_a_thread_that_was_given_up_swallows_no_wake_up() -> None:
     assert lane.close(PATIENCE_S)
 
 
-@played
 async def test_full_lane_refuses() -> None:
     loop, gate, begun = asyncio.get_running_loop(), threading.Event(), threading.Event()
     lane = ThreadLane("t", loop, lambda _: None)
@@ -145,7 +142,6 @@ async def test_full_lane_refuses() -> None:
     assert lane.close(PATIENCE_S)
 
 
-@played
 async def test_a_blocked_lane_has_two_threads_takes_nothing_and_serves_again() -> None:
     loop, gates = asyncio.get_running_loop(), [threading.Event() for _ in range(2)]
     lane = ThreadLane("two", loop, lambda _: None, deadline_s=0.02)

@@ -38,7 +38,7 @@ PARTS: Final = {
     "inputs": ("a million damaged inputs for each codec", ("tests/unit/wire", "-m", "fuzz")),
     "runtimes": ("CRI-O, containerd 1.7, other OCI runtimes, restarts under load", RUNTIMES),
     "sandboxes": ("Kata's host side, on this machine and on Debian's own kernel", SANDBOXES),
-    "cpus": ("CPUs by a kernel in user mode, many quick pods", ("tests/vm/test_cpus.py",)),
+    "cpus": ("CPUs by the relay, memory nodes, many quick pods", ("tests/vm/test_cpus.py",)),
     "stock": ("the daily guests on Debian's own kernel", ("tests/vm", "-m", "not nightly")),
     "demo": ("the demo machine, the chart in a guest", ("tests/vm/test_demo.py", "tests/vm/test_chart.py")),
     "rest": (

@@ -1,5 +1,5 @@
-"""CPUs by a policy on a real kernel and runtime: eight CPUs, containerd 2.4 with NRI, and 1.7 behind the relay. At the
-end the policy comes from a real kube-apiserver. On the stock kernel with two memory nodes, nightly also in user mode.
+"""CPUs by a policy on a real kernel and runtime: eight CPUs and containerd 2.4 with NRI; nightly 1.7 behind the relay,
+and a stock kernel with two memory nodes. At the end the policy comes from a real kube-apiserver.
 """
 
 import functools
@@ -40,8 +40,7 @@ def _played(
     chain: str, folder: Path, quick_pods: int, cluster: Sequence[str] = (), *, numa: bool = False
 ) -> Mapping[str, str]:
     machine = guest.needed(stock=numa)
-    require("containerd")
-    require("containerd-1.7")
+    require("containerd-1.7" if chain == "cpus-relay" else "containerd")
     arguments = (chain, str(_compiled(folder)), str(quick_pods), *cluster)
     reaches = tuple(urlsplit(url).port or 443 for url in cluster[:1])
     return outcomes(machine, arguments, guest.Machine(cpus=8, numa=numa, reaches=reaches))
@@ -64,14 +63,13 @@ def cluster() -> Iterator[Sequence[str]]:
 
 
 def _cells() -> Iterator[ParameterSet]:
-    """Each transport on the stock kernel, which has memory nodes; nightly on the one in user mode too, whose eight CPUs
-    take as long on two cores, since they wait for one another by spinning."""
+    """NRI on the kernel in user mode. The relay, and the stock kernel with its memory nodes, are for the night."""
     for chain, how in (("cpus", "nri"), ("cpus-relay", "relay")):
         for numa in (False, True):
             for case in (*CASES, CASE):
                 if numa or case != OF_NODES:
-                    marks = [] if numa else [pytest.mark.nightly]
-                    yield pytest.param(chain, numa, case, id=f"{how}{'' if numa else '-uml'}-{case}", marks=marks)
+                    marks = [pytest.mark.nightly] if numa or how == "relay" else []
+                    yield pytest.param(chain, numa, case, id=f"{how}{'-numa' if numa else ''}-{case}", marks=marks)
 
 
 @pytest.fixture(scope="module")

@@ -283,12 +283,6 @@ def test_a_list_says_nothing_about_what_is_newer() -> None:
     assert (told.state.pods.containers, told.state.pods.by_pod, told.state.limits.wanted) == ({}, {}, {})
 
 
-def test_a_list_brings_what_was_not_known() -> None:
-    told = known()
-    decision = told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
-    assert values(decision)[LIMIT] == "5"
-
-
 def test_a_pod_list_says_nothing_about_newer_pods_and_keeps_what_still_runs() -> None:
     told = node()
     for uid in ("idle", "running"):
@@ -326,22 +320,6 @@ def test_a_resource_this_kernel_lacks(unsupported: Unsupported) -> None:
     assert values(told(started("A", "app"))) == {}
 
 
-@pytest.mark.parametrize(
-    ("multi_line", "has", "text"),
-    [
-        pytest.param(False, {EPC: 9, "tdx": 9}, f"{EPC} 5", id="one line where the runtime writes the value at once"),
-        pytest.param(True, {EPC: 9, "tdx": 9}, f"{EPC} 5\ntdx 1", id="all lines where it writes line by line"),
-        pytest.param(True, {"tdx": 9}, "tdx 1", id="only what the kernel has"),
-    ],
-)
-def test_two_resources_are_told_as_the_runtime_can_write_them(multi_line: bool, has: dict[str, int], text: str) -> None:
-    told = node(LimitsSettings(resources={"sgx.intel.com/epc": EPC, "example.com/keys": "tdx"}))
-    told(ev.RuntimeConnected("containerd", "2.1", "", multi_line))
-    told(ev.CapacityRead(controller=True, capacity=has))
-    told(ev.PodSeen(pod_spec("A", replace(container_spec("app"), declared={EPC: 5, "tdx": 1}))))
-    assert value_of(told(creating("A", "app"))) == Adjustment({"misc.max": text})
-
-
 def test_drift_is_repaired_three_times_in_five_minutes() -> None:
     told = running()
     told(ev.Reached((LIMIT,)))
@@ -356,13 +334,6 @@ def test_drift_is_repaired_three_times_in_five_minutes() -> None:
     assert standing(told.state, path, told.state.limits.wanted[path], told.at_ns).value == "drift"
     told.at_ns += 300 * SECOND
     assert repaired()
-
-
-def test_the_largest_number_is_what_the_kernel_calls_max() -> None:
-    told = node()
-    text = str(2**64 - 1)
-    told(started("A", "app", {"epc-limit.nri.io": text}))
-    assert told(ev.Sampled({"/kubepods/podA/A-app": ev.MiscReading()}, as_of=told.state.seq)).goals == ()
 
 
 def test_a_pod_does_not_end_while_a_container_of_it_is_being_created() -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeward.engine.show.doctor import findings, lines, version, worst
+from nodeward.engine.show.doctor import findings, version, worst
 from nodeward.engine.show.doctor_cluster import OUR_WEBHOOKS
 from nodeward.model.cpu_rows import CpusView
 from nodeward.model.doctor import (
@@ -118,14 +118,6 @@ def test_a_node_that_is_well_has_a_good_word_for_each_area() -> None:
 ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 V1 = {"layout": Layout.V1, "controllers": None}
 MISC_V1 = V1 | {"tree": Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")}
-
-
-def test_a_node_with_misc_as_v1_is_usable() -> None:
-    found = findings(tree(**MISC_V1))
-
-    assert worst(found) is Severity.NOTE
-    assert [one.code for one in found][:2] == ["misc-v1", "resource"]
-    assert of(tree(**MISC_V1), "resource").where == "/sys/fs/cgroup/misc/misc.capacity"
 
 
 @pytest.mark.parametrize(
@@ -243,51 +235,6 @@ def test_with_two_resources_the_setting_has_to_fit_the_oci_runtimes(
     assert ("multi-line-off" in {found.code for found in findings(facts)}) == (code == "multi-line-off")
 
 
-def test_an_old_oci_runtime_that_the_daemon_does_not_see_is_an_error() -> None:
-    facts = replace(runtime(versions={"runc": "runc version 1.1.5"}, multi_line=True), resources=(EPC, "tdx"))
-    unseen = replace(facts, daemon=replace(facts.daemon, joins=True))
-
-    assert of(unseen, "multi-line-refused").severity is ERROR
-    assert of(facts, "multi-line-held").severity is WARNING
-
-
-@pytest.mark.parametrize(
-    ("said", "state", "why"),
-    [
-        pytest.param(
-            {"runc": "runc version 1.5.2", "crun": "crun version 1.21"}, "on", "runc 1.5.2, crun 1.21", id="new"
-        ),
-        pytest.param({"runc": "runc version 1.2.0"}, "on", "runc 1.2.0", id="the-first-new-one"),
-        pytest.param({"runc": "1.1.15", "crun": ""}, "held", "runc 1.1.15 cannot write several", id="old-and-silent"),
-        pytest.param({"/opt/runc-old": "runc version 1.1.5"}, "held", "runc 1.1.5 cannot write", id="old-by-path"),
-        pytest.param({"runc": "1.5.2", "crun": ""}, "held", "crun does not tell its version", id="silent"),
-        pytest.param({"runc": "1.5.2", "/opt/x": ""}, "held", "/opt/x does not tell its version", id="silent-by-path"),
-        pytest.param({}, "unverified", "neither runc nor crun was found", id="none"),
-        pytest.param({"/opt/kata": "kata-runtime : 1.1", "containerd": "1.7.1"}, "unverified", "neither", id="others"),
-    ],
-)
-def test_an_operators_word_on_lines_holds_where_no_oci_runtime_is_seen_or_each_is_new(
-    said: dict[str, str], state: str, why: str
-) -> None:
-    row = lines(said)
-
-    assert row.state == state
-    assert row.why.startswith(why)
-    assert row.why in row.text
-
-
-def test_with_one_resource_the_setting_does_not_matter() -> None:
-    facts = runtime(versions={"runc": "runc version 1.1.5"}, multi_line=True)
-
-    assert worst(findings(facts)) is NOTE
-
-
-def test_an_oci_runtime_of_unknown_version_is_not_taken_for_new() -> None:
-    facts = replace(runtime(versions={"runc": ""}), resources=(EPC, "tdx"))
-
-    assert "multi-line-off" not in {found.code for found in findings(facts)}
-
-
 @pytest.mark.parametrize(
     ("said", "numbers"),
     [
@@ -301,17 +248,6 @@ def test_an_oci_runtime_of_unknown_version_is_not_taken_for_new() -> None:
 )
 def test_the_version_is_read_from_what_programs_print(said: str, numbers: tuple[int, ...]) -> None:
     assert version(said) == numbers
-
-
-def test_whoever_has_no_nri_is_told_of_the_hook() -> None:
-    for facts, code in (
-        (runtime(nri_there=False), "nri-no-socket"),
-        (runtime(nri_off_in="/etc/crio/crio.conf"), "nri-off"),
-        (runtime(versions={"containerd": "v1.6.33"}), "runtime-without-nri"),
-    ):
-        assert "docs/hook.md" in of(facts, code).remedy
-    assert of(hook(), "hook").severity is Severity.OK
-    assert worst(findings(hook())) is Severity.OK
 
 
 def test_who_is_seen_twice_in_the_same_place_is_told_once() -> None:
@@ -329,28 +265,3 @@ def test_our_webhook_is_known_by_the_names_that_are_shipped() -> None:
     assert "update.nodeward.io:" in of(api(webhooks=OURS[:1]), "webhook-absent").what
     unasked = [one.code for one in findings(api(webhooks=None))]
     assert not {"webhook", "webhook-absent"} & set(unasked)
-
-
-def test_a_webhook_that_the_api_server_cannot_trust_is_not_said_to_be_well() -> None:
-    blind = tuple(replace(one, has_ca=False) for one in OURS)
-
-    assert of(api(webhooks=blind), "webhook-no-ca").what.startswith("create.nodeward.io and update.nodeward.io in a")
-    assert "webhook" not in [one.code for one in findings(api(webhooks=blind))]
-
-
-def test_parameters_that_several_policies_lack_are_told_once_with_all_of_them() -> None:
-    lacking = tuple(ParameterRef(f"nodeward-{one}", "nodeward-system", "nodeward-policies") for one in ("a", "b"))
-    found = of(api(no_parameters=lacking), "policies-no-parameters")
-
-    assert "ConfigMap nodeward-system/nodeward-policies, which the bindings of nodeward-a and nodeward-b" in found.what
-    assert "deploy/policies/parameters.yaml" in found.remedy
-
-
-def test_another_owner_of_cpus_is_told_with_our_policy_and_what_to_change() -> None:
-    facts = CpuFacts("static", manager="static", manager_at="/k/cpu_manager_state")
-    finding = of(replace(WELL, cpus=facts), "cpu-manager")
-
-    assert "and so does static (policy.active)" in finding.what
-    assert "set cpuManagerPolicy: none" in finding.remedy
-    assert "remove /k/cpu_manager_state" in finding.remedy
-    assert findings(replace(WELL, neighbours=(Neighbour("cri-rm-state", "/x"),))) == findings(WELL)

@@ -58,13 +58,6 @@ def test_more_keys_promised_than_there_are_is_told_with_the_mode_that_prevents_i
     assert "keys-oversold" not in found(replace(WELL))
 
 
-def test_where_somebody_else_offers_the_keys_it_is_told_what_comes_after_him() -> None:
-    row = replace(ROW, sharing=WELL, offer=KeyOffer(standing="rival"))
-    said = {one.code: one.what for one in keys(KeyFacts((row,), OBJECT, has_checkpoint=True))}
-    assert "as KubeVirt does: the node has 0 of them at once, and our plugin registers" in said["keys-removal"]
-    assert "KubeVirt" not in found(WELL)["keys-removal"].what
-
-
 def test_a_journal_that_is_refused_is_told_from_one_that_was_lost() -> None:
     """Both may be so: a new one cannot be written while it is found out what the lost one said."""
     well, refused, lost = KeyOffer(), KeyOffer(journal_fault="it is full"), KeyOffer(journal_lost="it was removed.")
@@ -110,12 +103,6 @@ def test_what_is_amiss_is_found(sharing: KeySharing, code: str, what: str) -> No
     said = found(sharing)
     assert what in said[code].what
     assert said[code].remedy or said[code].severity.value == "ok"
-
-
-def test_the_remedies_name_what_of_nfds_own_may_stand_in_the_way() -> None:
-    assert "sorts behind ours" in found(replace(WELL, on_node={"c/d": 16}))["keys-nfd-late"].remedy
-    unruled = found(replace(WELL, on_node={}))["keys-nfd-unruled"]
-    assert "restrictions.disableExtendedResources" in unruled.remedy
 
 
 @pytest.mark.parametrize(

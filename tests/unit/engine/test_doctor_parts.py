@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.engine.show.doctor_cold_plug import cold_plug
-from nodeward.engine.show.doctor_relay import plain, relay
+from nodeward.engine.show.doctor_relay import relay
 from nodeward.engine.show.doctor_sandboxes import OUR_POLICY, sandboxes
 from nodeward.engine.show.doctor_sizing import sizing
 from nodeward.model.annotations import KATA_CONFIG, KATA_ONLY
@@ -121,11 +121,6 @@ def test_where_nobody_looked_nothing_is_said() -> None:
     assert list(relay(RelayFacts(), None)) == []
 
 
-@pytest.mark.parametrize("endpoint", ["unix:///var/run/x.sock", "unix:/run/x.sock", "/run/x.sock"])
-def test_an_endpoint_is_a_path_however_it_is_written(endpoint: str) -> None:
-    assert plain(endpoint) == "/run/x.sock"
-
-
 MIB = 1 << 20
 FILE = "/opt/kata/configuration-qemu.toml"
 GO = Handler(
@@ -195,12 +190,6 @@ def test_an_overhead_that_does_not_fit_the_configuration_is_told_with_its_arithm
     assert "RuntimeClass kata-qemu" in found.where
 
 
-def test_the_overhead_that_is_asked_for_is_the_least_that_is_not_asked_for_again() -> None:
-    small = replace(of(RS), classes=(replace(CLASS, memory=127 * MIB),))
-    assert "128Mi or more" in only(small).remedy
-    assert bad(replace(small, classes=(replace(CLASS, memory=128 * MIB),))) == []
-
-
 def test_where_no_memory_of_the_vm_is_charged_to_the_pod_its_limit_cannot_be_too_small() -> None:
     facts = replace(of(replace(GO, only=False, default_memory=2048 * MIB)), version=1)
     assert bad(facts) == [("kata-mode-false", Severity.NOTE)]
@@ -216,10 +205,6 @@ def test_a_mode_that_leaves_memory_outside_is_told(version: int, severity: Sever
     assert (found.code, found.severity) == ("kata-mode-false", severity)
     assert words in found.what
     assert FILE in found.what
-
-
-def test_a_mode_that_nobody_set_is_the_runtimes_default() -> None:
-    assert "which nobody has set" in only(of(replace(GO, only=None))).what
 
 
 @pytest.mark.parametrize(
@@ -327,16 +312,6 @@ def test_sizes_are_obeyed(handler: Handler, says: str) -> None:
     found = of_sizes(handler)
     assert (found.code, found.severity) == ("sizing", Severity.OK)
     assert found.what.endswith(says)
-
-
-def test_queues_are_told_of_where_they_are_wanted() -> None:
-    relay = replace(RELAY, sizing=replace(ENFORCE, queues=True))
-    assert "queues of devices: not obeyed, only runtime-rs" in of_sizes(BOTH, relay).what
-    rs = replace(BOTH, profile=Profile.KATA_RS, runtime_type="vm", enable_annotations=("network_queues",))
-    said = of_sizes(rs, relay).what
-    assert (
-        "(the annotations io.kubernetes.cri.sandbox-*); queues of devices: not obeyed, block_device_num_queues" in said
-    )
 
 
 @pytest.mark.parametrize(

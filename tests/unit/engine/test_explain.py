@@ -1,5 +1,6 @@
 """What people are told is true: of faults, unknown pods, modes, what is declared, and since when it is stale."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -9,11 +10,10 @@ from nodeward.app.node import last_known
 from nodeward.cli.table import render
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.limits import promise
-from nodeward.engine.show.explain import LEAST_ID, explain, note_sentence
+from nodeward.engine.show.explain import LEAST_ID, explain
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
-from nodeward.model.decision import Reason
 from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
 from nodeward.model.view import SHORT_ID, NodeView
 from nodeward.model.workload import ContainerId, ContainerSpec, PodUid, Source
@@ -38,21 +38,128 @@ def of_pod(told: Told) -> str:
     return said(told, "shop/pod-A").partition("container shop/")[0]
 
 
-def unreadable() -> Told:
+def status(told: Told) -> str:
+    console = Console(width=200)
+    with console.capture() as shown:
+        console.print(render(view(told)))
+    return shown.get()
+
+
+def known_by(annotations: dict[str, str], rule: LimitsSettings = RULE) -> Told:
+    """A node with a container whose pod is known by its annotations alone."""
+    told = node(rule)
+    told(started("A", "app", annotations))
+    return told
+
+
+def sampled(told: Told, amount: int | None) -> Told:
+    """Whose limit was written, and is read as so much."""
+    told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
+    told(ev.Sampled({APP: ev.MiscReading(limit={} if amount is None else {EPC: amount})}, as_of=told.state.seq))
+    return told
+
+
+TWO = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"})
+
+
+def two_resources(after: Mode = Mode.ENFORCE) -> Told:
+    """Of which the kernel has one."""
+    told = node(TWO)
+    told(ev.PodSeen(pod_spec("A", ContainerSpec("app", declared={EPC: 5, "tdx": 1}))))
+    told(started("A", "app"))
+    sampled(told, 5)
+    if after is not Mode.ENFORCE:
+        told(ev.SettingsChanged(replace(told.state.settings, limits=replace(TWO, mode=after))))
+        sampled(told, 5)
+    return told
+
+
+def late() -> Told:
+    told = two_resources()
+    told.at_ns += 3 * SECOND
+    return told
+
+
+def undeclared() -> Told:
+    """Whose limit is wanted no more."""
+    told = sampled(running(), 5)
+    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
+    return told
+
+
+EARLIER = "sgx_epc: unmanaged (last written by us in an earlier life of the daemon, or by another)"
+
+
+@pytest.mark.parametrize(
+    ("make", "has", "lacks"),
+    [
+        pytest.param(
+            two_resources,
+            (
+                "tdx: unsupported. This kernel has no such resource",
+                "tdx: 1 is wanted",
+                "The kernel reads back the wanted limit of sgx_epc, and not of tdx.",
+            ),
+            ("tdx: the limit is not held", "sgx_epc: unsupported"),
+            id="of two resources the one that the kernel lacks is named",
+        ),
+        pytest.param(lambda: running(limits=TWO), ("sgx_epc: 5 is wanted",), ("tdx",), id="what nobody wants is left"),
+        pytest.param(
+            lambda: sampled(running(limits=LimitsSettings(mode=Mode.OBSERVE)), 9),
+            (
+                "sgx_epc: 5 is wanted, the kernel's limit is 9",
+                "State: limits.mode is observe: Nodeward decides and shows, and writes nothing.",
+            ),
+            ("Nodeward wants nothing", "last written by us"),
+            id="in observe Nodeward wants and does not write",
+        ),
+        pytest.param(
+            lambda: two_resources(Mode.OBSERVE),
+            ("sgx_epc: unmanaged (last written by us, or by another that wants the same)",),
+            ("tdx: unmanaged (last written",),
+            id="a limit that stays after enforce",
+        ),
+        pytest.param(
+            undeclared, ("sgx_epc: unmanaged (last written by us). Nothing is wanted any more",), (), id="undeclared"
+        ),
+        pytest.param(
+            lambda: sampled(undeclared(), None),
+            ("State: Nodeward wants nothing of this cgroup.",),
+            ("last written by us",),
+            id="it was taken back",
+        ),
+        pytest.param(lambda: sampled(running(None), 5), (f"{EARLIER}. Nothing is wanted",), (), id="an earlier life's"),
+        pytest.param(
+            lambda: sampled(running(None, LimitsSettings(mode=Mode.OBSERVE)), 5),
+            (f"{EARLIER}. Nothing is wanted",),
+            (),
+            id="an earlier life's, in observe",
+        ),
+        pytest.param(lambda: sampled(running(None), None), (), (EARLIER,), id="no limit"),
+        pytest.param(lambda: sampled(known_by({}), 5), (), ("last written by us",), id="of an unknown pod: whose?"),
+        pytest.param(late, ("has not been read for longer than two and a half periods",), (), id="stale"),
+    ],
+)
+def test_a_containers_limit_is_explained(
+    make: Callable[[], Told], has: tuple[str, ...], lacks: tuple[str, ...]
+) -> None:
+    text = said(make())
+
+    assert [one for one in has if one not in text] == []
+    assert [one for one in lacks if one in text] == []
+
+
+def test_a_quantity_that_cannot_be_read_is_told_with_its_path() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", ContainerSpec("app", faults=(FAULT,)), container_spec("db"))))
     told(started("A", "app"))
     told(started("A", "db"))
-    return told
-
-
-def test_a_quantity_that_cannot_be_read_is_told_with_its_path() -> None:
-    told = unreadable()
 
     assert f"Fault: {FAULT}; it counts as undeclared." in said(told)
     assert FAULT in of_pod(told)
     assert FAULT not in said(told, "shop/pod-A/db")
     assert "Nothing is declared, so" not in said(told)
+    assert "declarations with faults, see nodeward explain: shop/pod-A\n" in status(told)
 
 
 def test_a_container_known_by_its_cgroup_alone_is_explained_by_id_and_by_path() -> None:
@@ -71,202 +178,60 @@ def test_a_container_known_by_its_cgroup_alone_is_explained_by_id_and_by_path() 
         assert explain(view(told), nothing) is None, nothing
 
 
-def test_ids_that_begin_alike_are_all_explained() -> None:
+def test_what_begins_alike_is_all_explained_and_a_bare_name_only_where_one_namespace_has_it() -> None:
     told = node()
     told(started("A", "app"))
     told(started("A", "apple"))
 
-    assert said(told, "A-app").startswith(
-        "A-app is ambiguous, the beginning of 2 ids; each is explained: A-app, A-apple\ncontainer "
-    )
+    both = said(told, "A-app")
+    assert both.startswith("A-app is ambiguous, the beginning of 2 ids; each is explained: A-app, A-apple\ncontainer ")
     assert not said(told, "A-apple").startswith("A-apple is")
-    assert [line.split()[1] for line in said(told, "A-app").splitlines() if line.startswith("container ")] == [
+    assert [line.split()[1] for line in both.splitlines() if line.startswith("container ")] == [
         "shop/pod-A/app:",
         "shop/pod-A/apple:",
     ]
-
-
-def test_a_pod_is_found_by_its_name_alone_where_one_namespace_has_it() -> None:
-    told = node()
-    told(started("A", "app"))
     here = view(told)
     there = replace(here, rows=(*here.rows, replace(here.rows[0], namespace="lab")))
-
-    assert (explain(here, "pod-A") or [""])[0].startswith("pod shop/pod-A: ")
+    assert said(told, "pod-A").startswith("pod shop/pod-A: ")
     assert explain(there, "pod-A") == ["pod-A is ambiguous; write one of lab/pod-A, shop/pod-A"]
 
 
-def test_status_counts_declarations_that_cannot_be_read() -> None:
-    console = Console(width=200)
-    with console.capture() as shown:
-        console.print(render(view(unreadable())))
+def test_a_broken_own_annotation_is_told_once_and_without_reading_it_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = known_by({OWN_LIMITS: "{", UPSTREAM_EPC: "7"})
+    alone = known_by({OWN_LIMITS: "{"})
 
-    assert "declarations with faults, see nodeward explain: shop/pod-A\n" in shown.get()
+    def read(*_: object) -> str:
+        raise AssertionError("an annotation of 256 KiB holds up the loop")
 
-
-def test_a_broken_own_annotation_is_told_though_upstreams_is_good() -> None:
-    told = node()
-    told(started("A", "app", {OWN_LIMITS: "{", "epc-limit.nri.io": "7"}))
+    monkeypatch.setattr(promise, "_own_table", read)
 
     assert told.state.limits.wanted[APP].values == {EPC: 7}
     assert f"Fault: annotation {OWN_LIMITS}: is no JSON" in said(told)
-
-
-def test_a_fault_of_an_unknown_pods_annotation_is_told_once() -> None:
-    told = node()
-    told(started("A", "app", {OWN_LIMITS: "{"}))
-
-    assert said(told).count("is no JSON") == 1
-
-
-def two_resources(mode: Mode = Mode.ENFORCE) -> Told:
-    told = node(LimitsSettings(mode=mode, resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
-    told(ev.PodSeen(pod_spec("A", ContainerSpec("app", declared={EPC: 5, "tdx": 1}))))
-    told(started("A", "app"))
-    sampled(told, 5)
-    return told
-
-
-def sampled(told: Told, amount: int | None) -> None:
-    limit = {} if amount is None else {EPC: amount}
-    told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
-    told(ev.Sampled({APP: ev.MiscReading(limit=limit)}, as_of=told.state.seq))
-
-
-def test_of_two_resources_the_one_that_the_kernel_lacks_is_named() -> None:
-    told = two_resources()
-
-    assert "tdx: unsupported. This kernel has no such resource" in said(told)
-    assert "tdx: the limit is not held" not in said(told)
-    assert "tdx: 1 is wanted" in said(told)
-    assert "sgx_epc: unsupported" not in said(told)
-    assert "The kernel reads back the wanted limit of sgx_epc, and not of tdx." in said(told)
-    states = {one.resource: one.state for row in view(told).rows if row.cgroup == APP for one in row.resources}
-    assert states == {EPC: "enforced", "tdx": "unsupported"}
-
-
-def test_a_resource_that_is_not_wanted_limited_used_or_refused_is_not_spoken_of() -> None:
-    told = running(limits=LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
-
-    assert "sgx_epc: 5 is wanted" in said(told)
-    assert "tdx" not in said(told)
+    assert said(alone).count("is no JSON") == 1
 
 
 def test_of_two_resources_only_the_one_that_differs_has_drifted() -> None:
-    told = node(LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"}))
+    def states(told: Told) -> dict[str, str]:
+        return {one.resource: one.state for row in view(told).rows if row.cgroup == APP for one in row.resources}
+
+    told = two_resources()
+    assert states(told) == {EPC: "enforced", "tdx": "unsupported"}
     told(ev.CapacityRead(controller=True, capacity={EPC: 9, "tdx": 9}))
-    told(ev.PodSeen(pod_spec("A", ContainerSpec("app", declared={EPC: 5, "tdx": 1}))))
-    told(started("A", "app"))
     told(ev.Reached((target(f"misc.max:{EPC}:{APP}"), target(f"misc.max:tdx:{APP}"))))
     told(ev.Sampled({APP: ev.MiscReading(limit={EPC: 7, "tdx": 1})}, as_of=told.state.seq))
-
-    states = {one.resource: one.state for row in view(told).rows if row.cgroup == APP for one in row.resources}
-    assert states == {EPC: "drift", "tdx": "enforced"}
+    assert states(told) == {EPC: "drift", "tdx": "enforced"}
 
 
 @pytest.mark.parametrize("unknown", list(UnknownPod))
 def test_of_an_unknown_pods_own_cgroup_the_fallback_is_not_said_to_be_unlimited(unknown: UnknownPod) -> None:
-    told = node(LimitsSettings(unknown_pod=unknown))
-    told(started("A", "app"))
+    told = known_by({}, LimitsSettings(unknown_pod=unknown))
 
     assert f"limits.unknown_pod is {unknown.value}" in said(told)
     assert "limits.unknown_pod is" not in of_pod(told)
     assert "Rule: The pod's spec is not known yet, and until it is the pod's own cgroup is left alone" in of_pod(told)
-
-
-def test_of_a_pod_whose_containers_are_known_by_annotation_it_is_said_why_it_has_no_limit_itself() -> None:
-    told = node()
-    told(started("A", "app", {"epc-limit.nri.io": "7"}))
-
-    assert "Rule: Its containers have their limits by annotation" in of_pod(told)
-    assert "Nobody knows this pod" not in of_pod(told)
-
-
-def test_in_observe_nodeward_wants_and_does_not_write() -> None:
-    told = running(limits=LimitsSettings(mode=Mode.OBSERVE))
-    sampled(told, 9)
-
-    assert "sgx_epc: 5 is wanted, the kernel's limit is 9" in said(told)
-    assert "State: limits.mode is observe: Nodeward decides and shows, and writes nothing." in said(told)
-    assert "Nodeward wants nothing" not in said(told)
-    assert "last written by us" not in said(told)
-
-
-def test_a_limit_that_stays_after_enforce_was_last_written_by_us() -> None:
-    told = two_resources()
-    settings = replace(told.state.settings, limits=replace(told.state.settings.limits, mode=Mode.OBSERVE))
-    told(ev.SettingsChanged(settings))
-    sampled(told, 5)
-
-    assert "sgx_epc: unmanaged (last written by us, or by another that wants the same)" in said(told)
-    assert "tdx: unmanaged (last written" not in said(told)
-
-
-def test_a_limit_that_is_wanted_no_more_is_being_taken_back() -> None:
-    told = running()
-    sampled(told, 5)
-    told(ev.PodSeen(pod_spec("A", container_spec("app"))))
-
-    assert "sgx_epc: unmanaged (last written by us). Nothing is wanted any more" in said(told)
-    sampled(told, None)
-    assert "last written by us" not in said(told)
-    assert "State: Nodeward wants nothing of this cgroup." in said(told)
-
-
-EARLIER = "sgx_epc: unmanaged (last written by us in an earlier life of the daemon, or by another)"
-
-
-@pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OBSERVE])
-def test_a_limit_that_nobody_wants_and_this_life_has_not_written_is_told_to_stay(mode: Mode) -> None:
-    told = running(None, LimitsSettings(mode=mode))
-    sampled(told, None)
-    assert EARLIER not in said(told)
-    sampled(told, 5)
-
-    assert f"{EARLIER}. Nothing is wanted" in said(told)
-
-
-def test_of_a_limit_of_an_unknown_pod_nobody_says_whose_it_is() -> None:
-    told = node()
-    told(started("A", "app"))
-    sampled(told, 5)
-
-    assert "last written by us" not in said(told)
-
-
-def test_a_drift_is_remarked_on_in_a_sentence() -> None:
-    note = Reason("drift", (APP, "sgx_epc", "tdx", 2))
-
-    assert note_sentence(note) == (
-        f"{APP}: the kernel's limit of sgx_epc, tdx is not the wanted one; it is written again, repair 2 of at most 3 "
-        "in five minutes"
-    )
-
-
-def test_stale_is_said_with_the_time_that_counts() -> None:
-    told = two_resources()
-    told.at_ns += 3 * SECOND
-
-    assert "has not been read for longer than two and a half periods" in said(told)
-
-
-def test_charges_outside_of_the_known_pods_are_told() -> None:
-    told = running()
-    told(ev.Sampled({POD: ev.MiscReading(usage={EPC: 3}), APP: ev.MiscReading(usage={EPC: 2})}, as_of=told.state.seq))
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: 3}))
-
-    console = Console(width=200)
-
-    def head() -> str:
-        with console.capture() as shown:
-            console.print(render(view(told)))
-        return shown.get()
-
-    assert (view(told).elsewhere, "outside" in head(), "outside" in said(told)) == ({EPC: 0}, False, False)
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: 7}))
-    assert view(told).elsewhere == {EPC: 4}
-    assert "(4 outside of the known pods)" in head()
-    assert "node: 4 of sgx_epc in use outside of the known pods" in said(told)
+    by_annotation = of_pod(known_by({UPSTREAM_EPC: "7"}, LimitsSettings(unknown_pod=unknown)))
+    assert "Rule: Its containers have their limits by annotation" in by_annotation
+    assert "Nobody knows this pod" not in by_annotation
 
 
 @pytest.mark.parametrize(
@@ -277,97 +242,62 @@ def test_charges_outside_of_the_known_pods_are_told() -> None:
 def test_what_no_pod_has_is_told_only_where_it_is_known(
     root: int, pod: int | None, after_s: int, elsewhere: dict[str, int]
 ) -> None:
-    told = node()
-    told(started("A", "app"))
+    told = running()
     if pod is not None:
         told(ev.Sampled({POD: ev.MiscReading(usage={EPC: pod})}, as_of=told.state.seq))
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, usage={EPC: root}))
     told.at_ns += after_s * SECOND
-    assert node_view(told.state, told.at_ns, {}).elsewhere == elsewhere
 
-
-def test_a_look_at_the_node_reads_no_annotation_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    told = node()
-    told(started("A", "app", {OWN_LIMITS: "{", "epc-limit.nri.io": "7"}))
-
-    def read(*_: object) -> str:
-        raise AssertionError("an annotation of 256 KiB holds up the loop")
-
-    monkeypatch.setattr(promise, "_own_table", read)
-
-    assert "is no JSON" in said(told)
+    assert view(told).elsewhere == elsewhere
+    is_told = elsewhere == {EPC: 4}
+    assert ("(4 outside of the known pods)" in status(told)) == ("outside" in status(told)) == is_told
+    assert ("node: 4 of sgx_epc in use outside of the known pods" in said(told)) == is_told
 
 
 NOON_NS = 1_700_000_000 * SECOND
 NOON = "2023-11-14T22:13:20Z"
-FOLDER = "/var/lib"
 
 
-def lost() -> Told:
-    """A node with a pod of the API and one known by annotation, whose API server has been lost at noon."""
+def test_what_came_from_the_api_server_is_stale_from_when_it_was_lost_until_it_answers() -> None:
+    """And not what is known by annotation."""
     told = running()
-    told(started("B", "app", {"epc-limit.nri.io": "7"}))
+    told(started("B", "app", {UPSTREAM_EPC: "7"}))
     told.at_ns = NOON_NS
     told(ev.ApiLost("down"))
     told.at_ns += 3600 * SECOND
     told(ev.ApiLost("still down"))
-    return told
-
-
-def test_what_came_from_the_api_server_is_stale_since_it_was_lost() -> None:
-    told = lost()
 
     assert (view(told).api, view(told).api_stale_since) == ("stale", NOON)
-    by_pod = {(row.pod, row.level): row.stale_since for row in view(told).rows}
-    assert by_pod == {
-        ("pod-A", "pod"): NOON,
-        ("pod-A", "container"): NOON,
-        ("pod-B", "pod"): "",
-        ("pod-B", "container"): "",
-    }
+    assert {(row.pod, row.stale_since) for row in view(told).rows} == {("pod-A", NOON), ("pod-B", "")}
+    assert len(view(told).rows) == 4
+    assert f"API server stale since {NOON}" in status(told)
+    source = f"  Source: the pod's spec in the API server, stale since {NOON}: the API server does not answer."
+    assert source in said(told).splitlines()
 
-
-def test_status_and_explain_name_the_time() -> None:
-    console = Console(width=200)
-    with console.capture() as shown:
-        console.print(render(view(lost())))
-    assert f"API server stale since {NOON}" in shown.get()
-    lines = explain(view(lost()), "shop/pod-A/app") or []
-    assert f"  Source: the pod's spec in the API server, stale since {NOON}: the API server does not answer." in lines
-
-
-def test_nothing_is_stale_while_the_api_server_answers() -> None:
-    told = lost()
     told(ev.ApiBack())
-
     assert (view(told).api, view(told).api_stale_since) == ("answers", "")
     assert not any(row.stale_since for row in view(told).rows)
 
 
 def test_what_was_remembered_is_stale_since_it_was_written() -> None:
+    kernel = SimKernel({})
+    kernel.replace(last_known.path_in("/var/lib"), last_known.encode((pod_spec("A"),), NOON_NS))
+    found = last_known.read(kernel, "/var/lib")
+    assert (found.at_wall_ns, [pod.source for pod in found.pods]) == (NOON_NS, [Source.DISK])
+
     told = Told()
     told.at_ns = NOON_NS + SECOND
-    told(ev.PodsListed((replace(pod_spec("A", container_spec("app", 5)), source=Source.DISK),), as_of=0))
-    told(ev.ApiLost("not reached yet", since_wall_ns=NOON_NS))
+    told(ev.PodsListed(found.pods, as_of=0))
+    told(ev.ApiLost("not reached yet", since_wall_ns=found.at_wall_ns))
     told(ev.ApiLost("down"))
-
     assert (view(told).api, view(told).api_stale_since) == ("stale", NOON)
-
-
-def test_the_time_survives_on_the_disk_with_the_pods() -> None:
-    kernel = SimKernel({})
-    kernel.replace(last_known.path_in(FOLDER), last_known.encode((pod_spec("A"),), NOON_NS))
-
-    found = last_known.read(kernel, FOLDER)
-
-    assert (found.at_wall_ns, [pod.source for pod in found.pods]) == (NOON_NS, [Source.DISK])
 
 
 def shown(told: Told) -> dict[str, tuple[int | None, int | None]]:
     """Declared and wanted EPC by container; the pod's by `pod`."""
     return {
         row.container or row.level: (one.declared, one.wanted)
-        for row in node_view(told.state, told.at_ns, {}).rows
+        for row in view(told).rows
         for one in row.resources
         if one.resource == EPC
     }
@@ -380,29 +310,19 @@ def test_what_the_spec_declares_is_told_from_what_follows_for_the_others() -> No
         told(started("A", name))
 
     assert shown(told) == {"pod": (5, 5), "app": (5, 5), "side": (None, 0), "none": (0, 0)}
-    side = "\n".join(explain(node_view(told.state, told.at_ns, {}), "shop/pod-A/side") or [])
-    assert f"{EPC}: nothing is declared, 0 is wanted, the kernel" in side
+    assert f"{EPC}: nothing is declared, 0 is wanted, the kernel" in said(told, "shop/pod-A/side")
+    assert shown(running(None, replace(RULE, strict=True))) == {"pod": (None, 0), "app": (None, 0)}
 
 
 def test_what_an_annotation_declares_is_told_from_what_follows_for_the_others() -> None:
     told, own = node(), {OWN_LIMITS: '{"app": {"sgx_epc": "7"}, "none": {"sgx_epc": "0"}, "idle": {}}'}
     for name in ("app", "none", "idle", "side"):
         told(started("A", name, own))
-    told(started("B", "theirs", {UPSTREAM_EPC: "9"}))
-
-    found = shown(told)
-
-    assert {name: found[name] for name in ("app", "none", "idle", "side", "theirs")} == {
+    assert shown(told) == {
+        "pod": (None, None),
         "app": (7, 7),
         "none": (0, 0),
         "idle": (None, 0),
         "side": (None, 0),
-        "theirs": (9, 9),
     }
-    assert found["pod"] == (None, None)
-
-
-def test_a_strict_node_wants_zero_of_what_nobody_declares() -> None:
-    told = running(None, replace(RULE, strict=True))
-
-    assert shown(told) == {"pod": (None, 0), "app": (None, 0)}
+    assert shown(known_by({UPSTREAM_EPC: "9"}))["app"] == (9, 9)

@@ -15,7 +15,7 @@ from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Goal, Reason
 from nodeward.model.quantity import MAX_VALUE
 from nodeward.model.settings import LimitsSettings
-from nodeward.model.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.model.workload import PodSpec
 from nodeward.proto import nri_pb2
 from nodeward.wire.cgroup_paths import MAX_PATH
 from tests.faults import FaultyFiles
@@ -69,21 +69,6 @@ def test_a_decision_on_one_of_500_containers_asks_for_one_promise(monkeypatch: p
     assert len(asked) == MANY, "one a container that runs, and each once"
 
 
-def test_names_at_their_limits_are_kept_whole() -> None:
-    pod, name = "p" * 253, "c" * 63
-    home = Sandbox(
-        SandboxId("s"), PodUid("A"), "n" * 63, pod, {f"epc-limit.nri.io/container.{name}": "9"}, "/kubepods/podA"
-    )
-    made = Container(ContainerId("f" * 64), home.id, name, cgroups_path=f"/kubepods/podA/{'f' * 64}")
-    told = node()
-    told(ev.ApiLost("away"))
-
-    assert value_of(told(ev.Creating(home, made, ask_id=1))) == Adjustment({"misc.max": "sgx_epc 9"})
-    told(ev.Started(home, made))
-    view = node_view(told.state, told.at_ns, {})
-    assert any(pod in line and name in line for line in explain(view, f"{'n' * 63}/{pod}/{name}") or [])
-
-
 @pytest.mark.parametrize("size", [MAX_PATH + 1, 64 * 1024, 1 << 20])
 def test_a_cgroup_path_beyond_all_limits_is_no_path(size: int) -> None:
     raw = nri_pb2.Container(id="c", pod_sandbox_id="s-A", name="app")
@@ -97,12 +82,6 @@ def test_a_cgroup_path_beyond_all_limits_is_no_path(size: int) -> None:
     )
     assert [goal.target for goal in told(ev.Started(sandbox("A"), made)).goals if goal.target.where[-1:] == "c"] == []
     assert list(told.state.limits.wanted) == ["/kubepods/podA"]
-
-
-def test_the_longest_path_that_is_one_is_kept() -> None:
-    raw = nri_pb2.Container(id="c", pod_sandbox_id="s-A", name="app")
-    raw.linux.cgroups_path = "/" + "x" * (MAX_PATH - 1)
-    assert len(mapping.container(raw).cgroups_path) == MAX_PATH
 
 
 def kernel_with_a_container() -> SimKernel:

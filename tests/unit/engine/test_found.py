@@ -92,16 +92,6 @@ def test_a_restarted_container_is_not_taken_for_the_pause_container() -> None:
     assert row(told, f"{POD}/{APP}").state == "unknown"
 
 
-def test_the_pause_container_of_a_known_sandbox_is_no_lost_container() -> None:
-    told = node()
-    told(ev.SandboxStarted(sandbox("A")))
-    before = told.state.pods
-    told(found(PAUSE))
-
-    assert told.state.pods.containers == before.containers
-    assert told.state.pods.sandboxes == before.sandboxes
-
-
 def test_what_the_runtime_tells_takes_the_place_of_what_was_found() -> None:
     told = node()
     told(ev.PodSeen(spec(app=APP)))
@@ -295,17 +285,6 @@ def known_node(rule: LimitsSettings | None = None) -> Told:
 
 def limit_given(told: Told, event: ev.Creating) -> str:
     return adjusted(told(event)).unified.get("misc.max", "")
-
-
-def test_the_hook_gets_every_resource_whatever_the_runtime_can_write() -> None:
-    rule = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "tdx.intel.com/keys": "tdx"})
-    told = node(rule)
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30, "tdx": 9}))
-    both = replace(container_spec("app", 4096), declared={"tdx": 1, EPC: 4096})
-    told(ev.PodSeen(pod_spec("u", both)))
-
-    assert limit_given(told, asks()) == f"{EPC} 4096\ntdx 1"
-    assert limit_given(told, replace(asks(), by_hook=False)) == f"{EPC} 4096", "a runtime that writes one line"
 
 
 def test_a_container_of_the_hooks_has_goals_at_once_and_its_pod_too() -> None:

@@ -14,7 +14,6 @@ from nodeward.model.decision import Decision, PodEvent
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publisher, Share
 from nodeward.model.tee import PluginStanding
 from nodeward.wire.kube_events import MOST_NOTE
-from tests.rigs.notices import reading
 from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, offering
 
@@ -269,7 +268,7 @@ def test_pods_are_told_of_limits_as_before_beside_the_node_and_without_it() -> N
     node.tell(ev.PodSeen(pod_spec("A", container_spec("app", 4096))))
     node.tell(ev.Started(sandbox("A"), container("A", "app")))
     node.lives(10)
-    node.tell(ev.Sampled({"/kubepods/podA/A-app": reading(refused=2)}, as_of=node.state.seq))
+    node.tell(ev.Sampled({"/kubepods/podA/A-app": ev.MiscReading(refusals_local={EPC: 2})}, as_of=node.state.seq))
     assert [(call.pod, call.reason.code) for call in node.calls] == [
         ("", "keys-uncounted"),
         ("pod-A", "charge-refused"),

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.limits.readings import Standing, standing
+from nodeward.engine.show.explain import explain
+from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Special
+from nodeward.model.decision import Decision, Special
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
 from nodeward.model.workload import Phase, PodUid
-from tests.goals import slots_of, target
-from tests.lanes import InlineLane
+from tests.goals import target
 from tests.unit.engine.build import (
     EPC,
     SECOND,
-    ManualClock,
     Told,
     adjusted,
     container,
@@ -27,7 +27,6 @@ from tests.unit.engine.build import (
     running,
     sandbox,
     started,
-    value_of,
 )
 
 PATH = "/kubepods/podA/A-app"
@@ -69,13 +68,6 @@ def test_a_pass_that_began_before_the_goal_was_reached_is_no_drift_and_spends_no
     assert state(told) == "drift"
 
 
-def test_a_goal_on_its_way_is_no_drift() -> None:
-    told = running()
-
-    assert sample(told, None).notes == ()
-    assert state(told) == "pending"
-
-
 def test_a_changed_want_is_no_drift_until_it_is_reached_anew() -> None:
     told = running()
     told(ev.Reached((LIMIT,)))
@@ -111,35 +103,6 @@ def test_a_goal_to_take_back_is_forgotten_with_its_cgroup() -> None:
 
     assert LIMIT in decision.forget
     assert target(f"misc.max:{EPC}:/kubepods/podA") in told(ev.PodGone(PodUid("A"))).forget
-
-
-@pytest.mark.parametrize("known_before", ["the create has ended", "the container runs", "it was read"])
-def test_a_limit_given_by_an_annotation_is_taken_back_when_the_spec_declares_none(known_before: str) -> None:
-    told = node()
-    told(ev.ApiLost("away"))
-    assert value_of(told(creating("A", "app", annotations=OLD))) == Adjustment({"misc.max": "sgx_epc 7"})
-    spec = ev.PodSeen(pod_spec("A", container_spec("app")))
-    if known_before == "the create has ended":
-        told(spec)
-        goals = told(started("A", "app", annotations=OLD)).goals
-    else:
-        told(started("A", "app", annotations=OLD))
-        if known_before == "it was read":
-            told(ev.Reached((LIMIT,)))
-            sample(told, 7)
-        goals = told(spec).goals
-
-    kernel = SimKernel({EPC: 1000})
-    kernel.make_cgroup(FILES + PATH)
-    for above in ("", "/kubepods", "/kubepods/podA"):
-        kernel.write(f"{FILES}{above}/cgroup.subtree_control", b"+misc")
-    kernel.mkdir("/var/lib/nodeward")
-    kernel.write(f"{FILES}{PATH}/misc.max", b"sgx_epc 7")
-    lane = InlineLane()
-    slots = slots_of(lane, kernel, ManualClock())
-    slots.set(goals)
-    lane.drain()
-    assert kernel.read(f"{FILES}{PATH}/misc.max", 99) == b"sgx_epc max\n"
 
 
 def taken_back(mode: Mode = Mode.ENFORCE) -> Told:
@@ -297,15 +260,6 @@ def performed(decision: Decision) -> dict[str, object]:
     return {str(goal.target): goal.value for goal in decision.goals if goal.perform}
 
 
-def test_from_observe_to_enforce_every_limit_is_wanted_in_the_kernel() -> None:
-    told = given(LimitsSettings(mode=Mode.OBSERVE))
-    decision = changed(told, LimitsSettings())
-
-    assert performed(decision)[f"misc.max:{EPC}:{POD}"] == "4096"
-    assert performed(decision)[f"misc.max:{EPC}:{APP}"] == "4096"
-    assert performed(decision)["subtree:/"] == "+misc"
-
-
 def test_from_enforce_to_observe_nothing_is_performed_and_the_slots_hear_of_each_goal() -> None:
     told = given(LimitsSettings())
     told(ev.Missed(((target(f"misc.max:{EPC}:{APP}"), "gone"),)))
@@ -374,3 +328,41 @@ def test_after_off_nothing_is_taken_back_that_was_never_ours() -> None:
     changed(told, LimitsSettings(mode=Mode.OFF))
 
     assert not [goal for goal in changed(told, LimitsSettings()).goals if goal.value is Special.ABSENT]
+
+
+V1 = Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
+
+
+def test_where_misc_is_cgroup_v1_limits_are_written_directly_and_the_runtime_is_told_nothing_it_would_refuse() -> None:
+    told = running()
+    decision = told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, tree=V1))
+
+    assert [(str(goal.target), goal.value) for goal in decision.goals] == [
+        (f"misc.max:{EPC}:/kubepods/podA", "5"),
+        (f"misc.max:{EPC}:{PATH}", "5"),
+    ]
+    assert adjusted(told(creating("A", "app"))).unified == {}
+    assert updated(told) == ""
+    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}))
+    assert adjusted(told(creating("A", "app"))).unified == {"misc.max": f"{EPC} 5"}
+
+
+@pytest.mark.parametrize(
+    ("reading", "shown"),
+    [
+        (ev.MiscReading(limit={EPC: 5}, outside=True), "outside"),
+        (ev.MiscReading(limit={EPC: 5}), "enforced"),
+        (ev.MiscReading(limit={EPC: 1}, outside=True), "drift"),
+    ],
+    ids=lambda one: one if isinstance(one, str) else "",
+)
+def test_a_limit_that_holds_no_process_is_not_called_enforced(reading: ev.MiscReading, shown: str) -> None:
+    told = running()
+    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, tree=V1))
+    told(ev.Reached((LIMIT,)))
+    told(ev.Sampled({PATH: reading}, as_of=told.state.seq))
+
+    assert state(told) == shown
+    lines = explain(node_view(told.state, told.at_ns, {}), "shop/pod-A/app") or []
+    assert "misc is mounted as cgroup v1 at /sys/fs/cgroup/misc" in lines[-1]
+    assert any("its runtime does not join it" in line for line in lines) == (shown == "outside")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
+from nodeward.cli.cpu_lines import cpus_by_container
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.sysfs.topology import read
@@ -96,22 +96,6 @@ def test_a_line_is_no_wider_than_the_terminal_and_loses_no_core() -> None:
     assert max(len(line.partition("  CPUs")[0]) for line in lines) <= 24
 
 
-def test_more_owners_than_letters_have_signs_of_their_own() -> None:
-    grants = {f"X/{cpu}": Grant(f"X/{cpu}", own=1 << cpu) for cpu in range(64)}
-    many = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(nodes=4))), pools=PoolsOfPolicy({}, grants))), 0)
-    assert many is not None
-    signs = [line.split()[0] for line in drawing(many, 80) if " X/" in line]
-    assert len(dict.fromkeys(signs)) == 64
-
-
-def test_an_isolated_cpu_and_one_of_nobody_differ() -> None:
-    found = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(isolated=0b10, clusters=1))))), 0)
-    assert found is not None
-    lines = list(drawing(found, 80))
-    assert "[--][i-][--][--]" in lines[3]
-    assert "made for economy: 32-39" in lines
-
-
 @pytest.mark.parametrize(
     ("what", "said"),
     [
@@ -156,28 +140,6 @@ def test_an_isolated_cpu_and_one_of_nobody_differ() -> None:
 )
 def test_explain_says_which_cpus_with_whom_since_when_and_why(what: str, said: list[str]) -> None:
     assert explain(node_view(state(), 4 * SECOND, {}), what) == said
-
-
-def test_a_pod_known_by_its_cpus_alone_is_found_by_its_name() -> None:
-    lines = explain(node_view(state(), 4 * SECOND, {}), "pod-A") or []
-    assert [line.split()[1] for line in lines if line.startswith("cpus ")] == ["shop/pod-A/db:", "shop/pod-A/side:"]
-
-
-def test_in_observe_nothing_counts_as_held() -> None:
-    assert {row.state for row in shown(Mode.OBSERVE).holders if row.kind != "unplaced"} == {"observed"}
-
-
-def test_status_has_a_line_where_a_policy_is_at_work_and_none_else() -> None:
-    view = node_view(state(), 4 * SECOND, {})
-    assert cpu_lines(view)[0].plain.startswith("cpus enforce by nri | policy static")
-    assert cpu_lines(node_view(State(), 0, {})) == []
-
-
-def test_status_tells_some_troubles_and_the_number_of_the_rest() -> None:
-    found = state()
-    crowd = {f"{number}/old": "why" for number in range(9)}
-    view = node_view(replace(found, cpus=replace(found.cpus, unplaced=crowd)), 0, {})
-    assert [line.plain for line in cpu_lines(view)][-1] == "... and 5 more, see nodeward cpus"
 
 
 def test_each_container_of_the_table_has_its_own_cpus_or_the_pool_that_it_shares() -> None:

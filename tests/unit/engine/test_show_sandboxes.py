@@ -6,13 +6,13 @@ import pytest
 
 from nodeward.cli import sandbox_lines
 from nodeward.engine.show.explain import explain
-from nodeward.engine.show.sandbox_words import mode_sentence, size_text
+from nodeward.engine.show.sandbox_words import mode_sentence
 from nodeward.engine.show.sandboxes import sandboxes_view
 from nodeward.engine.show.view import node_view
 from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
 from nodeward.engine.state.root import State
 from nodeward.engine.state.sandboxes import Sandboxes, Vm
-from nodeward.model.events import HandlersRead, SandboxStarted, VmsRead
+from nodeward.model.events import SandboxStarted, VmsRead
 from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
 from nodeward.model.sandboxes import (
     CgroupDriver,
@@ -94,12 +94,6 @@ def row(vm: Vm = SPLIT) -> SandboxRow:
     return shown(vm).rows[0]
 
 
-def test_nothing_is_shown_where_nobody_looks() -> None:
-    view = node_view(state(mode=Mode.OFF), 0, {})
-    assert view.sandboxes is None
-    assert sandbox_lines.status(view) == []
-
-
 def test_explain_says_mode_places_verdict_and_cost() -> None:
     assert explain(node_view(state(), 5 * SECOND, {}), "shop/pod-A") == [
         "sandbox shop/pod-A: VM (qemu), runtime handler kata-qemu, kata-go.",
@@ -117,12 +111,6 @@ def test_explain_says_mode_places_verdict_and_cost() -> None:
         "  Pod's limit: memory 768Mi by its containers and overhead, the kernel has 512Mi.",
         "  The kernel's OOM killer ended 1 process(es) in the pod's cgroup.",
     ]
-
-
-def test_memory_that_stayed_in_another_cgroup_is_unknown_and_the_row_says_why() -> None:
-    pod = CgroupReading(Place.POD, POD, memory=50 * MI)
-    vm = replace(SPLIT, reading=replace(SPLIT.reading, cgroups=(pod,)), usage=Usage(guest=100 * MI, outside=0))
-    assert "stayed in another one" in row(vm).unknown["memory"]
 
 
 def test_a_sandbox_is_found_by_the_beginning_of_its_id_too() -> None:
@@ -190,50 +178,10 @@ def test_a_figure_that_is_missing_is_none_and_the_row_says_why() -> None:
     assert "virtiofsd_memory" not in bare.unknown
 
 
-def test_tasks_are_grouped_by_role_and_place() -> None:
-    assert [(one.role, one.count, one.where, one.cpu_where, one.expected, one.ids) for one in row().tasks] == [
-        ("shim", 1, OVERHEAD, "", OVERHEAD, (10,)),
-        ("vmm", 1, "/system.slice", OVERHEAD, OVERHEAD, (11,)),
-        ("vcpu", 2, KATA, "", KATA, (13, 12)),
-    ]
-
-
-def test_a_role_in_two_places_is_there_since_an_unknown_time() -> None:
-    moved = replace(SPLIT.reading, tasks=(*TASKS, replace(TASKS[2], pid=20, tid=20, cgroup=POD)))
-    assert [one.since_ms for one in row(replace(SPLIT, reading=moved)).tasks if one.role == "shim"] == [None, None]
-
-
 def test_a_start_under_the_other_mode_is_no_trouble() -> None:
     other = shown(replace(SPLIT, drifts=(Drift("other-mode", seen=KATA, expected=POD),)))
     assert [drift.is_fault for drift in other.rows[0].drifts] == [False]
     assert [line for line in sandbox_lines.sandboxes(other) if "other mode" in line] == []
-
-
-def test_what_is_read_twice_is_shown_with_its_cpu_use() -> None:
-    told = Told(State(EngineSettings(sandboxes=SandboxesSettings(Mode.OBSERVE))))
-    told(SandboxStarted(sandbox("A")))
-    told(HandlersRead((Handler("kata", profile=Profile.KATA_GO, only=True, only_from=FILE),)))
-    for second in (1, 2):
-        tasks = tuple(replace(task, cgroup=KATA, cpu_cgroup=KATA, cpu_ns=second * SECOND // 2) for task in TASKS)
-        cgroups = (CgroupReading(Place.POD, POD, memory=MI, cpu_ns=2 * second * SECOND),)
-        told(
-            VmsRead(
-                (replace(SPLIT.reading, at_ns=second * SECOND, tasks=tasks, cgroups=cgroups),), 2, CgroupDriver.CGROUPFS
-            )
-        )
-    view = sandboxes_view(told.state, 2 * SECOND)
-    assert view is not None
-    (one,) = view.rows
-    assert (one.name, one.handler, one.only, one.only_from, one.profile) == (
-        "shop/pod-A",
-        "kata",
-        True,
-        FILE,
-        "kata-go",
-    )
-    assert one.vcpu_m == 1000
-    assert one.cpu_ns is not None
-    assert [task.since_ms for task in one.tasks] == [1000] * 3
 
 
 def test_two_vms_in_one_pods_cgroup_are_counted_together_and_both_are_named() -> None:
@@ -305,23 +253,9 @@ def test_a_class_has_what_was_measured_declared_and_recommended() -> None:
     ]
 
 
-def test_a_handler_is_told_with_its_configuration_and_fault() -> None:
-    lines = list(sandbox_lines.handlers(shown()))
-    assert lines[0].endswith("1 sandbox(es)")
-    assert f"  sandbox_cgroup_only false, by {FILE}; static_sandbox_resource_mgmt ?" in lines
-    assert lines[-1] == "  fault: line 3: no value"
-
-
 def test_status_has_a_line_where_there_are_vm_sandboxes_and_few_troubles() -> None:
     drifts = tuple(Drift("elsewhere", "io", f"/{number}", KATA, 1) for number in range(9))
     lines = sandbox_lines.status(node_view(state(replace(SPLIT, drifts=drifts)), 0, {}))
     assert lines[0][0].startswith("sandboxes observe | 1 VM sandbox(es)")
     assert (len(lines), lines[-1][0]) == (7, "... and 6 more, see nodeward sandboxes")
     assert sandbox_lines.status(node_view(replace(state(), sandboxes=Sandboxes()), 0, {})) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "text"), [(0, "0"), (2 << 30, "2Gi"), (1536, "1.5Ki"), (188_800_000, "180.0Mi"), (-5 * MI, "-5Mi")]
-)
-def test_bytes_are_exact_where_that_is_short(value: int, text: str) -> None:
-    assert size_text(value) == text

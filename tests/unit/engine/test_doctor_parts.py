@@ -11,7 +11,6 @@ from nodeward.engine.show.doctor_sizing import sizing
 from nodeward.model.annotations import KATA_CONFIG, KATA_ONLY
 from nodeward.model.doctor import (
     ColdPlugFacts,
-    Finding,
     KubeletFacts,
     RelayFacts,
     RuntimeClass,
@@ -103,22 +102,20 @@ def test_a_relay_is_judged(name: str) -> None:
     assert severity is Severity.OK or found[0].remedy
 
 
-def test_image_calls_that_have_passed_are_no_riddle() -> None:
-    calls = (CallRow("ImageFsInfo", {"OK": 1}, {"passed": 1}),)
-    facts = replace(WELL, kubelet=KubeletFacts(), view=replace(VIEW, calls=calls))
-
-    assert [one.code for one in relay(facts, True)] == ["relay"]
-
-
-def test_a_relay_alone_is_a_note_beside_what_is_well() -> None:
+def test_a_relay_alone_is_a_note_and_image_calls_that_have_passed_are_no_riddle() -> None:
     assert [(one.code, one.severity) for one in relay(WELL, False)] == [
         ("relay-alone", Severity.NOTE),
         ("relay", Severity.OK),
     ]
+    calls = (CallRow("ImageFsInfo", {"OK": 1}, {"passed": 1}),)
+    facts = replace(WELL, kubelet=KubeletFacts(), view=replace(VIEW, calls=calls))
+    assert [one.code for one in relay(facts, True)] == ["relay"]
 
 
 def test_where_nobody_looked_nothing_is_said() -> None:
     assert list(relay(RelayFacts(), None)) == []
+    assert list(sandboxes(VmFacts())) == []
+    assert list(sizing(VmFacts((KATA,)), RelayFacts())) == []
 
 
 MIB = 1 << 20
@@ -140,137 +137,81 @@ CLASS = RuntimeClass("kata-qemu", "kata-qemu", 320 * MIB)
 VMS_WELL = VmFacts((GO,), (CLASS, RuntimeClass("runc", "runc")), (OUR_POLICY,), "https://api", 2)
 
 
-def bad(facts: VmFacts) -> list[tuple[str, Severity]]:
-    """All findings that ask for something, which each says how to do."""
-    found = [one for one in sandboxes(facts) if one.severity is not Severity.OK]
-    assert all(one.remedy for one in found)
-    return [(one.code, one.severity) for one in found]
+def of(handler: Handler, **more: object) -> VmFacts:
+    facts = replace(VMS_WELL, handlers=(handler,))
+    return replace(facts, **more)  # type: ignore[arg-type]
 
 
-def only(facts: VmFacts) -> Finding:
-    """The one that asks for something."""
-    (found,) = (one for one in sandboxes(facts) if one.severity is not Severity.OK)
-    return found
+def declared(handler: Handler, mib: int) -> VmFacts:
+    return of(handler, classes=(replace(CLASS, memory=mib * MIB),))
 
 
-def of(handler: Handler) -> VmFacts:
-    return replace(VMS_WELL, handlers=(handler,))
+def passing(*annotations: str, kind: str = GO.runtime_type) -> Handler:
+    """A runtime that hands these annotations on to Kata."""
+    return replace(GO, runtime_type=kind, passes=annotations)
 
 
-@pytest.mark.parametrize(
-    "facts", [VMS_WELL, VmFacts(()), of(RS), of(replace(GO, default_memory=None)), replace(VMS_WELL, classes=None)]
-)
-def test_what_is_well_or_not_known_is_one_finding_that_says_so(facts: VmFacts) -> None:
-    assert [(one.code, one.severity) for one in sandboxes(facts)] == [("kata", Severity.OK)]
+UNLISTED = Unlisted("RuntimeClasses", "403", denied=True)
+OUTSIDE, SMALL, PASSES = "kata-mode-false", "kata-overhead-small", "kata-annotation-passes"
+ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
+DRAGONBALL = replace(GO, profile=Profile.KATA_RS, hypervisor="dragonball", passes=(KATA_ONLY,), overhead_memory=0)
+AMISS = {
+    "kata-go as shipped (#12786)": (
+        declared(replace(GO, default_memory=2048 * MIB), 320),
+        {SMALL: ERROR},
+        "320Mi - default_memory 2Gi = -1728Mi",
+    ),
+    "kata-go": (declared(replace(GO, default_memory=256 * MIB), 320), {SMALL: WARNING}, "= 64Mi"),
+    "kata-rs": (declared(RS, 127), {SMALL: WARNING}, "127Mi - overhead_memory 32Mi = 95Mi"),
+    "kata-rs, as much as was asked for": (declared(RS, 128), {}, ""),
+    "kata-rs that grows": (declared(replace(RS, static=False), 2100), {SMALL: WARNING}, "default_memory 2Gi = 52Mi"),
+    "moved whole on v2": (
+        declared(replace(GO, only=False), 128),
+        {SMALL: WARNING, OUTSIDE: WARNING},
+        "128Mi - default_memory 64Mi = 64Mi",
+    ),
+    "memory outside the pod on v1": (
+        of(replace(GO, only=False, default_memory=2048 * MIB), version=1),
+        {OUTSIDE: NOTE},
+        "charged to none of them",
+    ),
+    "memory outside the pod on v2": (of(replace(GO, only=False)), {OUTSIDE: WARNING}, "moves the whole VMM into"),
+    "nobody set the mode": (of(replace(GO, only=None)), {OUTSIDE: WARNING}, "which nobody has set"),
+    "every annotation is obeyed": (of(passing("io.katacontainers.*"), policies=()), {PASSES: WARNING}, KATA_ONLY),
+    "the mode by annotation": (of(passing(KATA_ONLY), policies=()), {PASSES: WARNING}, KATA_ONLY),
+    "the file by annotation": (of(passing(KATA_CONFIG), policies=()), {PASSES: WARNING}, KATA_CONFIG),
+    "CRI-O's runtime": (of(passing("io.katacontainers.config", kind="vm"), policies=()), {PASSES: WARNING}, KATA_ONLY),
+    "our policy is in force": (of(passing("io.katacontainers.*")), {PASSES: NOTE}, "but not static ones"),
+    "another annotation": (of(passing("io.katacontainers.config.hypervisor.*")), {}, ""),
+    "dragonball obeys none of the mode": (of(DRAGONBALL), {}, ""),
+    "no class": (of(GO, classes=()), {"kata-no-class": NOTE}, ""),
+    "no overhead": (of(GO, classes=(replace(CLASS, memory=None),)), {"kata-no-overhead": WARNING}, ""),
+    "a configuration that was not read": (
+        of(replace(GO, fault=f"{FILE}: line 3: no TOML; correct the line")),
+        {"kata-config-unread": WARNING},
+        f"{FILE}: line 3: no TOML",
+    ),
+    "classes that were not listed": (of(GO, classes=UNLISTED), {"cluster-not-looked-at": NOTE}, ""),
+    "classes that were not listed where no VMs start": (VmFacts((), UNLISTED), {}, ""),
+    "no Kata": (of(Handler("mine", profile=Profile.DOCUMENT, passes=("*",))), {}, ""),
+    "well": (VMS_WELL, {}, ""),
+    "no handler": (VmFacts(()), {}, ""),
+    "runtime-rs": (of(RS), {}, ""),
+    "its memory is not known": (of(replace(GO, default_memory=None)), {}, ""),
+    "the classes are not known": (of(GO, classes=None), {}, ""),
+}
 
 
-def test_where_nobody_looked_at_vms_nothing_is_said() -> None:
-    assert list(sandboxes(VmFacts())) == []
+@pytest.mark.parametrize("case", AMISS)
+def test_what_is_amiss_with_kata_is_found_with_what_to_do(case: str) -> None:
+    facts, codes, words = AMISS[case]
+    found = list(sandboxes(facts))
+    asking = [one for one in found if one.severity is not Severity.OK]
 
-
-@pytest.mark.parametrize(
-    ("handler", "declared", "severity", "words"),
-    [
-        (replace(GO, default_memory=2048 * MIB), 320, Severity.ERROR, "320Mi - default_memory 2Gi = -1728Mi"),
-        (replace(GO, default_memory=256 * MIB), 320, Severity.WARNING, "320Mi - default_memory 256Mi = 64Mi"),
-        (RS, 127, Severity.WARNING, "127Mi - overhead_memory 32Mi = 95Mi"),
-        (replace(RS, static=False), 2100, Severity.WARNING, "2100Mi - default_memory 2Gi = 52Mi"),
-        (replace(GO, only=False), 128, Severity.WARNING, "128Mi - default_memory 64Mi = 64Mi"),
-    ],
-    ids=["kata-go as shipped (#12786)", "kata-go", "kata-rs", "kata-rs that grows", "moved whole on v2"],
-)
-def test_an_overhead_that_does_not_fit_the_configuration_is_told_with_its_arithmetic(
-    handler: Handler, declared: int, severity: Severity, words: str
-) -> None:
-    facts = replace(of(handler), classes=(replace(CLASS, memory=declared * MIB),))
-    (found,) = (one for one in sandboxes(facts) if one.code == "kata-overhead-small")
-
-    assert found.severity is severity
-    assert words in found.what
-    assert "RuntimeClass kata-qemu" in found.where
-
-
-def test_where_no_memory_of_the_vm_is_charged_to_the_pod_its_limit_cannot_be_too_small() -> None:
-    facts = replace(of(replace(GO, only=False, default_memory=2048 * MIB)), version=1)
-    assert bad(facts) == [("kata-mode-false", Severity.NOTE)]
-
-
-@pytest.mark.parametrize(
-    ("version", "severity", "words"),
-    [(2, Severity.WARNING, "moves the whole VMM into the pod"), (1, Severity.NOTE, "charged to none of them")],
-)
-def test_a_mode_that_leaves_memory_outside_is_told(version: int, severity: Severity, words: str) -> None:
-    found = only(replace(of(replace(GO, only=False)), version=version))
-
-    assert (found.code, found.severity) == ("kata-mode-false", severity)
-    assert words in found.what
-    assert FILE in found.what
-
-
-@pytest.mark.parametrize(
-    ("kind", "passes", "key"),
-    [
-        ("io.containerd.kata-qemu.v2", "io.katacontainers.*", KATA_ONLY),
-        ("io.containerd.kata-qemu.v2", KATA_ONLY, KATA_ONLY),
-        ("io.containerd.kata-qemu.v2", KATA_CONFIG, KATA_CONFIG),
-        ("vm", "io.katacontainers.config", KATA_ONLY),
-    ],
-)
-def test_an_annotation_that_kata_obeys_unasked_and_the_runtime_hands_on_is_told(
-    kind: str, passes: str, key: str
-) -> None:
-    facts = replace(of(replace(GO, runtime_type=kind, passes=(passes,))), policies=())
-    found = only(facts)
-
-    assert (found.code, found.severity) == ("kata-annotation-passes", Severity.WARNING)
-    assert key in found.what
-    assert "deploy/policies/kata-annotations.yaml" in found.remedy
-
-
-def test_with_the_policy_in_force_it_is_a_note() -> None:
-    found = only(of(replace(GO, passes=("io.katacontainers.*",))))
-
-    assert (found.code, found.severity) == ("kata-annotation-passes", Severity.NOTE)
-    assert "but not static ones" in found.what
-    assert "apply" not in found.remedy
-
-
-@pytest.mark.parametrize(
-    "handler",
-    [
-        replace(GO, passes=("io.katacontainers.config.hypervisor.*",)),
-        replace(GO, profile=Profile.KATA_RS, hypervisor="dragonball", passes=(KATA_ONLY,), overhead_memory=0),
-    ],
-    ids=["another annotation", "dragonball obeys none of the mode"],
-)
-def test_an_annotation_that_changes_nothing_here_is_none(handler: Handler) -> None:
-    assert bad(of(handler)) == []
-
-
-def test_a_handler_and_its_class_belong_together() -> None:
-    assert bad(replace(VMS_WELL, classes=())) == [("kata-no-class", Severity.NOTE)]
-    bare = only(replace(VMS_WELL, classes=(replace(CLASS, memory=None),)))
-    assert (bare.code, bare.severity) == ("kata-no-overhead", Severity.WARNING)
-    assert "at least 224Mi" in bare.remedy
-
-
-def test_a_configuration_that_was_not_read_is_told_with_its_own_remedy() -> None:
-    found = only(of(replace(GO, fault=f"{FILE}: line 3: no TOML; correct the line")))
-
-    assert (found.code, found.severity) == ("kata-config-unread", Severity.WARNING)
-    assert found.what.endswith(f"{FILE}: line 3: no TOML")
-    assert found.remedy == "Correct the line."
-
-
-def test_classes_that_were_not_listed_are_told_where_vms_start_and_only_there() -> None:
-    unlisted = Unlisted("RuntimeClasses", "403", denied=True)
-    assert bad(replace(VMS_WELL, classes=unlisted)) == [("cluster-not-looked-at", Severity.NOTE)]
-    assert bad(VmFacts((), unlisted)) == []
-
-
-def test_of_a_runtime_that_is_no_kata_nothing_of_kata_is_asked() -> None:
-    other = Handler("mine", profile=Profile.DOCUMENT, passes=("*",))
-    assert bad(replace(VMS_WELL, handlers=(other,))) == []
+    assert {one.code: one.severity for one in asking} == codes
+    assert all(one.remedy for one in asking)
+    assert words in "".join(one.what for one in asking)
+    assert asking or [one.code for one in found] == ["kata"]
 
 
 KATA = Handler("kata", "io.containerd.kata.v2", Profile.KATA_GO, "/etc/kata.toml", static=True)
@@ -279,53 +220,28 @@ RELAY = RelayFacts("/run/relay.sock", RelayView("1", 9, 1, sizing=SizingRow("enf
 NAMED = replace(RELAY, sizing=replace(ENFORCE, handlers=("other",)))
 
 
-def of_sizes(handler: Handler, relay: RelayFacts = RELAY) -> Finding:
-    (found,) = sizing(VmFacts((handler,)), relay)
-    return found
-
-
-def test_nothing_is_said_where_no_size_is_given() -> None:
-    assert list(sizing(VmFacts((KATA,)), RelayFacts())) == []
-
-
 BOTH = replace(KATA, passes=("io.katacontainers.*",), enable_annotations=("default_.*",))
-
-
-@pytest.mark.parametrize(
-    ("handler", "says"),
-    [
-        pytest.param(KATA, "hand them on; enable_annotations lacks default_vcpus and default_memory", id="resources"),
-        pytest.param(BOTH, "(resources); annotations of a pod: obeyed", id="both ways"),
-        pytest.param(
-            replace(BOTH, static=False),
-            "(the annotations default_vcpus and default_memory); annotations of a pod: obeyed",
-            id="a VM that grows",
-        ),
-        pytest.param(
-            replace(BOTH, enable_annotations=("default_vcpus",)),
-            "annotations of a pod: not obeyed, enable_annotations lacks default_memory",
-            id="half of the annotations",
-        ),
-    ],
-)
-def test_sizes_are_obeyed(handler: Handler, says: str) -> None:
-    found = of_sizes(handler)
-    assert (found.code, found.severity) == ("sizing", Severity.OK)
-    assert found.what.endswith(says)
 
 
 @pytest.mark.parametrize(
     ("handler", "relay", "code", "says"),
     [
+        (KATA, RELAY, "sizing", "hand them on; enable_annotations lacks default_vcpus and default_memory"),
+        (BOTH, RELAY, "sizing", "(resources); annotations of a pod: obeyed"),
+        (replace(BOTH, static=False), RELAY, "sizing", "(the annotations default_vcpus and default_memory); "),
+        (replace(BOTH, enable_annotations=("default_vcpus",)), RELAY, "sizing", "lacks default_memory"),
+        (BOTH, replace(RELAY, sizing=replace(ENFORCE, queues=True)), "sizing", "not obeyed, only runtime-rs"),
         (replace(KATA, static=False), RELAY, "sizing-not-obeyed", "start small and grow"),
         (replace(KATA, static=False, runtime_type="vm"), RELAY, "sizing-not-obeyed", "enable_annotations lacks"),
         (replace(KATA, fault="/etc/kata.toml: line 3"), RELAY, "sizing-not-obeyed", "line 3"),
         (KATA, NAMED, "sizing-unknown", "the handler other is unknown"),
     ],
+    ids=lambda one: one if isinstance(one, str) else "",
 )
-def test_sizes_are_not_obeyed(handler: Handler, relay: RelayFacts, code: str, says: str) -> None:
-    found = of_sizes(handler, relay)
-    assert (found.code, found.severity, bool(found.remedy)) == (code, Severity.WARNING, True)
+def test_whether_sizes_are_obeyed(handler: Handler, relay: RelayFacts, code: str, says: str) -> None:
+    (found,) = sizing(VmFacts((handler,)), relay)
+    assert (found.code, bool(found.remedy)) == (code, code != "sizing")
+    assert found.severity is (Severity.OK if code == "sizing" else Severity.WARNING)
     assert says in found.what
 
 
@@ -346,25 +262,19 @@ ON = ColdPlugFacts(True, SOCKET, True, True)
 @pytest.mark.parametrize(
     ("handler", "facts", "found"),
     [
-        pytest.param(ASKS, ON, {"cold-plug": "handlers that ask it: kata"}, id="well"),
-        pytest.param(ASKS_KUBELET, replace(ON, enabled=False, kube=False), {}, id="off"),
-        pytest.param(
+        (ASKS, ON, {"cold-plug": "handlers that ask it: kata"}),
+        (ASKS_KUBELET, replace(ON, enabled=False, kube=False), {}),
+        (
             *(ASKS, replace(ON, kube=False)),
             {"cold-plug-no-api": "refuses every pod with devices", "cold-plug": "handlers that ask it: kata"},
-            id="no API server",
         ),
-        pytest.param(
-            ASKS_KUBELET, ON, {"cold-plug-not-asked": "Kata asks /var/lib/kubelet/pod-res"}, id="asks kubelet"
-        ),
-        pytest.param(
-            replace(ASKS_KUBELET, pod_resources=""), ON, {"cold-plug-not-asked": "asks nobody"}, id="asks nobody"
-        ),
-        pytest.param(ASKS, replace(ON, listens=False), {"cold-plug-silent": "VMs do not boot"}, id="stale"),
-        pytest.param(
-            ASKS, ColdPlugFacts(False, SOCKET, False, False), {"cold-plug-silent": "without their devices"}, id="absent"
-        ),
-        pytest.param(ASKS, replace(ON, listens=None), {}, id="not seen"),
+        (ASKS_KUBELET, ON, {"cold-plug-not-asked": "Kata asks /var/lib/kubelet/pod-res"}),
+        (replace(ASKS_KUBELET, pod_resources=""), ON, {"cold-plug-not-asked": "asks nobody"}),
+        (ASKS, replace(ON, listens=False), {"cold-plug-silent": "VMs do not boot"}),
+        (ASKS, ColdPlugFacts(False, SOCKET, False, False), {"cold-plug-silent": "without their devices"}),
+        (ASKS, replace(ON, listens=None), {}),
     ],
+    ids=["well", "off", "no API server", "asks kubelet", "asks nobody", "stale", "absent", "not seen"],
 )
 def test_what_is_said_of_the_socket(handler: Handler, facts: ColdPlugFacts, found: dict[str, str]) -> None:
     said = {one.code: one.what for one in cold_plug(VmFacts((handler,)), facts)}

@@ -53,6 +53,8 @@ from tests.unit.engine.build import (
 
 WHY = Reason("test")
 GIVE = Final(Adjustment({"misc.max": "sgx_epc 1"}), WHY)
+OTHER = Final(Adjustment({"memory.high": "1"}), WHY)
+BOTH = Final(Adjustment({"misc.max": "sgx_epc 1", "memory.high": "1"}), WHY)
 REFUSE = Final(Refusal("no"), WHY)
 NEED = Need("pod", "a/b/c", 1)
 COMMIT = Commit("r")
@@ -74,17 +76,11 @@ def values(decision: Decision) -> dict[Target, object]:
         pytest.param(REFUSE, GIVE, REFUSE, id="refusal over adjustment"),
         pytest.param(None, GIVE, GIVE, id="no opinion does not matter"),
         pytest.param(None, None, None, id="nobody speaks"),
+        pytest.param(GIVE, OTHER, BOTH, id="disjoint keys are given together"),
     ],
 )
 def test_merging_answers(one: Final | Need | None, two: Final | Need | None, expected: Final | Need | None) -> None:
     assert merge(Decision(one), Decision(two)).answer == expected
-
-
-def test_disjoint_keys_are_given_together() -> None:
-    other = Final(Adjustment({"memory.high": "1"}), WHY)
-    both = merge(Decision(GIVE), Decision(other)).answer
-    assert isinstance(both, Final)
-    assert both.value == Adjustment({"misc.max": "sgx_epc 1", "memory.high": "1"})
 
 
 def test_of_two_domains_that_set_the_same_the_first_one_stands_and_the_fault_names_both() -> None:
@@ -183,14 +179,6 @@ def test_what_comes_for_an_ended_ask_changes_nothing(event: ev.Event) -> None:
     before = told.state
     assert told(event) == Decision()
     assert replace(told.state, seq=before.seq) == before
-
-
-def test_an_abandoned_ask_leaves_nothing() -> None:
-    told = node()
-    told(creating("A", "app"))
-    told(ev.Abandoned(1))
-    told(ev.SandboxRemoved(sandbox("A")))
-    assert (told.state.asks, told.state.pods.containers, told.state.limits.wanted) == ({}, {}, {})
 
 
 def test_an_ask_waits_for_at_most_two_facts() -> None:
@@ -348,9 +336,12 @@ def test_a_pod_does_not_end_while_a_container_of_it_is_being_created() -> None:
 
 
 def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
+    """Which the daemon wakes for, and for nothing else."""
     told = known()
+    assert next_wake(told.state) is None
     told(creating("A", "app"))
     told.at_ns += 120 * SECOND
+    assert next_wake(told.state) == told.at_ns
     told(ev.Tick())
     assert told.state.pods.containers == {}
 
@@ -362,10 +353,3 @@ def test_a_sandbox_takes_only_its_own_containers_along() -> None:
     told(ev.SandboxRemoved(sandbox("A", sandbox_id="first")))
     assert list(told.state.pods.containers) == ["A-new"]
     assert told.state.pods.sandbox_of == {"A": SandboxId("second")}
-
-
-def test_a_create_under_way_wakes_the_daemon_and_nothing_else_does() -> None:
-    told = known()
-    assert next_wake(told.state) is None
-    told(creating("A", "app"))
-    assert next_wake(told.state) == told.at_ns + 120 * SECOND

@@ -6,10 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.limits.readings import standing
 from nodeward.engine.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
-from nodeward.engine.show.decision_words import about
-from nodeward.engine.show.explain import rule_sentence
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final, Target
@@ -195,56 +192,37 @@ def test_with_mode_off_what_was_found_is_known_until_its_cgroup_is_gone() -> Non
     assert (told.state.pods.containers, told.state.pods.sandboxes, by_cgroups(told.state.pods)) == ({}, {}, [])
 
 
-def test_a_list_requested_before_an_end_revives_nothing() -> None:
+def test_a_list_requested_before_an_end_revives_nothing_and_brings_what_is_new() -> None:
     told = node()
     told(started("A", "app"))
     as_of = told.state.seq
     told(ev.Stopped(sandbox("A"), container("A", "app")))
+    both = ev.Listed((sandbox("A"), sandbox("B")), (container("A", "app"), container("B", "app")), as_of=as_of)
+
+    told(both)
+    assert list(told.state.pods.containers) == ["B-app"], "the pod of the other is still there"
     told(ev.SandboxRemoved(sandbox("A")))
-    late = Container(ContainerId("B-app"), SandboxId("s-B"), "app", cgroups_path="/kubepods/podB/B-app")
-
-    told(ev.Listed((sandbox("A"), sandbox("B")), (container("A", "app"), late), as_of=as_of))
-
-    assert list(told.state.pods.sandboxes) == ["s-B"]
-    assert list(told.state.pods.containers) == ["B-app"]
+    told(both)
+    assert (list(told.state.pods.sandboxes), list(told.state.pods.containers)) == (["s-B"], ["B-app"])
+    told(replace(both, as_of=told.state.seq))
+    assert list(told.state.pods.containers) == ["B-app", APP], "a newer list knows better"
 
 
-def test_a_list_requested_before_a_container_stopped_does_not_revive_it_in_its_pod() -> None:
-    told = node()
-    told(started("A", "app"))
-    as_of = told.state.seq
-    told(ev.Stopped(sandbox("A"), container("A", "app")))
-
-    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=as_of))
-
-    assert told.state.pods.containers == {}
-    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=told.state.seq))
-    assert list(told.state.pods.containers) == [APP], "a newer list knows better"
-
-
-def test_a_pod_list_requested_before_a_deletion_revives_no_pod() -> None:
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_pod_list_requested_before_a_deletion_revives_no_pod(runs: bool) -> None:
+    """One that runs is marked as gone."""
     told = node()
     told(ev.PodSeen(spec()))
+    if runs:
+        told(started("A", "app"))
     as_of = told.state.seq
     told(ev.PodGone(PodUid("A")))
 
     told(ev.PodsListed((spec(),), as_of=as_of))
-    assert told.state.pods.specs == {}
+    assert [known.gone for known in told.state.pods.specs.values()] == [True] * runs
 
     told(ev.PodsListed((spec(),), as_of=told.state.seq))
-    assert list(told.state.pods.specs) == ["A"]
-
-
-def test_a_pod_list_requested_before_a_deletion_leaves_a_running_pod_marked_as_gone() -> None:
-    told = node()
-    told(ev.PodSeen(spec()))
-    told(started("A", "app"))
-    as_of = told.state.seq
-    told(ev.PodGone(PodUid("A")))
-    told(ev.PodsListed((spec(),), as_of=as_of))
-
-    assert told.state.pods.specs[PodUid("A")].gone
-    assert standing(told.state, POD, told.state.limits.wanted[POD], told.at_ns)
+    assert [known.gone for known in told.state.pods.specs.values()] == [False]
 
 
 def test_what_was_found_and_vanished_while_the_domain_was_off_ends_when_it_is_on_again() -> None:
@@ -287,24 +265,19 @@ def limit_given(told: Told, event: ev.Creating) -> str:
     return adjusted(told(event)).unified.get("misc.max", "")
 
 
-def test_a_container_of_the_hooks_has_goals_at_once_and_its_pod_too() -> None:
+def test_a_container_of_the_hooks_has_goals_at_once_and_its_pod_too_and_both_end_with_their_cgroups() -> None:
     told = known_node()
+    alone = {str(goal.target) for goal in told(ev.Hooked(sandbox("u"))).goals}
+    assert f"subtree:{POD_U}" in alone
     limit_given(told, asks())
     goals = {str(goal.target) for goal in told(hooked()).goals}
-
-    assert {f"misc.max:{EPC}:{PATH}", f"misc.max:{EPC}:{POD_U}", f"subtree:{POD_U}"} <= goals
+    assert {f"misc.max:{EPC}:{PATH}", f"misc.max:{EPC}:{POD_U}"} <= goals | alone
     assert told.state.pods.creating == {}
 
-
-def test_it_ends_with_its_cgroup_and_so_does_its_pod() -> None:
-    told = known_node()
-    told(hooked())
     told(ev.Sampled({POD_U: MiscReading()}, as_of=told.state.seq, gone=(PATH,)))
     assert list(told.state.limits.wanted) == [POD_U]
     told(ev.Sampled({}, as_of=told.state.seq, gone=(POD_U,)))
-
-    assert told.state.limits.wanted == {}
-    assert told.state.pods.sandboxes == {}
+    assert (told.state.limits.wanted, told.state.pods.sandboxes) == ({}, {})
 
 
 def test_what_the_runtime_has_told_stays() -> None:
@@ -348,16 +321,6 @@ def test_a_hook_that_nobody_waits_for_any_more_takes_nothing_of_the_runtimes_alo
     told(ev.Abandoned(7))
 
     assert list(told.state.pods.containers) == ["u-app"]
-
-
-def test_a_sandbox_of_the_hooks_alone_switches_the_controller_on() -> None:
-    told = known_node()
-    decision = told(ev.Hooked(sandbox("u")))
-
-    assert f"subtree:{POD_U}" in {str(goal.target) for goal in decision.goals}
-    assert about(ev.Hooked(sandbox("u"))) == "shop/pod-u"
-    assert about(hooked()) == "shop/pod-u/app"
-    assert rule_sentence(told.state.limits.wanted[POD_U].reason)
 
 
 STATIC = pod_spec("mirror", container_spec("app", 5), config_hash="HASH")

@@ -71,14 +71,19 @@ def test_a_denied_pod_stays_denied_and_a_pod_that_ended_is_forgotten() -> None:
     assert (told.state.gate.verdicts, told.state.gate.pods) == ({}, {})
 
 
-def test_a_denied_pod_is_kept_by_every_gate() -> None:
+def test_quotes_wait_for_the_service_of_the_keys_and_a_denied_pod_is_kept_by_every_gate() -> None:
     """Also by one whose conditions have no verdict and are met."""
     told = node(kata=("quotes",))
+    assert "quotes: the service at" in refusal(make(told))
+    told(ev.QuotesTold("tdx", False, "connection refused"))
+    assert "does not answer (connection refused)" in refusal(make(told))
     told(ev.QuotesTold("tdx", True))
-    told(ev.GateSet(U, PASSED))
     assert refusal(make(told)) == ""
     told(ev.GateSet(U, DENIED))
     assert "verdict: DENIED (another image), which is final" in refusal(make(told))
+    for name in ("key", "quotes"):
+        off = Told(State(settings=EngineSettings(gate=GateSettings(Mode.ENFORCE, {"kata": (name,)}))))
+        assert f"{name}: the ledger is off" in refusal(make(off))
 
 
 def test_observe_says_what_it_would_refuse_and_refuses_nothing() -> None:
@@ -132,21 +137,6 @@ def test_where_only_nfd_tells_of_keys_one_is_there_while_no_more_are_promised_th
         told(ev.PodSeen(PodSpec(PodUid(pod), "shop", pod, (ContainerSpec("app", declared={TDX: 1}),))))
     said = refusal(make(told))
     assert said == "" if free else "2 keys of tdx are promised and there are 1: none is free" in said
-
-
-def test_quotes_wait_for_the_service_of_the_keys() -> None:
-    told = node(kata=("quotes",))
-    assert "quotes: the service at" in refusal(make(told))
-    told(ev.QuotesTold("tdx", False, "connection refused"))
-    assert "does not answer (connection refused)" in refusal(make(told))
-    told(ev.QuotesTold("tdx", True))
-    assert refusal(make(told)) == ""
-
-
-@pytest.mark.parametrize("name", ["key", "quotes"])
-def test_what_the_ledger_does_not_know_keeps_a_gate_shut(name: str) -> None:
-    told = Told(State(settings=EngineSettings(gate=GateSettings(Mode.ENFORCE, {"kata": (name,)}))))
-    assert f"{name}: the ledger is off" in refusal(make(told))
 
 
 def test_where_the_domain_fails_pods_with_a_gate_are_refused_and_no_others() -> None:

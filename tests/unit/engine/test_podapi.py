@@ -15,7 +15,7 @@ from nodeward.model.pod_devices import CdiDevice, CdiFault, DeviceKind, Evidence
 from nodeward.model.podapi import ComputeSizeRequest, PodCgroup, PodTotals, PodVmSize, ReportSandboxRequest, Selector
 from nodeward.model.pulls import SandboxKey
 from nodeward.model.sandboxes import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
-from nodeward.model.sizing import Allocatable, Room, SizingSettings, Way
+from nodeward.model.sizing import Allocatable, Room, SizingSettings
 from nodeward.model.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
 
 MIB = 1 << 20
@@ -71,16 +71,27 @@ def test_a_selector_that_fits_in_part_finds_nothing(asked: Selector) -> None:
     assert show.subject(STATE, asked) is None
 
 
-def test_the_stand_in_for_a_sandbox_of_which_only_the_cgroup_is_known_is_no_sandbox_id() -> None:
-    home = replace(HOME, id=SandboxId("cgroup:/u1"))
+def test_of_two_pods_with_one_name_the_newer_is_found_and_the_old_one_by_its_uid() -> None:
+    newer = replace(SPEC, uid=PodUid("u2"))
+    specs = {newer.uid: KnownSpec(newer, 9), UID: KnownSpec(SPEC, 5, gone=True)}
+    state = replace(STATE, pods=replace(STATE.pods, specs=specs))
+    assert found(state, Selector("", "", "shop", "web")).uid == "u2"
+    assert found(state, Selector("u1")).sandbox == HOME
+
+
+def by_cgroup() -> State:
+    """The stand-in for a sandbox of which only the cgroup is known."""
+    home = replace(HOME, id=SandboxId("cgroup:/u1"), handler="", namespace="", name="")
     sandboxes = {home.id: KnownSandbox(home, 6, by_cgroup=True)}
-    state = replace(STATE, pods=replace(STATE.pods, sandboxes=sandboxes, sandbox_of={UID: home.id}))
+    return replace(STATE, pods=replace(STATE.pods, sandboxes=sandboxes, sandbox_of={UID: home.id}))
+
+
+def test_a_stand_in_is_no_sandbox_id() -> None:
+    state = by_cgroup()
     one = found(state, Selector("u1"))
-    cgroup = show.cgroup(state, one, show.Around()).value
     assert (show.pods(state)[0].sandbox, one.sandbox_id) == ("", "")
-    assert cgroup is not None
-    assert cgroup.parent == HOME.cgroup_parent
-    assert show.subject(state, Selector(sandbox=home.id)) is None
+    assert show.cgroup(state, one, show.Around()).value == PodCgroup(HOME.cgroup_parent, "systemd", 0)
+    assert show.subject(state, Selector(sandbox="cgroup:/u1")) is None
 
 
 KEYS = (
@@ -94,9 +105,7 @@ AWAY = show.Around(no_id="the relay is away")
 
 
 def test_the_relays_word_stands_in_for_nri_by_the_pods_uid_alone() -> None:
-    home = replace(HOME, id=SandboxId("cgroup:/u1"), handler="", namespace="", name="")
-    sandboxes = {home.id: KnownSandbox(home, 6, by_cgroup=True)}
-    state = replace(STATE, pods=replace(STATE.pods, sandboxes=sandboxes, sandbox_of={UID: home.id}))
+    state = by_cgroup()
     for asked, sandbox in ((Selector("u1"), "s2"), (Selector("", "", "shop", "web"), "s2"), (Selector("", "s0"), "s0")):
         one = show.subject(state, asked, KEYS)
         assert one is not None
@@ -125,14 +134,6 @@ def test_what_the_runtime_has_told_comes_before_the_relays_word() -> None:
     assert found(show.with_told(replace(STATE, pods=ended), KEYS), Selector("u1")).sandbox is None
 
 
-def test_of_two_pods_with_one_name_the_newer_is_found_and_the_old_one_by_its_uid() -> None:
-    newer = replace(SPEC, uid=PodUid("u2"))
-    specs = {newer.uid: KnownSpec(newer, 9), UID: KnownSpec(SPEC, 5, gone=True)}
-    state = replace(STATE, pods=replace(STATE.pods, specs=specs))
-    assert found(state, Selector("", "", "shop", "web")).uid == "u2"
-    assert found(state, Selector("u1")).sandbox == HOME
-
-
 def test_before_the_spec_is_known_each_section_says_so_and_the_runtimes_are_answered() -> None:
     one = found(EARLY, Selector(sandbox="s1"))
     sections = {name: make(EARLY, one, show.Around()) for name, make in show.MADE.items()}
@@ -140,12 +141,8 @@ def test_before_the_spec_is_known_each_section_says_so_and_the_runtimes_are_answ
     assert missing == {"identity", "containers", "totals", "overhead"}
     assert sections["cgroup"].value == PodCgroup(HOME.cgroup_parent, "systemd", 0)
     assert sections["size"].value == PodVmSize(2, 512 * MIB, "vmm")
-
-
-def test_totals_count_init_containers_and_sidecars_as_kubernetes_does() -> None:
-    """An init container runs beside the sidecars before it; limits that are not there add nothing, and that is said."""
-    value = show.totals(STATE, found(STATE, Selector("u1")), show.Around()).value
-    assert value == PodTotals(3500, 2000, 320 * MIB, 512 * MIB, False, False)
+    totals = PodTotals(3500, 2000, 320 * MIB, 512 * MIB, False, False)  # an init container beside earlier sidecars
+    assert show.totals(STATE, found(STATE, Selector("u1")), show.Around()).value == totals
 
 
 def test_a_report_that_the_kernel_contradicts_is_said_and_one_that_it_bears_out_is_not() -> None:
@@ -190,16 +187,6 @@ def test_a_size_is_what_the_relay_sends_and_what_kata_makes_of_it() -> None:
     assert (bounded.cpu_m, *most) == (5000, 5000, "allocatable 5000m by the Node object")
 
 
-def test_a_vm_that_grows_is_told_by_its_defaults() -> None:
-    """Its limits stay as kubelet sends them; what is requested beyond them makes the default larger."""
-    grows = replace(KATA, static=False, passes=("io.katacontainers.*",), enable_annotations=("default_.*",))
-    handlers = {"kata": replace(grows, default_memory=256 * MIB)}
-    answer = computed(ComputeSizeRequest(), found(STATE, Selector("u1")), handlers, SizingSettings(), 8, 1 << 34)
-    assert (answer.cpu_m, answer.sent.cpu_quota, answer.sent.way) == (3500, 200_000, Way.DEFAULTS.value)
-    assert list(answer.sent.annotations.values())[:1] == ["3"]
-    assert answer.kata.vcpus == 3
-
-
 def test_a_handler_that_is_not_sized_is_sent_what_kubelet_sends_with_the_reason() -> None:
     one = found(STATE, Selector("u1"))
     growing = {"kata": replace(KATA, static=False)}
@@ -237,7 +224,6 @@ def dra(*names: str, container: str = "app", device: str = "g0") -> Told:
 @pytest.mark.parametrize(
     ("told", "handed"),
     [
-        pytest.param([], {}, id="none"),
         pytest.param([plugin(), dra(GPU)], {"app": (NIC, GPU)}, id="one of each"),
         pytest.param([plugin("k7", "a.b/key"), dra(GPU)], {"app": (GPU,)}, id="an id that is no CDI device"),
         pytest.param([plugin(), dra(SAME)], {"app": (NIC,)}, id="one told by both"),
@@ -261,41 +247,35 @@ def test_a_device_that_two_tell_of_is_one_with_both_sources_and_its_place() -> N
     )
 
 
-OVERLAP = replace(HOST, devices={**HOST.devices, GPU: CdiDevice("c", pci=(NIC_AT, GPU_AT))})
-
-
 @pytest.mark.parametrize(
     ("told", "evidence", "why"),
     [
-        (plugin(), replace(HOST, holders={(PLUGIN, "vf0"): (OLD,)}), "it is of pod UID u-old by"),
-        (plugin(), replace(HOST, holders={(PLUGIN, "vf0"): (OLD, NEW)}), "u-old, u-new"),
-        (plugin(), replace(HOST, holders={}), "it is of no pod by kubelet's checkpoint of devices"),
-        (plugin(), replace(HOST, holders_fault="/x: torn"), "whose it is cannot be read: /x: torn"),
-        (dra(GPU), replace(HOST, claims={DRA: (OLD,)}), "it is of pod UID u-old by"),
-        (dra(GPU), replace(HOST, claims_fault="/y: No such file"), "/y: No such file"),
-        (dra("gpu0"), HOST, "names a CDI device 'gpu0', which is no VENDOR/CLASS=DEVICE"),
-        (dra("c.d/gpu=g\n0"), HOST, "which is no VENDOR/CLASS=DEVICE"),
-        (dra("c.d/gpu=g9"), HOST, "no CDI spec has a device c.d/gpu=g9; the driver's specs must be in"),
-        (plugin("k7", "a.b/key"), replace(HOST, faults=(CdiFault("/s", "torn"),)), "cannot be used: /s: torn"),
-        (plugin("k7", "a.b/key"), replace(HOST, faults=(CdiFault("/s", "torn", "a.b/key"),)), "/s: torn"),
+        ([plugin()], replace(HOST, holders={(PLUGIN, "vf0"): (OLD,)}), "it is of pod UID u-old by"),
+        ([plugin()], replace(HOST, holders={(PLUGIN, "vf0"): (OLD, NEW)}), "u-old, u-new"),
+        ([plugin()], replace(HOST, holders={}), "it is of no pod by kubelet's checkpoint of devices"),
+        ([plugin()], replace(HOST, holders_fault="/x: torn"), "whose it is cannot be read: /x: torn"),
+        ([dra(GPU)], replace(HOST, claims={DRA: (OLD,)}), "it is of pod UID u-old by"),
+        ([dra(GPU)], replace(HOST, claims_fault="/y: No such file"), "/y: No such file"),
+        ([dra("gpu0")], HOST, "names a CDI device 'gpu0', which is no VENDOR/CLASS=DEVICE"),
+        ([dra("c.d/gpu=g\n0")], HOST, "which is no VENDOR/CLASS=DEVICE"),
+        ([dra("c.d/gpu=g9")], HOST, "no CDI spec has a device c.d/gpu=g9; the driver's specs must be in"),
+        ([plugin("k7", "a.b/key")], replace(HOST, faults=(CdiFault("/s", "torn"),)), "cannot be used: /s: torn"),
+        ([plugin("k7", "a.b/key")], replace(HOST, faults=(CdiFault("/s", "torn", "a.b/key"),)), "/s: torn"),
+        (
+            [plugin(), dra(GPU)],
+            replace(HOST, devices={**HOST.devices, GPU: CdiDevice("c", pci=(NIC_AT, GPU_AT))}),
+            f"the CDI devices {NIC} and {GPU} both have PCI device {NIC_AT}, and are not the same device",
+        ),
     ],
 )
 def test_what_is_anothers_or_cannot_be_known_is_refused_with_the_reason(
-    told: Told, evidence: Evidence, why: str
+    told: list[Told], evidence: Evidence, why: str
 ) -> None:
-    assert why in judged([told], NEW, evidence).refused
+    assert why in judged(told, NEW, evidence).refused
 
 
-def test_devices_that_overlap_in_part_are_refused() -> None:
-    why = f"the CDI devices {NIC} and {GPU} both have PCI device {NIC_AT}, and are not the same device"
-    assert judged([plugin(), dra(GPU)], NEW, OVERLAP).refused == why
-
-
-def test_a_spec_of_another_kind_that_cannot_be_used_does_not_matter() -> None:
+def test_a_spec_of_another_kind_or_a_pod_without_devices_is_no_reason_to_refuse() -> None:
     assert judged([plugin("k7", "a.b/key")], NEW, replace(HOST, faults=(CdiFault("/s", "x", "z.z/y"),))).refused == ""
-
-
-def test_without_a_known_pod_only_one_without_devices_is_answered() -> None:
     assert judged([], None, HOST).refused == ""
     assert "no pod of this name is known" in judged([plugin()], None, HOST).refused
 

@@ -20,16 +20,10 @@ OWN = {OWN_LIMITS: '{"app":{"sgx_epc":"20"}}'}
 UPSTREAM = {f"{UPSTREAM_EPC}/container.app": "30"}
 
 
-def test_the_spec_wins_over_every_annotation() -> None:
+def test_the_spec_wins_over_every_annotation_and_our_own_over_upstreams() -> None:
     found = promise(pod_spec("1", container_spec("app", 10)), OWN | UPSTREAM, "app", RULE)
     assert (found.values, found.known) == ({EPC: 10}, True)
-
-
-def test_a_spec_that_declares_nothing_is_not_overruled_either() -> None:
     assert promise(pod_spec("1", container_spec("app")), OWN | UPSTREAM, "app", RULE).values == {}
-
-
-def test_our_own_annotation_wins_over_upstreams() -> None:
     assert promise(None, UPSTREAM | OWN, "app", RULE).values == {EPC: 20}
 
 
@@ -47,11 +41,6 @@ def test_upstream_annotations_first_present_wins(annotations: dict[str, str], va
     assert (found.values, found.known) == (values, True)
 
 
-def test_upstreams_0_declares_nothing_and_still_ends_the_search() -> None:
-    found = promise(None, {f"{UPSTREAM_EPC}/container.app": "0", f"{UPSTREAM_EPC}/pod": "2"}, "app", RULE)
-    assert (found.values, found.known, found.reason.code) == ({}, False, "pod-unknown")
-
-
 @pytest.mark.parametrize("text", ["1Mi", "-1", "", " 1", "0x10", "1\x00", "18446744073709551616", TOO_LONG])
 def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) -> None:
     found = promise(None, {f"{UPSTREAM_EPC}/pod": text, UPSTREAM_EPC: "3"}, "app", RULE)
@@ -63,19 +52,14 @@ def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) ->
     "text",
     [
         "",
-        "null",
         "[]",
         "{",
-        '{"app":1}',
         '{"app":[]}',
         '{"app":{"sgx_epc":"1Mi"}}',
         '{"app":{"sgx_epc":-1}}',
-        '{"app":{"sgx_epc":1.5}}',
         '{"app":{"sgx_epc":true}}',
-        '{"app":{"sgx_epc":null}}',
         '{"app":{"sgx_epc":NaN}}',
         '{"app":{"sgx_epc":1e3}}',
-        '{"app":{"sgx_epc":[1]}}',
         '{"app":{"sgx_epc":"18446744073709551616"}}',
         '{"app":{"sgx_epc":' + "9" * 5000 + "}}",
         '{"app":{"sgx_epc 5\\nsev":"1"}}',
@@ -84,8 +68,6 @@ def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) ->
         "[" * 100_000,
         '{"app":{"sgx_epc":"1"}}' + " " * MAX_VALUE,
         TOO_LONG,
-        '{"app":{"sgx_epc":"1\x00"}}',
-        '{"app":{"sgx_epc":"\\u00001"}}',
         json.dumps({"a" * 9_000: 1}),
         json.dumps({"a" * 9_000: {"b" * 9_000: "-1"}}),
     ],
@@ -138,19 +120,11 @@ def test_a_container_that_declares_nothing(mate: int | None, strict: bool, value
     ("setting", "values", "refuse"),
     [(UnknownPod.UNLIMITED, {}, False), (UnknownPod.ZERO, {EPC: 0}, False), (UnknownPod.REFUSE, {}, True)],
 )
-def test_unknown_pod_gets_the_fallback_and_says_so(setting: UnknownPod, values: dict[str, int], refuse: bool) -> None:
-    found = promise(None, {}, "app", LimitsSettings(unknown_pod=setting))
-    assert (found.values, found.refuse, found.known, found.reason.code) == (values, refuse, False, "pod-unknown")
-
-
-@pytest.mark.parametrize(
-    ("setting", "values", "refuse"),
-    [(UnknownPod.UNLIMITED, {}, False), (UnknownPod.ZERO, {EPC: 0}, False), (UnknownPod.REFUSE, {}, True)],
-)
 @pytest.mark.parametrize("strict", [True, False])
 @pytest.mark.parametrize(
     ("annotations", "others"),
     [
+        pytest.param({}, {}, id="none"),
         pytest.param({OWN_LIMITS: "{}"}, {}, id="own of no container"),
         pytest.param({OWN_LIMITS: '{"app":{}}'}, {}, id="own of no resource"),
         pytest.param({OWN_LIMITS: '{"app":{"foo":"1"}}'}, {"foo": 1}, id="own of another resource"),

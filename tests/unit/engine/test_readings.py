@@ -132,27 +132,24 @@ def test_an_update_says_for_as_long_as_the_container_lives_what_was_taken_back()
     assert updated(told) == f"{EPC} 0"
     told(ev.SettingsChanged(EngineSettings()))
     assert updated(told) == f"{EPC} max"
-
-
-def test_an_update_says_nothing_of_what_nobody_gave() -> None:
-    told = running(None)
-    assert updated(told) == ""
-    told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(resources={"a": EPC, "b": "keys"}))))
-    assert updated(told) == ""
-
-
-def test_an_update_of_a_resource_the_kernel_has_lost_says_nothing_of_it() -> None:
-    told = taken_back()
     told(ev.CapacityRead(controller=True, capacity={}))
-    assert updated(told) == ""
+    assert updated(told) == "", "the kernel has lost it"
 
 
-def test_what_an_update_gave_is_taken_back_too() -> None:
+def test_what_an_update_gave_is_taken_back_too_and_nothing_is_said_of_what_nobody_gave() -> None:
     told = running(5)
     assert updated(told) == f"{EPC} 5"
     told(ev.PodSeen(pod_spec("A", container_spec("app"))))
     told(ev.Reached((LIMIT,)))
     assert updated(told) == f"{EPC} max"
+
+    told = running(None)
+    assert updated(told) == ""
+    told(ev.Reached((LIMIT,)))
+    assert (sample(told, 0).goals, state(told)) == ((), "unmanaged"), "it is left to whoever wrote it"
+
+    told = taken_back(Mode.OBSERVE)
+    assert (sample(told, 0).goals, state(told), updated(told)) == ((), "unmanaged", "")
 
 
 def test_where_one_line_is_all_it_says_what_is_wanted() -> None:
@@ -176,17 +173,6 @@ def test_a_limit_that_was_taken_back_and_comes_back_is_drift() -> None:
     assert [(goal.target, goal.value, goal.ours) for goal in decision.goals] == [(LIMIT, Special.ABSENT, True)]
     sample(told, None)
     assert state(told) == "unmanaged"
-
-
-def test_observing_what_was_taken_back_is_no_drift() -> None:
-    told = taken_back(Mode.OBSERVE)
-    assert (sample(told, 0).goals, state(told), updated(told)) == ((), "unmanaged", "")
-
-
-def test_a_limit_nobody_gave_is_left_to_whoever_wrote_it() -> None:
-    told = running(None)
-    told(ev.Reached((LIMIT,)))
-    assert (sample(told, 0).goals, state(told)) == ((), "unmanaged")
 
 
 @pytest.mark.parametrize(

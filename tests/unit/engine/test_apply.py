@@ -33,7 +33,7 @@ from nodeward.model.settings import (
     PodsSettings,
     Unsupported,
 )
-from nodeward.model.workload import ContainerId, PodUid, SandboxId
+from nodeward.model.workload import ContainerId, SandboxId
 from tests.goals import target
 from tests.unit.engine.build import (
     EPC,
@@ -256,36 +256,6 @@ def test_what_is_declared_no_more_is_taken_back_though_the_kernel_has_it_no_more
     assert values(decision)[LIMIT] is Special.ABSENT, "else its slot tries again for ever"
 
 
-def test_a_list_says_nothing_about_what_is_newer() -> None:
-    told = node()
-    told(started("old", "app"))
-    as_of = told.state.seq
-    told(started("new", "app"))
-    told(ev.Listed((), (), as_of=as_of))
-    assert list(told.state.pods.containers) == ["new-app"]
-    assert list(told.state.pods.sandboxes) == ["s-new"]
-    told(ev.Listed((), (), as_of=told.state.seq, complete=False))
-    assert list(told.state.pods.containers) == ["new-app"]
-    decision = told(ev.Listed((), (), as_of=told.state.seq))
-    assert target("subtree:/kubepods/podnew") in decision.forget
-    assert (told.state.pods.containers, told.state.pods.by_pod, told.state.limits.wanted) == ({}, {}, {})
-
-
-def test_a_pod_list_says_nothing_about_newer_pods_and_keeps_what_still_runs() -> None:
-    told = node()
-    for uid in ("idle", "running"):
-        told(ev.PodSeen(pod_spec(uid, container_spec("app", 5))))
-    told(started("running", "app"))
-    as_of = told.state.seq
-    told(ev.PodSeen(pod_spec("newer", container_spec("app", 9))))
-    told(ev.PodsListed((pod_spec("newer", container_spec("app", 1)),), as_of=as_of))
-    specs = told.state.pods.specs
-    assert {uid: known.gone for uid, known in specs.items()} == {"newer": False, "running": True}
-    assert specs[PodUid("newer")].spec.containers[0].declared == {EPC: 9}
-    told(ev.SandboxRemoved(sandbox("running")))
-    assert list(told.state.pods.specs) == ["newer"]
-
-
 @pytest.mark.parametrize(("mode", "goals"), [(Mode.OBSERVE, True), (Mode.OFF, False)])
 def test_only_enforce_performs(mode: Mode, goals: bool) -> None:
     told = known(limits=LimitsSettings(mode=mode))
@@ -324,17 +294,6 @@ def test_drift_is_repaired_three_times_in_five_minutes() -> None:
     assert repaired()
 
 
-def test_a_pod_does_not_end_while_a_container_of_it_is_being_created() -> None:
-    told = known()
-    told(creating("A", "app"))
-    told(ev.Sampled({}, as_of=told.state.seq, gone=("/kubepods/podA",)))
-    told(ev.PodGone(PodUid("A")))
-    assert list(told.state.pods.sandboxes) == ["s-A"]
-
-    told(started("A", "app"))
-    assert told.state.limits.wanted["/kubepods/podA/A-app"].values == {EPC: 5}
-
-
 def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
     """Which the daemon wakes for, and for nothing else."""
     told = known()
@@ -344,12 +303,3 @@ def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
     assert next_wake(told.state) == told.at_ns
     told(ev.Tick())
     assert told.state.pods.containers == {}
-
-
-def test_a_sandbox_takes_only_its_own_containers_along() -> None:
-    told = node()
-    told(ev.Started(sandbox("A", sandbox_id="first"), container("A", "old", "first")))
-    told(ev.Started(sandbox("A", sandbox_id="second"), container("A", "new", "second")))
-    told(ev.SandboxRemoved(sandbox("A", sandbox_id="first")))
-    assert list(told.state.pods.containers) == ["A-new"]
-    assert told.state.pods.sandbox_of == {"A": SandboxId("second")}

@@ -74,12 +74,6 @@ def two_resources(after: Mode = Mode.ENFORCE) -> Told:
     return told
 
 
-def late() -> Told:
-    told = two_resources()
-    told.at_ns += 3 * SECOND
-    return told
-
-
 def undeclared() -> Told:
     """Whose limit is wanted no more."""
     told = sampled(running(), 5)
@@ -129,15 +123,7 @@ EARLIER = "sgx_epc: unmanaged (last written by us in an earlier life of the daem
             id="it was taken back",
         ),
         pytest.param(lambda: sampled(running(None), 5), (f"{EARLIER}. Nothing is wanted",), (), id="an earlier life's"),
-        pytest.param(
-            lambda: sampled(running(None, LimitsSettings(mode=Mode.OBSERVE)), 5),
-            (f"{EARLIER}. Nothing is wanted",),
-            (),
-            id="an earlier life's, in observe",
-        ),
-        pytest.param(lambda: sampled(running(None), None), (), (EARLIER,), id="no limit"),
         pytest.param(lambda: sampled(known_by({}), 5), (), ("last written by us",), id="of an unknown pod: whose?"),
-        pytest.param(late, ("has not been read for longer than two and a half periods",), (), id="stale"),
     ],
 )
 def test_a_containers_limit_is_explained(

@@ -105,7 +105,7 @@ class Vanishing(FaultyFiles):
             self._kernel.rmdir(ROOT + PATH)
 
 
-def test_a_cgroup_may_vanish_before_any_call_of_a_write() -> None:
+def test_a_cgroup_may_vanish_before_any_call_of_a_write_or_a_reading() -> None:
     whole = FaultyFiles(kernel_with_a_container())
     writer.set_limit(whole, ROOT, PATH, EPC, "5")
     assert whole.calls == {"read": 2, "write": 1}
@@ -113,17 +113,13 @@ def test_a_cgroup_may_vanish_before_any_call_of_a_write() -> None:
         with pytest.raises(OSError, match=r"No such (file|device)"):
             writer.set_limit(Vanishing(kernel_with_a_container(), call), ROOT, PATH, EPC, "5")
 
-
-def test_a_cgroup_may_vanish_before_any_call_of_a_reading() -> None:
     whole = FaultyFiles(kernel_with_a_container())
     Reader(whole, Tree(whole, ROOT)).read([PATH], with_root=False)
     for call in range(1, whole.total + 1):
         kernel = kernel_with_a_container()
         reader = Reader(Vanishing(kernel, call), Tree(Vanishing(kernel, call), ROOT))
-        found = reader.read([PATH], with_root=False)
-        assert found.gone == (PATH,)
-        assert reader.open_files == 0
-        assert kernel._handles == {}
+        assert reader.read([PATH], with_root=False).gone == (PATH,)
+        assert (reader.open_files, kernel._handles) == (0, {})
 
 
 @pytest.mark.parametrize("amount", [MAX_VALUE, MAX_VALUE + 1, 2**64 - 2, 2**64 - 1])

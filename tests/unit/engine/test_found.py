@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nodeward.engine.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Final, Target
+from nodeward.model.decision import Adjustment, Decision
 from nodeward.model.events import FoundCgroup, MiscReading
 from nodeward.model.settings import LimitsSettings, Mode
 from nodeward.model.view import CgroupRow
@@ -40,6 +40,14 @@ def found(*names: str) -> ev.CgroupsFound:
 def spec(**ids: str) -> PodSpec:
     """Pod A: `app` declares 5, `db` nothing; with these ids in its status."""
     return replace(pod_spec("A", container_spec("app", 5), container_spec("db")), container_ids=ids)
+
+
+def seen(pod: PodSpec) -> ev.Event:
+    return ev.PodSeen(pod)
+
+
+def listed(*pods: PodSpec, as_of: int = 1 << 40) -> ev.Event:
+    return ev.PodsListed(pods, as_of)
 
 
 def limits(decision: Decision) -> dict[str, object]:
@@ -109,54 +117,6 @@ def test_what_the_runtime_tells_takes_the_place_of_what_was_found() -> None:
     assert (told.state.pods.containers, told.state.pods.by_pod, told.state.limits.wanted) == ({}, {}, {})
 
 
-def test_a_list_takes_the_place_of_what_was_found_and_ends_none_of_it() -> None:
-    told = node()
-    told(found(APP, DB, PAUSE))
-    told(ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=0))
-
-    pods = told.state.pods
-    assert list(pods.sandboxes) == [SandboxId(PAUSE)]
-    assert [known.by_cgroup for known in pods.containers.values()] == [False, True]
-    told(ev.Listed((), (), as_of=0))
-    told(ev.Listed((sandbox("A"),), (), as_of=told.state.seq))
-    assert list(told.state.pods.containers) == [DB], "that it is in no list is known of it"
-
-
-def test_what_was_found_ends_with_its_cgroup() -> None:
-    told = node()
-    told(found(APP, DB))
-    told(ev.Sampled({}, as_of=told.state.seq, gone=(f"{POD}/{APP}",)))
-    assert list(told.state.pods.containers) == [DB]
-
-    decision = told(ev.Sampled({}, as_of=told.state.seq, gone=(f"{POD}/{DB}", POD)))
-
-    assert (told.state.pods.containers, told.state.pods.sandboxes, told.state.pods.sandbox_of) == ({}, {}, {})
-    assert told.state.limits.wanted == {}
-    assert Target("subtree", POD) in decision.forget
-
-
-def test_a_pass_that_began_before_says_nothing_of_its_end() -> None:
-    told = node()
-    began = told.state.seq
-    told(found(APP))
-    told(ev.Sampled({}, as_of=began, gone=(f"{POD}/{APP}",)))
-
-    assert list(told.state.pods.containers) == [APP]
-
-
-@pytest.mark.parametrize(
-    "end", [ev.Stopped(sandbox("A"), container("A", "app")), ev.Removed(SandboxId(PAUSE), ContainerId(APP))]
-)
-def test_the_lingering_cgroup_of_what_has_ended_is_no_news(end: ev.Event) -> None:
-    told = node()
-    told(started("A", "app"))
-    told(end)
-
-    assert is_known(told.state.pods, APP)
-    told(found(APP))
-    assert told.state.pods.containers == {}
-
-
 def test_the_memory_of_ends_is_bounded() -> None:
     told = node()
     for number in range(ENDED + 5):
@@ -192,39 +152,6 @@ def test_with_mode_off_what_was_found_is_known_until_its_cgroup_is_gone() -> Non
     assert (told.state.pods.containers, told.state.pods.sandboxes, by_cgroups(told.state.pods)) == ({}, {}, [])
 
 
-def test_a_list_requested_before_an_end_revives_nothing_and_brings_what_is_new() -> None:
-    told = node()
-    told(started("A", "app"))
-    as_of = told.state.seq
-    told(ev.Stopped(sandbox("A"), container("A", "app")))
-    both = ev.Listed((sandbox("A"), sandbox("B")), (container("A", "app"), container("B", "app")), as_of=as_of)
-
-    told(both)
-    assert list(told.state.pods.containers) == ["B-app"], "the pod of the other is still there"
-    told(ev.SandboxRemoved(sandbox("A")))
-    told(both)
-    assert (list(told.state.pods.sandboxes), list(told.state.pods.containers)) == (["s-B"], ["B-app"])
-    told(replace(both, as_of=told.state.seq))
-    assert list(told.state.pods.containers) == ["B-app", APP], "a newer list knows better"
-
-
-@pytest.mark.parametrize("runs", [False, True])
-def test_a_pod_list_requested_before_a_deletion_revives_no_pod(runs: bool) -> None:
-    """One that runs is marked as gone."""
-    told = node()
-    told(ev.PodSeen(spec()))
-    if runs:
-        told(started("A", "app"))
-    as_of = told.state.seq
-    told(ev.PodGone(PodUid("A")))
-
-    told(ev.PodsListed((spec(),), as_of=as_of))
-    assert [known.gone for known in told.state.pods.specs.values()] == [True] * runs
-
-    told(ev.PodsListed((spec(),), as_of=told.state.seq))
-    assert [known.gone for known in told.state.pods.specs.values()] == [False]
-
-
 def test_what_was_found_and_vanished_while_the_domain_was_off_ends_when_it_is_on_again() -> None:
     told = node()
     on, off = (replace(told.state.settings, limits=LimitsSettings(mode=mode)) for mode in (Mode.ENFORCE, Mode.OFF))
@@ -241,6 +168,7 @@ def test_what_was_found_and_vanished_while_the_domain_was_off_ends_when_it_is_on
 
 PATH = "/kubepods/podu/u-app"
 POD_U = "/kubepods/podu"
+SPEC_U = pod_spec("u", container_spec("app", 4096), container_spec("other"))
 
 
 def hooked(name: str = "app", sandbox_id: str = "") -> ev.Hooked:
@@ -257,7 +185,7 @@ def asks(name: str = "app") -> ev.Creating:
 
 def known_node(rule: LimitsSettings | None = None) -> Told:
     told = node(rule or LimitsSettings())
-    told(ev.PodSeen(pod_spec("u", container_spec("app", 4096), container_spec("other"))))
+    told(seen(SPEC_U))
     return told
 
 
@@ -293,15 +221,6 @@ def test_what_the_runtime_has_told_stays() -> None:
     assert told.state.pods.creating == {}
 
 
-def test_what_the_runtime_tells_later_takes_its_place() -> None:
-    told = known_node()
-    told(hooked())
-    told(started("u", "app"))
-    told(ev.Sampled({POD_U: MiscReading()}, as_of=told.state.seq, gone=(PATH,)))
-
-    assert list(told.state.limits.wanted) == [POD_U, PATH], "its end is the runtime's to tell"
-
-
 def test_a_container_that_was_found_nameless_has_a_name_by_the_hook() -> None:
     for event in (hooked(), asks()):
         told = known_node()
@@ -314,27 +233,90 @@ def test_a_container_that_was_found_nameless_has_a_name_by_the_hook() -> None:
         assert list(told.state.pods.sandboxes) == ["s-u"], "the stand-in has made way"
 
 
-def test_a_hook_that_nobody_waits_for_any_more_takes_nothing_of_the_runtimes_along() -> None:
-    told = node()
-    told(started("u", "app"))
-    assert not isinstance(told(asks()).answer, Final), "the pod is unknown, so it waits"
-    told(ev.Abandoned(7))
+NOW = 1 << 40
+"""What a list or a pass was asked after: all that was told, or see `after`."""
+B_RUNS = container("B", "app")
+STARTED, STOPPED = started("A", "app"), ev.Stopped(sandbox("A"), container("A", "app"))
+REMOVED = ev.SandboxRemoved(sandbox("A"))
+FIRST, SECOND_ONE = (sandbox("A", sandbox_id=one) for one in ("first", "second"))
 
-    assert list(told.state.pods.containers) == ["u-app"]
+
+def after(events: int) -> int:
+    """So many events of a story had been told."""
+    return node().state.seq + events
+
+
+def gone(*paths: str, as_of: int = NOW) -> ev.Event:
+    return ev.Sampled({}, as_of, gone=paths)
+
+
+def both(as_of: int) -> ev.Event:
+    """A list with the containers of two pods."""
+    return ev.Listed((sandbox("A"), sandbox("B")), (container("A", "app"), B_RUNS), as_of)
+
+
+def nothing(as_of: int, complete: bool = True) -> ev.Event:
+    """A list without anything."""
+    return ev.Listed((), (), as_of, complete=complete)
+
+
+STORIES = {
+    "what was found ends with its cgroup": ([found(APP, DB), gone(f"{POD}/{APP}")], "A-db"),
+    "and its pod with its own": ([found(APP, DB), gone(f"{POD}/{APP}"), gone(f"{POD}/{DB}", POD)], ""),
+    "a pass that began before says nothing": ([found(APP), gone(f"{POD}/{APP}", as_of=after(0))], "A-app"),
+    "the lingering cgroup of what has stopped": ([STARTED, STOPPED, found(APP)], ""),
+    "the lingering cgroup of what was removed": (
+        [STARTED, ev.Removed(SandboxId(PAUSE), ContainerId(APP)), found(APP)],
+        "",
+    ),
+    "a list takes the place of what was found and ends none of it": (
+        [
+            found(APP, DB, PAUSE),
+            ev.Listed((sandbox("A"),), (container("A", "app"),), as_of=0),
+            nothing(as_of=0),
+            ev.Listed((sandbox("A"),), (), NOW),
+        ],
+        "A-db",
+    ),
+    "a list from before an end revives nothing": ([STARTED, STOPPED, both(after(1))], "B-app"),
+    "nor its sandbox": ([STARTED, STOPPED, REMOVED, both(after(1))], "B-app"),
+    "a newer list knows better": ([STARTED, STOPPED, REMOVED, both(NOW)], "A-app B-app"),
+    "a list says nothing of what is newer": ([STARTED, started("B", "app"), nothing(after(1))], "B-app"),
+    "a list that is not complete ends nothing": ([STARTED, nothing(NOW, complete=False)], "A-app"),
+    "a list ends what it lacks": ([STARTED, nothing(NOW)], ""),
+    "a sandbox takes only its own containers along": (
+        [
+            ev.Started(FIRST, container("A", "old", "first")),
+            ev.Started(SECOND_ONE, container("A", "new", "second")),
+            ev.SandboxRemoved(FIRST),
+        ],
+        "A-new",
+    ),
+    "of the hook's the runtime tells later": ([seen(SPEC_U), hooked(), started("u", "app"), gone(PATH)], "u-app"),
+    "a hook that nobody waits for takes nothing along": ([started("u", "app"), asks(), ev.Abandoned(7)], "u-app"),
+}
+
+
+@pytest.mark.parametrize("story", STORIES)
+def test_which_containers_are_known(story: str) -> None:
+    """Each belongs to a sandbox, and where there is none nothing is wanted."""
+    events, known = STORIES[story]
+    told = node()
+    for event in events:
+        told(event)
+    pods = told.state.pods
+
+    assert " ".join(sorted(pods.containers)) == known
+    assert {one.container.sandbox_id for one in pods.containers.values()} <= pods.sandboxes.keys()
+    assert set(pods.by_pod) == {uid.partition("-")[0] for uid in known.split()}
+    assert {path.split("/")[2] for path in told.state.limits.wanted} == {f"pod{uid}" for uid in pods.sandbox_of}
 
 
 STATIC = pod_spec("mirror", container_spec("app", 5), config_hash="HASH")
 VICTIM = pod_spec("A", container_spec("app", 5))
 FORGED = replace(pod_spec("forged", container_spec("app", 99)), config_hash="HASH")
+IDLE, NEWER = (pod_spec(uid, container_spec("app", 5)) for uid in ("idle", "newer"))
 AGAINST_A = replace(FORGED, config_hash="A")
-
-
-def seen(pod: PodSpec) -> ev.Event:
-    return ev.PodSeen(pod)
-
-
-def listed(*pods: PodSpec) -> ev.Event:
-    return ev.PodsListed(pods, as_of=1 << 40)
 
 
 BOTH, MIRROR = {"A": "A", "forged": "forged"}, {"HASH": "mirror", "forged": "forged"}
@@ -367,20 +349,39 @@ RUNS = ev.SandboxStarted(sandbox("HASH"))
         pytest.param(
             [seen(FORGED), seen(STATIC), ev.PodGone(FORGED.uid), seen(STATIC)], {"HASH": "mirror"}, id="its turn"
         ),
+        pytest.param(
+            [seen(VICTIM), ev.PodGone(VICTIM.uid), listed(VICTIM, as_of=after(1))], {}, id="a list from before its end"
+        ),
+        pytest.param(
+            [seen(VICTIM), ev.PodGone(VICTIM.uid), listed(VICTIM)], {"A": "A"}, id="a list from after its end"
+        ),
+        pytest.param(
+            [seen(VICTIM), creating("A", "app"), gone(POD), ev.PodGone(VICTIM.uid)],
+            {"A": "A, gone"},
+            id="a pod does not end while a container of it is being created",
+        ),
+        pytest.param(
+            [seen(VICTIM), STARTED, ev.PodGone(VICTIM.uid), listed(VICTIM, as_of=after(2))],
+            {"A": "A, gone"},
+            id="gone while it runs",
+        ),
+        pytest.param(
+            [seen(IDLE), seen(VICTIM), STARTED, seen(NEWER), listed(replace(NEWER, containers=()), as_of=after(3))],
+            {"A": "A, gone", "newer": "newer"},
+            id="what a list lacks, and what is newer than it",
+        ),
+        pytest.param([seen(VICTIM), STARTED, listed(), REMOVED], {}, id="gone with its sandbox"),
     ],
 )
 def test_who_is_kept_where(events: list[ev.Event], expected: dict[str, str]) -> None:
     told = node()
     for event in events:
         told(event)
-    assert {uid: known.spec.uid for uid, known in told.state.pods.specs.items()} == expected
-
-
-def test_a_container_of_a_static_pod_is_answered_by_its_mirror_and_not_by_a_forged_one() -> None:
-    told = node()
-    told(seen(FORGED))
-    told(seen(STATIC))
-    assert value_of(told(creating("HASH", "app"))) == Adjustment({"misc.max": "sgx_epc 5"})
+    specs = told.state.pods.specs
+    assert {uid: f"{known.spec.uid}{', gone' * known.gone}" for uid, known in specs.items()} == expected
+    assert all(known.spec.containers for known in specs.values()), "nothing older has taken its place"
+    if "mirror" in expected.values():
+        assert value_of(told(creating("HASH", "app"))) == Adjustment({"misc.max": "sgx_epc 5"})
 
 
 PODS = (VICTIM, STATIC, FORGED, AGAINST_A)

@@ -13,7 +13,6 @@ from random import Random
 
 import pytest
 
-from nodeward.app.host.undo import UndoList
 from nodeward.model import events as ev
 from nodeward.model.workload import PodSpec, PodUid, Role
 from tests.unit.simulated import checks
@@ -117,9 +116,3 @@ def test_a_daemon_that_is_stopped_at_a_call_of_any_kind_is_right_after_its_resta
 @pytest.mark.parametrize("again", [0, 1, 6, 14])
 def test_a_daemon_that_is_stopped_at_any_call_is_right_after_its_restart(again: int) -> None:
     is_right(range(1, len(played(0).stops) + 1), again)
-
-
-def test_a_change_before_its_entry_on_the_undo_list_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(UndoList, "remember", lambda *_: None)
-
-    assert any("not on the undo list" in text for text in played(0).world.violations)

@@ -1,8 +1,15 @@
-"""Machines for the tests of CPU policies, W of `reference/policies.md` among them."""
+"""Machines for the tests of CPU policies, W of `reference/policies.md` among them, and a policy without an engine."""
+
+from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from nodeward.model.cpuset import CpuSet, of
+from nodeward.engine.cpus.place import admitted, all_placed
+from nodeward.engine.cpus.policies.table import policy_of
+from nodeward.engine.cpus.pools import changed, set_of
+from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pools
+from nodeward.model.cpuset import CpuSet, of, text
+from nodeward.model.policy_rule import PolicySettings
 from nodeward.model.topology import Group, Machine
 
 
@@ -33,3 +40,57 @@ W = machine()
 shapes = st.builds(
     machine, st.integers(1, 2), st.integers(1, 4), st.integers(1, 3), st.integers(1, 4), st.integers(1, 2), st.just(3)
 )
+
+
+class PolicyNode:
+    """A node with a policy and nothing around it, and its containers by name and pod (of the same name, else)."""
+
+    def __init__(self, rules: PolicySettings, of: Machine = W) -> None:
+        self.policy, self.ground = policy_of(rules.active), Ground(of, rules)
+        begun = self.policy.begin(self.ground)
+        assert isinstance(begun, Pools), begun
+        self.at, self.begun = begun, begun
+        self.updated = list[str]()
+        """Who has other CPUs since the last change."""
+
+    def admit(self, ask: Ask) -> str:
+        """Why it is refused; nothing where it is there then."""
+        after = admitted(self.ground, self.at, ask)
+        if isinstance(after, Denied):
+            return after.why
+        self._becomes(after)
+        return ""
+
+    def _becomes(self, after: Pools) -> None:
+        self.updated, self.at = sorted(changed(self.at, after)), after
+
+    def grant(self, name: str, pod: str = "") -> Grant:
+        return self.at.grants[f"{pod or name}/{name}"]
+
+    def has(self, name: str, pod: str = "") -> str:
+        return text(set_of(self.at, self.grant(name, pod)))
+
+    def own(self, name: str, pod: str = "") -> str:
+        return text(self.grant(name, pod).own)
+
+    def ends(self, name: str, pod: str = "") -> None:
+        self._becomes(self.policy.release(self.ground, self.at, f"{pod or name}/{name}"))
+
+    def finds(self, asks: Iterable[Ask]) -> None:
+        """Containers that are there already."""
+        placed = all_placed(self.ground, self.at, list(asks))
+        assert placed.denied == {}
+        self._becomes(placed.pools)
+
+    def cpus(self, pool: str) -> str:
+        return text(self.at.pools[pool].cpus)
+
+    def sizes(self) -> dict[str, int]:
+        return {name: pool.cpus.bit_count() for name, pool in self.at.pools.items()}
+
+
+def refusal(rules: PolicySettings, of: Machine = W) -> str:
+    """Why these settings are refused whole."""
+    denied = policy_of(rules.active).begin(Ground(of, rules))
+    assert isinstance(denied, Denied)
+    return denied.why

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from nodeward.engine.cpus.barrier import in_the_way
 from nodeward.engine.cpus.place import all_placed
 from nodeward.engine.cpus.policies.table import policy_of
-from nodeward.engine.cpus.pools import changed, set_of
+from nodeward.engine.cpus.pools import set_of
 from nodeward.model import annotations as keys
 from nodeward.model import events as ev
-from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpus import Ask, Ground, Pools
 from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Creation, Expression, Priority, Within
@@ -22,58 +22,21 @@ from nodeward.model.topology import Machine
 from nodeward.model.workload import ContainerId, Phase, Qos
 from tests.unit.engine.cpus import build
 from tests.unit.engine.cpus.build import create, given, sets, settle, told, writes
-from tests.unit.engine.cpus.machines import W, machine, shapes
+from tests.unit.engine.cpus.machines import PolicyNode, W, machine, refusal, shapes
 
-POLICY = policy_of("balloons")
 CPU0 = Amount(AmountKind.CPUSET, 1)
 
 
-class Node:
-    """A node with this policy, and its containers by name."""
-
+class Node(PolicyNode):
     def __init__(
         self, *types: BalloonType, of: Machine = W, reserved: Amount = CPU0, rules: BalloonsSettings | None = None
     ) -> None:
         rules = replace(rules or BalloonsSettings(), balloon_types=types)
-        self.ground = Ground(of, PolicySettings(POLICY.name, reserved=reserved, balloons=rules))
-        begun = POLICY.begin(self.ground)
-        assert isinstance(begun, Pools), begun
-        self.at, self.begun = begun, begun
-        self.updated = list[str]()
-        """Who has other CPUs since the last change."""
+        super().__init__(PolicySettings("balloons", reserved=reserved, balloons=rules), of)
 
     def asks(self, name: str, milli: int = 100, namespace: str = "a", pod: str = "", **notes: str) -> str:
         """Which balloon it is in then, or why none."""
-        after = POLICY.admit(self.ground, self.at, asked(name, milli, namespace, pod, 0, **notes))
-        if isinstance(after, Denied):
-            return after.why
-        self.updated = sorted(changed(self.at, after))
-        self.at = after
-        return self.balloon(name, pod)
-
-    def balloon(self, name: str, pod: str = "") -> str:
-        return self.at.grants[f"{pod or name}/{name}"].pool
-
-    def has(self, name: str, pod: str = "") -> str:
-        return text(set_of(self.at, self.at.grants[f"{pod or name}/{name}"]))
-
-    def ends(self, name: str, pod: str = "") -> None:
-        after = POLICY.release(self.ground, self.at, f"{pod or name}/{name}")
-        self.updated = sorted(changed(self.at, after))
-        self.at = after
-
-    def has_pool(self, name: str) -> str:
-        return text(self.at.pools[name].cpus)
-
-    def runs(self, *asks: Ask) -> None:
-        """Containers that are there already."""
-        placed = all_placed(self.ground, self.at, asks)
-        assert placed.denied == {}
-        self.updated = sorted(changed(self.at, placed.pools))
-        self.at = placed.pools
-
-    def sizes(self) -> dict[str, int]:
-        return {name: pool.cpus.bit_count() for name, pool in self.at.pools.items()}
+        return self.admit(asked(name, milli, namespace, pod, 0, **notes)) or self.grant(name, pod).pool
 
 
 def asked(name: str, milli: int, namespace: str = "a", pod: str = "", has: int = 0, **notes: str) -> Ask:
@@ -99,9 +62,9 @@ def test_built_in_types_catch_who_has_none() -> None:
 def test_idle_cpus_are_lent_and_taken_back_with_exactly_the_updates_needed() -> None:
     node = Node(of("b", "b", share_idle_cpus_in_same=Within.NUMA), of("o", "o"), of("n", "n"))
     for name, cpus in (("b", "4,20"), ("o", "5,8-15,21,24-31")):
-        node.runs(asked(name, 1000 * parse(cpus).bit_count(), name, has=parse(cpus)))
+        node.finds([asked(name, 1000 * parse(cpus).bit_count(), name, has=parse(cpus))])
     assert node.has("b") == "4,6-7,20,22-23"
-    node.runs(asked("n", 2000, "n", has=parse("6,22")))
+    node.finds([asked("n", 2000, "n", has=parse("6,22"))])
     assert node.updated == ["b/b", "n/n"]
     assert (node.has("b"), node.has("n")) == ("4,7,20,23", "6,22")
     node.ends("n")
@@ -218,8 +181,8 @@ def test_hyperthreads_are_hidden_by_type_and_by_annotation_and_stay_allocated() 
 def test_hidden_threads_that_a_restart_adds_are_none_that_would_be_shown() -> None:
     """Of 1, 16 and 17 the first threads are 1 and 16: with 0 for 17 they would be 0 and 1."""
     node = Node(of("h", hide_hyperthreads=True), reserved=Amount())
-    node.runs(asked("h", 3000, has=parse("1,16")))
-    assert (node.has_pool("h[0]"), node.has("h")) == ("1,16-17", "1,16")
+    node.finds([asked("h", 3000, has=parse("1,16"))])
+    assert (node.cpus("h[0]"), node.has("h")) == ("1,16-17", "1,16")
 
 
 def test_isolated_cpus_are_for_types_that_ask_for_them_and_never_lent() -> None:
@@ -258,7 +221,7 @@ def test_the_first_balloons_are_made_by_priority_then_in_the_order_of_the_list()
     low, high = of("low", allocator_priority=Priority.LOW, **first), of("high", **first)
     node = Node(low, high, of("other", **first))
     assert [name for name in node.at.pools if name != "default[0]"] == ["high[0]", "other[0]", "reserved", "low[0]"]
-    assert node.has_pool("reserved") == "0", "others avoid it"
+    assert node.cpus("reserved") == "0", "others avoid it"
 
 
 @pytest.mark.parametrize(
@@ -272,7 +235,7 @@ def test_the_first_balloons_are_made_by_priority_then_in_the_order_of_the_list()
 def test_the_reserved_balloon(amount: Amount, size: int) -> None:
     node = Node(reserved=amount)
     assert node.sizes()["reserved"] == size
-    assert not amount.cpus or node.has_pool("reserved") == text(amount.cpus)
+    assert not amount.cpus or node.cpus("reserved") == text(amount.cpus)
     assert node.asks("s", 5000, "kube-system") == "reserved"
     assert node.sizes()["reserved"] == 5, "it grows as any other"
 
@@ -285,11 +248,8 @@ def test_the_reserved_balloon(amount: Amount, size: int) -> None:
     ],
 )
 def test_settings_that_do_not_fit_are_refused_whole(kind: BalloonType, reserved: Amount, why: str) -> None:
-    denied = POLICY.begin(
-        Ground(W, PolicySettings("balloons", reserved=reserved, balloons=BalloonsSettings(balloon_types=(kind,))))
-    )
-    assert isinstance(denied, Denied)
-    assert why in denied.why
+    rules = PolicySettings("balloons", reserved=reserved, balloons=BalloonsSettings(balloon_types=(kind,)))
+    assert why in refusal(rules)
 
 
 def test_other_settings_move_only_who_cannot_stay() -> None:
@@ -301,11 +261,11 @@ def test_other_settings_move_only_who_cannot_stay() -> None:
     asks = [replace(ask, has=set_of(node.at, node.at.grants[ask.key])) for ask in asks]
     taken = Amount(AmountKind.CPUSET, 1 | asks[0].has & -asks[0].has)
     newer = Node(of("first", min_cpus=4, min_balloons=1), of("n", "n", max_cpus=2), of("t"), reserved=taken)
-    newer.runs(*asks[:2], *asks[2:])
+    newer.finds(asks)
     assert parse(newer.has("a")) & ~asks[0].has, "one of its CPUs is reserved now"
-    assert newer.balloon("na") != newer.balloon("nb"), "together they are too large now"
+    assert newer.grant("na").pool != newer.grant("nb").pool, "together they are too large now"
     assert parse(newer.has("na")) & ~asks[1].has == 0
-    assert parse(newer.has_pool("first[0]")) & asks[1].has == 0, "a balloon without containers is not in the way"
+    assert parse(newer.cpus("first[0]")) & asks[1].has == 0, "a balloon without containers is not in the way"
 
 
 def test_who_is_on_reserved_cpus_follows_them_and_who_was_there_makes_room() -> None:
@@ -315,8 +275,8 @@ def test_who_is_on_reserved_cpus_follows_them_and_who_was_there_makes_room() -> 
     asks = [asked("s", 100, "kube-system", has=1), asked("a", 1000, has=parse(node.has("a")))]
     other = asks[1].has
     newer = Node(of(), reserved=Amount(AmountKind.CPUSET, other))
-    newer.runs(*asks)
-    assert parse(newer.has("s")) == parse(newer.has_pool("reserved")) == other
+    newer.finds(asks)
+    assert parse(newer.has("s")) == parse(newer.cpus("reserved")) == other
     assert parse(newer.has("a")) & other == 0
 
 
@@ -472,7 +432,7 @@ def test_whatever_the_settings_are(
     both = of("c", "c", components=("a", "b"))
     rules = BalloonsSettings(balloon_types=(*kinds, both))
     ground = Ground(replace(shape, isolated=shape.online & isolated), PolicySettings("balloons", balloons=rules))
-    assume(isinstance(POLICY.begin(ground), Pools))
+    assume(isinstance(policy_of("balloons").begin(ground), Pools))
     node, asks = Node(*rules.balloon_types, of=ground.machine, reserved=Amount()), dict[str, Ask]()
     for name, namespace, milli in steps:
         key = f"{name}/{name}"

@@ -4,15 +4,11 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from nodeward.engine.cpus.place import all_placed
 from nodeward.engine.cpus.policies.dynamic_pools import sizes
-from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import changed, set_of
 from nodeward.model import annotations as keys
-from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpus import Ask
 from nodeward.model.cpuset import ids, parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.pool_rule import (
@@ -28,19 +24,13 @@ from nodeward.model.pool_rule import (
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos
 from tests.unit.engine.cpus.build import create, end, refused, stop, told
-from tests.unit.engine.cpus.machines import W, machine
+from tests.unit.engine.cpus.machines import PolicyNode, W, machine, refusal
 
 NOTES = {"podpools": keys.POD_POOL, "static-pools": keys.STATIC_POOL, "dynamic-pools": keys.DYNAMIC_POOL}
 
 
-class Node:
+class Node(PolicyNode):
     """A node with one of the policies."""
-
-    def __init__(self, rules: PolicySettings, of: Machine = W) -> None:
-        self.policy, self.ground = policy_of(rules.active), Ground(of, rules)
-        begun = self.policy.begin(self.ground)
-        assert isinstance(begun, Pools), begun
-        self.at, self.begun = begun, begun
 
     def is_used(self, use: dict[int, int]) -> None:
         """Measured."""
@@ -60,27 +50,13 @@ class Node:
     def runs(self, *args: object, **more: object) -> str:
         """Where it is then, or why not."""
         ask = self.ask(*args, **more)  # type: ignore[arg-type]
-        after = self.policy.admit(self.ground, self.at, ask)
-        if isinstance(after, Denied):
-            return after.why
-        self.at = after
-        return after.grants[ask.key].pool or self.has(ask.key)
+        return self.admit(ask) or self.at.grants[ask.key].pool or self.has(ask.container, ask.pod_uid)
 
-    def has(self, key: str) -> str:
-        return text(set_of(self.at, self.at.grants[key]))
-
-    def ends(self, name: str) -> None:
-        self.at = self.policy.release(self.ground, self.at, f"{name}/{name}")
-
-    def restarts(self, asks: list[Ask]) -> None:
+    def restarts(self, *asks: Ask) -> None:
         """A daemon that knows nothing finds these containers where they are: none of them moves."""
-        has = {ask.key: set_of(self.at, self.at.grants[ask.key]) for ask in asks}
-        again = all_placed(self.ground, self.begun, [replace(ask, has=has[ask.key]) for ask in asks])
-        assert again.denied == {}
-        assert list(changed(self.at, again.pools)) == []
-
-    def cpus(self) -> dict[str, str]:
-        return {name: text(pool.cpus) for name, pool in self.at.pools.items()}
+        before, self.at = self.at, self.begun
+        self.finds(replace(ask, has=set_of(before, before.grants[ask.key])) for ask in asks)
+        assert list(changed(before, self.at)) == []
 
 
 def two() -> Amount:
@@ -96,8 +72,7 @@ def pods(*pools: PodPool, of: Machine = W) -> Node:
 
 def test_how_many_pools_there_are() -> None:
     node = pods(PodPool("A", 5, instances="50%"), PodPool("B", 3, instances="7cpus"), of=machine(1, 2, cores=6))
-    sizes = {name: pool.cpus.bit_count() for name, pool in node.at.pools.items()}
-    assert sizes == {"reserved": 2, "default": 6, "A[0]": 5, "A[1]": 5, "B[0]": 3, "B[1]": 3}
+    assert node.sizes() == {"reserved": 2, "default": 6, "A[0]": 5, "A[1]": 5, "B[0]": 3, "B[1]": 3}
 
 
 @pytest.mark.parametrize(
@@ -111,7 +86,7 @@ def test_pods_fill_pools_in_order_and_the_rest_goes_to_default(order: FillOrder,
     assert node.runs("e", "A") == "default"
     assert node.runs("f", "nope") == node.runs("g") == "default"
     assert node.runs("h", "A", namespace="kube-system") == "reserved"
-    node.restarts([node.ask(name, "A") for name in "abcde"])
+    node.restarts(*(node.ask(name, "A") for name in "abcde"))
 
 
 def test_a_pod_keeps_its_pool_while_its_container_is_tried_again() -> None:
@@ -137,19 +112,19 @@ def test_other_settings_leave_pods_on_the_cpus_that_they_have(newer: tuple[PodPo
     before, after = pods(PodPool("A", 2, 1, "2")), pods(*newer)
     for name in "ab":
         before.runs(name, "A")
-    asks = [replace(before.ask(name, "A"), has=parse(before.has(f"{name}/{name}"))) for name in "ab"]
-    after.at = all_placed(after.ground, after.begun, asks).pools
-    assert {name: after.has(f"{name}/{name}") for name in "ab"} == sets
-    taken = [parse(cpus) for cpus in after.cpus().values()]
+    asks = [replace(before.ask(name, "A"), has=parse(before.has(name))) for name in "ab"]
+    after.finds(asks)
+    assert {name: after.has(name) for name in "ab"} == sets
+    taken = [pool.cpus for pool in after.at.pools.values()]
     assert sum(cpus.bit_count() for cpus in taken) == W.online.bit_count() == sum(taken).bit_count()
-    after.restarts(asks)
+    after.restarts(*asks)
 
 
 def test_a_pool_without_pods_is_made_where_those_in_no_pool_do_not_run() -> None:
     node = pods(PodPool("A", 2))
     runs = parse("1-4,6-15,17-20,22-31")
-    node.at = all_placed(node.ground, node.begun, [replace(node.ask("d"), has=runs)]).pools
-    assert (node.cpus()["A[0]"], node.has("d/d")) == ("5,21", text(runs))
+    node.finds([replace(node.ask("d"), has=runs)])
+    assert (node.cpus("A[0]"), node.has("d")) == ("5,21", text(runs))
 
 
 def test_a_restart_gives_the_place_of_nobody_to_one_that_found_its_pool_full() -> None:
@@ -157,12 +132,12 @@ def test_a_restart_gives_the_place_of_nobody_to_one_that_found_its_pool_full() -
     assert [node.runs(name, "A") for name in "abc"] == ["A[0]", "default", "default"]
     node.ends("a")
     assert node.runs("d", "A") == "A[0]"
-    node.restarts([node.ask(name, "A") for name in "bcd"])
+    node.restarts(*(node.ask(name, "A") for name in "bcd"))
 
 
 def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
     node = pods(PodPool("A", 15, instances="2"))
-    assert node.cpus()["default"] == node.cpus()["reserved"] == "0,16"
+    assert node.cpus("default") == node.cpus("reserved") == "0,16"
     assert not node.at.pools["default"].apart
 
 
@@ -176,10 +151,7 @@ def test_default_is_the_reserved_set_while_nothing_is_left_over() -> None:
     ],
 )
 def test_pools_that_cannot_be_are_refused(pools: list[PodPool], why: str) -> None:
-    rules = PolicySettings("podpools", reserved=two(), podpools=PodpoolsSettings(True, tuple(pools)))
-    denied = policy_of("podpools").begin(Ground(W, rules))
-    assert isinstance(denied, Denied)
-    assert why in denied.why
+    assert why in refusal(PolicySettings("podpools", reserved=two(), podpools=PodpoolsSettings(True, tuple(pools))))
 
 
 def test_a_full_default_pool_refuses() -> None:
@@ -212,8 +184,8 @@ def test_exclusive_lists_are_taken_whole_and_come_back() -> None:
     assert node.runs("d", "exclusive").startswith("it is to be in an exclusive pool and asks for no lists")
     assert [node.runs(name) for name in "efg"] == ["shared[0]", "shared[1]", "shared[0]"]
     assert "is 'nope', which is no pool; write one of exclusive, shared" in node.runs("h", "nope")
-    kept = [node.ask("e"), node.ask("f"), node.ask("g")]
-    node.restarts([*kept, node.ask("b", "exclusive/1", lists=1), node.ask("a", "exclusive", lists=2)])
+    kept = [node.ask("b", "exclusive/1", lists=1), node.ask("a", "exclusive", lists=2)]
+    node.restarts(*map(node.ask, "efg"), *kept)
     node.ends("a")
     assert node.runs("c", "exclusive", lists=1) == "4,20"
 
@@ -227,9 +199,7 @@ def test_exclusive_lists_are_taken_whole_and_come_back() -> None:
     ],
 )
 def test_lists_that_cannot_be_are_refused(pools: list[StaticPool], why: str) -> None:
-    denied = policy_of("static-pools").begin(Ground(W, lists(*pools)))
-    assert isinstance(denied, Denied)
-    assert why in denied.why
+    assert why in refusal(lists(*pools))
 
 
 # ---- dynamic-pools
@@ -256,12 +226,7 @@ def test_pools_follow_requests_and_use() -> None:
     assert node.runs("z", milli=0, namespace="b") == "shared", "it asks for nothing"
     assert node.runs("s", milli=500, namespace="kube-system") == "reserved"
     assert node.runs("w", "b", milli=1) == "b"
-    assert {name: pool.cpus.bit_count() for name, pool in node.at.pools.items()} == {
-        "reserved": 2,
-        "shared": 24,
-        "a": 4,
-        "b": 2,
-    }
+    assert node.sizes() == {"reserved": 2, "shared": 24, "a": 4, "b": 2}
     node.is_used(dict.fromkeys(ids(node.at.pools["a"].cpus), 900) | dict.fromkeys(ids(node.at.pools["b"].cpus), 450))
     assert [node.at.pools[name].cpus.bit_count() for name in ("shared", "a", "b")] == [1, 23, 6]
     before = node.at
@@ -269,43 +234,3 @@ def test_pools_follow_requests_and_use() -> None:
     assert list(changed(before, node.at)) == [], "one CPU more or less is not worth a change"
     assert "of 30 CPUs that are divided pools need shared 0, a 4, b 2" in node.runs("v", milli=25_000)
     assert node.at.pools["shared"].cpus, "it has a container"
-
-
-@given(
-    steps=st.lists(
-        st.tuples(st.sampled_from("pqrs"), st.sampled_from(["a", "b", "c"]), st.integers(0, 5000)), max_size=30
-    ),
-    use=st.lists(st.integers(0, 1000), min_size=32, max_size=32),
-)
-def test_all_cpus_are_divided_always_and_a_restart_moves_nobody(
-    steps: list[tuple[str, str, int]], use: list[int]
-) -> None:
-    node, asks = dynamic(), dict[str, Ask]()
-    for name, namespace, milli in steps:
-        if name in asks and not milli % 3:
-            node.ends(name)
-            del asks[name]
-        else:
-            if name in asks:  # it keeps its pool, whatever it requests later
-                namespace, milli = asks[name].namespace, max(1, milli) if asks[name].request_m else 0
-            ask = node.ask(name, milli=milli, namespace=namespace)
-            after = node.policy.admit(node.ground, node.at, ask)
-            if isinstance(after, Pools):
-                node.at, asks[name] = after, ask
-        check(node)
-    node.is_used(dict(enumerate(use)))
-    check(node)
-    node.restarts([asks[key.partition("/")[0]] for key in node.at.grants])
-    for name in asks:
-        node.ends(name)
-    assert {n: p.cpus.bit_count() for n, p in node.at.pools.items()} == {"reserved": 2, "shared": 30, "a": 0, "b": 0}
-
-
-def check(node: Node) -> None:
-    taken = 0
-    for name, pool in node.at.pools.items():
-        assert taken & pool.cpus == 0
-        taken |= pool.cpus
-        requested = sum(node.at.grants[key].part_m for key in pool.members)
-        assert name == "reserved" or 1000 * pool.cpus.bit_count() >= max(requested, bool(pool.members))
-    assert taken == W.online

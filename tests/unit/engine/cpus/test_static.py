@@ -6,17 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.engine.cpus.kubelet_take import Options, take
-from nodeward.engine.cpus.place import admitted
-from nodeward.engine.cpus.policies.static import STATIC
 from nodeward.model.annotations import PREFER_ISOLATED
-from nodeward.model.cpus import Ask, Denied, Ground, Pools
+from nodeward.model.cpus import Ask
 from nodeward.model.cpuset import of as cpuset_of
-from nodeward.model.cpuset import parse, text
+from nodeward.model.cpuset import parse
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings, StaticSettings
 from nodeward.model.refusal import Reason
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos, Role
-from tests.unit.engine.cpus.machines import W, machine, shapes
+from tests.unit.engine.cpus.machines import PolicyNode, W, machine, refusal, shapes
 
 CORE_0 = Amount(AmountKind.CPUSET, parse("0,16"))
 ONE = Amount(AmountKind.QUANTITY, milli=1000)
@@ -26,14 +24,11 @@ def settings(reserved: Amount, *options: str, relaxed: bool = False) -> PolicySe
     return PolicySettings("static", reserved=reserved, static=StaticSettings(relaxed, dict.fromkeys(options, True)))
 
 
-class Node:
-    """A node with this policy, and its containers by name."""
+class Node(PolicyNode):
+    """The pod is what stands before a dot in a container's name."""
 
     def __init__(self, of: Machine = W, reserved: Amount = CORE_0, *options: str, relaxed: bool = False) -> None:
-        self.ground = Ground(of, settings(reserved, *options, relaxed=relaxed))
-        begun = STATIC.begin(self.ground)
-        assert isinstance(begun, Pools)
-        self.at = begun
+        super().__init__(settings(reserved, *options, relaxed=relaxed), of)
 
     def asks(
         self,
@@ -47,30 +42,26 @@ class Node:
         isolated: str = "",
         has: str = "",
     ) -> str:
-        """Its own CPUs then, or why not. The pod is what stands before a dot in the name."""
-        pod = name.partition(".")[0]
-        said = {PREFER_ISOLATED: isolated} if isolated else {}
-        after = admitted(
-            self.ground,
-            self.at,
-            Ask(
-                f"{pod}/{name}", pod, "shop", pod, name, qos, milli, 0, role, "spec", known, said, parse(has), pod_level
-            ),
+        """Its own CPUs then, or why not."""
+        pod, said = _pod(name), {PREFER_ISOLATED: isolated} if isolated else {}
+        key, request = f"{pod}/{name}", (qos, milli, 0, role, "spec", known)
+        return self.admit(Ask(key, pod, "shop", pod, name, *request, said, parse(has), pod_level)) or self.own(
+            name, pod
         )
-        if isinstance(after, Denied):
-            return after.why
-        self.at = after
-        return text(after.grants[f"{pod}/{name}"].own)
 
     def why(self, name: str) -> Reason:
-        return self.at.grants[f"{name.partition('.')[0]}/{name}"].reason
+        return self.grant(name, _pod(name)).reason
 
-    def ends(self, name: str) -> None:
-        self.at = STATIC.release(self.ground, self.at, f"{name.partition('.')[0]}/{name}")
+    def ends(self, name: str, pod: str = "") -> None:
+        super().ends(name, pod or _pod(name))
 
     @property
     def shared(self) -> str:
-        return text(self.at.pools["shared"].cpus)
+        return self.cpus("shared")
+
+
+def _pod(name: str) -> str:
+    return name.partition(".")[0]
 
 
 def test_the_examples_of_the_reference() -> None:
@@ -222,9 +213,7 @@ def test_who_shares_is_never_left_without_a_cpu() -> None:
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_settings_that_do_not_fit(of: Machine, rules: PolicySettings, why: str) -> None:
-    begun = STATIC.begin(Ground(of, rules))
-    assert isinstance(begun, Denied)
-    assert why in begun.why
+    assert why in refusal(rules, of)
 
 
 @given(shapes, st.integers(0), st.integers(1, 99), st.tuples(*[st.booleans()] * 5))

@@ -6,28 +6,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.cpus.policies.table import policy_of
 from nodeward.engine.cpus.pools import set_of
 from nodeward.model.annotations import PREFER_ISOLATED
-from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pools
-from nodeward.model.cpuset import parse, text
+from nodeward.model.cpus import Ask
+from nodeward.model.cpuset import parse
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
 from nodeward.model.topology import Machine
 from nodeward.model.workload import Qos, Role
-from tests.unit.engine.cpus.machines import W, machine, shapes
+from tests.unit.engine.cpus.machines import PolicyNode, W, machine, refusal, shapes
 
-POLICY = policy_of("static+")
 ONE = Amount(AmountKind.QUANTITY, milli=1000)
 
 
-class Node:
-    """A node with this policy, and its containers by name."""
-
+class Node(PolicyNode):
     def __init__(self, of: Machine = W, reserved: Amount = ONE) -> None:
-        self.ground = Ground(of, PolicySettings(POLICY.name, reserved=reserved))
-        begun = POLICY.begin(self.ground)
-        assert isinstance(begun, Pools)
-        self.at = begun
+        super().__init__(PolicySettings("static-plus", reserved=reserved), of)
 
     def asks(
         self,
@@ -42,28 +35,15 @@ class Node:
         has: int = 0,
     ) -> str:
         """What it has then, or why not."""
-        pod = pod or name
-        ask = Ask(f"{pod}/{name}", pod, namespace, pod, name, Qos.BURSTABLE, milli, role=role, known=known, has=has)
-        after = POLICY.admit(self.ground, self.at, replace(ask, annotations={PREFER_ISOLATED: isolated}))
-        if isinstance(after, Denied):
-            return after.why
-        self.at = after
-        return self.has(name, pod)
-
-    def has(self, name: str, pod: str = "") -> str:
-        return text(set_of(self.at, self.grant(name, pod)))
-
-    def grant(self, name: str, pod: str = "") -> Grant:
-        return self.at.grants[f"{pod or name}/{name}"]
-
-    def ends(self, name: str, pod: str = "") -> None:
-        self.at = POLICY.release(self.ground, self.at, f"{pod or name}/{name}")
+        pod, said = pod or name, {PREFER_ISOLATED: isolated}
+        key, request = f"{pod}/{name}", (Qos.BURSTABLE, milli, 0, role, "", known)
+        return self.admit(Ask(key, pod, namespace, pod, name, *request, said, has)) or self.has(name, pod)
 
 
 def test_the_example_of_the_reference() -> None:
     node = Node()
     assert node.asks("c1", 2500) == "1-31"
-    assert text(node.grant("c1").own) == "1,17"
+    assert node.own("c1") == "1,17"
     assert node.grant("c1").shares == 512
     assert node.asks("c2", 900) == "2-16,18-31"
     assert node.asks("c3", 3000, namespace="kube-system") == "0"
@@ -91,7 +71,7 @@ def test_isolated_cpus_come_first_unless_the_pod_opts_out_or_they_do_not_suffice
     assert node.asks("many", 5000) == "1-2,16-18"
     assert node.asks("few", 2000) == "8,24"
     node.asks("part", 1500, isolated="maybe")
-    assert text(node.grant("part").own) == "9"
+    assert node.own("part") == "9"
 
 
 def test_who_came_later_may_use_the_reserved_cpus_while_requests_leave_nothing_of_the_shared() -> None:
@@ -141,7 +121,7 @@ def test_a_restart_and_a_resize_keep_what_they_can(milli: int, own: str) -> None
     node.asks("c", 4000, has=parse("8-9,24-25"))
     node.asks("other", 2000)
     node.asks("c", milli)
-    assert text(node.grant("c").own) == own
+    assert node.own("c") == own
 
 
 @pytest.mark.parametrize(
@@ -201,10 +181,8 @@ def test_a_sidecar_that_is_tried_again_takes_nothing_from_the_init_container_tha
 )
 def test_reserved_cpus_that_cannot_be_are_refused(amount: Amount, why: str) -> None:
     available = Amount(AmountKind.EXCLUDE, parse("3,9,11"))
-    rules = PolicySettings(POLICY.name, available=available, reserved=amount)
-    denied = POLICY.begin(Ground(machine(1, 1, cores=6, isolated=parse("2")), rules))
-    assert isinstance(denied, Denied)
-    assert why in denied.why
+    rules = PolicySettings("static-plus", available=available, reserved=amount)
+    assert why in refusal(rules, machine(1, 1, cores=6, isolated=parse("2")))
 
 
 @pytest.mark.parametrize(
@@ -215,15 +193,13 @@ def test_reserved_cpus_that_cannot_be_are_refused(amount: Amount, why: str) -> N
     ],
 )
 def test_available_cpus_that_cannot_be_are_refused(amount: Amount, why: str) -> None:
-    denied = POLICY.begin(Ground(W, PolicySettings(POLICY.name, available=amount, reserved=ONE)))
-    assert isinstance(denied, Denied)
-    assert why in denied.why
+    assert why in refusal(PolicySettings("static-plus", available=amount, reserved=ONE))
 
 
 def test_reserved_is_cpu_0_or_whole_cores() -> None:
-    assert text(Node().at.pools["reserved"].cpus) == "0"
-    assert text(Node(reserved=Amount(AmountKind.QUANTITY, milli=1500)).at.pools["reserved"].cpus) == "0,16"
-    assert text(Node(reserved=Amount(AmountKind.CPUSET, parse("3,19"))).at.pools["reserved"].cpus) == "3,19"
+    assert Node().cpus("reserved") == "0"
+    assert Node(reserved=Amount(AmountKind.QUANTITY, milli=1500)).cpus("reserved") == "0,16"
+    assert Node(reserved=Amount(AmountKind.CPUSET, parse("3,19"))).cpus("reserved") == "3,19"
 
 
 STEPS = st.tuples(

@@ -1,7 +1,6 @@
 """What kubelet is answered: which ids a pod is given and which pod may start, as the kernel, the journal and the quote
 service go on."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -117,11 +116,6 @@ def test_a_question_without_sense_is_refused_without_a_look_at_the_kernel(ids: t
     assert node.allocate(ID[0]) == ""
 
 
-def test_a_resource_that_is_not_ours_is_refused() -> None:
-    node = Node().begin()
-    assert "it is not offered here" in node.ask(ev.Allocating("other.io/x", ("x",)))
-
-
 def test_nothing_is_granted_by_a_sample_from_before_the_question() -> None:
     node = Node().begin()
     node.kernel_hangs = True
@@ -223,26 +217,6 @@ def test_a_start_of_ids_that_nobody_is_known_to_have_is_refused_until_kubelet_te
     assert node.start(ID[0]), "it can be either"
     node.held["a"] = (ID[0],)
     assert node.start(ID[0]) == "", "by the checkpoint"
-
-
-@pytest.mark.parametrize(
-    ("breaks", "remedy"),
-    [
-        pytest.param(lambda node: setattr(node, "kernel_hangs", True), "for the misc controller", id="unread"),
-        pytest.param(lambda node: setattr(node, "capacity", {}), "where the kernel hides it", id="uncounted"),
-        pytest.param(lambda node: setattr(node, "capacity", {"tdx": 0}), "take the pod elsewhere", id="gone"),
-    ],
-)
-def test_a_refused_start_says_that_kubelet_tries_again_and_of_no_pod_to_be_made_anew(
-    breaks: Callable[[Node], None], remedy: str
-) -> None:
-    node = Node().begin()
-    assert node.admit("a", ID[0]) == ""
-    breaks(node)
-    refused = node.start(ID[0])
-    assert "; kubelet tries again by itself; " in refused
-    assert refused.endswith(remedy)
-    assert "made again" not in refused
 
 
 def test_of_two_pods_with_one_id_the_one_that_has_taken_nothing_starts() -> None:

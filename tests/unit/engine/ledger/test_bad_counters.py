@@ -173,16 +173,6 @@ def test_where_the_root_is_hidden_the_settings_number_holds_with_a_warning() -> 
     assert node(FaultyFiles, kind).findings == ()
 
 
-@pytest.mark.parametrize("source", [CapacitySource.FIXED, CapacitySource.MISC])
-def test_no_more_is_counted_than_the_kernel_has_whatever_the_settings_say(source: CapacitySource) -> None:
-    """Given a number from before a part of the keys went to another firmware setting."""
-    row = node(FaultyFiles, KeySettings((TDX,), capacity=20, capacity_from=source))
-    assert (row.capacity, row.free) == (16, TRUE_FREE)
-    assert row.findings == (
-        "the settings' 20 keys are more than there are: the kernel has 16 (misc.capacity), which counts.",
-    )
-
-
 def test_where_the_root_is_hidden_nfds_number_holds_with_a_warning_too() -> None:
     tell = Told(State(settings=settings_of(KeySettings((TDX,), capacity_from=CapacitySource.NFD))))
     tell(ev.NfdSeen(served=True, worker=True, discovered={"tdx": 9}))

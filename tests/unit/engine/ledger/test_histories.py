@@ -1,19 +1,23 @@
-"""Every history of a small node against the production step, and that a broken rule is told by one.
+"""Everything that can happen on a small node, against the engine: every history of an id, every way in which a start
+can end, and in which kubelet's words come late. A broken rule of each is told.
 
-Two keys and more: tests/component/test_histories.py, which `make nightly` plays."""
+`make nightly` plays those that take seconds; more keys, and beside other pods: tests/component/test_histories.py."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import asks, device_ids, rule, sums
-from nodeward.engine.ledger.rule import Claim, Count
-from nodeward.engine.state.ledger import Grant, Offer
+from nodeward.engine.ledger import device_ids, kubelet_view, sums
+from nodeward.engine.ledger.rule import Claim, Count, count
+from nodeward.engine.state.ledger import Offer
 from nodeward.model.workload import PodUid
 from tests.told import tell
+from tests.unit.engine.ledger import starts, views
 from tests.unit.engine.ledger.alone import Alones
+from tests.unit.engine.ledger.starts import ASKS, GONE, IDLE, OVER
 from tests.unit.engine.ledger.together import weigh
+from tests.unit.engine.ledger.views import REMEMBERED, SILENT, Kind
 
 
 def test_no_history_of_one_key_has_an_unsafe_grant_or_a_start_without_a_key() -> None:
@@ -26,43 +30,6 @@ def test_no_history_of_one_key_has_an_unsafe_grant_or_a_start_without_a_key() ->
     assert found.wrong == 0, found
 
 
-Breaks = Callable[[pytest.MonkeyPatch], None]
-
-
-def _counts(change: Callable[[Count], Count]) -> Breaks:
-    def broken(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
-        return change(rule.count(capacity, reserve, roots, pods))
-
-    return lambda patch: patch.setattr(sums, "count", broken)
-
-
-def _ignores_fresh_ids(patch: pytest.MonkeyPatch) -> None:
-    def broken(offer: Offer, names: list[str], reused: object, free: int, at_ns: int, seq: int) -> Offer | None:
-        return replace(offer, grants={**offer.grants, **{name: Grant(at_ns, seq) for name in names}})
-
-    patch.setattr(asks, "device_ids", _Gate(allocate=broken))
-
-
-def _ignores_what_was_published(patch: pytest.MonkeyPatch) -> None:
-    def broken(offer: Offer, names: list[str], reused: list[str], free: int, at_ns: int, seq: int) -> Offer | None:
-        after = device_ids.allocate(replace(offer, published=9), names, reused, free, at_ns, seq)
-        return after and replace(after, published=max(0, offer.published - 1))
-
-    patch.setattr(asks, "device_ids", _Gate(allocate=broken))
-
-
-def _lets_every_start_through(patch: pytest.MonkeyPatch) -> None:
-    def broken(offer: Offer, uid: PodUid, names: int, charged: int, capacity: int, used: int, others: int) -> Offer:
-        return replace(offer, passed={**offer.passed, uid: names})
-
-    patch.setattr(asks, "device_ids", _Gate(start=broken))
-
-
-def releases_early(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(device_ids, "ABSENT_VIEWS", 1)
-    patch.setattr(device_ids, "_is_late", lambda grant, as_of: True)
-
-
 def forgets_the_ended(patch: pytest.MonkeyPatch) -> None:
     """As it was before: an id's next owner was lost behind an ended pod that kubelet still named."""
 
@@ -73,24 +40,87 @@ def forgets_the_ended(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(device_ids, "living", broken)
 
 
-class _Gate:
-    """The gate's functions, but for these."""
+def test_it_is_told_that_foreign_use_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
+        found = count(capacity, reserve, roots, pods)
+        return replace(found, free=found.free + found.foreign)
 
-    def __init__(self, **broken: object) -> None:
-        self.__dict__.update(vars(device_ids) | broken)
+    monkeypatch.setattr(sums, "count", broken)
+    assert weigh(Alones(1), 0).wrong
+
+
+# ---- starts ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dies", [False, True], ids=["one daemon", "the daemon dies"])
+def test_nobody_is_let_start_beside_a_start_that_may_still_take_the_last_key(
+    dies: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the daemon dies a container is there after two ticks of two seconds."""
+    monkeypatch.setattr(device_ids, "MADE_NS", device_ids.SETTLE_NS)
+    found = starts.explore(dies=dies)
+    tell(f"ends of starts: {found.worlds} worlds, b let by a's stage {found.let}, {found.unsafe} unsafe")
+    assert found.unsafe == 0
+    assert set(found.let) == {(ASKS,), (IDLE,), (OVER,), (GONE,)}, "one that is over stands in nobody's way for ever"
+
+
+def test_it_is_told_that_starts_of_before_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_ids, "resumed", lambda offer, known, charged, at_ns: offer)
+    assert starts.explore(until_unsafe=True, dies=True).unsafe
+
+
+# ---- kubelet's words ------------------------------------------------------------------------------------------------
+
+KINDS = {
+    "the checkpoint is late": Kind(1),
+    "kubelet alone knows of the pod": Kind(1, by_kubelet=True),
+    "the journal is removed, and the Pods API alone tells": Kind(1, api=SILENT, pods_api=True, form=False, loses=True),
+    "its form is unknown, and the pod is older than the journal": Kind(1, beside=True, form=False, by_kubelet=True),
+    "its form is unknown, and the Pods API is late": Kind(1, api=SILENT, pods_api=True, form=False),
+}
+LONG = {
+    "the checkpoint is late and nobody else tells of pods": Kind(1, api=SILENT),
+    "PodResources is late, and of pods is known what is remembered": Kind(1, api=REMEMBERED, beside=True),
+    "kubelet alone knows of the pod, by PodResources": Kind(1, api=SILENT, beside=True, by_kubelet=True),
+    "the journal is removed when the daemon dies": Kind(1, loses=True),
+    "the journal is removed, and nobody else tells of pods": Kind(1, api=SILENT, loses=True),
+    "the journal is removed, and the checkpoint's form is unknown": Kind(1, beside=True, form=False, loses=True),
+    "its form is unknown": Kind(1, beside=True, form=False),
+    "the Pods API is late, and it alone tells": Kind(1, api=SILENT, pods_api=True, late=False),
+    "its form is unknown, and the Pods API and PodResources are late": Kind(
+        1, api=SILENT, pods_api=True, beside=True, form=False, by_kubelet=True
+    ),
+}
 
 
 @pytest.mark.parametrize(
-    "breaks",
+    "kind",
     [
-        pytest.param(_counts(lambda one: replace(one, free=one.free + one.foreign)), id="foreign use is forgotten"),
-        pytest.param(_ignores_fresh_ids, id="fresh ids are granted for nothing"),
-        pytest.param(releases_early, id="an id is released by a view from before its grant"),
-        pytest.param(_lets_every_start_through, id="a start is let through without a look"),
-        pytest.param(_ignores_what_was_published, id="more is granted than was published"),
+        *(pytest.param(kind, id=name) for name, kind in KINDS.items()),
+        *(pytest.param(kind, id=name, marks=pytest.mark.nightly) for name, kind in LONG.items()),
     ],
 )
-def test_a_history_tells_that_a_rule_is_broken(breaks: Breaks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beside those that a node with one key does not tell: tests/component/test_histories.py."""
-    breaks(monkeypatch)
-    assert weigh(Alones(1), 0).wrong
+def test_the_key_of_a_pod_is_never_sold_again_however_late_kubelet_tells_of_it(kind: Kind) -> None:
+    found = views.explore(kind)
+    tell(f"{kind}: {found.worlds} worlds, {found.granted} grants, {found.unsafe} unsafe")
+    assert found.unsafe == 0
+    assert found.granted, "once it has ended it is free again"
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "broken", "kind"),
+    [
+        pytest.param(
+            device_ids, "SETTLE_NS", 2_000_000_000, Kind(1), id="kubelet is given no time to write down a grant"
+        ),
+        pytest.param(
+            *(kubelet_view, "unaccounted", lambda state: "", Kind(1, beside=True, form=False, by_kubelet=True)),
+            id="a pod that PodResources leaves out is taken for one without ids",
+        ),
+    ],
+)
+def test_it_is_told_that_the_key_of_a_pod_that_lives_is_sold(
+    module: object, name: str, broken: object, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, name, broken)
+    assert views.explore(kind, until_unsafe=True).unsafe

@@ -98,6 +98,30 @@ def test_a_pod_that_kubelets_own_list_lacks_has_ended_where_no_api_server_is_ask
     assert node.allocate(ID[0]) == ""
 
 
+def test_a_list_that_began_with_the_view_that_named_the_pod_says_that_it_has_ended() -> None:
+    node = Node(capacity={"tdx": 1})
+    node.tell(ev.PodsOfKubelet(0))
+    node.begin({ID[0]: 1}, api=False)
+    node.held = {"a": (ID[0],)}
+    node.view()
+    node.tell(ev.PodsOfKubelet(node.state.seq))
+    node.views(8)
+    assert node.allocate(ID[0]) == ""
+
+
+def test_an_id_of_two_pods_leaves_nothing_to_publish_when_one_of_them_ends() -> None:
+    node = Node(capacity={"tdx": 2}).begin()
+    assert node.admit("a", ID[0]) == ""
+    node.charged, node.root = {"a": 1}, 1
+    node.settle()
+    assert node.admit("b", ID[0]) == ""
+    node.views(8)
+    assert node.healthy() == 1
+    node.tell(launcher("a", terminal=True))
+    node.view()
+    assert node.listed == [(ID[0], True), (ID[1], False)], "until a sample shows that a's VM has ended too"
+
+
 def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is_put_on_record() -> None:
     node = Node(capacity={"tdx": 2}).begin()
     assert node.admit("a", ID[0]) == ""

@@ -39,16 +39,6 @@ def test_what_is_free_is_what_nobody_holds_and_nobody_was_promised(
     assert (sums.foreign, sums.free) == (foreign, free)
 
 
-def test_the_public_proposal_sells_what_is_pending_and_foreign_twice() -> None:
-    """Given 31 keys, 10 promised and not charged yet, 10 in foreign use: its rule has 21 to sell."""
-    capacity, pending, foreign = 31, 10, 10
-    proposal = capacity - max(pending, foreign)
-
-    ours = count(capacity, 0, (foreign, foreign), claims(*[(1, 0)] * pending)).free
-
-    assert (proposal, ours) == (21, 11)
-
-
 def test_the_reserve_is_never_free() -> None:
     assert count(4, 3, (0,), ()).free == 1
     assert count(4, 9, (0,), ()).free == 0
@@ -140,13 +130,6 @@ def test_what_is_published_shrinks_at_once_and_grows_after_samples_that_agree() 
     assert device_ids.publish(now, 16, 9, 20 + GROW_NS - 1).published == 1
     assert device_ids.publish(now, 16, 9, 20 + GROW_NS).published == 5
     assert device_ids.publish(now, 16, 0, 20 + GROW_NS).published == 0
-
-
-def test_a_grant_that_could_not_be_put_on_record_is_taken_back() -> None:
-    after = device_ids.allocate(offer(granted=1, published=2), NAMES[:2], (), 2, 5, 5)
-    assert after is not None
-    back = device_ids.taken_back(after, NAMES[:2])
-    assert {name: (one.times, one.recorded) for name, one in back.grants.items()} == {NAMES[0]: (1, 1)}
 
 
 @given(

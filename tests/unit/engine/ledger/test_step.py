@@ -8,11 +8,10 @@ from nodeward.engine.apply import next_wake
 from nodeward.engine.ledger.device_ids import MOST_IDS
 from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
-from nodeward.model.decision import Special
 from nodeward.model.settings import Mode, Share
 from nodeward.model.tee import PluginStanding
 from tests.unit.engine.build import SECOND
-from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, launcher, offering, with_row
+from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, launcher, offering, with_row
 
 
 def test_keys_are_offered_once_what_was_granted_is_known_and_grow_after_samples_that_agree() -> None:
@@ -134,19 +133,6 @@ def test_the_operator_goes_to_observe_and_back_and_no_grant_is_lost() -> None:
     assert [name for name, healthy in node.listed if healthy] == [ID[0]]
     node.tell(ev.SettingsChanged(offering(mode=Mode.OFF)))
     assert node.withdrawn
-
-
-def test_nfds_number_follows_the_ledger_in_mode_enforce_and_stands_while_nothing_can_be_counted() -> None:
-    node = Node(with_row(replace(ROW, share=Share.OVERRIDE))).begin()
-    node.tell(kata("k"))
-    node.root = 3
-    node.sample()
-    number = node.goals["nfd:tdx"]
-    assert number.value == str(16 - 3), "what machines outside of Kubernetes hold is not Kata's to have"
-    node.tell(ev.KeysRead(node.state.seq))
-    assert node.goals["nfd:tdx"] is number
-    node.tell(ev.SettingsChanged(offering(replace(ROW, share=Share.OVERRIDE), Mode.OBSERVE)))
-    assert node.goals["nfd:tdx"].value is Special.ABSENT
 
 
 def test_a_name_that_somebody_else_publishes_is_counted_by_what_pods_ask_for() -> None:

@@ -8,15 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger.device_ids import id_name
 from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
 from nodeward.model.view import KeyRow
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.unit.engine.build import sandbox
-from tests.unit.engine.ledger.asking import KATA, TDX, Node, kata, launcher
+from tests.unit.engine.ledger.asking import ID, KATA, TDX, Node, kata, launcher
 
-ID = [id_name("tdx", number) for number in range(4)]
 STATIC = PodSpec(PodUid("a"), "kube-system", "static", (ContainerSpec("other", declared={TDX: 1}),))
 """As kubelet has it; `a` is the UID of a VM's pod."""
 MIRROR = replace(STATIC, uid=PodUid("mirror"), config_hash="a")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeward.engine.apply import apply
@@ -43,6 +43,7 @@ def life(walls: list[int]) -> list[object]:
     return [*seen, node.commits, node.goals[f"offer:{TDX}"]]
 
 
+@settings(max_examples=20)
 @given(st.lists(st.integers(0, 1 << 62), min_size=1, max_size=7))
 def test_a_wall_clock_that_jumps_changes_nothing(walls: list[int]) -> None:
     assert life(walls) == life([SECOND])

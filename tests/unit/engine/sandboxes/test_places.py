@@ -1,7 +1,6 @@
 """Where the processes of a VM sandbox should be, which mode says so, and what is said of those that are elsewhere."""
 
 from dataclasses import replace
-from itertools import product
 
 import pytest
 
@@ -15,7 +14,6 @@ from nodeward.model.sandboxes import (
     CgroupDriver,
     CgroupReading,
     Drift,
-    Expected,
     Handler,
     ModeSaid,
     Place,
@@ -43,30 +41,15 @@ from tests.sandbox_cells import (
 )
 
 
-def asked(cell: Cell) -> Expected:
-    return expected(cell.profile, cell.only, cell.version, cell.driver, cell.paths)
-
-
 @pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_each_process_has_its_place(cell: Cell) -> None:
-    found = asked(cell)
+def test_each_process_has_its_place_and_threads_that_are_not_split_though_they_should_be_are_said(cell: Cell) -> None:
+    found = expected(cell.profile, cell.only, cell.version, cell.driver, cell.paths)
 
     places = (found.sandbox, found.overhead, found.shim, found.virtiofsd, found.vmm, found.vcpu)
     assert places == (cell.sandbox, cell.overhead, cell.shim, cell.virtiofsd, cell.vmm, cell.vcpu)
-
-
-def test_the_table_has_every_cell_once() -> None:
-    cells = [(cell.profile, cell.only, cell.version, cell.driver) for cell in CELLS]
-    assert sorted(map(str, cells)) == sorted(map(str, product(Profile, (True, False), (1, 2), CgroupDriver)))
-
-
-@pytest.mark.parametrize("cell", CELLS, ids=str)
-def test_a_note_says_where_threads_are_not_split_though_they_should_be(cell: Cell) -> None:
-    note = asked(cell).note
-
     moved_whole = not cell.only and cell.vmm == cell.vcpu
-    assert bool(note) == moved_whole
-    assert ("cgroup v2" in note) == (moved_whole and cell.version == 2)
+    assert bool(found.note) == moved_whole
+    assert ("cgroup v2" in found.note) == (moved_whole and cell.version == 2)
 
 
 @pytest.mark.parametrize(("path", "profile", "sandbox"), ODD_PATHS)
@@ -253,14 +236,8 @@ def test_cri_o_and_a_shim_that_serves_the_sandbox_get_every_annotation() -> None
     assert not handed_on(Handler("kata", "io.containerd.kata.v2", passes=("io.katacontainers.",)), KATA_ONLY)
 
 
-def reading(cell: Cell) -> VmReading:
-    tasks = (
-        Task(TaskRole.SHIM, 1, 1, 1, cgroup=cell.shim, cpu_cgroup=cell.shim),
-        Task(TaskRole.VMM, 2, 2, 1, cgroup=cell.vmm, cpu_cgroup=cell.vmm),
-        Task(TaskRole.VIRTIOFSD, 4, 4, 1, cgroup=cell.virtiofsd, cpu_cgroup=cell.virtiofsd),
-        Task(TaskRole.VCPU, 2, 3, 1, cgroup=cell.vmm, cpu_cgroup=cell.vcpu),
-    )
-    return VmReading(SandboxId(ID), 1, tasks, (CgroupReading(Place.SANDBOX, cell.sandbox),))
+def in_its(cell: Cell) -> VmReading:
+    return with_cgroup(placed(cell), Place.SANDBOX, cell.sandbox)
 
 
 ALIKE = [cell for cell in CELLS if cell.only and cell.profile is not DOCUMENT and cell.sandbox.endswith(".scope")]
@@ -268,16 +245,16 @@ ALIKE = [cell for cell in CELLS if cell.only and cell.profile is not DOCUMENT an
 
 @pytest.mark.parametrize("cell", [cell for cell in CELLS if cell not in ALIKE], ids=str)
 def test_a_profile_is_recognised_by_its_cgroups(cell: Cell) -> None:
-    assert recognised("kata", {}, Handler("kata"), reading(cell)) is cell.profile
+    assert recognised("kata", {}, Handler("kata"), in_its(cell)) is cell.profile
 
 
 @pytest.mark.parametrize("cell", ALIKE, ids=str)
 def test_two_profiles_that_make_the_same_scope_are_not_told_apart(cell: Cell) -> None:
-    assert recognised("kata", {}, Handler("kata"), reading(cell)) is None
+    assert recognised("kata", {}, Handler("kata"), in_its(cell)) is None
 
 
 def test_settings_count_before_the_configuration_and_that_before_what_is_seen() -> None:
-    seen = reading(next(cell for cell in CELLS if cell.profile is GO))
+    seen = in_its(cell(GO, True))
     known = Handler("kata", profile=RS)
 
     assert recognised("kata", {"kata": DOCUMENT}, known, seen) is DOCUMENT

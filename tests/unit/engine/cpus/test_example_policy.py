@@ -75,11 +75,6 @@ def test_the_engine_places_by_it(example: Policy) -> None:
     assert given(create(node, "a", qos="burstable")) == "0-3,8-11"
 
 
-def test_settings_without_a_cpu_are_refused(example: Policy) -> None:
-    nothing = Amount(AmountKind.CPUSET, 1 << 99)
-    assert isinstance(example.begin(Ground(W, PolicySettings(example.name, nothing))), Denied)
-
-
 def test_the_table_of_static_plus() -> None:
     rows = re.findall(r"^\| (?:then )?(\S+?)(, in kube-system)? \| (\S+) \| (\S+) \| (\d+) \|$", PAGE, re.MULTILINE)
     policy = table.policy_of("static-plus")

@@ -105,6 +105,20 @@ def test_time_in_which_the_machine_sleeps_does_not_count() -> None:
     assert FROZEN in node.allocate(ID[1])
 
 
+def test_where_its_form_is_unknown_a_sample_from_after_kubelets_time_ends_it() -> None:
+    node = Node(held_fault=FORM, answered=True)
+    node.tell(ev.ApiBack())
+    node.tell(ev.GrantsRecalled({}, lost=True))
+    node.view()
+    for _ in range(SETTLE_NS // SECOND):
+        node.after(1)
+        node.sample()
+    assert FROZEN in findings(node)[-1]
+    node.after(1)
+    node.sample()
+    assert FROZEN not in findings(node)[-1]
+
+
 def test_a_refused_journal_that_is_removed_while_the_daemon_runs_is_a_loss() -> None:
     """Given views that came before, then what they named is granted since the boot as well."""
     node = Node(capacity={"tdx": 2})

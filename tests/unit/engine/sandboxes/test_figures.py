@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.sandboxes.headroom import headroom
+from nodeward.engine.sandboxes.headroom import headroom, need
 from nodeward.engine.sandboxes.recommend import (
     MOST_COUNTED,
     PERCENTILES,
@@ -118,7 +118,12 @@ def test_a_cgroup_that_is_read_later_counts_from_then_on() -> None:
 
 
 def test_a_cgroup_that_was_made_anew_counts_from_0() -> None:
-    found = told(*(reading(vmm(), cgroups=(pod(cpu_ns=n),), at_s=at) for at, n in ((1, 9 * SECOND), (2, SECOND))))
+    first, idle, anew = (
+        reading(vmm(), cgroups=(pod(cpu_ns=n * SECOND),), at_s=at) for at, n in ((1, 9), (2, 9), (3, 1))
+    )
+    found = told(first, idle)
+    assert (found.cpu_ns, found.cpu_m) == (9 * SECOND, 0)
+    found = told(first, idle, anew)
     assert (found.cpu_ns, found.cpu_m) == (10 * SECOND, 1000)
 
 
@@ -273,6 +278,15 @@ def test_the_smallest_limit_counts(of_pod: int | None, of_sandbox: int | None, f
     both = (pod(of_pod), CgroupReading(Place.SANDBOX, IN, memory_limit=of_sandbox))
     found = headroom(reading(*ALL, cgroups=both), VmSize(GIB, 1, "vmm"), 0, 5)
     assert (found.fit, found.limit) == (fit, limit)
+
+
+def test_of_two_vms_in_one_pods_cgroup_each_has_what_the_other_leaves() -> None:
+    seen, vm = reading(*ALL, cgroups=(pod(2 * GIB),)), VmSize(GIB, 1, "vmm")
+    other = need(seen, vm, 0)
+    assert other is not None
+    found = headroom(seen, vm, 0, 10, (other,))
+    assert (found.fit, found.killed_at) == (Fit.KILLED, 768 * MIB)
+    assert need(reading(shim(), cgroups=(pod(2 * GIB),)), vm, 0) is None, "it has no VM"
 
 
 DRAGONBALL = reading(shim(rss=600 * MIB), cgroups=(pod(2 * GIB),), kind="dragonball")

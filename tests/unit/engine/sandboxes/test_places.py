@@ -176,6 +176,7 @@ def test_a_sandbox_without_an_oci_spec() -> None:
     reading = moved(placed(at), f"/kata_sandboxed_pod/{ID}", *TaskRole)
 
     assert [one.code for one in found(reading, at)] == [codes.SANDBOXED_POD_CODE] * 6
+    assert recognised("kata", {}, Handler("kata"), reading) is RS
 
 
 @pytest.mark.parametrize("version", [1, 2])

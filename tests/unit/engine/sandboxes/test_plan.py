@@ -145,6 +145,7 @@ def test_what_is_removed_is_what_was_made_and_nobody_elses(wanted: Wanted) -> No
     assert all(path in removed for path in made(create(wanted)) if path != "/kata")
     assert all(path.startswith("/p/kata") for path in removed)
     assert removed == sorted(removed, key=lambda path: -path.count("/"))
+    assert wanted.version == 2 or {*removed, "/kata"} == {*made(create(wanted)), "/kata"}
 
 
 def test_nothing_moves_where_nothing_runs() -> None:

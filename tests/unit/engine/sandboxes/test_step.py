@@ -344,10 +344,6 @@ def enforced(mode: Mode = Mode.ENFORCE, home: Sandbox = BARE) -> Told:
     return node
 
 
-def test_a_limit_of_somebody_else_is_left_alone() -> None:
-    assert wanted(read(enforced(), bare(memory=9 * GIB))) == {"cpu": LIMITS["cpu"]}
-
-
 def test_observe_performs_nothing() -> None:
     node = enforced(Mode.OBSERVE)
     decision = read(node, bare())

@@ -140,27 +140,3 @@ async def test_full_lane_refuses() -> None:
     assert lane.depth == accepted
     gate.set()
     assert lane.close(PATIENCE_S)
-
-
-async def test_a_blocked_lane_has_two_threads_takes_nothing_and_serves_again() -> None:
-    loop, gates = asyncio.get_running_loop(), [threading.Event() for _ in range(2)]
-    lane = ThreadLane("two", loop, lambda _: None, deadline_s=0.02)
-    given_up = [loop.create_future() for _ in range(3)]
-    ended = loop.create_future()
-    lane.submit("first", gates[0].wait, into(given_up[0]), lambda: ended.set_result(None))
-    lane.submit("second", gates[1].wait, into(given_up[1]))
-    lane.submit("third", lambda: "never", into(given_up[2]))
-    assert all(isinstance(one, GivenUpError) for one in await asyncio.gather(*given_up))
-    assert lane.blocked
-    assert lane.depth == 0
-    assert not lane.submit("fourth", lambda: 4, lambda _: None)
-    assert sum(thread.name == "nodeward-two" for thread in threading.enumerate()) == 2
-    assert not ended.done()
-
-    gates[0].set()  # the older thread comes back, and serves since the newer one hangs
-    again = loop.create_future()
-    await ended
-    assert lane.submit("fifth", lambda: 5, into(again))
-    assert await again == 5
-    gates[1].set()
-    assert lane.close(PATIENCE_S)

@@ -4,8 +4,6 @@ import asyncio
 import logging
 import os
 import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -75,41 +73,6 @@ def test_a_name_is_asked_for_on_a_thread_of_ours_and_an_address_on_none() -> Non
             await loop.getaddrinfo("localhost", 80)
 
     on_the_loop(story)
-
-
-ASKS = """
-import asyncio, sys
-from nodeward.aio.loop import new_loop
-
-async def main():
-    loop = asyncio.get_running_loop()
-    asking = asyncio.ensure_future(loop.getaddrinfo("nobody", 1))
-    await loop.run_in_executor(None, sys.stdin.readline)
-    assert not asking.done()
-
-with asyncio.Runner(loop_factory=new_loop) as runner:
-    runner.run(main())
-print("ended")
-"""
-
-
-def test_a_process_ends_though_a_resolver_hangs(tmp_path: Path) -> None:
-    aliases = tmp_path / "aliases"
-    os.mkfifo(aliases)
-    with subprocess.Popen(
-        [sys.executable, "-c", ASKS],
-        env=os.environ | {"HOSTALIASES": str(aliases)},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as process:
-        held = os.open(aliases, os.O_WRONLY)  # waits until the resolver is there
-        try:
-            said, _ = process.communicate("end\n", timeout=PATIENCE_S)
-        finally:
-            process.kill()
-            os.close(held)
-    assert said == "ended\n"
 
 
 def test_a_path_that_is_longer_than_a_sockets_may_be_is_refused_and_not_cut() -> None:
@@ -191,38 +154,6 @@ def test_the_stack_of_a_loop_that_stands_is_written_down_once(reported: Reported
     stacks = [line for line in reported.lines if "thread=MainThread" in line]
     assert len(stacks) == 1
     assert "stand_until aio/test_loop.py" in stacks[0]
-
-
-def test_a_manager_is_fed_only_while_the_loop_turns() -> None:
-    fed = threading.Semaphore(0)
-
-    async def story() -> None:
-        watchdog = Watchdog(fed.release, BEAT_S)
-        watchdog.start()
-        async with asyncio.timeout(PATIENCE_S):
-            while not fed.acquire(blocking=False):
-                await asyncio.sleep(BEAT_S)
-        time.sleep(BEAT_S * 3)  # a feed that was due when the loop stopped has been given
-        while fed.acquire(blocking=False):
-            pass
-        time.sleep(BEAT_S * 6)
-        assert not fed.acquire(blocking=False)
-        async with asyncio.timeout(PATIENCE_S):
-            while not fed.acquire(blocking=False):
-                await asyncio.sleep(BEAT_S)
-        watchdog.close()
-
-    asyncio.run(story())
-
-
-async def test_a_loop_that_turns_has_little_lag_and_no_stall() -> None:
-    watchdog = Watchdog()
-    assert watchdog.lag().max_us == 0
-    watchdog.start()
-    await asyncio.sleep(BEAT_S * 3)
-    lag = watchdog.lag()
-    assert lag.p99_us <= lag.max_us
-    watchdog.close()
 
 
 PID = 4242

@@ -145,12 +145,6 @@ def test_who_gets_what_others_leave_rests(
     assert slept == [pytest.approx(rest) for rest in rests]
 
 
-def test_nobody_is_starved_who_has_ended() -> None:
-    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
-        ended.wait()
-    assert leftover_time.starved_s(ended.pid) == 0.0
-
-
 class SlowFiles(OsFiles):
     """Its first write hangs until `go`."""
 
@@ -254,29 +248,3 @@ def test_calls_that_hang_take_no_more_threads_and_leave_a_bounded_queue() -> Non
     executor.shutdown()
     with pytest.raises(RuntimeError, match="closed"):
         executor.submit(gate.wait)
-
-
-HANGS = """
-import asyncio, threading
-from nodeward.aio.executor import DaemonExecutor
-
-async def main():
-    loop = asyncio.get_running_loop()
-    loop.set_default_executor(DaemonExecutor())
-    begun = threading.Event()
-    def hang():
-        begun.set()
-        threading.Event().wait()
-    asyncio.ensure_future(loop.run_in_executor(None, hang))
-    while not begun.is_set():
-        await asyncio.sleep(0.01)
-
-asyncio.run(main())
-print("ended")
-"""
-
-
-def test_a_process_ends_though_a_call_hangs() -> None:
-    done = subprocess.run([sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
-
-    assert done.stdout == "ended\n"

@@ -10,7 +10,6 @@ from nodeward.aio.clock import SystemClock
 from nodeward.app.host.afterwards import MOST, PIECE
 from nodeward.app.host.core import MOST_BITS, Core
 from nodeward.app.host.latest import KEPT, MOST_CHARACTERS, MOST_SENTENCES, Latest
-from nodeward.app.host.slots import Slots
 from nodeward.app.node.answers import BOUNDS_BITS, decided_rows
 from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
@@ -41,7 +40,6 @@ from tests.unit.engine.build import creating
 
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
 MADE = Container(ContainerId("c"), SandboxId("s"), "app")
-DUE_NS, TIMES = 2_500_000, 40
 
 
 async def no_commit(_: str) -> str:
@@ -104,49 +102,6 @@ async def test_a_thread_beside_the_loop_is_refused() -> None:
 
 async def _final(answer: Final | Awaitable[Final]) -> Final:
     return answer if isinstance(answer, Final) else await answer
-
-
-class DueSoon(Slots):
-    """Has something to do DUE_NS after it was last done."""
-
-    def __init__(self, clock: SystemClock) -> None:
-        super().__init__(InlineLane(), {}, clock)
-        self._now_ns = clock.now_ns
-        self.looked, self.done, self.due_ns = 0, 0, clock.now_ns() + DUE_NS
-
-    def next_due_ns(self) -> int | None:
-        return self.due_ns if self.done < TIMES else None
-
-    def run_due(self) -> None:
-        self.looked += 1
-        if self._now_ns() >= self.due_ns:
-            self.done, self.due_ns = self.done + 1, self._now_ns() + DUE_NS
-
-
-async def test_what_is_due_in_a_part_of_a_millisecond_wakes_the_core_once() -> None:
-    """Given something due in 2.5 ms, and then again, when the loop counts in whole milliseconds, then the core wakes
-    for each time once: it does not ask for the rest of a millisecond over and over."""
-    clock = SystemClock()
-    slots = DueSoon(clock)
-    core = Core(State(), clock, slots, NoFacts(), no_commit)
-    core.wake()
-    slots.looked = slots.done = 0
-    while slots.done < TIMES:
-        await asyncio.sleep(0.05)
-    core.close()
-    assert slots.looked == TIMES
-
-
-def test_how_long_a_decision_took_is_counted_by_its_event() -> None:
-    core = core_with([])
-    for _ in range(3):
-        core.tell(SandboxStarted(POD))
-    core.ask(Creating(POD, MADE), 1_000_000_000)
-    counts = {kind.__name__: sum(took[:-1]) for kind, took in core.took.items()}
-    assert counts == {"SandboxStarted": 3, "Creating": 1}
-    for took in core.took.values():
-        least = sum(count << (bits - 1) for bits, count in enumerate(took[:-1]) if bits)
-        assert least <= took[-1] < 2 * least
 
 
 async def until(reached: Callable[[], bool]) -> None:

@@ -10,7 +10,6 @@ import yaml
 from nodeward.app.settings.load import SettingsError, from_tree, load
 from nodeward.app.tools import cri_resmgr
 from nodeward.app.tools.cri_resmgr import CONFIG_SOCKET, Chosen, CriResmgrError
-from nodeward.app.tools.cri_resmgr_options import SWITCHES
 from nodeward.model.pool_rule import BalloonType
 from nodeward.model.settings import Settings
 from nodeward.wire import dump_rules
@@ -30,17 +29,6 @@ def choose(
 def said(config: str) -> list[str]:
     """What is said of a YAML configuration, but for the runtime's socket."""
     return [note for note in choose("-force-config /c", {"/c": config}).notes if not note.startswith("no --runtime")]
-
-
-def test_the_walk_of_its_first_readme() -> None:
-    chosen = choose("-policy null -dump reset,full:.* -dump-file /tmp/cri.dump")
-    assert chosen.pairs == {
-        "relay.listen": "/var/run/cri-resmgr/cri-resmgr.sock",
-        "relay.runtime": CONTAINERD,
-        "dump.rules": "reset,full:.*",
-        "dump.file": "/tmp/cri.dump",
-    }
-    assert chosen.notes == [f"no --runtime-socket: {CONTAINERD} is there"]
 
 
 @pytest.mark.parametrize(
@@ -221,11 +209,6 @@ def test_every_option_of_a_release_is_served_or_remarked_on(name: str, switch: b
         assert len([note for note in chosen.notes if note.startswith(f"--{name}:")]) <= 1
 
 
-def test_no_option_is_known_that_no_release_had() -> None:
-    named = {name for lists in RELEASES.values() for names in lists for name in names.split()}
-    assert set(SWITCHES) - named == {"h", "help"}
-
-
 LEVELS: tuple[tuple[str, str, str], ...] = (
     ("-logger-debug cache", "", "debug"),
     ("-logger-debug all", "", "debug"),
@@ -304,32 +287,6 @@ def test_which_signal_reads_the_files_again(line: str, number: Signals, notes: i
     assert (chosen.reload_by, len(said)) == (number, notes)
 
 
-NO_LINES = "has no meaning here: one event a line on standard error"
-SAID_OF: dict[str, tuple[str, str]] = {
-    "LOGGER_LOG_SOURCE": ("1", "logger.LogSource: has no meaning here: each line names its source"),
-    "LOGGER_SKIP_HEADERS": ("true", f"--skip_headers: {NO_LINES}"),
-    "LOGGER_LOG_FILE_MAX_SIZE": ("7", f"--log_file_max_size: {NO_LINES}"),
-    "LOGGER_V": ("3", "--v: has no meaning here: 4 and more switch the log to debug"),
-}
-"""Variables, what they have, and what is said of it."""
-
-
-@pytest.mark.parametrize("name", SAID_OF)
-def test_what_the_environment_says_of_the_log_in_vain_is_told_in_a_line(name: str) -> None:
-    value, remark = SAID_OF[name]
-    chosen = choose("-runtime-socket /r", environ={name: value})
-    assert (chosen.notes, chosen.log_level) == ([f"{remark} ({name} in the environment)"], "info")
-
-
-def test_a_variable_that_no_release_knows_is_named_and_not_read() -> None:
-    odd = f"LOGGER_LEVEL\n{'x' * 99}"
-    chosen = choose("-runtime-socket /r", environ={odd: "debug", "LOGGERS": "debug"})
-    assert chosen.notes == [
-        f"LOGGER_LEVEL\\u000a{'x' * 51}... in the environment: no release knows it, and it is not read"
-    ]
-    assert chosen.log_level == "info"
-
-
 DUMPED = {
     "rules-of-the-option": ("-dump name:.*List.* -dump-file /d", ("OFF", "FULL", "NAME")),
     "the-options-defaults-hold-below": ("-dump full:.* -dump-file /d", ("OFF", "FULL", "FULL")),
@@ -367,40 +324,6 @@ def test_rules_in_the_environment_are_not_overruled_by_defaults() -> None:
     environ = {"NODEWARD_DUMP__RULES": "short:.*"}
     chosen = cri_resmgr.choose(["-dump-file", "/d"], environ, DUMP_FILES.__getitem__, bool)
     assert "dump.rules" not in chosen.pairs
-
-
-def test_a_dump_that_a_file_disables_shows_nothing_whatever_its_rules_are() -> None:
-    config = "dump: {Disabled: true, Config: 'full:.*', File: /d}"
-    chosen = choose("-fallback-config /c", {"/c": config})
-    assert dump_rules.parse(chosen.pairs["dump.rules"]).level("CreateContainer") is dump_rules.Level.OFF
-    assert chosen.notes[-1] == "dump.Disabled: nothing is dumped"
-    enabled = choose("-fallback-config /c", {"/c": config.replace("true", "false")})
-    assert dump_rules.parse(enabled.pairs["dump.rules"]).level("CreateContainer") is dump_rules.Level.FULL
-
-
-def test_what_a_file_has_for_coming_parts_is_said_a_line_each() -> None:
-    config = (
-        "policy: {Active: none, topology-aware: {PinCPU: true}, memtier: {}}\n"
-        "rdt: {mode: Full}\ncpu: {classes: {}}\nblockio: {}\ncontrol: {cpu: {}}\n"
-        "resource-manager: {control: {Controllers: {}}}\ninstrumentation: {HTTPEndpoint: ':8888'}\n"
-        "dump: {Debug: true}\nlogger: {LogSource: true, Klog: {skip_headers: true}}\n"
-    )
-    lines = said(config)
-    assert [line.partition(": ")[0] for line in lines] == [
-        "policy.topology-aware",
-        "policy.memtier",
-        "rdt",
-        "cpu",
-        "blockio",
-        "control",
-        "resource-manager",
-        "instrumentation",
-        "dump.Debug",
-        "logger.LogSource",
-        "--skip_headers",
-    ]
-    assert lines[0] == "policy.topology-aware: comes with a later CPU policy of Nodeward, which is not built yet (/c)"
-    assert all("not built yet (/c)" in line for line in lines[:7])
 
 
 def test_a_configuration_that_is_not_named_is_none() -> None:
@@ -492,17 +415,3 @@ def test_the_section_of_a_policy_with_pools_is_taken_as_it_is() -> None:
     settings = from_tree({}, {}, chosen.pairs)
     assert settings.policy.balloons.balloon_types == (BalloonType("a", min_cpus=2),)
     assert from_tree(yaml.safe_load(chosen.as_file()), {}) == settings
-
-
-def test_a_section_that_is_a_bomb_is_refused() -> None:
-    bomb = "policy: {balloons: {x: [&a [1, 2], " + ", ".join(
-        f"&{name} [*{above}, *{above}, *{above}, *{above}]" for above, name in zip("abcdefgh", "bcdefghi", strict=True)
-    )
-    with pytest.raises(CriResmgrError, match=r"aliases \(\*name\) are not allowed"):
-        choose("-force-config /c", {"/c": bomb + "]}}"})
-
-
-def test_static_pools_that_no_agent_pushes_are_said_not_to_be_on_the_node() -> None:
-    text = 'policy: {Active: static-pools, static-pools: {pools: {shared: {cpuLists: [{Cpuset: "0"}]}}}}'
-    [note] = [one for one in choose("-force-config f", {"f": text}).notes if one.startswith("static-pools")]
-    assert "only nodeward agent puts cmk.intel.com/exclusive-cores" in note

@@ -4,11 +4,9 @@ import errno
 import gzip
 import mmap
 import os
-import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Thread
 from unittest import mock
 
 import pytest
@@ -86,29 +84,6 @@ def test_pieces_are_put_together_or_not_at_all(rounds: list[tuple[list[int], int
             got = far.take(taken)
             assert there.startswith(got)
             del there[: len(got)]
-
-
-def test_who_reads_waits_until_it_is_told_and_has_all_before_the_end() -> None:
-    (bell, ear), data, got = socket.socketpair(), os.urandom(3 * BYTES // 2), bytearray()
-    with pair() as (near, far), bell, ear:
-
-        def read() -> None:
-            while part := far.read(ear.fileno(), 100_000):
-                got.extend(part)
-
-        reader = Thread(target=read)
-        reader.start()
-        left = memoryview(data)
-        while left:
-            left = left[near.put(left) :]
-            near.tell()
-            bell.send(b"\0")
-        near.put(b"no bell for it")
-        near.tell()
-        bell.close()
-        reader.join(30.0)
-        assert not reader.is_alive()
-    assert bytes(got) == data + b"no bell for it"
 
 
 ROUND = 64
@@ -285,15 +260,6 @@ def test_what_the_relay_cut_or_lost_is_said(tmp_path: Path) -> None:
     ]
 
 
-def test_where_a_connection_cannot_be_followed_any_more_that_is_one_line_of_its_own(tmp_path: Path) -> None:
-    why = "the relay cannot follow this connection: http2: odd\n[\x1b"
-    lines = written(tmp_path, Frame(Kind.UNSEEN, 3, 1, 0, "", why.encode()))
-    assert lines == [
-        "# the calls of connection 3 are relayed and have no lines from here on: "
-        "the relay cannot follow this connection: http2: odd\\u000a[\\u001b"
-    ]
-
-
 def test_a_method_from_a_hostile_client_stays_one_word_of_one_line(tmp_path: Path) -> None:
     lines = written(tmp_path, Frame(Kind.ENDED, 7, 1, 0, "/x.Y/a\nb \x1b[31m", b"", status=12))
     assert lines == ["#7 a?b??[31m <= (passthrough) FAILED: UNIMPLEMENTED:"]
@@ -397,27 +363,6 @@ def test_what_is_missing_at_the_very_end_is_said_too_and_the_relays_own_marks_ar
     dump_writer.run(lambda _: next(parts, b""), DumpFile(str(path), 1 << 20), (), tally, lambda: 0)
     assert path.read_text().endswith("# 6 messages are missing here: they could not be written\n")
     assert (tally.done, tally.marked, tally.lost, tally.missing) == (1, 5, 1, 0)
-
-
-def test_what_the_relay_no_longer_waits_for_is_marked_and_not_written(tmp_path: Path) -> None:
-    """Given a relay that gives up after the first of ten messages and two marks were written, then the rest is said to
-    be missing, whether it had reached the writer or not."""
-    tally, path = Tally(), tmp_path / "cri.dump"
-    ended, lost = Frame(Kind.ENDED, 1, 1, 0, VERSION, b""), Frame(Kind.LOST, 0, 1, 0, "", b"", 2)
-    parts = iter([b"".join(dump_feed.encode(ended)), b"".join((*dump_feed.encode(ended), *dump_feed.encode(lost)))])
-
-    def then(_: int) -> bytes:
-        if tally.done:
-            tally.give_up(10, 2)
-        return next(parts)
-
-    dump_writer.run(then, DumpFile(str(path), 1 << 20), (), tally, lambda: 0)
-    lines = [line.partition("] ")[2] for line in path.read_text().splitlines()]
-    assert lines == [
-        "#1 Version <= (passthrough) REQUEST",
-        "# 11 messages are missing here: they could not be written",
-    ]
-    assert (tally.done, tally.marked, tally.lost, tally.missing) == (10, 2, 9, 0)
 
 
 def test_a_relay_is_not_taken_to_have_given_up_by_half() -> None:

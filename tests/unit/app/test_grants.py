@@ -13,14 +13,12 @@ import msgspec
 import pytest
 
 from nodeward.aio import journal
-from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.hostfs import HostFiles, OsFiles
 from nodeward.aio.journal import Journal
-from nodeward.aio.lanes import ThreadLane
 from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.host.undo import at_once
 from nodeward.app.node import grants_boot
-from nodeward.app.node.grants import LATE_S, Granted, Grants, Recalled, decode, encode, on_record, path_in, read
+from nodeward.app.node.grants import Granted, Grants, Recalled, decode, encode, on_record, path_in, read
 from nodeward.app.node.grants_boot import GrantsBoot
 from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.state.ledger import Grant, Offer
@@ -132,15 +130,6 @@ def test_grants_outlive_the_daemon_with_how_often_each_was_given() -> None:
     assert at_start(first) == GrantsRecalled()
     assert [commit(first, "a", "b"), commit(first, "b"), commit(first, "s", resource=ESIDS)] == ["", "", ""]
     assert at_start(life(kernel)) == GrantsRecalled({TDX: {"a": 1, "b": 2}, ESIDS: {"s": 1}})
-
-
-def test_a_record_is_one_write_once_the_file_is_known() -> None:
-    files = FaultyFiles(fresh())
-    one = life(files)
-    kept(one)
-    files.calls.clear()
-    assert commit(one, "a") == ""
-    assert dict(files.calls) == {"stat": 1, "append": 1}
 
 
 @pytest.mark.parametrize("call", range(3, 9))
@@ -282,17 +271,6 @@ def test_a_record_that_was_written_for_nobody_leaves_the_file_within_a_turn() ->
     assert recalled(kernel).granted == {}
 
 
-def test_a_file_that_somebody_removed_or_changed_is_written_whole() -> None:
-    kernel = fresh()
-    one = life(kernel)
-    assert commit(one, "a") == ""
-    kernel.unlink(PATH)
-    assert commit(one, "b") == ""
-    kernel.append(PATH, b"rubbish", sync=False)
-    assert commit(one, "c") == ""
-    assert recalled(kernel).granted == {TDX: {"a": 1, "b": 1, "c": 1}}
-
-
 def test_a_long_file_is_written_anew_before_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MOST_LINES", 20)
     kernel, now = fresh(), dict[str, dict[str, int]]()
@@ -308,10 +286,6 @@ def test_what_is_written_is_what_is_read() -> None:
     granted = {TDX: {"a": 3, "b": 1, "c": 2}, ESIDS: {}, "x": {"é\n": 1}}
     assert decode(encode(granted, "boot"), "boot") == {TDX: granted[TDX], "x": granted["x"]}
     assert decode(encode(granted, "boot"), "later") is None
-
-
-def test_a_record_that_is_none_is_refused() -> None:
-    assert "is no grant" in asyncio.run(_awaited(life(fresh()).commit('{"resource":"x","ids":"a"}')))
 
 
 def test_what_the_ledger_granted_is_to_be_there_and_what_only_kubelet_tells_is_not() -> None:
@@ -373,34 +347,6 @@ def test_writes_that_keep_failing_are_told_and_one_alone_is_not(tmp_path: Path) 
     assert kept(one) == []
 
 
-def test_a_disk_that_hangs_is_waited_for_briefly_and_what_comes_late_spoils_nothing(tmp_path: Path) -> None:
-    files = Host(tmp_path)
-
-    async def story() -> None:
-        stuck = list[str]()
-        lane = ThreadLane("journal", asyncio.get_running_loop(), stuck.append)
-        written = Journal(files, PATH, lane, BoundedCalls("late", LATE_S))
-        one = Grants(files, SETTINGS, written, read(files, SETTINGS), GrantsBoot(fresh(), STATE, AtOnce()))
-        assert await one.commit(record("a")) == ""
-        files.hangs.clear()
-        whys = await asyncio.gather(*(one.commit(record(name)) for name in ("b", "c", "d")))
-        assert not files.hangs.is_set(), "nobody waited for the disk"
-        assert [why.partition(": ")[2] for why in whys] == [
-            f"not done within {LATE_S:g} s: the disk hangs",
-            "an earlier call has not come back: the disk hangs",
-            "an earlier call has not come back: the disk hangs",
-        ]
-        files.hangs.set()
-        for thread in [one for one in threading.enumerate() if one.name == "late"]:
-            await asyncio.to_thread(thread.join, 60)
-        assert await one.commit(record("e")) == ""
-        lane.close(60)
-        assert stuck == []
-
-    asyncio.run(story())
-    assert set(recalled(files).granted[TDX]) >= {"a", "b", "e"}
-
-
 NONE = (
     pytest.param(None, id="removed"),
     pytest.param(b"", id="empty"),
@@ -441,21 +387,6 @@ def test_a_journal_that_was_removed_since_the_boot_is_told_as_lost(
         kernel.replace(PATH, content)
     assert at_start(life(kernel, state=kernel)) == GrantsRecalled(lost=True)
     assert f"grants=lost path={PATH}" in caplog.text
-
-
-def test_a_loss_is_told_by_each_start_until_it_is_known_again_what_was_granted() -> None:
-    kernel, asks = fresh(), True
-    GrantsBoot(kernel, STATE, AtOnce()).note(BOOT)
-    for _ in range(2):
-        one = life(kernel, lambda: {TDX: {"a": 1}}, kernel)
-        one.waits = lambda: asks
-        assert at_start(one) == GrantsRecalled(lost=True)
-        assert kept(one) == []
-        assert recalled(kernel).missing
-    asks = False
-    assert kept(one) == []
-    assert recalled(kernel) == Recalled({TDX: {"a": 1}}, BOOT)
-    assert at_start(life(kernel, state=kernel)) == GrantsRecalled({TDX: {"a": 1}})
 
 
 @pytest.mark.parametrize(

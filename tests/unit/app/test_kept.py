@@ -124,18 +124,6 @@ def left(kernel: SimKernel) -> list[str]:
     return kernel.listdir(f"{RUN_FOLDER}/pods")
 
 
-def test_nothing_is_written_twice_and_what_changes_is() -> None:
-    counted = FaultyFiles(run_only())
-    keeper = Keeper(counted, RUN_FOLDER)
-    keeper.bring(RULE, specs("a", "b"), complete=True)
-    before = counted.total
-    keeper.bring(RULE, specs("a", "b"), complete=True)
-    assert counted.total == before
-
-    keeper.bring(RULE, specs("b") | specs("a", amount=2), complete=True)
-    assert counted.total == before + 1
-
-
 def test_a_pods_file_goes_with_the_pod_but_not_while_the_api_server_is_away() -> None:
     kernel = run_only()
     Keeper(kernel, RUN_FOLDER).bring(RULE, specs("a", "b"), complete=True)
@@ -233,17 +221,6 @@ def lines(kernel: SimKernel) -> list[bytes]:
     return kernel.read(PATH, 1 << 24).splitlines(keepends=True)
 
 
-def test_a_restart_keeps_the_record_of_the_life_before() -> None:
-    kernel = folder()
-    Life(kernel).decides(3)
-    kernel.append(PATH, b'["event","ApiLost",{"why', sync=False)  # killed within a write
-    Life(kernel).decides(2)
-
-    found = replay(lines(kernel))
-
-    assert (found.segments, found.events, found.torn, found.difference) == (2, 5, 1, "")
-
-
 def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
     kernel = folder()
     life = Life(kernel, max_bytes=65_536)
@@ -252,61 +229,6 @@ def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
 
     assert kernel.stat(PATH).size < 2 * 65_536
     assert replay(lines(kernel)).difference == ""
-
-
-class FullDisk(FaultyFiles):
-    """Nothing can be written while `full`."""
-
-    full = False
-
-    def _count(self, name: str, path: str) -> None:
-        super()._count(name, path)
-        if self.full and name in ("append", "replace"):
-            raise OSError(errno.ENOSPC, "No space left on device", path)
-
-
-def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound() -> None:
-    kernel = folder()
-    files = FullDisk(kernel)
-    life = Life(files, max_bytes=65_536)
-    life.decides(3)
-    files.full = True
-    for _ in range(400):
-        life.decides(20)
-    files.full = False
-    life.decides(2)
-    life.decides(2)
-
-    found = replay(lines(kernel))
-    assert (found.segments, found.torn, found.difference) == (2, 1, "")
-    assert found.events >= 5
-
-
-class LateDisk(FaultyFiles):
-    """The first rotation is given up, and only lands after another one was to be made."""
-
-    life: Life | None = None
-
-    def _count(self, name: str, path: str) -> None:
-        super()._count(name, path)
-        if self.life is not None and name == "replace":
-            life, self.life = self.life, None
-            life.lane.give_up()
-            life.decides(2)
-
-
-def test_a_rotation_that_lands_late_replaces_nothing_newer_and_what_is_lost_is_said() -> None:
-    kernel = folder()
-    files = LateDisk(kernel)
-    files.life = life = Life(files, max_bytes=4_096)
-    for _ in range(400):
-        if files.life is not None:
-            life.decides(1)
-    life.decides(3)
-
-    found = replay(lines(kernel))
-    assert files.life is None
-    assert (found.torn, found.difference) == (1, "")
 
 
 def test_a_full_nodes_head_is_encoded_bit_by_bit_and_not_by_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:

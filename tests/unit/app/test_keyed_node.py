@@ -19,7 +19,6 @@ from nodeward.app.settings.load import load
 from nodeward.cli.keys import lines
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.keys import Homes, KeyReader
 from nodeward.edges.kubelet.checkpoint import CheckpointFile
 from nodeward.edges.kubelet.folder import Folder, Offering
 from nodeward.edges.kubelet.plugin import Plugin
@@ -27,7 +26,6 @@ from nodeward.engine.ledger.asks import KEYS_NS
 from nodeward.engine.ledger.device_ids import id_name
 from nodeward.engine.show.key_rows import key_rows
 from nodeward.model import events as ev
-from nodeward.model.events import KeysRead
 from nodeward.model.settings import (
     KeySettings,
     KubeSection,
@@ -157,7 +155,6 @@ def play(story: Callable[[Node], Awaitable[None]], ledger: LedgerSettings = OFFE
 MOVED_S, SWEPT_S = 0.5, 2.5
 """Issue 5, B6."""
 PHASES = 40
-FULL = 500
 
 
 def test_what_moves_the_nodes_counter_is_withheld_in_half_a_second_at_any_moment() -> None:
@@ -176,39 +173,6 @@ def test_what_moves_the_nodes_counter_is_withheld_in_half_a_second_at_any_moment
     assert len(took) == PHASES
 
     assert max(took) > 0.05, "else nothing was waited for, and this shows nothing"
-
-
-def test_of_500_pods_the_first_look_after_it_moved_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a full node, then between the charge and kubelet's list lie as few looks as with one pod: one that was
-    under way, and the next. Each may take LANE_S here; `bench keys` says how long one really takes."""
-    looks: list[KeysRead | None] = []
-    really = KeyReader.look
-
-    def look(
-        reader: KeyReader, keys: Sequence[str], homes: Homes, due: bool, as_of: int, *, sweep: bool
-    ) -> KeysRead | None:
-        found = really(reader, keys, homes, due, as_of, sweep=sweep)
-        looks.append(found)
-        return found
-
-    monkeypatch.setattr(KeyReader, "look", look)
-    spent: list[int] = []
-
-    async def story(node: Node) -> None:
-        for phase in range(5):
-            await asyncio.sleep(phase * 0.0347)
-            before = len(looks)
-            node.charge(VM, 1)
-            await node.until(KEYS - 1, MOVED_S)
-            spent.append(len(looks) - before)
-            assert len(node.core.state.pods.sandbox_of) == FULL
-            node.charge(VM, -1)
-            await node.until(KEYS, 30)
-
-    play(story, others=FULL - 1)
-
-    assert len(spent) == 5
-    assert 1 <= max(spent) <= 2
 
 
 def test_what_leaves_the_nodes_counter_as_it_was_is_withheld_in_two_and_a_half_seconds() -> None:

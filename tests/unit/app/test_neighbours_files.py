@@ -1,8 +1,6 @@
 """Files of kubelet and of runtimes that are changed, and put back to the byte."""
 
-import asyncio
 import os
-import socket
 import tomllib
 from pathlib import Path
 
@@ -224,13 +222,6 @@ def process(root: Path, pid: int, uid: int, command: bytes) -> None:
     (folder / "comm").write_text("kubelet\n")
     (folder / "status").write_text(f"Name:\tkubelet\nUid:\t{uid}\t{uid}\t{uid}\t{uid}\n")
     (folder / "cmdline").write_bytes(command)
-
-
-def test_who_answers_nothing_is_named(tmp_path: Path) -> None:
-    assert "No such file" in asyncio.run(endpoint.answers(str(tmp_path / "none")))
-    with socket.socket(socket.AF_UNIX) as mute:
-        mute.bind(str(tmp_path / "s"))
-        assert "Connection refused" in asyncio.run(endpoint.answers(str(tmp_path / "s")))
 
 
 TABLE = f'[plugins."{nri.PLUGIN}"]'

@@ -118,16 +118,6 @@ async def test_hundred_who_ask_at_once_are_two_questions_to_the_relay(tmp_path: 
         assert {one.sandbox for one in found} == {"s1"}
 
 
-async def test_for_sandboxes_the_relay_is_asked_once_a_second(tmp_path: Path) -> None:
-    clock = ManualClock()
-    async with beside(tmp_path, clock=clock, most_asked=2) as pulls:
-        for _ in range(3):
-            found = await asyncio.gather(*(pulls.sandboxes() for _ in range(10)))
-            assert found == [(SEEN, "")] * 10
-        clock.ns += pod_pulls.FRESH_NS
-        assert await pulls.sandboxes() == (SEEN, "")
-
-
 async def test_what_a_guest_holds_is_by_report_and_ends_with_its_sandbox(tmp_path: Path) -> None:
     web = ("u", "shop", "web", "")
     images: Section[Mapping[str, str]] = Section({"app": "app", "log": "log:1"}, "the API server")

@@ -9,17 +9,14 @@ import pytest
 
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.settings import last_good
-from nodeward.app.settings.load import SettingsError, from_tree, load, schema
+from nodeward.app.settings.load import SettingsError, from_tree, load
 from nodeward.app.settings.policy import amount
 from nodeward.app.settings.policy_object import translated
 from nodeward.app.settings.pushed import Pushed, path_in
 from nodeward.app.settings.reload import Reload, SettingsSource, merged
 from nodeward.app.tools.cri_resmgr_pushed import over_file
-from nodeward.edges.cri.decider import START_SHARE
-from nodeward.edges.nri.session import MOST_ANSWER_S
-from nodeward.model.policy_rule import MOST_LATE_MS, Amount, AmountKind, Driver, PolicySettings, StaticSettings
+from nodeward.model.policy_rule import Amount, AmountKind, Driver, PolicySettings, StaticSettings
 from nodeward.model.settings import CpusSettings, Mode, Settings
-from nodeward.transport.relay_held import HOLD_NS
 from tests.lanes import InlineLane
 from tests.unit.app.test_objects import an_object
 from tests.unit.app.test_reload import YieldingClock, folders
@@ -184,10 +181,6 @@ def test_what_cannot_be_carried_out_is_refused(text: str, fault: str, tmp_path: 
     assert found.startswith(fault)
 
 
-def test_a_program_may_wait_as_long_as_its_transport_does_and_no_longer() -> None:
-    assert MOST_LATE_MS == {Driver.NRI: MOST_ANSWER_S * 1000, Driver.RELAY: HOLD_NS / 1e6 * START_SHARE}
-
-
 def test_a_relay_that_gives_cpus_needs_no_nri_and_may_record(tmp_path: Path) -> None:
     text = "policy: {active: static, reserved: 1}\nnri: {enabled: false}\ncpus: {driver: relay}\nrelay: {record: /r}"
     assert loaded(text, tmp_path).pins_by(Driver.RELAY)
@@ -199,14 +192,6 @@ def test_policy_and_mode_change_at_once_and_the_driver_needs_a_restart() -> None
 
     assert (live.policy, live.cpus) == (WANTED, CpusSettings(Mode.OBSERVE, Driver.NRI, late_ms=5))
     assert late == ["cpus.driver"]
-
-
-def test_the_schema_knows_every_spelling_and_no_other_key() -> None:
-    defined = schema()["$defs"]
-    assert isinstance(defined, dict)
-    section = defined["PolicySettings"]
-    assert not section["additionalProperties"]
-    assert {"Active", "active", "ReservedResources", "reserved_resources", "static"} < set(section["properties"])
 
 
 BALLOONS = {"policy": "Active: balloons\nballoons: {BalloonTypes: [{Name: a}]}\n"}

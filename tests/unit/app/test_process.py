@@ -6,7 +6,6 @@ import resource
 import stat
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +14,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.app import webhook
 from nodeward.app.host.core import Core
 from nodeward.app.node.pods import NoFacts
-from nodeward.app.node.readiness import BEFORE_KUBELET, Readiness
+from nodeward.app.node.readiness import Readiness
 from nodeward.app.process import LockedError, hold_lock, own_domain, owner_of, raise_descriptor_limit
 from nodeward.cli import main
 from nodeward.doubles.kernel import SimKernel
@@ -24,7 +23,7 @@ from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.events import CapacityRead, Event, SandboxStarted
-from nodeward.model.settings import KubeSection, LimitsSettings, MetricsSection, Mode, NriSection, Settings
+from nodeward.model.settings import LimitsSettings, MetricsSection, Mode, Settings
 from nodeward.model.workload import PodUid, Sandbox, SandboxId
 from tests.goals import slots_of
 from tests.lanes import InlineLane
@@ -43,15 +42,6 @@ def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None
     fd = hold_lock(str(tmp_path), "node", sleep=sleep)
     assert len(waits) == 3
     os.close(fd)
-
-
-def test_an_instance_that_stays_is_named(tmp_path: Path) -> None:
-    last = hold_lock(str(tmp_path), "node")
-    waits: list[float] = []
-    with pytest.raises(LockedError, match=rf"node.lock is held by process {os.getpid()}: one nodeward node a node"):
-        hold_lock(str(tmp_path), "node", sleep=waits.append)
-    assert sum(waits) == pytest.approx(2.0)
-    os.close(last)
 
 
 def test_a_domain_has_one_driver_and_the_next_one_hears_who_it_is(tmp_path: Path) -> None:
@@ -176,21 +166,6 @@ def test_each_source_has_to_be_synchronised_and_not_only_reached() -> None:
     assert told.passed == [event for event, _ in steps]
 
 
-def test_a_lost_source_is_not_ready_and_says_why_and_since_when() -> None:
-    told = Told()
-    told.all_synchronised()
-    told.clock.ns += SECOND
-    told.tell(ev.ApiLost("connection refused"))
-    row = next(row for row in told.readiness.rows() if row.name == "kube")
-    assert (row.ready, row.detail, row.since_wall_ns) == (False, "stale: connection refused", 2 * SECOND)
-    assert told.readiness.waiting(BEFORE_KUBELET) == []  # kubelet need not wait for the API server
-
-    told.tell(ev.ApiBack())
-    assert told.readiness.ready
-    told.tell(ev.RuntimeLost("closed"))
-    assert told.readiness.waiting(BEFORE_KUBELET) == ["nri"]
-
-
 def test_a_sampler_that_tells_nothing_more_is_not_ready() -> None:
     told = Told()
     told.all_synchronised()
@@ -200,15 +175,6 @@ def test_a_sampler_that_tells_nothing_more_is_not_ready() -> None:
     assert told.readiness.waiting(("cgroups",)) == ["cgroups"]
     told.tell(ev.Sampled({}, 0))
     assert told.readiness.ready
-
-
-def test_only_what_is_chosen_is_waited_for() -> None:
-    told = Told(replace(Settings(), nri=NriSection(enabled=False), kube=KubeSection(enabled=False)))
-    told.tell(ev.ApiLost("nobody asked"))
-    told.tell(ev.Sampled({}, 0))
-
-    assert told.readiness.ready
-    assert [row.name for row in told.readiness.rows()] == ["cgroups"]
 
 
 @pytest.mark.parametrize(("mode", "ready"), [(Mode.ENFORCE, True), (Mode.OBSERVE, False)], ids=["enforce", "observe"])

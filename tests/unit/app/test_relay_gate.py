@@ -9,11 +9,10 @@ import pytest
 
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.relay.gate import RelayGate
-from nodeward.app.relay.run import Chain
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cri.gatekeeper import Gatekeeper
 from nodeward.model.gate import GateAt, GateSettings
-from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
+from nodeward.model.relayed import Call, Pass, Refuse, Verdict
 from nodeward.model.settings import Mode, Settings
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire.errors import WireError
@@ -88,37 +87,3 @@ def test_a_runtime_that_tells_of_no_such_sandbox_leaves_a_container_undecided(to
     made = cri.CreateContainerRequest(pod_sandbox_id="s1")
     with pytest.raises(WireError, match="no such sandbox"):
         asyncio.run(wait())
-
-
-class Adds:
-    """A Decider that makes the message longer, later or at once."""
-
-    def __init__(self, what: bytes, later: bool) -> None:
-        self.what, self.later = what, later
-
-    def holds(self, path: str) -> bool:
-        return True
-
-    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
-        async def soon() -> Verdict:
-            return Replace(message + self.what)
-
-        return soon() if self.later else Replace(message + self.what)
-
-    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        return Pass()
-
-
-@pytest.mark.parametrize("later", [(False, False), (True, False), (False, True), (True, True)])
-def test_what_one_decider_changes_the_next_one_is_asked_about(later: tuple[bool, bool]) -> None:
-    first, second = Adds(b"1", later[0]), Adds(b"2", later[1])
-    chain = Chain((first, second, RelayGate(ENFORCE, SimKernel({})).decider), lambda: 0)
-
-    async def wait(message: bytes) -> Verdict:
-        found = chain.decide(RUN, message, 1_000_000_000)
-        return found if isinstance(found, Verdict) else await found
-
-    unknown = b"\xfa\x7f\x011", b"\xfa\x7f\x012"  # fields that CRI does not have, so that the gate can read it
-    first.what, second.what = unknown
-    assert asyncio.run(wait(asked("runc"))) == Replace(asked("runc") + b"".join(unknown))
-    assert isinstance(asyncio.run(wait(asked("kata"))), Refuse)

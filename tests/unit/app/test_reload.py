@@ -9,7 +9,6 @@ from typing import TypeVar
 
 import pytest
 
-from nodeward.aio.lanes import GivenUpError
 from nodeward.aio.sd_notify import Notifier
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.relay.reload import merged as relay_merged
@@ -205,37 +204,3 @@ class HandLane:
         assert ended is not None
         self.jobs.append((job, done, ended))
         return True
-
-
-class HangingKernel(SimKernel):
-    """A read that hangs: what `meanwhile` does happens during it."""
-
-    meanwhile: Callable[[], None] | None = None
-
-    def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
-        return super().read(path, max_bytes, own=own)
-
-
-def test_a_goal_that_is_only_observed_when_its_hanging_call_comes_back_is_not_tried_again() -> None:
-    kernel, lane = HangingKernel({EPC: 9}), HandLane()
-    slots = slots_of(lane, kernel, ManualClock())
-    goal = Goal(target(f"misc.max:{EPC}:/late"), "5", Reason("test"))
-    slots.set([goal])
-    job, done, ended = lane.jobs.pop()
-
-    def given_up() -> None:
-        done(GivenUpError("too late"))
-        assert slots.quarantined == (goal.target,)
-        slots.set([replace(goal, perform=False)])
-
-    kernel.meanwhile = given_up
-    job()
-    ended()
-    assert slots.quarantined == ()
-    assert lane.jobs == []
-
-    slots.set([goal])
-    assert len(lane.jobs) == 1

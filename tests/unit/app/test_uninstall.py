@@ -86,27 +86,6 @@ def test_what_could_not_be_appended_is_appended_with_the_next_entry() -> None:
     assert [change.target for change in read(kernel, FOLDER)] == ["subtree:/", "subtree:/kubepods"]
 
 
-def test_an_entry_that_comes_late_is_on_the_list_with_those_put_off_meanwhile() -> None:
-    kernel, late = fresh(), list[Callable[[], None]]()
-
-    def within(call: Callable[[], None]) -> None:
-        late.append(call)
-        raise OSError(errno.ETIMEDOUT if len(late) == 1 else errno.EBUSY, "the disk hangs")
-
-    undo = UndoList(kernel, FOLDER, within)
-    undo.remember("subtree:/", "absent")
-    undo.remember("subtree:/kubepods", "absent")
-    undo.remember("subtree:/", "absent")
-    assert undo.not_restorable == ["subtree:/", "subtree:/kubepods"]
-
-    late[0]()
-
-    assert undo.not_restorable == []
-    assert [change.target for change in read(kernel, FOLDER)] == ["subtree:/", "subtree:/kubepods"]
-    undo.remember("subtree:/", "absent")
-    assert len(late) == 3, "what is on the list is not written again"
-
-
 def test_a_torn_line_swallows_no_later_one() -> None:
     kernel = fresh()
     kernel.append(f"{FOLDER}/undo.jsonl", b'{"v":1,"tar', True)

@@ -12,7 +12,6 @@ from nodeward.model import events as ev
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, UnknownPod, Unsupported
 from nodeward.model.workload import Phase
 from nodeward.wire import record
-from tests.goals import target
 from tests.unit.engine.build import EPC, container_spec, creating, pod_spec, sandbox, started
 from tests.unit.engine.cpus.build import STATIC_RULES, home, machine, one
 
@@ -100,29 +99,6 @@ def test_another_cpu_policy_tells_which_containers_would_have_other_cpus_and_whi
     assert told.under(RECORDED).cpus == ()
 
 
-def test_under_the_same_policy_no_container_has_other_cpus_and_nothing_is_written_once_more() -> None:
-    told = Recorded(EngineSettings(policy=STATIC_RULES))(ev.TopologyRead(machine()))
-    made = one("a", 4)
-    told(ev.Creating(home("a"), made, ask_id=1), ev.Created(home("a"), made))
-    told(ev.Started(home("a"), made.in_phase(Phase.RUNNING)))
-    told.segment()
-
-    found = told.under(EngineSettings(LimitsSettings(strict=True), policy=STATIC_RULES))
-
-    assert found.cpus == ()
-
-
-def test_a_refusal_is_told_with_its_text() -> None:
-    told = Recorded(EngineSettings(LimitsSettings(unknown_pod=UnknownPod.UNLIMITED)))
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}), creating("w", "app"))
-
-    found = told.under(EngineSettings(LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
-
-    (only,) = found.differences
-    assert only.other[0].startswith("refuses: ")
-    assert "app" in only.other[0]
-
-
 def test_a_change_of_settings_in_the_record_is_left_out_and_said() -> None:
     told = lived()
     told(ev.SettingsChanged(STRICT))
@@ -147,19 +123,6 @@ def test_a_later_segment_is_decided_anew_from_its_checkpoint_and_stays_hypotheti
         True,
     )
     assert any(f"misc.max:{EPC}:/kubepods/podv/v-web 0" in text for text in last.other)
-
-
-REACHED = (target(f"misc.max:{EPC}:/kubepods/podu"), target(f"misc.max:{EPC}:/kubepods/podu/u-app"))
-
-
-def test_a_checkpoint_with_pods_differs_nowhere_by_settings_that_change_no_limit() -> None:
-    told = lived()
-    told(ev.Reached(REACHED, REACHED))
-    told.lines.clear()
-    told.segment()
-    told(ev.Sampled({"/kubepods/podu/u-app": ev.MiscReading(limit={EPC: 7})}, as_of=told.state.seq))
-
-    assert told.under(replace(RECORDED, limits=replace(RECORDED.limits, on_error=OnError.REFUSE))).count == 0
 
 
 def test_of_a_checkpoint_with_pods_only_what_other_settings_change_is_told() -> None:

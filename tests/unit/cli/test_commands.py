@@ -23,7 +23,6 @@ from nodeward.cli.client import DaemonError
 from nodeward.cli.doctor import _print
 from nodeward.cli.kubectl import cli as plugin
 from nodeward.cli.main import cli
-from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
 from nodeward.model.doctor import Finding, Severity
 from nodeward.model.rows import CgroupRow
 from nodeward.model.sandbox_rows import ClassRow, HandlerRow, SandboxesView, SandboxRow
@@ -170,63 +169,51 @@ def said(place: Path) -> str:
     return str(raised.value)
 
 
-NOBODY = "no daemon listens at {}: start it (`nodeward node`), or give --socket or NODEWARD_SOCKET"
+def refused(*_: object) -> None:
+    raise PermissionError(13, "Permission denied")
 
 
-def test_where_no_socket_is_the_daemon_is_to_be_started(tmp_path: Path) -> None:
-    assert said(tmp_path / "s").startswith(NOBODY.format(tmp_path / "s"))
-
-
-def test_where_a_daemon_left_its_socket_behind_it_is_to_be_started(tmp_path: Path, listener: socket.socket) -> None:
-    listener.close()
-    assert said(tmp_path / "s").startswith(NOBODY.format(tmp_path / "s"))
-
-
-def test_who_may_not_open_the_socket_is_told_who_may(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(*_: object) -> None:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr("http.client.HTTPConnection.request", refused)
-    assert (
-        said(tmp_path / "s")
-        == f"{tmp_path}/s cannot be opened by this user: ask as the daemon's, which is root as a rule"
-    )
-
-
-@pytest.mark.usefixtures("listener")
-def test_a_daemon_that_stands_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "TIMEOUT_S", 0.05)
-    assert said(tmp_path / "s") == f"the daemon at {tmp_path}/s did not answer within 0.05 s; its log may say why"
+ANOTHER = "is it another socket? The daemon's is"
+NO_HTTP, NOT_FOUND = b"hello\r\n\r\n", b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno"
 
 
 @pytest.mark.parametrize(
-    ("answer", "what"),
+    ("where", "what"),
     [
-        (b"hello\r\n\r\n", "what listens at {} speaks no HTTP: "),
-        (b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\n\r\nno", "{} answers HTTP 404: "),
+        ("nowhere", "no daemon listens at {}: start it (`nodeward node`), or give --socket or NODEWARD_SOCKET"),
+        ("left behind", "no daemon listens at {}: start it (`nodeward node`), or give --socket or NODEWARD_SOCKET"),
+        ("another user's", "{} cannot be opened by this user: ask as the daemon's, which is root as a rule"),
+        ("silent", "the daemon at {} did not answer within 0.05 s; its log may say why"),
+        (NO_HTTP, "what listens at {} speaks no HTTP: " + ANOTHER),
+        (NOT_FOUND, "{} answers HTTP 404: " + ANOTHER),
     ],
-    ids=["no HTTP", "another daemon's"],
+    ids=["nowhere", "left behind", "another user's", "silent", "no HTTP", "another daemon's"],
 )
-def test_another_socket_is_named(tmp_path: Path, listener: socket.socket, answer: bytes, what: str) -> None:
-    listener.settimeout(10)
+def test_where_no_daemon_answers_that_is_said_with_what_to_do(
+    tmp_path: Path, listener: socket.socket, monkeypatch: pytest.MonkeyPatch, where: str | bytes, what: str
+) -> None:
+    place = tmp_path / "s"
 
     def babble() -> None:
+        listener.settimeout(10)
         with closing(listener.accept()[0]) as one:
             one.recv(65536)
-            one.sendall(answer)
+            one.sendall(where if isinstance(where, bytes) else b"")
 
     thread = Thread(target=babble)
-    thread.start()
-    assert said(tmp_path / "s").startswith(what.format(tmp_path / "s") + "is it another socket? The daemon's is")
-    thread.join(10)
-
-
-def test_a_misspelt_option_of_one_dash_is_named_whole_with_the_nearest() -> None:
-    told = CliRunner().invoke(agent.command, ["-confg-ns=apps"])
-
-    assert told.exit_code == 2
-    assert "No such option '-confg-ns'" in told.stderr
-    assert "'-config-ns'" in told.stderr
+    if where == "nowhere":
+        place.unlink()
+    elif where == "left behind":
+        listener.close()
+    elif where == "another user's":
+        monkeypatch.setattr("http.client.HTTPConnection.request", refused)
+    elif where == "silent":
+        monkeypatch.setattr(client, "TIMEOUT_S", 0.05)
+    else:
+        thread.start()
+    assert said(place).startswith(what.format(place))
+    if thread.ident is not None:
+        thread.join(10)
 
 
 def test_a_misspelt_query_is_refused_since_the_agent_would_answer_that_all_is_well(
@@ -289,35 +276,6 @@ def test_options_that_contradict_are_refused(command: click.Command, words: list
     assert (said.exit_code, why in said.output) == (2, True)
 
 
-@pytest.mark.parametrize(
-    ("answer", "words", "lines"),
-    [
-        (
-            [],
-            ["--list"],
-            ["no pod is known: neither the API server nor the runtime has told of one; see nodeward status"],
-        ),
-        (
-            {
-                "gate": {
-                    "value": {"set_by": -1, "set_at": 0, "expires_at": 1795662186 * 10**9},
-                    "source": "s",
-                    "why": "",
-                }
-            },
-            ["shop/web"],
-            ["gate  (s)", "  set_by: -", "  set_at: -", "  expires_at: 2026-11-26T03:03:06+00:00"],
-        ),
-    ],
-    ids=["no pod", "times"],
-)
-def test_values_are_printed_for_people(
-    monkeypatch: pytest.MonkeyPatch, answer: object, words: list[str], lines: list[str]
-) -> None:
-    monkeypatch.setattr(client, "podapi", lambda *_: json.dumps(answer).encode())
-    assert CliRunner().invoke(pod.command, words).output.splitlines() == lines
-
-
 VIEW = SandboxesView(
     "observe",
     2,
@@ -378,10 +336,3 @@ def test_a_question_that_cannot_be_answered_is_refused(
     found, output = asked(monkeypatch, *args)
     assert found == code
     assert said in output
-
-
-def test_katas_option_is_told_without_a_daemon() -> None:
-    text = CliRunner().invoke(cli, ["sandboxes", "--options"]).output
-    assert [one.status for one in OPTIONS if f"{one.value} ({one.status})" not in text] == []
-    found = json.loads(CliRunner().invoke(cli, ["sandboxes", "--options", "-o", "json"]).output)
-    assert [row["runtime"] for row in found["defaults"]] == [one.runtime for one in DEFAULTS]

@@ -157,14 +157,6 @@ def test_a_plan_tells_each_step_with_its_number_on_the_page() -> None:
     ]
 
 
-def test_a_plan_for_a_program_has_the_note() -> None:
-    found = json.loads(plan("--version", "2", "--split", "--vmm", "20", "-o", "json").stdout)
-
-    assert (found["sandbox"], found["version"]) == ("s1", 2)
-    assert "cannot split" in found["note"]
-    assert [step["cgroup"] for step in found["steps"] if step["act"] == "move"] == ["/p/kata_s1"]
-
-
 @pytest.mark.parametrize(
     ("words", "line"),
     [

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nodeward.app.tools import cri_resmgr, policy_files
+from nodeward.app.tools import cri_resmgr
 from nodeward.app.tools.cri_resmgr_pushed import over_file
 from nodeward.app.tools.policies import UnknownPolicyError
 from nodeward.cli import policies
@@ -31,16 +31,6 @@ def test_one_is_explained_with_what_it_needs_and_each_option_that_it_takes() -> 
     options = [line.partition(":")[0].strip() for line in told.splitlines() if line.startswith("  ")]
     assert sorted(options) == sorted(STATIC_OPTIONS)
     assert told.endswith("nodeward node --set policy.active=static --set policy.reserved=1\n")
-
-
-def test_keys_that_have_no_effect_are_told_with_the_reason() -> None:
-    told = CliRunner().invoke(policies.command, ["balloons"]).stdout
-
-    idle, _, refused = told.partition("taken and not enforced:\n")[2].partition("refused:\n")
-    assert "idleCPUClass, cpuClasses, " in idle
-    assert idle.count("frequencies") == 1
-    assert "  preferCloseToDevices: which CPUs are close" in refused
-    assert "settings: policy.balloons.pin_cpu, " in told
 
 
 def test_an_alias_is_a_name_and_an_unknown_one_is_refused_with_those_that_are() -> None:
@@ -219,13 +209,6 @@ def test_a_policy_that_is_not_there_is_named_and_its_section_is_refused_as_a_who
 
     assert found["policy"] == "topology-aware"
     assert [row["path"] for row in found["rows"]] == ["policy.Active", "policy.topology-aware"]
-
-
-def test_a_plan_repeats_none_of_what_is_not_enforced(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    (tmp_path / "p.yaml").write_text(OBJECT)
-    policy_files.policy_of(str(tmp_path / "p.yaml"))
-
-    assert caplog.records == []
 
 
 def test_an_object_that_no_node_would_read_is_noted(tmp_path: Path) -> None:

@@ -15,9 +15,7 @@ from nodeward.cli.kubectl import cli
 from nodeward.cli.kubectl_answers import draw, in_json, status_of
 from nodeward.cli.table import render
 from nodeward.engine.show.amounts import amount
-from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.rows import ConfigRow
-from nodeward.model.view import CgroupRow, HappenedRow, KeyRow, LinesRow, NodeView, RelayView, ResourceRow
+from nodeward.model.view import CgroupRow, HappenedRow, KeyRow, NodeView, ResourceRow
 
 KI, MI, GI = 1024, 1024**2, 1024**3
 
@@ -75,10 +73,6 @@ def test_bytes_are_shown_in_binary_units(value: int | None, text: str) -> None:
     assert amount("sgx_epc", value) == text
 
 
-def test_what_is_no_number_of_bytes_is_a_plain_number() -> None:
-    assert amount("tdx", 4096) == "4096"
-
-
 def test_in_80_columns_names_amounts_and_headings_are_whole() -> None:
     held = resource(refused=1234567, here=12345)
     lines = drawn(view(row("web-7d4b9c-x2x4z", "", held), row("web-7d4b9c-x2x4z", "enclave", held)), 80)
@@ -116,23 +110,6 @@ def test_each_resource_is_drawn_with_its_own_state_and_one_that_is_idle_not_at_a
     ]
 
 
-def test_the_version_of_cgroups_and_a_root_that_cannot_be_used_are_told() -> None:
-    v1 = replace(view(), tree=Hierarchy(1, "/sys/fs/cgroup/misc"))
-    none = replace(view(), controller=False, tree=Hierarchy(2, "/x", "/x", "/x does not exist: correct cgroups.root"))
-
-    assert drawn(view(), 80)[1:2] == ["capacity: sgx_epc 5Mi of 1Gi"]
-    assert drawn(v1, 80)[2] == "cgroup v1 at /sys/fs/cgroup/misc: limits are written at the start"
-    assert drawn(none, 80)[1] == "nothing can be counted or limited: /x does not exist: correct cgroups.root"
-
-
-@pytest.mark.parametrize("state", ["held", "unverified", "on", "off"])
-def test_several_resources_in_one_value_are_told_of_where_the_setting_is_not_simply_followed(state: str) -> None:
-    shown = replace(view(), lines=LinesRow(state, "runc 1.1.15 cannot write several resources in one misc.max"))
-    line = f"nri.multi_line {state}: runc 1.1.15 cannot write several resources in one misc.max"
-
-    assert (line in drawn(shown, 100)) is (state in ("held", "unverified"))
-
-
 def test_each_kind_of_key_has_a_line_with_how_many_are_free_and_why() -> None:
     free = "8 free: 16 there are, less 5 that pods hold or were promised, 2 in foreign use and 1 in reserve."
     tdx = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1, used=6, free=8, sentence=free)
@@ -146,18 +123,6 @@ def test_each_kind_of_key_has_a_line_with_how_many_are_free_and_why() -> None:
         "POD / CONTAINER WANTED LIMIT   USAGE    PEAK REFUSED HERE STATE",
     ]
     assert not [line for line in drawn(view(row("p", "a", resource())), 120) if line.startswith("keys ")]
-
-
-@pytest.mark.parametrize("width", [80, 120])
-def test_lines_about_keys_are_among_those_that_top_draws_in_the_terminals_height(width: int) -> None:
-    free = "8 free: 16 there are, less 5 that pods hold or were promised, 2 in foreign use and 1 in reserve."
-    keys = tuple(KeyRow(key, (), 16, 1, sentence=free) for key in ("tdx", "sev_es"))
-    pods = [row(f"pod-{number}", "app", resource()) for number in range(20)]
-
-    lines = drawn(replace(view(*pods), keys=keys), width, 12)
-
-    assert len(lines) == 12
-    assert lines[-1].startswith("... and ")
 
 
 def test_a_long_name_is_cut_on_a_narrow_terminal_only() -> None:
@@ -174,14 +139,6 @@ def test_no_more_lines_are_drawn_than_there_are(height: int) -> None:
 
     assert len(lines) == height
     assert lines[-1] == f"... and {40 - (height - 4)} more lines"
-
-
-def test_a_clusters_configuration_that_is_refused_is_shown_with_its_faults() -> None:
-    relay = RelayView("1", 7, 1, config=ConfigRow("/run/c.sock", "n", 1, ("policy.Activ is not known",)))
-
-    lines = drawn(replace(view(), relay=relay), 80)
-
-    assert lines[lines.index("  configuration: refused at /run/c.sock") + 1] == "    policy.Activ is not known"
 
 
 SPEC = "the pod's spec in the API server"
@@ -212,13 +169,11 @@ def told(*views: tuple[CgroupRow, ...]) -> list[Decided]:
     return list(decisions.latest)
 
 
-def test_a_new_container_is_a_decision_and_stays_one() -> None:
-    assert told((row_decided(),), (row_decided(),), (row_decided(state="drift"),)) == [FIRST]
-
-
-def test_another_limit_source_or_rule_is_a_decision() -> None:
+def test_a_new_container_and_another_limit_source_or_rule_are_decisions() -> None:
     later = told(
         (row_decided(),),
+        (row_decided(),),
+        (row_decided(state="drift"),),
         (row_decided(wanted=None),),
         (row_decided(wanted=None, rule="Because."),),
         (row_decided(wanted=None, source="x"),),
@@ -239,10 +194,6 @@ def test_a_repair_is_told() -> None:
 
     assert repaired.what == "shop/web/app: sgx_epc 4Mi is written again"
     assert "repaired 1 time(s)" in repaired.why
-
-
-def test_a_pod_is_named_as_one() -> None:
-    assert told((row_decided(""),))[0].what.startswith("shop/web (pod): ")
 
 
 def row_nodes(pod: str, container: str, state: str) -> CgroupRow:

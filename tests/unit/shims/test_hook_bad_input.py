@@ -278,85 +278,68 @@ def clock(*readings: float) -> Callable[[], float]:
     return lambda: next(coming, readings[-1])
 
 
-def asked(path: str, answer_s: float, *readings: float) -> bytes:
-    """What the hook hears with this patience and this clock."""
-    return ask_socket(path, LINE, True, answer_s, clock(*readings))
+def in_pieces(peer: socket.socket) -> None:
+    for number in range(len(ANSWER)):
+        peer.sendall(ANSWER[number : number + 1])
+
+
+def far_too_late(peer: socket.socket) -> None:
+    """The rest would still be heard if each piece began the patience anew."""
+    peer.sendall(ANSWER[:1])
+    hung_up, _, _ = select.select([peer], [], [], LONG_S)
+    if not hung_up:
+        peer.sendall(ANSWER[1:])
+
+
+def half(peer: socket.socket) -> None:
+    peer.sendall(ANSWER[:-1])
+    peer.shutdown(socket.SHUT_WR)
+
+
+def without_end(peer: socket.socket) -> None:
+    for _ in range(64):  # an end all the same, for a hook that reads on
+        peer.sendall(b"x" * hook_line.MAX_ANSWER)
+    raise AssertionError("the hook has read it all")
+
+
+def first_piece(peer: socket.socket) -> None:
+    peer.sendall(ANSWER[:1])
+
+
+HOUR_S = 3600.0
+
+
+@pytest.mark.parametrize(
+    ("says", "answer_s", "readings", "kind", "why"),
+    [
+        pytest.param(lambda _: None, SHORT_S, [0.0], TimeoutError, "timed out", id="silent"),
+        pytest.param(far_too_late, HOUR_S, [0.0, 0.0, HOUR_S - SHORT_S], TimeoutError, "timed out", id="late piece"),
+        pytest.param(first_piece, LONG_S, [0.0, 0.0, LONG_S], TimeoutError, "no whole answer within 20 s", id="drips"),
+        pytest.param(without_end, LONG_S, [0.0], OSError, "grows without a line's end", id="without end"),
+        pytest.param(half, LONG_S, [0.0], OSError, "after 7 bytes", id="hangs up before the line's end"),
+    ],
+)
+def test_a_daemon_that_gives_no_whole_answer_in_time_and_bounds_is_left(
+    tmp_path: Path,
+    says: Callable[[socket.socket], None],
+    answer_s: float,
+    readings: list[float],
+    kind: type[OSError],
+    why: str,
+) -> None:
+    path = str(tmp_path / "hook.sock")
+    with daemon(path, says) as gone:
+        with pytest.raises(OSError, match=why) as raised:
+            ask_socket(path, LINE, True, answer_s, clock(*readings))
+        assert gone.wait(LONG_S)
+    assert raised.type is kind
 
 
 def test_an_answer_in_pieces_is_put_together(tmp_path: Path) -> None:
     path = str(tmp_path / "hook.sock")
-
-    def in_pieces(peer: socket.socket) -> None:
-        for number in range(len(ANSWER)):
-            peer.sendall(ANSWER[number : number + 1])
-
     with daemon(path, in_pieces) as gone:
-        assert asked(path, LONG_S, 0.0) == ANSWER
+        assert ask_socket(path, LINE, True, LONG_S, clock(0.0)) == ANSWER
         assert gone.wait(LONG_S)
-
-
-def test_a_silent_daemon_is_left_when_the_patience_ends(tmp_path: Path) -> None:
-    path = str(tmp_path / "hook.sock")
-
-    with daemon(path, lambda peer: None) as gone:
-        with pytest.raises(TimeoutError, match="timed out"):
-            asked(path, SHORT_S, 0.0)
-        assert gone.wait(LONG_S)
-
-
-def test_the_wait_for_the_next_piece_is_what_is_left_of_the_whole(tmp_path: Path) -> None:
-    """Else each piece would begin the patience anew, and the rest of this answer would still be heard."""
-    path, hour = str(tmp_path / "hook.sock"), 3600.0
-
-    def far_too_late(peer: socket.socket) -> None:
-        peer.sendall(ANSWER[:1])
-        hung_up, _, _ = select.select([peer], [], [], LONG_S)
-        if not hung_up:
-            peer.sendall(ANSWER[1:])
-
-    with daemon(path, far_too_late) as gone:
-        with pytest.raises(TimeoutError, match="timed out"):
-            asked(path, hour, 0.0, 0.0, hour - SHORT_S)
-        assert gone.wait(LONG_S)
-
-
-@pytest.mark.parametrize("late_s", [0.0, 1.0], ids=["at the bound", "after it"])
-def test_a_daemon_that_drips_is_left_at_the_bound_though_more_is_there(tmp_path: Path, late_s: float) -> None:
-    path = str(tmp_path / "hook.sock")
-
-    with daemon(path, lambda peer: peer.sendall(ANSWER[:1])) as gone:
-        with pytest.raises(TimeoutError, match="no whole answer within 20 s"):
-            asked(path, LONG_S, 0.0, 0.0, LONG_S + late_s)
-        assert gone.wait(LONG_S)
-
-
-def test_an_answer_without_end_is_left_soon_after_what_an_answer_can_be(tmp_path: Path) -> None:
-    path, sent = str(tmp_path / "hook.sock"), list[int]()
-
-    def without_end(peer: socket.socket) -> None:
-        while sum(sent) < 64 * hook_line.MAX_ANSWER:  # an end all the same, for a hook that reads on
-            sent.append(peer.send(b"x" * 4096))
-
-    with daemon(path, without_end) as gone:
-        with pytest.raises(OSError, match="grows without a line's end") as error:
-            asked(path, LONG_S, 0.0)
-        assert gone.wait(LONG_S)
-    assert error.value.errno == errno.EPROTO
-    assert sum(sent) < 64 * hook_line.MAX_ANSWER
-
-
-def test_a_daemon_that_hangs_up_before_the_lines_end_is_no_answer(tmp_path: Path) -> None:
-    path = str(tmp_path / "hook.sock")
-
-    def half(peer: socket.socket) -> None:
-        peer.sendall(ANSWER[:-1])
-        peer.shutdown(socket.SHUT_WR)
-
-    with daemon(path, half) as gone:
-        with pytest.raises(OSError, match="after 7 bytes") as error:
-            asked(path, LONG_S, 0.0)
-        assert gone.wait(LONG_S)
-    assert error.value.errno == errno.EPROTO
 
 
 def test_a_daemon_that_takes_no_request_is_left_when_the_patience_ends(tmp_path: Path) -> None:

@@ -57,28 +57,25 @@ async def test_results_and_errors_come_back_on_the_loop_in_order() -> None:
     assert not lane.submit("late", lambda: 1, got.append)
 
 
-def test_a_job_that_is_over_is_let_go_before_its_deadline() -> None:
+async def test_a_job_that_is_over_is_let_go_before_its_deadline() -> None:
     class Load:
         """What a job carries, such as data to write."""
 
         def work(self) -> None:
             pass
 
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        lane, last = ThreadLane("t", loop, lambda _: None, deadline_s=1000.0), loop.create_future()
-        load = Load()
-        trace = weakref.ref(load)
-        lane.submit("first", load.work, lambda _: None)
-        del load
-        lane.submit("last", lambda: None, into(last))
-        async with asyncio.timeout(PATIENCE_S):
-            await last
-        gc.collect()
-        assert trace() is None, "a lane that works fast would keep all it did for as long as the deadline"
-        assert lane.close(PATIENCE_S)
-
-    asyncio.run(story())
+    loop = asyncio.get_running_loop()
+    lane, last = ThreadLane("t", loop, lambda _: None, deadline_s=1000.0), loop.create_future()
+    load = Load()
+    trace = weakref.ref(load)
+    lane.submit("first", load.work, lambda _: None)
+    del load
+    lane.submit("last", lambda: None, into(last))
+    async with asyncio.timeout(PATIENCE_S):
+        await last
+    gc.collect()
+    assert trace() is None, "a lane that works fast would keep all it did for as long as the deadline"
+    assert lane.close(PATIENCE_S)
 
 
 async def test_stuck_job_is_reported_given_up_and_the_lane_goes_on() -> None:

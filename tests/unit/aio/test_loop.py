@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -14,7 +14,6 @@ import pytest
 
 from nodeward.aio import sd_notify
 from nodeward.aio.executor import DaemonExecutor
-from nodeward.aio.loop import new_loop
 from nodeward.aio.watchdog import BEAT_S, STALL_S, Watchdog
 from tests.patience import scaled
 
@@ -24,81 +23,58 @@ PHASES = 40
 """How often a timer is begun, each time at another part of a millisecond."""
 
 
-def on_the_loop(story: Callable[[], Awaitable[None]]) -> None:
-    async def within() -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            await story()
-
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        runner.run(within())
-
-
 @pytest.mark.parametrize("delay_s", [0.0001, 0.0005, 0.001, 0.0025, 0.0104])
-def test_no_timer_comes_too_early(delay_s: float) -> None:
+async def test_no_timer_comes_too_early(delay_s: float) -> None:
     early: list[float] = []
-
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        for phase in range(PHASES):
-            begun = time.monotonic()
-            while time.monotonic() < begun + phase / PHASES / 1000:
-                pass
-            later, at = loop.create_future(), loop.create_future()
-            due = time.monotonic() + delay_s
-            loop.call_later(delay_s, later.set_result, None)
-            await later
-            early.append(due - time.monotonic())
-            due = loop.time() + delay_s
-            loop.call_at(due, at.set_result, None)
-            await at
-            early.append(due - time.monotonic())
-
-    on_the_loop(story)
+    loop = asyncio.get_running_loop()
+    for phase in range(PHASES):
+        begun = time.monotonic()
+        while time.monotonic() < begun + phase / PHASES / 1000:
+            pass
+        later, at = loop.create_future(), loop.create_future()
+        due = time.monotonic() + delay_s
+        loop.call_later(delay_s, later.set_result, None)
+        await later
+        early.append(due - time.monotonic())
+        due = loop.time() + delay_s
+        loop.call_at(due, at.set_result, None)
+        await at
+        early.append(due - time.monotonic())
     assert max(early) <= 0.0
 
 
-def test_a_name_is_asked_for_on_a_thread_of_ours_and_an_address_on_none() -> None:
-    async def story() -> None:
-        loop, closed = asyncio.get_running_loop(), DaemonExecutor()
-        found = await loop.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
-        assert found == socket.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
-        assert await loop.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV) == (
-            "127.0.0.1",
-            "80",
-        )
-        closed.shutdown()
-        loop.set_default_executor(closed)
-        assert (await loop.getaddrinfo("127.0.0.1", 80))[0][4] == ("127.0.0.1", 80)
-        with pytest.raises(RuntimeError, match="closed"):
-            await loop.getaddrinfo("localhost", 80)
-
-    on_the_loop(story)
+async def test_a_name_is_asked_for_on_a_thread_of_ours_and_an_address_on_none() -> None:
+    loop, closed = asyncio.get_running_loop(), DaemonExecutor()
+    found = await loop.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
+    assert found == socket.getaddrinfo("localhost", 80, type=socket.SOCK_STREAM)
+    assert await loop.getnameinfo(("127.0.0.1", 80), socket.NI_NUMERICHOST | socket.NI_NUMERICSERV) == (
+        "127.0.0.1",
+        "80",
+    )
+    closed.shutdown()
+    loop.set_default_executor(closed)
+    assert (await loop.getaddrinfo("127.0.0.1", 80))[0][4] == ("127.0.0.1", 80)
+    with pytest.raises(RuntimeError, match="closed"):
+        await loop.getaddrinfo("localhost", 80)
 
 
-def test_a_path_that_is_longer_than_a_sockets_may_be_is_refused_and_not_cut() -> None:
+async def test_a_path_that_is_longer_than_a_sockets_may_be_is_refused_and_not_cut() -> None:
     """For a socket may be at what is left of it."""
-
-    async def story() -> None:
-        with pytest.raises(OSError, match="too long"):
-            await asyncio.open_unix_connection("/" + "x" * 200)
-
-    on_the_loop(story)
+    with pytest.raises(OSError, match="too long"):
+        await asyncio.open_unix_connection("/" + "x" * 200)
 
 
-def test_an_abstract_socket_is_connected_to() -> None:
-    async def story() -> None:
-        name = f"\0nodeward-test-{os.getpid()}"
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(name)
-            listener.listen()
-            reader, writer = await asyncio.open_unix_connection(name)
-            peer, _ = listener.accept()
-            with peer:
-                peer.sendall(b"here")
-            assert await reader.read() == b"here"
-            writer.close()
-
-    on_the_loop(story)
+async def test_an_abstract_socket_is_connected_to() -> None:
+    name = f"\0nodeward-test-{os.getpid()}"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(name)
+        listener.listen()
+        reader, writer = await asyncio.open_unix_connection(name)
+        peer, _ = listener.accept()
+        with peer:
+            peer.sendall(b"here")
+        assert await reader.read() == b"here"
+        writer.close()
 
 
 def stand_until(gate: threading.Event) -> None:
@@ -133,24 +109,21 @@ def reported() -> Reported:
     return handler
 
 
-def test_the_stack_of_a_loop_that_stands_is_written_down_once(reported: Reported) -> None:
-    async def story() -> None:
-        watchdog = Watchdog()
-        watchdog.start()
-        stand_until(reported.dumped)  # ends only when the thread has seen it
-        time.sleep(4 * BEAT_S)  # it stands on, and is not reported again
-        fresh = threading.Event()
-        asyncio.get_running_loop().call_later(BEAT_S * 2, fresh.set)
-        await until(fresh)
-        reported.dumped.clear()
-        time.sleep(2 * (STALL_S + BEAT_S))  # the next stall within ten seconds is counted only
-        await asyncio.sleep(BEAT_S * 2)
-        lag = watchdog.lag()
-        assert lag.stalls == 2
-        assert lag.max_us >= STALL_S * 1e6
-        watchdog.close()
-
-    asyncio.run(story())
+async def test_the_stack_of_a_loop_that_stands_is_written_down_once(reported: Reported) -> None:
+    watchdog = Watchdog()
+    watchdog.start()
+    stand_until(reported.dumped)  # ends only when the thread has seen it
+    time.sleep(4 * BEAT_S)  # it stands on, and is not reported again
+    fresh = threading.Event()
+    asyncio.get_running_loop().call_later(BEAT_S * 2, fresh.set)
+    await until(fresh)
+    reported.dumped.clear()
+    time.sleep(2 * (STALL_S + BEAT_S))  # the next stall within ten seconds is counted only
+    await asyncio.sleep(BEAT_S * 2)
+    lag = watchdog.lag()
+    assert lag.stalls == 2
+    assert lag.max_us >= STALL_S * 1e6
+    watchdog.close()
     stacks = [line for line in reported.lines if "thread=MainThread" in line]
     assert len(stacks) == 1
     assert "stand_until aio/test_loop.py" in stacks[0]

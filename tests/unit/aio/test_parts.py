@@ -216,19 +216,15 @@ def threads() -> int:
     return sum(thread.name.startswith("nodeward-executor") for thread in threading.enumerate())
 
 
-def test_the_loop_gets_results_and_errors_of_many_calls() -> None:
+async def test_the_loop_gets_results_and_errors_of_many_calls() -> None:
     before = threads()
-
-    async def story() -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_default_executor(DaemonExecutor())
-        async with asyncio.timeout(PATIENCE_S):
-            assert await asyncio.gather(*(loop.run_in_executor(None, int, str(n)) for n in range(100))) == [*range(100)]
-            with pytest.raises(ValueError, match="invalid literal"):
-                await loop.run_in_executor(None, int, "no number")
-        assert 0 < threads() - before <= MOST_THREADS
-
-    asyncio.run(story())
+    loop = asyncio.get_running_loop()
+    loop.set_default_executor(DaemonExecutor())
+    async with asyncio.timeout(PATIENCE_S):
+        assert await asyncio.gather(*(loop.run_in_executor(None, int, str(n)) for n in range(100))) == [*range(100)]
+        with pytest.raises(ValueError, match="invalid literal"):
+            await loop.run_in_executor(None, int, "no number")
+    assert 0 < threads() - before <= MOST_THREADS
 
 
 def test_calls_that_hang_take_no_more_threads_and_leave_a_bounded_queue() -> None:

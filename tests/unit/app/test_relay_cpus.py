@@ -1,7 +1,7 @@
 """CPUs in the relay: what a program waits for, and what the relay finds out of containers that CRI does not tell."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable
 from dataclasses import replace
 from typing import Final
 
@@ -135,14 +135,6 @@ def given(verdict: Verdict) -> str:
     return cri.CreateContainerRequest.FromString(verdict.message).config.linux.resources.cpuset_cpus
 
 
-def told(story: Callable[[], Coroutine[None, None, None]]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await story()
-
-    asyncio.run(bounded())
-
-
 async def still_waits(start: asyncio.Future[Verdict]) -> bool:
     await asyncio.sleep(WAITS_S)
     return not start.done()
@@ -153,137 +145,114 @@ def listed(node: Pinned) -> Pinned:
     return node
 
 
-def test_a_program_waits_until_others_were_read_back_off_its_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch))
-        other = await node.begun("c1")
-        whole, verdict = node.created("c2", "", 2)
-        assert given(verdict) == "1-2"
-        _, start = node.starts(whole)
-        assert await still_waits(start)
-        assert node.cpus_of(other) == "0-3"
-        node.lane.drain()
-        assert await start == Pass()
-        assert node.cpus_of(other) == "0,3"
-        assert node.updates == []
-
-    told(story)
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Pinned:
+    return listed(Pinned(monkeypatch))
 
 
-def test_what_the_runtime_remembers_is_put_right_before_a_start_if_it_has_changed(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch))
-        shared, verdict = node.created("c1")
-        assert given(verdict) == "0-3"
-        node.created("c2", "", 2)
-        _, start = node.starts(shared)
-        assert await start == Pass()
-        assert node.updates == [("c1", "0,3")]
-
-    told(story)
+async def test_a_program_waits_until_others_were_read_back_off_its_cpus(node: Pinned) -> None:
+    other = await node.begun("c1")
+    whole, verdict = node.created("c2", "", 2)
+    assert given(verdict) == "1-2"
+    _, start = node.starts(whole)
+    assert await still_waits(start)
+    assert node.cpus_of(other) == "0-3"
+    node.lane.drain()
+    assert await start == Pass()
+    assert node.cpus_of(other) == "0,3"
+    assert node.updates == []
 
 
-def test_a_start_under_way_is_met_before_cpus_are_taken_from_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch))
-        shared, _ = node.created("c1")
-        under_way, first = node.starts(shared)
-        assert await first == Pass()
-        whole, _ = node.created("c2", "", 2)
-        _, start = node.starts(whole)
-        node.lane.drain()
-        assert await still_waits(start)
-        node.runs(under_way, shared)
-        await node.written()
-        assert await start == Pass()
-        assert node.cpus_of(shared) == "0,3"
+async def test_what_the_runtime_remembers_is_put_right_before_a_start_if_it_has_changed(node: Pinned) -> None:
+    shared, verdict = node.created("c1")
+    assert given(verdict) == "0-3"
+    node.created("c2", "", 2)
+    _, start = node.starts(shared)
+    assert await start == Pass()
+    assert node.updates == [("c1", "0,3")]
 
-    told(story)
+
+async def test_a_start_under_way_is_met_before_cpus_are_taken_from_it(node: Pinned) -> None:
+    shared, _ = node.created("c1")
+    under_way, first = node.starts(shared)
+    assert await first == Pass()
+    whole, _ = node.created("c2", "", 2)
+    _, start = node.starts(whole)
+    node.lane.drain()
+    assert await still_waits(start)
+    node.runs(under_way, shared)
+    await node.written()
+    assert await start == Pass()
+    assert node.cpus_of(shared) == "0,3"
 
 
 @pytest.mark.parametrize("on_late", OnLate)
-def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(
+async def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(
     on_late: OnLate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch, 1, on_late))
-        other = await node.begun("c1")
-        whole, _ = node.created("c2", "", 2)
-        _, start = node.starts(whole)
-        verdict = await start
-        assert node.limits.core.state.cpus.late == 1
-        if on_late is OnLate.START:
-            assert verdict == Pass()
-        else:
-            assert isinstance(verdict, Refuse)
-            assert verdict.status == 14
-            assert other[:13] in verdict.text
-
-    told(story)
+    node = listed(Pinned(monkeypatch, 1, on_late))
+    other = await node.begun("c1")
+    whole, _ = node.created("c2", "", 2)
+    _, start = node.starts(whole)
+    verdict = await start
+    assert node.limits.core.state.cpus.late == 1
+    if on_late is OnLate.START:
+        assert verdict == Pass()
+    else:
+        assert isinstance(verdict, Refuse)
+        assert verdict.status == 14
+        assert other[:13] in verdict.text
 
 
-def test_a_create_is_answered_once_its_cpus_are_on_record_for_whoever_drives_the_policy_next(
+async def test_a_create_is_answered_once_its_cpus_are_on_record_for_whoever_drives_the_policy_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch, records=True))
-        ensure_folder(node.kernel, "/run/nodeward")
-        found = node.decider.decide(node.begin("CreateContainer"), request("c2", "", 2), SECOND_NS)
-        assert isinstance(found, Awaitable)
-        asked = asyncio.ensure_future(found)
-        await asyncio.sleep(0)
-        assert not asked.done()
-        while not asked.done():
-            await node.written()
-        assert given(await asked) == "1-2"
-        _, next_one = cpu_grants.read(node.kernel, "/run/nodeward")
-        assert next_one.recorded is not None
-        assert {key: cpuset.text(grant.own) for key, grant in next_one.recorded.pools.grants.items()} == {
-            "uid-/c2": "1-2"
-        }
-
-    told(story)
-
-
-def test_an_update_that_is_refused_leaves_the_record_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch))
-        whole = await node.begun("c2", "", 2)
-
-        def updated(asked: cri.LinuxContainerResources) -> Verdict:
-            message = cri.UpdateContainerResourcesRequest(container_id=whole, linux=asked).SerializeToString()
-            return node.decide(node.begin("UpdateContainerResources"), message)
-
-        more = cri.LinuxContainerResources(cpu_shares=9216, cpu_quota=900_000, cpu_period=100_000)
-        assert isinstance(updated(more), Refuse)
-        partly = updated(cri.LinuxContainerResources(memory_limit_in_bytes=1 << 30))
-        assert isinstance(partly, Replace)
-        assert cri.UpdateContainerResourcesRequest.FromString(partly.message).linux.cpuset_cpus == "1-2"
-
-    told(story)
-
-
-def test_a_cgroup_that_was_not_found_at_the_start_is_looked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch))
-        monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
-        shared, _ = node.created("c1")
-        call, start = node.starts(shared)
-        assert await start == Pass()
-        node.decider.ended(call, Ended(0, "", 0))
+    node = listed(Pinned(monkeypatch, records=True))
+    ensure_folder(node.kernel, "/run/nodeward")
+    found = node.decider.decide(node.begin("CreateContainer"), request("c2", "", 2), SECOND_NS)
+    assert isinstance(found, Awaitable)
+    asked = asyncio.ensure_future(found)
+    await asyncio.sleep(0)
+    assert not asked.done()
+    while not asked.done():
         await node.written()
-        node.make(shared, "burstable", "0-3")
-        assert node.limits.cpus is not None
-        seeking = asyncio.ensure_future(node.limits.cpus.parts()["places"]())
-        await node.written()
-        node.created("c2", "", 2)
-        await node.written()
-        seeking.cancel()
-        assert node.cpus_of(shared) == "0,3"
+    assert given(await asked) == "1-2"
+    _, next_one = cpu_grants.read(node.kernel, "/run/nodeward")
+    assert next_one.recorded is not None
+    assert {key: cpuset.text(grant.own) for key, grant in next_one.recorded.pools.grants.items()} == {"uid-/c2": "1-2"}
 
-    told(story)
+
+async def test_an_update_that_is_refused_leaves_the_record_as_it_was(node: Pinned) -> None:
+    whole = await node.begun("c2", "", 2)
+
+    def updated(asked: cri.LinuxContainerResources) -> Verdict:
+        message = cri.UpdateContainerResourcesRequest(container_id=whole, linux=asked).SerializeToString()
+        return node.decide(node.begin("UpdateContainerResources"), message)
+
+    more = cri.LinuxContainerResources(cpu_shares=9216, cpu_quota=900_000, cpu_period=100_000)
+    assert isinstance(updated(more), Refuse)
+    partly = updated(cri.LinuxContainerResources(memory_limit_in_bytes=1 << 30))
+    assert isinstance(partly, Replace)
+    assert cri.UpdateContainerResourcesRequest.FromString(partly.message).linux.cpuset_cpus == "1-2"
+
+
+async def test_a_cgroup_that_was_not_found_at_the_start_is_looked_for_again(
+    node: Pinned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+    shared, _ = node.created("c1")
+    call, start = node.starts(shared)
+    assert await start == Pass()
+    node.decider.ended(call, Ended(0, "", 0))
+    await node.written()
+    node.make(shared, "burstable", "0-3")
+    assert node.limits.cpus is not None
+    seeking = asyncio.ensure_future(node.limits.cpus.parts()["places"]())
+    await node.written()
+    node.created("c2", "", 2)
+    await node.written()
+    seeking.cancel()
+    assert node.cpus_of(shared) == "0,3"
 
 
 def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
@@ -301,36 +270,31 @@ def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
     node.lists = sandboxes.SerializeToString(), containers.SerializeToString()
 
 
-def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that(
+async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Given a container with CPUs 2 and 3 of its own and one that shares, when a relay begins, then nothing of theirs
     changes, and a create that comes before the relay knows of them gets none of these CPUs."""
-
-    async def story() -> None:
-        node = Pinned(monkeypatch)
-        running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
-        early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)
-        assert isinstance(early, Awaitable)
-        verdict = asyncio.ensure_future(early)
-        node.passes("ListPodSandbox", b"", node.lists[0])
-        node.passes("ListContainers", b"", node.lists[1])
-        assert node.limits.core.state.pods.containers == {}
-        learning = asyncio.ensure_future(node.limits._ask_all("/run/runtime.sock"))
-        while not learning.done():
-            await node.written()
-        assert given(await verdict) == "0-1"
-        state = node.limits.core.state
-        grant = state.cpus.pools.grants["uid-/c1"]
-        assert cpuset.text(grant.own) == "2-3"
-        assert (
-            state.pods.containers[ContainerId("c1" * 32)].container.cgroups_path
-            == f"/kubepods/podguaranteed/{'c1' * 32}"
-        )
+    node = Pinned(monkeypatch)
+    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)
+    assert isinstance(early, Awaitable)
+    verdict = asyncio.ensure_future(early)
+    node.passes("ListPodSandbox", b"", node.lists[0])
+    node.passes("ListContainers", b"", node.lists[1])
+    assert node.limits.core.state.pods.containers == {}
+    learning = asyncio.ensure_future(node.limits._ask_all("/run/runtime.sock"))
+    while not learning.done():
         await node.written()
-        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
-
-    told(story)
+    assert given(await verdict) == "0-1"
+    state = node.limits.core.state
+    grant = state.cpus.pools.grants["uid-/c1"]
+    assert cpuset.text(grant.own) == "2-3"
+    assert (
+        state.pods.containers[ContainerId("c1" * 32)].container.cgroups_path == f"/kubepods/podguaranteed/{'c1' * 32}"
+    )
+    await node.written()
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
 
 
 @pytest.mark.parametrize(
@@ -343,80 +307,69 @@ def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_
         pytest.param(CallFailedError("/status", 2, "server is not initialized yet"), id="starting"),
     ],
 )
-def test_a_runtime_that_goes_away_between_its_lists_and_its_statuses_is_asked_anew(
+async def test_a_runtime_that_goes_away_between_its_lists_and_its_statuses_is_asked_anew(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is known of any container until the runtime has answered whole, and nobody is moved."""
-
-    async def story() -> None:
-        node = Pinned(monkeypatch)
-        running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
-        told_later, node.statuses["c3" * 32] = node.statuses["c3" * 32], error
-        monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
-        learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+    node = Pinned(monkeypatch)
+    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    told_later, node.statuses["c3" * 32] = node.statuses["c3" * 32], error
+    monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+    learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+    await node.written()
+    await node.written()
+    assert not node.decider.listed
+    assert node.limits.core.state.pods.containers == {}
+    node.statuses["c3" * 32] = told_later
+    while not node.decider.listed:
         await node.written()
-        await node.written()
-        assert not node.decider.listed
-        assert node.limits.core.state.pods.containers == {}
-        node.statuses["c3" * 32] = told_later
-        while not node.decider.listed:
-            await node.written()
-        learning.cancel()
-        await node.written()
-        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
-
-    told(story)
+    learning.cancel()
+    await node.written()
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
 
 
-def test_a_status_that_cannot_be_read_leaves_that_one_container_where_it_is_and_is_asked_for_again(
+async def test_a_status_that_cannot_be_read_leaves_that_one_container_where_it_is_and_is_asked_for_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def story() -> None:
-        node = Pinned(monkeypatch)
-        running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
-        told_later, node.statuses["c1" * 32] = node.statuses["c1" * 32], CallFailedError("/status", 13, "broken")
-        monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
-        learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
-        while not node.decider.listed:
-            await node.written()
+    node = Pinned(monkeypatch)
+    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    told_later, node.statuses["c1" * 32] = node.statuses["c1" * 32], CallFailedError("/status", 13, "broken")
+    monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+    learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+    while not node.decider.listed:
         await node.written()
-        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
-        node.statuses["c1" * 32] = told_later
-        assert node.limits.cpus is not None
-        while node.limits.cpus.unread():
-            await node.written()
-        learning.cancel()
+    await node.written()
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+    node.statuses["c1" * 32] = told_later
+    assert node.limits.cpus is not None
+    while node.limits.cpus.unread():
         await node.written()
-        state = node.limits.core.state
-        assert cpuset.text(state.cpus.pools.grants["uid-/c1"].own) == "2-3"
-        assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+    learning.cancel()
+    await node.written()
+    state = node.limits.core.state
+    assert cpuset.text(state.cpus.pools.grants["uid-/c1"].own) == "2-3"
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
 
-    told(story)
 
-
-def test_a_label_that_newer_settings_name_is_known_by_the_next_lists(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_label_that_newer_settings_name_is_known_by_the_next_lists(node: Pinned) -> None:
     def by_label(name: str) -> Settings:
         has = (Expression(f"pod/labels/{name}", "Equals", ("db",)),)
         types = (BalloonType("l", match_expressions=has),)
         rules = replace(STATIC, active="balloons", balloons=BalloonsSettings(balloon_types=types))
         return Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=rules)
 
-    async def story() -> None:
-        node = listed(Pinned(monkeypatch))
-        node.limits.settle(by_label("none"))
-        container_id = await node.begun("c1")
-        pools = [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
-        node.limits.settle(by_label("tier"))
-        node.clock.ns += 60 * SECOND_NS  # lists that pass are read once a minute
-        home = cri.PodSandbox(id="s-burstable", labels={"tier": "db", "other": "x"}, state=cri.SANDBOX_READY)
-        home.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid-burstable", namespace="default"))
-        one = cri.Container(id=container_id, pod_sandbox_id=home.id, state=cri.CONTAINER_RUNNING)
-        one.metadata.name = "c1"
-        node.passes("ListPodSandbox", b"", cri.ListPodSandboxResponse(items=[home]).SerializeToString())
-        node.passes("ListContainers", b"", cri.ListContainersResponse(containers=[one]).SerializeToString())
-        pools += [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
-        assert pools == ["default[0]", "l[0]"]
-        (known,) = node.limits.core.state.pods.sandboxes.values()
-        assert known.sandbox.labels == {"pod/labels/tier": "db"}
-
-    told(story)
+    node.limits.settle(by_label("none"))
+    container_id = await node.begun("c1")
+    pools = [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
+    node.limits.settle(by_label("tier"))
+    node.clock.ns += 60 * SECOND_NS  # lists that pass are read once a minute
+    home = cri.PodSandbox(id="s-burstable", labels={"tier": "db", "other": "x"}, state=cri.SANDBOX_READY)
+    home.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid-burstable", namespace="default"))
+    one = cri.Container(id=container_id, pod_sandbox_id=home.id, state=cri.CONTAINER_RUNNING)
+    one.metadata.name = "c1"
+    node.passes("ListPodSandbox", b"", cri.ListPodSandboxResponse(items=[home]).SerializeToString())
+    node.passes("ListContainers", b"", cri.ListContainersResponse(containers=[one]).SerializeToString())
+    pools += [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
+    assert pools == ["default[0]", "l[0]"]
+    (known,) = node.limits.core.state.pods.sandboxes.values()
+    assert known.sandbox.labels == {"pod/labels/tier": "db"}

@@ -75,38 +75,34 @@ def test_bytes_that_are_no_request_are_not_decided_and_pass_by_on_error() -> Non
     assert node.decider.undecided(call, create(), "odd", ending=False) == Pass()
 
 
-def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
     """Given a first create that waits for its pod's spec, then a second of that pod waits behind it, one of another pod
     does not, and a second whose caller has gone is never asked about."""
+    node = Relayed()
+    core = node.limits.core
+    told = asyncio.Event()
 
-    async def tale() -> None:
-        node = Relayed()
-        core = node.limits.core
-        told = asyncio.Event()
+    async def fetch(fact: str, key: str) -> str:
+        await told.wait()
+        return "nobody knows"
 
-        async def fetch(fact: str, key: str) -> str:
-            await told.wait()
-            return "nobody knows"
-
-        monkeypatch.setattr(node.limits.facts, "fetch", fetch)
-        core.tell(ApiBack())
-        first, gone, second = (node.begin("CreateContainer") for _ in range(3))
-        waits = [asyncio.ensure_future(_awaited(node, call, create())) for call in (first, gone, second)]
-        for _ in range(5):
-            await asyncio.sleep(0)
-        assert node.containers == [f"create-{first.number}"]
-        other = node.begin("UpdateContainerResources")
-        assert node.decide(other, update("stranger")) == Pass()
-        waits[1].cancel()
-        told.set()
-        verdicts = await asyncio.gather(*waits, return_exceptions=True)
-        assert isinstance(verdicts[1], asyncio.CancelledError)
-        assert [created(one) for one in (verdicts[0], verdicts[2]) if not isinstance(one, BaseException)] == [
-            "sgx_epc 8192"
-        ] * 2
-        assert node.containers == [f"create-{one.number}" for one in (first, second)]
-
-    asyncio.run(tale())
+    monkeypatch.setattr(node.limits.facts, "fetch", fetch)
+    core.tell(ApiBack())
+    first, gone, second = (node.begin("CreateContainer") for _ in range(3))
+    waits = [asyncio.ensure_future(_awaited(node, call, create())) for call in (first, gone, second)]
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert node.containers == [f"create-{first.number}"]
+    other = node.begin("UpdateContainerResources")
+    assert node.decide(other, update("stranger")) == Pass()
+    waits[1].cancel()
+    told.set()
+    verdicts = await asyncio.gather(*waits, return_exceptions=True)
+    assert isinstance(verdicts[1], asyncio.CancelledError)
+    assert [created(one) for one in (verdicts[0], verdicts[2]) if not isinstance(one, BaseException)] == [
+        "sgx_epc 8192"
+    ] * 2
+    assert node.containers == [f"create-{one.number}" for one in (first, second)]
 
 
 async def _awaited(node: Relayed, call: Call, request: bytes) -> Verdict:
@@ -141,20 +137,16 @@ def test_an_update_that_follows_its_create_at_once_is_decided() -> None:
 # ---- a module that comes late, and another process
 
 
-def test_a_resource_whose_module_comes_later_is_limited_from_then_on() -> None:
+async def test_a_resource_whose_module_comes_later_is_limited_from_then_on() -> None:
     """Given a kernel without the resource, when it is there, then the relay finds it and tells it to the runtime."""
     node = Relayed(capacity=0)
     assert node.create(create()) == Pass()
     node.kernel.set_capacity("sgx_epc", 1 << 20)
-
-    async def looks() -> None:
-        looking = asyncio.ensure_future(node.limits.look(node.clock))
-        async with asyncio.timeout(30):
-            while not node.limits.core.state.limits.capacity.get("sgx_epc"):
-                await asyncio.sleep(0.001)
-        looking.cancel()
-
-    asyncio.run(looks())
+    looking = asyncio.ensure_future(node.limits.look(node.clock))
+    async with asyncio.timeout(30):
+        while not node.limits.core.state.limits.capacity.get("sgx_epc"):
+            await asyncio.sleep(0.001)
+    looking.cancel()
     assert created(node.create(create(), "c2")) == "sgx_epc 8192"
 
 
@@ -187,7 +179,7 @@ class Passing(ManualClock):
         await super().sleep(seconds)
 
 
-def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path: Path) -> None:
+async def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path: Path) -> None:
     """Given another process that drives limits, is restarted, and ends after the kernel's module has come: then it has
     its limits again, calls that begin before its end pass unheard, and those that begin after are decided by what the
     kernel has by then."""
@@ -200,46 +192,38 @@ def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path
     paths = [f"/runtime.v1.RuntimeService/{name}" for name in ("CreateContainer", "RunPodSandbox", "ListContainers")]
     assert not any(map(node.decider.holds, paths))
     assert {node.decider.interest(path) for path in paths} == {Interest.NONE}
+    running = asyncio.create_task(node.limits.run("/nonexistent", clock))
 
-    async def story() -> None:
-        running = asyncio.create_task(node.limits.run("/nonexistent", clock))
-
-        async def looks(count: int) -> None:
-            end_ns = clock.ns + int(count * OWNER_AGAIN_S * 1e9)
-            while clock.ns < end_ns:
-                await asyncio.sleep(0)
-
-        await looks(2 * OWNER_GONE)
-        os.close(before)
-        await looks(OWNER_GONE // 2)
-        again = own_domain(str(tmp_path), "limits", 0.0)
-        await looks(2 * OWNER_GONE)
-        assert not node.limits.drives
-        node.kernel.set_capacity("sgx_epc", 1 << 20)
-        os.close(again)
-        while not node.limits.drives:
+    async def looks(count: int) -> None:
+        end_ns = clock.ns + int(count * OWNER_AGAIN_S * 1e9)
+        while clock.ns < end_ns:
             await asyncio.sleep(0)
-        running.cancel()
 
-    asyncio.run(asyncio.wait_for(story(), 60))
+    await looks(2 * OWNER_GONE)
+    os.close(before)
+    await looks(OWNER_GONE // 2)
+    again = own_domain(str(tmp_path), "limits", 0.0)
+    await looks(2 * OWNER_GONE)
+    assert not node.limits.drives
+    node.kernel.set_capacity("sgx_epc", 1 << 20)
+    os.close(again)
+    while not node.limits.drives:
+        await asyncio.sleep(0)
+    running.cancel()
     assert created(node.create(create())) == "sgx_epc 8192"
 
 
-def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> None:
+async def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> None:
     """And writes nothing to its record, which may be that of the relay which drives them."""
     before, kernel = own_domain(str(tmp_path), "limits"), SimKernel({"sgx_epc": 1})
     settings = Settings(run_dir=str(tmp_path), relay=RelaySection(limits=True, record="/record"))
     limits = RelayLimits(settings, kernel, SystemClock(), lambda do, _: do(), drives=False)
-
-    async def story() -> None:
-        running = asyncio.create_task(limits.run("/nonexistent", SystemClock()))
-        await asyncio.sleep(0)
-        running.cancel()
-        await asyncio.wait((running,))
-        assert running.cancelled()
-        limits.close()
-
-    asyncio.run(story())
+    running = asyncio.create_task(limits.run("/nonexistent", SystemClock()))
+    await asyncio.sleep(0)
+    running.cancel()
+    await asyncio.wait((running,))
+    assert running.cancelled()
+    limits.close()
     os.close(before)
     os.close(own_domain(str(tmp_path), "limits", 0.0))
     assert not limits.drives

@@ -1,7 +1,5 @@
 """When the daemon expects a relay: the settings want one, it was used, or its socket is left behind."""
 
-import asyncio
-
 import pytest
 
 from nodeward.app.node.relay_reader import RelayReader
@@ -30,7 +28,7 @@ def answer(clients: int) -> RelayView:
         pytest.param([answer(1), GONE, answer(0)], False, False, id="it is back"),
     ],
 )
-def test_a_relay_is_missing_as_long_as_one_is_expected(
+async def test_a_relay_is_missing_as_long_as_one_is_expected(
     monkeypatch: pytest.MonkeyPatch, heard: list[RelayView | Exception], wanted: bool, missing: bool
 ) -> None:
     left = iter(heard)
@@ -41,11 +39,8 @@ def test_a_relay_is_missing_as_long_as_one_is_expected(
             raise one
         return one
 
-    async def story() -> None:
-        reader = RelayReader("/run/nodeward", ManualClock(), wanted=wanted)
-        for _ in heard:
-            await reader.look()
-        assert reader.missing is missing
-
     monkeypatch.setattr("nodeward.edges.local.relay_line.ask", ask)
-    asyncio.run(story())
+    reader = RelayReader("/run/nodeward", ManualClock(), wanted=wanted)
+    for _ in heard:
+        await reader.look()
+    assert reader.missing is missing

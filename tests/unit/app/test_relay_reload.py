@@ -28,7 +28,9 @@ def no_writer(again: bool) -> Writer:
     raise OSError
 
 
-def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A thousand expressions take tens of milliseconds, which no call waits for."""
     threads: list[int] = []
     parse: Callable[[str], dump_rules.Rules] = dump_rules.parse
@@ -43,21 +45,16 @@ def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(mon
         threads.append(threading.get_ident())
         return parse(spec)
 
-    async def reloaded() -> None:
-        backoff = Backoff(1.0, 1.0, lambda: 0.5)
-        feed = Followed(parse("full:.*"), no_writer, SystemClock(), backoff)
-        wanted = Settings(dump=DumpSection("/d", "off:.*"))
-        source = SettingsSource(lambda: wanted, "a test")
-        reload = asyncio.ensure_future(
-            RelayReload(Settings(), source, None, feed).run(sd_notify.from_environment({}, 1))
-        )
-        source.asked.set()
-        await asyncio.wait_for(followed.wait(), 30)
-        reload.cancel()
-        assert not feed.interest("/runtime.v1.RuntimeService/Version")
-
     monkeypatch.setattr(dump_rules, "parse", parsed)
-    asyncio.run(reloaded())
+    backoff = Backoff(1.0, 1.0, lambda: 0.5)
+    feed = Followed(parse("full:.*"), no_writer, SystemClock(), backoff)
+    wanted = Settings(dump=DumpSection("/d", "off:.*"))
+    source = SettingsSource(lambda: wanted, "a test")
+    reload = asyncio.ensure_future(RelayReload(Settings(), source, None, feed).run(sd_notify.from_environment({}, 1)))
+    source.asked.set()
+    await asyncio.wait_for(followed.wait(), 30)
+    reload.cancel()
+    assert not feed.interest("/runtime.v1.RuntimeService/Version")
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
 

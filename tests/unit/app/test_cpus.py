@@ -2,7 +2,6 @@
 
 import asyncio
 import errno
-import os
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -74,11 +73,6 @@ def linked(path: Path) -> None:
     path.symlink_to(other)
 
 
-def huge(path: Path) -> None:
-    with path.open("wb") as file:
-        file.truncate(1 << 30)
-
-
 def granted(*grants: Grant) -> bytes:
     return whole(replace(RECORDED, pools=Pools(RECORDED.pools.pools, {grant.key: grant for grant in grants})))
 
@@ -104,12 +98,8 @@ def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passe
     [
         pytest.param(lambda path: path.write_bytes(whole() + b"{}x\n" + whole()), "line 2", id="torn in the middle"),
         pytest.param(lambda path: path.write_bytes(whole()[:-1]), "its first line is cut off", id="cut off"),
-        pytest.param(lambda path: path.write_bytes(b"\0" * 99), "does not begin as a record of CPUs", id="zeros"),
         pytest.param(lambda path: path.write_bytes(b"[" * 100_000), "does not begin as", id="nested"),
         pytest.param(linked, "is a symbolic link", id="a symbolic link"),
-        pytest.param(lambda path: os.mkfifo(path), "is a FIFO", id="a FIFO"),
-        pytest.param(lambda path: path.mkdir(), "Is a directory", id="a folder"),
-        pytest.param(huge, "larger than", id="1 GiB"),
         pytest.param(
             lambda path: path.write_bytes(whole(replace(RECORDED, pools=Pools({}, {})))),
             "it lacks the pool 'shared'",

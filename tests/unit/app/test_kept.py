@@ -2,14 +2,11 @@
 
 import asyncio
 import errno
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TypeVar
 
 import msgspec
 import pytest
 
-from nodeward.aio.lanes import GivenUpError
 from nodeward.app.host.record import RecordWriter, size
 from nodeward.app.node import assemble, last_known
 from nodeward.app.node.assemble import ensure_folder
@@ -161,42 +158,14 @@ def test_a_full_disk_is_made_up_for_by_the_next_one() -> None:
         kernel.unlink(f"{RUN_FOLDER}/pods/a.json")
 
 
-T = TypeVar("T")
 PATH = "/var/lib/nodeward/record"
-
-
-class Impatient(InlineLane):
-    """Gives up the job that runs when it is told to."""
-
-    give_up: Callable[[], None]
-
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
-        over = False
-
-        def once(result: T | BaseException) -> None:
-            nonlocal over
-            if not over:
-                over = True
-                done(result)
-
-        def runs() -> T:
-            self.give_up = lambda: once(GivenUpError("took longer"))
-            return job()
-
-        return super().submit(name, runs, once, ended)
 
 
 class Life:
     """One daemon's life: events decided and recorded."""
 
     def __init__(self, files: SimKernel | FaultyFiles, max_bytes: int = 1 << 20) -> None:
-        self.lane = Impatient()
+        self.lane = InlineLane()
         self.writer = RecordWriter(files, self.lane, PATH, max_bytes, size(files, PATH))
         self._state, self._seq = State(), 0
 
@@ -231,7 +200,7 @@ def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
     assert replay(lines(kernel)).difference == ""
 
 
-def test_a_full_nodes_head_is_encoded_bit_by_bit_and_not_by_who_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_nodes_head_is_encoded_bit_by_bit() -> None:
     told = node()
     for number in range(300):
         told(ev.PodSeen(pod_spec(f"{number}", container_spec("app", 4096))))
@@ -241,18 +210,3 @@ def test_a_full_nodes_head_is_encoded_bit_by_bit_and_not_by_who_decides(monkeypa
 
     assert b"".join(pieces) == at_once
     assert max(map(len, pieces)) < len(at_once) / 5
-
-    made: list[str] = []
-    honest = record.segment_pieces
-
-    def noted(version: str, state: object) -> Iterator[bytes]:
-        made.append("head")
-        return honest(version, state)
-
-    monkeypatch.setattr(record, "segment_pieces", noted)
-    life = Life(folder())
-    life.writer(ApiLost("away", seq=1), apply(State(), ApiLost("away", seq=1))[1], State())
-    life.writer.flush()
-    assert made == []
-    life.lane.drain()
-    assert made == ["head"]

@@ -160,16 +160,6 @@ async def test_a_sandbox_that_ended_while_the_daemon_was_away_has_nothing_once_t
     assert await owners(second) == {}
 
 
-async def test_a_lease_that_runs_out_falls_back_to_the_host(host: Host) -> None:
-    """Also by a restart: the runtime asks again."""
-    claims = host.life()
-    await offered(claims)
-    assert (await confirmed(host.life()))[0] == HOST
-    host.clock.ns += LEASE_S * 10**9
-    assert await owners(claims) == {}
-    assert (await confirmed(claims))[0] == HOST
-
-
 async def test_a_holder_on_the_host_that_died_has_its_lease_for_no_longer_than_it_lasts(host: Host) -> None:
     """And one that lives renews it; nobody else has it meanwhile, also while it is mounted."""
     claims, ask = host.life(), HoldVolumeRequest(PATH, "csi-1")

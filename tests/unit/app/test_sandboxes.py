@@ -259,15 +259,6 @@ def with_cgroup(host: Host, path: str = "cg/s") -> Path:
     return folder / "cgroup.procs"
 
 
-def test_a_process_is_moved_that_is_the_same_before_and_after(tmp_path: Path) -> None:
-    host = Host(tmp_path, stat(500))
-    procs = with_cgroup(host)
-
-    perform(host, V2, [MOVE], [running(host, 20, 20)])
-
-    assert procs.read_text() == "20"
-
-
 @pytest.mark.parametrize(
     ("now", "said"),
     [("", "has ended"), (stat(501), "another one than was meant"), (stat(500, "Z"), "has ended")],
@@ -290,24 +281,6 @@ def test_one_that_is_reused_during_the_move_is_said(tmp_path: Path) -> None:
 
     with pytest.raises(PlacementError, match="take that one back"):
         perform(host, V2, [MOVE], [VMM])
-
-
-def test_a_start_that_was_given_is_compared_before_anything_moves(tmp_path: Path) -> None:
-    host = Host(tmp_path, stat(501), "")
-    assert running(host, 20, 20, 501).start == 501
-    with pytest.raises(PlacementError, match="at tick 501 after boot, not 500"):
-        running(host, 20, 20, 500)
-    host.next()
-    with pytest.raises(PlacementError, match="is not there"):
-        running(host, 20, 20, 501)
-
-
-def test_the_steps_that_were_done_are_counted(tmp_path: Path) -> None:
-    host = Host(tmp_path, stat(500))
-    (tmp_path / "cg").mkdir()
-
-    with pytest.raises(PlacementError, match=r"2 of 3 steps are done"):
-        perform(host, V2, [Step(Act.MAKE, "/a"), Step(Act.MAKE, "/a/b"), Step(Act.MAKE, "/x/y")], [])
 
 
 def test_a_cgroup_is_not_made_below_one_that_nobody_made(tmp_path: Path) -> None:

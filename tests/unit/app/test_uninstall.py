@@ -1,6 +1,5 @@
 """What outlives pods is on disk before it is changed, uninstall takes it back, and says what it does not take back."""
 
-import errno
 import json
 import socket
 import tempfile
@@ -72,18 +71,6 @@ def test_a_failed_append_is_shown_and_stops_no_limit() -> None:
     kernel.rmdir(FOLDER)
     assert work(kernel).not_restorable == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
     assert kernel.read(f"{ROOT}/kubepods/pod1/misc.max", 99) == b"sgx_epc 5\n"
-
-
-def test_what_could_not_be_appended_is_appended_with_the_next_entry() -> None:
-    kernel = fresh()
-    undo = UndoList(FaultyFiles(kernel, fail_at=1, fail_errno=errno.ENOSPC), FOLDER)
-    undo.remember("subtree:/", "absent")
-    assert (undo.not_restorable, read(kernel, FOLDER)) == (["subtree:/"], [])
-
-    undo.remember("subtree:/kubepods", "absent")
-
-    assert undo.not_restorable == []
-    assert [change.target for change in read(kernel, FOLDER)] == ["subtree:/", "subtree:/kubepods"]
 
 
 def test_a_torn_line_swallows_no_later_one() -> None:

@@ -70,15 +70,6 @@ def test_strict_first_differs_at_the_pod_that_declares_nothing() -> None:
     assert all(later.hypothetical for later in found.differences[1:])
 
 
-def test_observe_shows_the_same_wishes_and_performs_none() -> None:
-    found = lived().under(EngineSettings(LimitsSettings(mode=Mode.OBSERVE)))
-
-    assert found.count
-    for difference in found.differences:
-        for text in difference.other:
-            assert text.startswith("changes nothing") or text.endswith(", only observed")
-
-
 def test_another_cpu_policy_tells_which_containers_would_have_other_cpus_and_which_have_no_place() -> None:
     """Given a record by the policy none, when `static` decides it: the second of the two has no room."""
     told = Recorded()(ev.TopologyRead(machine()))

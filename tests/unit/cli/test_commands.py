@@ -26,7 +26,7 @@ from nodeward.cli.main import cli
 from nodeward.model.doctor import Finding, Severity
 from nodeward.model.rows import CgroupRow
 from nodeward.model.sandbox_rows import ClassRow, HandlerRow, SandboxesView, SandboxRow
-from nodeward.model.view import CpusView, NodeView
+from nodeward.model.view import NodeView
 from tests.patience import scaled
 from tests.unit.engine.test_doctor import WELL
 
@@ -228,22 +228,6 @@ def test_a_misspelt_query_is_refused_since_the_agent_would_answer_that_all_is_we
     assert "config-status" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    ("cpus", "said"),
-    [
-        pytest.param(None, "could not be read", id="not read"),
-        pytest.param(CpusView("static", "enforce", "nri", "0"), "policy static", id="read"),
-    ],
-)
-def test_cpus_are_drawn_from_what_the_daemon_answers(
-    monkeypatch: pytest.MonkeyPatch, cpus: CpusView | None, said: str
-) -> None:
-    view = NodeView("off", "", "", True, {}, {}, (), cpus=cpus)
-    monkeypatch.setattr(client, "get", lambda *_: msgspec.json.encode(view))
-    assert said in CliRunner().invoke(cli, ["cpus"]).output
-    assert msgspec.json.decode(CliRunner().invoke(cli, ["cpus", "-o", "json"]).output, type=CpusView | None) == cpus
-
-
 def test_a_remedy_that_mends_neighbours_is_printed_once_beneath_them(capsys: pytest.CaptureFixture[str]) -> None:
     old = tuple(Finding("runtime-old", Severity.NOTE, f"{one} is old", one, "Wait.") for one in ("runc", "crun"))
     _print(Diagnosis(WELL, (*old, Finding("clock", Severity.NOTE, "late", "clock", "Set it.")), Severity.NOTE, None))
@@ -290,23 +274,6 @@ def asked(monkeypatch: pytest.MonkeyPatch, *args: str, view: SandboxesView | Non
     monkeypatch.setattr(client, "get", lambda *_: msgspec.json.encode(node))
     done = CliRunner().invoke(cli, ["sandboxes", *args])
     return done.exit_code, done.output or str(done.exception)
-
-
-@pytest.mark.parametrize(
-    ("args", "said"),
-    [
-        pytest.param([], "2 VM sandbox(es): 2 unknown", id="all"),
-        pytest.param(["shop/web"], "sandbox shop/web: VM", id="one"),
-        pytest.param(["--handlers"], "kata: runtime type unknown", id="handlers"),
-        pytest.param(["--classes"], "CLASS", id="classes"),
-    ],
-)
-def test_sandboxes_are_shown_from_what_the_daemon_answers(
-    monkeypatch: pytest.MonkeyPatch, args: list[str], said: str
-) -> None:
-    code, output = asked(monkeypatch, *args)
-    assert code == 0
-    assert said in output
 
 
 def test_json_has_the_part_that_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -43,20 +43,6 @@ def test_without_a_runtime_the_first_that_is_there_is_taken_and_said(sockets: tu
     assert choose("", sockets=sockets).notes == [f"no --runtime-socket: {said}"]
 
 
-def test_the_final_options_and_its_files() -> None:
-    line = "--runtime-socket unix:///run/r.sock --relay-socket=/run/l.sock --force-config /c --pid-file /run/p"
-    files = {"/c": "policy:\n  Active: none\ndump:\n  Config: 'short:.*'\n  File: /d\nlogger:\n  Debug: on:*\n"}
-    chosen = choose(f"{line} --disable-ui", files)
-    assert chosen.pairs == {
-        "relay.listen": "/run/l.sock",
-        "relay.runtime": "/run/r.sock",
-        "dump.rules": "short:.*",
-        "dump.file": "/d",
-    }
-    assert (chosen.pid_file, chosen.log_level) == ("/run/p", "debug")
-    assert chosen.notes == ["--disable-ui: has no meaning here: there is no web page (command line)"]
-
-
 def test_a_file_of_either_generation_is_told_by_its_content_and_stands_in_its_place() -> None:
     files = {"/old": "policy = none\ndump = reset\n  file = /a\n", "/new": "dump: {File: /b}\n"}
     assert choose("-dump-file /x -config /old", files).pairs["dump.file"] == "/a"
@@ -348,10 +334,6 @@ def loaded(text: str) -> Settings:
     tree = yaml.safe_load(text)
     assert isinstance(tree, dict)
     return from_tree(tree, {})
-
-
-def test_what_comes_later_decides_whether_there_is_a_policy() -> None:
-    assert choose("-policy static -policy null").pairs == choose("-policy null").pairs
 
 
 def test_what_a_policys_configuration_has_in_vain_is_said() -> None:

@@ -341,30 +341,6 @@ def test_a_half_line_that_could_not_be_taken_away_at_once_is_no_part_of_the_line
     ]
 
 
-def test_what_is_missing_at_the_very_end_is_said_too_and_the_relays_own_marks_are_not_counted_twice(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    outcomes = iter([False, True])
-    write = os.write
-
-    def full(handle: int, data: bytes) -> int:
-        if not next(outcomes):
-            raise OSError(errno.ENOSPC, "No space left on device")
-        return write(handle, data)
-
-    monkeypatch.setattr(os, "write", full)
-    tally, path = Tally(), tmp_path / "cri.dump"
-    together = b"".join(
-        part
-        for frame in (Frame(Kind.LOST, 0, 1, 0, "", b"", 5), Frame(Kind.ENDED, 1, 1, 0, VERSION, b""))
-        for part in dump_feed.encode(frame)
-    )
-    parts = iter([together])
-    dump_writer.run(lambda _: next(parts, b""), DumpFile(str(path), 1 << 20), (), tally, lambda: 0)
-    assert path.read_text().endswith("# 6 messages are missing here: they could not be written\n")
-    assert (tally.done, tally.marked, tally.lost, tally.missing) == (1, 5, 1, 0)
-
-
 def test_a_relay_is_not_taken_to_have_given_up_by_half() -> None:
     """Given a machine on which words are seen in another order than they were set in, then what a writer makes of one
     of them alone is nothing."""

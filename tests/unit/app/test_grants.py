@@ -26,7 +26,7 @@ from nodeward.engine.state.root import State
 from nodeward.model.events import Event, GrantsRecalled
 from nodeward.model.settings import LedgerSettings, Mode, Settings
 from tests.faults import FaultyFiles
-from tests.lanes import InlineLane
+from tests.rigs.daemon import AtOnce, folders
 
 RUN, STATE = "/run/nodeward", "/var/lib/nodeward"
 TDX, ESIDS = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
@@ -41,23 +41,7 @@ def record(*ids: str, resource: str = TDX) -> str:
 
 
 def fresh() -> SimKernel:
-    kernel = SimKernel({})
-    kernel.mkdir(RUN)
-    kernel.mkdir(STATE)
-    return kernel
-
-
-class AtOnce(InlineLane):
-    """Does each job when it is handed over."""
-
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], journal.T],
-        done: Callable[[journal.T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
-        return super().submit(name, job, done, ended) and self.drain() > 0
+    return folders(RUN, STATE)
 
 
 class OneTurn:
@@ -250,26 +234,6 @@ def test_what_the_ledger_has_no_more_leaves_the_file_within_a_turn() -> None:
     assert dict(files.calls) == {"stat": 1}, "whether somebody has removed it"
 
 
-def test_a_record_that_was_written_for_nobody_leaves_the_file_within_a_turn() -> None:
-    kernel = fresh()
-    one = life(kernel, lambda: {TDX: {}})
-    kept(one)
-    lane = one._journal._lane = InlineLane()
-
-    async def story() -> None:
-        asked = asyncio.ensure_future(one.commit(record("a")))
-        await asyncio.sleep(0)
-        asked.cancel()
-        await asyncio.wait({asked})
-        assert lane.drain() == 1
-
-    asyncio.run(story())
-    assert recalled(kernel).granted == {TDX: {"a": 1}}
-    one._journal._lane = AtOnce()
-    kept(one)
-    assert recalled(kernel).granted == {}
-
-
 def test_a_long_file_is_written_anew_before_it_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(journal, "MOST_LINES", 20)
     kernel, now = fresh(), dict[str, dict[str, int]]()
@@ -369,23 +333,6 @@ def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: b
         assert at_start(one) == GrantsRecalled()
         assert commit(one, "z") == ""
         assert recalled(kernel).granted == {TDX: {"z": 1}}
-
-
-@pytest.mark.parametrize("content", NONE)
-def test_a_journal_that_was_removed_since_the_boot_is_told_as_lost(
-    content: bytes | None, caplog: pytest.LogCaptureFixture
-) -> None:
-    kernel = fresh()
-    first = life(kernel, lambda: {TDX: {"a": 1}}, kernel)
-    assert commit(first, "a") == ""
-    for _ in range(2):
-        kept(first)
-    if content is None:
-        kernel.unlink(PATH)
-    else:
-        kernel.replace(PATH, content)
-    assert at_start(life(kernel, state=kernel)) == GrantsRecalled(lost=True)
-    assert f"grants=lost path={PATH}" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import pytest
 
 from nodeward.app.host.record import RecordWriter, size
 from nodeward.app.node import assemble, last_known
-from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.node.hook_files import Keeper
 from nodeward.app.node.last_known import keep, path_in, read
 from nodeward.app.tools.replay import replay
@@ -24,15 +23,8 @@ from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Qos, Source
 from nodeward.wire import pod_file, record
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
+from tests.rigs.daemon import FOLDER, folders
 from tests.unit.engine.build import EPC, container_spec, node, pod_spec, started
-
-FOLDER = "/var/lib/nodeward"
-
-
-def folders() -> SimKernel:
-    kernel = SimKernel({})
-    ensure_folder(kernel, FOLDER)
-    return kernel
 
 
 class TurnedClock:
@@ -105,13 +97,6 @@ RUN_FOLDER = "/run/nodeward"
 RULE = LimitsSettings()
 
 
-def run_only() -> SimKernel:
-    kernel = SimKernel({})
-    if "run" not in kernel.listdir("/"):
-        kernel.mkdir("/run")
-    return kernel
-
-
 def specs(*uids: str, amount: int = 1) -> dict[PodUid, KnownSpec]:
     containers = (ContainerSpec("app", declared={"sgx_epc": amount}),)
     return {PodUid(uid): KnownSpec(PodSpec(PodUid(uid), "ns", uid, containers), 1) for uid in uids}
@@ -122,7 +107,7 @@ def left(kernel: SimKernel) -> list[str]:
 
 
 def test_a_pods_file_goes_with_the_pod_but_not_while_the_api_server_is_away() -> None:
-    kernel = run_only()
+    kernel = folders("/run")
     Keeper(kernel, RUN_FOLDER).bring(RULE, specs("a", "b"), complete=True)
     later = Keeper(kernel, RUN_FOLDER)
     later.bring(RULE, specs("b"), complete=False)
@@ -133,7 +118,7 @@ def test_a_pods_file_goes_with_the_pod_but_not_while_the_api_server_is_away() ->
 
 
 def test_a_static_pods_file_has_the_uid_that_the_runtime_uses() -> None:
-    kernel = run_only()
+    kernel = folders("/run")
     known = specs("mirror")[PodUid("mirror")]
     Keeper(kernel, RUN_FOLDER).bring(RULE, {PodUid("hash"): known}, complete=True)
 
@@ -142,14 +127,14 @@ def test_a_static_pods_file_has_the_uid_that_the_runtime_uses() -> None:
 
 @pytest.mark.parametrize("uid", ["../../etc/x", "a/b", "", ".", "a\n", "x" * 200])
 def test_a_uid_that_is_no_plain_name_gets_no_file(uid: str) -> None:
-    kernel = run_only()
+    kernel = folders("/run")
     Keeper(kernel, RUN_FOLDER).bring(RULE, specs(uid, "a"), complete=True)
 
     assert left(kernel) == ["a.json"]
 
 
 def test_a_full_disk_is_made_up_for_by_the_next_one() -> None:
-    kernel = run_only()
+    kernel = folders("/run")
     for number in range(1, 5):
         with pytest.raises(OSError, match="No space left"):
             Keeper(FaultyFiles(kernel, number, errno.ENOSPC), RUN_FOLDER).bring(RULE, specs("a"), complete=True)
@@ -180,18 +165,12 @@ class Life:
         self.lane.drain()
 
 
-def folder() -> SimKernel:
-    kernel = SimKernel({})
-    ensure_folder(kernel, "/var/lib/nodeward")
-    return kernel
-
-
 def lines(kernel: SimKernel) -> list[bytes]:
     return kernel.read(PATH, 1 << 24).splitlines(keepends=True)
 
 
 def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
-    kernel = folder()
+    kernel = folders()
     life = Life(kernel, max_bytes=65_536)
     for _ in range(400):
         life.decides(20)

@@ -43,15 +43,6 @@ def there_and_back(node: Places, relay: RelaySection = RELAY) -> list[Edit]:
     return edits
 
 
-def test_the_configuration_is_changed_where_no_flag_is(node: Places) -> None:
-    os.chmod(node.config, 0o640)
-    edits = there_and_back(node)
-    assert [edit.path for edit in edits] == [node.config]
-    assert f"-{RUNTIME}: {THEIRS}" in edits[0].shown()
-    assert f"+{RUNTIME}: {OURS}" in edits[0].shown()
-    assert os.stat(node.config).st_mode & 0o777 == 0o640
-
-
 def test_a_flag_counts_more(node: Places) -> None:
     Path(node.flag_files[0]).write_text(f'ARGS="--container-runtime-endpoint={THEIRS} --v=2"\n')
     assert [edit.path for edit in there_and_back(node)] == [node.flag_files[0]]

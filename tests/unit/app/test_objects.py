@@ -23,28 +23,11 @@ from nodeward.model.settings import EngineSettings, Mode, PolicyObjectsSection, 
 from nodeward.model.zones import NodeZones, Zone
 from nodeward.wire.topology_object import Found, body, found
 from tests.lanes import InlineLane
-from tests.unit.app.test_reload import YieldingClock, folders
+from tests.rigs.daemon import YieldingClock, folders
 
 
 def an_object(spec: object, kind: PolicyKind = PolicyKind.BALLOONS) -> PolicyObject:
     return PolicyObject(kind, "kube-system", "default", "u", 1, json.dumps(spec).encode())
-
-
-def test_a_spec_is_read_with_its_amounts_beside_and_without_what_has_no_effect() -> None:
-    found = translated(
-        an_object(
-            {
-                "availableResources": {"cpu": "cpuset:0-3"},
-                "reservedResources": {"cpu": "750m"},
-                "balloonTypes": [{"name": "a", "minCPUs": 2, "maxCPUs": 4, "allocatorPriority": "high"}],
-                "control": {"rdt": {"enable": True}},
-                "agent": {"podResourceAPI": True},
-            }
-        )
-    ).policy
-
-    assert (found.active, str(found.available), str(found.reserved)) == ("balloons", "cpuset:0-3", "750m")
-    assert [(one.name, one.min_cpus, one.max_cpus) for one in found.balloons.balloon_types] == [("a", 2, 4)]
 
 
 FAULTS = {

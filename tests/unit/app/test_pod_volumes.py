@@ -2,10 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -33,28 +32,13 @@ from nodeward.model.workload import PodUid, SandboxId
 from nodeward.wire import pod_redaction
 from nodeward.wire.direct_volume import MountInfo
 from tests.faults import FaultyFiles
-from tests.lanes import InlineLane
-from tests.unit.app.test_reload import YieldingClock
+from tests.rigs.daemon import AtOnce, YieldingClock
 from tests.unit.engine.build import ManualClock, pod_spec, sandbox
 from tests.unit.wire.test_kata_files import SECRET, entry
 
-T = TypeVar("T")
 RUN = "/run/nodeward"
 PATH = "/pods/u1/volumes/kubernetes.io~csi/pv/mount"
 MOUNTS = "31 23 0:27 / {} rw,relatime - ext4 /dev/sdb rw\n"
-
-
-class AtOnce(InlineLane):
-    """Each job is done at once."""
-
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
-        return super().submit(name, job, done, ended) and self.drain() > 0
 
 
 class Linked(OsFiles):

@@ -31,23 +31,18 @@ from tests.faults import FaultyFiles
 from tests.goals import slots_of
 from tests.lanes import InlineLane
 from tests.patience import scaled
+from tests.rigs.daemon import folders
 
 SETTINGS = Settings(gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, uids=(0, 7)))
 POD = Gated("u", "shop", "web", ("verdict",))
 PASS = SetGateRequest("PASSED", namespace="shop", name="web")
 
 
-def disk() -> SimKernel:
-    kernel = SimKernel({})
-    ensure_folder(kernel, SETTINGS.state_dir)
-    return kernel
-
-
 @asynccontextmanager
 async def life(files: HostFiles, *pods: Gated) -> AsyncIterator[Gates]:
     """One life of the daemon's gates, with what the disk has; these pods have asked."""
     clock = SystemClock()
-    core = Core(State(settings=SETTINGS.engine), clock, slots_of(InlineLane(), disk(), clock), NoFacts(), _unread)
+    core = Core(State(settings=SETTINGS.engine), clock, slots_of(InlineLane(), folders(), clock), NoFacts(), _unread)
     core.tell(read(files, SETTINGS))
     for pod in pods or (POD,):
         core.tell(GateAsked(pod))
@@ -66,7 +61,7 @@ async def _unread(_: str) -> str:
 
 
 async def test_a_verdict_opens_the_gate_for_who_waits_and_for_the_next_life() -> None:
-    files = disk()
+    files = folders()
     async with life(files) as gates:
         assert "no verdict was set yet" in await waits(gates)
         waiting = asyncio.ensure_future(waits(gates, scaled(10)))
@@ -88,7 +83,7 @@ async def test_a_verdict_opens_the_gate_for_who_waits_and_for_the_next_life() ->
 
 
 async def test_a_disk_that_fails_keeps_the_gate_shut() -> None:
-    async with life(FaultyFiles(disk(), fail_at=2, fail_errno=errno.ENOSPC)) as gates:
+    async with life(FaultyFiles(folders(), fail_at=2, fail_errno=errno.ENOSPC)) as gates:
         with pytest.raises(SetGateError, match="cannot be written") as caught:
             await gates.set_gate(PASS)
         assert caught.value.status == 503
@@ -97,7 +92,7 @@ async def test_a_disk_that_fails_keeps_the_gate_shut() -> None:
 
 @pytest.mark.parametrize("data", [b"{", b'{"version":2,"verdicts":{}}', b"[" * 9999, b'{"version":1}'])
 async def test_a_file_that_cannot_be_read_leaves_pods_waiting_and_says_so(data: bytes) -> None:
-    files = disk()
+    files = folders()
     files.replace(path_in(SETTINGS.state_dir), data)
 
     async with life(files) as gates:
@@ -108,7 +103,7 @@ async def test_a_file_that_cannot_be_read_leaves_pods_waiting_and_says_so(data: 
 
 
 async def test_an_ended_pods_verdict_leaves_the_file() -> None:
-    files = disk()
+    files = folders()
 
     async with life(files) as gates:
         await gates.set_gate(PASS)
@@ -170,7 +165,7 @@ REFUSED = {
 @pytest.mark.parametrize("case", REFUSED)
 async def test_a_request_that_makes_no_sense_sets_nothing(case: str) -> None:
     request, status, said = REFUSED[case]
-    files = disk()
+    files = folders()
 
     twice = (Gated(uid, "shop", "twice", ("verdict",)) for uid in "ab")
     async with life(files, POD, *twice) as gates:
@@ -181,14 +176,14 @@ async def test_a_request_that_makes_no_sense_sets_nothing(case: str) -> None:
 
 
 async def test_a_user_who_is_not_named_sets_nothing() -> None:
-    async with life(disk()) as gates:
+    async with life(folders()) as gates:
         with pytest.raises(SetGateError, match=r"gate\.uids") as caught:
             await gates.set_gate(PASS, by=1000)
         assert caught.value.status == 403
 
 
 async def test_verdicts_are_bounded() -> None:
-    async with life(disk()) as gates:
+    async with life(folders()) as gates:
         gates._core.tell(GateRecalled({PodUid(f"{n}"): Verdict(True) for n in range(MOST_VERDICTS)}))
         gates._core.tell(GateAsked(POD))
         with pytest.raises(SetGateError, match="which is the most"):
@@ -287,14 +282,3 @@ async def test_who_can_wait_hears_a_view_that_answers_late() -> None:
 async def test_where_none_knows_each_says_why() -> None:
     one, two, last = View("torn"), View("no socket"), View("seldom")
     assert await either((one.fetch, two.fetch), last.fetch, "tdx") == "torn; no socket; seldom"
-
-
-async def test_who_gives_up_waits_for_nobody() -> None:
-    one, last = View(), View()
-    asked = asyncio.ensure_future(either((one.fetch,), last.fetch, "tdx"))
-    while not last.asked:
-        await asyncio.sleep(0.01)
-    asked.cancel()
-    await asyncio.wait((asked,))
-    await asyncio.sleep(0)
-    assert (one.left, last.left) == (True, True)

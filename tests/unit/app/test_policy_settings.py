@@ -18,8 +18,8 @@ from nodeward.app.tools.cri_resmgr_pushed import over_file
 from nodeward.model.policy_rule import Amount, AmountKind, Driver, PolicySettings, StaticSettings
 from nodeward.model.settings import CpusSettings, Mode, Settings
 from tests.lanes import InlineLane
+from tests.rigs.daemon import YieldingClock, folders
 from tests.unit.app.test_objects import an_object
-from tests.unit.app.test_reload import YieldingClock, folders
 
 WANTED = PolicySettings(
     "static",

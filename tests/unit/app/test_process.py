@@ -195,16 +195,6 @@ def test_metrics_that_are_not_served_are_waited_for_only_where_nothing_is_enforc
     assert told.readiness.ready
 
 
-def test_a_change_is_said_once() -> None:
-    told = Told()
-    told.all_synchronised()
-    before = told.changes
-    for _ in range(5):
-        told.tell(ev.Sampled({}, 0))
-
-    assert told.changes == before
-
-
 @pytest.mark.parametrize(
     ("may", "wanted", "taken"),
     [(1 << 20, 2000, 2000), (2064, 2000, 2000), (1024, 2000, 960), (32, 2000, 1)],
@@ -242,16 +232,6 @@ def test_a_recorder_that_fails_stops_no_goal() -> None:
 
     assert writer.subtree_has_misc(kernel, ROOT, "/kubepods/pod1")
     assert core.faults["record"] >= 2
-
-
-def test_taking_back_reaches_cgroups_with_a_dot_in_their_name() -> None:
-    kernel = SimKernel({"sgx_epc": 1 << 20})
-    kernel.make_cgroup(f"{ROOT}/kubepods/pod1.2")
-    for path in ("/", "/kubepods", "/kubepods/pod1.2"):
-        writer.enable_misc(kernel, ROOT, path)
-
-    assert writer.disable_misc(kernel, ROOT, "/") == 3
-    assert not writer.subtree_has_misc(kernel, ROOT, "/")
 
 
 def test_a_command_without_the_rights_says_so(

@@ -2,15 +2,12 @@
 
 import asyncio
 import errno
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
 from nodeward.aio.sd_notify import Notifier
-from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.relay.reload import merged as relay_merged
 from nodeward.app.settings import last_good
 from nodeward.app.settings import load as settings
@@ -25,19 +22,10 @@ from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings,
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
+from tests.rigs.daemon import FOLDER, YieldingClock, folders
 from tests.unit.engine.build import EPC, ManualClock
 
-FOLDER = "/var/lib/nodeward"
-T = TypeVar("T")
 ROOT = "/sys/fs/cgroup"
-
-
-class YieldingClock(ManualClock):
-    """Who sleeps lets the others go on."""
-
-    async def sleep(self, seconds: float) -> None:
-        await super().sleep(seconds)
-        await asyncio.sleep(0)
 
 
 class Node:
@@ -77,12 +65,6 @@ class Node:
     def kept(self) -> Settings | None:
         """What the next start would fall back to."""
         return last_good.read(self.kernel, FOLDER, {})
-
-
-def folders() -> SimKernel:
-    kernel = SimKernel({})
-    ensure_folder(kernel, FOLDER)
-    return kernel
 
 
 def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones(
@@ -186,21 +168,3 @@ def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:
     slots.set([goal])
     lane.drain()
     assert kernel.read(f"{ROOT}/late/misc.max", 99) == b"sgx_epc 5\n"
-
-
-class HandLane:
-    """Jobs run when the test says so, and can be given up meanwhile."""
-
-    def __init__(self) -> None:
-        self.jobs: list[tuple[Callable[[], object], Callable[[BaseException], None], Callable[[], None]]] = []
-
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
-        assert ended is not None
-        self.jobs.append((job, done, ended))
-        return True

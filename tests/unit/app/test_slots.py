@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 import pytest
 
@@ -25,12 +26,30 @@ from nodeward.model.settings import EngineSettings
 from nodeward.model.workload import ContainerId, Phase
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
-from tests.unit.app.test_reload import HandLane
 from tests.unit.engine.build import EPC, ManualClock
 from tests.unit.engine.cpus.build import STATIC_RULES, home, machine, one
 
+T = TypeVar("T")
 ROOT = "/sys/fs/cgroup"
 HERE, OTHER = "/kubepods/pod1/app", "/kubepods/pod1/other-app"
+
+
+class HandLane:
+    """Jobs run when the test says so, and can be given up meanwhile."""
+
+    def __init__(self) -> None:
+        self.jobs: list[tuple[Callable[[], object], Callable[[BaseException], None], Callable[[], None]]] = []
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        assert ended is not None
+        self.jobs.append((job, done, ended))
+        return True
 
 
 def goal(path: str, resource: str = EPC) -> Goal:

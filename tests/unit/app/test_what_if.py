@@ -116,20 +116,6 @@ def test_a_later_segment_is_decided_anew_from_its_checkpoint_and_stays_hypotheti
     assert any(f"misc.max:{EPC}:/kubepods/podv/v-web 0" in text for text in last.other)
 
 
-def test_of_a_checkpoint_with_pods_only_what_other_settings_change_is_told() -> None:
-    told = lived()
-    told.lines.clear()
-    told.segment()
-    found = told.under(STRICT)
-
-    (first,) = found.differences
-    assert (first.about, first.hypothetical, first.recorded) == ("the segment's begin", False, ())
-    assert [text.split()[1] for text in first.other if text.startswith("wants misc.max")] == [
-        f"misc.max:{EPC}:/kubepods/podv",
-        f"misc.max:{EPC}:/kubepods/podv/v-web",
-    ]
-
-
 def test_an_event_that_both_tell_is_no_difference_whatever_its_number() -> None:
     """Given that strict tells of one refusal more, then what both tell later has another number there, and is equal."""
     told = lived(replace(RECORDED, kube_events=True))

@@ -87,16 +87,6 @@ def test_in_80_columns_names_amounts_and_headings_are_whole() -> None:
     ]
 
 
-def test_several_resources_have_a_column_and_still_fit() -> None:
-    keys = ResourceRow("tdx", 15, 15, 3, 4, 0, 0)
-    lines = drawn(view(row("p", "c" * 63, resource(), keys, state="controller-off")), 80)
-
-    assert "RESOURCE" in lines[2]
-    assert max(len(line) for line in lines) <= 80
-    assert [line.split()[1] for line in lines[4:]] == ["sgx_epc", "tdx"]
-    assert all(line.endswith(" controller-off") for line in lines[4:])
-
-
 def test_each_resource_is_drawn_with_its_own_state_and_one_that_is_idle_not_at_all() -> None:
     """Given resources that nobody declared, then none is drawn as enforced, and a cgroup still has a line."""
     idle = ResourceRow("tdx", None, None, 0, 0, 0, 0, "unmanaged")

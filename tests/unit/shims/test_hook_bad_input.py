@@ -16,7 +16,7 @@ from nodeward.model.workload import PodUid
 from nodeward.shims.oci_hook import Options, Outcome, ask_socket, parse, run
 from nodeward.wire import hook_line, oci
 from tests.faults import FaultyFiles
-from tests.unit.shims.rig import CGROUP, CRI, FOLDER, ID, POD, SPEC, UID, HookRig, no_daemon, said
+from tests.unit.shims.rig import CGROUP, CRI, FOLDER, ID, POD, SPEC, UID, HookRig, no_daemon
 
 MEND = "See who else changes the bundle"
 
@@ -130,12 +130,6 @@ def test_a_bad_bundle_is_refused_with_a_clear_error(content: bytes, says: str, r
 def test_a_container_whose_name_is_none_is_neither_asked_about_nor_limited(value: str, length: int) -> None:
     says = f"annotation {CRI}container-name has {length} characters or more than one line. {MEND}"
     nobody_is_limited(HookRig(left=[SPEC], notes={f"{CRI}container-name": value}), says)
-
-
-def test_the_longest_name_that_counts_is_asked_about() -> None:
-    rig = HookRig(notes={f"{CRI}container-name": "x" * 1024})
-    rig.run(said({}))
-    assert hook_line.decode_request(rig.asked[0]).container == "x" * 1024
 
 
 @pytest.mark.parametrize(("on_error", "code"), [("pass", 0), ("refuse", 1)])

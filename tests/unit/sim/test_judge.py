@@ -1,26 +1,32 @@
-"""The simulation's judge in the time of each shipped scenario: whatever happens there, what stays broken is told."""
+"""What the simulated node's clock leaves out, and what its judge counts for nothing."""
 
 import pytest
 
 from nodeward.model.view import NodeView
-from nodeward.sim import scenario
+from nodeward.sim.clock import LEAST_PACE, NodeClock
 from nodeward.sim.invariants import STUCK, Judge
-from tests.disturbances import AWAY_S
+
+STORIES: dict[str, tuple[list[tuple[float, float]], float]] = {
+    "a machine with time to spare": ([(1.0, 0.0), (9.0, 0.0)], 10.0),
+    "a wait that is told when it has ended": ([(6.0, 4.0)], 2.0),
+    "a wait told late": ([(1.0, 0.0), (1.0, 4.0), (8.0, 0.0)], 6.0),
+    "more waits than time, as of several processes": ([(10.0, 30.0)], 10 * LEAST_PACE),
+}
+"""By turns, seconds that pass and seconds of waiting that the kernel tells then; and what has passed on the node."""
 
 
-@pytest.mark.parametrize("name", scenario.names())
-def test_between_two_disturbances_of_all_there_is_time_to_judge(name: str) -> None:
-    """The next comes no sooner than one and a half times the time away and the grace."""
-    story = scenario.load(name)
-    for event in story.events:
-        if event.do in AWAY_S and event.every_s:
-            assert event.every_s >= 1.5 * (AWAY_S[event.do] + story.grace_s), event
-
-
-@pytest.mark.parametrize("name", scenario.names())
-def test_some_pods_outlive_the_grace_by_half(name: str) -> None:
-    story = scenario.load(name)
-    assert story.life_s[1] >= 1.5 * story.grace_s
+@pytest.mark.parametrize(("turns", "passed_s"), STORIES.values(), ids=STORIES)
+def test_the_clock_of_the_node_leaves_out_what_its_processes_wait_for_a_processor(
+    turns: list[tuple[float, float]], passed_s: float
+) -> None:
+    wall_s, starved_s = 100.0, 7.0
+    clock = NodeClock(lambda: starved_s, lambda: wall_s)
+    began_s = told_s = clock.time()
+    for seconds, waited in turns:
+        wall_s, starved_s = wall_s + seconds, starved_s + waited
+        before_s, told_s = told_s, clock.time()
+        assert told_s > before_s, "it never stands still"
+    assert told_s - began_s == pytest.approx(passed_s)
 
 
 def test_a_job_that_is_late_while_the_node_is_starved_counts_for_nothing_and_a_stuck_one_does() -> None:

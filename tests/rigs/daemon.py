@@ -1,0 +1,42 @@
+"""What parts of the daemon stand on in a test: a disk with folders, a lane and a clock that wait for nobody."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, TypeVar
+
+from nodeward.app.node.assemble import ensure_folder
+from nodeward.doubles.kernel import SimKernel
+from tests.lanes import InlineLane
+from tests.unit.engine.build import ManualClock
+
+T = TypeVar("T")
+FOLDER: Final = "/var/lib/nodeward"
+
+
+def folders(*paths: str) -> SimKernel:
+    """A machine that has these folders; by default the daemon's for its state."""
+    kernel = SimKernel({})
+    for path in paths or (FOLDER,):
+        ensure_folder(kernel, path)
+    return kernel
+
+
+class AtOnce(InlineLane):
+    """Does each job when it is handed over."""
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        return super().submit(name, job, done, ended) and self.drain() > 0
+
+
+class YieldingClock(ManualClock):
+    """Who sleeps lets the others go on."""
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        await asyncio.sleep(0)

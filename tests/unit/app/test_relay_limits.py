@@ -1,26 +1,39 @@
-"""CRI's calls in the words of the model and back: what is asked, what goes on instead and what is refused; and how the
-relay comes to that where a kernel's module comes late, or another process drives limits.
-
-What is heard of other calls: test_relay_heard.py.
-"""
+"""CRI's calls in the words of the model and back: what is asked, waited for, sent on instead, refused, and in which words."""
 
 import asyncio
 import os
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from nodeward.aio.clock import SystemClock
+from nodeward.app.node.pod_facts import SOCKET
 from nodeward.app.process import own_domain
 from nodeward.app.relay.limits import OWNER_AGAIN_S, OWNER_GONE, RelayLimits
+from nodeward.app.relay.run import Chain, ImagesElsewhere
 from nodeward.doubles.kernel import SimKernel
-from nodeward.model.events import ApiBack
+from nodeward.edges.cri.decider import STATUSES
+from nodeward.model.annotations import OWN_LIMITS
+from nodeward.model.decision import Refused
+from nodeward.model.events import ApiBack, PodSeen
 from nodeward.model.relayed import Call, Interest, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import LimitsSettings, Mode, NriSection, RelaySection, Settings
+from nodeward.model.settings import (
+    LimitsSettings,
+    Mode,
+    NriSection,
+    OnError,
+    PodsSettings,
+    RelaySection,
+    Settings,
+    UnknownPod,
+    Unsupported,
+)
+from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire.errors import WireError
-from tests.unit.app.relayed import Relayed, create, created, sandbox_config, update, updated
+from tests.unit.app.relayed import Relayed, create, created, listed, sandbox_config, update, updated
 from tests.unit.engine.build import ManualClock
 
 # ---- held calls
@@ -229,3 +242,220 @@ async def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> Non
     assert not limits.drives
     with pytest.raises(FileNotFoundError):
         kernel.stat("/record")
+
+
+SPEC = PodSpec(PodUid("uid-1"), "default", "pod", (ContainerSpec("app", declared={"sgx_epc": 4096}),))
+SECOND_NS = 1_000_000_000
+CALLS = {"CreateContainer": (create(), created), "UpdateContainerResources": (update("c1"), updated)}
+
+
+def asks(node: Relayed, name: str) -> Awaitable[Verdict]:
+    """The verdict of a call that has to wait for it."""
+    found = node.decider.decide(node.begin(name), CALLS[name][0], SECOND_NS)
+    assert isinstance(found, Awaitable)
+    return found
+
+
+def facts_from(
+    node: Relayed, monkeypatch: pytest.MonkeyPatch, fetch: Callable[[str, str], Awaitable[str]]
+) -> Callable[[], bool]:
+    """A daemon that is there; whether a call waits."""
+    monkeypatch.setattr(node.limits.facts, "fetch", fetch)
+    node.limits.core.tell(ApiBack())
+    return lambda: bool(node.limits.core.state.asks)
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("name", CALLS)
+async def test_a_call_waits_for_its_pods_spec_within_its_deadline(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Given a relay that was restarted and has only the runtime's lists, when a call comes before the daemon has told
+    of its pod, then the spec decides and not the annotation."""
+    node, told = Relayed(), asyncio.Event()
+    node.decider.asked(*listed(c1=True), 0)
+
+    async def fetch(fact: str, key: str) -> str:
+        assert key == "default/pod/uid-1"
+        await told.wait()
+        node.limits.core.tell(PodSeen(SPEC))
+        return ""
+
+    facts_from(node, monkeypatch, fetch)
+    verdict = asks(node, name)
+    told.set()
+    assert CALLS[name][1](await verdict) == "sgx_epc 4096"
+    assert node.limits.core.asks == {"after-a-fact": 1}
+
+
+async def test_before_it_is_known_whether_a_daemon_is_there_a_call_waits_for_that(tmp_path: Path) -> None:
+    """Given a relay that has just begun, before somebody who takes his time and then goes, then its first create is
+    decided once that is found out, by the annotations."""
+    node, goes = Relayed(), asyncio.Event()
+    node.limits = RelayLimits(Settings(run_dir=str(tmp_path)), node.kernel, SystemClock(), lambda do, _: do())
+    node.decider = node.limits.decider
+
+    async def hesitates(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await goes.wait()
+        writer.close()
+
+    async with await asyncio.start_unix_server(hesitates, tmp_path / SOCKET):
+        keeps = asyncio.ensure_future(node.limits.facts.keep())
+        await turns()
+        verdict = asks(node, "CreateContainer")
+        goes.set()
+        assert created(await verdict) == "sgx_epc 8192"
+        assert node.limits.facts.source == "annotations"
+        keeps.cancel()
+
+
+async def test_a_call_that_is_cancelled_before_anything_of_it_ran_leaves_no_open_ask(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Relayed()
+
+    async def fetch(fact: str, key: str) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    waits = facts_from(node, monkeypatch, fetch)
+    verdict = asyncio.ensure_future(asks(node, "CreateContainer"))
+    assert waits()
+    verdict.cancel()
+    await turns()
+    assert not waits()
+    assert (node.containers, node.limits.core.asks) == ([], {"abandoned": 1})
+
+
+STRICT = Settings(limits=LimitsSettings(on_error=OnError.REFUSE), pods=PodsSettings(on_error=OnError.REFUSE))
+APP = "default/pod, container app"
+BY_ANNOTATION = f"{APP}, which declares annotation epc-limit.nri.io/container.app '8192'"
+
+
+def knows_spec(node: Relayed) -> None:
+    """As where the node daemon has told it."""
+    declared = (ContainerSpec("first", declared={"sgx_epc": 1}), ContainerSpec("app", declared={"sgx_epc": 4096}))
+    node.limits.core.tell(PodSeen(PodSpec(PodUid("uid-1"), "default", "pod", declared)))
+
+
+def test_a_resource_that_the_kernel_lacks_is_refused_as_exhausted_where_settings_say_so() -> None:
+    """Nothing of the container is kept."""
+    node = Relayed(Settings(limits=LimitsSettings(unsupported=Unsupported.REFUSE)), capacity=0)
+    verdict = node.create(create())
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == STATUSES[Refused.NO_CAPACITY] == 8
+    assert verdict.text.startswith(f"{APP}: declares 8192 of sgx_epc")
+    assert "limits.unsupported is refuse" in verdict.text
+    assert node.containers == []
+
+
+def test_a_pod_of_which_nothing_is_known_is_refused_for_now_where_settings_say_so() -> None:
+    node = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
+    verdict = node.create(create({}))
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == STATUSES[Refused.FOR_NOW] == 14
+    assert verdict.text.startswith(f"{APP}: ")
+    assert "limits.unknown_pod is refuse" in verdict.text
+
+
+@pytest.mark.parametrize("value", ["1Mi", "-5", "18446744073709551616", "", "8192.0"])
+def test_an_annotation_that_is_no_amount_is_a_bad_value_where_unknown_pods_are_refused(value: str) -> None:
+    """Without that setting the annotation says nothing."""
+    noted = {"epc-limit.nri.io/container.app": value}
+    verdict = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE))).create(create(noted))
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == STATUSES[Refused.BAD_VALUE] == 3
+    assert verdict.text.startswith(f"{APP}: annotation epc-limit.nri.io/container.app: {value!r} is")
+    assert "limits.unknown_pod is refuse" in verdict.text
+    assert Relayed().create(create(noted)) == Pass()
+
+
+@pytest.mark.parametrize(
+    ("value", "fault"),
+    [
+        ('{"app": 8192', "is no JSON (JSONDecodeError): '{\"app\": 8192'; "),
+        ("[8192]", "is no JSON object of containers: '[8192]'; "),
+        ('{"app": 8192}', "'app' has no object of resources: '{\"app\": 8192}'; "),
+        ('{"app": {"sgx epc": "1"}}', "'app', 'sgx epc': is no misc resource name; "),
+    ],
+)
+def test_an_annotation_of_ours_that_is_no_table_is_shown_where_it_is_refused(value: str, fault: str) -> None:
+    node = Relayed(Settings(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE)))
+    verdict = node.create(create({OWN_LIMITS: value}))
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == STATUSES[Refused.BAD_VALUE]
+    assert verdict.text.startswith(f"{APP}: annotation {OWN_LIMITS}: {fault}")
+
+
+def test_what_could_not_be_decided_is_refused_with_what_was_declared_and_what_failed() -> None:
+    node = Relayed(STRICT)
+    call = node.begin("CreateContainer")
+    said = "Nodeward's relay could not decide this request (odd), and limits.on_error is refuse"
+    for message, who in (
+        (create(), BY_ANNOTATION),
+        (create({}), f"{APP}, which declares nothing"),
+        (create({OWN_LIMITS: "x" * 200}), f"{APP}, which declares annotation {OWN_LIMITS} {'x' * 128!r}"),
+        (b"\xff", "CreateContainer"),
+        (None, "CreateContainer"),
+    ):
+        verdict = node.decider.undecided(call, message, "odd", ending=False)
+        assert verdict == Refuse(STATUSES[Refused.FAULT], f"{who}: {said}")
+    knows_spec(node)
+    verdict = node.decider.undecided(call, create(), "odd", ending=False)
+    assert verdict == Refuse(STATUSES[Refused.FAULT], f"{APP}, which declares sgx_epc 4096: {said}")
+
+
+def broken(*_: object) -> None:
+    raise RuntimeError("broken")
+
+
+PLACES = {"limits": "nodeward.engine.limits.step.answer", "pods": "nodeward.engine.pods.step._creating"}
+
+
+@pytest.mark.parametrize("spec", [False, True], ids=["annotation", "spec"])
+@pytest.mark.parametrize("domain", PLACES)
+def test_a_domain_that_fails_refuses_with_what_was_declared_and_what_failed(
+    monkeypatch: pytest.MonkeyPatch, domain: str, spec: bool
+) -> None:
+    node = Relayed(STRICT)
+    if spec:
+        knows_spec(node)
+    monkeypatch.setattr(PLACES[domain], broken)
+    verdict = node.create(create())
+    who = f"{APP}, which declares sgx_epc 4096" if spec else BY_ANNOTATION
+    what = f"Nodeward's domain {domain} failed (RuntimeError: broken) and {domain}.on_error is refuse"
+    assert verdict == Refuse(STATUSES[Refused.FAULT], f"{who}: {what}; see nodeward status")
+
+
+@pytest.mark.parametrize("domain", PLACES)
+def test_where_limits_are_only_observed_no_fault_refuses_a_container(
+    monkeypatch: pytest.MonkeyPatch, domain: str
+) -> None:
+    node = Relayed(replace(STRICT, limits=replace(STRICT.limits, mode=Mode.OBSERVE)))
+    assert node.decider.undecided(node.begin("CreateContainer"), create(), "odd", ending=False) == Pass()
+    monkeypatch.setattr(PLACES[domain], broken)
+    assert node.create(create()) == Pass()
+    assert node.limits.core.faults == {domain: 1}
+
+
+def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:
+    node = Relayed()
+    node.create(create())
+    call = node.begin("UpdateContainerResources")
+    for message, who in ((update("c1"), BY_ANNOTATION), (update("c9"), "container c9")):
+        verdict = node.decider.undecided(call, message, "the relay ends", ending=True)
+        assert isinstance(verdict, Refuse)
+        assert verdict.status == STATUSES[Refused.FOR_NOW]
+        assert verdict.text.startswith(f"{who}: Nodeward's relay ends")
+
+
+def test_image_calls_are_answered_with_their_own_place_whatever_limits_say() -> None:
+    """Given limits that are refused on error, and images that are another service's, then an image call that cannot be
+    read is not refused for its limits."""
+    both = Chain((ImagesElsewhere("/run/images.sock"), Relayed(STRICT).decider), lambda: 0)
+    call = Call(1, 1, "/runtime.v1.ImageService/PullImage", 0, held=True)
+    verdict = both.undecided(call, None, "the request is larger than what can be held", ending=False)
+    assert isinstance(verdict, Refuse)
+    assert (verdict.status, "unix:///run/images.sock" in verdict.text) == (12, True)

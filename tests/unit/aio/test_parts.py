@@ -3,7 +3,6 @@
 import asyncio
 import errno
 import gc
-import os
 import threading
 import time
 import weakref
@@ -14,14 +13,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeward.aio import heap, leftover_time, pace
+from nodeward.aio import heap, pace
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.bounded import BoundedCalls
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.executor import MOST_THREADS, MOST_WAITING, DaemonExecutor
 from nodeward.aio.hostfs import OsFiles
 from nodeward.aio.lanes import ThreadLane
-from nodeward.aio.leftover_time import LEAST_REST_S, RESTS, SLICE_S, rested
 from nodeward.aio.state_file import StateFile
 from nodeward.aio.supervise import WorkEndedError, forever
 from tests.patience import scaled
@@ -215,43 +213,6 @@ def test_it_pauses_after_so_many(monkeypatch: pytest.MonkeyPatch, items: int, ea
     monkeypatch.setattr(pace, "time", SimpleNamespace(sleep=slept.append))
     assert list(pace.paced(range(items), each)) == list(range(items))
     assert slept == [pace.PAUSE_S] * pauses
-
-
-BRIEF_S = LEAST_REST_S / RESTS / 2
-LONG_SLICE_S = 1.5 * SLICE_S / RESTS
-IDLE, SHARE = os.SCHED_IDLE, os.SCHED_OTHER
-
-
-@pytest.mark.parametrize(
-    ("policies", "worked", "rests"),
-    [
-        pytest.param(
-            [IDLE, IDLE], [LONG_SLICE_S], [SLICE_S, SLICE_S / 2], id="RESTS times as long as it worked, in slices"
-        ),
-        pytest.param([IDLE], [BRIEF_S, BRIEF_S], [LEAST_REST_S], id="for brief work, once it is worth a sleep"),
-        pytest.param([IDLE], [BRIEF_S], [], id="for less it is put off"),
-        pytest.param([IDLE, SHARE], [LONG_SLICE_S], [SLICE_S], id="not once it has a share"),
-        pytest.param([SHARE, SHARE], [LONG_SLICE_S, LONG_SLICE_S], [], id="not with a share of its own"),
-        pytest.param(
-            [SHARE, IDLE],
-            [LONG_SLICE_S, SLICE_S / 2 / RESTS],
-            [SLICE_S / 2],
-            id="nor later for what it did with its share",
-        ),
-    ],
-)
-def test_who_gets_what_others_leave_rests(
-    policies: list[int], worked: list[float], rests: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spent, slept, policy = [0.0], list[float](), iter(policies)
-    monkeypatch.setattr(leftover_time, "time", SimpleNamespace(thread_time=lambda: spent[0], sleep=slept.append))
-    monkeypatch.setattr(os, "sched_getscheduler", lambda _: next(policy))
-    take = rested(lambda most: most * 2)
-    assert take(21) == 42
-    for seconds in worked:
-        spent[0] += seconds
-        assert take(1) == 2
-    assert slept == [pytest.approx(rest) for rest in rests]
 
 
 class SlowFiles(OsFiles):

@@ -371,18 +371,6 @@ def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog:
     assert caplog.text.count("grants-boot=not-written") == 1
 
 
-def test_the_note_waits_until_there_is_a_journal() -> None:
-    """Else a start after a full run folder would take what never was for lost."""
-    kernel = fresh()
-    one = life(FaultyFiles(kernel, fail_at=3, fail_errno=errno.ENOSPC), state=kernel)
-    kept(one)
-    assert one._failed
-    assert grants_boot.read(kernel, STATE) == ""
-    kept(one)
-    kept(one)
-    assert grants_boot.read(kernel, STATE) == BOOT
-
-
 def test_a_journal_that_is_removed_from_under_a_daemon_is_there_again_within_a_turn(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -157,43 +157,33 @@ MOVED_S, SWEPT_S = 0.5, 2.5
 PHASES = 40
 
 
-def test_what_moves_the_nodes_counter_is_withheld_in_half_a_second_at_any_moment() -> None:
+@pytest.mark.parametrize(
+    ("inside", "step_s", "least_s", "most_s"),
+    [
+        pytest.param(0, 0.0347, 0.05, MOVED_S, id="what moves the node's counter"),
+        pytest.param(1, 0.147, MOVED_S, SWEPT_S, id="what leaves it as it was, by the next sweep"),
+    ],
+)
+def test_what_is_foreign_is_withheld_in_time_at_any_moment(
+    inside: int, step_s: float, least_s: float, most_s: float
+) -> None:
+    """`inside`: so many keys does a pod give back in the same instant, which keeps its id while its machine ends."""
     took: list[float] = []
 
     async def story(node: Node) -> None:
         for phase in range(PHASES):
-            await asyncio.sleep(phase * 0.0347)
+            await asyncio.sleep(phase * step_s)
+            node.charge(INSIDE, -inside)
             node.charge(VM, 1)
-            took.append(await node.until(KEYS - 1, MOVED_S))
+            took.append(await node.until(KEYS - 1, most_s))
             node.charge(VM, -1)
+            node.charge(INSIDE, inside)
             await node.until(KEYS, 30)
 
     play(story)
 
     assert len(took) == PHASES
-
-    assert max(took) > 0.05, "else nothing was waited for, and this shows nothing"
-
-
-def test_what_leaves_the_nodes_counter_as_it_was_is_withheld_in_two_and_a_half_seconds() -> None:
-    """Given a pod that keeps its id while its machine ends, and foreign ones that begin in the same instant."""
-    took: list[float] = []
-
-    async def story(node: Node) -> None:
-        for phase in range(PHASES):
-            await asyncio.sleep(phase * 0.147)
-            node.charge(INSIDE, -1)
-            node.charge(VM, 1)
-            took.append(await node.until(KEYS - 1, SWEPT_S))
-            node.charge(VM, -1)
-            node.charge(INSIDE, 1)
-            await node.until(KEYS, 30)
-
-    play(story)
-
-    assert len(took) == PHASES
-
-    assert max(took) > MOVED_S, "else the sweep was never needed, and this shows nothing"
+    assert max(took) > least_s, "else nothing was waited for, and this shows nothing"
 
 
 QUX = "example.com/qux-slots"

@@ -182,16 +182,6 @@ def test_with_other_settings_on_the_way_back_what_stood_there_is_kept_and_told_o
     assert THEIRS in pointed
 
 
-def test_our_endpoint_written_by_hand_is_told_of(node: Places) -> None:
-    Path(node.config).write_text(f"kind: KubeletConfiguration\n{RUNTIME}: {OURS}\n")
-    edits, said = endpoint.to_runtime(FILES, node, RELAY)
-    assert edits == []
-    assert said == [
-        f"{RUNTIME} in {node.config} is the relay's, {OURS}, and was not written by this command; "
-        f"set it by hand to {THEIRS}"
-    ]
-
-
 def test_the_running_kubelet_says_where_its_files_are(tmp_path: Path) -> None:
     (tmp_path / "proc").mkdir()
     files = OsFiles(str(tmp_path))

@@ -256,27 +256,11 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts, "SOON_S", 0.05)
 
 
-async def test_every_view_that_answers_soon_is_heard_and_the_last_one_is_left_alone() -> None:
-    one, two, last = View(""), View("torn"), View("")
-    assert await either((one.fetch, two.fetch), last.fetch, "tdx") == ""
-    assert (one.asked, two.asked, last.asked) == (True, True, False)
-
-
 async def test_a_view_that_hangs_does_not_keep_what_another_has_answered() -> None:
     hangs, answers, last = View(), View(""), View("")
     assert await either((hangs.fetch, answers.fetch), last.fetch, "tdx") == ""
     await asyncio.sleep(0)
     assert (hangs.left, last.asked) == (True, False)
-
-
-async def test_who_can_wait_hears_a_view_that_answers_late() -> None:
-    late, torn, last = View(), View("torn"), View("seldom")
-    asked = asyncio.ensure_future(either((late.fetch, torn.fetch), last.fetch, "tdx"))
-    while not last.asked:
-        await asyncio.sleep(0.01)
-    assert not asked.done()
-    late.says.set_result("")
-    assert await asked == ""
 
 
 async def test_where_none_knows_each_says_why() -> None:

@@ -1,4 +1,4 @@
-"""The section policy, pushed by an agent, as an object in the API server; and a NodeResourceTopology that is written."""
+"""The section policy, pushed by an agent or as an object in the API server; a NodeResourceTopology that is written."""
 
 import asyncio
 import json

@@ -62,12 +62,6 @@ def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
-def test_a_lock_that_cannot_be_made_says_what_to_do(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(LockedError, match=r"cannot be made: .* set run_dir"):
-        hold_lock(str(tmp_path / "file"), "node")
-
-
 @pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO"])
 def test_a_lock_is_an_ordinary_file_and_what_stands_in_its_place_is_named(kind: str, tmp_path: Path) -> None:
     """Given a link to a file of somebody's, then that file is not emptied; a FIFO holds nobody up."""

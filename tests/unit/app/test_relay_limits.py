@@ -1,4 +1,4 @@
-"""CRI's calls in the words of the model and back: what is asked, waited for, sent on instead, refused, and in which words."""
+"""CRI's calls in the words of the model and back: what is asked, waited for, sent on instead, or refused and how."""
 
 import asyncio
 import os

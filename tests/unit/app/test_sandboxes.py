@@ -136,10 +136,6 @@ def test_a_round_is_told_in_batches_and_the_last_says_what_is_there(node: Node) 
     assert sorted(told[-1].there or ()) == made
 
 
-def test_where_there_is_no_sandbox_that_is_told(node: Node) -> None:
-    assert [(event.readings, event.there) for event in node.rounds()] == [((), ())]
-
-
 def test_the_sandboxes_are_read_once_a_period(node: Node) -> None:
     assert len(node.rounds(2, 2, 1, 1)) == 4
 

@@ -21,17 +21,6 @@ from nodeward.model.settings import KeySettings, Mode, Settings
 from tests.unit.app.test_core import core_with
 
 
-def test_all_faults_at_once_with_their_paths(tmp_path: Path) -> None:
-    file = tmp_path / "s.yaml"
-    file.write_text("limits: {mode: maybe, strict: 3}\nstate_dir: here\npods: {wait_ms: 5000}\nnope: 1\n")
-    with pytest.raises(SettingsError) as caught:
-        load(str(file), {"NODEWARD_NRI__PLUGIN_INDEX": "abc"})
-    paths = [fault.split(":")[0] for fault in caught.value.faults]
-    assert sorted(paths) == sorted(
-        ["nope", "limits.mode", "limits.strict", "state_dir", "pods.wait_ms", "nri.plugin_index"]
-    )
-
-
 def test_environment_wins_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
     file = tmp_path / "s.yaml"
     file.write_text("limits: {mode: off}\n")

@@ -242,13 +242,3 @@ async def test_after_its_time_a_program_begins_or_is_refused_by_the_setting(rule
     why = await desk.gate.written(ALONE, 20.0)
     assert ("1 other container(s) could not be moved off its CPUs" in why) is (rule is OnLate.REFUSE)
     assert desk.core.state.cpus.late == 1
-
-
-async def test_a_refusal_names_the_pod_of_a_container_whose_cgroup_nobody_has_found() -> None:
-    desk = Desk(replace(CpusSettings(), on_late=OnLate.REFUSE, late_ms=1))
-    lost = replace(one("b", 0, "burstable"), cgroups_path="").in_phase(Phase.RUNNING)
-    desk.core.tell(ev.Listed((home("b", "burstable"),), (lost,), desk.core.seq(), complete=False))
-    desk.lane.drain()
-    why = await desk.gate.written(ALONE, 20.0)
-    assert "1 other container(s)" in why
-    assert "shop/b/app b-0, whose cgroup was not found" in why

@@ -58,8 +58,6 @@ def test_a_container_without_a_name_is_shown_by_its_id_and_is_not_taken_for_the_
     ("value", "text"),
     [
         pytest.param(None, "-", id="not known"),
-        pytest.param(0, "0", id="nothing"),
-        pytest.param(1023, "1023", id="less than a unit"),
         pytest.param(4 * MI, "4Mi", id="whole"),
         pytest.param(4 * MI + 4 * KI, "4100Ki", id="whole in a smaller unit"),
         pytest.param(123_456, "120.5Ki", id="no whole number of units, in one beside its neighbours"),

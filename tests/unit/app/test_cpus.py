@@ -3,7 +3,7 @@
 import asyncio
 import errno
 import threading
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -67,21 +67,16 @@ def whole(what: Recorded = RECORDED) -> bytes:
     return cpus_journal.whole(what, "this-boot")
 
 
-def linked(path: Path) -> None:
-    other = path.with_name("other")
-    other.write_bytes(whole())
-    path.symlink_to(other)
+def granted(*grants: Grant, pools: dict[str, Pool] | None = None) -> bytes:
+    found = RECORDED.pools.pools if pools is None else pools
+    return whole(replace(RECORDED, pools=Pools(found, {grant.key: grant for grant in grants})))
 
 
-def granted(*grants: Grant) -> bytes:
-    return whole(replace(RECORDED, pools=Pools(RECORDED.pools.pools, {grant.key: grant for grant in grants})))
-
-
-def balloons(pools: dict[str, Pool]) -> Recorded:
+def balloons(pools: dict[str, Pool]) -> bytes:
     """A record of balloons, beside the reserved one."""
     types = BalloonsSettings(balloon_types=(BalloonType("one", ("shop",)),))
     rules = PolicySettings("balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=types)
-    return Recorded(W, rules, Pools({"reserved": Pool(1), **pools}))
+    return whole(Recorded(W, rules, Pools({"reserved": Pool(1), **pools})))
 
 
 def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passed_over(path: Path) -> None:
@@ -93,62 +88,36 @@ def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passe
     assert read(path) == (RECORDED, "")
 
 
-@pytest.mark.parametrize(
-    ("damage", "why"),
-    [
-        pytest.param(lambda path: path.write_bytes(whole() + b"{}x\n" + whole()), "line 2", id="torn in the middle"),
-        pytest.param(lambda path: path.write_bytes(whole()[:-1]), "its first line is cut off", id="cut off"),
-        pytest.param(lambda path: path.write_bytes(b"[" * 100_000), "does not begin as", id="nested"),
-        pytest.param(linked, "is a symbolic link", id="a symbolic link"),
-        pytest.param(
-            lambda path: path.write_bytes(whole(replace(RECORDED, pools=Pools({}, {})))),
-            "it lacks the pool 'shared'",
-            id="a pool of the policy is not there",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(whole(replace(RECORDED, pools=Pools({"shared": Pool(0xFFFF)}, GRANTED)))),
-            "has CPUs 2-3 alone, which another one has too",
-            id="a CPU that is shared and somebody's own",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(whole(balloons({"bogus[0]": Pool(2)}))),
-            "the pool 'bogus[0]' is none that its settings have",
-            id="a balloon of no type",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(whole(balloons({"one[0]": Pool(2, apart=True, parts=(Part("one", 0, 2),))}))),
-            "the pool 'one[0]' is none that its settings have",
-            id="a balloon of which a part bears nothing",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(whole(balloons({f"one[{i}]": Pool(2, apart=True) for i in range(2)}))),
-            "the pool 'one[1]' has CPUs 1, which another one has too",
-            id="two balloons with one CPU",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(granted(Grant("a/b", own=1 << 70))),
-            "the machine has none of these",
-            id="a CPU that the machine lacks",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(granted(Grant("a/b", own=1), Grant("a/c", own=1))),
-            "alone, which another one has too",
-            id="a CPU that two have alone",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(granted(Grant("a/b", pool="nowhere"))),
-            "not a member of its pool",
-            id="a pool that is not there",
-        ),
-        pytest.param(
-            lambda path: path.write_bytes(whole(replace(RECORDED, rules=PolicySettings("newer")))),
-            "its policy 'newer' is not known",
-            id="a policy of another version",
-        ),
-    ],
-)
-def test_a_damaged_record_is_void_and_named(path: Path, damage: Callable[[Path], object], why: str) -> None:
-    damage(path)
+NO_POOL = "the pool 'one[0]' is none that its settings have"
+TWICE = "alone, which another one has too"
+DAMAGED = {
+    "torn in the middle": (whole() + b"{}x\n" + whole(), "line 2"),
+    "cut off": (whole()[:-1], "its first line is cut off"),
+    "nested": (b"[" * 100_000, "does not begin as"),
+    "a pool of the policy is not there": (granted(pools={}), "it lacks the pool 'shared'"),
+    "a CPU that is shared and somebody's own": (granted(GRANT, pools={"shared": Pool(0xFFFF)}), f"CPUs 2-3 {TWICE}"),
+    "a balloon of no type": (balloons({"bogus[0]": Pool(2)}), NO_POOL.replace("one", "bogus", 1)),
+    "a part that bears nothing": (balloons({"one[0]": Pool(2, apart=True, parts=(Part("one", 0, 2),))}), NO_POOL),
+    "two balloons with one CPU": (
+        balloons({f"one[{i}]": Pool(2, apart=True) for i in range(2)}),
+        "the pool 'one[1]' has CPUs 1, which another one has too",
+    ),
+    "a CPU that the machine lacks": (granted(Grant("a/b", own=1 << 70)), "the machine has none of these"),
+    "a CPU that two have alone": (granted(Grant("a/b", own=1), Grant("a/c", own=1)), TWICE),
+    "a pool that is not there": (granted(Grant("a/b", pool="nowhere")), "not a member of its pool"),
+    "a policy of another version": (
+        whole(replace(RECORDED, rules=PolicySettings("newer"))),
+        "its policy 'newer' is not known",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*DAMAGED, "a symbolic link"])
+def test_a_damaged_record_is_void_and_named(path: Path, case: str) -> None:
+    content, why = DAMAGED.get(case, (whole(), "is a symbolic link"))
+    path.write_bytes(content)
+    if case not in DAMAGED:
+        path.symlink_to(path.rename(path.with_name("other")))
     found, fault = read(path)
     assert found is None
     assert why in fault

@@ -2,12 +2,15 @@
 
 import asyncio
 import errno
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
 
+from nodeward.aio.lanes import GivenUpError
 from nodeward.aio.sd_notify import Notifier
 from nodeward.app.host.record import RecordWriter, size
 from nodeward.app.node import assemble, last_known
@@ -154,14 +157,42 @@ def test_a_full_disk_is_made_up_for_by_the_next_one() -> None:
         kernel.unlink(f"{RUN_FOLDER}/pods/a.json")
 
 
+T = TypeVar("T")
 PATH = "/var/lib/nodeward/record"
+
+
+class Impatient(InlineLane):
+    """Gives up the job that runs when it is told to."""
+
+    give_up: Callable[[], None]
+
+    def submit(
+        self,
+        name: str,
+        job: Callable[[], T],
+        done: Callable[[T | BaseException], None],
+        ended: Callable[[], None] | None = None,
+    ) -> bool:
+        over = False
+
+        def once(result: T | BaseException) -> None:
+            nonlocal over
+            if not over:
+                over = True
+                done(result)
+
+        def runs() -> T:
+            self.give_up = lambda: once(GivenUpError("took longer"))
+            return job()
+
+        return super().submit(name, runs, once, ended)
 
 
 class Life:
     """One daemon's life: events decided and recorded."""
 
     def __init__(self, files: SimKernel | FaultyFiles, max_bytes: int = 1 << 20) -> None:
-        self.lane = InlineLane()
+        self.lane = Impatient()
         self.writer = RecordWriter(files, self.lane, PATH, max_bytes, size(files, PATH))
         self._state, self._seq = State(), 0
 
@@ -188,6 +219,61 @@ def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
 
     assert kernel.stat(PATH).size < 2 * 65_536
     assert replay(lines(kernel)).difference == ""
+
+
+class FullDisk(FaultyFiles):
+    """Nothing can be written while `full`."""
+
+    full = False
+
+    def _count(self, name: str, path: str) -> None:
+        super()._count(name, path)
+        if self.full and name in ("append", "replace"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+
+def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound() -> None:
+    kernel = folders()
+    files = FullDisk(kernel)
+    life = Life(files, max_bytes=65_536)
+    life.decides(3)
+    files.full = True
+    for _ in range(400):
+        life.decides(20)
+    files.full = False
+    life.decides(2)
+    life.decides(2)
+
+    found = replay(lines(kernel))
+    assert (found.segments, found.torn, found.difference) == (2, 1, "")
+    assert found.events >= 5
+
+
+class LateDisk(FaultyFiles):
+    """The first rotation is given up, and only lands after another one was to be made."""
+
+    life: Life | None = None
+
+    def _count(self, name: str, path: str) -> None:
+        super()._count(name, path)
+        if self.life is not None and name == "replace":
+            life, self.life = self.life, None
+            life.lane.give_up()
+            life.decides(2)
+
+
+def test_a_rotation_that_lands_late_replaces_nothing_newer_and_what_is_lost_is_said() -> None:
+    kernel = folders()
+    files = LateDisk(kernel)
+    files.life = life = Life(files, max_bytes=4_096)
+    for _ in range(400):
+        if files.life is not None:
+            life.decides(1)
+    life.decides(3)
+
+    found = replay(lines(kernel))
+    assert files.life is None
+    assert (found.torn, found.difference) == (1, "")
 
 
 def test_a_full_nodes_head_is_encoded_bit_by_bit() -> None:

@@ -205,6 +205,12 @@ def test_an_address_to_listen_at(listen: str, found: tuple[str, int] | None) -> 
             from_tree({"metrics": {"listen": listen}}, {})
 
 
+def test_a_plugins_name_may_have_what_a_runtime_takes() -> None:
+    name = "Node.ward_2+x-y"
+
+    assert from_tree({"nri": {"plugin_name": name}, "webhook": {"required_plugin": name}}, {}).nri.plugin_name == name
+
+
 def test_the_webhook_writes_only_annotations_that_somebody_reads() -> None:
     with pytest.raises(
         SettingsError, match=r"webhook\.annotate: 'intel\.com/x' is none of noderesource\.dev/resources, "

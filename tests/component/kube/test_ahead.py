@@ -135,7 +135,6 @@ async def test_the_pod_is_known_before_its_first_create(server: ApiServer, core:
 
 
 @pytest.mark.parametrize("away", [True, False], ids=["the API server is away", "the watch has told"])
-@told_in(bounded, gives=0)
 async def test_no_get_where(away: bool) -> None:
     reader = LateReader()
     core, _, heard = wired(reader)
@@ -146,7 +145,6 @@ async def test_no_get_where(away: bool) -> None:
     assert reader.asked == []
 
 
-@told_in(bounded, gives=0)
 async def test_a_create_that_waits_no_longer_does_not_end_the_get() -> None:
     reader = LateReader()
     core, facts, heard = wired(reader)
@@ -160,7 +158,6 @@ async def test_a_create_that_waits_no_longer_does_not_end_the_get() -> None:
     assert reader.asked == ["web"]
 
 
-@told_in(bounded, gives=0)
 async def test_so_many_gets_are_started_ahead_and_no_more() -> None:
     reader = LateReader()
     core, facts, heard = wired(reader)
@@ -173,7 +170,6 @@ async def test_so_many_gets_are_started_ahead_and_no_more() -> None:
     await until(lambda: facts.under_way == 0)
 
 
-@told_in(bounded, gives=0)
 async def test_an_answer_that_the_watch_has_overtaken_is_not_told() -> None:
     reader = LateReader()
     core, facts, heard = wired(reader)
@@ -188,7 +184,6 @@ async def test_an_answer_that_the_watch_has_overtaken_is_not_told() -> None:
     assert found == {"u-changed": {EPC: 9}}
 
 
-@told_in(bounded, gives=0)
 async def test_what_is_under_way_ends_with_the_watch_and_fails_no_create() -> None:
     core, facts, heard = wired(LateReader())
     heard(SandboxStarted(sandbox("web")))
@@ -200,7 +195,6 @@ async def test_what_is_under_way_ends_with_the_watch_and_fails_no_create() -> No
     assert facts.under_way == 0
 
 
-@told_in(bounded, gives=0)
 async def test_a_reader_that_fails_is_an_answer_too() -> None:
     class Broken(PodReader):
         def __init__(self) -> None:
@@ -215,7 +209,6 @@ async def test_a_reader_that_fails_is_an_answer_too() -> None:
     assert "ZeroDivisionError" in await facts.fetch("pod", "default/web/u-web")
 
 
-@told_in(bounded, gives=0)
 async def test_the_daemon_asks_once_the_runtime_has_told_of_the_sandbox(tmp_path: Path) -> None:
     async with ApiServer() as server:
         server.faults.silent_watches = True  # so that nothing but a GET can tell of the pod

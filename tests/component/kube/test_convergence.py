@@ -3,7 +3,6 @@
 import asyncio
 import random
 from collections.abc import Callable
-from contextlib import nullcontext
 
 import pytest
 
@@ -11,7 +10,6 @@ from nodeward.doubles.apiserver import ApiServer
 from nodeward.model.events import PodGone, PodSeen, PodsListed
 from nodeward.model.workload import PodSpec
 from tests.component.kube.support import WITHIN_S, Ears, pod, reflecting, settings_for, until
-from tests.rigs.stories import told_in
 
 
 def folded(ears: Ears) -> dict[str, int]:
@@ -71,7 +69,6 @@ class World:
 
 
 @pytest.mark.parametrize("seed", range(10))
-@told_in(nullcontext, gives=0)
 async def test_what_was_told_adds_up_to_what_is_there(seed: int) -> None:
     async with asyncio.timeout(2 * WITHIN_S), ApiServer() as server:
         world = World(server, random.Random(seed))

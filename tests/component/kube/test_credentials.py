@@ -1,6 +1,5 @@
 """Tokens and certificates that rotate while requests go on, over real sockets and real TLS."""
 
-import asyncio
 import os
 import shutil
 import ssl
@@ -18,8 +17,7 @@ from nodeward.transport.kube_http import (
     KubeUnreachableError,
     Waits,
 )
-from tests.component.kube.support import WITHIN_S, HandClock, make_ca, make_leaf, pod
-from tests.rigs.stories import told_in
+from tests.component.kube.support import HandClock, make_ca, make_leaf, pod
 
 WAITS = Waits(connect_s=2.0, read_s=2.0, total_s=4.0)
 
@@ -55,15 +53,10 @@ def http_to(endpoint: Endpoint, clock: HandClock) -> KubeHttp:
     return KubeHttp(endpoint, clock, check_files_s=10.0, user_agent="test")
 
 
-def bounded() -> asyncio.Timeout:
-    return asyncio.timeout(WITHIN_S)
-
-
 async def list_pods(http: KubeHttp) -> bytes:
     return await http.get("/api/v1/pods", {}, waits=WAITS, max_bytes=1 << 20)
 
 
-@told_in(bounded, gives=0)
 async def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: Path) -> None:
     token, clock = tmp_path / "token", HandClock()
     token.write_text("first\n")
@@ -86,7 +79,6 @@ async def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: 
         assert http.identity.reloads == 2, "read files that did not change"
 
 
-@told_in(bounded, gives=0)
 async def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: Path) -> None:
     token, clock = tmp_path / "token", HandClock()
     token.write_text("first")
@@ -100,7 +92,6 @@ async def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: 
         await list_pods(http)
 
 
-@told_in(bounded, gives=0)
 async def test_a_server_certificate_of_a_new_authority_is_trusted_when_the_ca_file_is_new(
     pki: Path, tmp_path: Path
 ) -> None:
@@ -119,7 +110,6 @@ async def test_a_server_certificate_of_a_new_authority_is_trusted_when_the_ca_fi
         await list_pods(http)
 
 
-@told_in(bounded, gives=0)
 async def test_a_client_certificate_rotates_and_half_a_rotation_changes_nothing(pki: Path, tmp_path: Path) -> None:
     certificate, key, clock = tmp_path / "client.crt", tmp_path / "client.key", HandClock()
     install(pki / "client-one.crt", certificate)
@@ -146,7 +136,6 @@ async def test_a_client_certificate_rotates_and_half_a_rotation_changes_nothing(
         assert http.identity.reloads == 2
 
 
-@told_in(bounded, gives=0)
 async def test_certificates_given_as_text_need_no_file(pki: Path) -> None:
     server = await ApiServer().start(tls=server_tls(pki, "one", clients="two"))
     endpoint = Endpoint(
@@ -177,7 +166,6 @@ NOBODY = "https://127.0.0.1:1"
         ),
     ],
 )
-@told_in(bounded, gives=0)
 async def test_credentials_that_cannot_be_used_say_what_and_where(endpoint: Endpoint, says: str) -> None:
     async with http_to(endpoint, HandClock()) as http:
         with pytest.raises(KubeCredentialsError) as caught:
@@ -186,7 +174,6 @@ async def test_credentials_that_cannot_be_used_say_what_and_where(endpoint: Endp
     assert "s3cret" not in str(caught.value)
 
 
-@told_in(bounded, gives=0)
 async def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
     async with ApiServer() as server, http_to(Endpoint(server.url), HandClock()) as http:
         for number in range(20):
@@ -195,7 +182,6 @@ async def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
             await http.get("/api/v1/pods", {}, waits=WAITS, max_bytes=100)
 
 
-@told_in(bounded, gives=0)
 async def test_a_refusal_carries_status_and_reason_and_no_token() -> None:
     async with (
         ApiServer(("good",)) as server,

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
@@ -189,7 +189,6 @@ async def test_401_looks_at_the_token_file_again(server: ApiServer, tmp_path: Pa
         await ears.wait(ApiBack, 2)
 
 
-@told_in(nullcontext, gives=0)
 async def test_over_a_unix_socket_too(tmp_path: Path) -> None:
     server = await ApiServer().start(unix_socket=str(tmp_path / "api.sock"))
     server.add_pod(pod("a"))

@@ -115,6 +115,7 @@ class Node:
         mount: str = "",
         on_node: OnNode = NOTHING,
         deadline_s: float = 5.0,
+        nodes: tuple[str, ...] = (),
     ) -> Life:
         """Another life of the plugin, beside the kubelet of this folder, on the running loop."""
         loop = asyncio.get_running_loop()
@@ -126,7 +127,7 @@ class Node:
             life.meanwhile()
             return life.on_node
 
-        home, offering = str(self.home), Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read)
+        home, offering = str(self.home), Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read, lambda: nodes)
         folder = Folder(home, home, offering, CheckpointFile(OsFiles(), home, [offering.resource]))
         noted = list[tuple[bool, str]]()
         plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock(), lambda *of: noted.append(of))
@@ -173,6 +174,6 @@ async def _bounded(home: Path, begins: bool) -> AsyncIterator[Node]:
         yield found
 
 
-def played(begins: bool = True) -> Callable[[Story], Callable[..., None]]:
+def played(begins: bool = True) -> Callable[[Story], Story]:
     """A test that is told on a node."""
     return told_in(_bounded, begins=begins)

@@ -12,7 +12,6 @@ import pytest
 from nodeward.transport import grpc_unix
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Stream, Unary
 from tests.patience import scaled
-from tests.rigs.stories import told_in
 
 WITHIN_S = scaled(20.0)
 
@@ -22,10 +21,6 @@ async def served(path: Path, unary: dict[str, Unary], streams: dict[str, Stream]
     server = GrpcServer("test.Service", unary, streams)
     await server.start(str(path))
     return server
-
-
-def bounded() -> asyncio.Timeout:
-    return asyncio.timeout(WITHIN_S)
 
 
 async def refuses(request: bytes) -> bytes:
@@ -43,7 +38,6 @@ async def echo(request: bytes) -> bytes:
     return request
 
 
-@told_in(bounded, gives=0)
 async def test_a_call_is_answered_and_a_refusal_is_told_with_a_bounded_text_and_a_fault_without_its_words(
     tmp_path: Path,
 ) -> None:
@@ -68,29 +62,6 @@ async def test_a_call_is_answered_and_a_refusal_is_told_with_a_bounded_text_and_
     assert not path.exists()
 
 
-@told_in(bounded, gives=0)
-async def test_who_calls_where_nobody_listens_or_nobody_answers_hears_it_in_time(tmp_path: Path) -> None:
-    path = tmp_path / "a.sock"
-
-    async def never(request: bytes) -> bytes:
-        await asyncio.Event().wait()
-        return request
-
-    client = GrpcClient(str(path))
-    with pytest.raises(GrpcError) as absent:
-        await client.call("/test.Service/Never", b"", WITHIN_S)
-    assert absent.value.code is Code.UNAVAILABLE
-    await client.close()
-    server = await served(path, {"Never": never})
-    client = GrpcClient(str(path))
-    with pytest.raises(GrpcError) as late:
-        await client.call("/test.Service/Never", b"", 0.1)
-    assert late.value.code is Code.DEADLINE_EXCEEDED
-    await client.close()
-    await server.stop()
-
-
-@told_in(bounded, gives=0)
 async def test_a_call_ends_with_an_error_when_its_client_is_closed_and_as_cancelled_when_its_caller_is(
     tmp_path: Path,
 ) -> None:
@@ -121,7 +92,6 @@ async def test_a_call_ends_with_an_error_when_its_client_is_closed_and_as_cancel
     assert closed.code is Code.CANCELLED
 
 
-@told_in(bounded, gives=0)
 async def test_a_message_beyond_the_bound_is_refused_by_who_would_read_it(tmp_path: Path) -> None:
     path, size = tmp_path / "a.sock", grpc_unix.MAX_MESSAGE + 1
     server = await served(path, {"Echo": echo})
@@ -135,7 +105,6 @@ async def test_a_message_beyond_the_bound_is_refused_by_who_would_read_it(tmp_pa
 
 
 @pytest.mark.parametrize("end", ["the reader stops", "the client closes", "the server stops"])
-@told_in(bounded, gives=0)
 async def test_a_stream_ends_for_both_when_either_ends_it(tmp_path: Path, end: str) -> None:
     path = tmp_path / "a.sock"
     ended = asyncio.Event()
@@ -165,7 +134,6 @@ async def test_a_stream_ends_for_both_when_either_ends_it(tmp_path: Path, end: s
     await server.stop()
 
 
-@told_in(bounded, gives=0)
 async def test_a_place_that_cannot_be_listened_at_is_an_error_of_the_system(tmp_path: Path) -> None:
     missing = tmp_path / "missing" / "a.sock"
     for path, why in ((missing, "No such file or directory"), (tmp_path / ("long" * 40), "longer than 107 bytes")):

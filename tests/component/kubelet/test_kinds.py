@@ -1,10 +1,13 @@
-"""Several kinds of key are offered by components of their own: a fault in one keeps no other from kubelet."""
+"""The device plugins of several kinds of key as the daemon runs them by its settings, each for itself."""
 
 from __future__ import annotations
 
 import asyncio
-import tempfile
+import contextlib
+from collections.abc import AsyncIterator
 from pathlib import Path
+
+import pytest
 
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
@@ -16,10 +19,11 @@ from nodeward.app.host.performers import ByEdge
 from nodeward.app.node.ledger import checkpoint_file, device_plugin
 from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
+from nodeward.doubles.kubelet import AdmissionError, Asks
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Goal, Reason
 from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
-from tests.component.kubelet.node import TDX, WITHIN_S, node, until
+from tests.component.kubelet.node import TDX, Node, node, until
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
 
@@ -41,51 +45,59 @@ async def _no_commit(_: str) -> str:
     return "nothing commits here"
 
 
-def _settings(home: Path) -> Settings:
-    rows = {"tdx": TDX, "sev_es": SEV}
-    keys = {key: KeySettings((name,), publisher=Publisher.DEVICE_PLUGIN, publish=name) for key, name in rows.items()}
-    return Settings(ledger=LedgerSettings(Mode.ENFORCE, keys, str(home)), kube=KubeSection(enabled=False))
+@contextlib.asynccontextmanager
+async def offering(home: Path, offers: ByEdge, *devices: str) -> AsyncIterator[tuple[Node, list[str]]]:
+    """Kubelet beside the two kinds as the daemon runs them, each with these device nodes; and which of them failed."""
+    keys = {
+        key: KeySettings((name,), publisher=Publisher.DEVICE_PLUGIN, publish=name, devices=devices)
+        for key, name in (("tdx", TDX), ("sev_es", SEV))
+    }
+    settings = Settings(ledger=LedgerSettings(Mode.ENFORCE, keys, str(home)), kube=KubeSection(enabled=False))
+    kernel, clock, failures, loop = SimKernel({}), SystemClock(), list[str](), asyncio.get_running_loop()
+    core = Core(State(settings=settings.engine), clock, slots_of(InlineLane(), kernel, clock), NoFacts(), _no_commit)
+
+    def lane() -> ThreadLane:
+        return ThreadLane("plugin", loop, lambda job: None)
+
+    chosen, _ = device_plugin(
+        settings, offers, core, lane, clock, lambda: checkpoint_file(settings, OsFiles()), lambda *_: None
+    )
+    offers.set([Goal(target(f"offer:{name}"), f'[["{name[-3:]}-0", true]]', Reason("test")) for name in (TDX, SEV)])
+    async with node(home) as found:
+        running = [
+            loop.create_task(
+                forever(name, start, clock, Backoff(0.05, 0.1, lambda: 0.0), lambda who, _: failures.append(who))
+            )
+            for name, start in chosen
+        ]
+        await found.becomes((1, 1))
+        yield found, failures
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    core.close()
 
 
-def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itself() -> None:
-    async def story(home: Path) -> None:
-        kernel, clock, failures = SimKernel({}), SystemClock(), list[str]()
-        slots = slots_of(InlineLane(), kernel, clock)
-        settings, offers = _settings(home), Faulty("offer")
-        core = Core(State(settings=settings.engine), clock, slots, NoFacts(), _no_commit)
-        loop = asyncio.get_running_loop()
+async def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itself(home: Path) -> None:
+    offers = Faulty("offer")
+    async with offering(home, offers) as (found, failures):
+        await until(lambda: len(failures) > 3, "it is tried again and again")
+        assert list(dict.fromkeys(failures)) == ["device-plugin-sev_es"]
+        registered = found.kubelet.lists[:]
+        offers.broken = False
+        await until(lambda: found.kubelet.capacity(SEV) == (1, 1), "it is there once it is mended")
+        assert found.kubelet.capacity(TDX) == (1, 1)
+        assert [name for name, *_ in registered] == [TDX]
 
-        def lane() -> ThreadLane:
-            return ThreadLane("plugin", loop, lambda job: None)
 
-        read, note = (lambda: checkpoint_file(settings, OsFiles())), (lambda *_: None)
-        chosen, _ = device_plugin(settings, offers, core, lane, clock, read, note)
-        offers.set([Goal(target(f"offer:{name}"), f'[["{name[-3:]}-0", true]]', Reason("test")) for name in (TDX, SEV)])
-        async with node(home) as found:
-            running = [
-                loop.create_task(
-                    forever(name, start, clock, Backoff(0.05, 0.1, lambda: 0.0), lambda who, _: failures.append(who))
-                )
-                for name, start in chosen
-            ]
-            try:
-                await found.becomes((1, 1))
-                await until(lambda: len(failures) > 3, "it is tried again and again")
-                assert list(dict.fromkeys(failures)) == ["device-plugin-sev_es"]
-                registered = found.kubelet.lists[:]
-                offers.broken = False
-                await until(lambda: found.kubelet.capacity(SEV) == (1, 1), "it is there once it is mended")
-                assert found.kubelet.capacity(TDX) == (1, 1)
-                assert [name for name, *_ in registered] == [TDX]
-            finally:
-                for task in running:
-                    task.cancel()
-                await asyncio.gather(*running, return_exceptions=True)
-        core.close()
-
-    async def bounded(home: Path) -> None:
-        async with asyncio.timeout(3 * WITHIN_S):
-            await story(home)
-
-    with tempfile.TemporaryDirectory(prefix="kub") as folder:
-        asyncio.run(bounded(Path(folder)))
+async def test_a_device_node_of_the_settings_that_is_none_refuses_each_pod_with_the_remedy(home: Path) -> None:
+    """Given one that has gone, and a file in its place."""
+    place = home / "sev"
+    async with offering(home, ByEdge("offer"), str(place)) as (found, _):
+        with pytest.raises(AdmissionError) as gone:
+            await found.kubelet.admit("a", TDX, (Asks("compute"),))
+        place.touch()
+        with pytest.raises(AdmissionError) as file:
+            await found.kubelet.admit("b", TDX, (Asks("compute"),))
+    assert f"nodeward: {place}: No such file or directory; ledger.keys.tdx.devices gives it to each" in str(gone.value)
+    assert f"nodeward: {place} is not a character device; " in str(file.value)

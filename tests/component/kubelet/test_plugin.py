@@ -142,14 +142,16 @@ async def test_a_hostile_request_is_refused_and_nobody_is_asked(
 async def test_several_containers_of_one_request_are_one_question_with_an_answer_each(found: Node, home: Path) -> None:
     quotes = home / "qgs"
     quotes.mkdir()
-    life = found.live(ids(3), mount=str(quotes))
+    life = found.live(ids(3), mount=str(quotes), nodes=("/dev/null",))
     await found.becomes((3, 3))
     one = [protocol.ContainerAllocateRequest(devices_ids=[f"tdx-key-000{number}"]) for number in (0, 2)]
     client = GrpcClient(str(home / "device-plugins" / found.sockets[0]))
     request = protocol.AllocateRequest(container_requests=one).SerializeToString()
     answer = protocol.AllocateResponse.FromString(await client.call("/v1beta1.DevicePlugin/Allocate", request, 10.0))
     mounts = [[(m.host_path, m.container_path, m.read_only) for m in c.mounts] for c in answer.container_responses]
+    devices = [[(d.host_path, d.container_path, d.permissions) for d in c.devices] for c in answer.container_responses]
     assert mounts == [[(str(quotes), str(quotes), True)]] * 2
+    assert devices == [[("/dev/null", "/dev/null", "rw")]] * 2
     assert life.said.asked == [Allocating(TDX, ("tdx-key-0000", "tdx-key-0002"))]
     await client.close()
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -19,7 +19,6 @@ from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire import nfd
 from tests.goals import target
 from tests.patience import scaled
-from tests.rigs.stories import told_in
 
 WITHIN_S = scaled(30.0)
 FAST = Pace(gap_s=0.02, absent_s=0.05, resync_s=0.05, unsettled_s=0.02, most_s=0.05)
@@ -109,7 +108,6 @@ async def living(
         ("fails", "500"),
     ],
 )
-@told_in(nullcontext, gives=0)
 async def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it_is_good(mode: str, why: str) -> None:
     server, told, missed = Server(mode), list[NfdSeen](), list[str]()
 
@@ -141,7 +139,6 @@ async def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it
     assert made["attributes"]["cpu.security"]["elements"] == {"tdx.total_keys": "12"}
 
 
-@told_in(nullcontext, gives=0)
 async def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
     server, asked, looked = Server("is absent"), list[bool](), list[bool]()
 
@@ -158,7 +155,6 @@ async def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
             await asyncio.sleep(0.01)
 
 
-@told_in(nullcontext, gives=0)
 async def test_a_write_that_another_came_before_is_tried_again() -> None:
     server, told = Server("conflicts"), list[Event]()
 

@@ -133,7 +133,7 @@ async def beside(
         await world.runtime.close()
 
 
-def tale(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Callable[..., None]]:
+def tale(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Story]:
     """A test that is told beside such a runtime."""
     return told_in(beside, gives=2, runtime=runtime)
 
@@ -146,6 +146,6 @@ async def registered(tmp_path: Path, runtime: Callable[[Path], SimRuntime] = Sim
         yield world
 
 
-def plugged(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Callable[..., None]]:
+def plugged(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Story]:
     """A test that is told to the registered plugin's end of it."""
     return told_in(registered, runtime=runtime)

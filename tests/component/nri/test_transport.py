@@ -21,8 +21,6 @@ from nodeward.transport.ttrpc_unix import (
 from nodeward.wire import nri_mux, ttrpc
 from nodeward.wire.errors import WireError
 from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
-from tests.patience import scaled
-from tests.rigs.stories import told_in
 
 PING = Request("s", "Ping", b"x")
 
@@ -31,8 +29,12 @@ def echo(request: Request) -> Answer:
     return request.payload
 
 
-def silent(request: Request) -> asyncio.Future[Answer]:
-    return asyncio.get_running_loop().create_future()
+class Slow(list[asyncio.Future[Answer]]):
+    """A handler whose answers come when the test says so."""
+
+    def __call__(self, request: Request) -> asyncio.Future[Answer]:
+        self.append(asyncio.get_running_loop().create_future())
+        return self[-1]
 
 
 def deliver(peer: TtrpcPeer, data: bytes) -> None:
@@ -52,17 +54,12 @@ async def pair(plugin: Handler = echo, runtime: Handler = echo) -> tuple[TtrpcPe
     return await ttrpc_unix.adopt(left.detach(), plugin), there
 
 
-def within() -> asyncio.Timeout:
-    return asyncio.timeout(scaled(20))
-
-
 def framed(stream: int, request: Request, connection: int = nri_mux.PLUGIN_SERVICE) -> bytes:
     message = Message(stream, Kind.REQUEST, 0, ttrpc.encode_request(request))
     return nri_mux.encode_message(connection, ttrpc.encode(message))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 5000, 3 << 20])
-@told_in(within, gives=0)
 async def test_both_ends_call_each_other_whatever_the_size(size: int) -> None:
     ends = await pair()
     for peer in ends:
@@ -70,7 +67,6 @@ async def test_both_ends_call_each_other_whatever_the_size(size: int) -> None:
     ends[0].close("done")
 
 
-@told_in(within, gives=0)
 async def test_a_status_is_an_error_with_its_code_and_words() -> None:
     plugin, runtime = await pair(plugin=lambda request: Status(Code.UNIMPLEMENTED, "no such thing"))
     with pytest.raises(CallFailedError, match="no such thing") as caught:
@@ -79,15 +75,8 @@ async def test_a_status_is_an_error_with_its_code_and_words() -> None:
     plugin.close("done")
 
 
-@told_in(within, gives=0)
 async def test_a_call_without_an_answer_ends_and_its_late_answer_harms_nobody() -> None:
-    answers: list[asyncio.Future[Answer]] = []
-
-    def slow(request: Request) -> asyncio.Future[Answer]:
-        answers.append(asyncio.get_running_loop().create_future())
-        return answers[-1]
-
-    plugin, runtime = await pair(plugin=slow)
+    plugin, runtime = await pair(plugin=(answers := Slow()))
     with pytest.raises(CallTimeoutError, match="Ping: no answer within"):
         await runtime.call(PING, 0.01)
     second = asyncio.create_task(runtime.call(PING, 10))
@@ -99,15 +88,8 @@ async def test_a_call_without_an_answer_ends_and_its_late_answer_harms_nobody() 
     plugin.close("done")
 
 
-@told_in(within, gives=0)
 async def test_what_waits_when_the_connection_ends_fails_and_unfinished_answers_are_cancelled() -> None:
-    answers: list[asyncio.Future[Answer]] = []
-
-    def never(request: Request) -> asyncio.Future[Answer]:
-        answers.append(silent(request))
-        return answers[-1]
-
-    plugin, runtime = await pair(plugin=never)
+    plugin, runtime = await pair(plugin=(answers := Slow()))
     call = asyncio.create_task(runtime.call(PING, 10))
     while not answers:
         await asyncio.sleep(0)
@@ -120,9 +102,8 @@ async def test_what_waits_when_the_connection_ends_fails_and_unfinished_answers_
         await plugin.call(PING, 1)
 
 
-@told_in(within, gives=0)
 async def test_own_calls_are_bounded() -> None:
-    plugin, runtime = await pair(plugin=silent)
+    plugin, runtime = await pair(plugin=Slow())
     calls = [asyncio.create_task(runtime.call(PING, 10)) for _ in range(MAX_CALLS)]
     await asyncio.sleep(0)
     with pytest.raises(TooManyCallsError):
@@ -156,7 +137,6 @@ class Recorder(asyncio.Transport):
         self.reading = True
 
 
-@told_in(within, gives=0)
 async def test_calls_that_come_together_are_answered_with_one_write() -> None:
     peer, transport = TtrpcPeer(echo), Recorder()
     peer.connection_made(transport)
@@ -167,15 +147,8 @@ async def test_calls_that_come_together_are_answered_with_one_write() -> None:
     assert [reply.stream for reply in replies] == [1, 3, 5]
 
 
-@told_in(within, gives=0)
 async def test_reading_pauses_while_the_peer_does_not_read_or_too_much_is_unanswered() -> None:
-    answers: list[asyncio.Future[Answer]] = []
-
-    def collect(request: Request) -> asyncio.Future[Answer]:
-        answers.append(silent(request))
-        return answers[-1]
-
-    peer, transport = TtrpcPeer(collect), Recorder()
+    peer, transport = TtrpcPeer(answers := Slow()), Recorder()
     peer.connection_made(transport)
     peer.pause_writing()
     assert not transport.reading
@@ -199,7 +172,6 @@ async def test_reading_pauses_while_the_peer_does_not_read_or_too_much_is_unansw
         pytest.param(nri_mux.encode_message(1, b"\0\0\0\1\0\0\0\1\1\0\xff"), id="an envelope that is no protobuf"),
     ],
 )
-@told_in(within, gives=0)
 async def test_nonsense_ends_the_connection_with_the_reason(data: bytes) -> None:
     peer, transport = TtrpcPeer(echo), Recorder()
     peer.connection_made(transport)
@@ -209,7 +181,6 @@ async def test_nonsense_ends_the_connection_with_the_reason(data: bytes) -> None
     assert (await peer.wait_ended()).partition(":")[0] in ("nri_mux", "ttrpc")
 
 
-@told_in(within, gives=0)
 async def test_a_payload_the_handler_cannot_read_ends_the_connection() -> None:
     def unreadable(request: Request) -> Answer:
         raise WireError("nri", "no protobuf")
@@ -219,7 +190,6 @@ async def test_a_payload_the_handler_cannot_read_ends_the_connection() -> None:
         await runtime.call(PING, 10)
 
 
-@told_in(within, gives=0)
 async def test_frames_of_unknown_connections_and_stray_messages_are_dropped() -> None:
     peer, transport = TtrpcPeer(echo), Recorder()
     peer.connection_made(transport)

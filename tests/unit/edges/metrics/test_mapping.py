@@ -2,21 +2,22 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
-from nodeward.edges.metrics import mapping
-from nodeward.edges.metrics.exposition import pieces
+from nodeward import __version__
+from nodeward.edges.metrics import mapping, sandboxes
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.engine.ledger.refusals import REMEDIES
-from nodeward.model.conditions import CODES, Condition, Level, Severity, Verdict
+from nodeward.model.conditions import Condition, Level, Severity, Verdict
 from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView
 from nodeward.model.gate import GateRow
 from nodeward.model.rows import ConfigRow
@@ -41,7 +42,7 @@ from nodeward.model.view import (
     RelayView,
 )
 from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, scrape, untold, values
-from tests.unit.edges.metrics.sandboxes import SANDBOXES
+from tests.unit.edges.metrics.sandboxes import KNOWN, SANDBOXES
 
 TDX = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1)
 READ = replace(
@@ -108,7 +109,11 @@ WRONG = Verdict(
     Level.BAD, "Nothing can be read.", (Condition("cannot-read", Severity.CRITICAL, "Nothing can be read"),)
 )
 RICH = replace(
-    node(POD, APP, replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),))),
+    node(
+        POD,
+        replace(APP, image="shop/web:2"),
+        replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),)),
+    ),
     elsewhere={EPC: 7},
     verdict=WRONG,
     keys=(OFFERED,),
@@ -139,6 +144,16 @@ RICH = replace(
 """A picture in which there is something to show of every family."""
 
 
+SHOWN = Path(__file__).with_name("everything.prom")
+"""Its samples as Prometheus reads them, for a person to read and to change."""
+
+
+def test_everything_that_is_known_is_shown_so() -> None:
+    lines = [line for line in scrape(RICH).splitlines() if not line.startswith(("#", "nodeward_build_info"))]
+    assert lines == SHOWN.read_text(encoding="utf-8").splitlines()
+    assert [one.labels for one in read(RICH) if one.name == "nodeward_build_info"] == [{"version": __version__}]
+
+
 def test_a_container_without_a_limit_has_no_limit_and_says_that_it_has_none() -> None:
     view = node(replace(APP, resources=(replace(HELD, wanted=None, limit=None),)))
 
@@ -155,36 +170,6 @@ def test_of_a_cgroup_that_was_not_read_only_what_is_known_is_shown() -> None:
     assert shown == {"nodeward_misc_declared", "nodeward_enforcement_state", "nodeward_container_info"}
 
 
-def test_the_series_of_a_container_vanish_with_it() -> None:
-    before, after = node(POD, APP), node(POD)
-
-    assert any(one.labels.get("container") == "app" for one in read(before))
-    assert not any(one.labels.get("container") == "app" for one in read(after))
-
-
-def test_the_container_id_is_in_the_info_series_and_where_cadvisor_has_it() -> None:
-    named = {one.name for one in read(node(POD, APP)) if "c0ffee" in "".join(one.labels.values())}
-
-    assert named == {"nodeward_container_info", "container_misc_usage", "container_misc_events"}
-
-
-def test_cadvisors_series_have_its_labels_and_ours_for_the_resource() -> None:
-    app = replace(APP, image="shop/web:2")
-    found = [one for one in read(node(POD, app)) if one.name == "container_misc_usage"]
-
-    assert found[0].labels.get("image", "") == ""
-    assert [one.labels["id"] for one in found] == ["/kubepods/podu", "/kubepods/podu/c0ffee"]
-    assert found[1].labels == {
-        "container": "app",
-        "id": "/kubepods/podu/c0ffee",
-        "image": "shop/web:2",
-        "name": "c0ffee",
-        "namespace": "ns",
-        "pod": "web",
-        "resource": EPC,
-    }
-
-
 @pytest.mark.parametrize("new_first", [True, False], ids=["new first", "old first"])
 def test_of_two_instances_of_one_container_the_one_that_was_read_is_shown(new_first: bool) -> None:
     """Given an ended instance that still has a row, and the new one, then no two series are the same."""
@@ -195,18 +180,13 @@ def test_of_two_instances_of_one_container_the_one_that_was_read_is_shown(new_fi
     assert len(values(view, "nodeward_container_info")) == 2
 
 
-def test_a_counter_below_zero_is_flagged_and_no_usage() -> None:
-    view = node(replace(APP, resources=(replace(HELD, usage=-1),)))
-
-    assert values(view, "nodeward_misc_usage", level="container") == []
-    assert values(view, "container_misc_usage") == []
-    assert values(view, "nodeward_misc_underflow", level="container") == [1.0]
+def test_a_wrapped_counter_and_one_that_is_blind_are_told() -> None:
+    wrapped = keys_of(replace(node(), keys=(replace(READ, free=0, blind=True, wrapped=True),)))
+    assert (wrapped["free"], wrapped["blind"], wrapped["wrapped"]) == (0, 1, 1)
 
 
-def test_a_charge_in_no_pod_is_orphaned_as_the_picture_says() -> None:
-    assert values(replace(node(POD), elsewhere={EPC: 0}), "nodeward_misc_orphaned", resource=EPC) == [0.0]
-    assert values(replace(node(POD), elsewhere={EPC: 7}), "nodeward_misc_orphaned", resource=EPC) == [7.0]
-    assert values(node(POD), "nodeward_misc_orphaned") == []
+def test_each_reason_of_a_refusal_has_a_remedy() -> None:
+    assert tuple(REMEDIES) == REFUSALS
 
 
 def keys_of(view: NodeView) -> dict[str, float]:
@@ -216,57 +196,6 @@ def keys_of(view: NodeView) -> dict[str, float]:
     whose = [one.labels.get("class", "") for one in found]
     short = [one.name.removeprefix("nodeward_keys_") for one in found]
     return {f"{name} {place}".strip(): one.value for name, place, one in zip(short, whose, found, strict=True)}
-
-
-def test_keys_have_the_numbers_of_their_row_and_foreign_use_is_summed_by_class() -> None:
-    known = {"capacity": 16, "reserve": 1, "used": 6, "entitled": 5, "charged": 4, "foreign": 2, "free": 8}
-
-    assert keys_of(replace(node(), keys=(READ,))) == {
-        **known,
-        "elsewhere machine": 2,
-        "leaked": 0,
-        "blind": 0,
-        "wrapped": 0,
-        "sample_age_seconds": 0.25,
-    }
-    wrapped = keys_of(replace(node(), keys=(replace(READ, free=0, blind=True, wrapped=True),)))
-    assert (wrapped["free"], wrapped["blind"], wrapped["wrapped"]) == (0, 1, 1)
-
-
-def test_what_kubelet_is_offered_is_counted_by_state_and_reason() -> None:
-    view = replace(node(), keys=(OFFERED,))
-    found = {
-        (
-            one.name.removeprefix("nodeward_ledger_"),
-            *(v for k, v in sorted(one.labels.items()) if k != "key"),
-        ): one.value
-        for one in read(view)
-        if one.name.startswith("nodeward_ledger_") and one.value and "_duration_" not in one.name
-    }
-
-    assert found == {
-        ("ids", "granted"): 4,
-        ("ids", "free"): 10,
-        ("ids", "withheld"): 2,
-        ("refusals_total", "foreign"): 3,
-        ("withheld", "quotes"): 1,
-        ("plugin_state", "serving"): 1,
-        ("kubelet_restarts_total",): 2,
-        ("journal_fault",): 1,
-        ("journal_lost",): 1,
-        ("share_info", "override", "working"): 1,
-        ("nfd_keys", "wanted"): 9,
-        ("nfd_keys", "ours"): 8,
-    }
-    name = "nodeward_ledger_withholding_duration_seconds"
-    assert [values(view, f"{name}_bucket", le=bound, key="tdx") for bound in ("0.1", "2.5", "+Inf")] == [[1], [3], [3]]
-    assert (values(view, f"{name}_count"), values(view, f"{name}_sum")) == ([3.0], [5.2])
-    assert values(view, "nodeward_ledger_quotes_answer") == [0.0]
-    refused = [values(view, "nodeward_ledger_refusals_total", reason=reason) for reason in REMEDIES]
-    assert refused == [[3.0 if reason == "foreign" else 0.0] for reason in REMEDIES], "the first refusal has to show"
-    assert tuple(REMEDIES) == REFUSALS
-    assert values(view, "nodeward_keys_orphan_age_seconds") == [90.0]
-    assert values(view, "nodeward_keys_leaked") == [2.0]
 
 
 def test_a_ledger_that_offers_nothing_has_no_series_of_it() -> None:
@@ -290,22 +219,6 @@ def test_ids_that_are_offered_have_their_series_while_the_kernel_cannot_be_read(
     view = replace(node(), keys=(unread,))
     assert values(view, "nodeward_ledger_withheld", key="tdx", reason="uncounted") == [1.0]
     assert values(view, "nodeward_keys_capacity") == []
-
-
-def test_durations_are_a_histogram_in_seconds() -> None:
-    view = replace(node(), decided=(DecidedRow("Creating", 5, 3_000_000, ((8192, 2), (32768, 4))),))
-
-    name = "nodeward_decide_duration_seconds"
-    buckets = {one.labels["le"]: one.value for one in read(view) if one.name == f"{name}_bucket"}
-    assert buckets == {"8.192e-06": 2.0, "3.2768e-05": 4.0, "+Inf": 5.0}
-    assert values(view, f"{name}_count", event="Creating") == [5.0]
-    assert values(view, f"{name}_sum", event="Creating") == [0.003]
-
-
-def test_each_condition_is_0_or_1_by_its_code() -> None:
-    found = {one.labels["code"]: one.value for one in read(RICH) if one.name == "nodeward_condition"}
-    assert [code for code, value in found.items() if value] == ["cannot-read"]
-    assert list(found) == list(CODES)
 
 
 def test_every_family_of_the_catalogue_is_made_and_has_the_labels_that_it_names() -> None:
@@ -341,15 +254,18 @@ def test_of_two_cgroups_whose_paths_are_cut_the_one_that_was_read_is_shown(new_f
     assert values(view, "container_misc_usage") == [7.0]
 
 
+PLAIN = read(node(POD, APP))
+
+
+@settings(max_examples=50)
 @given(
     st.text(max_size=40) | st.sampled_from(["a\nb", 'say "so"', "back\\slash", "\\n", "a\x00b", "\ud800", "é\u2028"])
 )
 def test_no_name_breaks_the_text(name: str) -> None:
     """Given a name of any characters, then the text has exactly the series it has with an ordinary name."""
-    plain, odd = node(POD, APP), node(POD, replace(APP, container=name, id=name, cgroup=name, pod=name))
+    odd = read(node(POD, replace(APP, container=name, id=name, cgroup=name, pod=name)))
 
-    assert [one.name for one in read(odd)] == [one.name for one in read(plain)]
-    assert [one.value for one in read(odd)] == [one.value for one in read(plain)]
+    assert [(one.name, one.value) for one in odd] == [(one.name, one.value) for one in PLAIN]
 
 
 @pytest.mark.parametrize("name", ["a\x00b", "a\rb", "a\ud800b"])
@@ -391,12 +307,12 @@ class Picture(Collector):
         return [one for one in mapping.metrics(self._view) if one.samples and one.name != "container_misc_events"]
 
 
-@pytest.mark.parametrize("name", ["app", "a\nb", 'say "so"', "back\\slash", "ünïcode", ""])
-def test_the_text_says_what_prometheus_clients_own_writer_says(name: str) -> None:
+def test_the_text_says_what_prometheus_clients_own_writer_says() -> None:
     """Given the same families, then the writers differ in the order of labels and the look of numbers only."""
-    view = replace(RICH, rows=(*RICH.rows, replace(APP, container=name, id=name)))
+    odd = ("a\nb", 'say "so"', "back\\slash", "ünïcode", "")
+    view = replace(RICH, rows=(*RICH.rows, *(replace(APP, container=name, id=name) for name in odd)))
 
-    all_ = list(text_string_to_metric_families(b"".join(pieces(mapping.metrics(view))).decode()))
+    all_ = list(text_string_to_metric_families(scrape(view)))
     ours = [one for one in all_ if one.name != "container_misc_events"]  # their writer would call it _total
     theirs = list(text_string_to_metric_families(generate_latest(Picture(view)).decode()))
 
@@ -405,7 +321,7 @@ def test_the_text_says_what_prometheus_clients_own_writer_says(name: str) -> Non
 
 
 def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -> None:
-    text = b"".join(pieces(mapping.metrics(RICH))).decode()
+    text = scrape(RICH)
     (found,) = (one for one in text_string_to_metric_families(text) if one.name == "container_misc_events")
 
     assert found.type == "counter"
@@ -413,67 +329,6 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
     assert text.count("\ncontainer_misc_events{") == len(found.samples)
     assert "# TYPE container_misc_events counter\n" in text
     assert "container_misc_events_total" not in text
-
-
-WEB = {"level": "container", "namespace": "ns", "pod": "web", "container": "app", "resource": EPC}
-
-
-@pytest.mark.parametrize(
-    ("name", "labels", "value"),
-    [
-        ("nodeward_misc_usage", WEB, 1024),
-        ("nodeward_misc_limit", WEB, 4096),
-        ("nodeward_misc_limited", WEB, 1),
-        ("nodeward_misc_peak", WEB, 2048),
-        ("nodeward_misc_declared", WEB, 4096),
-        ("nodeward_misc_refusals_total", {**WEB, "scope": "local"}, 2),
-        ("nodeward_misc_refusals_total", {**WEB, "scope": "subtree"}, 3),
-        ("nodeward_cpus_policy_info", {"policy": "static", "mode": "enforce", "driver": "nri"}, 1),
-        ("nodeward_cpus_online", {}, 4),
-        ("nodeward_cpus_exclusive", {}, 2),
-        ("nodeward_cpus_pool", {"pool": "shared"}, 2),
-        ("nodeward_cpus_pool_lent", {"pool": "shared"}, 1),
-        ("nodeward_cpus_pool_requested", {"pool": "shared"}, 0.5),
-        ("nodeward_cpus_numa", {"numa": "0", "use": "exclusive"}, 2),
-        ("nodeward_cpus_numa", {"numa": "1", "use": "shared"}, 2),
-        ("nodeward_cpus_numa", {"numa": "1", "use": "exclusive"}, 0),
-        ("nodeward_cpus_numa_requested", {"numa": "0"}, 2),
-        ("nodeward_cpus_numa_requested", {"numa": "1"}, 0.5),
-        ("nodeward_cpus_containers", {"kind": "exclusive"}, 1),
-        ("nodeward_cpus_containers", {"kind": "shared"}, 2),
-        ("nodeward_cpus_containers_state", {"state": "held"}, 2),
-        ("nodeward_cpus_containers_state", {"state": "failed"}, 1),
-        ("nodeward_cpus_drifts_total", {}, 5),
-        ("nodeward_cpus_late_starts_total", {}, 6),
-        ("nodeward_cpus_settings_refused", {}, 1),
-        ("nodeward_relay_calls_total", {"method": "CreateContainer", "result": "RESOURCE_EXHAUSTED"}, 1.0),
-        ("nodeward_relay_decisions_total", {"method": "CreateContainer", "outcome": "changed"}, 8.0),
-        ("nodeward_relay_added_duration_seconds_bucket", {"how": "held", "le": "8.192e-06"}, 9.0),
-        ("nodeward_relay_added_duration_seconds_sum", {"how": "held"}, 1.8e-05),
-        ("nodeward_relay_clients", {"listen": "/run/nodeward/cri.sock"}, 2.0),
-        ("nodeward_relay_connections_total", {}, 3.0),
-        ("nodeward_relay_unseen_connections_total", {}, 4.0),
-        ("nodeward_relay_undecided_total", {}, 5.0),
-        ("nodeward_relay_faults_total", {}, 6.0),
-        ("nodeward_relay_runtime_up", {"runtime": "/run/containerd/containerd.sock"}, 1.0),
-        ("nodeward_relay_queue_bytes", {"queue": "held"}, 11.0),
-        ("nodeward_relay_unread_total", {}, 12.0),
-        ("nodeward_relay_dump_told_total", {}, 13.0),
-        ("nodeward_relay_dump_lost_total", {}, 14.0),
-        ("nodeward_relay_dump_cut_total", {}, 16.0),
-        ("nodeward_relay_decides_limits", {}, 1.0),
-        ("nodeward_gate_relayed_total", {"outcome": "refused"}, 17.0),
-        ("nodeward_gate_refused_total", {}, 18.0),
-        ("nodeward_gate_pods", {"state": "shut"}, 1.0),
-        ("nodeward_relay_configuration_faults", {}, 2.0),
-    ],
-)
-def test_what_is_known_is_shown(name: str, labels: dict[str, str], value: float) -> None:
-    assert values(RICH, name, **labels) == [value]
-
-
-def test_calls_that_nobody_decides_are_no_decisions() -> None:
-    assert values(RICH, "nodeward_relay_decisions_total", method="Version") == []
 
 
 def test_without_a_relay_there_is_no_series_of_one_but_that_it_is_missing() -> None:
@@ -487,3 +342,37 @@ def test_of_a_runtime_that_nobody_asked_nothing_is_said() -> None:
     door = replace(RELAY.doors[0], present=None)
 
     assert values(replace(RICH, relay=replace(RELAY, doors=(door,), dump=None)), "nodeward_relay_runtime_up") == []
+
+
+VMS = replace(node(), sandboxes=SANDBOXES)
+
+
+def test_of_a_node_and_a_class_that_were_not_measured_there_is_no_figure() -> None:
+    view = replace(SANDBOXES, unaccounted_memory=None, unaccounted_cpu_m=None, reserved_memory=None)
+    found = read(replace(VMS, sandboxes=replace(view, reserved_cpu_m=None)))
+
+    assert [one.name for one in found if "unaccounted" in one.name or "reserved" in one.name] == []
+    assert [one.name for one in found if one.labels.get("class") == "new"] == ["nodeward_sandboxes_class_samples"]
+
+
+def test_while_sandboxes_are_off_no_series_speaks_of_them() -> None:
+    assert [one.name for one in read(node()) if "_sandboxes_" in one.name] == []
+
+
+def test_beyond_the_bound_sandboxes_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sandboxes, "MOST_SANDBOXES", 3)
+    rows = tuple(replace(KNOWN, id=f"{number:064x}") for number in range(10))
+    view = replace(VMS, sandboxes=replace(SANDBOXES, rows=rows))
+
+    assert len(values(view, "nodeward_sandboxes_sandbox_info")) == 3
+    assert values(view, "nodeward_sandboxes_left_out") == [7]
+
+
+def test_two_whose_names_are_cut_are_no_two_same_series() -> None:
+    """An id is a word on somebody's command line, and may be of any length."""
+    rows = tuple(replace(KNOWN, id="x" * 600 + end) for end in "ab")
+    classes = tuple(replace(SANDBOXES.classes[0], name="x" * 600 + end) for end in "ab")
+    handlers = tuple(replace(SANDBOXES.handlers[0], name="x" * 600 + end) for end in "ab")
+    view = replace(SANDBOXES, rows=rows, classes=classes, handlers=handlers)
+
+    assert untold(scrape(replace(VMS, sandboxes=view))) == []

@@ -333,19 +333,6 @@ def test_the_drawing_thread_pauses_often(monkeypatch: pytest.MonkeyPatch) -> Non
     assert len(pauses) - of_families > samples / 200
 
 
-@pytest.mark.parametrize(
-    ("host", "addresses"),
-    [
-        pytest.param("fe80::1%lo", [f"fe80::1%{socket.if_nametoindex('lo')}"], id="link-local, with its interface"),
-        pytest.param("::1", ["::1"], id="no scope"),
-        pytest.param("127.0.0.1", ["127.0.0.1"], id="IPv4"),
-    ],
-)
-def test_what_is_listened_on_is_what_the_host_means(host: str, addresses: list[str]) -> None:
-    with asyncio.Runner(loop_factory=new_loop) as runner:
-        assert runner.run(server._addresses(host, 9743)) == addresses
-
-
 def test_the_interface_of_a_link_local_address_reaches_the_kernel() -> None:
     """Given one that is nobody's, then the kernel says that it is not here; without interface it takes none."""
 

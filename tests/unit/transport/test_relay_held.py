@@ -90,49 +90,6 @@ def test_what_a_replacement_owes_keeps_later_requests_back_until_the_runtime_gra
     assert rig.client.send_window == rig.runtime.granted
 
 
-def test_a_request_larger_than_the_windows_is_held_whole_on_credit() -> None:
-    rig = Between()
-    body, sent = message(b"B" * 300_000), 0
-    rig.client.headers(1, request("HoldCreate"))
-    while sent < len(body):
-        size = min(rig.client.room(1), len(body) - sent)
-        assert size, "the client's windows open while the request is held"
-        rig.client.data(1, body[sent : sent + size], end=sent + size == len(body))
-        sent += size
-        rig.settle()
-    assert rig.judge.asked[1][1] == b"B" * 300_000
-    rig.verdict(1, Replace(b"B" * 200_000))
-    while not rig.runtime.streams[1].got_end:
-        rig.runtime.grant(0, 30_000)
-        rig.runtime.grant(1, 30_000)
-        rig.settle()
-    assert bytes(rig.runtime.streams[1].body) == message(b"B" * 200_000)
-    rig.runtime.grant(0, 400_000)
-    rig.settle()
-    assert rig.client.send_window == rig.runtime.granted
-
-
-def test_with_a_runtime_that_grants_nothing_at_first_a_request_begins_when_it_does_and_is_held_on_credit() -> None:
-    rig = Between()
-    rig.runtime.settings({INITIAL: 0})
-    rig.settle()
-    rig.client.headers(1, request("HoldCreate"))
-    rig.settle()
-    assert rig.client.room(1) == 0
-    rig.runtime.grant(1, 60)
-    rig.settle()
-    rig.client.data(1, message(b"c" * 100)[:60])
-    rig.settle()
-    rig.client.data(1, message(b"c" * 100)[60:], end=True)
-    rig.settle()
-    rig.verdict(1, Replace(b"d" * 100))
-    assert bytes(rig.runtime.streams[1].body) == message(b"d" * 100)[:60]
-    rig.runtime.grant(1, 45)
-    rig.settle()
-    assert bytes(rig.runtime.streams[1].body) == message(b"d" * 100)
-    assert rig.runtime.streams[1].got_end
-
-
 def test_a_client_that_grants_nothing_hears_a_refusal_all_the_same() -> None:
     rig = Between()
     rig.client.settings({INITIAL: 0})
@@ -209,19 +166,6 @@ def test_a_block_of_ours_says_that_the_table_shrank_where_the_runtime_has_not_ye
     rig.verdict(3, BUSY)
     assert status(rig, 3)[0] == b"8"
     after(rig)
-
-
-def test_a_larger_first_window_is_used_once_the_client_has_acknowledged_it() -> None:
-    rig = Between()
-    ask(rig, 1, "HoldCreate", b"c" * 100)
-    rig.runtime.settings({INITIAL: 40})
-    rig.settle()
-    rig.verdict(1, Pass())
-    rig.runtime.settings({INITIAL: 65_535})
-    rig.down()
-    assert len(rig.runtime.streams[1].body) == 40
-    rig.settle()
-    assert len(rig.runtime.streams[1].body) == 105
 
 
 def test_an_unfinished_request_that_is_refused_is_reset_at_the_client_without_an_error() -> None:

@@ -14,11 +14,9 @@ from tests.unit.transport.between import BUSY, OK, TRAILERS, Between, after, ans
 from tests.unit.transport.strict import (
     ACK,
     DATA,
-    FRAME,
     HEADERS,
     PING,
     RST,
-    TABLE,
     WINDOW,
     frames,
     message,
@@ -26,30 +24,6 @@ from tests.unit.transport.strict import (
 )
 
 # ---- passing
-
-
-def test_calls_that_nobody_decides_pass_byte_for_byte_with_padding_priorities_and_continuations() -> None:
-    rig = Between(greet=False)
-    sent = {"client": bytearray(rig.client.out), "runtime": bytearray(rig.runtime.out)}
-    rig.client.headers(1, request("Version", (b"x", b"y" * 300)), split=40, padding=7, priority=True)
-    rig.client.data(1, message(b"abc"), padding=0)
-    rig.client.data(1, b"", end=True)
-    rig.client.ping(b"12345678")
-    sent["client"] = bytearray(rig.client.out)
-    while rig.client.out:
-        rig.up(3)
-    rig.runtime.headers(1, OK, padding=3)
-    rig.runtime.data(1, message(b"answer"), padding=255)
-    rig.runtime.headers(1, TRAILERS, end=True, split=2)
-    sent["runtime"] = bytearray(rig.runtime.out)
-    while rig.runtime.out:
-        rig.down(1)
-
-    assert rig.runtime.got == sent["client"]
-    assert rig.client.got == sent["runtime"]
-    assert [one.payload for one in rig.watcher.messages("request")] == [b"abc"]
-    assert [one.payload for one in rig.watcher.messages("response")] == [b"answer"]
-    assert [one.status for one in rig.watcher.ends()] == [0]
 
 
 def test_a_watcher_sees_a_call_from_its_headers_to_its_status_and_text() -> None:
@@ -119,29 +93,6 @@ def test_a_watcher_that_raises_is_counted_and_changes_nothing() -> None:
 
 
 # ---- settings
-
-
-def test_frames_may_be_as_long_as_either_receiver_says() -> None:
-    rig = Between()
-    rig.runtime.settings({FRAME: 30_000})
-    rig.client.settings({FRAME: 20_000})
-    rig.settle()
-    ask(rig, 1, "Version", b"q" * 29_000)
-    answer(rig, 1, b"a" * 19_000)
-    assert (len(rig.runtime.streams[1].body), len(rig.client.streams[1].body)) == (29_005, 19_005)
-
-
-def test_the_shadow_decoders_follow_the_receivers_table_sizes() -> None:
-    rig = Between()
-    for size in (0, 8192, 100, 4096):
-        rig.runtime.settings({TABLE: size})
-        rig.client.settings({TABLE: size, FRAME: 20_000})
-        rig.settle()
-        for stream in range(size * 100 + 1, size * 100 + 41, 2):
-            ask(rig, stream, "Version", b"", (b"x-filler", b"z" * 300 + str(stream).encode()))
-            answer(rig, stream)
-            assert rig.watcher.calls[-1].path == "/runtime.v1.RuntimeService/Version"
-    assert rig.book.counts.lost_sight == 0
 
 
 # ---- the end

@@ -1,6 +1,5 @@
 """Reviews from bytes, answers to bytes, patches: whatever comes in, a value or a WireError comes out."""
 
-import base64
 import json
 
 import pytest
@@ -8,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.wire import json_patch
-from nodeward.wire.admission_review import annotations_of, decode_review, encode_allowed, encode_refused
+from nodeward.wire.admission_review import annotations_of, decode_review
 from nodeward.wire.errors import WireError
 from tests.unit.edges.webhook.rounds import Json, applied, container, pod_of, review
 
@@ -56,37 +55,6 @@ def test_what_is_no_review_is_an_error_that_does_not_show_it(data: bytes) -> Non
     assert len(str(caught.value)) < 400
 
 
-def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:
-    request = decode_review(GOOD.replace(b'"operation": "CREATE"', b'"operation": "X", "operation": "CREATE"'), LIMIT)
-
-    assert request.operation == "CREATE"
-
-
-def test_yes_carries_the_patch_in_base64() -> None:
-    answer = json.loads(encode_allowed("u", b"[]", ("take care",)))
-
-    assert answer == {
-        "apiVersion": "admission.k8s.io/v1",
-        "kind": "AdmissionReview",
-        "response": {
-            "uid": "u",
-            "allowed": True,
-            "patchType": "JSONPatch",
-            "patch": base64.b64encode(b"[]").decode(),
-            "warnings": ["take care"],
-        },
-    }
-    assert json.loads(encode_allowed("u"))["response"] == {"uid": "u", "allowed": True}
-
-
-def test_no_carries_the_text() -> None:
-    assert json.loads(encode_refused("u", "because"))["response"] == {
-        "uid": "u",
-        "allowed": False,
-        "status": {"code": 403, "reason": "Forbidden", "message": "because"},
-    }
-
-
 @given(st.text(), st.text(), st.text())
 def test_a_pointer_leads_back_to_any_key(key: str, other: str, value: str) -> None:
     """The test's own reader of RFC 6901 finds exactly the member that the pointer was made for."""
@@ -94,7 +62,3 @@ def test_a_pointer_leads_back_to_any_key(key: str, other: str, value: str) -> No
     operations = json.loads(json_patch.encode([json_patch.add(json_patch.pointer("a", key), value)]))
 
     assert applied(document, operations) == {"a": {other: "old", key: value} if other != key else {key: value}}
-
-
-def test_a_removal_has_no_value() -> None:
-    assert json.loads(json_patch.encode([json_patch.remove("/a/0")])) == [{"op": "remove", "path": "/a/0"}]

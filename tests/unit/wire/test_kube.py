@@ -11,16 +11,11 @@ from nodeward.model.sizing import Allocatable
 from nodeward.proto import kubepod_pb2 as pb
 from nodeward.wire import kube_objects, kube_protobuf
 from nodeward.wire.errors import WireError
-from nodeward.wire.kube_events import MOST_NOTE, EventObject, counted_up, created, path_of
+from nodeward.wire.kube_events import MOST_NOTE, EventObject, created, path_of
 from nodeward.wire.kube_node import OnNode, allocatable, on_node
 from nodeward.wire.kube_objects import (
-    Bookmark,
-    Change,
     LineSplitter,
-    PodChange,
-    WatchFailure,
     decode_pod,
-    decode_pod_list,
     decode_watch_line,
 )
 from nodeward.wire.node_marks import Marks, next_patch
@@ -70,51 +65,6 @@ def test_a_pod_keeps_what_is_declared_and_nothing_else() -> None:
     assert pod.status.container_statuses is not None
     assert pod.status.container_statuses[0].container_id == "containerd://abc"
     assert "s3cret" not in repr(pod)
-
-
-@pytest.mark.parametrize(
-    "spec",
-    [
-        pytest.param({}, id="empty spec"),
-        pytest.param({"containers": None, "overhead": None}, id="nulls"),
-        pytest.param({"containers": [{"name": "c", "resources": {}}]}, id="no resources"),
-    ],
-)
-def test_null_and_absent_are_the_same(spec: dict[str, object]) -> None:
-    pod = decode_pod(json.dumps({"metadata": {"name": "a", "namespace": "n", "uid": "u"}, "spec": spec}).encode())
-    assert pod.spec.overhead is None
-    assert pod.status.phase is None
-
-
-def test_a_page_has_its_version_and_its_continue_token() -> None:
-    page = decode_pod_list(json.dumps({"metadata": {"resourceVersion": "9", "continue": "t"}, "items": [POD]}).encode())
-    assert (page.metadata.resource_version, page.metadata.continue_token) == ("9", "t")
-    assert page.items is not None
-    assert page.items[0].metadata.uid == "u-1"
-
-
-def test_a_page_without_pods_may_say_null() -> None:
-    assert decode_pod_list(b'{"metadata":{"resourceVersion":"9"},"items":null}').items is None
-
-
-@pytest.mark.parametrize("kind", ["ADDED", "MODIFIED", "DELETED"])
-def test_a_change_carries_the_pod(kind: str) -> None:
-    change = decode_watch_line(json.dumps({"type": kind, "object": POD}).encode())
-    assert isinstance(change, PodChange)
-    assert change.change is Change(kind)
-    assert change.pod.metadata.uid == "u-1"
-
-
-def test_a_bookmark_carries_a_version_only() -> None:
-    line = b'{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"55"},"spec":{"containers":null}}}'
-    assert decode_watch_line(line) == Bookmark("55")
-
-
-def test_an_error_event_carries_the_status() -> None:
-    line = b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired","message":"too old"}}'
-    failure = decode_watch_line(line)
-    assert isinstance(failure, WatchFailure)
-    assert (failure.status.code, failure.status.reason, failure.status.message) == (410, "Expired", "too old")
 
 
 @pytest.mark.parametrize(
@@ -332,21 +282,6 @@ def test_an_event_that_is_made_names_pod_container_and_time_to_the_microsecond()
     assert (body["type"], body["reason"], body["note"]) == ("Warning", "ChargeRefused", "a note")
     assert "series" not in body
     assert path_of(ONE, is_there=False) == "/apis/events.k8s.io/v1/namespaces/shop/events"
-
-
-def test_an_event_on_the_node_is_where_kubelets_are_listed_and_in_no_namespace_of_its_own() -> None:
-    on_node = replace(ONE, namespace="default", pod="n1", pod_uid="", field_path="", of_node=True)
-    body = json.loads(created(on_node))
-    assert body["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
-    assert (body["metadata"]["namespace"], body["action"]) == ("default", "Grant")
-
-
-def test_what_happened_more_than_once_has_a_series() -> None:
-    many = replace(ONE, count=7)
-    series = {"count": 7, "lastObservedTime": "2023-11-14T22:13:21.000000Z"}
-    assert json.loads(created(many))["series"] == series
-    assert json.loads(counted_up(many)) == {"series": series}
-    assert path_of(many, is_there=True).endswith("/shop/events/web.1.1")
 
 
 def test_a_note_is_cut_at_what_the_api_server_takes() -> None:

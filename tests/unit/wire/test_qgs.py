@@ -12,17 +12,6 @@ def test_the_request_is_a_length_and_a_bare_header_for_platform_info() -> None:
     assert qgs.request() == bytes.fromhex("00000010 0100 0100 04000000 10000000 00000000")
 
 
-def split(message: bytes) -> tuple[int, bytes]:
-    return qgs.length(message[: qgs.LENGTH_BYTES]), message[qgs.LENGTH_BYTES :]
-
-
-@pytest.mark.parametrize("error", [0, 0x12001])
-def test_an_answer_says_whether_the_service_can_work(error: int) -> None:
-    size, body = split(qgs.answer(error))
-    assert size == len(body)
-    assert qgs.error_of(body) == error
-
-
 GOOD = qgs.answer()[qgs.LENGTH_BYTES :]
 
 

@@ -113,17 +113,6 @@ def test_a_pod_made_anew_under_the_same_path_is_listed_anew(kernel: SimKernel) -
         kernel.rmdir(f"{ROOT}/kubepods/podX")
 
 
-def test_a_cgroup_that_vanishes_during_the_search_ends_nothing(kernel: SimKernel) -> None:
-    kernel.make_cgroup(f"{ROOT}/kubepods/podX/{ONE}")
-    whole = FaultyFiles(kernel)
-    Finder(whole, Tree(whole, ROOT)).find([], nobody)
-    for number in range(1, whole.total + 1):
-        Finder(
-            FaultyFiles(kernel, fail_at=number, fail_errno=2),
-            Tree(FaultyFiles(kernel, fail_at=number, fail_errno=2), ROOT),
-        ).find([], nobody)
-
-
 def test_a_pass_tells_of_what_it_found_after_what_it_read(kernel: SimKernel) -> None:
     kernel.make_cgroup(f"{ROOT}/kubepods/podX/{ONE}")
     lane, told = InlineLane(), list[ev.Event]()

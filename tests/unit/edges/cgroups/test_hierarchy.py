@@ -168,14 +168,6 @@ def test_nothing_is_made_for_a_container_that_is_in_no_tree(kernel: SimKernel, v
         kernel.stat(f"{MISC}/kubepods")
 
 
-def test_nothing_is_made_in_order_to_take_a_limit_back(kernel: SimKernel) -> None:
-    with pytest.raises(FileNotFoundError):
-        writer.set_limit(kernel, V1, APP, EPC, "max")
-
-    with pytest.raises(FileNotFoundError):
-        kernel.stat(f"{MISC}/kubepods")
-
-
 def test_a_goal_to_hand_down_is_nothing_to_do(kernel: SimKernel) -> None:
     """Given a goal of the time before misc was mounted as v1, then it is reached, and is on no undo list."""
     lane, undo = InlineLane(), UndoList(kernel, "/var/lib/nodeward")
@@ -227,10 +219,6 @@ def test_a_container_is_gone_with_what_the_runtime_made(kernel: SimKernel) -> No
     seen = reader.read([APP])
 
     assert (seen.gone, seen.readings, reader.open_files) == ((APP,), {}, 0)
-
-
-def test_containers_are_searched_for_in_the_tree_that_every_runtime_uses(kernel: SimKernel) -> None:
-    assert [one.path for one in Finder(kernel, tree(kernel)).find([], lambda _: False)] == [APP]
 
 
 def test_a_tree_that_changes_is_searched_anew(kernel: SimKernel) -> None:

@@ -3,8 +3,6 @@
 import asyncio
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
 
@@ -17,7 +15,6 @@ from nodeward.model.events import Event, KeysRead
 from nodeward.model.workload import PodUid
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
-from tests.rigs.stories import told_in
 from tests.told import tell
 from tests.unit.engine.build import ManualClock
 
@@ -59,18 +56,13 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-@asynccontextmanager
-async def bench() -> AsyncIterator[Bench]:
-    yield Bench()
-
-
 def roots(bench: Bench) -> list[tuple[int, ...]]:
     return [event.roots["tdx"] for event in bench.told if isinstance(event, KeysRead)]
 
 
-@told_in(bench)
-async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed(bench: Bench) -> None:
+async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed() -> None:
     """Given a lane that is held up for longer than looks are apart, then no further time is lost after that."""
+    bench = Bench()
 
     class Turns(ManualClock):
         async def sleep(self, seconds: float) -> None:
@@ -84,9 +76,9 @@ async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_
     await asyncio.gather(looking, return_exceptions=True)
 
 
-@told_in(bench)
-async def test_a_lanes_thread_never_asks_who_the_pods_are(bench: Bench) -> None:
+async def test_a_lanes_thread_never_asks_who_the_pods_are() -> None:
     """Given a lane with a thread of its own, when a sample is taken, then the loop's thread was asked for the pods."""
+    bench = Bench()
     asked: list[int] = []
 
     def homes() -> keys.Homes:
@@ -102,8 +94,8 @@ async def test_a_lanes_thread_never_asks_who_the_pods_are(bench: Bench) -> None:
     assert asked == [threading.get_ident()]
 
 
-@told_in(bench)
-async def test_a_question_has_its_own_sample_told_before_it_is_answered(bench: Bench) -> None:
+async def test_a_question_has_its_own_sample_told_before_it_is_answered() -> None:
+    bench = Bench()
     asked = bench.ask()
     await turns()
     bench.charge("/kubepods/poda")
@@ -113,8 +105,8 @@ async def test_a_question_has_its_own_sample_told_before_it_is_answered(bench: B
     assert await asked == ""
 
 
-@told_in(bench)
-async def test_a_sample_tells_when_it_began_however_late_it_lands(bench: Bench) -> None:
+async def test_a_sample_tells_when_it_began_however_late_it_lands() -> None:
+    bench = Bench()
     bench.poll._begin(due=True)
     began_ns = bench.clock.now_ns()
     bench.clock.ns += 3_000_000_000
@@ -122,9 +114,9 @@ async def test_a_sample_tells_when_it_began_however_late_it_lands(bench: Bench) 
     assert [event.read_ns for event in bench.told if isinstance(event, KeysRead)] == [began_ns]
 
 
-@told_in(bench)
-async def test_a_sample_that_began_before_the_question_does_not_answer_it(bench: Bench) -> None:
+async def test_a_sample_that_began_before_the_question_does_not_answer_it() -> None:
     """Given a sample under way and a foreign VM that comes after it has read, then the answer has seen that VM."""
+    bench = Bench()
     bench.poll._begin(due=True)
     asked = bench.ask()
     await turns()
@@ -137,8 +129,8 @@ async def test_a_sample_that_began_before_the_question_does_not_answer_it(bench:
     assert roots(bench) == [(0, 0), (1, 1)]
 
 
-@told_in(bench)
-async def test_a_sample_that_began_after_the_question_answers_all_who_asked(bench: Bench) -> None:
+async def test_a_sample_that_began_after_the_question_answers_all_who_asked() -> None:
+    bench = Bench()
     asked = [bench.ask() for _ in range(3)]
     await turns()
     late = bench.ask()
@@ -150,9 +142,9 @@ async def test_a_sample_that_began_after_the_question_answers_all_who_asked(benc
     assert [await one for one in (*asked, late)] == ["", "", "", ""]
 
 
-@told_in(bench)
-async def test_a_look_that_finds_nothing_new_answers_nobody(bench: Bench) -> None:
+async def test_a_look_that_finds_nothing_new_answers_nobody() -> None:
     """Given a look at the root alone that began at the question, then the pods are read before it is answered."""
+    bench = Bench()
     bench.seq, bench.poll._swept_ns = 1, bench.clock.now_ns()
     bench.poll._begin(due=False)
     bench.lane.drain()
@@ -212,8 +204,8 @@ def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("soon")
-@told_in(bench)
-async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(bench: Bench) -> None:
+async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it() -> None:
+    bench = Bench()
     asked = bench.ask()
     await turns()
     bench.reader._at = "/kubepods/poda"
@@ -227,8 +219,8 @@ async def test_a_cgroup_that_hangs_is_named_and_the_next_sample_goes_without_it(
 
 
 @pytest.mark.usefixtures("soon")
-@told_in(bench)
-async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(bench: Bench) -> None:
+async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten() -> None:
+    bench = Bench()
     bench.lane._depth = 0
     assert await bench.ask() == "the counters of keys are not read in time: other calls on cgroups take long"
     asked = bench.ask()
@@ -238,19 +230,17 @@ async def test_a_full_lane_is_said_and_who_gives_up_is_forgotten(bench: Bench) -
     assert bench.poll._asking == []
 
 
-@told_in(bench)
-async def test_a_failure_of_our_own_is_an_answer(bench: Bench) -> None:
+async def test_a_failure_of_our_own_is_an_answer() -> None:
+    bench = Bench()
     asked = bench.ask()
     await turns()
     bench.poll._landed(bench.reader, 0, KeyError("x"))
     assert await asked == "reading the counters of keys failed: KeyError('x')"
 
 
-@told_in(bench)
-async def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds(
-    bench: Bench,
-) -> None:
+async def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds() -> None:
     """Given one who asks five times a second, then every tenth sample lists folders, and no other."""
+    bench = Bench()
     listed: list[int] = []
     bench.kernel.make_cgroup(f"{ROOT}/machine.slice")
     bench.charge("/machine.slice")

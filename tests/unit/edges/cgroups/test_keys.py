@@ -71,10 +71,6 @@ def test_a_key_of_a_pod_whose_counter_cannot_be_read_is_no_orphans(kernel: SimKe
     assert found.elsewhere == (HeldElsewhere("/kubepods", "tdx", 1, below=False),)
 
 
-def test_a_pod_that_holds_none_is_left_out(kernel: SimKernel) -> None:
-    assert sample(KeyReader(kernel, Tree(kernel, ROOT))).pods == {}
-
-
 def test_nothing_is_told_while_the_root_stands_still_and_nothing_is_due(kernel: SimKernel) -> None:
     reader = KeyReader(kernel, Tree(kernel, ROOT))
     assert look(reader, due=False) is not None
@@ -122,13 +118,6 @@ def test_a_key_in_the_cgroup_of_a_pod_that_no_runtime_told_of_has_the_pods_uid(
     kernel.charge(above, "tdx", 1)
     (found,) = sample(KeyReader(kernel, Tree(kernel, ROOT))).elsewhere
     assert (found.path, found.pod) == (path, uid)
-
-
-def test_the_other_cgroups_are_left_alone_while_pods_hold_everything(kernel: SimKernel) -> None:
-    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 1)
-    files = FaultyFiles(kernel)
-    sample(KeyReader(files, Tree(files, ROOT)))
-    assert files.calls["listdir"] == 0
 
 
 def test_a_user_with_a_key_and_very_many_cgroups_holds_up_no_sample(
@@ -318,22 +307,3 @@ def test_who_asks_for_a_sample_waits_for_no_search_that_a_sweep_has_made(kernel:
     kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
     assert asked().elsewhere == (other,), "counters do not tell the one from the other"
     assert sample(reader).elsewhere == (vm,)
-
-
-def test_a_pod_that_nobody_knows_is_found_beside_known_ones_that_are_not_read_again(kernel: SimKernel) -> None:
-    kernel.make_cgroup(f"{ROOT}/kubepods/podb")
-    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
-    kernel.charge(f"{ROOT}/kubepods/podb", "tdx", 1)
-    once: list[str] = []
-
-    class Watched(FaultyFiles):
-        def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
-            once.append(path)
-            return super().read(path, max_bytes, own=own)
-
-    files = Watched(kernel)
-    assert sample(KeyReader(files, Tree(files, ROOT))).elsewhere == (
-        HeldElsewhere("/kubepods/podb", "tdx", 1, below=False, pod=PodUid("b")),
-    )
-    assert f"{ROOT}/kubepods/podb/misc.current" in once
-    assert f"{ROOT}/kubepods/poda/misc.current" not in once

@@ -87,18 +87,6 @@ def test_only_what_changed_is_told() -> None:
     assert node.told.state.limits.readings[busy].reading.usage == {EPC: 4096}
 
 
-def test_what_a_pass_could_not_read_grows_stale_and_the_rest_does_not() -> None:
-    node = Sampled(2, 1)
-    node.once()
-    hung = node.paths[1]
-
-    for _ in range(4):
-        event, _ = node.once(hung)
-
-    assert event.unread == (hung,)
-    assert node.states() == {path: "stale" if path == hung else "enforced" for path in node.paths}
-
-
 def test_a_pass_that_reads_nothing_confirms_nothing() -> None:
     """Given a process without a descriptor left, then no reading is taken for fresh."""
     node = Sampled(1, 1)
@@ -112,18 +100,6 @@ def test_a_pass_that_reads_nothing_confirms_nothing() -> None:
 
     assert (event.readings, event.unread) == ({}, tuple(node.paths))
     assert list(node.states().values()) == ["stale", "stale"]
-
-
-def test_a_drift_that_stays_is_repaired_again_though_its_reading_is_told_once() -> None:
-    node = Sampled(1, 1)
-    node.once()
-    app = node.paths[1]
-    node.limit(app, 1)
-
-    told = [node.once() for _ in range(5)]
-
-    assert [list(event.readings) for event, _ in told] == [[app], [], [], [], []]
-    assert [[note.code for note in decision.notes] for _, decision in told] == [["drift"]] * 3 + [[]] * 2
 
 
 def test_a_cgroup_forgotten_and_wanted_again_has_no_reading_until_it_was_read_again() -> None:
@@ -165,21 +141,6 @@ def test_a_reading_that_somebody_else_told_meanwhile_is_told_over_again() -> Non
 
     assert list(event.readings) == [app]
     assert node.told.state.limits.readings[app].reading == before
-
-
-def test_a_pass_older_than_what_is_known_confirms_nothing() -> None:
-    node = Sampled(1, 1)
-    node.once()
-    app = node.paths[1]
-    under_way = node.begin()
-    known = node.told.state.limits.readings[app].reading
-    node.told(ev.RuntimeLost("away"))
-    node.told(ev.Sampled({app: known}, as_of=node.told.state.seq))
-    newer = node.told.state.limits.readings[app]
-
-    node.land(*under_way)
-
-    assert node.told.state.limits.readings[app] is newer
 
 
 def test_a_reading_of_the_watcher_confirms_no_other() -> None:

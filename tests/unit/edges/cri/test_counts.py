@@ -1,7 +1,6 @@
 """Calls are counted by method, result and fate, and nobody can make the counters grow."""
 
 from nodeward.edges.cri.counts import BOUNDS_BITS, CallCounts
-from nodeward.edges.cri.methods import BY_PATH, STREAMING
 from nodeward.model.relayed import Call, Fate
 
 
@@ -43,7 +42,3 @@ def test_unknown_methods_and_statuses_share_one_counter() -> None:
     for number in range(1000):
         counts.over(call(str(number), "x"), 17 + number, Fate.PASSED, number)
     assert counts.calls == {("other", 2, Fate.PASSED): 1000}
-
-
-def test_every_streaming_method_is_a_method_of_cri() -> None:
-    assert set(STREAMING) < {method.name for method in BY_PATH.values()}

@@ -7,7 +7,7 @@ from itertools import count
 import pytest
 
 from nodeward.edges.cri.pulls import MOST_PULLS, PullBook
-from nodeward.model.pulls import PullRow, SandboxKey
+from nodeward.model.pulls import PullRow
 from nodeward.model.relayed import Call, Ended, Interest, Message
 from nodeward.proto import cri_pb2 as cri
 
@@ -125,9 +125,3 @@ def test_what_cannot_be_read_tells_nothing_and_the_next_pull_is_heard(requests: 
     there.end(there.begin("PullImage", pull(), service="ImageService"), b"\x0a\xff")
     assert there.book.sandboxes == ()
     assert [(one.name, one.status) for one in there.book.pulls] == [("web", "OK")]
-
-
-def test_a_sandbox_key_is_all_that_is_kept_of_a_sandbox() -> None:
-    there = Told()
-    there.run(2, "s")
-    assert there.book.sandboxes == (SandboxKey("s", "shop", "web", "u", 2, "kata"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -145,19 +145,17 @@ def test_other_ids_are_a_rivals_while_somebody_listens(home: Path, place: str) -
 
 
 @pytest.mark.parametrize(
-    "ids",
-    [OURS, ()],
-    ids=["ids of ours", "none, as after a restart of kubelet"],
+    "written",
+    [
+        pytest.param(lambda home: registered(home, OURS), id="ids of ours"),
+        pytest.param(lambda home: registered(home, ()), id="none, as after a restart of kubelet"),
+        pytest.param(lambda home: registered(home, THEIRS, OWN), id="another resource's"),
+        pytest.param(lambda home: (home / PLACE).write_bytes(b"garbage"), id="garbage"),
+        pytest.param(lambda home: (home / PLACE).write_bytes(b'{"Data": {}, "Checksum": 1}'), id="torn"),
+    ],
 )
-def test_our_own_ids_or_none_are_nobodys(home: Path, ids: tuple[str, ...]) -> None:
-    registered(home, ids)
-    with ExitStack() as stack:
-        listening(home, "device-plugins/them.sock", stack)
-        assert who(home) == ""
-
-
-def test_ids_of_another_resource_are_no_sign(home: Path) -> None:
-    registered(home, THEIRS, "example.com/tdx")
+def test_what_a_checkpoint_may_say_that_is_no_sign(home: Path, written: Callable[[Path], object]) -> None:
+    written(home)
     with ExitStack() as stack:
         listening(home, "device-plugins/them.sock", stack)
         assert who(home) == ""
@@ -209,14 +207,6 @@ def test_another_nodeward_is_a_rival_while_it_lives_and_what_a_dead_one_left_is_
         assert who(home, own="nodeward-tdx-2.sock") == ""
     found = sorted(path.name for path in (home / "device-plugins").iterdir())
     assert found == ["nodeward-sev_es-1.sock", "nodeward-sev_es-2.sock", "nodeward-tdx-2.sock"]
-
-
-@pytest.mark.parametrize("data", [b"", b"garbage", b'{"Data": {}, "Checksum": 1}'], ids=["empty", "garbage", "torn"])
-def test_a_checkpoint_that_cannot_be_read_is_no_sign(home: Path, data: bytes) -> None:
-    (home / PLACE).write_bytes(data)
-    with ExitStack() as stack:
-        listening(home, "device-plugins/them.sock", stack)
-        assert who(home) == ""
 
 
 def test_what_the_nodes_status_has_and_no_plugin_ever_had_is_somebodys(home: Path) -> None:

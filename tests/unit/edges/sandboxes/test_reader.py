@@ -360,12 +360,6 @@ def test_proc_is_searched_seldom_and_at_once_for_a_sandbox_that_is_expected(host
     assert searched() == 3
 
 
-def test_a_sandbox_that_came_is_found_by_the_next_search(host: Host) -> None:
-    host.only()
-    host.process(11, shim(B))
-    assert {one.sandbox for one in host.round(after_s=SEARCH_S).readings} == {A, B}
-
-
 def test_where_there_are_too_many_those_that_the_runtime_told_of_come_first(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -57,10 +57,9 @@ from nodeward.wire.hook_line import HookAnswer, HookRequest
 from nodeward.wire.nri_mux import MuxDecoder
 from nodeward.wire.record import RecordError
 from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
-from tests.unit.edges.webhook.rounds import container, pod_of, review
 from tests.unit.engine.cpus.machines import W
 from tests.unit.wire import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
-from tests.unit.wire.sample import Codec, Reached, Sample, whole
+from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
 
 ZONES = NodeZones((Zone("node-0", "Node", CpuAmount(8000, 7000, 500), "socket #0", {"node-0": 10}, {"cpuset": "0-7"}),))
 REVIEW_LIMIT = 1 << 20
@@ -148,32 +147,6 @@ def _read_mux(pieces: Sequence[bytes], reached: Reached) -> None:
 # ---- Kubernetes
 
 
-def _pod(padding: int = 0) -> dict[str, object]:
-    return {
-        "metadata": {"name": "a", "namespace": "ns", "uid": "u", "annotations": {"kubernetes.io/config.hash": "h"}},
-        "spec": {
-            "nodeName": "n1",
-            "overhead": {"memory": "1Mi"},
-            "containers": [
-                {
-                    "name": "c",
-                    "env": [{"name": "A", "value": "b" * (1 + padding)}],
-                    "resources": {"limits": {"sgx.intel.com/epc": "1Mi", "cpu": 1}},
-                }
-            ],
-        },
-        "status": {"phase": "Running", "containerStatuses": [{"name": "c", "containerID": "containerd://abc"}]},
-    }
-
-
-def _watch(padding: int = 0) -> list[Sample]:
-    """An event in each sample, framed as a line of its own."""
-    status = {"code": 410, "reason": "Expired", "message": "too old"}
-    objects = {"ADDED": _pod(padding), "BOOKMARK": {"metadata": {"resourceVersion": "7"}}, "ERROR": status}
-    told = [json.dumps({"type": change, "object": body}).encode() for change, body in objects.items()]
-    return [Sample(event, lambda payload: b"\n" + payload + b"\n") for event in told]
-
-
 def _read_watch(pieces: Sequence[bytes], reached: Reached) -> None:
     lines = kube_objects.LineSplitter()
     for line in chain.from_iterable(map(lines.feed, pieces)):
@@ -181,36 +154,11 @@ def _read_watch(pieces: Sequence[bytes], reached: Reached) -> None:
         kube_objects.decode_watch_line(line)
 
 
-def _list(padding: int = 0) -> list[Sample]:
-    page = {"metadata": {"resourceVersion": "7", "continue": "t"}, "items": [_pod(padding), _pod()]}
-    return [Sample(json.dumps(page).encode())]
-
-
-def _review(padding: int = 0) -> list[Sample]:
-    notes = {"a": "b" * (1 + padding)}
-    asked = review(pod_of(container("app", {"sgx.intel.com/epc": "1Mi"}), annotations=notes))
-    return [Sample(json.dumps(asked).encode())]
-
-
 @whole
 def _read_review(data: bytes) -> None:
     request = decode_review(data, 8 * REVIEW_LIMIT)
     if request.object is not None:
         annotations_of(request.object, lambda _: True)
-
-
-def _kube_lists(padding: int = 0) -> list[Sample]:
-    """Who else is in the cluster, and what we may."""
-    client = {"service": {"name": "w"}, "caBundle": "eA=="}
-    hook = {"name": "sgx.mutator.webhooks.intel.com" + "x" * padding, "clientConfig": client}
-    hooks = {"items": [{"webhooks": [hook]}, {"webhooks": None}]}
-    ref = {"name": "p" + "x" * padding, "namespace": "n", "parameterNotFoundAction": "Deny"}
-    bindings = {"items": [{"spec": {"policyName": "nodeward-epc-amounts", "paramRef": ref}}]}
-    sets = {"items": [{"metadata": {"name": "nfd-worker" + "x" * padding, "namespace": "nfd"}}]}
-    answer = {"kind": "SelfSubjectAccessReview", "status": {"allowed": True, "reason": "x" * padding}}
-    fixed = {"podFixed": {"memory": "320Mi", "cpu": "250m"}}
-    classes = {"items": [{"metadata": {"name": "kata" + "x" * padding}, "handler": "kata", "overhead": fixed}]}
-    return [Sample(json.dumps(one).encode()) for one in (hooks, bindings, sets, classes, answer)]
 
 
 @whole
@@ -229,23 +177,6 @@ def _read_kube_lists(data: bytes) -> None:
         kube_access.is_allowed(data)
 
 
-def _node(padding: int = 0) -> list[Sample]:
-    fields = {"f:status": {"f:capacity": {"f:a/b": {}}, "f:conditions": {'k:{"type":"Ready"}': {"f:message": {}}}}}
-    managed = [{"manager": "kubelet" + "x" * padding, "fieldsV1": fields, "subresource": "status"}]
-    return [Sample(json.dumps({"metadata": {"managedFields": managed}, "status": {"capacity": {"a/b": "8"}}}).encode())]
-
-
-def _config_maps(padding: int = 0) -> list[Sample]:
-    listed = {"resourceVersion": "7"}
-    maps = {"metadata": listed, "items": [{"data": {"policy": "Active: static\n" + "#" * padding}}]}
-    node = {
-        "metadata": {"labels": {"g": "x" * (1 + padding)}},
-        "spec": {"taints": [{"key": "t", "effect": "NoSchedule"}]},
-    }
-    event = {"type": "MODIFIED", "object": node}
-    return [Sample(json.dumps(one).encode()) for one in (maps, {"metadata": listed, "items": [node]}, event)]
-
-
 @whole
 def _read_config_maps(data: bytes) -> None:
     if b"object" in data:
@@ -254,17 +185,6 @@ def _read_config_maps(data: bytes) -> None:
         kube_configmaps.node(data, "g")
     else:
         kube_configmaps.config_map(data)
-
-
-def _nfd(padding: int = 0) -> list[Sample]:
-    owner = nfd.Owner("apps/v1", "DaemonSet", "nodeward", "7")
-    ours = nfd.body("nodeward", "n1", owner, {"tdx": 12}, "5" * (1 + padding))
-    page = b'{"metadata":{"resourceVersion":"9","continue":"t"},"items":[' + ours + b"," + ours + b"]}"
-    node = {"metadata": {"uid": "u" * (1 + padding)}, "status": {"capacity": {"tdx.intel.com/keys": "12", "cpu": 4}}}
-    refs = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d" * (1 + padding)}]
-    pods = {"items": [{"metadata": {"uid": "p", "ownerReferences": refs}, "status": {"phase": "Running"}}]}
-    texts = (node, pods, {"type": "MODIFIED", "object": node})
-    return [Sample(ours), Sample(page), *(Sample(json.dumps(one).encode()) for one in texts)]
 
 
 @whole
@@ -281,14 +201,6 @@ def _read_nfd(data: bytes) -> None:
         nfd.says(found, "n1", nfd.controller_of(data), {"tdx": 12})
 
 
-def _policies(padding: int = 0) -> list[Sample]:
-    name, nodes = "default" + "x" * padding, {"n1": {"status": "Success", "generation": 3, "errors": "e"}}
-    metadata = {"name": name, "uid": "u", "generation": 3, "labels": {"config.nri/group": "g"}}
-    one = {"metadata": metadata, "spec": {"pinCPU": True}, "status": {"nodes": nodes}}
-    page = {"metadata": {"resourceVersion": "5"}, "items": [one]}
-    return [Sample(json.dumps(each).encode()) for each in (one, page, {"type": "MODIFIED", "object": one})]
-
-
 @whole
 def _read_policies(data: bytes) -> None:
     if b'"items"' in data:
@@ -299,12 +211,6 @@ def _read_policies(data: bytes) -> None:
     else:
         policy_objects.group(data)
         policy_objects.status_patch("n1", policy_objects.policy_object(data, PolicyKind.BALLOONS, "n1").said, "")
-
-
-def _zones(padding: int = 0) -> list[Sample]:
-    ours = topology_object.body("n1", "5" * (1 + padding), ZONES)
-    named = b'{"metadata":{"managedFields":[{"manager":"nfd"}]},"zones":[{"name":"node-0","type":"Node"}]}'
-    return [Sample(ours), Sample(named)]
 
 
 @whole
@@ -375,12 +281,6 @@ def _read_cpus_journal(data: bytes) -> None:
 # ---- what an OCI runtime gives a hook, and what hook and daemon say to each other
 
 
-def _oci(padding: int = 0) -> list[Sample]:
-    notes = {"io.kubernetes.cri.container-type": "container", "a": "b" * (1 + padding)}
-    config = {"ociVersion": "1.0.2", "linux": {"cgroupsPath": "/kubepods/podu/c"}, "annotations": notes}
-    return [Sample(json.dumps(one).encode()) for one in ({"id": "c", "pid": 1, "bundle": "/b"}, config)]
-
-
 @whole
 def _read_oci(data: bytes) -> None:
     if b'"bundle"' in data:
@@ -431,14 +331,6 @@ def _read_status(data: bytes) -> None:
     next((read for read, word in reads if word in data), relay_line.decode_answer)(data)
 
 
-def _specs(padding: int = 0) -> list[Sample]:
-    """A runtime's default spec, and a file of hooks.d."""
-    process = {"args": ["sh"], "env": ["A=" + "b" * padding]}
-    others = {"createRuntime": [{"path": "/bin/true", "args": ["true"]}]}
-    spec = {"ociVersion": "1.0.2", "process": process, "mounts": [], "hooks": others}
-    return [Sample(json.dumps(spec).encode()), Sample(hook_install.hooks_d(Hook("/opt/nodeward-oci-hook")))]
-
-
 @whole
 def _read_spec(data: bytes) -> None:
     """A spec as the command reads it; what else there is as doctor does, which leaves out what is no JSON."""
@@ -463,30 +355,30 @@ def _read_quotes(data: bytes) -> None:
 
 def codecs(padding: int = 0) -> dict[str, Codec]:
     """Every codec by the name its corpus folder has. `padding` makes the samples larger by so many bytes."""
-    misc = [
-        Sample(b"sgx_epc 1048576\ntdx max\n"),
-        Sample(b"sgx_epc.max 12\n"),
-        Sample(b"sgx_epc 18446744073709551615\n"),
-    ]
-    paths = [Sample(b"/kubepods/burstable/podu-1/abc"), Sample(b"kubepods-burstable-podu_1.slice:cri-containerd:abc")]
     return {
         "mux": Codec(_samples(_muxed, padding), _read_mux, ("nri_mux", "ttrpc")),
         "ttrpc": Codec(_samples(_message, padding), _read_messages, ("ttrpc",)),
         "nri": Codec(_samples(_envelope, padding), _read_envelope, ("ttrpc", "cpu_record")),
-        "watch": Codec(_watch(padding), _read_watch, ("kube_objects",)),
-        "pod-list": Codec(_list(padding), whole(kube_objects.decode_pod_list), ("kube_objects",)),
-        "review": Codec(_review(padding), _read_review, ("admission_review",)),
-        "kube-lists": Codec(_kube_lists(padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
-        "kube-node": Codec(_node(padding), whole(lambda data: kube_node.on_node(data, "a/b")), ("kube_node",)),
-        "kube-configmaps": Codec(_config_maps(padding), _read_config_maps, ("kube_configmaps", "node_marks")),
-        "nfd": Codec(_nfd(padding), _read_nfd, ("nfd",)),
-        "policy-objects": Codec(_policies(padding), _read_policies, ("policy_objects",)),
-        "topology-object": Codec(_zones(padding), _read_zones, ("topology_object",)),
-        "misc-files": Codec(misc, _read_misc, ("misc_files",)),
-        "cgroup-paths": Codec(paths, _read_path, ("cgroup_paths",)),
+        "watch": Codec(
+            [Sample(one.payload, b"\n%b\n".__mod__) for one in texts("watch", padding)], _read_watch, ("kube_objects",)
+        ),
+        "pod-list": Codec(texts("pod-list", padding), whole(kube_objects.decode_pod_list), ("kube_objects",)),
+        "review": Codec(texts("review", padding), _read_review, ("admission_review",)),
+        "kube-lists": Codec(texts("kube-lists", padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
+        "kube-node": Codec(
+            texts("kube-node", padding), whole(lambda data: kube_node.on_node(data, "a/b")), ("kube_node",)
+        ),
+        "kube-configmaps": Codec(
+            texts("kube-configmaps", padding), _read_config_maps, ("kube_configmaps", "node_marks")
+        ),
+        "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd",)),
+        "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("policy_objects",)),
+        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("topology_object",)),
+        "misc-files": Codec(texts("misc-files", padding), _read_misc, ("misc_files",)),
+        "cgroup-paths": Codec(texts("cgroup-paths", padding), _read_path, ("cgroup_paths",)),
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("cgroup_mounts",)),
-        "oci": Codec(_oci(padding), _read_oci, ("oci",)),
-        "hook-install": Codec(_specs(padding), _read_spec, ("hook_install",)),
+        "oci": Codec(texts("oci", padding), _read_oci, ("oci",)),
+        "hook-install": Codec(texts("hook-install", padding), _read_spec, ("hook_install",)),
         "hook-line": Codec(
             _hook(padding),
             whole(lambda data: (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)),

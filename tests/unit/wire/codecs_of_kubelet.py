@@ -3,8 +3,6 @@
 import functools
 from collections.abc import Sequence
 
-import msgspec
-
 from nodeward.edges.kubelet import mapping as device_plugin
 from nodeward.edges.kubelet.errors import RequestError
 from nodeward.proto import deviceplugin_pb2, kubepod_pb2, podresources_pb2, podsapi_pb2
@@ -12,7 +10,7 @@ from nodeward.wire import cdi_spec, kubelet_checkpoint, kubelet_claims, kubelet_
 from nodeward.wire.kube_protobuf import decode_pod
 from nodeward.wire.messages import read
 from tests.unit.wire import checkpoints
-from tests.unit.wire.sample import Codec, Reached, Sample, whole
+from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
 
 
 def _checkpoints(padding: int = 0) -> list[Sample]:
@@ -29,14 +27,6 @@ def _read_checkpoint(data: bytes) -> None:
     kubelet_checkpoint.decode(data, ("a.b/tdx",))
 
 
-def _cdi_specs(padding: int = 0) -> list[Sample]:
-    node = {"path": "/dev/vfio/vfio", "hostPath": "/dev/vfio/7", "permissions": "r" * (1 + padding)}
-    device = {"name": "dev0", "containerEdits": {"deviceNodes": [node, {"path": "/dev/a"}], "env": ["A=b"]}}
-    json = msgspec.json.encode({"cdiVersion": "0.6.0", "kind": "a.b/tdx", "devices": [device]})
-    text = "kind: a.b/tdx\ndevices:\n- name: dev0\n  containerEdits: {deviceNodes: [{path: /dev/a}]}\n"
-    return [Sample(json), Sample(text.encode() + b"x: " + b"c" * padding)]
-
-
 @whole
 def _read_cdi_spec(data: bytes) -> None:
     is_yaml = not data.startswith(b"{")
@@ -47,12 +37,6 @@ def _read_cdi_spec(data: bytes) -> None:
 
 def _claims(padding: int = 0) -> list[Sample]:
     return [Sample(checkpoints.claims({"shop/gpu": ["u-1", "u" * (1 + padding)], "shop/none": None}))]
-
-
-def _endpoints(padding: int = 0) -> list[Sample]:
-    config = "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix:///run/a.sock\nb: " + "c" * (1 + padding)
-    flags = 'ARGS="--container-runtime-endpoint=unix:///run/a.sock --b=' + "c" * (1 + padding) + '"\n'
-    return [Sample(config.encode()), Sample(flags.encode())]
 
 
 @whole
@@ -132,8 +116,8 @@ def codecs(padding: int) -> dict[str, Codec]:
     return {
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet_checkpoint",)),
         "kubelet-claims": Codec(_claims(padding), whole(kubelet_claims.decode), ("kubelet_claims",)),
-        "cdi-spec": Codec(_cdi_specs(padding), _read_cdi_spec, ("cdi_spec",)),
-        "kubelet-endpoints": Codec(_endpoints(padding), _read_endpoints, ("kubelet_endpoints",)),
+        "cdi-spec": Codec(texts("cdi-spec", padding), _read_cdi_spec, ("cdi_spec",)),
+        "kubelet-endpoints": Codec(texts("kubelet-endpoints", padding), _read_endpoints, ("kubelet_endpoints",)),
         "pods-api": Codec(_pods(padding), _read_pods, ("kube_protobuf", "messages")),
         "pod-resources": Codec(
             _resources(padding),

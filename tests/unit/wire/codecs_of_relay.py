@@ -14,7 +14,7 @@ from nodeward.wire import dump_feed, dump_rules, dump_text, dump_tree, go_flags,
 from nodeward.wire.dump_lines import MAX_LINE, Reader
 from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
-from tests.unit.wire.sample import Codec, Reached, Sample, whole
+from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
 
 GUNZIPPED = 2 << 20
 """Bytes of a message that were compressed."""
@@ -184,20 +184,6 @@ def _read_grpc(data: bytes) -> None:
         grpc_messages.gunzip(memoryview(data)[1:], GUNZIPPED)
 
 
-def _trees(padding: int = 0) -> list[Sample]:
-    """Messages as a dump of ours and one of another tool has them."""
-    row = cri.Container(id="c1", labels={"a/b": "x" * (1 + padding)}, created_at=10**18)
-    listed = dump_text.body(
-        cri.ListContainersResponse, cri.ListContainersResponse(containers=[row]).SerializeToString()
-    )
-    return [Sample("\n".join(listed).encode()), Sample(b"a: [1, 2.5, true]\nc: {d: 'e'}\nf: |\n  g\n  h\n")]
-
-
-def _rules(padding: int = 0) -> list[Sample]:
-    final = f"off:.*,short:((Create)|(Start)|({'R' * (1 + padding)})).*,full:Version"
-    return [Sample(final.encode()), Sample(b"reset,full:.*,off:Version,.*List.*,disable")]
-
-
 @whole
 def _read_rules(data: bytes) -> None:
     """As a command line gives them: with half a surrogate pair for each byte that is no text."""
@@ -205,11 +191,6 @@ def _read_rules(data: bytes) -> None:
 
 
 _SWITCHES = {"config": False, "policy": False, "dump": True, "dump-file": False, "force": True}
-
-
-def _flags(padding: int = 0) -> list[Sample]:
-    lines = "policy = none\ndump = true\n  file = /tmp/" + "x" * (1 + padding) + "\n# a word\n"
-    return [Sample(lines.encode()), Sample(b"-policy none --dump -dump-file=/tmp/x -- rest")]
 
 
 @whole
@@ -236,7 +217,9 @@ def codecs(padding: int) -> dict[str, Codec]:
         "grpc": Codec(_compressed(padding), _read_grpc, ("grpc_messages",)),
         "dump": Codec(_dumped(padding), _read_dumped, ("dump_feed", "dump_text")),
         "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump_lines",)),
-        "dump-tree": Codec(_trees(padding), whole(lambda data: dump_tree.parse(data.split(b"\n"))), ("dump_tree",)),
-        "dump-rules": Codec(_rules(padding), _read_rules, ("dump_rules",)),
-        "go-flags": Codec(_flags(padding), _read_flags, ("go_flags",)),
+        "dump-tree": Codec(
+            texts("dump-tree", padding), whole(lambda data: dump_tree.parse(data.split(b"\n"))), ("dump_tree",)
+        ),
+        "dump-rules": Codec(texts("dump-rules", padding), _read_rules, ("dump_rules",)),
+        "go-flags": Codec(texts("go-flags", padding), _read_flags, ("go_flags",)),
     }

@@ -1,7 +1,10 @@
 """What a codec is to the damaged inputs: good inputs, how they are read, and what may come of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
 
 from nodeward.model.errors import NodewardError
 from nodeward.wire.errors import WireError
@@ -37,3 +40,12 @@ def whole(read: Callable[[bytes], object]) -> Callable[[Sequence[bytes], Reached
         read(b"".join(pieces))
 
     return read_pieces
+
+
+TEXTS: Mapping[str, Sequence[str]] = yaml.safe_load(Path(__file__).with_name("samples.yaml").read_text("utf-8"))
+
+
+def texts(name: str, padding: int) -> list[Sample]:
+    """Those of samples.yaml, longer by so much."""
+    rows = (text.replace("@@", "x" * padding).replace("@_", " " * padding) for text in TEXTS[name])
+    return [Sample(row.encode()) for row in rows]

@@ -33,7 +33,7 @@ TDX = "devices.kubevirt.io/tdx"
 NODE = {"status": {"capacity": {TDX: "5"}}, "metadata": {"managedFields": []}}
 
 
-def read(answer: web.Response | None) -> tuple[OnNode, list[str]]:
+async def read(answer: web.Response | None) -> tuple[OnNode, list[str]]:
     """What is read from a server that answers so, or never; and what it was asked."""
     asked: list[str] = []
 
@@ -44,12 +44,9 @@ def read(answer: web.Response | None) -> tuple[OnNode, list[str]]:
         assert answer is not None
         return answer
 
-    async def story() -> OnNode:
-        async with serving(served) as url:
-            settings = Settings(node_name="n1", kube=KubeSection(url=url))
-            return await node_status.reader(settings, {}, SystemClock())(TDX)
-
-    return asyncio.run(story()), asked
+    async with serving(served) as url:
+        settings = Settings(node_name="n1", kube=KubeSection(url=url))
+        return await node_status.reader(settings, {}, SystemClock())(TDX), asked
 
 
 @asynccontextmanager
@@ -67,8 +64,8 @@ async def serving(served: Callable[[web.Request], Awaitable[web.Response]]) -> A
         await runner.cleanup()
 
 
-def test_what_the_status_has_is_read() -> None:
-    assert read(web.json_response(NODE)) == (OnNode(5), ["/api/v1/nodes/n1"])
+async def test_what_the_status_has_is_read() -> None:
+    assert await read(web.json_response(NODE)) == (OnNode(5), ["/api/v1/nodes/n1"])
 
 
 @pytest.mark.parametrize(
@@ -80,16 +77,16 @@ def test_what_the_status_has_is_read() -> None:
         pytest.param(None, logging.INFO, "no answer", id="never answers"),
     ],
 )
-def test_an_api_server_that_does_not_tell_keeps_nobody_from_registering(
+async def test_an_api_server_that_does_not_tell_keeps_nobody_from_registering(
     answer: web.Response | None, level: int, why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    assert read(answer)[0] == OnNode()
+    assert (await read(answer))[0] == OnNode()
     (said,) = [one for one in caplog.records if one.name == node_status.__name__]
     assert (said.levelno, why in said.getMessage()) == (level, True), said.getMessage()
 
 
-def test_what_is_allocatable_is_read_again_and_told_to_the_relay(
+async def test_what_is_allocatable_is_read_again_and_told_to_the_relay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Given an API server that refuses, then tells, then talks nonsense, then what it told stays."""
@@ -105,35 +102,27 @@ def test_what_is_allocatable_is_read_again_and_told_to_the_relay(
     async def no_answer(*_: object) -> str:
         return "not asked for here"
 
-    async def story() -> None:
-        clock = HandClock()
-        async with serving(served) as url, asyncio.TaskGroup() as tasks:
-            client = PodsClient(KubeSettings(endpoint=Endpoint(url), node_name="n1"), clock)
-            facts = ApiFacts(PodReader(client), cast(Core, None))
-            serve = pod_facts.serve(str(tmp_path), Pods, no_answer, no_answer, lambda: facts.allocatable)
-            beside = [tasks.create_task(node_status.keep_allocatable(client, facts.learn, clock))]
-            beside.append(tasks.create_task(serve))
-            await until(lambda: len(asked) > 3 and (tmp_path / pod_facts.SOCKET).is_socket())
-            told = await relay_facts.told(f"{tmp_path}/{pod_facts.SOCKET}", Asked("", "", ""), scaled(5))
-            for task in beside:
-                task.cancel()
-            await client.aclose()
-        assert told.allocatable == node
-        assert clock.slept[1] == node_status.AGAIN_S
-        assert set(asked) == {"/api/v1/nodes/n1"}
-
-    asyncio.run(story())
+    clock = HandClock()
+    async with serving(served) as url, asyncio.TaskGroup() as tasks:
+        client = PodsClient(KubeSettings(endpoint=Endpoint(url), node_name="n1"), clock)
+        facts = ApiFacts(PodReader(client), cast(Core, None))
+        serve = pod_facts.serve(str(tmp_path), Pods, no_answer, no_answer, lambda: facts.allocatable)
+        beside = [tasks.create_task(node_status.keep_allocatable(client, facts.learn, clock))]
+        beside.append(tasks.create_task(serve))
+        await until(lambda: len(asked) > 3 and (tmp_path / pod_facts.SOCKET).is_socket())
+        told = await relay_facts.told(f"{tmp_path}/{pod_facts.SOCKET}", Asked("", "", ""), scaled(5))
+        for task in beside:
+            task.cancel()
+        await client.aclose()
+    assert told.allocatable == node
+    assert clock.slept[1] == node_status.AGAIN_S
+    assert set(asked) == {"/api/v1/nodes/n1"}
     said = [(one.levelno, one.getMessage()) for one in caplog.records if one.name == node_status.__name__]
     assert [level for level, _ in said] == [logging.WARNING, logging.INFO, logging.INFO], "the last one once"
     assert "Grant `get` on `nodes`" in said[0][1]
     assert said[1][1] == f"allocatable=read cpu_m=7500 memory={1 << 33}"
 
 
-def test_where_no_api_server_is_configured_nobody_is_asked() -> None:
+async def test_where_no_api_server_is_configured_nobody_is_asked() -> None:
     ask = node_status.reader(Settings(kube=KubeSection(enabled=False)), {}, SystemClock())
-    assert asyncio.run(_of(ask)) == OnNode()
-
-
-async def _of(ask: object) -> object:
-    assert callable(ask)
-    return await ask(TDX)
+    assert await ask(TDX) == OnNode()

@@ -62,6 +62,7 @@ class World:
         self.within_ns: list[int] = []
         self.answer: Callable[[Question], Final | Awaitable[Final]] = lambda question: NO_CHANGE
         self.at_start: AtStart | None = None
+        self.labels: Callable[[], list[str]] | None = None
         self.broken = False
         self._changed = asyncio.Event()
 
@@ -109,8 +110,8 @@ def settings_for(
 @contextlib.asynccontextmanager
 async def joined(world: World, settings: NriSettings) -> AsyncIterator[asyncio.Task[None]]:
     """The session runs for as long as the block does."""
-    running = session.run(settings, world.ask, world.tell, world.sequence, world.clock, lambda: 0.0, world.at_start)
-    task = asyncio.create_task(running)
+    heard = world.ask, world.tell, world.sequence, world.clock
+    task = asyncio.create_task(session.run(settings, *heard, lambda: 0.0, world.at_start, labels=world.labels))
     try:
         yield task
     finally:

@@ -362,3 +362,17 @@ async def test_a_program_that_must_not_begin_is_refused(world: World, settings: 
         container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)
         with pytest.raises(RuntimeRefusalError, match="others are on its CPUs"):
             await world.runtime.start(container)
+
+
+@tale()
+async def test_a_label_that_the_settings_name_later_is_asked_of_all_pods(world: World, settings: NriSettings) -> None:
+    named = list[str]()
+    world.labels = lambda: named[:]
+    async with joined(world, settings):
+        await world.plugin()
+        named.append("pod/labels/app")
+        await world.clock.wake()
+        await world.until(RuntimeLost)
+        await world.clock.wake()
+        await world.until(Listed, 2)
+    assert "other labels" in next(event.why for event in world.told if isinstance(event, RuntimeLost))

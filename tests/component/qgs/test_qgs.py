@@ -22,14 +22,9 @@ PATIENCE_S = 0.3
 FAST = edge.Pace(period_s=0.02, first_s=0.01, most_s=0.02, patience_s=PATIENCE_S)
 
 
-def asked(path: Path | str) -> str:
+async def asked(path: Path | str) -> str:
     """What comes of one question."""
-
-    async def story() -> str:
-        async with asyncio.timeout(WITHIN_S):
-            return await edge.ask(str(path), PATIENCE_S)
-
-    return asyncio.run(story())
+    return await edge.ask(str(path), PATIENCE_S)
 
 
 @asynccontextmanager
@@ -78,10 +73,10 @@ def dead(path: Path) -> None:
         pytest.param(lambda _: None, "No such file or directory", id="nothing"),
     ],
 )
-def test_a_path_that_is_no_service_says_so(tmp_path: Path, make: Callable[[Path], object], why: str) -> None:
+async def test_a_path_that_is_no_service_says_so(tmp_path: Path, make: Callable[[Path], object], why: str) -> None:
     path = tmp_path / "qgs.socket"
     make(path)
-    assert asked(path) == f"{path}: {why}"
+    assert await asked(path) == f"{path}: {why}"
 
 
 @told_in(serving)
@@ -109,12 +104,12 @@ def as_somebody() -> Iterator[None]:
 @pytest.mark.parametrize(
     "path", [pytest.param("/" + "x" * 200, id="longer than a socket's may be"), pytest.param("/a\0b", id="a NUL")]
 )
-def test_a_path_that_cannot_be_says_so(path: str) -> None:
-    assert asked(path)
+async def test_a_path_that_cannot_be_says_so(path: str) -> None:
+    assert await asked(path)
 
 
 @pytest.mark.parametrize("waiting", [0, 5], ids=["nobody-else", "its-queue-is-full"])
-def test_a_socket_whose_owner_never_accepts_does_not_hold_us(tmp_path: Path, waiting: int) -> None:
+async def test_a_socket_whose_owner_never_accepts_does_not_hold_us(tmp_path: Path, waiting: int) -> None:
     path = tmp_path / "qgs.socket"
     with socket.socket(socket.AF_UNIX) as owner:
         owner.bind(str(path))
@@ -123,7 +118,7 @@ def test_a_socket_whose_owner_never_accepts_does_not_hold_us(tmp_path: Path, wai
         for other in others:
             other.setblocking(False)
             other.connect_ex(str(path))
-        said = asked(path)
+        said = await asked(path)
         for other in others:
             other.close()
     assert said.startswith(f"{path}: ")
@@ -135,7 +130,7 @@ async def test_one_that_accepts_and_never_answers_does_not_hold_us(service: Qgs)
     assert await edge.ask(str(service.path), PATIENCE_S) == f"{service.path}: no answer within {PATIENCE_S:g} s"
 
 
-def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_path: Path) -> None:
+async def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_path: Path) -> None:
     """Given a service that comes, hangs, comes back and is killed, and a setting that is switched off and on again."""
     service, path = Qgs(tmp_path / "qgs.socket"), str(tmp_path / "qgs.socket")
     told: list[QuotesTold] = []
@@ -163,34 +158,31 @@ def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_path: Pa
         while service.asked < end:
             await asyncio.sleep(0.005)
 
-    async def story() -> None:
-        async with asyncio.timeout(WITHIN_S):
-            asks = asyncio.create_task(edge.run("tdx", now, tell, SystemClock(), FAST))
-            assert await until(1) == QuotesTold("tdx", False, f"{path}: No such file or directory")
-            await service.start()
-            assert await until(2) == QuotesTold("tdx", True)
-            await rounds(3)
-            service.hang = True
-            assert (await until(3)).why == f"{path}: no answer within {PATIENCE_S:g} s"
-            service.hang = False
-            assert (await until(4)).answers
-            await rounds(3)
-            await service.stop()
-            assert (await until(5)).why == f"{path}: Connection refused"
-            wanted[0] = ""
-            await seen_off.wait()
-            asked_before = service.asked
-            await service.start()
-            await asyncio.sleep(5 * FAST.period_s)
-            assert service.asked == asked_before
-            wanted[0] = path
-            assert (await until(6)).answers
-            await rounds(3)
-            asks.cancel()
-            await asyncio.wait((asks,))
-            await service.stop()
-
-    asyncio.run(story())
+    async with asyncio.timeout(WITHIN_S):
+        asks = asyncio.create_task(edge.run("tdx", now, tell, SystemClock(), FAST))
+        assert await until(1) == QuotesTold("tdx", False, f"{path}: No such file or directory")
+        await service.start()
+        assert await until(2) == QuotesTold("tdx", True)
+        await rounds(3)
+        service.hang = True
+        assert (await until(3)).why == f"{path}: no answer within {PATIENCE_S:g} s"
+        service.hang = False
+        assert (await until(4)).answers
+        await rounds(3)
+        await service.stop()
+        assert (await until(5)).why == f"{path}: Connection refused"
+        wanted[0] = ""
+        await seen_off.wait()
+        asked_before = service.asked
+        await service.start()
+        await asyncio.sleep(5 * FAST.period_s)
+        assert service.asked == asked_before
+        wanted[0] = path
+        assert (await until(6)).answers
+        await rounds(3)
+        asks.cancel()
+        await asyncio.wait((asks,))
+        await service.stop()
     assert len(told) == 6
 
 

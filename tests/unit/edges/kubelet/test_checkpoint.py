@@ -7,7 +7,6 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -22,7 +21,6 @@ from tests.unit.engine.build import ManualClock
 from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
-T = TypeVar("T")
 
 
 @pytest.fixture(name="path")
@@ -97,69 +95,6 @@ def test_what_cannot_be_read_is_told_once_with_the_reason(path: Path) -> None:
     assert not found.fault
 
 
-class HangingLane:
-    """Gives its first job up, which has read by then, and drops its second one unread; the rest it does at once."""
-
-    def __init__(self, reader: CheckpointReader) -> None:
-        self.reader, self.jobs = reader, 0
-
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
-        self.jobs += 1
-        if self.jobs == 1:
-            job()
-            self.reader.reading = True
-        asyncio.get_running_loop().call_soon(done, job() if self.jobs > 2 else GivenUpError(name))
-        return True
-
-
-class Turns:
-    """A clock whose sleeps only let the loop turn; at the third the read comes back, at the sixth all ends."""
-
-    def __init__(self, lane: HangingLane) -> None:
-        self.lane, self.slept = lane, list[int]()
-
-    def now_ns(self) -> int:
-        return 0
-
-    def wall_ns(self) -> int:
-        return 0
-
-    async def sleep(self, seconds: float) -> None:
-        assert seconds == 1.0
-        await asyncio.sleep(0)
-        self.slept.append(self.lane.jobs)
-        if len(self.slept) == 3:
-            self.lane.reader.reading = False
-        if len(self.slept) == 6:
-            raise asyncio.CancelledError
-
-
-def test_a_read_that_hangs_is_told_and_not_doubled_and_its_content_is_told_after_it(path: Path) -> None:
-    """Given a read that is given up, and one that never ran: what the file says is told by the next one."""
-    write(path, "tdx0")
-    told: list[Event] = []
-    reader = reader_of(path)
-    lane = HangingLane(reader)
-    clock = Turns(lane)
-
-    def tell(event: Event) -> int:
-        told.append(event)
-        return 1
-
-    with pytest.raises(asyncio.CancelledError):
-        asyncio.run(CheckpointPoll(lane, reader, tell, lambda: 5, clock).run())
-
-    assert clock.slept == [1, 1, 1, 2, 3, 4]
-    hangs = KeysHeld(5, fault=f"{path}: reading it hangs: its disk does not answer")
-    assert told == [hangs, hangs, KeysHeld(5, {PodUid("a"): {TDX: ("tdx0",)}}, {TDX: ("tdx0", "tdx1")})]
-
-
 class Seconds(ManualClock):
     """A clock under which each sleep drains a lane, and the last one ends the sleeper."""
 
@@ -204,6 +139,22 @@ class Told:
             await asyncio.sleep(0)
             self.lane.drain()
         return await asked
+
+
+def test_a_read_that_hangs_is_told_and_not_doubled_and_its_content_is_told_after_it(path: Path) -> None:
+    """Given a read that is given up after it has read, and one that never ran: what the file says is told by the next
+    one, once the first is back."""
+    write(path, "tdx0")
+    told = Told(path)
+    told.reader.look(0)
+    told.reader.reading = True
+    for _ in range(2):
+        told.poll._landed(0, GivenUpError("checkpoint"))
+    told.seconds(3)
+    assert [event.fault for event in told.events] == [f"{path}: reading it hangs: its disk does not answer"] * 2
+    told.reader.reading = False
+    told.seconds(3)
+    assert [(event.fault, event.pods) for event in told.events[2:]] == [("", {PodUid("a"): {TDX: ("tdx0",)}})]
 
 
 @pytest.mark.parametrize(("awaits", "count"), [(False, 1), (True, 5)])

@@ -1,9 +1,11 @@
 """A call in a dump: upstream's lines, YAML that reads back as what was sent, and nothing secret."""
 
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from google.protobuf import json_format
@@ -54,14 +56,23 @@ def test_a_failure_says_nothing_to_a_terminal() -> None:
     assert "\\u202e[1m\\u009b2J" in shown
 
 
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One of dump_text.yaml."""
+
+    case: str
+    kind: str
+    message: dict[str, object]
+    lines: dict[str, str]
+
+
 TOLD = yaml.safe_load(Path(__file__).with_name("dump_text.yaml").read_text(encoding="utf-8"))
 
 
-@pytest.mark.parametrize("case", TOLD, ids=lambda case: str(case["case"]))
-def test_what_is_secret_is_blanked_unless_it_is_asked_for(case: Any) -> None:
-    kind = vars(cri)[case["kind"]]
-    message = json_format.ParseDict(case["message"], kind())
-    for asked, expected in case["lines"].items():
+@pytest.mark.parametrize("case", msgspec.convert(TOLD, list[Case]), ids=lambda case: case.case)
+def test_what_is_secret_is_blanked_unless_it_is_asked_for(case: Case) -> None:
+    message = json_format.ParseDict(case.message, vars(cri)[case.kind]())
+    for asked, expected in case.lines.items():
         shown = () if asked == "nothing" else asked.split(" ")
         assert lines(message, *shown) == expected.splitlines(), asked
 

@@ -1,6 +1,7 @@
 """Handlers that start VMs are found in the runtimes' settings, with Kata's configuration; faults name file and line."""
 
 import tomllib
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -39,14 +40,14 @@ class Case:
 
     case: str
     then: dict[str, dict[str, object]]
-    files: dict[str, str | None] = field(default_factory=dict)
+    files: Mapping[str, str | None] = field(default_factory=dict)
     containerd: list[str] = field(default_factory=lambda: [KATA])
     crio: str = ""
     profiles: dict[str, Profile] = field(default_factory=dict)
 
 
 def handlers(root: Path, case: Case) -> dict[str, Handler]:
-    for path, text in ({GO: MAIN} | case.files).items():
+    for path, text in {GO: MAIN, **case.files}.items():
         file = root / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
         if text is not None and text.startswith("->"):

@@ -6,7 +6,6 @@ what they say, and the pods' own cgroups are elsewhere, so a pod never takes the
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -16,7 +15,6 @@ from pathlib import Path
 
 from nodeward.app.host.boot import BOOT_ID
 from nodeward.app.node.grants import decode
-from nodeward.wire import kubelet_checkpoint
 from tests.peers.daemon import NODEWARD, WITHIN_S, until
 from tests.peers.podnode import Node, running_node
 from tests.told import tell
@@ -57,11 +55,6 @@ class Offered:
         """The ids that the daemon has on record as granted in that boot, with how many times."""
         return (decode((self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), boot) or {}).get(TDX, {})
 
-    def forge(self, ids: tuple[str, ...]) -> None:
-        """Puts grants on record, of pods that nobody knows, while no daemon runs."""
-        with (self.node.nodeward.folder / "run" / "grants.journal").open("ab") as journal:
-            journal.write(json.dumps({"resource": TDX, "ids": ids}).encode() + b"\n")
-
     def shown(self) -> str:
         """What `nodeward keys` prints."""
         return self.node.nodeward.command("keys").stdout
@@ -90,18 +83,6 @@ class Offered:
         """Ends the daemon."""
         self.process.send_signal(how)
         self.process.wait(timeout=WITHIN_S)
-
-    @contextmanager
-    def checkpoint_hidden(self) -> Iterator[None]:
-        """Kubelet's checkpoint can neither be read nor written for as long as the block: a folder lies in its place."""
-        there, aside = self.pods.home / kubelet_checkpoint.PLACE, self.pods.home / "aside"
-        there.rename(aside)
-        there.mkdir()
-        try:
-            yield
-        finally:
-            there.rmdir()
-            aside.rename(there)
 
     def says(self, words: str) -> None:
         """Returns when `nodeward keys` does."""

@@ -63,21 +63,18 @@ def test_a_failed_daemon_gives_no_figures() -> None:
         asyncio.run(story())
 
 
-def test_the_daemon_learns_the_pods_from_the_api_server_double() -> None:
+async def test_the_daemon_learns_the_pods_from_the_api_server_double() -> None:
     """Given the double with nriside's pods, when the daemon runs on it, then every limit of theirs is enforced."""
 
-    async def story() -> None:
-        with tree.scratch() as folder, api_pods.running(SMALL) as url:
-            command = plugins.daemon(folder, folder / "s", SMALL, url)
-            async with nriside(require("nriside-0.12"), folder / "s") as side:
-                await side.command("populate", pods=SMALL.pods, per_pod=SMALL.per_pod, filler=10)
-                await side.command("listen")
-                with plugins.running(command):
-                    await side.event("log", "connected and synchronized")
-                    await plugins.settled(folder, SMALL)
-                    plugins.check(folder)
-
-    asyncio.run(story())
+    with tree.scratch() as folder, api_pods.running(SMALL) as url:
+        command = plugins.daemon(folder, folder / "s", SMALL, url)
+        async with nriside(require("nriside-0.12"), folder / "s") as side:
+            await side.command("populate", pods=SMALL.pods, per_pod=SMALL.per_pod, filler=10)
+            await side.command("listen")
+            with plugins.running(command):
+                await side.event("log", "connected and synchronized")
+                await plugins.settled(folder, SMALL)
+                plugins.check(folder)
 
 
 def test_the_samplers_own_cgroups_are_real_and_go_away() -> None:

@@ -62,7 +62,7 @@ async def until_more(node: Rig, name: str) -> int:
     return found
 
 
-def test_a_full_disk_is_said_stops_no_limit_and_all_is_written_once_there_is_room(
+async def test_a_full_disk_is_said_stops_no_limit_and_all_is_written_once_there_is_room(
     tmp_path: Path, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Given no room for record and undo list, when pods start, then their limits are there and it is said what is
@@ -72,51 +72,47 @@ def test_a_full_disk_is_said_stops_no_limit_and_all_is_written_once_there_is_roo
 
     fill(disk, PAGE)  # the pods as last known fit, and nothing else
 
-    async def tale() -> None:
-        async with rig(tmp_path, runtime_hands_down=False, change=recorded, disk=files) as node:
-            first = await node.pod("a")
-            await node.until_state(first, "enforced")
-            dropped = await until_more(node, "record_dropped")
-            await node.until_health("not_restorable", 3)
-            said = [record.getMessage() for record in caplog.records]
-            lines = [next(text for text in said if text.startswith(word)) for word in ("record=lost", "undo=not-rest")]
-            assert ["No space left on device" in line for line in lines] == [True, True]
-            print(*lines, f"full: record_dropped {dropped}, not_restorable 3, {node.limit(first)}", sep="\n")
+    async with rig(tmp_path, runtime_hands_down=False, change=recorded, disk=files) as node:
+        first = await node.pod("a")
+        await node.until_state(first, "enforced")
+        dropped = await until_more(node, "record_dropped")
+        await node.until_health("not_restorable", 3)
+        said = [record.getMessage() for record in caplog.records]
+        lines = [next(text for text in said if text.startswith(word)) for word in ("record=lost", "undo=not-rest")]
+        assert ["No space left on device" in line for line in lines] == [True, True]
+        print(*lines, f"full: record_dropped {dropped}, not_restorable 3, {node.limit(first)}", sep="\n")
 
-            (disk / "filler").unlink()
-            await node.until_health("not_restorable", 0)  # while no pod comes or goes
-            second = await node.pod("b")
-            await node.until_state(second, "enforced")
-            targets = [change.target for change in undo.read(files, STATE)]
-            assert targets == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
-            new = b'["segment"'
-            await until(lambda: new in files.read(RECORD, SIZE), "the record goes on")
-            print(f"room again: {targets} on the undo list, not_restorable 0, the record begins")
-
-    asyncio.run(tale())
+        (disk / "filler").unlink()
+        await node.until_health("not_restorable", 0)  # while no pod comes or goes
+        second = await node.pod("b")
+        await node.until_state(second, "enforced")
+        targets = [change.target for change in undo.read(files, STATE)]
+        assert targets == ["subtree:/", "subtree:/kubepods", "limits:/kubepods"]
+        new = b'["segment"'
+        await until(lambda: new in files.read(RECORD, SIZE), "the record goes on")
+        print(f"room again: {targets} on the undo list, not_restorable 0, the record begins")
     found = replay(files.read(RECORD, SIZE).splitlines(keepends=True))
     assert (found.difference, found.segments >= 1) == ("", True)
 
 
 @pytest.mark.parametrize("but", [PAGE, 2 * PAGE])
-def test_a_disk_that_fills_within_a_line_leaves_a_record_that_replays(tmp_path: Path, disk: Path, but: int) -> None:
+async def test_a_disk_that_fills_within_a_line_leaves_a_record_that_replays(
+    tmp_path: Path, disk: Path, but: int
+) -> None:
     """Given room for some lines more, when the disk fills in the midst of one, then what stands there is no word that
     was never said, and what comes when there is room is whole."""
     files = OsFiles(str(disk))
 
-    async def tale() -> None:
-        async with rig(tmp_path, runtime_hands_down=False, change=recorded, disk=files) as node:
-            await node.until_state(await node.pod("a"), "enforced")
-            fill(disk, but)
-            for uid in ("b", "c"):
-                await node.until_state(await node.pod(uid), "enforced")
-            await until_more(node, "record_dropped")
-            assert os.statvfs(disk).f_bavail == 0
-            (disk / "filler").unlink()
-            await node.until_state(await node.pod("good"), "enforced")
-            new = b'["segment"'
-            await until(lambda: new in files.read(RECORD, SIZE).partition(b'["torn"')[2], "the record goes on")
-
-    asyncio.run(tale())
+    async with rig(tmp_path, runtime_hands_down=False, change=recorded, disk=files) as node:
+        await node.until_state(await node.pod("a"), "enforced")
+        fill(disk, but)
+        for uid in ("b", "c"):
+            await node.until_state(await node.pod(uid), "enforced")
+        await until_more(node, "record_dropped")
+        assert os.statvfs(disk).f_bavail == 0
+        (disk / "filler").unlink()
+        await node.until_state(await node.pod("good"), "enforced")
+        new = b'["segment"'
+        await until(lambda: new in files.read(RECORD, SIZE).partition(b'["torn"')[2], "the record goes on")
     found = replay(files.read(RECORD, SIZE).splitlines(keepends=True))
     assert (found.difference, found.torn >= 1, found.segments >= 2) == ("", True, True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -18,15 +18,13 @@ from nodeward.aio.clock import SystemClock
 from nodeward.app.doctor.cluster import api as probe
 from nodeward.app.host import nfd_object
 from nodeward.app.host.performers import ByEdge
-from nodeward.doubles.nfd import KATA_RULE, worker_object
+from nodeward.doubles.nfd import worker_object
 from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
-from nodeward.engine.ledger.rule import Claim, count
-from nodeward.engine.ledger.share import shares
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special
-from nodeward.model.settings import KeySettings, KubeSection, Settings, Share
-from nodeward.transport.kube_http import KubeHttp, KubeRefusedError
+from nodeward.model.settings import KubeSection, Settings
+from nodeward.transport.kube_http import KubeHttp
 from nodeward.wire.nfd import object_name
 from tests.goals import target
 from tests.peers.controllers import running_controllers
@@ -50,8 +48,6 @@ from tests.real.nfd_cluster import (
 )
 
 FAST = Pace(gap_s=0.05, absent_s=0.2, resync_s=0.5, unsettled_s=0.1, most_s=0.3, stale_s=1.0)
-NEVER_S = 1000 * WITHIN_S
-BY_WATCH = replace(FAST, resync_s=NEVER_S, unsettled_s=NEVER_S, most_s=NEVER_S)
 WORKERS: Record = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
 ESIDS = "sev-snp.amd.com/esids"
 RESOURCES = {"tdx": ("devices.kubevirt.io/tdx", KEYS), "sev_es": (ESIDS,)}
@@ -119,7 +115,7 @@ class Life:
 
 @asynccontextmanager
 async def living(
-    cluster: Cluster, token: str = "", pod: str = "", ready: Callable[[], bool] = lambda: True, pace: Pace = FAST
+    cluster: Cluster, token: str = "", pod: str = "", ready: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[Life]:
     """The edge for the node, until the block ends."""
     life = Life(cluster, ByEdge("nfd"))
@@ -129,7 +125,7 @@ async def living(
     ) as http:
         place = Place(cluster.node, "nodeward", pod)
         client, clock = NfdClient(http, place), SystemClock()
-        session = Session(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, pace=pace)
+        session = Session(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, pace=FAST)
         task = asyncio.create_task(session.forever())
         try:
             yield life
@@ -139,45 +135,42 @@ async def living(
             await asyncio.wait((task,))
 
 
-def test_nfd_that_comes_later_goes_and_comes_back_is_followed_live(cluster: Cluster) -> None:
+async def test_nfd_that_comes_later_goes_and_comes_back_is_followed_live(cluster: Cluster) -> None:
     """Given 12 keys for Kata before there is any NFD, then its rule puts 12 on the node once it is there, follows what
     the ledger wants, and 16 again once the ledger wants nothing."""
 
-    async def story() -> None:
-        async with living(cluster) as life, master(cluster) as nfd:
-            life.want(tdx=12)
-            await life.until_told(served=False, worker=False, fault="")
-            await life.until_missed("is not installed")
-            async with installed(cluster):
-                await life.until_told(served=True, worker=True, discovered={"tdx": 16, "sev_es": 99})
-                await life.until_written({"tdx.total_keys": "12"})
-                assert life.remembered == 1
-                await nfd.reconcile(cluster.node)
-                assert (await capacity(cluster))[KEYS] == "12"
-                await life.until_told(written={"tdx": 12}, on_node={KEYS: 12})
-                life.want(tdx=9, sev_es=50)
-                await life.until_written({"tdx.total_keys": "9", "sev.encrypted_state_ids": "50"})
-                await nfd.reconcile(cluster.node)
-                assert await capacity(cluster) == {KEYS: "9"}  # Kata's rule for SNP waits for sev.snp.enabled
-                life.want(tdx=None, sev_es=None)
-                await life.until_written(None)
-                await nfd.reconcile(cluster.node)
-                assert (await capacity(cluster))[KEYS] == "16"
-                theirs: list[tuple[list[Json], bool]] = [([WORKERS], False), ([], True)]  # and none of its pods is here
-                for owners, is_fresh in theirs:
-                    refs: Record = {"metadata": {"ownerReferences": owners}}
-                    await cluster.call("PATCH", f"{THEIRS}/{cluster.node}", refs, MERGE)
-                    await life.until_told(served=True, worker=is_fresh, discovered={"tdx": 16, "sev_es": 99}, fault="")
-                life.want(tdx=7)
-                await life.until_written({"tdx.total_keys": "7"})
-            await life.until_told(served=False, worker=False, written={})
-            async with installed(cluster):
-                await life.until_written({"tdx.total_keys": "7"})
-
-    asyncio.run(story())
+    async with living(cluster) as life, master(cluster) as nfd:
+        life.want(tdx=12)
+        await life.until_told(served=False, worker=False, fault="")
+        await life.until_missed("is not installed")
+        async with installed(cluster):
+            await life.until_told(served=True, worker=True, discovered={"tdx": 16, "sev_es": 99})
+            await life.until_written({"tdx.total_keys": "12"})
+            assert life.remembered == 1
+            await nfd.reconcile(cluster.node)
+            assert (await capacity(cluster))[KEYS] == "12"
+            await life.until_told(written={"tdx": 12}, on_node={KEYS: 12})
+            life.want(tdx=9, sev_es=50)
+            await life.until_written({"tdx.total_keys": "9", "sev.encrypted_state_ids": "50"})
+            await nfd.reconcile(cluster.node)
+            assert await capacity(cluster) == {KEYS: "9"}  # Kata's rule for SNP waits for sev.snp.enabled
+            life.want(tdx=None, sev_es=None)
+            await life.until_written(None)
+            await nfd.reconcile(cluster.node)
+            assert (await capacity(cluster))[KEYS] == "16"
+            theirs: list[tuple[list[Json], bool]] = [([WORKERS], False), ([], True)]  # and none of its pods is here
+            for owners, is_fresh in theirs:
+                refs: Record = {"metadata": {"ownerReferences": owners}}
+                await cluster.call("PATCH", f"{THEIRS}/{cluster.node}", refs, MERGE)
+                await life.until_told(served=True, worker=is_fresh, discovered={"tdx": 16, "sev_es": 99}, fault="")
+            life.want(tdx=7)
+            await life.until_written({"tdx.total_keys": "7"})
+        await life.until_told(served=False, worker=False, written={})
+        async with installed(cluster):
+            await life.until_written({"tdx.total_keys": "7"})
 
 
-def test_what_somebody_deletes_or_edits_is_put_back(cluster: Cluster) -> None:
+async def test_what_somebody_deletes_or_edits_is_put_back(cluster: Cluster) -> None:
     edits: list[Record] = [
         {"spec": {"features": {"attributes": {"cpu.security": {"elements": {"tdx.total_keys": "1000"}}}}}},
         {"spec": {"features": {"attributes": {"cpu.security": {"elements": {"tdx.enabled": "true"}}}}}},
@@ -194,260 +187,114 @@ def test_what_somebody_deletes_or_edits_is_put_back(cluster: Cluster) -> None:
         if found is None or found["spec"] != wanted:
             return False
         labels = asked(member(found, "metadata", "labels"))
-        owned = asked(found["metadata"]).get("ownerReferences")
-        return labels.get("nfd.node.kubernetes.io/node-name") == cluster.node and bool(owned)
+        owners = asked(found["metadata"]).get("ownerReferences")
+        is_the_nodes = isinstance(owners, list) and [asked(one)["kind"] for one in owners] == ["Node"]
+        return labels.get("nfd.node.kubernetes.io/node-name") == cluster.node and is_the_nodes
 
-    async def story() -> None:
-        async with installed(cluster), living(cluster) as life:
-            life.want(tdx=12)
+    async with installed(cluster), living(cluster) as life:
+        life.want(tdx=12)
+        await life.until(is_ours)
+        await cluster.call("DELETE", cluster.ours)
+        await life.until(is_ours)
+        for edit in edits:
+            await cluster.call("PATCH", cluster.ours, edit, MERGE)
             await life.until(is_ours)
-            await cluster.call("DELETE", cluster.ours)
-            await life.until(is_ours)
-            for edit in edits:
-                await cluster.call("PATCH", cluster.ours, edit, MERGE)
-                await life.until(is_ours)
-
-    asyncio.run(story())
 
 
-def test_an_object_of_our_name_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> None:
-    async def story() -> None:
-        async with installed(cluster), living(cluster) as life:
-            other = asked(worker_object("nodeward", cluster.node, {"tdx.total_keys": "3"}))
-            asked(other["metadata"]).update(name=object_name(cluster.node), annotations=None)
-            await cluster.call("POST", OURS, other)
-            life.want(tdx=12)
-            await life.until_missed("is not ours")
-            await life.until_told(served=True, written={})
-            life.want(tdx=None)
-            life.want(tdx=11)
-            await life.until_written({"tdx.total_keys": "3"})
-            await cluster.call("DELETE", cluster.ours)
-            await life.until_written({"tdx.total_keys": "11"})
-
-    asyncio.run(story())
+async def test_an_object_of_our_name_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> None:
+    async with installed(cluster), living(cluster) as life:
+        other = asked(worker_object("nodeward", cluster.node, {"tdx.total_keys": "3"}))
+        asked(other["metadata"]).update(name=object_name(cluster.node), annotations=None)
+        await cluster.call("POST", OURS, other)
+        life.want(tdx=12)
+        await life.until_missed("is not ours")
+        await life.until_told(served=True, written={})
+        life.want(tdx=None)
+        life.want(tdx=11)
+        await life.until_written({"tdx.total_keys": "3"})
+        await cluster.call("DELETE", cluster.ours)
+        await life.until_written({"tdx.total_keys": "11"})
 
 
-def test_the_object_goes_with_what_controls_our_pod_or_else_with_the_node(cluster: Cluster) -> None:
-    async def owner() -> Record:
-        owners = member(await cluster.call("GET", cluster.ours), "metadata", "ownerReferences")
-        assert isinstance(owners, list)
-        (only,) = owners
-        return asked(only)
-
-    controller = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodeward-node", "uid": "7", "controller": True}
-    metadata = {"name": "nodeward-node-x", "ownerReferences": [controller]}
-    pod = {"metadata": metadata, "spec": {"containers": [{"name": "c", "image": "none"}]}}
-
-    async def story() -> None:
-        await cluster.call("POST", "/api/v1/namespaces/nodeward/pods", pod)
-        async with installed(cluster):
-            for name, kind, uid in (("nodeward-node-x", "DaemonSet", "7"), ("", "Node", "")):
-                async with living(cluster, pod=name) as life:
-                    life.want(tdx=12)
-                    await life.until_written({"tdx.total_keys": "12"})
-
-                    async def owned(kind: str = kind) -> bool:
-                        return (await owner())["kind"] == kind
-
-                    await life.until(owned)
-                    found = await owner()
-                    there = await cluster.call("GET", f"/api/v1/nodes/{cluster.node}")
-                    assert found["uid"] == (uid or member(there, "metadata", "uid"))
-
-    asyncio.run(story())
-
-
-def test_the_object_of_an_earlier_life_stands_until_the_ledger_knows_enough(cluster: Cluster) -> None:
+async def test_the_object_of_an_earlier_life_stands_until_the_ledger_knows_enough(cluster: Cluster) -> None:
     async def version() -> object:
         return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
 
-    async def story() -> None:
-        known: list[bool] = []
-        async with installed(cluster):
-            async with living(cluster) as life:
-                life.want(tdx=12)
-                await life.until_written({"tdx.total_keys": "12"})
-            before = await version()
-            async with living(cluster, ready=lambda: bool(known)) as life:
-                await life.until_told(served=True, written={"tdx": 12})
-                await asyncio.sleep(5 * FAST.gap_s)
-                assert await version() == before
-                known.append(True)
-                await life.until_written(None)
-
-    asyncio.run(story())
+    known: list[bool] = []
+    async with installed(cluster):
+        async with living(cluster) as life:
+            life.want(tdx=12)
+            await life.until_written({"tdx.total_keys": "12"})
+        before = await version()
+        async with living(cluster, ready=lambda: bool(known)) as life:
+            await life.until_told(served=True, written={"tdx": 12})
+            await asyncio.sleep(5 * FAST.gap_s)
+            assert await version() == before
+            known.append(True)
+            await life.until_written(None)
 
 
-def test_the_object_vanishes_with_our_daemon_set(cluster: Cluster, tmp_path: Path) -> None:
+async def test_the_object_vanishes_with_our_daemon_set(cluster: Cluster, tmp_path: Path) -> None:
     """Kubernetes' own garbage collector at work."""
     daemon_sets = "/apis/apps/v1/namespaces/nodeward/daemonsets"
     labels = {"app": "x"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}}
 
-    async def story() -> None:
-        spec = {"selector": {"matchLabels": labels}, "template": template}
-        made = await cluster.call("POST", daemon_sets, {"metadata": {"name": "nodeward-node"}, "spec": spec})
-        uid = member(made, "metadata", "uid")
-        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodeward-node", "uid": uid, "controller": True}
-        pod = {"metadata": {"name": "owned", "ownerReferences": [owner]}, "spec": template["spec"]}
-        await cluster.call("POST", "/api/v1/namespaces/nodeward/pods", pod)
-        async with installed(cluster):
-            with running_controllers(cluster.server, tmp_path, ["garbage-collector-controller"]):
-                async with living(cluster, pod="owned") as life:
-                    life.want(tdx=12)
-                    await life.until_written({"tdx.total_keys": "12"})
-                await cluster.call("DELETE", f"{daemon_sets}/nodeward-node")
-                await life.until_written(None)
-
-    asyncio.run(story())
+    spec = {"selector": {"matchLabels": labels}, "template": template}
+    made = await cluster.call("POST", daemon_sets, {"metadata": {"name": "nodeward-node"}, "spec": spec})
+    uid = member(made, "metadata", "uid")
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nodeward-node", "uid": uid, "controller": True}
+    pod = {"metadata": {"name": "owned", "ownerReferences": [owner]}, "spec": template["spec"]}
+    await cluster.call("POST", "/api/v1/namespaces/nodeward/pods", pod)
+    async with installed(cluster):
+        with running_controllers(cluster.server, tmp_path, ["garbage-collector-controller"]):
+            async with living(cluster, pod="owned") as life:
+                life.want(tdx=12)
+                await life.until_written({"tdx.total_keys": "12"})
+            await cluster.call("DELETE", f"{daemon_sets}/nodeward-node")
+            await life.until_written(None)
 
 
-def test_doctor_and_uninstall_see_what_was_left_behind(cluster: Cluster, tmp_path: Path) -> None:
+async def test_doctor_and_uninstall_see_what_was_left_behind(cluster: Cluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(cluster.server.token)
     ca_file = str(cluster.server.ca_file)
     kube = KubeSection(url=cluster.server.base_url, token_file=str(token), ca_file=ca_file)
     settings = Settings(node_name=cluster.node, kube=kube)
 
-    async def story() -> None:
-        assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == ""
-        async with installed(cluster):
-            async with living(cluster) as life:
-                life.want(tdx=12)
-                await life.until_written({"tdx.total_keys": "12"})
-            path = f"nodeward/{object_name(cluster.node)}"
-            assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == path
-            assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "deleted"
-            assert await cluster.find(cluster.ours) is None
-            assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "is gone already"
-
-    asyncio.run(story())
-
-
-def test_without_rights_it_says_which_and_what_was_seen_stands(cluster: Cluster) -> None:
-    async def story() -> None:
-        async with installed(cluster), living(cluster, token=cluster.server.node_token) as life:
+    assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == ""
+    async with installed(cluster):
+        async with living(cluster) as life:
             life.want(tdx=12)
-            await life.until_missed("allow list and watch on nodefeatures")
-            assert "403" in life.told[-1].fault
-            assert await cluster.find(cluster.ours) is None
+            await life.until_written({"tdx.total_keys": "12"})
+        path = f"nodeward/{object_name(cluster.node)}"
+        assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == path
+        assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "deleted"
+        assert await cluster.find(cluster.ours) is None
+        assert await asyncio.to_thread(nfd_object.remove, settings, {}, path) == "is gone already"
 
-    asyncio.run(story())
+
+async def test_without_rights_it_says_which_and_what_was_seen_stands(cluster: Cluster) -> None:
+    async with installed(cluster), living(cluster, token=cluster.server.node_token) as life:
+        life.want(tdx=12)
+        await life.until_missed("allow list and watch on nodefeatures")
+        assert "403" in life.told[-1].fault
+        assert await cluster.find(cluster.ours) is None
 
 
-def test_the_account_writes_nowhere_but_in_its_own_namespace(cluster: Cluster) -> None:
+async def test_the_account_writes_nowhere_but_in_its_own_namespace(cluster: Cluster) -> None:
     somebody = KubeClient(cluster.server.base_url, cluster.server.ca_file, cluster.server.plain_token)
 
-    async def story() -> None:
-        async with installed(cluster):
-            body = asked(worker_object(NFD, "other", HOST))
-            for verb, path in (
-                ("POST", THEIRS),
-                ("DELETE", f"{THEIRS}/{cluster.node}"),
-                ("GET", f"{API}/nodefeaturerules"),
-            ):
-                with pytest.raises(ApiError, match="403"):
-                    await asyncio.to_thread(somebody.call, verb, path, body if verb == "POST" else None)
+    async with installed(cluster):
+        body = asked(worker_object(NFD, "other", HOST))
+        for verb, path in (
+            ("POST", THEIRS),
+            ("DELETE", f"{THEIRS}/{cluster.node}"),
+            ("GET", f"{API}/nodefeaturerules"),
+        ):
             with pytest.raises(ApiError, match="403"):
-                await asyncio.to_thread(
-                    somebody.call, "PATCH", f"/api/v1/nodes/{cluster.node}/status", {"status": {}}, MERGE
-                )
-
-    asyncio.run(story())
-
-
-def test_huge_objects_of_others_and_numbers_that_are_none_harm_nothing(cluster: Cluster) -> None:
-    """Given objects of a megabyte that bear the node's name, and one that says there are -1 and 10^30 keys."""
-
-    async def story() -> None:
-        async with installed(cluster), living(cluster) as life, master(cluster) as nfd:
-            for number in range(6):
-                huge = asked(worker_object("default", cluster.node, {f"a{n}": "x" * 1000 for n in range(1000)}))
-                asked(huge["metadata"]).update(name=f"huge-{number}", annotations=None)
-                await cluster.call("POST", f"{API}/namespaces/default/nodefeatures", huge)
-            odd = asked(
-                worker_object("default", cluster.node, {"tdx.total_keys": "-1", "sev.encrypted_state_ids": "9" * 30})
+                await asyncio.to_thread(somebody.call, verb, path, body if verb == "POST" else None)
+        with pytest.raises(ApiError, match="403"):
+            await asyncio.to_thread(
+                somebody.call, "PATCH", f"/api/v1/nodes/{cluster.node}/status", {"status": {}}, MERGE
             )
-            asked(odd["metadata"]).update(name="odd")
-            await cluster.call("POST", f"{API}/namespaces/default/nodefeatures", odd)
-            life.want(tdx=12)
-            await life.until_written({"tdx.total_keys": "12"})
-            await life.until_told(discovered={"tdx": 16, "sev_es": 99})
-            await nfd.reconcile(cluster.node)
-            assert (await capacity(cluster))[KEYS] == "12"  # ours sorts last
-
-    asyncio.run(story())
-
-
-def test_what_is_asked_by_an_old_version_is_refused_or_told_at_once(cluster: Cluster) -> None:
-    """Given our object, changed since, then neither a write by its old version nor a removal by another uid touches it,
-    and a watch from a version that the server has no more ends at once."""
-
-    async def story() -> None:
-        endpoint = cluster.endpoint(cluster.server.plain_token)
-        async with installed(cluster), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
-            client = NfdClient(http, Place(cluster.node, "nodeward"))
-            there = await cluster.call("GET", f"/api/v1/nodes/{cluster.node}")
-            owner = await client.owner(str(member(there, "metadata", "uid")))
-            await client.write({"tdx": 3}, owner, None)
-            old = await client.named(object_name(cluster.node))
-            assert old is not None
-            await client.write({"tdx": 4}, owner, old)
-            with pytest.raises(KubeRefusedError, match="409"):
-                await client.write({"tdx": 5}, owner, old)
-            with pytest.raises(KubeRefusedError, match="409"):
-                await client.remove(replace(old, uid="another"))
-            assert numbers_of(await cluster.call("GET", cluster.ours)) == {"tdx.total_keys": "4"}
-            async with asyncio.timeout(WITHIN_S):
-                await client.until_touched("1")
-
-    asyncio.run(story())
-
-
-def test_a_rule_of_nfds_that_goes_or_comes_back_is_heard_of_by_a_watch_on_the_node(cluster: Cluster) -> None:
-    """Given our number on the node, when Kata's rule is deleted and made again, then each is told without a look at
-    the node that nobody has asked for."""
-
-    async def story() -> None:
-        rule = f"{API}/nodefeaturerules"
-        async with installed(cluster), master(cluster) as nfd, living(cluster, pace=BY_WATCH) as life:
-            life.want(tdx=12)
-            await life.until_written({"tdx.total_keys": "12"})
-            await nfd.reconcile(cluster.node)
-            await life.until_told(on_node={KEYS: 12})
-            await cluster.call("DELETE", f"{rule}/kata-tee-keys")
-            await nfd.reconcile(cluster.node)
-            await life.until_told(on_node={}, written={"tdx": 12})
-            await cluster.call("POST", rule, KATA_RULE)
-            await nfd.reconcile(cluster.node)
-            await life.until_told(on_node={KEYS: 12})
-
-    asyncio.run(story())
-
-
-def test_the_mode_table(cluster: Cluster) -> None:
-    """Given 16 keys, 4 of our VMs, 2 of Kata's and 1 machine outside, then each mode has its row: what our plugin may
-    sell and what Kata's unmodified rule puts on the node. Without NFD, and by the whole daemon, it is played in
-    test_nfd_daemon.py."""
-    sums = count(16, 0, (7, 7), [Claim(1, (1, 1))] * 6)
-    table: list[tuple[str, int | None, str]] = []
-
-    async def story() -> None:
-        async with living(cluster) as life, master(cluster) as nfd, installed(cluster):
-            await life.until_told(worker=True)
-            for mode in Share:
-                found = shares(KeySettings(share=mode, split=8), sums, sums.free, 2, nfd=True)
-                life.want(tdx=found.total)
-                await life.until_written(None if found.total is None else {"tdx.total_keys": str(found.total)})
-                await nfd.reconcile(cluster.node)
-                table.append((mode.value, found.sellable, (await capacity(cluster))[KEYS]))
-
-    asyncio.run(story())
-    assert table == [
-        ("own", 9, "16"),
-        ("override", 9, "11"),
-        ("split", 4, "7"),
-        ("shared", None, "11"),
-        ("auto", 9, "11"),
-    ]

@@ -77,11 +77,11 @@ async def pods(cluster: Cluster) -> None:
     await cluster.call("POST", PODS, {"metadata": {"name": "vm"}, "spec": vm})
 
 
-def test_katas_number_follows_the_kernel_through_restarts_until_it_is_taken_back(tmp_path: Path) -> None:
+async def test_katas_number_follows_the_kernel_through_restarts_until_it_is_taken_back(tmp_path: Path) -> None:
     """Given 16 keys, a Kata pod and a VM: 15 for Kata; three machines outside: 12; after them, and a restart in which
     the object is not touched: 15 again; after `nodeward uninstall`: 16."""
     with running_cluster() as cluster:
-        follow(cluster, tmp_path)
+        await follow(cluster, tmp_path)
 
 
 def joined(cluster: Cluster, token: Path, settings: Settings) -> Settings:
@@ -92,7 +92,7 @@ def joined(cluster: Cluster, token: Path, settings: Settings) -> Settings:
     return replace(settings, kube=kube, node_name=cluster.node)
 
 
-def follow(cluster: Cluster, tmp_path: Path) -> None:
+async def follow(cluster: Cluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(cluster.server.plain_token)
 
@@ -108,48 +108,45 @@ def follow(cluster: Cluster, tmp_path: Path) -> None:
         shown = await until_keys(node, f"NFD's number is to be {number}, and our object says {number}")
         assert "share is override: we offer nothing" in shown
 
-    async def story() -> None:
-        await pods(cluster)
-        async with installed(cluster), master(cluster) as nfd, rig(tmp_path, change=shared) as node:
-            with node.files.lock:
-                node.kernel.set_capacity("tdx", 16)
-            await said(node, "15")
-            with node.files.lock:
-                node.kernel.make_cgroup(VM)
-                node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-                node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-                node.kernel.charge(VM, "tdx", 3)
-            await said(node, "12")
-            await nfd.reconcile(cluster.node)
-            assert (await capacity(cluster))[KEYS] == "12"
-            before = await version()
-            await node.stop()
-            await node.start()
-            await until_keys(node, "NFD's number is to be 12, and our object says 12")
-            assert await version() == before
-            with node.files.lock:
-                node.kernel.uncharge(VM, "tdx", 3)
-            await said(node, "15")
-            assert await version() != before
-            assert "zzz-nodeward-node-1 is deleted" in await decommission(node)
-            await asyncio.sleep(2.5)  # two rounds: it stays away
-            assert await cluster.find(cluster.ours) is None
-            await node.stop()
-            await node.start()
-            await said(node, "15")
-            await node.stop()
-            token.write_text(cluster.server.token)
-            remove = partial(nfd_object.remove, node.settings, {})
-            done = await asyncio.to_thread(uninstall, node.settings, node.kernel, {"nfd": remove})
-            assert (done.failed, [one for one in done.done if "NodeFeature" in one]) == (
-                (),
-                [f"NodeFeature nodeward/zzz-nodeward-{cluster.node}: deleted"],
-            )
-            await nfd.reconcile(cluster.node)
-            assert (await capacity(cluster))[KEYS] == "16"
-            await node.start()
-
-    asyncio.run(story())
+    await pods(cluster)
+    async with installed(cluster), master(cluster) as nfd, rig(tmp_path, change=shared) as node:
+        with node.files.lock:
+            node.kernel.set_capacity("tdx", 16)
+        await said(node, "15")
+        with node.files.lock:
+            node.kernel.make_cgroup(VM)
+            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+            node.kernel.charge(VM, "tdx", 3)
+        await said(node, "12")
+        await nfd.reconcile(cluster.node)
+        assert (await capacity(cluster))[KEYS] == "12"
+        before = await version()
+        await node.stop()
+        await node.start()
+        await until_keys(node, "NFD's number is to be 12, and our object says 12")
+        assert await version() == before
+        with node.files.lock:
+            node.kernel.uncharge(VM, "tdx", 3)
+        await said(node, "15")
+        assert await version() != before
+        assert "zzz-nodeward-node-1 is deleted" in await decommission(node)
+        await asyncio.sleep(2.5)  # two rounds: it stays away
+        assert await cluster.find(cluster.ours) is None
+        await node.stop()
+        await node.start()
+        await said(node, "15")
+        await node.stop()
+        token.write_text(cluster.server.token)
+        remove = partial(nfd_object.remove, node.settings, {})
+        done = await asyncio.to_thread(uninstall, node.settings, node.kernel, {"nfd": remove})
+        assert (done.failed, [one for one in done.done if "NodeFeature" in one]) == (
+            (),
+            [f"NodeFeature nodeward/zzz-nodeward-{cluster.node}: deleted"],
+        )
+        await nfd.reconcile(cluster.node)
+        assert (await capacity(cluster))[KEYS] == "16"
+        await node.start()
 
 
 SPLIT, FOREIGN = 8, 3
@@ -216,39 +213,36 @@ class Table:
         return number
 
 
-def test_each_mode_before_with_and_after_nfd_and_kata(tmp_path: Path) -> None:
+async def test_each_mode_before_with_and_after_nfd_and_kata(tmp_path: Path) -> None:
     """Given no NFD, then each mode but `own` and `auto` is found to need it, and our plugin sells all the same; NFD and
     Kata come, and each mode has its row on the node; Kata alone goes, and doctor says what that means for its pod; NFD
     goes, and its number stays on the node as its master left it, until somebody does what doctor says."""
     with running_cluster() as cluster:
-        before_with_and_after(cluster, tmp_path)
+        await before_with_and_after(cluster, tmp_path)
 
 
-def before_with_and_after(cluster: Cluster, tmp_path: Path) -> None:
+async def before_with_and_after(cluster: Cluster, tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text(cluster.server.plain_token)
 
-    async def story() -> None:
-        await pods(cluster)
-        async with master(cluster) as nfd, rig(tmp_path, change=partial(joined, cluster, token)) as node:
-            with node.files.lock:
-                node.kernel.set_capacity("tdx", 16)
-                node.kernel.make_cgroup(VM)
-                node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
-                node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
-                node.kernel.charge(VM, "tdx", FOREIGN)
-            table = Table(cluster, node)
-            assert [await table.row("before", share, None) for share in Share] == ["absent"] * len(Share)
-            async with installed(cluster):
-                await table.says(Share.AUTO, "override", writes=True)  # live, after 30 s at most
-                assert [await table.row("with", share, nfd) for share in Share] == ["16", "13", "5", "12", "13"]
-                await kata_removed(table, nfd)
-            await table.says(Share.AUTO, "own", writes=False)
-            after = (Share.AUTO, Share.OVERRIDE, Share.OWN)
-            assert [await table.row("after", share, None) for share in after] == ["13"] * len(after)
-            await taken_out(table, nfd.http)
-
-    asyncio.run(story())
+    await pods(cluster)
+    async with master(cluster) as nfd, rig(tmp_path, change=partial(joined, cluster, token)) as node:
+        with node.files.lock:
+            node.kernel.set_capacity("tdx", 16)
+            node.kernel.make_cgroup(VM)
+            node.kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+            node.kernel.write(f"{ROOT}/machine.slice/cgroup.subtree_control", b"+misc")
+            node.kernel.charge(VM, "tdx", FOREIGN)
+        table = Table(cluster, node)
+        assert [await table.row("before", share, None) for share in Share] == ["absent"] * len(Share)
+        async with installed(cluster):
+            await table.says(Share.AUTO, "override", writes=True)  # live, after 30 s at most
+            assert [await table.row("with", share, nfd) for share in Share] == ["16", "13", "5", "12", "13"]
+            await kata_removed(table, nfd)
+        await table.says(Share.AUTO, "own", writes=False)
+        after = (Share.AUTO, Share.OVERRIDE, Share.OWN)
+        assert [await table.row("after", share, None) for share in after] == ["13"] * len(after)
+        await taken_out(table, nfd.http)
 
 
 async def kata_removed(table: Table, nfd: NfdMaster) -> None:

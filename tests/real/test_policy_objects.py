@@ -199,7 +199,7 @@ async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
     return node.runtime.cgroup(made)
 
 
-def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp_path: Path, cluster: Cluster) -> None:
+async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp_path: Path, cluster: Cluster) -> None:
     """Created, changed, broken, the watch cut, the node's own above the group's above `default`, the group moved,
     deleted."""
 
@@ -208,66 +208,63 @@ def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp_path:
         objects = PolicyObjectsSection(enabled=True)
         return replace(settings, kube=kube, policy_objects=objects, node_name=cluster.server.node)
 
-    async def story() -> None:
-        way = Way(int(cluster.server.base_url.rpartition(":")[2]))
-        url = await way.open()
-        async with rig(tmp_path, change=partial(joins, url), machine=Plan(sockets=1, nodes=1)) as node:
+    way = Way(int(cluster.server.base_url.rpartition(":")[2]))
+    url = await way.open()
+    async with rig(tmp_path, change=partial(joins, url), machine=Plan(sockets=1, nodes=1)) as node:
 
-            def cpus(cgroup: str) -> str:
-                return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
+        def cpus(cgroup: str) -> str:
+            return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
 
-            async def until_cpus(wanted: dict[str, str]) -> None:
-                await until_true(lambda: {cgroup: cpus(cgroup) for cgroup in wanted} == wanted)
+        async def until_cpus(wanted: dict[str, str]) -> None:
+            await until_true(lambda: {cgroup: cpus(cgroup) for cgroup in wanted} == wanted)
 
-            await cluster.put("default", SPEC)
-            assert "errors" not in await cluster.until_said("default", "Success", 1)
-            web, batch = await runs(node, "w", "web-a", 3000), await runs(node, "b", "batch", 1000)
-            system = await runs(node, "s", "monitoring", 100)
-            held = {one: cpus(one) for one in (web, batch, system)}
-            assert held == {web: "1,4-5", batch: "2-3,6-7", system: "0"}
+        await cluster.put("default", SPEC)
+        assert "errors" not in await cluster.until_said("default", "Success", 1)
+        web, batch = await runs(node, "w", "web-a", 3000), await runs(node, "b", "batch", 1000)
+        system = await runs(node, "s", "monitoring", 100)
+        held = {one: cpus(one) for one in (web, batch, system)}
+        assert held == {web: "1,4-5", batch: "2-3,6-7", system: "0"}
 
-            await cluster.put("default", spec(1))
-            errors = str((await cluster.until_said("default", "Failure", 2))["errors"])
-            assert "spec.balloonTypes[0].minCPUs: 2 is more than maxCPUs, which is 1" in errors
-            assert {one: cpus(one) for one in held} == held
-            settings = (await node.ask())["settings"]
-            assert isinstance(settings, dict)
-            assert settings["policy_object"] == "BalloonsPolicy kube-system/default, generation 1"
-            assert settings["policy_object_faults"] == [errors]
+        await cluster.put("default", spec(1))
+        errors = str((await cluster.until_said("default", "Failure", 2))["errors"])
+        assert "spec.balloonTypes[0].minCPUs: 2 is more than maxCPUs, which is 1" in errors
+        assert {one: cpus(one) for one in held} == held
+        settings = (await node.ask())["settings"]
+        assert isinstance(settings, dict)
+        assert settings["policy_object"] == "BalloonsPolicy kube-system/default, generation 1"
+        assert settings["policy_object_faults"] == [errors]
 
-            await node.stop()
-            await node.start()
-            await cluster.until_said("default", "Failure", 2)
-            assert {one: cpus(one) for one in held} == held
+        await node.stop()
+        await node.start()
+        await cluster.until_said("default", "Failure", 2)
+        assert {one: cpus(one) for one in held} == held
 
-            await cluster.put("default", {**SPEC, "reservedResources": {"cpu": "cpuset:0,99"}})
-            assert "99" in str((await cluster.until_said("default", "Failure", 3))["errors"])
-            assert {one: cpus(one) for one in held} == held
+        await cluster.put("default", {**SPEC, "reservedResources": {"cpu": "cpuset:0,99"}})
+        assert "99" in str((await cluster.until_said("default", "Failure", 3))["errors"])
+        assert {one: cpus(one) for one in held} == held
 
-            await way.cut()
-            await cluster.put("group.fast", {**SPEC, "balloonTypes": []})
-            await cluster.move("fast")
-            await cluster.until_said("group.fast", "Success", 1)
-            await cluster.until_silent("default")
-            await until_cpus({system: "0", web: cpus(batch)})  # all in the default balloon
-            await cluster.put(f"node.{cluster.server.node}", SPEC)
-            await cluster.until_said(f"node.{cluster.server.node}", "Success", 1)
-            await cluster.until_silent("group.fast")
-            await cluster.remove(f"node.{cluster.server.node}")
-            await cluster.until_said("group.fast", "Success", 1)
+        await way.cut()
+        await cluster.put("group.fast", {**SPEC, "balloonTypes": []})
+        await cluster.move("fast")
+        await cluster.until_said("group.fast", "Success", 1)
+        await cluster.until_silent("default")
+        await until_cpus({system: "0", web: cpus(batch)})  # all in the default balloon
+        await cluster.put(f"node.{cluster.server.node}", SPEC)
+        await cluster.until_said(f"node.{cluster.server.node}", "Success", 1)
+        await cluster.until_silent("group.fast")
+        await cluster.remove(f"node.{cluster.server.node}")
+        await cluster.until_said("group.fast", "Success", 1)
 
-            await cluster.move(None)
-            await cluster.put("default", {}, TOPOLOGY)  # of one name, BalloonsPolicy counts
-            await cluster.until_said("default", "Failure", 3)
-            await cluster.remove("default")
-            errors = str((await cluster.until_said("default", "Failure", 1, TOPOLOGY))["errors"])
-            assert "topology-aware comes with a later version" in errors
-            await cluster.remove("default", TOPOLOGY)
-            await until_cpus(dict.fromkeys(held, "0-7"))
-            for name in ("default", "group.fast"):
-                await cluster.remove(name)
-
-    asyncio.run(story())
+        await cluster.move(None)
+        await cluster.put("default", {}, TOPOLOGY)  # of one name, BalloonsPolicy counts
+        await cluster.until_said("default", "Failure", 3)
+        await cluster.remove("default")
+        errors = str((await cluster.until_said("default", "Failure", 1, TOPOLOGY))["errors"])
+        assert "topology-aware comes with a later version" in errors
+        await cluster.remove("default", TOPOLOGY)
+        await until_cpus(dict.fromkeys(held, "0-7"))
+        for name in ("default", "group.fast"):
+            await cluster.remove(name)
 
 
 def test_a_process_names_its_object_and_keeps_it_while_the_api_server_is_away(tmp_path: Path, cluster: Cluster) -> None:

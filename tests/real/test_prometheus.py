@@ -174,26 +174,23 @@ def relay(folder: Path) -> Iterator[None]:
         yield
 
 
-def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
+async def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
     """Given a daemon with three pods, when Prometheus scrapes it, then its numbers, the shipped rules and the
     dashboard's queries say what the node holds."""
     port = free_port()
 
-    async def story() -> None:
-        with tree.scratch() as folder, api_pods.running(NODE, KEYS) as url:
-            more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {ledger(folder)}\n"
-            command = plugins.daemon(folder, folder / "s", NODE, url, more)
-            keys(folder / "cgroup")
-            modest(folder / "cgroup")
-            async with kubelet(folder) as plugin, nriside(require("nriside-0.12"), folder / "s") as side:
-                await side.command("populate", pods=NODE.pods, per_pod=NODE.per_pod, filler=10)
-                await side.command("listen")
-                with plugins.running(command), relay(folder), prometheus(tmp_path, port) as server:
-                    await side.event("log", "connected and synchronized")
-                    await plugins.settled(folder, NODE)
-                    await side.command("bench", calls=NODE.calls, filler=10, lives=True)
-                    await asyncio.to_thread(told, server, plugin)
-                    await asyncio.to_thread(drawn, server)
-                    await asyncio.to_thread(whole, port)
-
-    asyncio.run(story())
+    with tree.scratch() as folder, api_pods.running(NODE, KEYS) as url:
+        more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {ledger(folder)}\n"
+        command = plugins.daemon(folder, folder / "s", NODE, url, more)
+        keys(folder / "cgroup")
+        modest(folder / "cgroup")
+        async with kubelet(folder) as plugin, nriside(require("nriside-0.12"), folder / "s") as side:
+            await side.command("populate", pods=NODE.pods, per_pod=NODE.per_pod, filler=10)
+            await side.command("listen")
+            with plugins.running(command), relay(folder), prometheus(tmp_path, port) as server:
+                await side.event("log", "connected and synchronized")
+                await plugins.settled(folder, NODE)
+                await side.command("bench", calls=NODE.calls, filler=10, lives=True)
+                await asyncio.to_thread(told, server, plugin)
+                await asyncio.to_thread(drawn, server)
+                await asyncio.to_thread(whole, port)

@@ -29,12 +29,9 @@ def told(server: Prometheus) -> None:
     assert len(queries(of_sandboxes=True)) > 10
 
 
-def test_every_query_of_the_dashboard_on_sandboxes_has_an_answer(
+async def test_every_query_of_the_dashboard_on_sandboxes_has_an_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def story() -> None:
-        async with site(caplog, lambda: replace(node(), sandboxes=SANDBOXES)) as own:
-            with prometheus(tmp_path, own.port) as server:
-                await asyncio.to_thread(told, server)
-
-    asyncio.run(story())
+    async with site(caplog, lambda: replace(node(), sandboxes=SANDBOXES)) as own:
+        with prometheus(tmp_path, own.port) as server:
+            await asyncio.to_thread(told, server)

@@ -104,7 +104,7 @@ async def until_detail(node: Rig, text: str) -> None:
             await asyncio.sleep(0.1)
 
 
-def test_the_object_follows_the_cpus_whatever_others_do_to_it(tmp_path: Path, cluster: Cluster) -> None:
+async def test_the_object_follows_the_cpus_whatever_others_do_to_it(tmp_path: Path, cluster: Cluster) -> None:
     """No definition, then one; containers come; deleted, edited, somebody else's; decommissioned, uninstalled."""
     server = cluster.server
 
@@ -115,55 +115,50 @@ def test_the_object_follows_the_cpus_whatever_others_do_to_it(tmp_path: Path, cl
         told = TopologyObjectsSection(enabled=True)
         return replace(by_balloons(settings), kube=kube, topology_objects=told, node_name=server.node)
 
-    async def story() -> None:
-        async with rig(tmp_path, change=joins, machine=Plan(sockets=1, nodes=2)) as node:
-            await until_detail(node, "NodeResourceTopology objects are not served")
-            await cluster.call("POST", CRDS, yaml.safe_load(CRD.read_text()))
-            made = await cluster.until(lambda found: True, "it is made")
-            machine = {"socket #0": "15", "node-0": "7", "node-1": "8"}
-            assert available(made) == {**machine, "reserved": "16", "default[0]": "15"}
-            costs = [{"name": "node-0", "value": 10}, {"name": "node-1", "value": 12}]
-            node_0 = zones_of(made)["node-0"]
-            assert (node_0["type"], node_0["parent"], node_0["costs"]) == ("Node", "socket #0", costs)
-            assert made["attributes"] == [{"name": "TopologyPolicy", "value": "balloons"}]
-            assert f"'name': '{server.node}'" in str(member(made, "metadata", "ownerReferences"))
+    async with rig(tmp_path, change=joins, machine=Plan(sockets=1, nodes=2)) as node:
+        await until_detail(node, "NodeResourceTopology objects are not served")
+        await cluster.call("POST", CRDS, yaml.safe_load(CRD.read_text()))
+        made = await cluster.until(lambda found: True, "it is made")
+        machine = {"socket #0": "15", "node-0": "7", "node-1": "8"}
+        assert available(made) == {**machine, "reserved": "16", "default[0]": "15"}
+        costs = [{"name": "node-0", "value": 10}, {"name": "node-1", "value": 12}]
+        node_0 = zones_of(made)["node-0"]
+        assert (node_0["type"], node_0["parent"], node_0["costs"]) == ("Node", "socket #0", costs)
+        assert made["attributes"] == [{"name": "TopologyPolicy", "value": "balloons"}]
+        assert f"'name': '{server.node}'" in str(member(made, "metadata", "ownerReferences"))
 
-            began, before = time.monotonic(), member(made, "metadata", "generation")
-            for number in range(12):
-                await runs(node, f"w{number}", "web", 1000)
-            full = await cluster.until(lambda found: available(found)["socket #0"] == "3", "it follows")
-            writes = int(str(member(full, "metadata", "generation"))) - int(str(before))
-            assert 1 <= writes <= time.monotonic() - began + 1
+        began, before = time.monotonic(), member(made, "metadata", "generation")
+        for number in range(12):
+            await runs(node, f"w{number}", "web", 1000)
+        full = await cluster.until(lambda found: available(found)["socket #0"] == "3", "it follows")
+        writes = int(str(member(full, "metadata", "generation"))) - int(str(before))
+        assert 1 <= writes <= time.monotonic() - began + 1
 
-            await cluster.call("DELETE", cluster.path)
-            again = await cluster.until(lambda found: uid(found) != uid(made), "it is made again")
-            assert available(again) == available(full)
+        await cluster.call("DELETE", cluster.path)
+        again = await cluster.until(lambda found: uid(found) != uid(made), "it is made again")
+        assert available(again) == available(full)
 
-            await cluster.edit({"zones": [{"name": "mine", "type": "Node"}]})
-            await cluster.until(lambda found: found["zones"] == full["zones"], "it is put back")
-            await until_detail(node, "is written by")
+        await cluster.edit({"zones": [{"name": "mine", "type": "Node"}]})
+        await cluster.until(lambda found: found["zones"] == full["zones"], "it is put back")
+        await until_detail(node, "is written by")
 
-            await node.stop()
-            await cluster.edit({"metadata": {"labels": None}, "zones": []})
-            await node.start()
-            await until_detail(node, "is not ours")
-            assert (await cluster.found() or {})["zones"] == []
-            await cluster.call("DELETE", cluster.path)
-            await cluster.until(
-                lambda found: available(found).get("socket #0") == "3", "it is made, the other one gone"
-            )
+        await node.stop()
+        await cluster.edit({"metadata": {"labels": None}, "zones": []})
+        await node.start()
+        await until_detail(node, "is not ours")
+        assert (await cluster.found() or {})["zones"] == []
+        await cluster.call("DELETE", cluster.path)
+        await cluster.until(lambda found: available(found).get("socket #0") == "3", "it is made, the other one gone")
 
-            said = await decommission(node)
-            assert f"NodeResourceTopology {server.node} is deleted" in said
-            await node.stop()
-            assert await cluster.found() is None
+        said = await decommission(node)
+        assert f"NodeResourceTopology {server.node} is deleted" in said
+        await node.stop()
+        assert await cluster.found() is None
 
-            await node.start()
-            await cluster.until(lambda found: True, "a new life makes it")
-            await node.stop()
-            removals = {"nrt": partial(remove, node.settings, {})}
-            done = await asyncio.to_thread(uninstall, node.settings, node.kernel, removals)
-            assert f"NodeResourceTopology {server.node}: deleted" in done.done
-            await node.start()
-
-    asyncio.run(story())
+        await node.start()
+        await cluster.until(lambda found: True, "a new life makes it")
+        await node.stop()
+        removals = {"nrt": partial(remove, node.settings, {})}
+        done = await asyncio.to_thread(uninstall, node.settings, node.kernel, removals)
+        assert f"NodeResourceTopology {server.node}: deleted" in done.done
+        await node.start()

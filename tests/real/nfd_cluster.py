@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
-
-import yaml
 
 from nodeward.aio.clock import SystemClock
 from nodeward.doubles.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire.nfd import object_name
 from tests.patience import scaled
-from tests.peers.kube import ApiServer, running_apiserver
-from tests.peers.kubeclient import ApiError, KubeClient
+from tests.peers.kubeclient import ApiError
 from tests.peers.nriside import Record, member
+from tests.rigs import cluster as rig
+from tests.rigs.cluster import part
 
-HERE = Path(__file__).resolve().parent
-DEPLOY = HERE.parents[1] / "deploy" / "node"
 WITHIN_S = scaled(60.0)
 KEYS = "tdx.intel.com/keys"
 NFD = "node-feature-discovery"
@@ -30,27 +25,12 @@ CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 API = "/apis/nfd.k8s-sigs.io/v1alpha1"
 OURS = f"{API}/namespaces/nodeward/nodefeatures"
 THEIRS = f"{API}/namespaces/{NFD}/nodefeatures"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
-PLACES = {
-    "ClusterRole": f"{RBAC}/clusterroles",
-    "ClusterRoleBinding": f"{RBAC}/clusterrolebindings",
-    "Role": f"{RBAC}/namespaces/nodeward/roles",
-    "RoleBinding": f"{RBAC}/namespaces/nodeward/rolebindings",
-}
 HOST = {"tdx.enabled": "true", "tdx.total_keys": "16", "sev.es.enabled": "true", "sev.encrypted_state_ids": "99"}
 
 
-def asked(one: object) -> Record:
-    assert isinstance(one, dict)
-    return one
-
-
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(rig.Cluster):
     """An API server with our account, and a node."""
-
-    server: ApiServer
-    client: KubeClient
 
     @property
     def node(self) -> str:
@@ -61,24 +41,16 @@ class Cluster:
         return f"{OURS}/{object_name(self.node)}"
 
     async def call(self, verb: str, path: str, body: object = None, kind: str = "application/json") -> Record:
-        return await asyncio.to_thread(self.client.call, verb, path, None if body is None else asked(body), kind)
+        return await asyncio.to_thread(self.client.call, verb, path, None if body is None else part(body), kind)
 
     async def find(self, path: str) -> Record | None:
         return await asyncio.to_thread(self.client.find, path)
 
     async def install(self) -> None:
         """NFD's kinds, its worker's object for the node, and Kata's rule."""
-        for one in yaml.safe_load_all((HERE / "nfd_crds.yaml").read_text()):
-            await self.call("POST", CRDS, one)
-        async with asyncio.timeout(WITHIN_S):
-            while True:
-                with suppress(ApiError):  # 404 until it is served
-                    await self.call("POST", f"{API}/nodefeaturerules", KATA_RULE)
-                    await self.call("POST", THEIRS, worker_object(NFD, self.node, HOST))
-                    return
-                with suppress(ApiError):
-                    await self.call("DELETE", f"{API}/nodefeaturerules/kata-tee-keys")
-                await asyncio.sleep(0.1)
+        await asyncio.to_thread(rig.define, self.client, "nfd_crds.yaml")
+        await self.call("POST", f"{API}/nodefeaturerules", KATA_RULE)
+        await self.call("POST", THEIRS, worker_object(NFD, self.node, HOST))
 
     async def remove(self) -> None:
         """NFD's kinds, and with them every object."""
@@ -95,28 +67,17 @@ class Cluster:
         return Endpoint(self.server.base_url, ca_file=str(self.server.ca_file), token=token)
 
 
-def allow(client: KubeClient, user: str, *files: str) -> None:
-    """Our namespace and NFD's; this user has the rights that these files of ours ask for."""
-    for name in ("nodeward", NFD):
-        client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-    for file in files:
-        for one in yaml.safe_load_all((DEPLOY / file).read_text()):
-            if "Binding" in one["kind"]:
-                one["subjects"] = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]
-            if one["kind"] in PLACES:
-                client.call("POST", f"{PLACES[one['kind']]}?fieldValidation=Strict", one)
-
-
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
     """A cluster for as long as the block."""
-    with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder)) as server:
-        client = KubeClient(server.base_url, server.ca_file, server.token)
-        metadata: Record = {"name": server.node, "annotations": {"a-kubelet/has": "some"}}
+    with rig.running_cluster() as found:
+        client, node = found.client, found.server.node
+        metadata: Record = {"name": node, "annotations": {"a-kubelet/has": "some"}}
         status: Record = {"capacity": {"cpu": "4"}, "allocatable": {"cpu": "4"}}
         client.call("POST", "/api/v1/nodes", {"metadata": metadata, "status": status})
-        allow(client, "somebody", "rbac.yaml", "nfd.yaml")
-        yield Cluster(server, client)
+        client.call("POST", "/api/v1/namespaces", {"metadata": {"name": NFD}})
+        rig.allow(client, "somebody", "node/rbac.yaml", "node/nfd.yaml")
+        yield Cluster(found.server, client)
 
 
 def numbers_of(found: Record) -> dict[str, str]:
@@ -156,5 +117,5 @@ async def master(cluster: Cluster) -> AsyncIterator[NfdMaster]:
 async def capacity(cluster: Cluster) -> dict[str, str]:
     """The node's, of extended resources."""
     found = member(await cluster.call("GET", f"/api/v1/nodes/{cluster.node}"), "status")
-    amounts = asked(found).get("capacity", {})
-    return {name: str(text) for name, text in asked(amounts).items() if "/" in name}
+    amounts = part(found).get("capacity", {})
+    return {name: str(text) for name, text in part(amounts).items() if "/" in name}

@@ -12,27 +12,21 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
-
-import yaml
 
 from tests.pages import ROOT, of_page
 from tests.patience import scaled
 from tests.peers.containerd import Containerd
 from tests.peers.daemon import until
-from tests.peers.kube import running_apiserver
-from tests.peers.kubeclient import KubeClient
+from tests.peers.kubeclient import MERGE
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record
-from tests.real.test_policy_objects import served
+from tests.rigs.cluster import NODES, define, make, running_cluster
 
-CRDS: Final = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WITHIN_S: Final = scaled(120.0)
 HOLD: Final = r"""
 mount -t tmpfs tmpfs "$1"
@@ -128,25 +122,16 @@ def running_host(folder: Path, containerd: Containerd, programs: tuple[Path, ...
 @contextmanager
 def a_cluster() -> Iterator[Path]:
     """A kubeconfig of a real API server with one node and the kinds that the manifests speak of."""
-    with tempfile.TemporaryDirectory(prefix="nwk") as name, running_apiserver(Path(name)) as server:
-        client = KubeClient(server.base_url, server.ca_file, server.token)
-        client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
-        for path in sorted(Path(__file__).parent.glob("*_crd*.yaml")):
-            for one in yaml.safe_load_all(path.read_text()):
-                client.call("POST", CRDS, one)
+    with running_cluster("node-1") as cluster:
+        server, client = cluster.server, cluster.client
+        define(client, *sorted(path.name for path in Path(__file__).parent.glob("*_crd*.yaml")))
         for namespace in ("nodeward", "nodeward-system"):
             client.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
-        for place in ("cert-manager.io/v1/issuers", "topology.node.k8s.io/v1alpha2/noderesourcetopologies"):
-            until(partial(served, client, f"/apis/{place}"), "the kinds are served")
         zones: Record = {"apiVersion": "topology.node.k8s.io/v1alpha2", "kind": "NodeResourceTopology"}
-        zones |= {
-            "metadata": {"name": server.node},
-            "topologyPolicies": ["none"],
-            "zones": [{"name": "n", "type": "Node"}],
-        }
-        client.call("POST", "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies", zones)
+        one: Record = {"name": "n", "type": "Node"}
+        make(client, zones | {"metadata": {"name": server.node}, "topologyPolicies": ["none"], "zones": [one]})
         status: Record = {"status": {"capacity": {"devices.kubevirt.io/tdx": "4"}}}
-        client.call("PATCH", f"/api/v1/nodes/{server.node}/status", status, "application/merge-patch+json")
-        file = Path(name) / "kubeconfig"
+        client.call("PATCH", f"{NODES}/{server.node}/status", status, MERGE)
+        file = server.folder / "kubeconfig"
         file.write_text(kubeconfig(Api(server.base_url, server.ca_file, server.token)))
         yield file

@@ -5,7 +5,6 @@ Creates are dry runs, except where a change of a pod is the story.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,20 +18,21 @@ from nodeward.edges.webhook.server import PATH
 from nodeward.model.annotations import KATA_ONLY
 from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of
 from tests.component.webhook.support import program as webhook_program
-from tests.peers.kube import ApiServer, running_apiserver
-from tests.peers.kubeclient import STRATEGIC, ApiError, KubeClient
+from tests.peers.daemon import until
+from tests.peers.kubeclient import STRATEGIC, ApiError
 from tests.peers.nriside import Record
 from tests.real.policycases import LARGE, NAMES, NAMESPACES, SUBRESOURCES, Case, cases
-from tests.real.test_webhook import at_the_loopback, objects, record, until
+from tests.real.test_webhook import at_the_loopback, objects
+from tests.rigs import cluster as rigs
+from tests.rigs.cluster import DEPLOY, PODS, record
 from tests.unit.edges.webhook.rounds import container, notes, pod_of
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 EPC, PROVISION, LIMITS = "sgx.intel.com/epc", "sgx.intel.com/provision", "nodeward.io/limits"
 ADMISSION = "/apis/admissionregistration.k8s.io/v1"
 POLICIES = f"{ADMISSION}/validatingadmissionpolicies"
 BINDINGS = f"{ADMISSION}/validatingadmissionpolicybindings"
 PARAMETERS = "/api/v1/namespaces/nodeward-system/configmaps"
-PODS, RESTRICTED = "/api/v1/namespaces/default/pods", "/api/v1/namespaces/restricted/pods"
+RESTRICTED = "/api/v1/namespaces/restricted/pods"
 CASES = cases()
 REFUSED = [case for case in CASES if case.refused]
 PAGE = pod_of(container("app", {EPC: "4Ki"}))
@@ -52,11 +52,8 @@ STRONG = container("strong", securityContext={"privileged": True})
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
+class Cluster(rigs.Cluster):
     """An API server with the policies in force."""
-
-    server: ApiServer
-    client: KubeClient
 
     def said(self, pod: Mapping[str, object], namespace: str = "default") -> str:
         """The refusal of a pod that somebody tries to create; empty where it passes."""
@@ -89,12 +86,10 @@ class Cluster:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """Namespaces, a RuntimeClass, pods that were there before, and then the policies, each in force."""
-    with tempfile.TemporaryDirectory(prefix="nwk") as kube, running_apiserver(Path(kube)) as server:
-        client = KubeClient(server.base_url, server.ca_file, server.token)
+    with rigs.running_cluster() as made:
+        client = made.client
         for name, labels in NAMESPACES.items():
-            if name == "default":
-                until(lambda: client.find("/api/v1/namespaces/default") is not None, "the default namespace is there")
-            else:
+            if name != "default":
                 client.call("POST", "/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels)}})
         client.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", record(LARGE))
         for name, annotations in LIVING.items():
@@ -102,7 +97,7 @@ def cluster() -> Iterator[Cluster]:
         client.call("POST", RESTRICTED, record(named(PAGE, "opened")))
         debugged = record({"spec": {"ephemeralContainers": [STRONG]}})
         client.call("PATCH", f"{RESTRICTED}/opened/ephemeralcontainers", debugged, STRATEGIC)
-        found = Cluster(server, client)
+        found = Cluster(made.server, client)
         (parameters,) = objects("parameters.yaml", DEPLOY / "policies")
         client.call("POST", f"{PARAMETERS}?fieldValidation=Strict", parameters)
         for name in (*NAMES, SUBRESOURCES):

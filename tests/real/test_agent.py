@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,12 +23,23 @@ from nodeward.proto import resmgr_agent_pb2 as pb
 from tests.component.relay.rig import WAIT_S, client_of, runtime_at
 from tests.component.relay.test_config_socket import Relayed
 from tests.peers.daemon import until
-from tests.peers.kube import ApiServer, running_apiserver
-from tests.peers.kubeclient import MERGE, ApiError, KubeClient
+from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Record, member
-from tests.real.test_service_account import Way, way_to
+from tests.rigs.cluster import (
+    NODES,
+    Cluster,
+    Way,
+    make,
+    manifests,
+    pod_on,
+    refusal,
+    running_cluster,
+    token_of,
+    way_to,
+)
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "agent"
+ACCOUNT = "kube-system/nodeward-agent"
 SYSTEM = "/api/v1/namespaces/kube-system"
 MAPS = f"{SYSTEM}/configmaps"
 NODE = "/api/v1/nodes/node-1"
@@ -37,7 +48,7 @@ OWN, BATCH, DEFAULT = (f"cri-resmgr-config.{name}" for name in ("node.node-1", "
 
 
 def objects(name: str) -> list[Record]:
-    return list(yaml.safe_load_all((DEPLOY / name).read_text()))
+    return manifests(f"agent/{name}")
 
 
 def put(client: KubeClient, name: str, config: Mapping[str, str]) -> None:
@@ -103,80 +114,29 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """An API server with the shipped rights, and a kubeconfig of the shipped account, by a way that can be cut."""
+class Joined(Cluster):
+    """A cluster, and how the agent comes there."""
 
-    server: ApiServer
-    client: KubeClient
     way: Way
     kubeconfig: str
-
-    def as_account(self, name: str, bound: Record | None = None) -> KubeClient:
-        """Whoever has a token of this account in kube-system."""
-        return KubeClient(self.server.base_url, self.server.ca_file, token_of(self.client, name, bound))
-
-
-def token_of(client: KubeClient, account: str, bound: Record | None) -> str:
-    """A token of an account in kube-system; `bound` is the object with which it ends."""
-    asked: Record = {"expirationSeconds": 3600, **({"boundObjectRef": bound} if bound else {})}
-    made = client.call("POST", f"{SYSTEM}/serviceaccounts/{account}/token", {"spec": asked})
-    return str(member(made, "status", "token"))
-
-
-def pod_on(client: KubeClient, node: str) -> Record:
-    """An agent's pod there, to which a token can be bound."""
-    spec: Record = {
-        "nodeName": node,
-        "serviceAccountName": "nodeward-agent",
-        "containers": [{"name": "agent", "image": "none"}],
-    }
-    made = client.call("POST", f"{SYSTEM}/pods", {"metadata": {"name": f"agent-{node}"}, "spec": spec})
-    return {"kind": "Pod", "apiVersion": "v1", "name": f"agent-{node}", "uid": member(made, "metadata", "uid")}
-
-
-def make(client: KubeClient, shipped: Iterable[Record]) -> None:
-    """Accounts, rights and policies."""
-    for one in shipped:
-        kind, namespace = str(one["kind"]), member(one, "metadata", "namespace")
-        place = f"/api{'' if one['apiVersion'] == 'v1' else 's'}/{one['apiVersion']}"
-        place += f"/namespaces/{namespace}" if namespace else ""
-        kinds = f"{kind.lower()}s".replace("policys", "policies")
-        client.call("POST", f"{place}/{kinds}?fieldValidation=Strict", one)
 
 
 def kubeconfig_of(client: KubeClient, url: str, ca_file: Path, node: str = "node-1") -> str:
     """The file of the shipped account, which is made, as a pod on this node has it."""
-    make(client, (*objects("rbac.yaml"), *objects("own-node.yaml")))
-    token = token_of(client, "nodeward-agent", pod_on(client, node))
-    config = {
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": url, "certificate-authority": str(ca_file)}}],
-        "users": [{"name": "u", "user": {"token": token}}],
-    }
-    return yaml.safe_dump(config)
-
-
-@contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """For as long as the block."""
-    with ExitStack() as stack:
-        kube = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nwa")))
-        server = stack.enter_context(running_apiserver(kube))
-        way = stack.enter_context(way_to(server))
-        client = KubeClient(server.base_url, server.ca_file, server.token)
-        client.call("POST", "/api/v1/nodes", {"metadata": {"name": "node-1"}})
-        yield Cluster(server, client, way, kubeconfig_of(client, f"https://127.0.0.1:{way.port}", server.ca_file))
+    make(client, *objects("rbac.yaml"), *objects("own-node.yaml"))
+    return kubeconfig(Api(url, ca_file, token_of(client, ACCOUNT, pod_on(client, node, ACCOUNT))))
 
 
 @pytest.fixture(name="cluster", scope="module")
-def _cluster() -> Iterator[Cluster]:
-    with running_cluster() as cluster:
-        yield cluster
+def _cluster() -> Iterator[Joined]:
+    """With the shipped rights, and a kubeconfig of the shipped account, by a way that can be cut."""
+    with running_cluster("node-1") as cluster, way_to(cluster.server) as way:
+        client, url = cluster.client, f"https://127.0.0.1:{way.port}"
+        yield Joined(cluster.server, client, way, kubeconfig_of(client, url, cluster.server.ca_file))
 
 
 @pytest.fixture(name="node")
-def _node(cluster: Cluster) -> Iterator[Node]:
+def _node(cluster: Joined) -> Iterator[Node]:
     """Without ConfigMaps and labels of an earlier test."""
     with tempfile.TemporaryDirectory(prefix="nwa") as name, ExitStack() as stack:
         folder = Path(name)
@@ -197,10 +157,7 @@ def policy(name: str) -> dict[str, str]:
 def test_the_walk_of_the_readme_with_the_shipped_sample(node: Node) -> None:
     """Given the sample's ConfigMaps, then the node's own holds, its group's without that, the default one out of the
     group, and nothing in a group without a ConfigMap."""
-    for one in objects("daemonset.yaml"):
-        node.client.call("POST", "/apis/apps/v1/namespaces/kube-system/daemonsets?fieldValidation=Strict", one)
-    for one in objects("sample.yaml"):
-        node.client.call("POST", f"{MAPS}?fieldValidation=Strict", one)
+    make(node.client, *objects("daemonset.yaml"), *objects("sample.yaml"))
     with node.relay.running(), node.agent():
         until(lambda: f"{OWN} accepted" in node.log(), "the node's own configuration")
         node.has("none")
@@ -361,41 +318,33 @@ def test_static_pools_are_on_the_node_and_taken_back_with_the_policy(node: Node)
 
 def refused(client: KubeClient, node: str) -> list[str]:
     """Why it may not change the labels, the taints and the status of this node; empty texts where it may."""
-    said = list[str]()
     changes: tuple[tuple[str, Record], ...] = (
         ("", {"metadata": {"labels": {"changed": "yes"}}}),
         ("", {"spec": {"taints": []}}),
         ("/status", {"status": {"capacity": {CORES: "3"}}}),
     )
-    for below, body in changes:
-        try:
-            client.call("PATCH", f"/api/v1/nodes/{node}{below}?dryRun=All", body, MERGE)
-            said.append("")
-        except ApiError as error:
-            said.append(f"{error.status} {error}")
-    return said
+    return [refusal(client, "PATCH", f"{NODES}/{node}{below}?dryRun=All", body, MERGE) for below, body in changes]
 
 
-def test_an_agent_changes_its_own_node_only_and_everybody_else_changes_what_they_may(cluster: Cluster) -> None:
+def test_an_agent_changes_its_own_node_only_and_everybody_else_changes_what_they_may(cluster: Joined) -> None:
     """Given tokens of agents' pods on two nodes, then each changes its own Node; one that is bound to no node changes
     none; administrator, kubelet and the controllers' accounts are not looked at."""
-    client, server, none = cluster.client, cluster.server, ["", "", ""]
-    second = client.call("POST", "/api/v1/nodes", {"metadata": {"name": "node-2"}})
-    other = cluster.as_account("nodeward-agent", pod_on(client, "node-2"))
+    client, none = cluster.client, ["", "", ""]
+    second = client.call("POST", NODES, {"metadata": {"name": "node-2"}})
+    other = cluster.user(token_of(client, ACCOUNT, pod_on(client, "node-2", ACCOUNT)))
     until(lambda: all(refused(other, "node-1")), "the policy is in force")
     for said in refused(other, "node-1"):
         assert said.startswith("403 ")
         assert "is on the node 'node-2' and changes its own Node only, not 'node-1'" in said
     assert refused(other, "node-2") == none
-    bound: Record = {"kind": "Node", "apiVersion": "v1", "name": "node-2", "uid": member(second, "metadata", "uid")}
-    of_node = cluster.as_account("nodeward-agent", bound)
+    of_node = cluster.user(token_of(client, ACCOUNT, second))
     assert (all(refused(of_node, "node-1")), refused(of_node, "node-2")) == (True, none)
-    unbound = cluster.as_account("nodeward-agent")
+    unbound = cluster.user(token_of(client, ACCOUNT))
     for said in (*refused(unbound, "node-1"), *refused(unbound, "node-2")):
         assert "names no node" in said
         assert "--bound-object-kind Node" in said
     client.call("POST", f"{SYSTEM}/serviceaccounts", {"metadata": {"name": "node-controller"}})
-    for changer in (client, cluster.as_account("node-controller")):
+    for changer in (client, cluster.user(token_of(client, "kube-system/node-controller"))):
         assert (refused(changer, "node-1"), refused(changer, "node-2")) == (none, none)
-    kubelet = KubeClient(server.base_url, server.ca_file, server.node_token)
+    kubelet = cluster.user(cluster.server.node_token)
     assert [refused(kubelet, "node-1")[i] for i in (0, 2)] == ["", ""], "kubelet sets no taints of a node that is there"

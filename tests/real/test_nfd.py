@@ -39,13 +39,13 @@ from tests.real.nfd_cluster import (
     THEIRS,
     WITHIN_S,
     Cluster,
-    asked,
     capacity,
     installed,
     master,
     numbers_of,
     running_cluster,
 )
+from tests.rigs.cluster import part
 
 FAST = Pace(gap_s=0.05, absent_s=0.2, resync_s=0.5, unsettled_s=0.1, most_s=0.3, stale_s=1.0)
 WORKERS: Record = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
@@ -186,9 +186,9 @@ async def test_what_somebody_deletes_or_edits_is_put_back(cluster: Cluster) -> N
         wanted = {"features": {"flags": {}, "instances": {}, "attributes": attributes}}
         if found is None or found["spec"] != wanted:
             return False
-        labels = asked(member(found, "metadata", "labels"))
-        owners = asked(found["metadata"]).get("ownerReferences")
-        is_the_nodes = isinstance(owners, list) and [asked(one)["kind"] for one in owners] == ["Node"]
+        labels = part(member(found, "metadata", "labels"))
+        owners = part(found["metadata"]).get("ownerReferences")
+        is_the_nodes = isinstance(owners, list) and [part(one)["kind"] for one in owners] == ["Node"]
         return labels.get("nfd.node.kubernetes.io/node-name") == cluster.node and is_the_nodes
 
     async with installed(cluster), living(cluster) as life:
@@ -203,8 +203,8 @@ async def test_what_somebody_deletes_or_edits_is_put_back(cluster: Cluster) -> N
 
 async def test_an_object_of_our_name_that_is_somebody_elses_is_left_alone(cluster: Cluster) -> None:
     async with installed(cluster), living(cluster) as life:
-        other = asked(worker_object("nodeward", cluster.node, {"tdx.total_keys": "3"}))
-        asked(other["metadata"]).update(name=object_name(cluster.node), annotations=None)
+        other = part(worker_object("nodeward", cluster.node, {"tdx.total_keys": "3"}))
+        part(other["metadata"]).update(name=object_name(cluster.node), annotations=None)
         await cluster.call("POST", OURS, other)
         life.want(tdx=12)
         await life.until_missed("is not ours")
@@ -286,7 +286,7 @@ async def test_the_account_writes_nowhere_but_in_its_own_namespace(cluster: Clus
     somebody = KubeClient(cluster.server.base_url, cluster.server.ca_file, cluster.server.plain_token)
 
     async with installed(cluster):
-        body = asked(worker_object(NFD, "other", HOST))
+        body = part(worker_object(NFD, "other", HOST))
         for verb, path in (
             ("POST", THEIRS),
             ("DELETE", f"{THEIRS}/{cluster.node}"),

@@ -27,7 +27,6 @@ from tests.real.policy_cluster import (
     KEY,
     LIMITS,
     PAGE,
-    PODS,
     POLICIES,
     PROVISION,
     RESTRICTED,
@@ -41,7 +40,7 @@ from tests.real.policy_cluster import (
     webhook,
 )
 from tests.real.policycases import LONG, MOST_ANNOTATIONS, NAMES, PARAMETERS_SAID, SUBRESOURCES, Case
-from tests.real.test_webhook import record
+from tests.rigs.cluster import PODS, record
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
 cluster = policy_cluster.cluster

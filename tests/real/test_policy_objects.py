@@ -7,11 +7,9 @@ policy-objects.yaml. The kernel and the runtime are doubles, but for the daemon 
 from __future__ import annotations
 
 import asyncio
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,16 +17,15 @@ import yaml
 
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
-from nodeward.model.settings import KubeSection, PolicyObjectsSection, Settings
+from nodeward.model.settings import PolicyObjectsSection, Settings
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.patience import scaled
 from tests.peers.daemon import daemon, until
-from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient
 from tests.peers.nriside import Record, member
-from tests.real.nfd_cluster import CRDS, allow
+from tests.rigs import cluster as rigs
+from tests.rigs.cluster import Way, allow, define, way_to
 
-HERE = Path(__file__).resolve().parent
 WITHIN_S = scaled(60.0)
 API = "/apis/config.nri/v1alpha1/namespaces/kube-system"
 BALLOONS, TOPOLOGY = f"{API}/balloonspolicies", f"{API}/topologyawarepolicies"
@@ -58,11 +55,8 @@ def spec(most: int) -> Record:
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """The API server and who rules it."""
-
-    server: ApiServer
-    client: KubeClient
+class Cluster(rigs.Cluster):
+    """With the kinds, and what their objects say."""
 
     async def put(self, name: str, body: Record, kinds: str = BALLOONS) -> None:
         """Makes the object, or gives it another spec."""
@@ -111,84 +105,29 @@ class Cluster:
                 await asyncio.sleep(0.05)
 
 
-def served(client: KubeClient, path: str) -> bool:
-    try:
-        return client.find(path) is not None
-    except ApiError:  # 429 while it begins
-        return False
-
-
 def install(client: KubeClient) -> None:
     """The kinds, once they are served, and our rights."""
-    allow(client, "somebody", "rbac.yaml", "policy-objects.yaml")
-    for one in yaml.safe_load_all((HERE / "config_nri_crds.yaml").read_text()):
-        client.call("POST", CRDS, one)
-    for path in (BALLOONS, TOPOLOGY):
-        until(partial(served, client, path), "the kinds are served")
-
-
-@contextmanager
-def running_cluster() -> Iterator[Cluster]:
-    """With the kinds, for as long as the block."""
-    with tempfile.TemporaryDirectory(prefix="nwp") as folder, running_apiserver(Path(folder)) as server:
-        client = KubeClient(server.base_url, server.ca_file, server.token)
-        client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
-        install(client)
-        yield Cluster(server, client)
+    allow(client, "somebody", "node/rbac.yaml", "node/policy-objects.yaml")
+    define(client, "config_nri_crds.yaml")
 
 
 @pytest.fixture(name="cluster", scope="module")
 def _cluster() -> Iterator[Cluster]:
-    with running_cluster() as cluster:
-        yield cluster
+    with rigs.running_cluster("node-1") as found:
+        install(found.client)
+        yield Cluster(found.server, found.client)
+
+
+@pytest.fixture
+def way(cluster: Cluster) -> Iterator[Way]:
+    with way_to(cluster.server) as found:
+        yield found
 
 
 async def until_true(holds: Callable[[], bool]) -> None:
     async with asyncio.timeout(WITHIN_S):
         while not holds():
             await asyncio.sleep(0.05)
-
-
-class Way:
-    """Between a daemon and the API server: a port of the loopback whose connections a test cuts."""
-
-    def __init__(self, to: int) -> None:
-        self._to = to
-        self._ends = set[asyncio.StreamWriter]()
-
-    async def open(self) -> str:
-        """Its URL."""
-        server = await asyncio.start_server(self._passes, "127.0.0.1", 0)
-        return f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-
-    async def cut(self) -> None:
-        """Breaks every connection, once the watches are there: on pods, two kinds and the node."""
-        await until_true(lambda: len(self._ends) >= 4)
-        for end in tuple(self._ends):
-            end.transport.abort()
-
-    async def _passes(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        far_reader, far = await asyncio.open_connection("127.0.0.1", self._to)
-        self._ends.add(writer)
-        try:
-            with suppress(OSError):
-                await asyncio.gather(self._copies(reader, far), self._copies(far_reader, writer))
-        finally:
-            self._ends.discard(writer)
-            far.transport.abort()
-
-    @staticmethod
-    async def _copies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while data := await reader.read(65536):
-            writer.write(data)
-            await writer.drain()
-        writer.transport.abort()
-
-
-def joined(cluster: Cluster, token: Path) -> KubeSection:
-    token.write_text(cluster.server.plain_token)
-    ca_file = str(cluster.server.ca_file)
-    return KubeSection(url=cluster.server.base_url, token_file=str(token), ca_file=ca_file, events=False)
 
 
 async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
@@ -199,18 +138,18 @@ async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
     return node.runtime.cgroup(made)
 
 
-async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp_path: Path, cluster: Cluster) -> None:
+async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
+    tmp_path: Path, cluster: Cluster, way: Way
+) -> None:
     """Created, changed, broken, the watch cut, the node's own above the group's above `default`, the group moved,
     deleted."""
 
-    def joins(url: str, settings: Settings) -> Settings:
-        kube = replace(joined(cluster, tmp_path / "token"), url=url)
+    def joins(settings: Settings) -> Settings:
         objects = PolicyObjectsSection(enabled=True)
+        kube = cluster.section(tmp_path, f"https://127.0.0.1:{way.port}")
         return replace(settings, kube=kube, policy_objects=objects, node_name=cluster.server.node)
 
-    way = Way(int(cluster.server.base_url.rpartition(":")[2]))
-    url = await way.open()
-    async with rig(tmp_path, change=partial(joins, url), machine=Plan(sockets=1, nodes=1)) as node:
+    async with rig(tmp_path, change=joins, machine=Plan(sockets=1, nodes=1)) as node:
 
         def cpus(cgroup: str) -> str:
             return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
@@ -243,7 +182,7 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp
         assert "99" in str((await cluster.until_said("default", "Failure", 3))["errors"])
         assert {one: cpus(one) for one in held} == held
 
-        await way.cut()
+        way.cut()
         await cluster.put("group.fast", {**SPEC, "balloonTypes": []})
         await cluster.move("fast")
         await cluster.until_said("group.fast", "Success", 1)
@@ -269,7 +208,7 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(tmp
 
 def test_a_process_names_its_object_and_keeps_it_while_the_api_server_is_away(tmp_path: Path, cluster: Cluster) -> None:
     """Given a daemon by an object, when it starts again where no API server answers, its status names the object."""
-    kube = joined(cluster, tmp_path / "token")
+    kube = cluster.section(tmp_path)
     asyncio.run(cluster.put("default", {"reservedResources": {"cpu": "1"}}))
     section = f"{{url: {{url}}, token_file: {kube.token_file}, ca_file: {kube.ca_file}, events: false}}"
     more = ("policy_objects: {enabled: true}", f"node_name: {cluster.server.node}")

@@ -230,7 +230,7 @@ def test_the_webhooks_alerts_fire_while_it_is_away_and_at_no_other_time(name: st
     }
     rows = [
         expected(
-            rule["alert"],
+            str(rule["alert"]),
             minute,
             *[{"exp_labels": {**rule["labels"], "name": of}, "exp_annotations": rule["annotations"]}]
             * (minute in fires),

@@ -7,7 +7,6 @@ topology-objects.yaml. The kernel and the runtime are doubles.
 from __future__ import annotations
 
 import asyncio
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -16,32 +15,27 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-import yaml
 
 from nodeward.app.host.topology_object import remove
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.doubles.cpus import Plan
-from nodeward.model.settings import KubeSection, Settings, TopologyObjectsSection
+from nodeward.model.settings import Settings, TopologyObjectsSection
 from tests.component.daemon.rig import Rig, rig
 from tests.component.daemon.test_balloons import by_balloons, runs
 from tests.patience import scaled
-from tests.peers.kube import ApiServer, running_apiserver
-from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.kubeclient import MERGE
 from tests.peers.nriside import Json, Record, member
-from tests.real.nfd_cluster import CRDS, allow, asked
 from tests.real.test_nfd_daemon import decommission
+from tests.rigs import cluster as rigs
+from tests.rigs.cluster import part
 
-CRD = Path(__file__).resolve().parent / "topology_crd.yaml"
 OBJECTS = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 WITHIN_S = scaled(60.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """The API server and who rules it."""
-
-    server: ApiServer
-    client: KubeClient
+class Cluster(rigs.Cluster):
+    """With the object."""
 
     @property
     def path(self) -> str:
@@ -69,23 +63,19 @@ class Cluster:
 
 @pytest.fixture(name="cluster", scope="module")
 def _cluster() -> Iterator[Cluster]:
-    with tempfile.TemporaryDirectory(prefix="nwz") as folder, running_apiserver(Path(folder)) as server:
-        client = KubeClient(server.base_url, server.ca_file, server.token)
-        client.call("POST", "/api/v1/nodes", {"metadata": {"name": server.node}})
-        allow(client, "somebody", "rbac.yaml", "topology-objects.yaml")
-        yield Cluster(server, client)
+    with rigs.running_cluster("node-1") as found:
+        rigs.allow(found.client, "somebody", "node/rbac.yaml", "node/topology-objects.yaml")
+        yield Cluster(found.server, found.client)
 
 
 def zones_of(found: Record) -> dict[str, Record]:
-    zones = found["zones"]
-    assert isinstance(zones, list)
-    return {str(asked(zone)["name"]): asked(zone) for zone in zones}
+    return {str(zone["name"]): zone for zone in rigs.listed(found["zones"])}
 
 
 def available(found: Record) -> dict[str, Json]:
     """The CPUs that each zone has to give."""
     amounts = {name: zone["resources"] for name, zone in zones_of(found).items()}
-    return {name: asked(of[0])["available"] for name, of in amounts.items() if isinstance(of, list)}
+    return {name: part(of[0])["available"] for name, of in amounts.items() if isinstance(of, list)}
 
 
 def uid(found: Record) -> object:
@@ -109,15 +99,13 @@ async def test_the_object_follows_the_cpus_whatever_others_do_to_it(tmp_path: Pa
     server = cluster.server
 
     def joins(settings: Settings) -> Settings:
-        token = tmp_path / "token"
-        token.write_text(server.plain_token)
-        kube = KubeSection(url=server.base_url, token_file=str(token), ca_file=str(server.ca_file), events=False)
+        kube = cluster.section(tmp_path)
         told = TopologyObjectsSection(enabled=True)
         return replace(by_balloons(settings), kube=kube, topology_objects=told, node_name=server.node)
 
     async with rig(tmp_path, change=joins, machine=Plan(sockets=1, nodes=2)) as node:
         await until_detail(node, "NodeResourceTopology objects are not served")
-        await cluster.call("POST", CRDS, yaml.safe_load(CRD.read_text()))
+        await asyncio.to_thread(rigs.define, cluster.client, "topology_crd.yaml")
         made = await cluster.until(lambda found: True, "it is made")
         machine = {"socket #0": "15", "node-0": "7", "node-1": "8"}
         assert available(made) == {**machine, "reserved": "16", "default[0]": "15"}

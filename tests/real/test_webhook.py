@@ -1,7 +1,9 @@
-"""The webhook behind a real kube-apiserver: the shipped manifests, pods that are made, changed, debugged and resized.
+"""The webhook as deploy/webhook ships it, behind a real kube-apiserver: pods that are made, changed, debugged, resized.
 
-The API server calls `nodeward webhook` on the loopback (`clientConfig.url` in place of the Service, which nothing here
-could route); everything else is as in deploy/webhook. cert-manager is not here: its two objects are only read.
+The Deployment's own command, settings and mounts, with a certificate by command. The API server calls it through the
+shipped configuration, by the Service's name and with the authority that `trust.yaml` brings. Three things differ from a
+cluster, since nothing here routes a Service: it is an ExternalName for the loopback, the configuration names the port
+on which the program serves, and that port is any that is free. Webhooks beside it are called on the loopback.
 """
 
 from __future__ import annotations
@@ -10,63 +12,54 @@ import base64
 import http.client
 import json
 import os
+import shutil
 import signal
 import socket
 import ssl
 import subprocess
 import sys
-import tempfile
-import time
-import urllib.parse
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
-import yaml
 
 from nodeward.edges.webhook.server import PATH
-from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of, program
-from tests.peers.kube import ApiServer, running_apiserver
-from tests.peers.kubeclient import STRATEGIC, ApiError, KubeClient
-from tests.peers.nriside import Record
+from tests.component.webhook.support import (
+    GOOD,
+    JSON_TYPE,
+    NODEWARD,
+    WITHIN_S,
+    install,
+    make_pki,
+    port_of,
+    program,
+)
+from tests.peers.daemon import until
+from tests.peers.find import absent
+from tests.peers.kubeclient import STRATEGIC, ApiError
+from tests.peers.nriside import Record, member
+from tests.rigs import cluster as rigs
+from tests.rigs.cluster import JSON, PODS, listed, make, manifests, part, record, refusal, running_cluster
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy" / "webhook"
+DEPLOY = rigs.DEPLOY / "webhook"
 EPC, ENCLAVE = "sgx.intel.com/epc", "sgx.intel.com/enclave"
-PODS = "/api/v1/namespaces/default/pods"
-COLLECTIONS = {
-    "Namespace": "/api/v1/namespaces",
-    "ConfigMap": "/api/v1/namespaces/nodeward-system/configmaps",
-    "Secret": "/api/v1/namespaces/nodeward-system/secrets",
-    "ServiceAccount": "/api/v1/namespaces/nodeward-system/serviceaccounts",
-    "Deployment": "/apis/apps/v1/namespaces/nodeward-system/deployments",
-    "PodDisruptionBudget": "/apis/policy/v1/namespaces/nodeward-system/poddisruptionbudgets",
-    "Service": "/api/v1/namespaces/nodeward-system/services",
-    "MutatingWebhookConfiguration": "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations",
-}
+CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+ETC = 'mount --bind "$0" /etc && exec "$@"'
 
 
 def objects(name: str, folder: Path = DEPLOY) -> list[Record]:
     """The objects of one manifest."""
-    return list(yaml.safe_load_all((folder / name).read_text()))
+    return manifests(folder / name)
 
 
-def until(true: Callable[[], bool], what: str) -> None:
-    """Waits, bounded, for something another process does."""
-    end = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < end, f"not within {WITHIN_S:.0f} s: {what}"
-        time.sleep(0.05)
-
-
-@dataclass(slots=True)
-class Cluster:
+@dataclass(frozen=True, slots=True)
+class Cluster(rigs.Cluster):
     """An API server with the webhook in front of it."""
 
-    server: ApiServer
-    client: KubeClient
     webhook: subprocess.Popen[str]
     port: int
     """The webhook's."""
@@ -82,16 +75,16 @@ class Cluster:
         """The pod as it would be stored."""
         return self.create("tried", made, query="?dryRun=All")
 
-    def refusal(self, verb: str, path: str, body: Mapping[str, object], kind: str = "application/json") -> str:
+    def refused(self, verb: str, path: str, body: Mapping[str, object], kind: str = JSON) -> str:
         """The text with which the server says no."""
-        with pytest.raises(ApiError) as caught:
-            self.client.call(verb, path, record(body), kind)
-        return str(caught.value)
+        said = refusal(self.client, verb, path, body, kind)
+        print(said)
+        return said
 
     def metrics(self) -> str:
         """The API server's own metrics."""
         trust = ssl.create_default_context(cafile=str(self.server.ca_file))
-        host = urllib.parse.urlsplit(self.server.base_url).netloc
+        host = urlsplit(self.server.base_url).netloc
         link = http.client.HTTPSConnection(host, timeout=WITHIN_S, context=trust)
         try:
             link.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.server.token}"})
@@ -105,12 +98,6 @@ class Cluster:
         return sum(float(line.split()[-1]) for line in lines if f'name="{webhook}"' in line and label in line)
 
 
-def record(value: Mapping[str, object]) -> Record:
-    """The same value as the client's type."""
-    found: Record = json.loads(json.dumps(value))
-    return found
-
-
 @pytest.fixture(scope="module")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An authority, and in the folder tls a pair of it."""
@@ -119,40 +106,182 @@ def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@dataclass(frozen=True, slots=True)
+class Shipped:
+    """What the manifests and the command of docs/webhook.md make of a folder."""
+
+    etc: Path
+    """What the container sees at /etc: the ConfigMap and the Secret at their mount paths."""
+    certificate: Path
+    """The folder that the command filled."""
+    command: tuple[str, ...]
+    """The container's own, with its arguments."""
+
+    def within(self, *words: str) -> list[str]:
+        """The command line of a process that sees the mounts."""
+        return ["unshare", "-r", "-m", "sh", "-c", ETC, str(self.etc), *words]
+
+
+def deployment() -> Record:
+    return next(one for one in objects("deployment.yaml") if one["kind"] == "Deployment")
+
+
+def the_container() -> tuple[Record, Record]:
+    """The Deployment's pod, and its only container."""
+    spec = part(deployment(), "spec", "template", "spec")
+    (one,) = listed(spec["containers"])
+    return spec, one
+
+
+def files_of(volume: Record, certificate: Path) -> dict[str, bytes]:
+    """The files of a volume, from the ConfigMap or the Secret that it names."""
+    (settings,) = objects("settings.yaml")
+    (secret,) = objects("secret.yaml", certificate)
+    if member(volume, "configMap", "name") == member(settings, "metadata", "name"):
+        return {name: str(text).encode() for name, text in part(settings, "data").items()}
+    assert member(volume, "secret", "secretName") == member(secret, "metadata", "name")
+    return {name: base64.b64decode(str(text)) for name, text in part(secret, "data").items()}
+
+
 @pytest.fixture(scope="module")
-def cluster(pki: Path) -> Iterator[Cluster]:
-    """The manifests applied, strictly, and the webhook called for the first time."""
-    with ExitStack() as stack:
-        kube = stack.enter_context(tempfile.TemporaryDirectory(prefix="nwk"))
-        server = stack.enter_context(running_apiserver(Path(kube)))
-        webhook = stack.enter_context(program(pki / "tls"))
+def shipped(tmp_path_factory: pytest.TempPathFactory) -> Shipped:
+    """The mounts laid out, with the pair of deploy/webhook/make-certificate; the linker's cache as in any image."""
+    folder = tmp_path_factory.mktemp("shipped")
+    etc, certificate = folder / "etc", folder / "certificate"
+    subprocess.run([str(DEPLOY / "make-certificate"), str(certificate)], check=True, timeout=WITHIN_S)
+    spec, one = the_container()
+    named = {volume["name"]: volume for volume in listed(spec["volumes"])}
+    for mount in listed(one["volumeMounts"]):
+        place = etc / Path(str(mount["mountPath"])).relative_to("/etc")
+        place.mkdir(parents=True)
+        for name, content in files_of(named[mount["name"]], certificate).items():
+            (place / name).write_bytes(content)
+    if Path("/etc/ld.so.cache").exists():
+        shutil.copy("/etc/ld.so.cache", etc)
+    words = (*rigs.words(one["command"]), *rigs.words(one["args"]))
+    found = Shipped(etc, certificate, words)
+    if subprocess.run(found.within("true"), check=False, capture_output=True, timeout=WITHIN_S).returncode != 0:
+        absent("no mount namespace of one's own here")
+    return found
+
+
+@contextmanager
+def replica(shipped: Shipped) -> Iterator[subprocess.Popen[str]]:
+    """One pod's process: the Deployment's command and arguments, word for word."""
+    line = shipped.within(*shipped.command)
+    environment = {**os.environ, "NODEWARD_WEBHOOK__PORT": "0", "PATH": f"{Path(NODEWARD).parent}:{os.environ['PATH']}"}
+    process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait(WITHIN_S)
+        if process.stderr is not None:
+            process.stderr.close()
+
+
+def service_name() -> str:
+    """What the API server calls the Service, and wants to see in the certificate."""
+    (service,) = objects("service.yaml")
+    return f"{at(service, 'metadata', 'name')}.{at(service, 'metadata', 'namespace')}.svc"
+
+
+def connected(port: int, trust: ssl.SSLContext, name: str) -> http.client.HTTPSConnection:
+    """A connection to the loopback by somebody who means `name`."""
+    link = http.client.HTTPSConnection(name, port, timeout=WITHIN_S)
+    plain = socket.create_connection(("127.0.0.1", port), WITHIN_S)
+    link.sock = trust.wrap_socket(plain, server_hostname=name)
+    return link
+
+
+def route_to(port: int) -> tuple[Record, Record]:
+    """The Service and the configuration, with what nothing here can route put right."""
+    (service,), (configuration,) = objects("service.yaml"), objects("webhook.yaml")
+    service["spec"] = {"type": "ExternalName", "externalName": "localhost"}
+    for one in listed(configuration["webhooks"]):
+        place = part(one, "clientConfig", "service")
+        assert f"{place['name']}.{place['namespace']}.svc" == service_name()
+        place["port"] = port
+    return service, configuration
+
+
+@pytest.fixture(scope="module")
+def cluster(shipped: Shipped) -> Iterator[Cluster]:
+    """An API server to which the manifests were applied, strictly, and that trusts the webhook by the documented patch
+    and calls it by the Service's name."""
+    with running_cluster() as found, replica(shipped) as webhook:
         port = port_of(webhook)
-        url = f"https://127.0.0.1:{port}{PATH}"
-        client = KubeClient(server.base_url, server.ca_file, server.token)
-        for name in ("namespace.yaml", "settings.yaml", "deployment.yaml", "service.yaml", "webhook.yaml"):
-            for one in objects(name):
-                if one["kind"] == "MutatingWebhookConfiguration":
-                    at_the_loopback(one, url, (pki / "ca.crt").read_bytes())
-                client.call("POST", f"{COLLECTIONS[str(one['kind'])]}?fieldValidation=Strict", one)
-        found = Cluster(server, client, webhook, port)
-        probe = pod_of(container("c", {EPC: "1"}))
-        until(lambda: is_changed(found.tried(probe)), "the API server calls the webhook")
-        yield found
+        made = (one for name in ("namespace.yaml", "settings.yaml", "deployment.yaml") for one in objects(name))
+        make(found.client, *made, *objects("secret.yaml", shipped.certificate), *route_to(port))
+        (trust,) = objects("trust.yaml", shipped.certificate)
+        found.client.call("PATCH", f"{CONFIGURATIONS}/nodeward", trust, STRATEGIC)
+        with_webhook = Cluster(found.server, found.client, webhook, port)
+        until(lambda: answers(with_webhook), "the API server calls the webhook")
+        yield with_webhook
+
+
+def answers(cluster: Cluster) -> bool:
+    """Whether the API server finds the webhook; it refuses the pod until it knows Service and authority."""
+    try:
+        return is_changed(cluster.tried(pod_of(container("app", {EPC: "1"}))))
+    except ApiError as error:
+        if "failed calling webhook" not in str(error):
+            raise
+        return False
 
 
 def at_the_loopback(configuration: Record, url: str, authority: bytes, shipped: str = PATH) -> None:
     """Points the configuration to a URL."""
-    webhooks = configuration["webhooks"]
-    assert isinstance(webhooks, list)
-    for one in webhooks:
+    for one in listed(configuration["webhooks"]):
         assert at(one, "clientConfig", "service", "path") == shipped
-        assert isinstance(one, dict)
         one["clientConfig"] = {"url": url, "caBundle": base64.b64encode(authority).decode()}
 
 
 def is_changed(found: Mapping[str, object]) -> bool:
     """Whether the webhook saw the pod."""
     return "nodeward.io/limits" in notes(found)
+
+
+def test_the_deployments_ports_are_those_of_the_settings(shipped: Shipped) -> None:
+    """The one setting that the tests here replace: Service, probes and container lead to where the program listens."""
+    _, one = the_container()
+    (service,) = objects("service.yaml")
+    settings = shipped.etc / Path(shipped.command[-1]).relative_to("/etc")
+    assert f"port: {at(one, 'ports', 0, 'containerPort')}\n" in settings.read_text()
+    name = at(one, "ports", 0, "name")
+    assert at(service, "spec", "ports", 0, "targetPort") == name
+    assert {at(one, kind, "httpGet", "port") for kind in ("readinessProbe", "livenessProbe")} == {name}
+
+
+def test_the_shipped_settings_are_without_a_fault(shipped: Shipped) -> None:
+    line = shipped.within(NODEWARD, "config", "check", shipped.command[-1])
+    done = subprocess.run(line, capture_output=True, text=True, check=False, timeout=WITHIN_S)
+    print(done.stdout + done.stderr)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_shipped_authority_and_the_services_name_are_enough_to_ask_it(shipped: Shipped) -> None:
+    """Given the process of the Deployment, when somebody who has the caBundle alone asks for the Service by its name,
+    then the probes and a review are answered; by another name nobody trusts it."""
+    (trust,) = objects("trust.yaml", shipped.certificate)
+    bundle = base64.b64decode(str(at(trust, "webhooks", 0, "clientConfig", "caBundle")))
+    assert bundle == (shipped.certificate / "ca.crt").read_bytes()
+    context = ssl.create_default_context(cadata=bundle.decode())
+    with replica(shipped) as process:
+        port = port_of(process)
+        for name in (service_name(), f"{service_name()}.cluster.local"):
+            link = connected(port, context, name)
+            for probe in ("readinessProbe", "livenessProbe"):
+                link.request("GET", str(at(the_container()[1], probe, "httpGet", "path")))
+                answer = link.getresponse()
+                assert (answer.status, bool(answer.read())) == (200, True)
+            link.request("POST", PATH, GOOD, JSON_TYPE)
+            said = json.loads(link.getresponse().read())
+            assert (at(said, "response", "allowed"), bool(at(said, "response", "patch"))) == (True, True)
+            link.close()
+        plain = socket.create_connection(("127.0.0.1", port), WITHIN_S)
+        with plain, pytest.raises(ssl.SSLCertVerificationError):
+            context.wrap_socket(plain, server_hostname="nodeward-webhook.default.svc")
 
 
 def test_a_pod_with_every_kind_of_container_is_stored_with_all_it_needs(cluster: Cluster) -> None:
@@ -189,6 +318,9 @@ def test_a_pod_with_every_kind_of_container_is_stored_with_all_it_needs(cluster:
     volumes = at(found, "spec", "volumes")
     assert isinstance(volumes, list)
     assert {"name": "aesmd-socket", "emptyDir": {"medium": "Memory"}} in volumes
+    said = cluster.refused("POST", PODS, {**pod_of(container("app", {EPC: "1500m"})), "metadata": {"name": "no"}})
+    assert "webhook \"create.nodeward.io\" denied the request: container 'app' (spec.containers[0])" in said
+    assert "resources.limits[sgx.intel.com/epc] is '1500m', must be a whole number from 0 to 2^63-1" in said
 
 
 def test_the_author_of_a_pod_without_epc_is_warned_of_katas_annotation(cluster: Cluster) -> None:
@@ -227,17 +359,13 @@ def test_a_pod_of_500_containers_is_asked_about_changed_and_set_right(cluster: C
 def test_a_later_webhooks_change_brings_a_second_round_that_adds_nothing(cluster: Cluster, pki: Path) -> None:
     """The later one is ours too: it requires a plugin, which the first one knows nothing of."""
     (configuration,) = objects("webhook.yaml")
-    webhooks = configuration["webhooks"]
-    assert isinstance(webhooks, list)
-    later = webhooks[0]
-    assert isinstance(later, dict)
+    later = listed(configuration["webhooks"])[0]
     configuration["webhooks"], later["name"] = [later], "later.example.com"
     configuration["metadata"] = {"name": "zz-later"}
-    place = f"{COLLECTIONS['MutatingWebhookConfiguration']}"
     made = pod_of(container("app", {EPC: "4Ki"}), annotations={"sgx.intel.com/quote-provider": "aesmd"})
     with program(pki / "tls", "webhook.required_plugin=nodeward") as second:
         at_the_loopback(configuration, f"https://127.0.0.1:{port_of(second)}{PATH}", (pki / "ca.crt").read_bytes())
-        cluster.client.call("POST", place, configuration)
+        cluster.client.call("POST", CONFIGURATIONS, configuration)
         try:
             required = "required-plugins.noderesource.dev"
             until(lambda: required in notes(cluster.tried(made)), "the later webhook is called too")
@@ -245,7 +373,7 @@ def test_a_later_webhooks_change_brings_a_second_round_that_adds_nothing(cluster
             found = cluster.tried(made)
             assert cluster.counted("apiserver_admission_webhook_request_total", "create.nodeward.io") == calls + 2
         finally:
-            cluster.client.call("DELETE", f"{place}/zz-later")
+            cluster.client.call("DELETE", f"{CONFIGURATIONS}/zz-later")
 
     assert notes(found)[required] == '["nodeward"]'
     assert at(found, "spec", "containers", 0, "env") == [{"name": "SGX_AESM_ADDR", "value": "1"}]
@@ -257,65 +385,14 @@ def test_a_later_webhooks_change_brings_a_second_round_that_adds_nothing(cluster
 
 def test_the_objects_for_cert_manager_name_what_the_others_name() -> None:
     issuer, certificate = objects("certificate.yaml")
-    (service,) = objects("service.yaml")
-    name, space = at(service, "metadata", "name"), at(service, "metadata", "namespace")
-    names = at(certificate, "spec", "dnsNames")
-    assert isinstance(names, list)
-
-    assert f"{name}.{space}.svc" in names
+    space = service_name().split(".")[1]
+    assert service_name() in rigs.words(part(certificate, "spec")["dnsNames"])
     assert at(certificate, "spec", "issuerRef", "name") == at(issuer, "metadata", "name")
-    deployment = next(one for one in objects("deployment.yaml") if one["kind"] == "Deployment")
-    volumes = at(deployment, "spec", "template", "spec", "volumes")
-    assert isinstance(volumes, list)
-    assert at(certificate, "spec", "secretName") in [at(one, "secret", "secretName") for one in volumes]
+    volumes = listed(the_container()[0]["volumes"])
+    assert at(certificate, "spec", "secretName") in [member(one, "secret", "secretName") for one in volumes]
     (configuration,) = objects("webhook.yaml")
     source = at(configuration, "metadata", "annotations", "cert-manager.io/inject-ca-from")
     assert source == f"{space}/{at(certificate, 'metadata', 'name')}"
-
-
-def own_pod() -> Record:
-    """A pod of the shipped Deployment, which would even use EPC. The namespace admits only restricted pods."""
-    deployment = next(one for one in objects("deployment.yaml") if one["kind"] == "Deployment")
-    spec = at(deployment, "spec", "template", "spec")
-    resources = at(spec, "containers", 0, "resources")
-    assert isinstance(spec, dict)
-    assert isinstance(resources, dict)
-    resources["limits"] = {EPC: "4Ki"}
-    return {"spec": spec}
-
-
-def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
-    """The last story: it ends the webhook."""
-    cluster.create("before", pod_of(container("app", {EPC: "4Ki"})))
-    os.kill(cluster.webhook.pid, signal.SIGTERM)
-    assert cluster.webhook.wait(WITHIN_S) == 0
-
-    said = cluster.refusal("POST", PODS, pod_of(container("app", {EPC: "4Ki"})))
-    print(said)
-    assert 'failed calling webhook \\"create.nodeward.io\\"' in said
-    cluster.create("plain", pod_of(container("app")))
-    assert not is_changed(cluster.create("own", own_pod(), "nodeward-system"))
-    change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}, "finalizers": ["example.com/mine"]}}
-    found = cluster.client.call("PATCH", f"{PODS}/before", change, STRATEGIC)
-    assert notes(found)["epc-limit.nri.io"] == "1"
-
-    unasked = {"metadata": {"annotations": {"of": "somebody"}}}
-    passed_by = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")
-    cluster.client.call("PATCH", f"{PODS}/plain", record(unasked), STRATEGIC)
-    assert cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io") == passed_by > 0
-    greedy = {"spec": {"ephemeralContainers": [container("greedy", {EPC: "4Ki"})]}}
-    said = cluster.refusal("PATCH", f"{PODS}/before/ephemeralcontainers", greedy, STRATEGIC)
-    assert "resources: Forbidden: cannot be set for an Ephemeral Container" in said, said
-
-    metrics = cluster.metrics()
-    rules = (DEPLOY / "alerts.yaml").read_text()
-    for family, labels in (
-        ("apiserver_admission_webhook_rejection_count", ('error_type="calling_webhook_error"', "create.nodeward.io")),
-        ("apiserver_admission_webhook_fail_open_count", ("update.nodeward.io",)),
-    ):
-        lines = [line for line in metrics.splitlines() if line.startswith(f"{family}{{")]
-        assert [line for line in lines if all(label in line for label in labels)], lines
-        assert family in rules
 
 
 @pytest.mark.parametrize("short", ["noderesource", "intel"])
@@ -325,7 +402,6 @@ def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path,
     (configuration,) = objects(f"resources-{short}.yaml")
     key = str(at(configuration, "webhooks", 0, "clientConfig", "service", "path"))[1:]
     name = str(at(configuration, "metadata", "name"))
-    place = f"{COLLECTIONS['MutatingWebhookConfiguration']}"
     app = container("app", resources={"requests": {"cpu": "1500m"}, "limits": {"cpu": "2000m", "memory": "1Gi"}})
     made = pod_of(app, container("plain"), annotations={key: '{"containers":{"app":{"requests":{"cpu":"9"}}}}'})
     says = {
@@ -335,7 +411,7 @@ def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path,
     with program(pki / "tls", f'webhook.annotate=["{key}"]') as annotating:
         url = f"https://127.0.0.1:{port_of(annotating)}/{key}"
         at_the_loopback(configuration, url, (pki / "ca.crt").read_bytes(), f"/{key}")
-        cluster.client.call("POST", f"{place}?fieldValidation=Strict", configuration)
+        cluster.client.call("POST", f"{CONFIGURATIONS}?fieldValidation=Strict", configuration)
         try:
             until(lambda: '"9"' not in str(notes(cluster.tried(made))[key]), "the API server asks the webhook")
             text = str(notes(cluster.create(f"annotated-{short}", made))[key])
@@ -345,7 +421,7 @@ def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path,
             more: Record = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "2"}}}]}}
             resized = cluster.client.call("PATCH", f"{path}/resize", more, STRATEGIC)
         finally:
-            cluster.client.call("DELETE", f"{place}/{name}")
+            cluster.client.call("DELETE", f"{CONFIGURATIONS}/{name}")
 
     assert json.loads(text)["containers"] == says
     assert ("initContainers" in json.loads(text)) is (short == "intel")
@@ -375,11 +451,10 @@ def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Clus
             }
         ],
     }
-    place = COLLECTIONS["MutatingWebhookConfiguration"]
     with subprocess.Popen([*command, *tls], stderr=subprocess.PIPE, text=True) as process:
         try:
             assert port_of(process) == port
-            cluster.client.call("POST", place, configuration)
+            cluster.client.call("POST", CONFIGURATIONS, configuration)
             made = pod_of(container("app", {"cpu": "2"}))
             until(lambda: "intel.com/resources" in notes(cluster.tried(made)), "the API server asks the webhook")
             text = notes(cluster.tried(made))["intel.com/resources"]
@@ -390,8 +465,86 @@ def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Clus
             link.close()
         finally:
             with suppress(ApiError):
-                cluster.client.call("DELETE", f"{place}/cri-resmgr")
+                cluster.client.call("DELETE", f"{CONFIGURATIONS}/cri-resmgr")
             process.terminate()
 
     both = '{"limits":{"cpu":"2"},"requests":{"cpu":"2"}}'
     assert (text, probed) == (f'{{"initContainers":{{}},"containers":{{"app":{both}}}}}', 200)
+
+
+def test_a_hung_webhook_refuses_a_create_and_lets_an_update_pass(cluster: Cluster) -> None:
+    """Given a webhook that is there and says nothing, when the manifest's seconds are over, then the API server refuses
+    a create and lets an update pass as it is. Once the webhook goes on, both are served."""
+    made = pod_of(container("app", {EPC: "4Ki"}))
+    cluster.create("hung", made)
+    first: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}}}
+    passed_by = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")
+    os.kill(cluster.webhook.pid, signal.SIGSTOP)
+    try:
+        os.waitid(os.P_PID, cluster.webhook.pid, os.WSTOPPED)
+        said = cluster.refused("POST", PODS, {**made, "metadata": {"name": "refused"}})
+        found = cluster.client.call("PATCH", f"{PODS}/hung", first, STRATEGIC)
+    finally:
+        os.kill(cluster.webhook.pid, signal.SIGCONT)
+
+    (configuration,) = objects("webhook.yaml")
+    assert [at(configuration, "webhooks", n, "failurePolicy") for n in range(2)] == ["Fail", "Ignore"]
+    asked = [
+        f"https://{service_name()}:{cluster.port}{PATH}?timeout={at(configuration, 'webhooks', n, 'timeoutSeconds')}s"
+        for n in range(2)
+    ]
+    assert 'failed calling webhook "create.nodeward.io"' in said
+    assert asked[0] in said
+    assert "context deadline exceeded" in said
+    log = (cluster.server.folder / "apiserver.log").read_text(errors="replace").splitlines()
+    (passed,) = [line for line in log if "failing open update.nodeward.io" in line]
+    print(passed)
+    assert asked[1] in passed
+    assert "context deadline exceeded" in passed
+    assert notes(found)["epc-limit.nri.io"] == "1"
+    after = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")
+    assert after == passed_by + 1
+
+    assert is_changed(cluster.create("after", made))
+    again: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "2"}}}
+    assert "epc-limit.nri.io" not in notes(cluster.client.call("PATCH", f"{PODS}/hung", again, STRATEGIC))
+
+
+def own_pod() -> Record:
+    """A pod of the shipped Deployment, which would even use EPC. The namespace admits only restricted pods."""
+    spec, one = the_container()
+    part(one, "resources")["limits"] = {EPC: "4Ki"}
+    return {"spec": spec}
+
+
+def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
+    """The last story: it ends the webhook."""
+    cluster.create("before", pod_of(container("app", {EPC: "4Ki"})))
+    os.kill(cluster.webhook.pid, signal.SIGTERM)
+    assert cluster.webhook.wait(WITHIN_S) == 0
+
+    said = cluster.refused("POST", PODS, pod_of(container("app", {EPC: "4Ki"})))
+    assert 'failed calling webhook "create.nodeward.io"' in said
+    cluster.create("plain", pod_of(container("app")))
+    assert not is_changed(cluster.create("own", own_pod(), "nodeward-system"))
+    change: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}, "finalizers": ["example.com/mine"]}}
+    found = cluster.client.call("PATCH", f"{PODS}/before", change, STRATEGIC)
+    assert notes(found)["epc-limit.nri.io"] == "1"
+
+    unasked = {"metadata": {"annotations": {"of": "somebody"}}}
+    passed_by = cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io")
+    cluster.client.call("PATCH", f"{PODS}/plain", record(unasked), STRATEGIC)
+    assert cluster.counted("apiserver_admission_webhook_fail_open_count", "update.nodeward.io") == passed_by > 0
+    greedy = {"spec": {"ephemeralContainers": [container("greedy", {EPC: "4Ki"})]}}
+    said = cluster.refused("PATCH", f"{PODS}/before/ephemeralcontainers", greedy, STRATEGIC)
+    assert "resources: Forbidden: cannot be set for an Ephemeral Container" in said, said
+
+    metrics = cluster.metrics()
+    rules = (DEPLOY / "alerts.yaml").read_text()
+    for family, labels in (
+        ("apiserver_admission_webhook_rejection_count", ('error_type="calling_webhook_error"', "create.nodeward.io")),
+        ("apiserver_admission_webhook_fail_open_count", ("update.nodeward.io",)),
+    ):
+        lines = [line for line in metrics.splitlines() if line.startswith(f"{family}{{")]
+        assert [line for line in lines if all(label in line for label in labels)], lines
+        assert family in rules

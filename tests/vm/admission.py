@@ -13,9 +13,10 @@ from typing import Final
 
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import install, make_pki, port_of, program
-from tests.real.policy_cluster import BINDINGS, DEPLOY, POLICIES, policy
+from tests.real.policy_cluster import policy
 from tests.real.policycases import NAMES, SUBRESOURCES
-from tests.real.test_webhook import COLLECTIONS, at_the_loopback, objects
+from tests.real.test_webhook import at_the_loopback
+from tests.rigs.cluster import manifests, place_of
 
 FILE: Final = "admission.json"
 
@@ -26,19 +27,15 @@ def running_webhook(folder: Path) -> Iterator[Path]:
     pki = make_pki(folder)
     install(pki, "first", pki / "tls")
     with program(pki / "tls") as webhook:
-        (configuration,) = objects("webhook.yaml")
+        (configuration,) = manifests("webhook/webhook.yaml")
         url = f"https://127.0.0.1:{port_of(webhook)}{PATH}"
         at_the_loopback(configuration, url, (pki / "ca.crt").read_bytes())
         applied = [
-            *((COLLECTIONS["Namespace"], one) for one in objects("namespace.yaml")),
-            *((COLLECTIONS["ConfigMap"], one) for one in objects("parameters.yaml", DEPLOY / "policies")),
-            *(
-                (place, one)
-                for name in (*NAMES, SUBRESOURCES)
-                for place, one in zip((POLICIES, BINDINGS), policy(name), strict=True)
-            ),
-            (COLLECTIONS["MutatingWebhookConfiguration"], configuration),
+            *manifests("webhook/namespace.yaml"),
+            *manifests("policies/parameters.yaml"),
+            *(one for name in (*NAMES, SUBRESOURCES) for one in policy(name)),
+            configuration,
         ]
         file = folder / FILE
-        file.write_text(json.dumps(applied))
+        file.write_text(json.dumps([(place_of(one), one) for one in applied]))
         yield file

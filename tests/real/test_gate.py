@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import http.client
 import json
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -22,17 +20,13 @@ import pytest
 import yaml
 
 from tests.component.relay.rig import log_of, relay_process
-from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.containerd import Containerd
 from tests.peers.daemon import WITHIN_S, Daemon, until
-from tests.peers.image import write_archive
-from tests.peers.kube import running_apiserver
 from tests.peers.kubeclient import KubeClient
-from tests.peers.kubelet import Api, running_kubelet
 from tests.peers.nriside import Record, member
+from tests.rigs.cluster import PODS, running_cluster
+from tests.rigs.containers import BOX, NODE, joined_kubelet, with_box
 
-BOX = "localhost/nodeward/box:1"
-NODE = "localhost"
-PODS = "/api/v1/namespaces/default/pods"
 OPENED, DENIED = "opened", "denied"
 WAIT_S = 4
 
@@ -140,16 +134,12 @@ def watching() -> Iterator[Watch]:
 def _node(request: pytest.FixtureRequest) -> Iterator[Node]:
     """A kubelet that is ready, whose pods are held at the sandbox or at the container."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
-        control_plane = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kub")))
-        server = stack.enter_context(running_apiserver(control_plane, NODE))
-        api = KubeClient(server.base_url, server.ca_file, server.token)
+        cluster = stack.enter_context(running_cluster(own=NODE))
+        api = cluster.client
         gated: Record = {"metadata": {"name": "gated"}, "handler": "runc"}
         api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", gated)
-        containerd = stack.enter_context(running_containerd(folder))
-        box = folder / "box.tar"
-        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
-        assert containerd.ctr("images", "import", "--local", str(box)).returncode == 0
+        containerd = stack.enter_context(with_box())
+        folder = containerd.folder
         daemon = Daemon(folder, folder / "nri.sock")
         daemon.configure()
         settings = yaml.safe_load(daemon.config.read_text())
@@ -163,9 +153,7 @@ def _node(request: pytest.FixtureRequest) -> Iterator[Node]:
         stack.enter_context(relay_process(listen, containerd.cri_socket, *flags))
         stack.callback(lambda: ended(daemon.process))
         daemon.start()
-        joins = Api(server.base_url, server.ca_file, server.node_token)
-        stack.enter_context(running_kubelet(containerd, folder / "kubelet", NODE, joins, relay=listen))
-        until(lambda: api.node_ready(NODE), "the node is ready")
+        stack.enter_context(joined_kubelet(cluster, containerd, listen))
         yield Node(api, containerd, daemon, listen, str(request.param))
 
 

@@ -25,14 +25,16 @@ from tests.peers.containerd import running_containerd
 from tests.peers.daemon import Daemon, until
 from tests.peers.find import require
 from tests.peers.keynode import NODE, PODS
-from tests.peers.kube import free_port, running_apiserver
+from tests.peers.kube import free_port
 from tests.peers.kubeclient import KubeClient
-from tests.peers.kubelet import Api, kubeconfig, running_kubelet
+from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Json, Record, member
 from tests.peers.podaccess import streams_reachable
 from tests.peers.podnode import container
+from tests.rigs.cluster import running_cluster
+from tests.rigs.containers import NODE as HERE
+from tests.rigs.containers import joined_kubelet
 
-HERE = "localhost"
 HOME = "/api/v1/namespaces/nodeward/pods"
 LABELS: Record = {"app.kubernetes.io/name": "nodeward-node"}
 PLUGIN = "#!{python}\nimport sys; sys.path.insert(0, {source!r}); from nodeward.cli.kubectl import main; main()\n"
@@ -81,17 +83,14 @@ def _user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
     folder = tmp_path_factory.mktemp("kubectl")
     image = require_image()
     with ExitStack() as stack:
-        control_plane, place = (Path(stack.enter_context(TemporaryDirectory(prefix=name))) for name in ("kub", "ctd"))
-        server = stack.enter_context(running_apiserver(control_plane, HERE))
-        port = free_port()
+        place = Path(stack.enter_context(TemporaryDirectory(prefix="ctd")))
+        cluster, port = stack.enter_context(running_cluster(own=HERE)), free_port()
+        server, api = cluster.server, cluster.client
         containerd = stack.enter_context(running_containerd(place, stream_port=port))
         loaded = containerd.ctr("images", "import", "--local", str(image))
         assert loaded.returncode == 0, loaded.stderr
         stack.enter_context(streams_reachable(containerd, port))
-        joins = Api(server.base_url, server.ca_file, server.node_token)
-        stack.enter_context(running_kubelet(containerd, place / "kubelet", HERE, joins))
-        api = KubeClient(server.base_url, server.ca_file, server.token)
-        until(lambda: api.node_ready(HERE), "the node is ready")
+        stack.enter_context(joined_kubelet(cluster, containerd))
         (folder / "kubeconfig").write_text(kubeconfig(Api(server.base_url, server.ca_file, server.token)))
         (folder / "bin").mkdir()
         plugin = folder / "bin" / "kubectl-nodeward"

@@ -12,9 +12,10 @@ from pathlib import Path
 import grpc
 import pytest
 
-from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
-from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
+from tests.peers.containerd import Containerd, NriOptions
+from tests.peers.cri import remove_pod
 from tests.peers.daemon import NODEWARD, WITHIN_S, Daemon, until
+from tests.rigs.containers import a_containerd, run_pod
 
 PLUGIN = "10-nodeward"
 
@@ -40,14 +41,8 @@ def launching(node: Daemon, required: tuple[str, ...] | None = None) -> Iterator
     """A containerd that starts this daemon as its plugin."""
     launcher = f"#!/bin/sh\nexec {NODEWARD} node --config {node.config} 2>>{node.folder}/node.log\n"
     options = NriOptions(required_plugins=required, launched={PLUGIN: launcher})
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), options) as runtime:
+    with a_containerd(options) as runtime:
         yield runtime
-
-
-def run_pod(containerd: Containerd, cri: Cri, name: str) -> tuple[str, str]:
-    """The ids of a new pod and its container."""
-    pod = pod_config(name, containerd.cgroup_parent, containerd.folder / "logs")
-    return start(cri, pod, container_config("app", IMAGE))
 
 
 def holder(node: Daemon) -> str:

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections import Counter
@@ -29,20 +27,18 @@ from nodeward.edges.local.relay_line import ask_pulls
 from nodeward.model.pulls import PullsView
 from tests.component.relay.rig import log_of, relay_process
 from tests.peers.comings import caught, in_runtime, load, programs
-from tests.peers.containerd import Containerd, running_containerd
+from tests.peers.containerd import Containerd
 from tests.peers.crisuite import images_served
 from tests.peers.daemon import WITHIN_S, until
-from tests.peers.image import write_archive
-from tests.peers.kube import ApiServer, free_port, running_apiserver
+from tests.peers.kube import ApiServer, free_port
 from tests.peers.kubeclient import KubeClient
-from tests.peers.kubelet import Api, Kubelet, configuration, running_kubelet
+from tests.peers.kubelet import Kubelet, configuration
 from tests.peers.nriside import Record, member, text
 from tests.peers.podaccess import execute, logs, streams_reachable
+from tests.rigs.cluster import PODS, running_cluster
+from tests.rigs.containers import BOX, NODE, joined_kubelet, with_box
 
-NODE = "localhost"
-BOX = "localhost/nodeward/box:1"
 NOTES_PULLS = ("--set", "podapi.enabled=true")
-PODS = "/api/v1/namespaces/default/pods"
 STEADY = ("steady-1", "steady-2", "steady-3")
 EVERY_S, KEPT = 0.8, 4
 """A pod is made so often, and so many of them are left at any time."""
@@ -202,22 +198,13 @@ def watched(node: Node) -> Iterator[None]:
 def _node() -> Iterator[Node]:
     """Containerd, a relay, and a kubelet that is ready."""
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
-        control_plane = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kub")))
-        server = stack.enter_context(running_apiserver(control_plane, NODE))
-        port = free_port()
-        containerd = stack.enter_context(running_containerd(folder, stream_port=port))
-        box = folder / "box.tar"
-        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
-        assert containerd.ctr("images", "import", "--local", str(box)).returncode == 0
+        cluster, port = stack.enter_context(running_cluster(own=NODE)), free_port()
+        containerd = stack.enter_context(with_box(stream_port=port))
         stack.enter_context(streams_reachable(containerd, port))
-        listen, relays = folder / "cri.sock", stack.enter_context(ExitStack())
+        listen, relays = containerd.folder / "cri.sock", stack.enter_context(ExitStack())
         relay = relays.enter_context(relay_process(listen, containerd.cri_socket, *NOTES_PULLS))
-        joins = Api(server.base_url, server.ca_file, server.node_token)
-        kubelet = stack.enter_context(running_kubelet(containerd, folder / "kubelet", NODE, joins, relay=listen))
-        api = KubeClient(server.base_url, server.ca_file, server.token)
-        until(lambda: api.node_ready(NODE), "the node is ready")
-        yield Node(server, api, containerd, kubelet, listen, Timeline(), relays, relay)
+        kubelet = stack.enter_context(joined_kubelet(cluster, containerd, listen))
+        yield Node(cluster.server, cluster.client, containerd, kubelet, listen, Timeline(), relays, relay)
 
 
 def test_kubelet_names_the_sandbox_of_each_pull(node: Node) -> None:

@@ -5,9 +5,7 @@ It is a VM by the configuration that the relay reads. Its handler runs container
 
 from __future__ import annotations
 
-import shutil
 import ssl
-import tempfile
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -18,19 +16,16 @@ from pathlib import Path
 import pytest
 
 from tests.component.relay.rig import relay_process
-from tests.peers.containerd import running_containerd
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.find import require
-from tests.peers.image import write_archive
-from tests.peers.kube import running_apiserver
 from tests.peers.kubeclient import STRATEGIC, KubeClient
-from tests.peers.kubelet import Api, Kubelet, running_kubelet
+from tests.peers.kubelet import Kubelet
 from tests.peers.nriside import Record, member
 from tests.real.test_kata_host import IN_ETC
+from tests.rigs.cluster import PODS, running_cluster
+from tests.rigs.containers import BOX, NODE, joined_kubelet, with_box
 
-NODE, HANDLER = "localhost", "kata-fixed"
-BOX = "localhost/nodeward/box:1"
-PODS = "/api/v1/namespaces/default/pods"
+HANDLER = "kata-fixed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +70,9 @@ def resources(cpu: str) -> Record:
 @pytest.fixture(name="node")
 def _node(tmp_path: Path) -> Iterator[Node]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
-        control_plane = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="kub")))
-        server = stack.enter_context(running_apiserver(control_plane, NODE))
-        runc = require("containerd") / "bin" / "runc"
-        containerd = stack.enter_context(running_containerd(folder, handlers={HANDLER: runc}))
-        box = folder / "box.tar"
-        write_archive(box, BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
-        assert containerd.ctr("images", "import", "--local", str(box)).returncode == 0
-        etc, listen, settings = tmp_path / "etc", folder / "cri.sock", tmp_path / "nodeward.yaml"
+        cluster = stack.enter_context(running_cluster(own=NODE))
+        containerd = stack.enter_context(with_box({HANDLER: require("containerd") / "bin" / "runc"}))
+        etc, listen, settings = tmp_path / "etc", containerd.folder / "cri.sock", tmp_path / "nodeward.yaml"
         (etc / "containerd").mkdir(parents=True)
         (etc / "containerd" / "config.toml").write_text(
             f"[plugins.cri.containerd.runtimes.{HANDLER}]\nruntime_type = 'io.containerd.kata.v2'\n"
@@ -93,10 +82,7 @@ def _node(tmp_path: Path) -> Iterator[Node]:
         settings.write_text(f"run_dir: {tmp_path}/run\nrelay: {{vm_resize: refuse, vm_checkpoint: refuse}}\n")
         within = ("unshare", "-m", "sh", "-c", IN_ETC, str(etc))
         stack.enter_context(relay_process(listen, containerd.cri_socket, "--config", str(settings), within=within))
-        joins = Api(server.base_url, server.ca_file, server.node_token)
-        kubelet = stack.enter_context(running_kubelet(containerd, folder / "kubelet", NODE, joins, relay=listen))
-        api = KubeClient(server.base_url, server.ca_file, server.token)
-        until(lambda: api.node_ready(NODE), "the node is ready")
+        kubelet, api = stack.enter_context(joined_kubelet(cluster, containerd, listen)), cluster.client
         api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "vm"}, "handler": HANDLER})
         app: Record = {"name": "app", "image": BOX, "imagePullPolicy": "Never", "resources": resources("200m")}
         spec: Record = {

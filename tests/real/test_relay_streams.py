@@ -6,9 +6,7 @@ The runtime answers with a URL of its own server, which leads past the relay; ou
 from __future__ import annotations
 
 import json
-import shutil
 import struct
-import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -17,13 +15,12 @@ from pathlib import Path
 import pytest
 
 from tests.component.relay.rig import log_of, relay_process, wait_for
-from tests.peers.containerd import Containerd, running_containerd
-from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
-from tests.peers.image import write_archive
+from tests.peers.containerd import Containerd
+from tests.peers.cri import Cri, container_config, remove_pod, start
 from tests.peers.nriside import Json, Record, text
 from tests.peers.streams import followed
+from tests.rigs.containers import BOX, pod_of, with_box
 
-BOX = "localhost/nodeward/box:1"
 PORT = 7070
 WAYS = ("direct", "relayed")
 
@@ -40,24 +37,21 @@ class Node:
         """A pod whose one container plays this story, made through the relay."""
         container = container_config("app", BOX)
         container |= {"command": ["/busybox", "sh", "-c"], "args": [story], "stdin": stdin}
-        pod = pod_config(name, self.daemon.cgroup_parent, self.logs)
+        pod = pod_of(self.daemon, name)
         return start(self.ways["relayed"], pod, container)
 
 
 @pytest.fixture(name="node", scope="module")
 def _node() -> Iterator[Node]:
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
-        daemon = stack.enter_context(running_containerd(folder))
-        write_archive(folder / "box.tar", BOX, {"busybox": Path(shutil.which("busybox") or "busybox")})
-        assert daemon.ctr("images", "import", "--local", str(folder / "box.tar")).returncode == 0
-        listen = folder / "cri.sock"
+        daemon = stack.enter_context(with_box())
+        listen = daemon.folder / "cri.sock"
         with (
             relay_process(listen, daemon.cri_socket),
             Cri(listen, daemon.peer / "proto" / "cri.proto") as relayed,
             daemon.cri() as direct,
         ):
-            yield Node(daemon, {"direct": direct, "relayed": relayed}, folder / "logs")
+            yield Node(daemon, {"direct": direct, "relayed": relayed}, daemon.folder / "logs")
         assert "lost_sight=0" in log_of(listen)
 
 

@@ -16,11 +16,12 @@ import grpc
 import pytest
 
 from nodeward.engine.admission.notes import required
-from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
-from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
+from tests.peers.containerd import IMAGE, Containerd, NriOptions
+from tests.peers.cri import Cri, container_config, remove_pod, start
 from tests.peers.daemon import WITHIN_S, daemon, until
 from tests.peers.nriside import Record, text
 from tests.peers.plugin import RawPlugin, raw_plugin
+from tests.rigs.containers import a_containerd, pod_of
 
 TOLERATE = "tolerate-missing-plugins.example.com"
 REFUSED = 'required plugin "nodeward" not present'
@@ -30,17 +31,14 @@ REFUSED = 'required plugin "nodeward" not present'
 def _containerd() -> Iterator[Containerd]:
     """A containerd that creates no container without Nodeward, with a short patience for plugins."""
     strict = NriOptions(required_plugins=("nodeward",), tolerate=TOLERATE, request_timeout_s=1.0)
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), strict) as runtime:
+    with a_containerd(strict) as runtime:
         yield runtime
 
 
 @pytest.fixture(name="by_annotation", scope="module")
 def _by_annotation() -> Iterator[Containerd]:
     """A containerd whose validator is on and requires no plugin of its own accord."""
-    with (
-        tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_containerd(Path(folder), NriOptions(required_plugins=())) as runtime,
-    ):
+    with a_containerd(NriOptions(required_plugins=())) as runtime:
         yield runtime
 
 
@@ -61,12 +59,6 @@ def kubelet(containerd: Containerd) -> Iterator[Cri]:
             remove_pod(cri, text(pod, "id"))
 
 
-def pod(containerd: Containerd, name: str, annotations: Record | None = None) -> Record:
-    """A pod as the kubelet would describe it."""
-    config = pod_config(name, containerd.cgroup_parent, containerd.folder / "logs")
-    return {**config, "annotations": annotations or {}}
-
-
 def outcome(cri: Cri, config: Record) -> str:
     """What the kubelet is told when it starts this pod: nothing if its container runs."""
     try:
@@ -80,15 +72,15 @@ def test_nothing_is_created_while_the_daemon_is_away_and_all_is_when_it_is_there
     containerd: Containerd, cri: Cri
 ) -> None:
     """Given a required Nodeward, when it comes and is killed, then containers are refused, created, refused."""
-    assert REFUSED in outcome(cri, pod(containerd, "early"))
+    assert REFUSED in outcome(cri, pod_of(containerd, "early"))
     with tempfile.TemporaryDirectory(prefix="nwd") as own, daemon(containerd.nri_socket, Path(own)) as node:
         until(lambda: containerd.synchronized("90-nodeward") == 1, "containerd calls the daemon")
-        sandbox, container = start(cri, pod(containerd, "served"), container_config("app", IMAGE))
+        sandbox, container = start(cri, pod_of(containerd, "served"), container_config("app", IMAGE))
         assert node.containers() == {container}
         assert node.process is not None
         node.process.kill()
         node.process.wait(timeout=WITHIN_S)
-        assert REFUSED in outcome(cri, pod(containerd, "late"))
+        assert REFUSED in outcome(cri, pod_of(containerd, "late"))
         status = cri.call("ContainerStatus", {"container_id": container})["status"]
         assert isinstance(status, dict)
         assert status["state"] == "CONTAINER_RUNNING", "what ran goes on"
@@ -110,26 +102,9 @@ def test_who_is_exempt_starts_without_the_daemon(
     containerd: Containerd, cri: Cri, annotations: Record, refused: bool
 ) -> None:
     """Given that the daemon is away, when a pod with this annotation is to start, then it does or does not."""
-    told = outcome(cri, pod(containerd, "exempt", annotations))
+    told = outcome(cri, pod_of(containerd, "exempt", annotations=annotations))
     assert (REFUSED in told) is refused
     assert refused or told == ""
-
-
-def test_static_pods_come_up_before_the_daemon_does(containerd: Containerd, cri: Cri) -> None:
-    """Given a node after a reboot, when static pods are exempt and the daemon is a pod itself, then both start.
-
-    The kubelet hands a static pod's annotations to the runtime as they are in its manifest, beside its own.
-    """
-    own = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "c0ffee"}
-    assert REFUSED in outcome(cri, pod(containerd, "kube-apiserver", {**own}))
-    assert outcome(cri, pod(containerd, "etcd", {**own, TOLERATE: "true"})) == ""
-    assert outcome(cri, pod(containerd, "nodeward-node", {TOLERATE: "true"})) == ""
-
-
-def test_one_pod_can_require_the_plugin_by_itself(containerd: Containerd, cri: Cri) -> None:
-    """Given another plugin that a pod requires by annotation, when it is not there, then the message names it too."""
-    wish: Record = {"required-plugins.noderesource.dev": '["another"]'}
-    assert 'required plugins "nodeward,another" not present' in outcome(cri, pod(containerd, "picky", wish))
 
 
 def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runtimes_list_is_empty(
@@ -140,13 +115,15 @@ def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runt
     written: Record = dict(required({}, "nodeward", []))
     assert written == {"required-plugins.noderesource.dev": '["nodeward"]'}
     with kubelet(by_annotation) as cri:
-        told = outcome(cri, pod(by_annotation, "limited", written))
+        told = outcome(cri, pod_of(by_annotation, "limited", annotations=written))
         print(told)
         assert REFUSED in told
-        assert outcome(cri, pod(by_annotation, "other")) == ""
+        assert outcome(cri, pod_of(by_annotation, "other")) == ""
         with tempfile.TemporaryDirectory(prefix="nwd") as own, daemon(by_annotation.nri_socket, Path(own)) as node:
             until(lambda: by_annotation.synchronized("90-nodeward") == 1, "containerd calls the daemon")
-            _, container = start(cri, pod(by_annotation, "served", written), container_config("app", IMAGE))
+            _, container = start(
+                cri, pod_of(by_annotation, "served", annotations=written), container_config("app", IMAGE)
+            )
             assert container in node.containers()
 
 
@@ -163,8 +140,8 @@ def test_the_container_in_whose_call_the_plugin_hung_passes_and_the_next_does_no
         hung = RawPlugin({"CreateContainer": lambda request: silent}, events=1 << 3)
         async with asyncio.timeout(WITHIN_S), raw_plugin(containerd.nri_socket, hung, "nodeward", "20"):
             await asyncio.to_thread(until, lambda: containerd.synchronized("20-nodeward") == 1, "it is called")
-            first = await asyncio.to_thread(outcome, cri, pod(containerd, "slips"))
-            return first, await asyncio.to_thread(outcome, cri, pod(containerd, "stopped"))
+            first = await asyncio.to_thread(outcome, cri, pod_of(containerd, "slips"))
+            return first, await asyncio.to_thread(outcome, cri, pod_of(containerd, "stopped"))
 
     first, second = asyncio.run(story())
     assert first == ""

@@ -152,9 +152,9 @@ class Cluster:
 
 
 @contextmanager
-def running_cluster(*nodes: str) -> Iterator[Cluster]:
-    """For as long as the block, with these nodes and the namespace `default`."""
-    with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder)) as server:
+def running_cluster(*nodes: str, own: str = "node-1") -> Iterator[Cluster]:
+    """For as long as the block, with these nodes and the namespace `default`; the token of a node is `own`'s."""
+    with tempfile.TemporaryDirectory(prefix="nwk") as folder, running_apiserver(Path(folder), own) as server:
         client = KubeClient(server.base_url, server.ca_file, server.token)
         for node in nodes:
             client.call("POST", NODES, {"metadata": {"name": node}})

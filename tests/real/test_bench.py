@@ -11,9 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bench import allocate, api_pods, hook, metrics, nri, plugins, relay, sampler, ticking, tree, webhook
+from bench import allocate, hook, metrics, nri, plugins, relay, ticking, tree, webhook
 from tests.peers.find import absent, require
-from tests.peers.nriside import nriside
 
 SMALL = tree.Shape(pods=3, per_pod=2, calls=40)
 
@@ -43,53 +42,6 @@ def test_the_metrics_part_looks_at_the_loop(
     for _, what, _ in metrics.TOLD[measured]:
         assert what in said
     assert [said.count(f"    {name:31} ") for name in metrics.TIMES] == [len(metrics.TOLD[measured])] * 3
-
-
-def test_a_failed_daemon_gives_no_figures() -> None:
-    """Given a tree without one container's cgroup, when the daemon is to settle in it, then the bench refuses."""
-
-    async def story() -> None:
-        with tree.scratch() as folder:
-            command = plugins.daemon(folder, folder / "s", SMALL)
-            (folder / "cgroup" / tree.container_path(2, 5)[1:] / "misc.max").unlink()
-            async with nriside(require("nriside-0.12"), folder / "s") as side:
-                await side.command("populate", pods=SMALL.pods, per_pod=SMALL.per_pod, filler=10)
-                await side.command("listen")
-                with plugins.running(command):
-                    await side.event("log", "connected and synchronized")
-                    await plugins.settled(folder, SMALL, within_s=4.0)
-
-    with pytest.raises(plugins.UnfairError, match="1 goals not reached"):
-        asyncio.run(story())
-
-
-async def test_the_daemon_learns_the_pods_from_the_api_server_double() -> None:
-    """Given the double with nriside's pods, when the daemon runs on it, then every limit of theirs is enforced."""
-
-    with tree.scratch() as folder, api_pods.running(SMALL) as url:
-        command = plugins.daemon(folder, folder / "s", SMALL, url)
-        async with nriside(require("nriside-0.12"), folder / "s") as side:
-            await side.command("populate", pods=SMALL.pods, per_pod=SMALL.per_pod, filler=10)
-            await side.command("listen")
-            with plugins.running(command):
-                await side.event("log", "connected and synchronized")
-                await plugins.settled(folder, SMALL)
-                plugins.check(folder)
-
-
-def test_the_samplers_own_cgroups_are_real_and_go_away() -> None:
-    """Given a writable cgroup2, when the bench has made its cgroups and read them, then none is left."""
-    try:
-        with sampler.own_cgroups(SMALL) as (root, paths):
-            seen = sampler.reader_of(root).read(paths)
-            assert (len(paths), len(seen.readings), seen.gone) == (9, 9, ())
-            sampler.check(seen, paths)
-            short = dataclasses.replace(seen, readings=dict(list(seen.readings.items())[1:]))
-            with pytest.raises(plugins.UnfairError, match=f"1 of 9 cgroups were not read, {paths[0]} among them"):
-                sampler.check(short, paths)
-    except plugins.MissingError as error:
-        absent(str(error))
-    assert not Path(root).exists()
 
 
 def test_the_allocate_part_reads_real_cgroups(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -20,25 +19,15 @@ import pytest
 from bench.metrics import free_port
 from bench.tree import READ_ONLY
 from nodeward.model.annotations import CONFIG_HASH, MIRROR
-from tests.peers.cgroups import hierarchies
-from tests.peers.containerd import Containerd, running_containerd, wait_until
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.keynode import PODS
 from tests.peers.kubeclient import STRATEGIC
-from tests.peers.kubelet import SYSCTLS, running_kubelet
 from tests.peers.nriside import Record, member, text
 from tests.peers.podnode import END_SOON, FROM_SPEC, Node, Shown, container, running_node, shown_in
 from tests.peers.prometheus import Job, asked, prometheus
 
 MI = 1 << 20
 REFUSED = "default/refused, container app: declares 2097152 of sgx_epc, which this kernel cannot limit"
-LEFT_BEHIND = ("/var/lib/kubelet", "/var/log/containers", "/usr/libexec/kubernetes")
-LIKED = {"vm/overcommit_memory": "1", "kernel/panic": "10", "kernel/panic_on_oops": "1"}
-"""What a kubelet makes of a machine's settings, where it can."""
-
-
-class BrokenTestError(Exception):
-    """What a test that fails raises."""
 
 
 @pytest.fixture(name="node", scope="module")
@@ -74,52 +63,34 @@ def test_each_container_of_a_pod_has_its_promise_from_the_spec(node: Node) -> No
     assert node.nodeward.command("explain", "default/shop").returncode == 1
 
 
-def test_a_container_that_starts_again_is_shown_once(node: Node) -> None:
-    """Given a running container, when its process ends and the kubelet starts it again, then the new one is shown."""
-    node.create("again", [container("app", "2Mi")])
-    expected = {"": Shown(2 * MI), "app": Shown(2 * MI)}
-    node.becomes("again", expected)
-    node.end("again", "app")
-    node.becomes("again", expected)
-    node.delete("again")
-
-
-def test_a_pod_that_has_ended_is_not_shown(node: Node) -> None:
-    """Given a pod that is not to be started again, when its container ends well, then nothing of it is shown."""
-    node.create("job", [container("app", "2Mi")], restartPolicy="Never")
-    node.becomes("job", {"": Shown(2 * MI), "app": Shown(2 * MI)})
-    node.end("job", "app")
-    node.becomes("job", {})
-    node.delete("job")
-
-
-def test_a_pods_budget_has_the_overhead_of_its_runtime_class(node: Node) -> None:
-    """Given a RuntimeClass with an overhead of EPC, when a pod of it runs, then pod and container differ by that."""
-    node.create("heavy", [container("app", "2Mi")], runtimeClassName="heavy")
-    node.becomes("heavy", {"": Shown(5 * MI), "app": Shown(2 * MI)})
-    node.delete("heavy")
-
-
-def test_a_failed_container_is_shown_until_the_kubelet_forgets_it(node: Node) -> None:
-    """Given a container without its program, when the kubelet tries it again, then its neighbour is as before."""
-    node.create("broken", [container("app", "2Mi"), container("typo", "1Mi", command=["/typo"])])
-    node.becomes("broken", {"": Shown(3 * MI), "app": Shown(2 * MI), "typo": Shown(MI)})
-    first = node.container_id("broken", "typo")
-    until(lambda: not node.shows(first), "the end of the first try")
-    node.becomes("broken", {"": Shown(3 * MI), "app": Shown(2 * MI), "typo": Shown(MI)})
-    node.delete("broken")
-
-
-def test_a_pod_with_another_sandbox_is_the_same_pod(node: Node) -> None:
-    """Given a running pod, when its sandbox dies and the kubelet makes all of it anew, then it is shown as before."""
-    node.create("moved", [container("app", "2Mi")])
-    expected = {"": Shown(2 * MI), "app": Shown(2 * MI)}
+def test_what_ends_and_is_made_anew_is_shown_once_and_as_before(node: Node) -> None:
+    """Given a pod with an overhead, when its container ends and is started again, and its sandbox dies and all is made
+    anew, then it is shown as before; so is the neighbour of a container without its program, which kubelet tries again.
+    A pod that is not to be started again is shown no more once it has ended well."""
+    expected = {"": Shown(5 * MI), "app": Shown(2 * MI)}
+    node.create("moved", [container("app", "2Mi")], runtimeClassName="heavy")
+    node.becomes("moved", expected)
+    node.end("moved", "app")
     node.becomes("moved", expected)
     first = node.container_id("moved", "app")
     node.kill_sandbox("moved")
     until(lambda: not node.shows(first), "the end of the first container")
     node.becomes("moved", expected)
     node.delete("moved")
+
+    expected = {"": Shown(3 * MI), "app": Shown(2 * MI), "typo": Shown(MI)}
+    node.create("broken", [container("app", "2Mi"), container("typo", "1Mi", command=["/typo"])])
+    node.becomes("broken", expected)
+    first = node.container_id("broken", "typo")
+    until(lambda: not node.shows(first), "the end of the first try")
+    node.becomes("broken", expected)
+    node.delete("broken")
+
+    node.create("job", [container("app", "2Mi")], restartPolicy="Never")
+    node.becomes("job", {"": Shown(2 * MI), "app": Shown(2 * MI)})
+    node.end("job", "app")
+    node.becomes("job", {})
+    node.delete("job")
 
 
 def test_pods_made_while_the_daemon_was_dead_are_adopted(node: Node) -> None:
@@ -254,40 +225,3 @@ def test_cadvisor_has_the_memory_of_a_limited_container_for_the_dashboard(node: 
         for query in asked("container_memory"):
             print(query, server.until(query))
     node.delete("drawn")
-
-
-def machine() -> dict[str, object]:
-    """What a kubelet changes on a machine, as it is now."""
-    sysctls = {name: Path("/proc/sys", name).read_text() for name in SYSCTLS}
-    return {**sysctls, **{path: Path(path).exists() for path in LEFT_BEHIND}}
-
-
-def cgroups_of(containerd: Containerd) -> list[Path]:
-    """Our cgroup in each hierarchy where it is."""
-    places = [root / containerd.cgroup_parent.lstrip("/") for root in hierarchies()]
-    return [place for place in places if place.is_dir()]
-
-
-def test_the_machine_is_as_before_also_when_a_test_fails() -> None:
-    """Given a machine, when a kubelet makes sysctls and cgroups to its liking and the test fails, then none is left."""
-    before = machine()
-    places: list[Path] = []
-
-    def story() -> None:
-        with (
-            tempfile.TemporaryDirectory(prefix="ctd") as folder,
-            running_containerd(Path(folder)) as containerd,
-            running_kubelet(containerd, Path(folder) / "kubelet", "node-1") as kubelet,
-        ):
-            places.extend(cgroups_of(containerd))
-            wait_until(lambda: any((place / "kubepods" / "besteffort").is_dir() for place in places), "kubepods cgroup")
-            wait_until(lambda: {name: kubelet.sysctl(name) for name in LIKED} == LIKED, "sysctls")
-            assert machine() == before
-            raise BrokenTestError(folder)
-
-    with pytest.raises(BrokenTestError) as broken:
-        story()
-    assert machine() == before
-    assert places
-    assert not [place for place in places if place.exists()]
-    assert str(broken.value) not in Path("/proc/self/mountinfo").read_text()

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -21,11 +20,11 @@ from nodeward.cli import client as user
 from tests import pod_fields
 from tests.patience import scaled
 from tests.peers.daemon import Daemon, daemon, until
-from tests.peers.kube import ApiServer, running_apiserver
-from tests.peers.kubeclient import STRATEGIC, KubeClient
+from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record
+from tests.rigs import cluster as rigs
+from tests.rigs.cluster import PODS, part
 
-PODS = "/api/v1/namespaces/default/pods"
 C = "c4n4ry"
 REFERENCE = {"name": C, "key": C, "optional": True}
 LABELS = {"labelSelector": {"matchLabels": {"a": C}}, "topologyKey": f"a.io/{C}"}
@@ -100,23 +99,16 @@ POD: dict[str, object] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Cluster:
-    """An API server, a client of it, and the daemon of its node."""
+class Cluster(rigs.Cluster):
+    """An API server, and the daemon of its node."""
 
-    server: ApiServer
-    client: KubeClient
     daemon: Daemon
 
     def create(self, name: str = "web", **spec: object) -> str:
         """Another pod like POD; its UID."""
-        metadata = {**_part(POD, "metadata"), "name": name}
-        body: Record = json.loads(json.dumps({"metadata": metadata, "spec": {**_part(POD, "spec"), **spec}}))
-        return str(_part(self.client.call("POST", PODS, body), "metadata")["uid"])
-
-    def delete(self, name: str = "web") -> None:
-        gone: Record = {"metadata": {"finalizers": None}}
-        self.client.call("PATCH", f"{PODS}/{name}", gone, "application/merge-patch+json")
-        self.client.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
+        metadata = {**part(POD, "metadata"), "name": name}
+        body: Record = json.loads(json.dumps({"metadata": metadata, "spec": {**part(POD, "spec"), **spec}}))
+        return str(part(self.client.call("POST", PODS, body), "metadata")["uid"])
 
     def asked(self, path: str) -> bytes:
         """What the Pod API answers; empty where it knows no such pod, or does not answer yet."""
@@ -149,27 +141,18 @@ class Cluster:
         return sum(int(one.rpartition(" ")[2]) for one in of_pods if 'verb="GET"' in one)
 
 
-def _part(value: object, *names: str) -> dict[str, object]:
-    for name in names:
-        value = value[name] if isinstance(value, dict) else None
-    assert isinstance(value, dict)
-    return value
-
-
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
     """The daemon has no runtime: the Pod API needs none."""
     with ExitStack() as stack:
-        kube = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nwk")))
         own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nwd")))
-        server = stack.enter_context(running_apiserver(kube))
-        client = KubeClient(server.base_url, server.ca_file, server.token)
-        until(lambda: client.find("/api/v1/namespaces/default") is not None, "the default namespace is there")
+        found = stack.enter_context(rigs.running_cluster())
+        server = found.server
         (own / "token").write_text(server.token)
         chosen = f"{{url: '{server.base_url}', ca_file: {server.ca_file}, token_file: {own}/token}}"
         more = (f"node_name: {server.node}", "podapi: {enabled: true}")
         made = stack.enter_context(daemon(own / "nri.sock", own, *more, kube=chosen))
-        yield Cluster(server, client, made)
+        yield Cluster(server, found.client, made)
 
 
 def fields(value: object) -> object:
@@ -221,28 +204,6 @@ def test_a_pod_of_nearly_the_largest_size_is_shown(cluster: Cluster) -> None:
     assert (spec["complete"], C in json.dumps(spec)) == (True, False)
 
 
-def test_a_name_taken_over_never_gets_the_spec_of_another_pod(cluster: Cluster) -> None:
-    """While pods of one name come and go, each answer with a spec has that of the pod it says it is of; any other says
-    why it has none."""
-    answers = list[dict[str, dict[str, object]]]()
-
-    def shows(uid: str) -> bool:
-        answers.append(cluster.described("again"))
-        return uid in json.dumps(answers[-1].get("spec"))
-
-    for _ in range(5):
-        uid = cluster.create("again")
-        until(partial(shows, uid), "the new pod's spec is shown")
-        cluster.delete("again")
-        answers += [cluster.described("again") for _ in range(3)]
-    for one in filter(None, answers):
-        if one["spec"]["value"] is None:
-            assert any(why in str(one["spec"]["why"]) for why in ("another pod has this name", "404 NotFound")), one
-        else:
-            shown = _part(one, "spec", "value", "metadata")["uid"]
-            assert shown == _part(one, "identity", "value")["uid"]
-
-
 def test_without_the_api_server_a_spec_says_why_it_is_not_whole(cluster: Cluster) -> None:
     """The last test of this module: the API server ends."""
     read, unread = cluster.made("read"), cluster.made("unread")
@@ -253,4 +214,4 @@ def test_without_the_api_server_a_spec_says_why_it_is_not_whole(cluster: Cluster
         found = cluster.described(name)
         assert (found["spec"]["complete"], found["spec"]["value"] is not None) == (False, has_value)
         assert found["spec"]["why"]
-        assert (_part(found, "identity", "value")["uid"], C in json.dumps(found)) == (uid, False)
+        assert (part(found, "identity", "value")["uid"], C in json.dumps(found)) == (uid, False)

@@ -55,7 +55,7 @@ def run_pod(containerd: Containerd, cri: Cri, name: str) -> tuple[str, str]:
 
 @contextmanager
 def joined_kubelet(cluster: Cluster, containerd: Containerd, relay: Path | None = None) -> Iterator[Kubelet]:
-    """A kubelet of the cluster's node that is ready, whose runtime is behind the relay at that socket, if there is one."""
+    """A kubelet of the cluster's node that is ready; its runtime may be behind the relay at that socket."""
     server, client = cluster.server, cluster.client
     joins = Api(server.base_url, server.ca_file, server.node_token)
     with running_kubelet(containerd, containerd.folder / "kubelet", server.node, joins, relay=relay) as kubelet:

@@ -6,7 +6,7 @@ An id is the function's name without `case_`, the name of a story, or `write_<na
 
 from types import ModuleType
 
-from tests.contract.kernel import case_cpusets, case_files, case_limits, case_v1, case_waits, case_writes
+from tests.contract.kernel import case_cpusets, case_limits, case_v1, case_writes
 from tests.contract.kernel.stories import STORIES
 from tests.contract.kernel.vocabulary import Case
 
@@ -28,8 +28,6 @@ CASES: dict[str, Case] = {
     **case_writes.TABLE,
     **_of(case_writes),
     **_stories(),
-    **_of(case_files),
-    **_of(case_waits),
 }
 
 CPU_CASES: dict[str, Case] = {

@@ -2,7 +2,8 @@
 
 A story has a name and below it its steps, divided by semicolons. A path is below the case's base, `.` is the base
 itself and `/` the root of the tree with the misc controller. A step ends with `! ERRNO` where it is refused, and a look
-at something with `= ` and what is seen there, lines divided by `|`. `sev` is the resource where a look names none.
+at something with `= ` and what is seen there, lines divided by `|`. `sev` is the resource where a look names none. An
+open file has a name; who watches one has read it, and is told of it or not.
 """
 
 import errno
@@ -20,10 +21,11 @@ SAID = {"(empty)": "", "(blank)": "\n"}
 
 
 class Story:
-    """One that is played. `pids`: of the processes by the names that they have in it."""
+    """One that is played. `pids` and `handles`: of processes and open files by the names that they have in it."""
 
     def __init__(self, kernel: KernelUnderTest) -> None:
         self.kernel, self.files, self.pids = kernel, kernel.files, dict[str, int]()
+        self.handles, self.closed, self.remembered = dict[str, int](), set[str](), dict[str, object]()
 
     def play(self, step: str) -> None:
         try:
@@ -62,6 +64,18 @@ class Story:
             case "charge" | "uncharge" | "underflow":
                 resource, amount = rest.split()
                 getattr(self.kernel, verb)(self.place(path), resource, int(amount))
+            case "open" | "watch":
+                self.handles[path] = self.files.open(self.place(rest))
+                if verb == "watch":
+                    self.files.pread(self.handles[path], 4096)
+            case "close":
+                self.files.close(self.handles[path])
+                self.closed.add(path)
+            case "told" | "still":
+                wanted = set(words.split())
+                assert self._changed(wanted, 5.0 if verb == "told" else 0.05) == (wanted if verb == "told" else set())
+            case "remember":
+                self.remembered[path] = self._identity(path)
             case "capacity":
                 self.kernel.set_capacity(path, int(rest))
             case "offline":
@@ -84,6 +98,24 @@ class Story:
                 return self._look(verb, words)
         return ""
 
+    def end(self) -> None:
+        for name in self.handles.keys() - self.closed:
+            self.files.close(self.handles[name])
+
+    def _changed(self, names: set[str], within_s: float) -> set[str]:
+        """Of which of them the kernel tells soon, since it holds back what comes fast."""
+        found: set[str] = set()
+        for _ in range(4):
+            waiting = {self.handles[name]: name for name in names - found}
+            found |= {waiting[handle] for handle in self.files.wait(list(waiting), within_s)}
+            if found == names:
+                break
+        return found
+
+    def _identity(self, path: str) -> object:
+        found = self.files.stat(self.place(path))
+        return found.device, found.inode
+
     def _child(self, above: str, name: str) -> None:
         if name not in self.files.listdir(self.place(above or ".")):
             child(self.kernel, name, self.place(above) if above else "")
@@ -95,11 +127,26 @@ class Story:
         return said.encode()
 
     def _look(self, verb: str, words: str) -> str:
+        path, *rest = words.split()
+        match verb:
+            case "listed":
+                names = self.files.listdir(self.place(path))
+                return "in order" if names == sorted(names) and set(rest) <= set(names) else " ".join(names)
+            case "kind":
+                return "folder" if self.files.stat(self.place(path)).is_dir else "file"
+            case "links":
+                return str(self.files.stat(self.place(path)).links)
+            case "identity":
+                return "the same" if self._identity(path) == self.remembered[path] else "another"
+            case "at":
+                return _lines(self.files.pread(self.handles[path], int(rest[0]) if rest else 4096).decode())
+            case "first":
+                return _lines(self.files.read(self.place(rest[0]), int(path)).decode())
         if verb == "read":
             found = text(self.kernel, self.place(words))
             for name, pid in self.pids.items():
                 found = found.replace(str(pid), f"<{name}>")
-            return " | ".join(found.splitlines()) if found.strip() else next(k for k, v in SAID.items() if v == found)
+            return _lines(found)
         if verb == "line":
             path, wanted = words.split(" ", 1)
             return "yes" if wanted in text(self.kernel, self.place(path)).splitlines() else "no"
@@ -114,10 +161,17 @@ class Story:
         return next(number for name, number in lines if name.removesuffix(".max") == resource)
 
 
+def _lines(found: str) -> str:
+    return " | ".join(found.splitlines()) if found.strip() else next(k for k, v in SAID.items() if v == found)
+
+
 def _played(steps: list[str], kernel: KernelUnderTest) -> None:
     story = Story(kernel)
-    for step in steps:
-        story.play(step)
+    try:
+        for step in steps:
+            story.play(step)
+    finally:
+        story.end()
 
 
 def told() -> dict[str, Case]:

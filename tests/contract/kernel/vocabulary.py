@@ -17,7 +17,6 @@ from nodeward.aio.hostfs import HostFiles
 CAPACITY: Final[Mapping[str, int]] = {"sev": 10, "sev_es": 5}
 MOUNT: Final = "/sys/fs/cgroup"
 V1_MOUNT: Final = f"{MOUNT}/misc"
-UNLIMITED: Final = "sev max\nsev_es max\n"
 
 
 class KernelUnderTest(Protocol):

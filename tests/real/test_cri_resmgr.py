@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,16 +20,17 @@ from nodeward.model import cpuset
 from nodeward.model.cpuset import CpuSet
 from tests.component.relay.rig import WAIT_S, wait_for
 from tests.peers.cgroups import CGROUP_ROOT
-from tests.peers.containerd import IMAGE, OLD, Containerd, running_containerd
+from tests.peers.containerd import IMAGE, OLD, Containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
 from tests.peers.crisuite import cgroups_removed
 from tests.peers.nriside import Record, member
+from tests.rigs.containers import a_containerd, pod_of
 
 PROGRAMS = Path(sys.executable).parent
 
 
 def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() -> None:
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder)) as daemon:
+    with a_containerd() as daemon:
         listen, dump = daemon.folder / "relay.sock", daemon.folder / "cri.dump"
         walk = ["-policy", "null", "-dump", "reset,full:.*", "-dump-file", str(dump)]
         sockets = ["-runtime-socket", str(daemon.cri_socket), "-relay-socket", str(listen)]
@@ -41,7 +41,7 @@ def test_a_pods_life_and_a_failure_stand_in_the_dump_and_its_secrets_do_not() ->
                 with Cri(listen, daemon.peer / "proto" / "cri.proto") as cri:
                     container = container_config("app", IMAGE)
                     container["envs"] = [{"key": "TOKEN", "value": "aHVudGVyMg=="}]
-                    pod = pod_config("walk", daemon.cgroup_parent, daemon.folder / "logs")
+                    pod = pod_of(daemon, "walk")
                     pod["annotations"] = pod["labels"] = {"io.kubernetes.container.hash": "hunter2"}
                     sandbox, made = start(cri, pod, container)
                     cri.call("ContainerStatus", {"container_id": made, "verbose": True})
@@ -147,11 +147,7 @@ def cpus_of(container: str) -> CpuSet:
 
 @pytest.fixture(name="walk", scope="module")
 def _walk() -> Iterator[Walk]:
-    with (
-        cgroups_removed(),
-        tempfile.TemporaryDirectory(prefix="ctd") as folder,
-        running_containerd(Path(folder), release=OLD) as daemon,
-    ):
+    with cgroups_removed(), a_containerd(release=OLD) as daemon:
         yield Walk(daemon)
 
 

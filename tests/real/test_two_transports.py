@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import tempfile
 from collections.abc import Awaitable
 from dataclasses import dataclass
-from pathlib import Path
 
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
@@ -37,11 +35,12 @@ from nodeward.model.workload import Phase
 from nodeward.proto import cri_pb2, nri_pb2
 from nodeward.transport.ttrpc_unix import Answer
 from nodeward.wire.ttrpc import Request
-from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
+from tests.peers.containerd import IMAGE, Containerd
 from tests.peers.cri import container_config, pod_config, remove_pod
 from tests.peers.nriside import Record
 from tests.peers.nriside import text as text_of
 from tests.peers.plugin import RawPlugin, raw_plugin
+from tests.rigs.containers import a_containerd
 from tests.unit.app.relayed import Relayed
 from tests.unit.engine.build import Told
 
@@ -83,7 +82,7 @@ def captured() -> list[Captured]:
         async with raw_plugin(containerd.nri_socket, plugin):
             return [await asyncio.to_thread(_play, containerd, number) for number in range(len(KINDS))]
 
-    with tempfile.TemporaryDirectory(prefix="ctd") as folder, running_containerd(Path(folder), NriOptions()) as runtime:
+    with a_containerd() as runtime:
         asked = asyncio.run(story(runtime))
     parse = nri_pb2.CreateContainerRequest.FromString, cri_pb2.CreateContainerRequest.FromString
     return [Captured(parse[0](one), parse[1](other)) for one, other in zip(told, asked, strict=True)]

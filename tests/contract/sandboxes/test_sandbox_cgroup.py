@@ -211,30 +211,6 @@ def test_a_sandbox_that_ended_leaves_nothing_but_what_is_shared(pod: str, mode: 
     assert len(leftovers([pod])) == len(hierarchies())
 
 
-def test_a_process_is_not_moved_whose_number_is_anothers_now(vm: Vm) -> None:
-    vm.done("create")
-    before = cgroups(vm.shim, vm.shim)
-
-    refused = vm.call("place", "--shim", f"{vm.shim}:1")
-
-    assert refused.returncode == 1
-    assert f"process {vm.shim} is another one than was meant" in refused.stderr
-    assert cgroups(vm.shim, vm.shim) == before
-
-
-def test_nothing_is_moved_where_one_of_all_is_gone(vm: Vm) -> None:
-    with process() as (gone, _):
-        pass
-    vm.done("create")
-    before = cgroups(vm.shim, vm.shim)
-
-    refused = vm.call("place", "--shim", str(vm.shim), "--vmm", str(gone))
-
-    assert refused.returncode == 1
-    assert f"process {gone} is not there" in refused.stderr
-    assert cgroups(vm.shim, vm.shim) == before
-
-
 def test_a_thread_of_another_process_is_not_moved(vm: Vm) -> None:
     if vm.version == 2:
         pytest.skip("cgroup v2 moves no thread")

@@ -30,7 +30,7 @@ from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec
 from nodeward.wire import facts_line
 from tests.component.relay.rig import relay_process
 from tests.component.relay.test_facts import answering
-from tests.peers.cgroups import CGROUP_ROOT, hierarchies, remove_cgroups
+from tests.peers.cgroups import CGROUP_ROOT, hierarchies
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
 from tests.peers.daemon import NODEWARD, Daemon, until
@@ -38,15 +38,11 @@ from tests.peers.katahost import (
     MODE_ANNOTATION,
     OVERHEAD,
     PASSED_ON,
-    KataCell,
     KataOptions,
     KataSandbox,
     KataSize,
     kata_cgroups_as_before,
-    kata_paths,
-    kata_sandbox,
     kata_sizes,
-    placing,
     processes,
     write_kata,
 )
@@ -60,8 +56,6 @@ HANDLERS = {"kata": True, "kata-overhead": False}
 """Runtime handlers, and the mode in the configuration of each."""
 GROWS, LEAST_MIB = "kata-grows", 256
 """A handler that takes sizes by annotation, and the memory of its VM, below which Kata takes none."""
-SLICE = "kubepods-burstable-podu_1.slice"
-OF_SYSTEMD = Path("/run/systemd/system").exists()
 LEFT = UNIFIED
 """Kata moves processes to the pod's cgroup before it removes the sandbox's; with cgroup v2 that may be refused."""
 
@@ -204,35 +198,6 @@ def test_nodeward_says_where_a_pod_is_and_what_it_costs(
         assert row.fit.fit == ("unlimited" if only else "outside")
 
 
-CELLS = [("/{parent}/pod/one", True), ("/{parent}/pod/one", False), (f"{SLICE}:cri-containerd:{{parent}}", False)]
-CELLS += [(f"{SLICE}:cri-containerd:{{parent}}", True)] if OF_SYSTEMD else []
-
-
-@pytest.mark.parametrize(("path", "only"), CELLS)
-def test_sandbox_and_oracles_agree(tmp_path: Path, path: str, only: bool) -> None:
-    name = f"nodeward-test-{os.getpid()}"
-    cell = KataCell(path.format(parent=name), only, name)
-    (paths,) = kata_paths([cell])
-    sandbox = paths.v2 if UNIFIED else f"/{paths.v1.lstrip('/')}"
-    try:
-        with placing(cell) as (_, placed):
-            assert placed.error == ""
-            said = {one.role: {where for key, where in one.cgroups.items() if key or UNIFIED} for one in placed.threads}
-        options = KataOptions(only, VCPUS, named_threads=True)
-        with kata_sandbox(tmp_path / "kata", options, cell) as made:
-            assert [*said["shim"]] == made.shim_in() == [paths.overhead or sandbox]
-            assert [*said["vcpu"]] == made.vcpus_in() == [sandbox]
-            assert [*said["vmm"]] == made.vmm_in()
-    finally:
-        wait_until(lambda: removed(name if path.startswith("/") else sandbox), "end of its cgroups")
-
-
-def removed(path: str) -> bool:
-    """Whether nothing is left of that cgroup; a VMM that was killed may take a moment to leave it."""
-    remove_cgroups(path)
-    return not any((root / path.lstrip("/")).exists() for root in hierarchies())
-
-
 def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
     """Given a pod that requests CPUs and memory and limits neither, when kubelet starts it through the relay, then the
     VM has them beside what Kata's configuration gives every VM."""
@@ -292,9 +257,3 @@ def test_a_vm_that_grows_is_started_with_what_its_pod_requests(containerd: Conta
             remove_pod(cri, sandbox)
     sizes = [vmm[vmm.index(flag) + 1].split(",")[0] for flag in ("-smp", "-m")]
     assert sizes == [str(min(2, os.cpu_count() or 1)), f"{LEAST_MIB + 96}M"], "no more CPUs than the machine has"
-
-
-def test_the_size_of_a_vm_keeps_a_part_of_a_cpu() -> None:
-    keys = {"cpu-quota": "220000", "cpu-period": "100000", "memory": str((1 << 30) + 1)}
-    (size,) = kata_sizes([{f"io.kubernetes.cri.sandbox-{key}": value for key, value in keys.items()}])
-    assert (size.cpus, size.memory_mib) == (2.2, 1024)

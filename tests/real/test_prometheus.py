@@ -13,6 +13,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from urllib.request import urlopen
 
@@ -25,11 +26,13 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.doubles.kubelet import PLUGIN, SimKubelet
 from nodeward.proto import deviceplugin_pb2 as protocol
+from tests.component.metrics.test_server import site
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import require
 from tests.peers.nriside import nriside
 from tests.peers.prometheus import CLUSTER, NOT_HERE, WITHIN_S, Prometheus, prometheus, queries, variables
-from tests.unit.edges.metrics.build import untold
+from tests.unit.edges.metrics.build import node, untold
+from tests.unit.edges.metrics.sandboxes import MIB, SANDBOXES
 
 NODE = tree.Shape(pods=3, per_pod=2, calls=20)
 KEYS = 16
@@ -38,7 +41,7 @@ KEYS = 16
 def drawn(server: Prometheus) -> None:
     """Every query of the dashboard has values or, where there can be none, an empty answer; so has every variable.
     Three ask for rates of histograms into which nothing new comes here, and have only NaN.
-    Those about VM sandboxes are in test_prometheus_sandboxes.
+    Those about VM sandboxes have a picture of their own.
     """
     without = dict.fromkeys(NOT_HERE, 0)
     for query in queries():
@@ -194,3 +197,24 @@ async def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_
                 await asyncio.to_thread(told, server, plugin)
                 await asyncio.to_thread(drawn, server)
                 await asyncio.to_thread(whole, port)
+
+
+def told_of_sandboxes(server: Prometheus) -> None:
+    """The picture's numbers, what the rules make of them, and an answer to each query."""
+    server.until('nodeward_sandboxes_memory_bytes{part="vmm", node="127.0.0.1"}', [120 * MIB])
+    server.until("sandbox:nodeward_sandboxes_headroom:ratio", [-0.1])
+    server.until("sandbox:nodeward_sandboxes_overhead_cpu:rate5m", [0.0])
+    server.until('ALERTS{alertname="NodewardSandboxWillBeKilled", pod="web"}', [1.0])
+    server.until('ALERTS{alertname="NodewardSandboxAnnotated", alertstate="firing"}', [1.0])
+    for query in queries(of_sandboxes=True):
+        print(f"{query}  {server.until(query)}")
+    assert len(queries(of_sandboxes=True)) > 10
+
+
+async def test_every_query_of_the_dashboard_on_sandboxes_has_an_answer(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Given a picture of VM sandboxes, as a value that the daemon's own metrics server serves."""
+    async with site(caplog, lambda: replace(node(), sandboxes=SANDBOXES)) as own:
+        with prometheus(tmp_path, own.port) as server:
+            await asyncio.to_thread(told_of_sandboxes, server)

@@ -5,13 +5,26 @@ Where a real end is not built the case skips; scripts/build-peers builds it.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 import pytest
 
 from tests.contract.cri.cri_cases import CASES
-from tests.contract.cri.sides import Client, Side
+from tests.contract.cri.sides import SIDES, Client, Side, opened, remove_all
+
+
+@pytest.fixture(name="side", scope="module", params=SIDES)
+def _side(request: pytest.FixtureRequest) -> Iterator[Side]:
+    """One runtime of each kind for all cases; each case begins with none of the pods of another."""
+    with opened(request.param) as found:
+        yield found
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_contract(side: Side, client: Client, case: str) -> None:
-    assert client.side is side
-    CASES[case](client)
+def test_contract(side: Side, case: str) -> None:
+    with contextlib.closing(Client(side)) as client:
+        try:
+            CASES[case](client)
+        finally:
+            remove_all(client)

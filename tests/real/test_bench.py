@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import allocate, hook, metrics, nri, plugins, relay, ticking, tree, webhook
+from bench import allocate, hook, nri, plugins, relay, tree, webhook
 from tests.peers.find import absent, require
 
 SMALL = tree.Shape(pods=3, per_pod=2, calls=40)
@@ -25,23 +25,6 @@ def test_a_round_gives_every_figure(program: str) -> None:
     figures = asyncio.run(nri.one_round(program, require("nriside-0.12"), SMALL))
 
     assert [name for name in ("sync", *nri.CREATE_LINES) if not figures[name] > 0] == []
-
-
-@pytest.mark.parametrize("measured", [ticking.CALLBACKS, ticking.WAITS])
-def test_the_metrics_part_looks_at_the_loop(
-    measured: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Given a node of three pods that is scraped, then each of its times has figures, and nothing failed beside it."""
-    require("nriside-0.12")
-    monkeypatch.setattr(metrics, "ROUNDS", 1)
-    monkeypatch.setattr(metrics, "SCRAPES_A_ROUND", 1)
-
-    asyncio.run(metrics._lateness(SMALL, measured))
-
-    said = capsys.readouterr().out
-    for _, what, _ in metrics.TOLD[measured]:
-        assert what in said
-    assert [said.count(f"    {name:31} ") for name in metrics.TIMES] == [len(metrics.TOLD[measured])] * 3
 
 
 def test_the_allocate_part_reads_real_cgroups(

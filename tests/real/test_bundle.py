@@ -10,15 +10,13 @@ import os
 import re
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -29,7 +27,9 @@ from nodeward.edges.webhook.server import PATH
 from tests.component.webhook.support import GOOD, JSON_TYPE, make_pki, port_of
 from tests.patience import scaled
 from tests.peers.bundle import require_bundle
+from tests.peers.daemon import until
 from tests.peers.find import absent
+from tests.peers.kube import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = scaled(60.0)
@@ -62,9 +62,14 @@ class Bare:
         assert done.returncode == code, f"{words} ended with {done.returncode}:\n{done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
-    def start(self, *words: str) -> subprocess.Popen[str]:
+    @contextmanager
+    def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
         """A program that goes on."""
-        return subprocess.Popen(self.command(*words), env=_ENV, stderr=subprocess.PIPE, text=True)
+        with subprocess.Popen(self.command(*words), env=_ENV, stderr=subprocess.PIPE, text=True) as program:
+            try:
+                yield program
+            finally:
+                program.kill()
 
     def write(self, name: str, text: str) -> str:
         """A file of the root; its path inside."""
@@ -72,7 +77,6 @@ class Bare:
         return f"/{name}"
 
 
-T = TypeVar("T")
 _ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 
@@ -160,26 +164,22 @@ def test_cri_resmgr_is_in_it_under_its_own_name(bare: Bare) -> None:
 
 
 def test_the_daemon_starts_answers_and_ends(bare: Bare) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        port = chosen.getsockname()[1]
+    port = free_port()
     lines = (
         "kube: {enabled: false}",
         "cgroups: {root: /cg}",
         f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}",
     )
     config = bare.write("node.yaml", "\n".join(lines))
-    daemon = bare.start("nodeward", "node", "--config", config)
-    try:
-        _until((bare.root / "run/nodeward/nodeward.sock").exists, daemon)
+    with bare.running("nodeward", "node", "--config", config) as daemon:
+        until((bare.root / "run/nodeward/nodeward.sock").exists, "the daemon's socket")
         assert json.loads(bare.run("nodeward", "status", "-o", "json"))["components"]
         assert "nri" in bare.run("nodeward", "status")
         bare.run("nodeward", "explain", "default/nothing", code=1)
-        assert "nodeward_build_info" in _until(lambda: _metrics(port), daemon)
+        until(lambda: "nodeward_build_info" in _metrics(port), "the metrics")
         assert "worst:" in bare.run("nodeward", "doctor", "--config", config, code=2)
         daemon.send_signal(signal.SIGTERM)
         assert daemon.wait(WITHIN_S) == 0
-    finally:
-        _end(daemon)
     bare.run("nodeward", "uninstall", "--config", config)
 
 
@@ -187,15 +187,12 @@ def test_the_webhook_answers_a_review_over_tls(bare: Bare) -> None:
     pki = make_pki(bare.root / "tmp")
     flags = ("address=127.0.0.1", "port=0", "certificate_file=/tmp/first.crt", "key_file=/tmp/first.key")
     words = [word for flag in flags for word in ("--set", f"webhook.{flag}")]
-    webhook = bare.start("nodeward", "webhook", *words)
-    try:
+    with bare.running("nodeward", "webhook", *words) as webhook:
         trust = ssl.create_default_context(cafile=str(pki / "ca.crt"))
         link = http.client.HTTPSConnection("127.0.0.1", port_of(webhook), timeout=WITHIN_S, context=trust)
         link.request("POST", PATH, GOOD, JSON_TYPE)
         assert json.loads(link.getresponse().read())["response"]["patchType"] == "JSONPatch"
         link.close()
-    finally:
-        _end(webhook)
 
 
 def test_the_hook_writes_a_containers_limit_and_says_what_is_wrong(bare: Bare) -> None:
@@ -264,20 +261,3 @@ def _metrics(port: int) -> str:
         return answer.read().decode() if answer.status == 200 else ""
     except OSError:
         return ""
-
-
-def _until(ask: Callable[[], T], program: subprocess.Popen[str]) -> T:
-    end = time.monotonic() + WITHIN_S
-    while not (found := ask()):
-        assert program.poll() is None, program.stderr.read() if program.stderr else ""
-        assert time.monotonic() < end
-        time.sleep(0.05)
-    return found
-
-
-def _end(program: subprocess.Popen[str]) -> None:
-    if program.poll() is None:
-        program.kill()
-    program.wait(WITHIN_S)
-    if program.stderr is not None:
-        program.stderr.close()

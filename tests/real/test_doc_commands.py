@@ -24,8 +24,7 @@ from tests.pages import FOUND, ROOT, Command, of_page
 from tests.patience import scaled
 from tests.peers.daemon import until
 from tests.peers.find import require
-from tests.real.page_host import a_cluster
-from tests.real.test_doc_host import HOSTED, TAKEN
+from tests.real.test_doc_host import HOSTED, TAKEN, a_cluster
 
 WITHIN_S = scaled(60.0)
 BY_CI = ("scripts/install-tools", "scripts/build-peers", "scripts/vm-prepare")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -49,13 +50,19 @@ class User:
     folder: Path
     api: KubeClient
 
-    def ask(self, *words: str) -> tuple[int, str, str]:
+    def typed(self, text: str) -> tuple[int, str, str]:
+        """A command of a page, as a person types it."""
         path = f"{self.folder / 'bin'}:{require('helm') / 'bin'}:/usr/bin:/bin"
-        line = ["kubectl", "nodeward", *words, f"--kubeconfig={self.folder / 'kubeconfig'}", "--context=test"]
-        line.append(f"--timeout={scaled(30.0)}")
-        environment = {**os.environ, "PATH": path, "HOME": str(self.folder)}
-        done = subprocess.run(line, env=environment, capture_output=True, text=True, timeout=scaled(60.0))
+        config = str(self.folder / "kubeconfig")
+        environment = {**os.environ, "PATH": path, "HOME": str(self.folder), "KUBECONFIG": config}
+        line = ["bash", "-c", text]
+        done = subprocess.run(line, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=scaled(60.0))
         return done.returncode, done.stdout, done.stderr
+
+    def ask(self, *words: str) -> tuple[int, str, str]:
+        config = self.folder / "kubeconfig"
+        options = (f"--kubeconfig={config}", "--context=test", f"--timeout={scaled(30.0)}")
+        return self.typed(shlex.join(("kubectl", "nodeward", *words, *options)))
 
 
 def pod(api: KubeClient, node: str, daemon: Daemon) -> None:
@@ -138,27 +145,20 @@ def test_status_is_one_table_and_says_which_nodes_do_not_answer(user: User) -> N
     assert not any(line.split()[1:2] == [f"nodeward/nodeward-{HERE}"] for line in lines), said
 
 
-def typed(user: User, text: str) -> tuple[int, str]:
-    """A command of a page, as a person types it."""
-    bin_ = f"{user.folder / 'bin'}:{require('helm') / 'bin'}"
-    environment = {**os.environ, "PATH": f"{bin_}:/usr/bin:/bin", "KUBECONFIG": str(user.folder / "kubeconfig")}
-    words = ["bash", "-c", text]
-    done = subprocess.run(words, env=environment, cwd=ROOT, capture_output=True, text=True, timeout=scaled(60.0))
-    return done.returncode, done.stdout + done.stderr
-
-
 def test_the_commands_of_the_pages_are_answered(user: User) -> None:
     made: Record = {
         "metadata": {"name": "nodeward-node"},
         "spec": {"selector": {"matchLabels": LABELS}, "template": {"metadata": {"labels": LABELS}, "spec": SPEC}},
     }
     user.api.call("POST", "/apis/apps/v1/namespaces/nodeward/daemonsets", made)  # no controller acts on it here
-    code, said = typed(user, of_page("chart.md", "kubectl exec"))
-    assert (code, "default/web" in said) == (0, True), said
-    code, said = typed(user, of_page("commands.md", "kubectl nodeward status --state drift"))
+    code, said, why = user.typed(of_page("chart.md", "kubectl exec"))
+    assert (code, "default/web" in said) == (0, True), said + why
+    code, said, why = user.typed(of_page("commands.md", "kubectl nodeward status --state drift"))
     assert (code, said.startswith("1 of 3 nodes answer")) == (1, True), said
-    code, said = typed(user, of_page("commands.md", "kubectl nodeward explain web").replace("-n shop", "-n default"))
-    assert (code, "default/web" in said) == (0, True), said
+    code, said, why = user.typed(
+        of_page("commands.md", "kubectl nodeward explain web").replace("-n shop", "-n default")
+    )
+    assert (code, "default/web" in said) == (0, True), said + why
 
 
 def test_explain_finds_the_node_of_the_pod(user: User) -> None:

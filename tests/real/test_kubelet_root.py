@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 
 from tests.peers.daemon import until
-from tests.real.offered_node import KEYS, TDX, Offered, offered
+from tests.real.test_keys_offered import KEYS, TDX, Offered, offered
 from tests.told import tell
 
 GONE = "finding: kubelet has begun anew without its Pods API"

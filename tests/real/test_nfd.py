@@ -23,7 +23,7 @@ from nodeward.edges.nfd.client import NfdClient, Place
 from nodeward.edges.nfd.session import Pace, Session
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special
-from nodeward.model.settings import KubeSection, Settings
+from nodeward.model.settings import Settings
 from nodeward.transport.kube_http import KubeHttp
 from nodeward.wire.nfd import object_name
 from tests.goals import target
@@ -256,11 +256,8 @@ async def test_the_object_vanishes_with_our_daemon_set(cluster: Cluster, tmp_pat
 
 
 async def test_doctor_and_uninstall_see_what_was_left_behind(cluster: Cluster, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text(cluster.server.token)
-    ca_file = str(cluster.server.ca_file)
-    kube = KubeSection(url=cluster.server.base_url, token_file=str(token), ca_file=ca_file)
-    settings = Settings(node_name=cluster.node, kube=kube)
+    settings = Settings(node_name=cluster.node, kube=cluster.section(tmp_path))
+    (tmp_path / "token").write_text(cluster.server.token)
 
     assert (await asyncio.to_thread(probe, settings, {}, SystemClock())).our_object == ""
     async with installed(cluster):

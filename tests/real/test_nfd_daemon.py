@@ -22,7 +22,7 @@ from nodeward.app.tools.uninstall import uninstall
 from nodeward.doubles.nfd import KATA_RULE, NfdMaster
 from nodeward.engine.show.doctor_keys import keys
 from nodeward.model.doctor import Finding, KeyFacts
-from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings, Share
+from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Publisher, Settings, Share
 from nodeward.model.view import NodeView
 from nodeward.transport.kube_http import KubeHttp, Waits
 from tests.component.daemon.rig import ROOT, Rig, rig
@@ -84,21 +84,15 @@ async def test_katas_number_follows_the_kernel_through_restarts_until_it_is_take
         await follow(cluster, tmp_path)
 
 
-def joined(cluster: Cluster, token: Path, settings: Settings) -> Settings:
-    """The daemon is one of this cluster's, by the token in that file."""
-    kube = KubeSection(
-        url=cluster.server.base_url, token_file=str(token), ca_file=str(cluster.server.ca_file), events=False
-    )
-    return replace(settings, kube=kube, node_name=cluster.node)
+def joined(cluster: Cluster, folder: Path, settings: Settings) -> Settings:
+    """The daemon is one of this cluster's, by a token in that folder."""
+    return replace(settings, kube=cluster.section(folder), node_name=cluster.node)
 
 
 async def follow(cluster: Cluster, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text(cluster.server.plain_token)
-
     def shared(settings: Settings) -> Settings:
         rows = {"tdx": KeySettings((OURS, KEYS), publish=OURS, share=Share.OVERRIDE)}
-        return replace(joined(cluster, token, settings), ledger=LedgerSettings(Mode.ENFORCE, rows))
+        return replace(joined(cluster, tmp_path, settings), ledger=LedgerSettings(Mode.ENFORCE, rows))
 
     async def version() -> object:
         return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
@@ -137,7 +131,7 @@ async def follow(cluster: Cluster, tmp_path: Path) -> None:
         await node.start()
         await said(node, "15")
         await node.stop()
-        token.write_text(cluster.server.token)
+        (tmp_path / "token").write_text(cluster.server.token)
         remove = partial(nfd_object.remove, node.settings, {})
         done = await asyncio.to_thread(uninstall, node.settings, node.kernel, {"nfd": remove})
         assert (done.failed, [one for one in done.done if "NodeFeature" in one]) == (
@@ -222,11 +216,8 @@ async def test_each_mode_before_with_and_after_nfd_and_kata(tmp_path: Path) -> N
 
 
 async def before_with_and_after(cluster: Cluster, tmp_path: Path) -> None:
-    token = tmp_path / "token"
-    token.write_text(cluster.server.plain_token)
-
     await pods(cluster)
-    async with master(cluster) as nfd, rig(tmp_path, change=partial(joined, cluster, token)) as node:
+    async with master(cluster) as nfd, rig(tmp_path, change=partial(joined, cluster, tmp_path)) as node:
         with node.files.lock:
             node.kernel.set_capacity("tdx", 16)
             node.kernel.make_cgroup(VM)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import re
-import ssl
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
 from nodeward.cli import client as user
 from tests import pod_fields
-from tests.patience import scaled
 from tests.peers.daemon import Daemon, daemon, until
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record
@@ -132,12 +128,9 @@ class Cluster(rigs.Cluster):
 
     def reads(self) -> int:
         """How often the API server was asked for one pod, by its own metrics."""
-        trust = ssl.create_default_context(cafile=str(self.server.ca_file))
-        link = http.client.HTTPSConnection(urlsplit(self.server.base_url).netloc, timeout=scaled(30), context=trust)
-        link.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.server.token}"})
-        lines = link.getresponse().read().decode().splitlines()
-        link.close()
-        of_pods = [one for one in lines if one.startswith("apiserver_request_total{") and 'resource="pods"' in one]
+        of_pods = [
+            one for one in self.metrics() if one.startswith("apiserver_request_total{") and 'resource="pods"' in one
+        ]
         return sum(int(one.rpartition(" ")[2]) for one in of_pods if 'verb="GET"' in one)
 
 

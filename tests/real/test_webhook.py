@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -39,6 +38,7 @@ from tests.component.webhook.support import (
 )
 from tests.peers.daemon import until
 from tests.peers.find import absent
+from tests.peers.kube import free_port
 from tests.peers.kubeclient import STRATEGIC, ApiError
 from tests.peers.nriside import Record, member
 from tests.rigs import cluster as rigs
@@ -81,20 +81,9 @@ class Cluster(rigs.Cluster):
         print(said)
         return said
 
-    def metrics(self) -> str:
-        """The API server's own metrics."""
-        trust = ssl.create_default_context(cafile=str(self.server.ca_file))
-        host = urlsplit(self.server.base_url).netloc
-        link = http.client.HTTPSConnection(host, timeout=WITHIN_S, context=trust)
-        try:
-            link.request("GET", "/metrics", headers={"Authorization": f"Bearer {self.server.token}"})
-            return link.getresponse().read().decode()
-        finally:
-            link.close()
-
     def counted(self, family: str, webhook: str, label: str = "") -> float:
         """The sum of the API server's counters about a webhook; of those with this label, if there is one."""
-        lines = [line for line in self.metrics().splitlines() if line.startswith(f"{family}{{")]
+        lines = [line for line in self.metrics() if line.startswith(f"{family}{{")]
         return sum(float(line.split()[-1]) for line in lines if f'name="{webhook}"' in line and label in line)
 
 
@@ -431,8 +420,7 @@ def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path,
 def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Cluster, pki: Path) -> None:
     """Given a webhook configuration without a path, as CRI Resource Manager ships it, and the program with its options,
     then pods get its annotation, and the probe of its Deployment an answer."""
-    with socket.create_server(("127.0.0.1", 0)) as chosen:
-        port = chosen.getsockname()[1]
+    port = free_port()
     command = [sys.executable, "-c", "from nodeward.cli.cri_resmgr_webhook import main; main()", f"-port={port}"]
     tls = [f"-cert-file={pki}/tls/tls.crt", f"-key-file={pki}/tls/tls.key"]
     authority = base64.b64encode((pki / "ca.crt").read_bytes()).decode()
@@ -545,6 +533,6 @@ def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
         ("apiserver_admission_webhook_rejection_count", ('error_type="calling_webhook_error"', "create.nodeward.io")),
         ("apiserver_admission_webhook_fail_open_count", ("update.nodeward.io",)),
     ):
-        lines = [line for line in metrics.splitlines() if line.startswith(f"{family}{{")]
+        lines = [line for line in metrics if line.startswith(f"{family}{{")]
         assert [line for line in lines if all(label in line for label in labels)], lines
         assert family in rules

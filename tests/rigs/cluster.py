@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -13,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 import yaml
 
@@ -143,6 +145,13 @@ class Cluster:
     def user(self, token: str) -> KubeClient:
         """Whoever has this token."""
         return KubeClient(self.server.base_url, self.server.ca_file, token)
+
+    def metrics(self) -> list[str]:
+        """The API server's own metrics, a line each."""
+        trust = ssl.create_default_context(cafile=str(self.server.ca_file))
+        asked = Request(f"{self.server.base_url}/metrics", headers={"Authorization": f"Bearer {self.server.token}"})
+        with urlopen(asked, timeout=WITHIN_S, context=trust) as answer:
+            return str(answer.read().decode()).splitlines()
 
     def section(self, folder: Path, url: str = "") -> KubeSection:
         """The settings of who has no rights but those that he was given, with a token in the folder."""

@@ -6,7 +6,7 @@ An id is the function's name without `case_`, the name of a story, or `write_<na
 
 from types import ModuleType
 
-from tests.contract.kernel import case_cpusets, case_limits, case_v1, case_writes
+from tests.contract.kernel import case_cpusets, case_limits, case_writes
 from tests.contract.kernel.stories import STORIES
 from tests.contract.kernel.vocabulary import Case
 
@@ -53,5 +53,4 @@ _V2_ONLY = (
 V1_CASES: dict[str, Case] = {
     **{name: case for name, case in CASES.items() if name not in _V2_ONLY and not name.startswith("control_")},
     **_stories("v1_"),
-    **_of(case_v1),
 }

@@ -1,9 +1,9 @@
 """The kernel's cases that are told step by step: `stories.txt`, and who plays it on a kernel under test.
 
 A story has a name and below it its steps, divided by semicolons. A path is below the case's base, `.` is the base
-itself and `/` the root of the tree with the misc controller. A step ends with `! ERRNO` where it is refused, and a look
-at something with `= ` and what is seen there, lines divided by `|`. `sev` is the resource where a look names none. An
-open file has a name; who watches one has read it, and is told of it or not.
+itself, `/` the root of the tree with the misc controller, and `~` that of cgroup v2. A step ends with `! ERRNO` where
+it is refused, and a look at something with `= ` and what is seen there, lines divided by `|`. `sev` is the resource
+where a look names none. An open file has a name; who watches one has read it, and is told of it or not.
 """
 
 import errno
@@ -13,7 +13,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from tests.contract.kernel.case_cpusets import cpus
-from tests.contract.kernel.vocabulary import Case, KernelUnderTest, child, refused, text
+from tests.contract.kernel.vocabulary import MOUNT, Case, KernelUnderTest, child, refused, text
 
 RESOURCES = ("sev", "sev_es")
 SAID = {"(empty)": "", "(blank)": "\n"}
@@ -44,6 +44,8 @@ class Story:
             raise
 
     def place(self, path: str) -> str:
+        if path.startswith("~"):
+            return MOUNT + path[1:]
         if path.startswith("/"):
             return self.kernel.mount + path.rstrip("/")
         return self.kernel.base if path == "." else f"{self.kernel.base}/{path}".replace("/./", "/")
@@ -132,6 +134,8 @@ class Story:
             case "listed":
                 names = self.files.listdir(self.place(path))
                 return "in order" if names == sorted(names) and set(rest) <= set(names) else " ".join(names)
+            case "without":
+                return "no" if set(rest) & set(self.files.listdir(self.place(path))) else "yes"
             case "kind":
                 return "folder" if self.files.stat(self.place(path)).is_dir else "file"
             case "links":

@@ -66,9 +66,3 @@ def churning(make: Callable[[int], str]) -> Iterator[Churn]:
             churn.stop()
         for each in working:
             each.result()
-
-
-def at_once(work: Callable[[int], _T], count: int) -> list[_T]:
-    """`work(number)` for each number below `count`, in several threads; the results in order."""
-    with ThreadPoolExecutor(THREADS) as threads:
-        return list(threads.map(work, range(count)))

@@ -237,10 +237,6 @@ class Containerd:
         launched = self.said(f'pre-installed NRI plugin \\"{plugin}\\" synchronization success')
         return launched + self.said(f'plugin \\"{plugin}\\" connected and synchronized')
 
-    def open_files(self) -> int:
-        """How many files containerd has open."""
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
-
 
 def children(pid: int) -> list[int]:
     """The process ids of the children of a process's first thread."""

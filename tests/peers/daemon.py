@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -32,16 +31,6 @@ def until(true: Callable[[], bool], what: str) -> None:
     while not true():
         assert time.monotonic() < end, f"not within {WITHIN_S:.0f} s: {what}"
         time.sleep(0.05)
-
-
-@contextmanager
-def standing_still(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """The process is stopped for as long as the block, and goes on where it was."""
-    process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
 
 
 @dataclass(slots=True)

@@ -324,33 +324,3 @@ class KataSandbox:
 def _once(threads: Mapping[int, Mapping[str, str]]) -> list[str]:
     """The paths in all hierarchies. On a hybrid host the one of cgroup v2 has no controllers, and is left out."""
     return sorted({path for of in threads.values() for key, path in of.items() if key or len(of) == 1})
-
-
-@contextmanager
-def kata_sandbox(
-    folder: Path, options: KataOptions, cell: KataCell, annotations: Mapping[str, str] | None = None
-) -> Iterator[KataSandbox]:
-    """A sandbox without containerd, with any cgroupsPath; `folder` is new. It is gone after the block."""
-    call, bundle = [str(write_kata(folder, options)), "--root", str(folder / "state")], folder / "bundle"
-    (bundle / "rootfs").mkdir(parents=True)
-    spec = {
-        "ociVersion": "1.0.2",
-        "process": {"args": ["/pause"], "cwd": "/", "user": {"uid": 0, "gid": 0}},
-        "root": {"path": "rootfs"},
-        "annotations": {"io.kubernetes.cri.container-type": "sandbox", **(annotations or {})},
-        "linux": {"cgroupsPath": cell.cgroups_path, "resources": {}},
-    }
-    (bundle / "config.json").write_text(json.dumps(spec))
-
-    def told(*words: str) -> None:
-        done = subprocess.run([*call, *words], capture_output=True, text=True, timeout=WITHIN_S, check=False)
-        if done.returncode:
-            raise KataHostError(f"katart {' '.join(words)}: {done.stderr}")
-
-    with kata_cgroups_as_before():
-        told("create", "--bundle", str(bundle), "--pid-file", str(folder / "pid"), cell.sandbox_id)
-        try:
-            told("start", cell.sandbox_id)
-            yield KataSandbox.of(cell.sandbox_id)
-        finally:
-            told("delete", "--force", cell.sandbox_id)

@@ -6,7 +6,6 @@ kubelet is dead. Pods name their node, so no scheduler stands between.
 
 from __future__ import annotations
 
-import json
 import tempfile
 import threading
 import time
@@ -170,14 +169,6 @@ class KeyNode:
         statuses = self.status(pod).get("containerStatuses")
         first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
         return str(first.get("containerID", "") if isinstance(first, dict) else "").removeprefix("containerd://")
-
-    def asked_mounts(self, pod: str) -> list[Record]:
-        """The mounts that kubelet asked for in CreateContainer of the pod's first container: containerd keeps the
-        request that it got, and shows it."""
-        with self.containerd.cri() as cri:
-            said = cri.call("ContainerStatus", {"container_id": self._container_id(pod), "verbose": True})
-        mounts = member(json.loads(str(member(said, "info", "info"))), "config", "mounts")
-        return [one for one in mounts if isinstance(one, dict)] if isinstance(mounts, list) else []
 
     def uid(self, pod: str) -> str:
         """The pod's UID."""

@@ -15,7 +15,7 @@ from typing import Final
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 TABLE: Final = ROOT / "tests" / "nightly.md"
-RUNTIMES: Final = ("tests/vm/test_crio.py", "tests/vm/test_runtimes.py", "tests/vm/test_joined_restarts.py")
+RUNTIMES: Final = ("tests/vm/test_crio.py", "tests/vm/test_runtimes.py")
 SANDBOXES: Final = (
     *("tests/real/test_kata_host.py", "tests/vm/test_kata_host.py", "tests/vm/test_sandbox_cells.py"),
     *("tests/vm/test_sandboxes.py", "tests/contract/sandboxes"),
@@ -36,7 +36,7 @@ PARTS: Final = {
     ),
     "unit": ("unit and component: long histories, other Pythons", ("tests/unit", "tests/component")),
     "inputs": ("a million damaged inputs for each codec", ("tests/unit/wire", "-m", "fuzz")),
-    "runtimes": ("CRI-O, containerd 1.7, other OCI runtimes, restarts under load", RUNTIMES),
+    "runtimes": ("CRI-O, containerd 1.7, other OCI runtimes", RUNTIMES),
     "sandboxes": ("Kata's host side, on this machine and on Debian's own kernel", SANDBOXES),
     "cpus": ("CPUs by the relay, memory nodes, many quick pods", ("tests/vm/test_cpus.py",)),
     "stock": ("the daily guests on Debian's own kernel", ("tests/vm", "-m", "not nightly")),

@@ -5,6 +5,8 @@ deadline of the product is under test and is never scaled.
 """
 
 import os
+import time
+from collections.abc import Callable
 
 
 def patience() -> float:
@@ -15,3 +17,16 @@ def patience() -> float:
 def scaled(seconds: float) -> float:
     """The seconds of a deadline on this machine, for those of a quiet one."""
     return seconds * patience()
+
+
+def until(true: Callable[[], bool], what: str, within_s: float = 60.0, told: Callable[[], str] = str) -> None:
+    """Waits for what another process does. What is looked at with effort is looked at less often: the processor is
+    theirs too. `told` is added where it does not come."""
+    begin = time.monotonic()
+    end = begin + scaled(within_s)
+    while not true():
+        now = time.monotonic()
+        if now > end:
+            raise AssertionError(f"not within {scaled(within_s):.0f} s: {what} {told()}")
+        time.sleep(min(1.0, max(0.05, 2 * (now - begin))))
+        begin = time.monotonic()

@@ -36,7 +36,6 @@ class BuildError(Exception):
 
 
 def say(text: str) -> None:
-    """One line of progress."""
     print(f"{time.strftime('%H:%M:%S')} {text}", flush=True)
 
 
@@ -57,7 +56,6 @@ def environment(recipe: Recipe, scratch: Path) -> dict[str, str]:
 
 
 def run(command: Sequence[str], folder: Path, env: dict[str, str]) -> str:
-    """Standard output of the command."""
     try:
         done = subprocess.run(
             ["nice", "-n", "10", *command],
@@ -134,7 +132,6 @@ def only_one(name: str) -> Iterator[None]:
 
 
 def build(recipe: Recipe) -> Path:
-    """The folder of the finished peer, built if need be."""
     with only_one(recipe.name):
         home = recipe.home()
         if home.is_dir():

@@ -53,7 +53,6 @@ class CgroupsRs:
         self._process = process
 
     def paths(self, sandbox: Sandbox) -> Paths:
-        """Where the cgroups of a sandbox are."""
         said: dict[str, str | None] = json.loads(self._ask("paths", sandbox))
         return Paths(bool(said["systemd"]), str(said["sandbox"]), said["overhead"])
 
@@ -62,7 +61,6 @@ class CgroupsRs:
         self._ask("place", sandbox, shim=shim, vcpus=vcpus)
 
     def read(self, sandbox: Sandbox, ids: Sequence[int]) -> Places:
-        """Where processes and threads are."""
         said: dict[str, str] = json.loads(self._ask("place", sandbox, read=ids))
         return {int(one): dict(line.split(":", 2)[1:] for line in text.splitlines()) for one, text in said.items()}
 

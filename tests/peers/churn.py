@@ -35,7 +35,6 @@ class Churn:
     _more: threading.Condition = field(default_factory=threading.Condition)
 
     def work(self) -> None:
-        """One thread's part."""
         while not self._stop.is_set():
             begun = time.monotonic()
             made = self.make(next(self._numbers))
@@ -50,7 +49,6 @@ class Churn:
             assert self._more.wait_for(lambda: len(self.made) >= goal, timeout_s), f"no {count} more in {timeout_s} s"
 
     def stop(self) -> None:
-        """No thread begins another one."""
         self._stop.set()
 
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from tests.patience import scaled
 from tests.peers.cri import Cri
-from tests.peers.nriside import Json, member, text
+from tests.peers.nriside import Json, member, objects, text
 
 
 class Users(Protocol):
@@ -96,6 +96,5 @@ def _containers(cri: Cri, *states: str) -> dict[str, str]:
 
 
 def _found(listed: Json, *states: str) -> dict[str, str]:
-    items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    wanted = [one for one in items if one.get("state", "") in states]
+    wanted = [one for one in objects(listed) if one.get("state", "") in states]
     return {text(one, "id"): str(member(one, "labels", "io.kubernetes.pod.name")) for one in wanted}

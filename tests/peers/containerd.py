@@ -11,19 +11,19 @@ import json
 import os
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import grpc
 
-from tests.patience import scaled
+from tests.patience import scaled, until
 from tests.peers.cgroups import controllers_as_before, remove_cgroups
 from tests.peers.cri import Cri
 from tests.peers.find import absent, require
 from tests.peers.image import write_archive
+from tests.peers.nriside import member
 
 IMAGE = "localhost/nodeward/pause:1"
 START_TIMEOUT_S = scaled(30.0)
@@ -65,7 +65,6 @@ class NriOptions:
     """Scripts that containerd starts as plugins, by file name (`10-name`)."""
 
     def settings(self) -> str:
-        """NRI's part of containerd's configuration."""
         patience = f"plugin_request_timeout = '{self.request_timeout_s:g}s'"
         return f"  disable = {str(self.disable).lower()}\n  {patience}\n{self._validator()}"
 
@@ -105,13 +104,7 @@ class ContainerdError(Exception):
     """containerd did not do what the test needs; the message ends with its log."""
 
 
-def wait_until(true: Callable[[], bool], what: str, timeout_s: float = START_TIMEOUT_S) -> None:
-    """Return when the condition holds; raise when it does not come to hold in time."""
-    end = time.monotonic() + timeout_s
-    while not true():
-        if time.monotonic() > end:
-            raise ContainerdError(f"no {what} within {timeout_s:.0f} s")
-        time.sleep(0.02)
+wait_until = until
 
 
 @dataclass(slots=True)
@@ -151,11 +144,9 @@ class Containerd:
         return f"/nodeward-test-{self.holder.pid}"
 
     def cri(self) -> Cri:
-        """A new connection to CRI."""
         return Cri(self.cri_socket, self.peer / "proto" / "cri.proto")
 
     def log(self) -> str:
-        """The end of what containerd wrote."""
         return (self.folder / "containerd.log").read_text(errors="replace")[-4000:]
 
     def inside(self, *command: str, network: bool = True) -> list[str]:
@@ -183,17 +174,13 @@ class Containerd:
         (self.folder / "config.toml").write_text(text)
 
     def start(self) -> None:
-        """Start containerd and return when it answers."""
         with (self.folder / "containerd.log").open("ab") as log:
             command = self.inside(str(self.programs / "containerd"), "-c", str(self.folder / "config.toml"))
             self._nsenter = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment())
         entered = self._nsenter
-        wait_until(lambda: entered.poll() is not None or bool(children(entered.pid)), "containerd process")
+        until(lambda: entered.poll() is not None or bool(children(entered.pid)), "containerd process")
         self.pid = next(iter(children(entered.pid)), 0)
-        try:
-            wait_until(lambda: entered.poll() is not None or self._answers(), "answer from containerd")
-        except ContainerdError as error:
-            raise ContainerdError(f"{error}\n{self.log()}") from error
+        until(lambda: entered.poll() is not None or self._answers(), "answer from containerd", told=self.log)
         if entered.poll() is not None:
             raise ContainerdError(f"containerd ended with status {entered.returncode}\n{self.log()}")
 
@@ -205,12 +192,10 @@ class Containerd:
         self.pid = 0
 
     def restart(self) -> None:
-        """Stop and start."""
         self.stop()
         self.start()
 
     def ctr(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """Run ctr, containerd's own client."""
         command = [str(self.peer / "bin" / "ctr"), "-a", str(self.cri_socket), "-n", "k8s.io", *arguments]
         return subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S, check=False)
 
@@ -247,7 +232,6 @@ def children(pid: int) -> list[int]:
 
 
 def _prepare(folder: Path, peer: Path, nri: NriOptions) -> None:
-    """Write network, plugins and image."""
     for name in ("cni", "nri-plugins", "nri-conf", "logs"):
         (folder / name).mkdir()
     for name, script in nri.launched.items():

@@ -17,7 +17,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, json_format, messag
 from google.protobuf.message import Message
 
 from tests.patience import scaled
-from tests.peers.nriside import Json, Record, member, text
+from tests.peers.nriside import Record, objects, text
 
 CALL_TIMEOUT_S = scaled(60.0)
 CONNECT_TIMEOUT_S = scaled(30.0)
@@ -25,7 +25,6 @@ CONNECT_TIMEOUT_S = scaled(30.0)
 
 @functools.cache
 def schema(proto: Path) -> descriptor_pool.DescriptorPool:
-    """The descriptors of one .proto file."""
     from grpc_tools import protoc
 
     with tempfile.TemporaryDirectory() as folder:
@@ -114,9 +113,9 @@ def container_config(name: str, image: str, memory_bytes: int = 64 << 20) -> Rec
     }
 
 
-def start(cri: Cri, pod: Record, container: Record) -> tuple[str, str]:
+def start(cri: Cri, pod: Record, container: Record, handler: str = "") -> tuple[str, str]:
     """The ids of a pod and of its one container, both running."""
-    sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
+    sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": handler}), "pod_sandbox_id")
     request: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}
     created = text(cri.call("CreateContainer", request), "container_id")
     cri.call("StartContainer", {"container_id": created})
@@ -124,9 +123,8 @@ def start(cri: Cri, pod: Record, container: Record) -> tuple[str, str]:
 
 
 def containers(cri: Cri, sandbox: str) -> list[str]:
-    """The ids of a pod's containers."""
-    listed: Json = member(cri.call("ListContainers", {"filter": {"pod_sandbox_id": sandbox}}), "containers")
-    return [text(each, "id") for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+    listed = cri.call("ListContainers", {"filter": {"pod_sandbox_id": sandbox}}).get("containers")
+    return [text(each, "id") for each in objects(listed)]
 
 
 def remove_pod(cri: Cri, sandbox: str) -> None:
@@ -141,6 +139,4 @@ def remove_pod(cri: Cri, sandbox: str) -> None:
 
 
 def pods(cri: Cri) -> list[str]:
-    """The ids of all pods."""
-    items: Json = member(cri.call("ListPodSandbox"), "items")
-    return [text(item, "id") for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+    return [text(item, "id") for item in objects(cri.call("ListPodSandbox").get("items"))]

@@ -77,7 +77,6 @@ class Ran:
 
 
 def chosen() -> Chosen:
-    """The committed choice."""
     said = yaml.safe_load((Path(__file__).parent / "cri_suite.yaml").read_text())
     reasons, changed = (
         {name: why for why, names in said[key].items() for name in names} for key in ("left_out", "not_with_a_policy")

@@ -11,26 +11,20 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from nodeward.cli import client
 from tests.patience import scaled
+from tests.patience import until as until
 from tests.peers.nriside import Json, Record, text
 
 NODEWARD = str(Path(sys.executable).parent / "nodeward")
 WITHIN_S = scaled(60.0)
 
 
-def until(true: Callable[[], bool], what: str) -> None:
-    """Waits, bounded, for something another process does."""
-    end = time.monotonic() + WITHIN_S
-    while not true():
-        assert time.monotonic() < end, f"not within {WITHIN_S:.0f} s: {what}"
-        time.sleep(0.05)
 
 
 @dataclass(slots=True)
@@ -54,7 +48,6 @@ class Daemon:
         return self.folder / "run" / "nodeward.sock"
 
     def configure(self, *more: str, kube: str = "{enabled: false}") -> None:
-        """Write the settings file."""
         (self.folder / "cgroup").mkdir(exist_ok=True)
         (self.folder / "cgroup" / "cgroup.controllers").touch()
         lines = (
@@ -69,7 +62,6 @@ class Daemon:
         self.config.write_text("\n".join(lines) + "\n")
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """One command of a user's."""
         environ = {**os.environ, "NODEWARD_SOCKET": str(self.socket)}
         return subprocess.run(
             [NODEWARD, *arguments], capture_output=True, text=True, timeout=scaled(60), env=environ, check=False
@@ -82,7 +74,6 @@ class Daemon:
         return self.process
 
     def log(self) -> str:
-        """What it wrote so far."""
         return (self.folder / "node.log").read_text()
 
     def shown(self) -> Record:
@@ -99,7 +90,6 @@ class Daemon:
         return rows if isinstance(rows, list) else None
 
     def containers(self) -> set[str]:
-        """The ids of the containers in its status."""
         rows = [row for row in self.rows() or [] if isinstance(row, dict)]
         return {text(row, "id") for row in rows if row.get("level") == "container"}
 

@@ -55,7 +55,6 @@ class DevicePlugin:
             self._changed.notify_all()
 
     def end(self) -> None:
-        """Ends the streams."""
         with self._changed:
             self._over = True
             self._changed.notify_all()
@@ -117,7 +116,6 @@ class DevicePlugin:
     def start(
         self, request: protocol.PreStartContainerRequest, context: grpc.ServicerContext
     ) -> protocol.PreStartContainerResponse:
-        """Nothing to be done."""
         self.calls.append("PreStartContainer")
         self.started.append(tuple(request.devices_ids))
         if self.refuses_starts:
@@ -125,7 +123,6 @@ class DevicePlugin:
         return protocol.PreStartContainerResponse()
 
     def handlers(self) -> grpc.GenericRpcHandler:
-        """Its service."""
 
         def unary(answer: object, request: type[Message]) -> grpc.RpcMethodHandler:
             return grpc.unary_unary_rpc_method_handler(

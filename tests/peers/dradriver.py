@@ -32,7 +32,6 @@ def _kind(file: str, name: str) -> type[Message]:
 
 
 def _uids(request: Message) -> list[str]:
-    """Those of the claims that kubelet names."""
     claims: list[Record] = json_format.MessageToDict(request).get("claims", [])
     return [str(one["uid"]) for one in claims]
 
@@ -65,7 +64,6 @@ class DraDriver:
         api.call("POST", f"{RESOURCES}/resourceslices", {"metadata": {"name": "slice"}, "spec": spec})
 
     def info(self, _: Message, __: object) -> Message:
-        """Who it is."""
         made = _kind("pluginregistration.proto", f"{REGISTRATION}.PluginInfo")
         versions = ["v1.DRAPlugin"]
         return made(type="DRAPlugin", name=DRIVER, endpoint=str(self._endpoint), supported_versions=versions)

@@ -25,7 +25,6 @@ class Image:
 
 
 def digest(content: bytes) -> str:
-    """How content is named."""
     return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 

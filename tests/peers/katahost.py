@@ -123,7 +123,6 @@ class KataCell:
     sandbox_id: str
 
     def record(self) -> dict[str, str | bool]:
-        """As katahost reads it."""
         return {"cgroupsPath": self.cgroups_path, "only": self.only, "id": self.sandbox_id}
 
 
@@ -300,7 +299,6 @@ class KataSandbox:
 
     @classmethod
     def of(cls, sandbox: str) -> KataSandbox:
-        """The one with that id."""
         (shim,) = processes("containerd-shim-kata-v2 ", f"-id {sandbox}")
         (vmm,) = processes("qemu-system", f"-name sandbox-{sandbox}")
         return cls(sandbox, shim, vmm)

@@ -27,7 +27,7 @@ from tests.peers.daemon import until
 from tests.peers.kube import ApiServer, running_apiserver
 from tests.peers.kubeclient import KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
-from tests.peers.nriside import Json, Record, member
+from tests.peers.nriside import Record, member, objects, text
 
 PODS = "/api/v1/namespaces/default/pods"
 NODE = "/api/v1/nodes"
@@ -48,7 +48,6 @@ class KeyNode:
 
     @property
     def name(self) -> str:
-        """What the node is called."""
         return self.server.node
 
     @property
@@ -118,16 +117,13 @@ class KeyNode:
         self.api.call("POST", PODS, {"metadata": {"name": pod}, "spec": spec})
 
     def status(self, pod: str) -> Record:
-        """The pod's status."""
         found = (self.api.find(f"{PODS}/{pod}") or {}).get("status")
         return found if isinstance(found, dict) else {}
 
     def phase(self, pod: str) -> str:
-        """The pod's phase."""
         return str(self.status(pod).get("phase", ""))
 
     def runs(self, pod: str) -> bool:
-        """Whether the pod does."""
         return self.phase(pod) == "Running"
 
     def failed(self, pod: str) -> str:
@@ -136,42 +132,31 @@ class KeyNode:
         return f"{status.get('reason')}: {status.get('message')}" if status.get("phase") == "Failed" else ""
 
     def waits(self, pod: str) -> str:
-        """What the pod's first container waits for."""
-        statuses = self.status(pod).get("containerStatuses")
-        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
-        return str(member(first, "state", "waiting", "message")) if isinstance(first, dict) else ""
+        return str(member(self._first(pod), "state", "waiting", "message"))
 
     def end_init(self, pod: str) -> None:
         """Asks the process of the pod's first init container to end, until it has heard it and ended well."""
 
         def ended() -> bool:
-            statuses = self.status(pod).get("initContainerStatuses")
-            first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
-            found = str(first.get("containerID", "")) if isinstance(first, dict) else ""
-            self.containerd.ctr("tasks", "kill", "-s", "SIGTERM", found.removeprefix("containerd://"))
-            return isinstance(first, dict) and member(first, "state", "terminated") is not None
+            first = self._first(pod, "initContainerStatuses")
+            found = text(first, "containerID").removeprefix("containerd://")
+            self.containerd.ctr("tasks", "kill", "-s", "SIGTERM", found)
+            return member(first, "state", "terminated") is not None
 
         until(ended, f"the end of {pod}'s init container")
 
     def init_runs(self, pod: str) -> bool:
-        """Whether the pod's first init container does."""
-        statuses = self.status(pod).get("initContainerStatuses")
-        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
-        return isinstance(first, dict) and member(first, "state", "running") is not None
+        return member(self._first(pod, "initContainerStatuses"), "state", "running") is not None
 
     def started(self, pod: str) -> str:
         """When the pod's first container began; another time after a restart of it."""
-        statuses = self.status(pod).get("containerStatuses")
-        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
-        return str(member(first, "state", "running", "startedAt")) if isinstance(first, dict) else ""
+        return str(member(self._first(pod), "state", "running", "startedAt"))
 
-    def _container_id(self, pod: str) -> str:
-        statuses = self.status(pod).get("containerStatuses")
-        first: Json = statuses[0] if isinstance(statuses, list) and statuses else None
-        return str(first.get("containerID", "") if isinstance(first, dict) else "").removeprefix("containerd://")
+    def _first(self, pod: str, kind: str = "containerStatuses") -> Record:
+        """The status of the pod's first container; empty while there is none."""
+        return next(iter(objects(self.status(pod).get(kind))), {})
 
     def uid(self, pod: str) -> str:
-        """The pod's UID."""
         return str(member(self.api.find(f"{PODS}/{pod}") or {}, "metadata", "uid"))
 
     def held(self, pod: str, resource: str) -> tuple[str, ...]:

@@ -13,22 +13,17 @@ import ssl
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.patience import scaled
+from tests.patience import scaled, until
 from tests.peers.find import peer, require
 from tests.peers.pki import Certificate, authority, openssl
 
 START_TIMEOUT_S = scaled(60.0)
 ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN = "token-of-admin", "token-of-node", "token-of-somebody"
-
-
-class KubeError(Exception):
-    """The API server did not start; the message ends with its log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,15 +118,6 @@ def _ready(port: int, ca_file: Path) -> bool:
         return False
 
 
-def _wait(true: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    end = time.monotonic() + START_TIMEOUT_S
-    while not true():
-        if process.poll() is not None or time.monotonic() > end:
-            state = "ended" if process.poll() is not None else f"was not ready within {START_TIMEOUT_S:.0f} s"
-            raise KubeError(f"kube-apiserver {state}\n{log.read_text(errors='replace')[-4000:]}")
-        time.sleep(0.05)
-
-
 @contextmanager
 def running_apiserver(
     folder: Path, node: str = "node-1", advertised: str = "192.0.2.1", accounts: bool = False
@@ -158,7 +144,12 @@ def running_apiserver(
     with ExitStack() as running:
         running.enter_context(program(_etcd(home, folder, etcd, between), folder / "etcd.log"))
         server = running.enter_context(program(_apiserver(home, folder, etcd, port, advertised, accounts), log))
-        _wait(lambda: _ready(port, ca_file), server, log)
+        until(
+            lambda: server.poll() is not None or _ready(port, ca_file),
+            "kube-apiserver is ready",
+            told=lambda: log.read_text(errors="replace")[-4000:],
+        )
+        assert server.poll() is None, log.read_text(errors="replace")[-4000:]
         url, behind = f"https://127.0.0.1:{port}", f"http://127.0.0.1:{etcd}"
         yield ApiServer(url, ca_file, ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN, clients, node, folder, behind, server)
 

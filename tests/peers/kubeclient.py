@@ -53,7 +53,6 @@ class KubeClient:
         return found
 
     def find(self, path: str) -> Record | None:
-        """The object, or None where there is none."""
         try:
             return self.call("GET", path)
         except ApiError as error:
@@ -62,7 +61,6 @@ class KubeClient:
             raise
 
     def node_ready(self, name: str) -> bool:
-        """Whether the node has said that it is ready."""
         node = self.find(f"/api/v1/nodes/{name}") or {}
         conditions = member(node, "status", "conditions")
         return isinstance(conditions, list) and any(

@@ -19,7 +19,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
@@ -28,9 +27,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from tests.patience import scaled
+from tests.patience import scaled, until
 from tests.peers.cgroups import make_cgroup
-from tests.peers.containerd import Containerd, children, wait_until
+from tests.peers.containerd import Containerd, children
 from tests.peers.find import require
 from tests.peers.kube import free_port
 from tests.peers.pki import Certificate
@@ -84,12 +83,10 @@ class Plan:
 
     @property
     def manifests(self) -> Path:
-        """Where static pods are put."""
         return self.folder / "manifests"
 
 
 def configuration(plan: Plan) -> str:
-    """The kubelet's configuration file."""
     said: dict[str, object] = {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",
@@ -174,7 +171,6 @@ def shielded(inner: Sequence[str], folder: Path) -> list[str]:
 
 
 def prepare(plan: Plan) -> None:
-    """Write what the command line names."""
     for name in ("manifests", "logs", "volume-plugins", "root", "certs"):
         (plan.folder / name).mkdir(parents=True)
     (plan.folder / "kubelet.json").write_text(configuration(plan))
@@ -192,11 +188,9 @@ class Kubelet:
 
     @property
     def pid(self) -> int:
-        """Its process id on the host."""
         return next(iter(children(self._process.pid)), 0)
 
     def log(self) -> str:
-        """The end of what it wrote."""
         return (self.plan.folder / "kubelet.log").read_text(errors="replace")[-4000:]
 
     def sysctl(self, name: str) -> str:
@@ -210,7 +204,6 @@ class Kubelet:
         path.rename(self.plan.manifests / path.name)
 
     def remove_static(self, name: str) -> None:
-        """The end of a static pod."""
         (self.plan.manifests / f"{name}.json").unlink()
 
     def _healthy(self) -> bool:
@@ -224,11 +217,7 @@ class Kubelet:
 
     def wait_healthy(self) -> None:
         """Return when it says that it is well."""
-        end = time.monotonic() + START_TIMEOUT_S
-        while not self._healthy():
-            if time.monotonic() > end:
-                raise KubeletError(f"the kubelet was not well within {START_TIMEOUT_S:.0f} s\n{self.log()}")
-            time.sleep(0.05)
+        until(self._healthy, "the kubelet is well", told=self.log)
 
     def kill(self) -> None:
         """End it by SIGKILL; its pods live on."""
@@ -283,7 +272,7 @@ def running_kubelet(
     process = started(line, plan)
     kubelet = Kubelet(plan, process, containerd.inside(*command(plan, program), network=False))
     try:
-        wait_until(lambda: process.poll() is not None or kubelet.pid != 0, "kubelet process")
+        until(lambda: process.poll() is not None or kubelet.pid != 0, "kubelet process")
         kubelet.wait_healthy()
         yield kubelet
     finally:

@@ -50,6 +50,11 @@ def member(record: Mapping[str, Json], *path: str) -> Json:
     return here
 
 
+def objects(listed: Json) -> list[Record]:
+    """The objects in a list; none where it is no list."""
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
 class NriSideError(Exception):
     """The process ended, or did not say within the deadline what a test waits for."""
 
@@ -69,7 +74,6 @@ class NriSide:
     _reader: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Start the process; it does not listen yet."""
         self.events.clear()
         self._ended = False
         self._process = await asyncio.create_subprocess_exec(
@@ -84,7 +88,6 @@ class NriSide:
         await self.event("ready")
 
     async def end(self) -> None:
-        """End the process, and with it all its connections."""
         process, reader = self._process, self._reader
         if process is None or reader is None:
             return

@@ -26,14 +26,12 @@ def openssl(*arguments: str) -> None:
 
 
 def authority(folder: Path) -> Certificate:
-    """A new authority for clients."""
     made = Certificate(folder / "clients.crt", folder / "clients.key")
     openssl(*NEW, "-subj", "/CN=clients", "-keyout", str(made.key), "-out", str(made.certificate))
     return made
 
 
 def client(folder: Path, by: Certificate, user: str) -> Certificate:
-    """A certificate by which its owner is this user."""
     made = Certificate(folder / f"{user}.crt", folder / f"{user}.key")
     signed = ("-CA", str(by.certificate), "-CAkey", str(by.key))
     openssl(*NEW, *signed, "-subj", f"/CN={user}", "-keyout", str(made.key), "-out", str(made.certificate))

@@ -35,7 +35,6 @@ def adjust(**unified: str) -> Final:
 
 
 def refuse(message: str) -> Final:
-    """The answer that refuses."""
     return Final(Refusal(message), Reason("test"))
 
 
@@ -60,7 +59,6 @@ class Ports:
     _heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     def tell(self, event: Event) -> int:
-        """Remember the event."""
         self.events.append(event)
         self._heard.set()
         return len(self.events)
@@ -71,15 +69,12 @@ class Ports:
         return self.decide(question)
 
     def sequence(self) -> int:
-        """How much has been heard."""
         return len(self.events)
 
     def of(self, kind: type[_E]) -> list[_E]:
-        """All events of this kind, in order."""
         return [event for event in self.events if isinstance(event, kind)]
 
     async def nth(self, kind: type[_E], count: int = 1) -> _E:
-        """The count-th event of this kind, when it has come."""
         try:
             async with asyncio.timeout(WAIT_S):
                 while len(self.of(kind)) < count:

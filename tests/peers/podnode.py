@@ -6,19 +6,17 @@ The daemon's cgroup root is an empty folder, unless a test writes files there.
 
 from __future__ import annotations
 
-import json
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from nodeward.cli import client
 from tests.peers.containerd import IMAGE, Containerd
 from tests.peers.daemon import Daemon, daemon, until
 from tests.peers.keynode import PODS, KeyNode, key_node
 from tests.peers.kubeclient import STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, kubeconfig
-from tests.peers.nriside import Json, Record, member, number, text
+from tests.peers.nriside import Json, Record, member, number, objects, text
 from tests.peers.pki import client as certificate_of
 
 EPC = "sgx.intel.com/epc"
@@ -52,34 +50,24 @@ class Node:
 
     @property
     def api(self) -> KubeClient:
-        """The administrator."""
         return self.keys.api
 
     @property
     def containerd(self) -> Containerd:
-        """Its runtime."""
         return self.keys.containerd
 
     @property
     def kubelet(self) -> Kubelet:
-        """Its kubelet."""
         return self.keys.kubelet
 
     def view(self) -> Record:
         """What the daemon's socket says; empty while nobody answers. Asked often, so without a process for each."""
-        try:
-            found: Record = json.loads(client.get("/v1/status", str(self.nodeward.socket)))
-        except client.DaemonError:
-            return {}
-        return found
+        return self.nodeward.shown()
 
     def rows(self) -> list[Record]:
-        """All rows of its status."""
-        rows = self.view().get("rows")
-        return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+        return objects(self.nodeward.rows())
 
     def shows(self, container: str) -> bool:
-        """Whether a container of this id is shown."""
         return any(row.get("id") == container for row in self.rows())
 
     def shown(self, pod: str) -> dict[str, Shown]:
@@ -94,7 +82,6 @@ class Node:
             assert self.shown(pod) == expected, f"{self.api.find(f'{PODS}/{pod}')}\n{self.nodeward.log()[-2000:]}"
 
     def container_id(self, pod: str, container: str) -> str:
-        """The id of a container that is shown."""
         found = [row for row in self.rows() if (row.get("pod"), row.get("container")) == (pod, container)]
         return text(found[0], "id")
 
@@ -144,30 +131,22 @@ class Node:
         }
 
     def _statuses(self, pod: str) -> list[Record]:
-        status = member(self.api.find(f"{PODS}/{pod}") or {}, "status")
-        kinds = ("initContainerStatuses", "containerStatuses")
-        listed = [status.get(kind) for kind in kinds] if isinstance(status, dict) else []
-        return [one for some in listed if isinstance(some, list) for one in some if isinstance(one, dict)]
+        status = self.keys.status(pod)
+        return [one for kind in ("initContainerStatuses", "containerStatuses") for one in objects(status.get(kind))]
 
     def kill_sandbox(self, pod: str) -> None:
         """Kills the process that holds the pod's namespaces, as the kernel does when memory is short."""
         with self.containerd.cri() as cri:
-            listed = cri.call("ListPodSandbox").get("items")
-            items = listed if isinstance(listed, list) else []
-            found = [
-                text(one, "id") for one in items if isinstance(one, dict) and member(one, "metadata", "name") == pod
-            ]
+            items = objects(cri.call("ListPodSandbox").get("items"))
+            found = [text(one, "id") for one in items if member(one, "metadata", "name") == pod]
         assert self.containerd.ctr("tasks", "kill", "-s", "SIGKILL", found[0]).returncode == 0
 
-    def phase(self, pod: str) -> Json:
-        """The pod's phase, as the API server has it."""
-        return member(self.api.find(f"{PODS}/{pod}") or {}, "status", "phase")
+    def phase(self, pod: str) -> str:
+        return self.keys.phase(pod)
 
     def waits(self, pod: str) -> str:
         """What the pod's first container waits for, as the API server has it."""
-        statuses = member(self.api.find(f"{PODS}/{pod}") or {}, "status", "containerStatuses")
-        first = statuses[0] if isinstance(statuses, list) and statuses else None
-        return str(member(first, "state", "waiting", "message")) if isinstance(first, dict) else ""
+        return self.keys.waits(pod)
 
     @contextmanager
     def other_settings(self, settings: str) -> Iterator[None]:
@@ -188,13 +167,11 @@ class Node:
 
     def delete(self, pod: str) -> None:
         """Deletes the pod, and returns when neither API server nor nodeward has it."""
-        self.api.call("DELETE", f"{PODS}/{pod}")
-        until(lambda: self.api.find(f"{PODS}/{pod}") is None, f"{pod} is gone from the API server")
+        self.keys.delete(pod)
         self.becomes(pod, {})
 
 
 def shown_in(rows: Sequence[Json], pod: str) -> dict[str, Shown]:
-    """What these rows of a status show of the pod."""
     return {
         text(row, "container"): Shown(_wanted(row), text(row, "state"), text(row, "source"))
         for row in rows
@@ -203,9 +180,8 @@ def shown_in(rows: Sequence[Json], pod: str) -> dict[str, Shown]:
 
 
 def _wanted(row: Record) -> int | None:
-    resources = row.get("resources")
-    first = resources[0] if isinstance(resources, list) and resources else None
-    wanted = first.get("wanted") if isinstance(first, dict) else None
+    first = next(iter(objects(row.get("resources"))), {})
+    wanted = first.get("wanted")
     return wanted if isinstance(wanted, int) else None
 
 

@@ -66,7 +66,6 @@ class Prometheus:
         return found["data"] if found["status"] == "success" else None
 
     def values(self, query: str) -> list[float]:
-        """The values of an instant query."""
         data = self.get(f"/query?query={quote(query)}")
         return [float(one["value"][1]) for one in data["result"]] if isinstance(data, dict) else []
 
@@ -123,7 +122,6 @@ def prometheus(folder: Path, scraped: int, *more: Job, every: str = "1s") -> Ite
 
 
 def board() -> dict[str, Any]:
-    """The shipped dashboard."""
     found: dict[str, Any] = json.loads((FOLDER / "dashboard.json").read_text())
     return found
 

@@ -31,7 +31,6 @@ class Step:
     cgo: bool = False
 
     def verb(self) -> tuple[str, ...]:
-        """What Go is told to do."""
         return ("go", "build")
 
 

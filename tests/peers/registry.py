@@ -85,7 +85,6 @@ def handler(served: Mapping[str, Image]) -> type[BaseHTTPRequestHandler]:
 
 
 def main(port: int, pause: Path) -> None:
-    """Serve until killed."""
     with ThreadingHTTPServer(("127.0.0.1", port), handler(images(pause))) as server:
         print("up", flush=True)
         server.serve_forever()

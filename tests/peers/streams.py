@@ -8,8 +8,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 import subprocess
 import sys
+from collections.abc import Mapping
 
 import aiohttp
 
@@ -23,12 +25,21 @@ WAIT_S = scaled(30.0)
 Said = dict[int, bytes]
 
 
-async def _talk(url: str, sent: bytes, awaited: bytes) -> Said:
+async def talk(
+    url: str,
+    protocol: str,
+    *,
+    sent: bytes = b"",
+    awaited: bytes = b"",
+    trust: ssl.SSLContext | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> Said:
+    """What comes by channel until the other side ends the stream, or until `awaited` has come."""
     said: Said = {}
     async with (
         asyncio.timeout(WAIT_S),
         aiohttp.ClientSession() as session,
-        session.ws_connect(url, protocols=(PROTOCOL,)) as link,
+        session.ws_connect(url, protocols=(protocol,), ssl=trust or True, headers=headers) as link,
     ):
         if sent:
             await link.send_bytes(b"\0" + sent)
@@ -52,9 +63,8 @@ def followed(containerd: Containerd, url: str, sent: bytes = b"", awaited: bytes
 
 
 def main() -> None:
-    """Reads what is asked, and prints what was said."""
     url, sent, awaited = json.load(sys.stdin)
-    said = asyncio.run(_talk(url, base64.b64decode(sent), base64.b64decode(awaited)))
+    said = asyncio.run(talk(url, PROTOCOL, sent=base64.b64decode(sent), awaited=base64.b64decode(awaited)))
     print(json.dumps({channel: base64.b64encode(data).decode() for channel, data in said.items()}))
 
 

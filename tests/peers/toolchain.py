@@ -39,7 +39,6 @@ class ToolchainError(Exception):
 
 
 def version(text: str) -> Version:
-    """`1.26.6` as numbers."""
     return tuple(int(part) for part in text.split("."))
 
 
@@ -120,7 +119,6 @@ def install(home: Path) -> None:
 
 
 def dotted(numbers: Version) -> str:
-    """As people write it."""
     return ".".join(map(str, numbers))
 
 

@@ -249,21 +249,6 @@ def test_make_images_as_cri_resource_managers_readme_types_it_is_make_image() ->
     assert (images, "build-image" in image) == (image, True)
 
 
-def test_the_unit_starts_the_daemon_with_the_paths_of_the_default_settings() -> None:
-    unit = text("deploy/systemd/nodeward.service")
-    default = Settings()
-
-    assert "ExecStart=/opt/nodeward/bin/nodeward node --config /etc/nodeward.yaml" in unit
-    assert default.state_dir == "/var/lib/nodeward"
-    assert "StateDirectory=nodeward\n" in unit
-    assert default.run_dir == "/run/nodeward"
-    assert "RuntimeDirectory=nodeward\n" in unit
-    assert f"ReadWritePaths={default.cgroups.root}\n" in unit
-    plugins = f"{default.ledger.kubelet_dir}/device-plugins"
-    assert f"ReadWritePaths=-{plugins}\n" in unit
-    assert re.search(rf"^ExecStartPre=-\+/bin/mkdir -p -m 0750 {default.ledger.kubelet_dir} {plugins}$", unit, re.M)
-
-
 def test_the_patch_for_vm_sandboxes_mounts_every_folder_that_is_read() -> None:
     patch = text("deploy/node/sandboxes.yaml")
     files = (*DEFAULTS_GO, *DEFAULTS_RS, *shim_socket.places(SandboxId("s1")), f"{DANS}/s1.json", f"{CNI}/a-s1-eth0")

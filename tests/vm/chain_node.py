@@ -21,11 +21,14 @@ from nodeward.doubles.kube_refusals import Json
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text
-from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon
+from tests.vm.inside import CGROUPS, EPC, RESOURCE, Daemon, until
 
 CONTAINERD_FOLDER: Final = Path("/dev/shm/containerd")
+ANNOTATION: Final = "epc-limit.nri.io/container.app"
 KEYS: Final = "example.com/tdx-keys"
 """Declared by a pod, and known to the settings, but no resource of this kernel."""
+READS: Final = "/busybox cat /sys/fs/cgroup/misc.max; echo read"
+"""What a container does first that tells its own limits."""
 _MOUNTS: Final[Record] = {
     "mounts": [
         {"container_path": "/busybox", "host_path": shutil.which("busybox") or "/bin/busybox", "readonly": True},
@@ -85,7 +88,6 @@ class Api:
         asyncio.run_coroutine_threadsafe(added(), self._loop).result(60)
 
     def remove(self, name: str) -> None:
-        """The pod is deleted."""
 
         async def removed() -> None:
             self._server.delete_pod("default", name)
@@ -118,14 +120,16 @@ class Node:
     """Each container's limit of memory, 0 for none."""
     other: subprocess.Popen[str] | None = None
     """Another plugin, while one runs; it dies with the node's process."""
+    parent: str = ""
+    """The cgroup above those of pods; empty for the runtime's own."""
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
         return self.daemon.log()
 
     def config(self, name: str) -> Record:
         """The sandbox of a pod as CRI describes it; its cgroup has the pod's uid in its name, as the kubelet's have."""
-        return pod_config(f"uid-{name}", self.containerd.cgroup_parent, self.containerd.folder / "logs") | {
+        parent = self.parent or self.containerd.cgroup_parent
+        return pod_config(f"uid-{name}", parent, self.containerd.folder / "logs") | {
             "metadata": {"name": name, "uid": f"uid-{name}", "namespace": "default"}
         }
 
@@ -142,21 +146,21 @@ class Node:
         config = self.config(name)
         config["annotations"] = dict(annotations or {})
         sandbox = text(self.cri.call("RunPodSandbox", {"config": config, "runtime_handler": handler}), "pod_sandbox_id")
-        cgroup = CGROUPS / self.containerd.cgroup_parent.lstrip("/") / f"poduid-{name}"
+        cgroup = CGROUPS / (self.parent or self.containerd.cgroup_parent).lstrip("/") / f"poduid-{name}"
         pod = self.pods[name] = Pod(name, cgroup, cgroup / sandbox, config)
         for container in containers:
             self.add_container(pod, container, first)
         return pod
 
-    def add_container(self, pod: Pod, name: str, first: str = "") -> Path:
-        """The cgroup of a container that is made in a pod that runs, and runs."""
+    def add_container(self, pod: Pod, name: str, first: str = "", behind: bytes = b"") -> Path:
+        """The cgroup of a container that is made in a pod that runs, and runs. `behind`: what its request ends with."""
         wanted = container_config(name, IMAGE, self.memory_bytes)
         if first:
             wanted |= _MOUNTS
             wanted |= {"command": ["/busybox", "sh", "-c", f"{first}; exec /pause"]}
             wanted |= {"log_path": f"{pod.name}-{name}.log"}
         request: Record = {"pod_sandbox_id": pod.sandbox.name, "config": wanted, "sandbox_config": pod.config}
-        created = text(self.cri.call("CreateContainer", request), "container_id")
+        created = text(self.cri.call("CreateContainer", request, behind), "container_id")
         self.cri.call("StartContainer", {"container_id": created})
         cgroup = pod.containers[name] = pod.cgroup / created
         return cgroup
@@ -166,10 +170,14 @@ class Node:
         log = self.containerd.folder / "logs" / f"{name}-{container}.log"
         return [line.split(" ", 3)[3] for line in log.read_text().splitlines()] if log.exists() else []
 
+    def read(self, name: str, container: str) -> list[str]:
+        """What a container that does READS first has found as its own limits."""
+        until(lambda: self.said(name, container)[-1:] == ["read"], f"{name}/{container} has read its limits", 30)
+        return self.said(name, container)[:-1]
+
 
 @contextmanager
 def running_node() -> Iterator[Node]:
-    """The node, with a daemon that is connected."""
     CONTAINERD_FOLDER.mkdir()
     with running_containerd(CONTAINERD_FOLDER) as containerd, containerd.cri() as cri:
         api = Api()

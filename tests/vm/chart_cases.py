@@ -6,22 +6,20 @@ import os
 import shlex
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
-from nodeward import __version__
 from tests.pages import of_page
 from tests.patience import patience
 from tests.peers.find import require
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import member
+from tests.peers.relay import Relay
 from tests.vm.guest import REPOSITORY
-from tests.vm.inside import KIB, limit, until
+from tests.vm.inside import KIB, limit, named, until
 from tests.vm.joined_node import CONTAINERD_FOLDER, Node, container
-from tests.vm.relay import Relay
 
 _NAMESPACE: Final = "nodeward"
 _SET: Final = "/apis/apps/v1/namespaces/nodeward/daemonsets/nodeward-node"
@@ -49,9 +47,8 @@ def _typed(node: Node, command: str, *more: str) -> str:
     return done.stdout
 
 
-def _ready(node: Node) -> str:
-    """Waits until the DaemonSet's pod of today is ready; how long that took."""
-    begin = time.monotonic()
+def _ready(node: Node) -> None:
+    """Waits until the DaemonSet's pod of today is ready."""
 
     def ready() -> bool:
         found = node.api.call("GET", _SET)
@@ -60,7 +57,6 @@ def _ready(node: Node) -> str:
         return tuple(member(found, "status", name) for name in names) == wanted
 
     _within(node, ready, "the DaemonSet's pod is ready")
-    return f"{time.monotonic() - begin:.1f} s"
 
 
 def _within(node: Node, true: Callable[[], bool], what: str) -> None:
@@ -73,7 +69,7 @@ def _within(node: Node, true: Callable[[], bool], what: str) -> None:
         raise AssertionError(f"{error}\n{json.dumps(pods)[-4000:]}\n{logs}") from error
 
 
-def chart_to_misc_max(node: Node) -> list[str]:
+def chart_to_misc_max(node: Node) -> None:
     """Given no other daemon, when the chart is installed, its pod holds a pod to its limit."""
     node.daemon.end(signal.SIGTERM)
     for kind in ("clusterroles", "clusterrolebindings"):  # of the daemon before; the chart refuses to take them over
@@ -88,17 +84,10 @@ def chart_to_misc_max(node: Node) -> list[str]:
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
     kube = f"url=https://127.0.0.1:{way.port}", f"token_file={account}/token", f"ca_file={account}/ca.crt"
     values += [word for one in kube for word in ("--set", f"node.settings.kube.{one}")]
-    begin = time.monotonic()
     said = _typed(node, of_page("chart.md", "helm install"), *values)
     assert "Limits are enforced." in said, said
-    installed = f"{time.monotonic() - begin:.1f} s"
     _typed(node, of_page("chart.md", "kubectl label namespace"))
     _within(node, lambda: _holds(_run(node)), "limit and budget")
-    seconds = f"{time.monotonic() - begin:.1f} s"
-    return [
-        f"chart of nodeward {__version__}: installed in {installed}; the first limit ({_LIMIT} in misc.max of "
-        f"container and pod) {seconds} after `helm install` began"
-    ]
 
 
 def _run(node: Node) -> tuple[Path, Path]:
@@ -111,22 +100,21 @@ def _holds(cgroups: tuple[Path, Path]) -> bool:
     return [limit(one) for one in cgroups] == [str(_LIMIT)] * 2
 
 
-def chart_changed_and_removed(node: Node) -> list[str]:
+def chart_changed_and_removed(node: Node) -> None:
     """The DaemonSet's pod is ready; an upgrade and a rollback replace it, and limits of pods that run stay. After
     `helm uninstall` nothing of the chart is in the API server."""
     Relay("127.0.0.1", _METRICS, at=("", _METRICS), toward=node.containerd.pid)  # for kubelet's probe
-    first = _ready(node)
+    _ready(node)
     upgrade = of_page("chart.md", "helm upgrade nodeward deploy/chart/nodeward -n nodeward --reuse-values")
     _typed(node, upgrade, "--set", "node.settings.limits.strict=true")
-    upgraded = _ready(node)
+    _ready(node)
     assert _holds(_run(node))
     _typed(node, of_page("chart.md", "helm rollback"))
-    back = _ready(node)
+    _ready(node)
     assert _holds(_run(node))
     _typed(node, of_page("chart.md", "helm uninstall"))
     assert node.api.find(_SET) is None
     assert _holds(_run(node)), "as docs/chart.md says, limits stay in the kernel"
-    return [f"ready after {first}; upgrade: ready after {upgraded}; rollback: after {back}; the limits are as before"]
 
 
-CASES: Final = {case.__name__: case for case in (chart_to_misc_max, chart_changed_and_removed)}
+CASES: Final = named(chart_to_misc_max, chart_changed_and_removed)

@@ -4,11 +4,12 @@ They run inside the guest, in this order. See test_cpus.py.
 """
 
 import signal
-import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final
 
 from nodeward.model import cpuset
+from tests.vm.cpus_cluster import by_cluster
 from tests.vm.cpus_node import CpusNode, Pod
 from tests.vm.cpuset_writes import CpusetWrites
 from tests.vm.inside import until
@@ -24,7 +25,7 @@ def _shared(node: CpusNode, of: int = _ALL) -> bool:
     return {node.pods[name].cpus() for name in _SHARED} == {cpuset.text(of & ~own)}
 
 
-def one_comes(node: CpusNode) -> list[str]:
+def one_comes(node: CpusNode) -> None:
     """Given containers that share, when one with whole CPUs comes, each of their sets is written once, and its own
     never; when it goes they have its CPUs again."""
     node.stays("batch", "Burstable", 100)
@@ -36,39 +37,31 @@ def one_comes(node: CpusNode) -> list[str]:
         assert _shared(node), node.sets()
         came = writes.taken()
         assert own.cpus() == "2-3", node.sets()  # a whole core of the first socket, beside the reserved CPU's core
-        shown = node.sets()
         node.remove(own)
         until(lambda: _shared(node), "the CPUs are shared again")
         went = writes.taken()
     once = {node.pods[name].cgroup: 1 for name in _SHARED}
     assert (came, went) == (once, once), (came, went)
-    return [f"own CPUs come and go, every other set is written once each time: {shown}"]
 
 
-def nobody_at_the_first_act(node: CpusNode) -> list[str]:
+def nobody_at_the_first_act(node: CpusNode) -> None:
     """Quick pods, some of them with CPUs of their own: at the first act of each such program nobody else may run
     there."""
-    begin = time.monotonic()
-    own, found = node.crowd(node.quick_pods, "quick")
+    found = node.crowd(node.quick_pods, "quick")
     assert not found, f"{len(found)} overlap(s): {found[:5]}"
     until(lambda: _shared(node), "all CPUs are shared again")
-    took_s = time.monotonic() - begin
-    late = f"{node.refused} start(s) refused as late"
-    return [f"{node.quick_pods} quick pods in {took_s:.0f} s, {own} with CPUs of their own: 0 overlaps; {late}"]
 
 
-def and_where_writes_are_late(node: CpusNode) -> list[str]:
+def and_where_writes_are_late(node: CpusNode) -> None:
     """The same where sets shrink only after a program was to be started."""
     found = _one_by_one(node, "late_writes")
     assert not found, f"{len(found)} overlap(s): {found[:5]}"
-    return [f"late writes: {_FEW} programs with a CPU of their own, 0 overlaps"]
 
 
-def but_without_the_wait(node: CpusNode) -> list[str]:
+def but_without_the_wait(node: CpusNode) -> None:
     """The same by a daemon that lets programs begin at once: the records show it."""
     found = _one_by_one(node, "no_wait")
     assert found, "a daemon that does not wait is not noticed"
-    return [f"late writes, without the wait: {_FEW} programs, {len(found)} overlap(s), such as: {found[0]}"]
 
 
 def _one_by_one(node: CpusNode, fault: str) -> list[str]:
@@ -76,7 +69,7 @@ def _one_by_one(node: CpusNode, fault: str) -> list[str]:
     return node.one_by_one(_FEW, fault)
 
 
-def nobody_moves(node: CpusNode) -> list[str]:
+def nobody_moves(node: CpusNode) -> None:
     """Given containers with CPUs of their own, when the daemon ends, is killed, or containerd is started again, then
     no set is written."""
     node.stays("first", "Guaranteed", 1000)
@@ -94,26 +87,25 @@ def nobody_moves(node: CpusNode) -> list[str]:
         assert _shared(node), node.sets()
         later = writes.taken()
     assert later == {node.pods[name].cgroup: 1 for name in _SHARED}, later
-    return [f"SIGTERM, SIGKILL, containerd's restart: 0 sets written: {before}", f"the next: {node.sets()}"]
 
 
-def drift_is_repaired(node: CpusNode) -> list[str]:
+def drift_is_repaired(node: CpusNode) -> None:
     """Somebody else writes a set: it is put right within seconds, that of one that shares and that of one that does
     not."""
-    return [_repaired(node.pods[name]) for name in ("web", "last")]
+    for name in ("web", "last"):
+        pod = node.pods[name]
+        before = pod.cpus()
+        (pod.cgroup / "cpuset.cpus").write_text("0-7")
+        until(partial(_is, pod, before), f"{name} is put right", 10)
 
 
-def _repaired(pod: Pod) -> str:
-    before, begin = pod.cpus(), time.monotonic()
-    (pod.cgroup / "cpuset.cpus").write_text("0-7")
-    until(lambda: pod.cpus() == before, f"{pod.name} is put right", 10)
-    return f"{pod.name}: 0-7 was {before} again after {time.monotonic() - begin:.1f} s"
+def _is(pod: Pod, cpus: str) -> bool:
+    return pod.cpus() == cpus
 
 
-def resized_in_place(node: CpusNode) -> list[str]:
+def resized_in_place(node: CpusNode) -> None:
     """A container with two CPUs of its own gets a third and then keeps one, as it runs; the others follow."""
     last = node.pods["last"]
-    seen = [last.cpus()]
     for cpus in (3, 1):
         before = cpuset.parse(last.cpus())
         node.resize(last, 1000 * cpus)
@@ -121,14 +113,14 @@ def resized_in_place(node: CpusNode) -> list[str]:
         assert now.bit_count() == cpus, node.sets()
         assert before & now in (before, now), f"moved from {cpuset.text(before)} to {cpuset.text(now)}"
         until(lambda: _shared(node), f"the others follow to {cpus}")
-        seen.append(last.cpus())
-    return [f"2, 3, 1 CPUs: {' -> '.join(seen)}; {node.sets()}"]
 
 
-def memory_follows(node: CpusNode) -> list[str]:
+def memory_follows(node: CpusNode) -> None:
     """Given `cpus.memory: follow`, a container on one socket has that node's memory; one that shares the CPUs of one
     node gets the other one's memory besides when it gets CPUs there, and keeps its own. So does one that was resized,
     by the runtime, after the daemon had been started anew."""
+    if not node.has_memory_nodes:
+        return
     assert node.pods["last"].mems() == "0-1", "on CPUs 4-5, then 3-5, then 3"
     wide = node.run("wide", "Guaranteed", 4000)
     narrow = node.run("narrow", "Burstable", 100)
@@ -139,12 +131,11 @@ def memory_follows(node: CpusNode) -> list[str]:
     assert (narrow.cgroup / "cpuset.mems.effective").read_text().strip() == "0-1"
     assert {pod.mems() for name, pod in node.pods.items() if name in _SHARED} == {""}, "who has all CPUs is not pinned"
     node.remove(narrow)
-    return [*seen, "narrow then: 0-1"]
 
 
 OF_NODES: Final = "memory nodes follow CPUs and are never taken away"
 """The case that needs a machine with memory nodes."""
-CASES: Final[Mapping[str, Callable[[CpusNode], list[str]]]] = {
+CASES: Final[Mapping[str, Callable[[CpusNode], None]]] = {
     "CPUs of its own come and go, each other set is written once": one_comes,
     "at the first act of a program nobody else may run on its own CPUs": nobody_at_the_first_act,
     "a restart of daemon or runtime moves nobody": nobody_moves,
@@ -153,5 +144,6 @@ CASES: Final[Mapping[str, Callable[[CpusNode], list[str]]]] = {
     OF_NODES: memory_follows,
     "nobody is on its own CPUs where writes are late": and_where_writes_are_late,
     "a daemon that does not wait is noticed": but_without_the_wait,
+    "a cluster's configuration moves containers that run": by_cluster,
 }
-"""By what each holds. The last one leaves a daemon with a fault."""
+"""By what each holds."""

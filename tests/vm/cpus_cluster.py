@@ -6,7 +6,7 @@ They run inside the guest, after those of `cpus_cases`: a ConfigMap by agent and
 
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,7 +16,7 @@ from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.nriside import Json, Record, member
 from tests.real.test_agent import MAPS, OWN, policy, put
 from tests.real.test_policy_objects import BALLOONS
-from tests.vm.cpus_node import FOLDER, NAME, CpusNode, Pod
+from tests.vm.cpus_node import FOLDER, NAME, ByRelay, CpusNode, Pod
 from tests.vm.forked import started
 from tests.vm.inside import RUN_DIR, until
 
@@ -47,20 +47,15 @@ def _two_pods(node: CpusNode) -> tuple[Pod, Pod]:
     return node.stays("whole", "Guaranteed", 2000), node.stays("rest", "Burstable", 100)
 
 
-def _until(pods: tuple[Pod, Pod], true: Callable[[int, int], bool], what: str) -> str:
-    def sets() -> tuple[int, int]:
-        return pods[0].runs_on(), pods[1].runs_on()
-
-    until(lambda: true(*sets()), what, _MOVES_WITHIN_S)
-    whole, rest = map(cpuset.text, sets())
-    return f"{what}: {whole} and {rest}"
+def _until(pods: tuple[Pod, Pod], true: Callable[[int, int], bool], what: str) -> None:
+    until(lambda: true(pods[0].runs_on(), pods[1].runs_on()), what, _MOVES_WITHIN_S)
 
 
-def _for_both(pods: tuple[Pod, Pod]) -> str:
-    return _until(pods, lambda whole, rest: whole == rest == _ALL, "all CPUs for both")
+def _for_both(pods: tuple[Pod, Pod]) -> None:
+    _until(pods, lambda whole, rest: whole == rest == _ALL, "all CPUs for both")
 
 
-def by_configmap(node: CpusNode, cluster: Cluster) -> list[str]:
+def by_configmap(node: CpusNode, cluster: Cluster) -> None:
     """Given an agent and a relay without a policy, when the node's ConfigMap comes, changes and goes, then the
     containers' sets follow."""
     listens, client = FOLDER / "config.sock", cluster.client()
@@ -72,23 +67,22 @@ def by_configmap(node: CpusNode, cluster: Cluster) -> list[str]:
     agent = started(["agent", *flags, "-agent-socket", str(RUN_DIR / "agent.sock")], log, environment)
     try:
         pods = _two_pods(node)
-        seen = [_for_both(pods)]
+        _for_both(pods)
         put(client, OWN, policy("static"))
-        seen.append(_until(pods, lambda whole, rest: whole.bit_count() == 2 and rest == _ALL & ~whole, "static"))
+        _until(pods, lambda whole, rest: whole.bit_count() == 2 and rest == _ALL & ~whole, "static")
         put(client, OWN, {"policy": "Active: none\n"})
-        seen.append(_for_both(pods))
+        _for_both(pods)
         put(client, OWN, policy("static-plus"))
-        seen.append(_until(pods, lambda whole, rest: whole.bit_count() == 2 and not whole & rest, "static-plus"))
+        _until(pods, lambda whole, rest: whole.bit_count() == 2 and not whole & rest, "static-plus")
         client.call("DELETE", f"{MAPS}/{OWN}")
-        seen.append(_for_both(pods))
+        _for_both(pods)
     except AssertionError as error:
         raise AssertionError(f"{error}\n{log.read_text()}") from error
     finally:
         agent.send_signal(signal.SIGKILL)
-    return [f"ConfigMap, agent, relay, containerd {node.containerd.release.version}: {'; '.join(seen)}"]
 
 
-def by_object(node: CpusNode, cluster: Cluster) -> list[str]:
+def by_object(node: CpusNode, cluster: Cluster) -> None:
     """Given a daemon without a policy, when a BalloonsPolicy comes, changes and goes, then the containers' sets
     follow, and its status says so."""
     token, client = FOLDER / "daemon.token", cluster.client()
@@ -105,26 +99,28 @@ def by_object(node: CpusNode, cluster: Cluster) -> list[str]:
         ]
         return {"reservedResources": {"cpu": "cpuset:0"}, "pinCPU": True, "balloonTypes": kinds}
 
-    def parted(each: int) -> str:
+    def parted(each: int) -> None:
         sizes = (each, each)
-        return _until(
+        _until(
             pods,
             lambda whole, rest: (whole.bit_count(), rest.bit_count()) == sizes and not whole & rest & 1,
             f"{each} CPUs in each balloon",
         )
 
-    seen = [_for_both(pods)]
+    _for_both(pods)
     meta: Record = {"apiVersion": "config.nri/v1alpha1", "kind": "BalloonsPolicy", "metadata": {"name": "default"}}
     client.call("POST", BALLOONS, meta | {"spec": body(2)})
-    seen.append(parted(2))
+    parted(2)
     client.call("PATCH", path, {"spec": body(3)}, MERGE)
-    seen.append(parted(3))
+    parted(3)
     until(lambda: member(client.call("GET", path), "status", "nodes", NAME, "status") == "Success", "its status")
     client.call("DELETE", path)
-    seen.append(_for_both(pods))
-    return [f"BalloonsPolicy, NRI, containerd {node.containerd.release.version}: {'; '.join(seen)}"]
+    _for_both(pods)
 
 
-CASE: Final = "a cluster's configuration moves containers that run"
-BY: Final[Mapping[bool, Callable[[CpusNode, Cluster], list[str]]]] = {True: by_configmap, False: by_object}
-"""By whether a relay decides."""
+def by_cluster(node: CpusNode) -> None:
+    """The one of both that the node's transport has, where there is a cluster."""
+    if node.cluster:
+        url, ca_file, token, daemon_token, kubeconfig = node.cluster
+        cluster = Cluster(url, Path(ca_file), token, daemon_token, Path(kubeconfig))
+        (by_configmap if isinstance(node.decider, ByRelay) else by_object)(node, cluster)

@@ -8,25 +8,23 @@ one folder on a tmpfs.
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final
 
 import grpc
 
 from nodeward.doubles.cpus import CPU, NODE, Plan, sysfs
 from nodeward.model import cpuset
 from nodeward.model.cpuset import CpuSet
-from tests.patience import patience
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
 from tests.peers.nriside import Record, text
 from tests.vm.cpus_faults import RECORDS
-from tests.vm.forked import Process, started
-from tests.vm.inside import CGROUPS, RUN_DIR, Daemon, until
+from tests.vm.inside import CGROUPS, RUN_DIR, CriRelay, Daemon, until
 from tests.vm.overlaps import FirstAct, first_act, overlaps
 
 FOLDER: Final = RECORDS.parent
@@ -96,30 +94,8 @@ def resources(request_m: int, *, guaranteed: bool = True) -> Record:
     return {"cpu_shares": shares, **quota}
 
 
-class Decider(Protocol):
-    """Nodeward's process that gives containers their CPUs."""
-
-    def configure(self, settings: str) -> None:
-        """What it has from its next start on, in place of the policy."""
-
-    def start(self, changed: str = "") -> None:
-        """Starts it; when it is ready. `changed`: see `forked.started`."""
-
-    def end(self, how: signal.Signals) -> None:
-        """Ends it."""
-
-    def knows_runtime(self) -> None:
-        """Returns when it has found a runtime that was started again."""
-
-    def cri(self) -> Cri:
-        """Where kubelet calls."""
-
-    def log(self) -> str:
-        """What it logged."""
-
-
 class ByNri:
-    """`nodeward node`, told by containerd."""
+    """`nodeward node`, told by containerd. What is configured it has from its next start on, in place of the policy."""
 
     def __init__(self, containerd: Containerd, running: ExitStack) -> None:
         self._daemon = Daemon(containerd.nri_socket, POLICY.replace("DRIVER", "nri"), NAME)
@@ -151,29 +127,23 @@ class ByRelay:
 
     def __init__(self, containerd: Containerd, running: ExitStack) -> None:
         self._running, self._proto = running, containerd.peer / "proto" / "cri.proto"
-        self._process: Process | None = None
         self._cri: Cri | None = None
-        self._config, self._log = FOLDER / "nodeward.yaml", FOLDER / "relay.log"
+        self._config = FOLDER / "nodeward.yaml"
+        self._relay = CriRelay(self._config, FOLDER / "relay.log")
         sockets = f"relay: {{listen: {_RELAY}, runtime: {containerd.cri_socket}}}\n"
         self._config.write_text(
             f"run_dir: {RUN_DIR}\nnri: {{enabled: false}}\n{POLICY.replace('DRIVER', 'relay')}{sockets}"
         )
-        self._log.touch()
 
     def configure(self, settings: str) -> None:
         self._config.write_text(self._config.read_text().replace(POLICY.partition("\n")[0], settings))
 
     def start(self, changed: str = "") -> None:
-        before = self._listens()
-        process = started(["relay", "--config", str(self._config)], self._log, os.environ, changed)
-        until(lambda: self._listens() > before or process.poll() is not None, "the relay listens", 30)
-        assert process.poll() is None, self.log()
-        self._process, self._cri = process, self._running.enter_context(Cri(_RELAY, self._proto))
+        self._relay.start(changed=changed)
+        self._cri = self._running.enter_context(Cri(_RELAY, self._proto))
 
     def end(self, how: signal.Signals) -> None:
-        if self._process is not None:
-            self._process.send_signal(how)
-            self._process.wait(60 * patience())
+        self._relay.end(how)
 
     def knows_runtime(self) -> None:
         def answers() -> bool:
@@ -188,10 +158,7 @@ class ByRelay:
         return self._cri
 
     def log(self) -> str:
-        return self._log.read_text(errors="replace")[-3000:]
-
-    def _listens(self) -> int:
-        return self._log.read_text().count("relaying listen=")
+        return self._relay.log()
 
 
 @dataclass(slots=True)
@@ -199,25 +166,23 @@ class CpusNode:
     """The runtime, Nodeward, and whoever makes pods, from several threads."""
 
     containerd: Containerd
-    decider: Decider
+    decider: "ByNri | ByRelay"
     program: Path
     """What containers run: see first_act.c."""
     quick_pods: int
     """How many come and go in a crowd."""
+    has_memory_nodes: bool
+    cluster: Sequence[str]
     pods: dict[str, Pod] = field(default_factory=dict)
     """Those that stay, by name."""
     acts: dict[str, FirstAct] = field(default_factory=dict)
     """By the id of each container that ever ran."""
-    refused: int = 0
-    """How many starts were, since others could not be moved off in time."""
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
         threads = "loop=stands thread="  # where each stood while the machine had no time for us
         return "\n".join(line for line in self.decider.log().splitlines() if threads not in line)
 
     def restart(self, how: signal.Signals, changed: str = "") -> None:
-        """Ends Nodeward and starts it again."""
         self.decider.end(how)
         self.decider.start(changed)
 
@@ -227,7 +192,6 @@ class CpusNode:
         self.decider.knows_runtime()
 
     def call(self, method: str, request: Record) -> Record:
-        """As kubelet calls."""
         return self.decider.cri().call(method, request)
 
     def run(self, name: str, qos: str, request_m: int, *, looks: bool = False) -> Pod:
@@ -264,7 +228,6 @@ class CpusNode:
             except grpc.RpcError as refused:
                 if "cpus.on_late" not in str(refused):
                     raise
-                self.refused += 1
                 self.call("RemoveContainer", {"container_id": created})
             else:
                 return created
@@ -276,7 +239,6 @@ class CpusNode:
         return pod
 
     def remove(self, pod: Pod) -> None:
-        """The pod ends."""
         self.pods.pop(pod.name, None)
         self.call("StopPodSandbox", {"pod_sandbox_id": pod.sandbox})
         self.call("RemoveContainer", {"container_id": pod.container})
@@ -287,7 +249,6 @@ class CpusNode:
         self.call("UpdateContainerResources", {"container_id": pod.container, "linux": resources(request_m)})
 
     def sets(self) -> dict[str, str]:
-        """The sets of the pods that stay, by name."""
         return {name: pod.cpus() for name, pod in self.pods.items()}
 
     def _quick(self, name: str, cpus: int) -> str:
@@ -301,32 +262,32 @@ class CpusNode:
         own = [self._quick(f"{named}-{number}", 1) for number in range(count)]
         return [line for container in own for line in overlaps(self.acts, container)]
 
-    def crowd(self, count: int, named: str) -> tuple[int, list[str]]:
-        """So many quick pods, some at once: how many programs had CPUs of their own, and each overlap at their first
-        act."""
+    def crowd(self, count: int, named: str) -> list[str]:
+        """Each overlap at the first acts of so many quick pods, some of them at once."""
         with ThreadPoolExecutor(_THREADS) as threads:
             numbers = range(count)
             played = threads.map(lambda one: self._quick(f"{named}-{one}", _SIZES[one % len(_SIZES)]), numbers)
             own = [container for container in played if container]
-        return len(own), [line for container in own for line in overlaps(self.acts, container)]
+        return [line for container in own for line in overlaps(self.acts, container)]
 
 
 @contextmanager
-def running_node(program: Path, quick_pods: int, *, relay: bool = False) -> Iterator[CpusNode]:
-    """The node, on which Nodeward runs."""
+def running_node(how: str, program: str, quick_pods: str, *cluster: str) -> Iterator[CpusNode]:
+    """The node, on which Nodeward runs. The words are `nri` or `relay`, the containers' program, how many quick pods
+    there are, and what a cluster is reached by, where there is one."""
     for folder in ("containerd", "logs", "out"):
         (FOLDER / folder).mkdir(parents=True)
     RUN_DIR.mkdir(parents=True)
     os.environ["NODEWARD_KUBE__ENABLED"] = "false"
-    release, nri = (
-        (OLD, NriOptions(disable=True)) if relay else (NEWEST, NriOptions(request_timeout_s=_RUNTIME_WAITS_S))
-    )
+    has_memory_nodes, by_relay = not lay_topology(), how == "relay"
+    nri = NriOptions(disable=True) if by_relay else NriOptions(request_timeout_s=_RUNTIME_WAITS_S)
     with ExitStack() as running:
+        release = OLD if by_relay else NEWEST
         containerd = running.enter_context(running_containerd(FOLDER / "containerd", nri, release))
-        decider: Decider = ByRelay(containerd, running) if relay else ByNri(containerd, running)
+        decider = (ByRelay if by_relay else ByNri)(containerd, running)
         try:
             decider.start()
-            yield CpusNode(containerd, decider, program, quick_pods)
+            yield CpusNode(containerd, decider, Path(program), int(quick_pods), has_memory_nodes, cluster)
         except AssertionError as error:
             raise AssertionError(f"{error}\n{decider.log()}") from error
         finally:

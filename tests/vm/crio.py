@@ -1,12 +1,11 @@
-"""CRI-O in the guest: as root, with NRI where that is wanted, above the distribution's runc and a newer one; with the
-cgroupfs driver and a folder of hooks that it is told, or, where systemd is there, with what it has by itself in both.
+"""CRI-O in the guest: as root, with NRI where that is wanted, above the distribution's runc and a newer one. Its driver
+and its folders of hooks are what it has by itself.
 
 Its containers' files are on a tmpfs, and it pulls its images from a registry in this process. conmon is the one that
 comes with podman. Pods have the node's network, so that no CNI is needed.
 """
 
 import json
-import shutil
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -21,11 +20,9 @@ import grpc
 from tests.patience import scaled
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.find import require
-from tests.peers.image import Image, image
 from tests.peers.nriside import Record, text
-from tests.peers.registry import handler
+from tests.peers.registry import handler, images
 from tests.vm.inside import CGROUPS, until
-from tests.vm.podman import HOOKS
 
 HOME: Final = Path("/dev/shm/crio")
 RUN: Final = Path("/run/crio")
@@ -49,7 +46,7 @@ listen = "{socket}"
 stream_address = "127.0.0.1"
 [crio.runtime]
 default_runtime = "old"
-{driver}
+{hooks}
 pinns_path = "{peer}/bin/pinns"
 namespaces_dir = "{run}/namespaces"
 container_exits_dir = "{run}/exits"
@@ -70,11 +67,6 @@ plugin_dirs = ["{home}/cni"]
 [crio.nri]
 enable_nri = {nri}
 """
-_CGROUPFS: Final = f"""\
-hooks_dir = ["{HOOKS}"]
-cgroup_manager = "cgroupfs"
-conmon_cgroup = "pod"
-"""
 _RUNTIME: Final = """\
 [crio.runtime.runtimes.{name}]
 runtime_path = "{path}"
@@ -90,8 +82,6 @@ class Made:
 
     pod: Path
     cgroup: Path
-    sandbox: Path
-    """The cgroup of what holds the sandbox, which systemd's driver makes only where a process holds it."""
     first: str = ""
     error: str = ""
 
@@ -102,8 +92,6 @@ class Crio:
 
     old: Path
     """The distribution's runc."""
-    systemd: bool = False
-    """It has its own defaults in the driver and in the folder of hooks."""
     process: subprocess.Popen[bytes] | None = None
     made: dict[str, Made] = field(default_factory=dict)
     """By pod."""
@@ -114,18 +102,18 @@ class Crio:
         for folder in (HOME / "cni", HOME / "logs", RUN / "namespaces"):
             folder.mkdir(parents=True)
         (HOME / "policy.json").write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}]}))
-        self.begin("" if self.systemd else _CGROUPFS)
+        self.begin()
         with self._cri() as cri:
             cri.call("PullImage", {"image": {"image": IMAGE}}, service="ImageService")
 
-    def begin(self, driver: str, *, nri: bool = False) -> None:
-        """Starts it with these lines of settings for driver and hooks, and with or without NRI, in the place of the one
-        that runs. The containers run on."""
+    def begin(self, hooks: str = "", *, nri: bool = False) -> None:
+        """Starts it with this line of settings for hooks, and with or without NRI, in the place of the one that runs.
+        The containers run on."""
         if self.process is not None:
             self.process.terminate()
             self.process.wait(scaled(60))
         SOCKET.unlink(missing_ok=True)
-        _configure(self._runcs(), driver, nri=nri)
+        _configure(self._runcs(), hooks, nri=nri)
         command = [str(require("crio") / "bin/crio"), "--config", f"{HOME}/crio.conf", "--config-dir", ""]
         with (HOME / "crio.log").open("ab") as log:
             self.process = process = subprocess.Popen(command, stdout=log, stderr=log)
@@ -133,7 +121,6 @@ class Crio:
         assert process.poll() is None, self.log()
 
     def log(self) -> str:
-        """The end of what it logged."""
         path = HOME / "crio.log"
         return path.read_text(errors="replace")[-3000:] if path.exists() else ""
 
@@ -150,14 +137,6 @@ class Crio:
         until(lambda: all("populated 0" in one.read_text() for one in ended), "CRI-O's pods have ended", 30)
         self.process = None
 
-    def named(self, runtime: str) -> str:
-        """Such as `CRI-O 1.34.0, runc 1.5.2`."""
-        command = [str(self._runcs()[runtime]), "--version"]
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-        with self._cri() as cri:
-            version = text(cri.call("Version"), "runtime_version")
-        return f"CRI-O {version}, {said.splitlines()[0].replace(' version', '')}"
-
     def make(self, pod: str, runtime: str, annotations: Mapping[str, str] = _NOTHING, cpus: int = 0) -> Made:
         """Container `app` of a new pod; it prints what it sees as its own limit before it does anything else. With
         `cpus` the pod is Guaranteed and asks for so many."""
@@ -165,12 +144,8 @@ class Crio:
         return made
 
     def _make(self, pod: str, runtime: str, annotations: Mapping[str, str], cpus: int) -> Made:
-        parent, logs, ending = f"/kubepods/poduid-{pod}", HOME / "logs" / pod, ""
-        if self.systemd:
-            slices, first = "/kubepods.slice/kubepods-burstable.slice", "kubepods-burstable"
-            if cpus:
-                slices, first = "/kubepods.slice", "kubepods"
-            parent, ending = f"{slices}/{first}-poduid_{pod.replace('-', '_')}.slice", ".scope"
+        above = "/kubepods.slice/kubepods" if cpus else "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable"
+        parent, logs = f"{above}-poduid_{pod.replace('-', '_')}.slice", HOME / "logs" / pod
         cgroup = CGROUPS / parent.lstrip("/")
         labels: dict[str, str] = {
             "io.kubernetes.pod.name": pod,
@@ -190,18 +165,17 @@ class Crio:
         with self._cri() as cri:
             asked: Record = {"config": config, "runtime_handler": runtime}
             sandbox = text(cri.call("RunPodSandbox", asked), "pod_sandbox_id")
-            holder = cgroup / f"crio-{sandbox}{ending}"
             request: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": config}
             try:
                 made = text(cri.call("CreateContainer", request), "container_id")
             except grpc.RpcError as refused:
-                return Made(cgroup, cgroup, holder, error=str(refused.details()).strip())
+                return Made(cgroup, cgroup, error=str(refused.details()).strip())
             cri.call("StartContainer", {"container_id": made})
         log = logs / "app.log"
         until(lambda: log.exists() and "started" in log.read_text(), "CRI-O's container runs", 20)
         lines = [line.split(" ", 3) for line in log.read_text().splitlines()]
         first = next(said for _, stream, _, said in lines if stream == "stdout")  # runc may warn before, on stderr
-        return Made(cgroup, cgroup / f"crio-{made}{ending}", holder, first)
+        return Made(cgroup, cgroup / f"crio-{made}.scope", first)
 
     def _cri(self) -> Cri:
         return Cri(SOCKET, require("containerd") / "proto/cri.proto")
@@ -210,10 +184,10 @@ class Crio:
         return {OLD: self.old, NEW: require("containerd") / "bin/runc"}
 
 
-def _configure(runtimes: Mapping[str, Path], driver: str, *, nri: bool) -> None:
+def _configure(runtimes: Mapping[str, Path], hooks: str, *, nri: bool) -> None:
     told = {"home": HOME, "run": RUN, "socket": SOCKET, "registry": REGISTRY, "peer": require("crio")}
     tables = "".join(_RUNTIME.format(name=name, path=path) for name, path in runtimes.items())
-    (HOME / "crio.conf").write_text(_SETTINGS.format(**told, driver=driver, runtimes=tables, nri=str(nri).lower()))
+    (HOME / "crio.conf").write_text(_SETTINGS.format(**told, hooks=hooks, runtimes=tables, nri=str(nri).lower()))
 
 
 class _Quiet(ThreadingHTTPServer):
@@ -224,14 +198,5 @@ class _Quiet(ThreadingHTTPServer):
 def _serve() -> None:
     """The registry, for as long as this process lives."""
     host, _, port = REGISTRY.partition(":")
-    server = _Quiet((host, int(port)), handler(_images()))
+    server = _Quiet((host, int(port)), handler(images(require("containerd") / "bin/pause")))
     threading.Thread(target=server.serve_forever, daemon=True).start()
-
-
-def _images() -> Mapping[str, Image]:
-    busybox = Path(shutil.which("busybox") or "/bin/busybox")
-    pause = require("containerd") / "bin/pause"
-    return {
-        "busybox": image({"bin/busybox": busybox.read_bytes()}, {"Cmd": ["/bin/busybox"], "Env": ["PATH=/bin"]}),
-        "pause": image({"pause": pause.read_bytes()}, {"Entrypoint": ["/pause"]}),
-    }

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from tests.peers.kubeclient import ApiError
-from tests.peers.nriside import Json, Record, member, text
-from tests.vm.inside import EPC, KIB, RESOURCE, charge, limit, refused, until
+from tests.peers.nriside import Json, Record, member, objects, text
+from tests.vm.inside import EPC, KIB, RESOURCE, charge, limits, refused, until
 from tests.vm.joined_node import BOX, ENCLAVE, NAME, PODS, UNTIL_TERM, Node, container, manifest
 
 _LIMIT: Final = 20 * KIB
@@ -21,14 +21,13 @@ _DEPLOYMENTS: Final = "/apis/apps/v1/namespaces/default/deployments"
 _WITHIN_S: Final = 20.0
 
 
-def webhook_is_installed(node: Node) -> list[str]:
+def webhook_is_installed(node: Node) -> None:
     """The webhook's configuration alone, created as an administrator would; it is in force."""
-    made = _install(node, lambda kind: kind == "MutatingWebhookConfiguration")
+    _install(node, lambda kind: kind == "MutatingWebhookConfiguration")
     until(lambda: "nodeward.io/limits" in _notes(_tried(node, "4Ki")), "the webhook is in force", _WITHIN_S)
-    return [f"admission: {made} of deploy/webhook created, strictly, and in force"]
 
 
-def pod_of_intel(node: Node) -> list[str]:
+def pod_of_intel(node: Node) -> None:
     """The pod by which Intel's own end-to-end test tries EPC on hardware, behind our webhook: 42 bytes, and it has to
     succeed."""
     node.api.call("POST", f"{PODS}?fieldValidation=Strict", _intel())
@@ -36,12 +35,11 @@ def pod_of_intel(node: Node) -> list[str]:
     inside, pod = runs.containers[_TEST], node.api.call("GET", f"{PODS}/{_TRIED}")
     given = member(_container(pod, _TEST), "resources", "limits")
     assert given == {EPC: str(_INTEL), ENCLAVE: "1"}, given
-    born = node.born_with(inside)
-    assert born == f"{RESOURCE} {_INTEL}"
-    until(lambda: [limit(one) for one in (inside, runs.cgroup)] == [str(_INTEL)] * 2, "limit and budget")
+    assert node.born_with(inside) == f"{RESOURCE} {_INTEL}"
+    until(lambda: limits(inside, runs.cgroup) == [_INTEL, _INTEL], "limit and budget")
     node.daemon.enforced(_TRIED, "", _TEST)
     held = charge(inside, _INTEL)
-    above = refused(inside, 1)
+    refused(inside, 1)
     os.close(held)
     os.kill(int((inside / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
 
@@ -50,17 +48,13 @@ def pod_of_intel(node: Node) -> list[str]:
 
     until(lambda: phase() in ("Succeeded", "Failed"), "the pod ends", _WITHIN_S)
     assert phase() == "Succeeded"
-    return [
-        f"Intel's pod, webhook alone: {_TEST} has {json.dumps(given)}, annotations {json.dumps(_notes(pod))}; runc was "
-        f"given misc.max '{born}'; it holds {_INTEL}, 1 more: {above}; phase {phase()}"
-    ]
 
 
-def policies_are_installed(node: Node) -> list[str]:
+def policies_are_installed(node: Node) -> None:
     """The shipped policies too. The pod of before has no whole pages and is refused, as docs/migrate-from-intel.md
     says."""
     node.delete(_TRIED)
-    made = _install(node, lambda kind: kind != "MutatingWebhookConfiguration")
+    _install(node, lambda kind: kind != "MutatingWebhookConfiguration")
 
     def said() -> str:
         try:
@@ -73,17 +67,13 @@ def policies_are_installed(node: Node) -> list[str]:
     wanted = f"is '{_INTEL}', must be a multiple of 4096, since EPC comes in pages; write 4096"
     assert f"container '{_TEST}': resources.limits[{EPC}] {wanted}" in said(), said()
     assert "nodeward.io/limits" in _notes(_tried(node, "4Ki"))
-    told = said().partition('"message":"')[2].partition('","')[0]
-    return [f"admission: {made} of deploy/policies created, strictly, and in force", f"Intel's pod, policies: {told}"]
 
 
-def _install(node: Node, wanted: Callable[[str], bool]) -> str:
-    """Creates the shipped objects of these kinds; how many they were."""
+def _install(node: Node, wanted: Callable[[str], bool]) -> None:
     listed: list[tuple[str, Record]] = json.loads(node.cluster.admission.read_text())
-    chosen = [(place, one) for place, one in listed if wanted(text(one, "kind"))]
-    for place, one in chosen:
-        node.api.call("POST", f"{place}?fieldValidation=Strict", one)
-    return f"{len(chosen)} object(s)"
+    for place, one in listed:
+        if wanted(text(one, "kind")):
+            node.api.call("POST", f"{place}?fieldValidation=Strict", one)
 
 
 def _tried(node: Node, epc: str) -> Record:
@@ -97,12 +87,11 @@ def _intel() -> Record:
     return manifest(_TRIED, [test], restartPolicy="Never")
 
 
-def deployment_to_misc_max(node: Node) -> list[str]:
+def deployment_to_misc_max(node: Node) -> None:
     """From Deployment to misc.max by all that lies between; a charge above it the kernel refuses, and an Event tells of
     it."""
     template = _deploy(node, "whole", str(_LIMIT // KIB) + "Ki")
-    pod = _pod_of(node, "whole")
-    name = _name(pod)
+    name = str(member(_pod_of(node, "whole"), "metadata", "name"))
     runs = node.running(name, ["app", "side"])
     pod = node.api.call("GET", f"{PODS}/{name}")
     notes = _notes(pod)
@@ -118,27 +107,14 @@ def deployment_to_misc_max(node: Node) -> list[str]:
     assert placed == f"Successfully assigned default/{name} to {NAME}"
     inside, side = runs.containers["app"], runs.containers["side"]
     assert (node.born_with(inside), node.born_with(side)) == (f"{RESOURCE} {_LIMIT}", f"{RESOURCE} 0")
-    until(lambda: [limit(one) for one in (inside, side, runs.cgroup)] == [str(_LIMIT), "0", str(_LIMIT)], "all limits")
+    until(lambda: limits(inside, side, runs.cgroup) == [_LIMIT, 0, _LIMIT], "all limits")
     node.daemon.enforced(name, "", "app", "side")
     held = charge(inside, _LIMIT)
-    above = refused(inside, 1)
+    refused(inside, 1)
     told = _said(node, name, "ChargeRefused")
     os.close(held)
     met = f"The limit of {RESOURCE} of container app was reached: it is {_LIMIT} bytes and {_LIMIT} are in use."
     assert told.startswith(met), told
-    row = node.daemon.row(name, "app")
-    assert row is not None
-    return [
-        f"deployment: template of whole has annotations {member(template, 'metadata', 'annotations')}, and app "
-        f"{json.dumps(_container(template, 'app').get('resources'))}",
-        f"after admission: pod {name} has annotations {json.dumps(notes)}, and app {json.dumps(app.get('resources'))}",
-        f"scheduler: {placed}",
-        f"from birth: runc was given misc.max '{node.born_with(inside)}' for app, '{node.born_with(side)}' for side",
-        f"kernel: app {limit(inside)}, side {limit(side)}, pod {limit(runs.cgroup)}; app holds {_LIMIT}, 1 more: "
-        f"{above}",
-        f"event ChargeRefused of pod {name}: {told}",
-        f"daemon: {name}/app {row.state}, source {row.source}",
-    ]
 
 
 def _deploy(node: Node, name: str, epc: str) -> Record:
@@ -174,18 +150,12 @@ def _said(node: Node, name: str, reason: str) -> str:
     return text(_listed(node.api.call("GET", place), "items")[0], "message")
 
 
-def _name(of: Record) -> str:
-    return str(member(of, "metadata", "name"))
-
-
 def _container(of: Record, name: str) -> Record:
-    """A container of a pod or template."""
     return next(one for one in _listed(of, "spec", "containers") if text(one, "name") == name)
 
 
 def _listed(value: Record, *path: str) -> list[Record]:
-    found = member(value, *path)
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+    return objects(member(value, *path))
 
 
 def _notes(pod: Record) -> Mapping[str, Json]:

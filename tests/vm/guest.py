@@ -164,7 +164,6 @@ def boot(
 def command(
     guest: Guest, program: Sequence[str], capacity: Mapping[str, int], machine: Machine = ORDINARY
 ) -> list[str]:
-    """The command line of such a boot."""
     if any(character in word for word in program for character in ' ,"'):
         raise ValueError(
             f"a word of {list(program)} has a space, comma or quote; the kernel's command line cannot carry it"

@@ -10,59 +10,38 @@ from pathlib import Path
 from typing import Final
 
 import grpc
+import pytest
 
 from nodeward.model.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.wire import hook_install, pod_file
 from nodeward.wire.hook_install import Hook
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
-from tests.peers.cri import Cri, container_config, pod_config
-from tests.peers.nriside import Record, text
-from tests.vm.crio_cases import crio_by_annotation, crio_by_the_daemon, crio_by_the_file, crio_refuses
-from tests.vm.exporter_cases import exporter_alone
+from tests.peers.cri import Cri, container_config, pod_config, start
+from tests.vm.chain_node import ANNOTATION
 from tests.vm.hook_node import FOLDER, KEYS, LEFT, HookNode, rule_of
-from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, charge, limit, refused, until
-from tests.vm.podman import version_of
-from tests.vm.podman_cases import (
-    podman_by_annotation,
-    podman_by_the_daemon,
-    podman_by_the_file,
-    podman_refuses,
-)
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, charge, limit, limits, refused, until
+from tests.vm.podman_cases import podman_by_the_daemon, podman_refuses, podman_without_the_daemon
 
 SLEEP: Final = "echo started; busybox sleep 1000"
 
 
-def by_the_daemon(node: HookNode) -> list[str]:
-    """The program sees its limits first; the kernel refuses what is above; the daemon shows it."""
-    node.api.add("one", {"app": {EPC: "8Ki", KEYS: "1"}, "other": {}})
-    until(lambda: (LEFT / "pods/uid-one.json").exists(), "the daemon has left the pod's file")
+def by_the_daemon(node: HookNode) -> None:
+    """The program sees its limits first; the kernel refuses what is above; the daemon shows it. A container of the pod
+    that declares nothing has 0, and what holds the sandbox no limit."""
+    node.knows("one", {"app": {EPC: "8Ki", KEYS: "1"}, "other": {}})
     bundle, container_id = node.bundle("one", "app", SLEEP, {})
     with node.running(bundle, container_id) as printed:
         assert printed.startswith(f"{RESOURCE} {8 * KIB}\n{SECOND_RESOURCE} 1\n"), printed
         cgroup = node.cgroup("one", container_id)
         os.close(charge(cgroup, 8 * KIB))
-        why = refused(cgroup, 9 * KIB)
+        refused(cgroup, 9 * KIB)
         refused(cgroup, 2, SECOND_RESOURCE)
         node.daemon.enforced("one", "app", "")
-        assert limit(cgroup.parent) == str(8 * KIB), "the pod's budget"
-        first = printed.split("\n")[:2]
+        assert limits(cgroup.parent) == [8 * KIB], "the pod's budget"
     until(lambda: not node.daemon.state("one", "app"), "the container's end is noticed by its cgroup", 20)
-    return [f"runc, v2, daemon: the program reads {first} as its first act; a charge of 9 KiB is refused: {why}"]
-
-
-def undeclared(node: HookNode) -> list[str]:
-    """A container of a pod that declares, which declares nothing itself, has 0."""
-    ran = node.run(*node.bundle("one", "other", "true", {}))
-    assert ran.status == 0, ran
-    assert f"{RESOURCE} 0\n" in ran.printed, ran
-    return [f"runc, v2, daemon: a container that declares nothing reads {ran.printed.splitlines()[0]!r}"]
-
-
-def sandbox_is_left_alone(node: HookNode) -> list[str]:
-    """What holds the sandbox has no limit."""
-    ran = node.run(*_sandbox(node, "one"))
-    assert f"{RESOURCE} max\n" in ran.printed, ran
-    return [f"runc, v2, daemon: the sandbox reads {ran.printed.splitlines()[0]!r}"]
+    for one, found in ((node.bundle("one", "other", "true", {}), "0"), (_sandbox(node, "one"), "max")):
+        ran = node.run(*one)
+        assert (ran.status, f"{RESOURCE} {found}\n" in ran.printed) == (0, True), ran
 
 
 def _sandbox(node: HookNode, pod: str) -> tuple[Path, str]:
@@ -75,17 +54,17 @@ def _sandbox(node: HookNode, pod: str) -> tuple[Path, str]:
     return bundle, container_id
 
 
-def by_containerd(node: HookNode) -> list[str]:
+def by_containerd(node: HookNode) -> None:
     """containerd 2.4 without NRI: one handler has our base spec, with the other the CDI device brings the hook."""
     hook = _hook()
     Path("/etc/cdi").mkdir(exist_ok=True)
     Path("/etc/cdi/nodeward.json").write_bytes(hook_install.cdi(hook))
-    return _by(node, NEWEST, hook, {"based": "hooked", "cdi": ""})
+    _by(node, NEWEST, hook, {"based": "hooked", "cdi": ""})
 
 
-def by_old_containerd(node: HookNode) -> list[str]:
+def by_old_containerd(node: HookNode) -> None:
     """containerd 1.7, whose NRI is off unless somebody turns it on: by our base spec. Its CDI is off too."""
-    return _by(node, OLD, _hook(), {"based-too": "hooked"})
+    _by(node, OLD, _hook(), {"based-too": "hooked"})
 
 
 def _hook() -> Hook:
@@ -95,62 +74,39 @@ def _hook() -> Hook:
     return Hook(str(program), ("--on-error", "refuse", "--folder", str(LEFT)))
 
 
-def _by(node: HookNode, release: Release, hook: Hook, pods: Mapping[str, str]) -> list[str]:
-    """Pods, each by its runtime handler: `hooked` for the base spec, or the default one with our CDI device."""
+def _by(node: HookNode, release: Release, hook: Hook, pods: Mapping[str, str]) -> None:
+    """Pods, each by its runtime handler: `hooked` for the base spec, or the default one with our CDI device. Then one
+    that nobody knows, which the rule in the folder refuses while the daemon cannot be asked: the hook's text is whole
+    in StartContainer's error."""
     for pod in pods:
-        node.api.add(pod, {"app": {EPC: "16Ki"}})
-    until(lambda: all((LEFT / f"pods/uid-{pod}.json").exists() for pod in pods), "the daemon has left the pods' files")
+        node.knows(pod, {"app": {EPC: "16Ki"}})
     home = Path("/dev/shm") / release.peer
     home.mkdir()
     with running_containerd(home, NriOptions(disable=True), release, {"hooked": node.runc}) as containerd:
         containerd.stop()
         _configure(containerd, hook)
         containerd.start()
+        assert containerd.said("nri service running") == 0
         with containerd.cri() as cri:
-            assert containerd.said("nri service running") == 0
-            lines = [_started(node, containerd, cri, pod, handler) for pod, handler in pods.items()]
-            return [*lines, _not_started(containerd, cri)]
+            for pod, handler in pods.items():
+                sandbox, container = _started(containerd, cri, pod, handler)
+                place = CGROUPS / containerd.cgroup_parent.lstrip("/") / f"pod{pod}"
+                assert limits(place / container, place / sandbox) == [16 * KIB, "max"], node.log()
+                node.daemon.enforced(pod, "app", "")
+            asked, aside = LEFT / "hook.sock", LEFT / "aside.sock"
+            words = "nodeward: default/refused, container app: nobody knows this pod.* to unlimited or zero"
+            with rule_of(LimitsSettings(unknown_pod=UnknownPod.REFUSE)):
+                asked.rename(aside)
+                with pytest.raises(grpc.RpcError, match=words):
+                    _started(containerd, cri, "refused", "hooked")
+                aside.rename(asked)
 
 
-def _created(containerd: Containerd, cri: Cri, pod: str, handler: str) -> tuple[str, str]:
-    """The ids of a pod's sandbox and of its one container, which is not started."""
-    config = pod_config(pod, containerd.cgroup_parent, containerd.folder / "logs")
-    sandbox = text(cri.call("RunPodSandbox", {"config": config, "runtime_handler": handler}), "pod_sandbox_id")
+def _started(containerd: Containerd, cri: Cri, pod: str, handler: str) -> tuple[str, str]:
+    """The ids of a pod's sandbox and of its one container, which runs."""
     made = container_config("app", IMAGE)
     made["CDI_devices"] = [] if handler else [{"name": "nodeward.io/epc=limit"}]
-    created: Record = {"pod_sandbox_id": sandbox, "config": made, "sandbox_config": config}
-    return sandbox, text(cri.call("CreateContainer", created), "container_id")
-
-
-def _not_started(containerd: Containerd, cri: Cri) -> str:
-    """Nobody knows this pod, and while the daemon cannot be asked the rule in the folder refuses it: the hook's text is
-    whole in StartContainer's error."""
-    asked, aside = LEFT / "hook.sock", LEFT / "aside.sock"
-    with rule_of(LimitsSettings(unknown_pod=UnknownPod.REFUSE)):
-        asked.rename(aside)
-        try:
-            _, container = _created(containerd, cri, "refused", "hooked")
-            cri.call("StartContainer", {"container_id": container})
-            said = "it starts"
-        except grpc.RpcError as error:
-            said = str(error.details())
-        finally:
-            aside.rename(asked)
-    assert "nodeward: default/refused, container app: nobody knows this pod" in said, said
-    assert "or set limits.unknown_pod to unlimited or zero." in said, said
-    return f"containerd {containerd.release.version} without NRI, base_runtime_spec, limits.unknown_pod refuse: {said}"
-
-
-def _started(node: HookNode, containerd: Containerd, cri: Cri, pod: str, handler: str) -> str:
-    sandbox, container = _created(containerd, cri, pod, handler)
-    cri.call("StartContainer", {"container_id": container})
-    cgroup = CGROUPS / containerd.cgroup_parent.lstrip("/") / f"pod{pod}"
-    assert limit(cgroup / container) == str(16 * KIB), node.log()
-    assert limit(cgroup / sandbox) == "max", "what holds the sandbox"
-    node.daemon.enforced(pod, "app", "")
-    how = "base_runtime_spec" if handler else "CDI device"
-    release = f"containerd {containerd.release.version} without NRI"
-    return f"{release}, {how}: {pod}/app has {RESOURCE} {limit(cgroup / container)}"
+    return start(cri, pod_config(pod, containerd.cgroup_parent, containerd.folder / "logs"), made, handler)
 
 
 def _configure(containerd: Containerd, hook: Hook) -> None:
@@ -167,38 +123,25 @@ def _configure(containerd: Containerd, hook: Hook) -> None:
     path.write_text(before.replace(f"{table}\n", f"{table}\n{rest}"))
 
 
-def by_the_file(node: HookNode) -> list[str]:
-    """The daemon is killed; what it left for the pod holds."""
+def without_the_daemon(node: HookNode) -> None:
+    """The daemon is killed. What it left for a pod holds; of another the annotation counts; and the rule that it left
+    refuses what this kernel lacks, with a text that runc shows."""
     node.daemon.end(signal.SIGKILL)
     assert (LEFT / "hook.sock").exists(), "a killed daemon leaves its socket"
-    ran = node.run(*node.bundle("one", "app", "true", {"epc-limit.nri.io/container.app": "1"}))
-    assert ran.status == 0, ran
-    assert f"{RESOURCE} {8 * KIB}\n" in ran.printed, ran
-    return [f"runc, v2, daemon killed, pod's file: the program reads {ran.printed.splitlines()[0]!r}"]
-
-
-def by_annotation(node: HookNode) -> list[str]:
-    """A pod of which nothing was left."""
-    ran = node.run(*node.bundle("two", "app", "true", {"epc-limit.nri.io/container.app": str(4 * KIB)}))
-    assert f"{RESOURCE} {4 * KIB}\n" in ran.printed, ran
-    return [f"runc, v2, no daemon, no file, annotation: the program reads {ran.printed.splitlines()[0]!r}"]
-
-
-def refused_by_the_settings(node: HookNode) -> list[str]:
-    """The rule that the daemon left refuses what this kernel lacks; runc shows the text."""
+    for pod, noted, amount in (("one", 1, 8 * KIB), ("two", 4 * KIB, 4 * KIB)):
+        ran = node.run(*node.bundle(pod, "app", "true", {ANNOTATION: str(noted)}))
+        assert (ran.status, f"{RESOURCE} {amount}\n" in ran.printed) == (0, True), ran
     with rule_of(LimitsSettings(unsupported=Unsupported.REFUSE)):
         ran = node.run(*node.bundle("two", "app", "true", {"nodeward.io/limits": '{"app":{"tdx":"1"}}'}))
     assert ran.status != 0, ran
     assert (ran.printed, "declares 1 of tdx, which this kernel cannot limit" in ran.error) == ("", True), ran
-    return [f"runc, v2, limits.unsupported refuse: {ran.error.strip()}"]
 
 
-def unwritable(node: HookNode) -> list[str]:
+def unwritable(node: HookNode) -> None:
     """misc.max cannot be written: runc's error is our text, and the program never runs; with `pass` it does."""
-    lines = list[str]()
     for on_error in ("refuse", "pass"):
         (LEFT / pod_file.RULE).unlink(missing_ok=True)
-        notes = {"epc-limit.nri.io/container.app": str(4 * KIB)}
+        notes = {ANNOTATION: str(4 * KIB)}
         bundle, container_id = node.bundle("two", "app", "true", notes, ("--on-error", on_error))
         cgroup = node.cgroup("two", container_id)
         cgroup.mkdir(parents=True)
@@ -212,46 +155,41 @@ def unwritable(node: HookNode) -> list[str]:
         assert (ran.status == 0, "max" in ran.printed) == ((on_error == "pass"),) * 2, ran
         if on_error == "refuse":
             assert f"cannot write '{RESOURCE} {4 * KIB}' to {file}: Read-only file system (errno 30)" in ran.error, ran
-            lines.append(f"runc, v2, misc.max read-only: {ran.error.strip()}")
-    return lines
 
 
-def on_v1(node: HookNode) -> list[str]:
+def on_v1(node: HookNode) -> None:
     """The same on cgroup v1: the misc hierarchy and what runc needs, mounted as hybrid systems do."""
     _to_v1()
     node.cgroups = CGROUPS / "misc"
-    notes = {"epc-limit.nri.io/container.app": str(4 * KIB)}
+    notes = {ANNOTATION: str(4 * KIB)}
     bundle, container_id = node.bundle("two", "app", SLEEP, notes)
     with node.running(bundle, container_id):
         cgroup = node.cgroup("two", container_id)
         assert limit(cgroup) == str(4 * KIB), f"{cgroup}: {limit(cgroup)!r}"
         held = (cgroup / "cgroup.procs").read_text().split()
         assert held, "the container's process is in that cgroup"
-        line = next(one for one in Path(f"/proc/{held[0]}/cgroup").read_text().splitlines() if ":misc:" in one)
-        why = _refused_v1(cgroup)
-    return [f"runc, v1: {line}: misc.max has {RESOURCE} {4 * KIB}; a charge of 5 KiB is refused: {why}"]
+        assert ":misc:" in Path(f"/proc/{held[0]}/cgroup").read_text()
+        refused(cgroup, 5 * KIB, root=CGROUPS / "misc")
 
 
-def outside_on_v1(node: HookNode) -> list[str]:
+def outside_on_v1(node: HookNode) -> None:
     """Debian's runc does not join the misc hierarchy: who needs no limit starts, and a limit is runc's error."""
     runc = node.podman.runc
     for bundle, container_id in (node.bundle("free", "app", "echo started", {}), _sandbox(node, "free")):
         free = node.run(bundle, container_id, runc)
         assert (free.status, "started\n" in free.printed) == (0, True), free
-    notes = {"epc-limit.nri.io/container.app": str(4 * KIB)}
+    notes = {ANNOTATION: str(4 * KIB)}
     ran = node.run(*node.bundle("two", "app", "echo started", notes), runc)
     assert (ran.status != 0, ran.printed) == (True, ""), ran
     assert f"the limit {RESOURCE} {4 * KIB} cannot be set: process " in ran.error, ran
     assert "Use one that joins it (runc 1.1.6 or newer), or cgroup v2" in ran.error, ran
-    return [f"{version_of(runc)}, v1: without EPC it starts, the sandbox too; with EPC: {ran.error.strip()}"]
 
 
-def by_the_daemon_on_v1(node: HookNode) -> list[str]:
+def by_the_daemon_on_v1(node: HookNode) -> None:
     """The daemon is back, on v1, and answers for a pod that it knows by the API server. Its `on_error` counts, not the
     hook's option."""
     node.daemon.start()
-    node.api.add("old", {"app": {EPC: "8Ki"}})
-    until(lambda: (LEFT / "pods/uid-old.json").exists(), "the daemon has left the pod's file")
+    node.knows("old", {"app": {EPC: "8Ki"}})
     bundle, container_id = node.bundle("old", "app", SLEEP, {})
     with node.running(bundle, container_id):
         cgroup = node.cgroup("old", container_id)
@@ -262,18 +200,6 @@ def by_the_daemon_on_v1(node: HookNode) -> list[str]:
     runc = node.podman.runc
     with node.running(*node.bundle("old", "app", SLEEP, {}), runc):
         until(lambda: node.daemon.state("old", "app") == "outside", "it is shown that the limit holds nobody")
-    return [
-        f"runc, v1, daemon: misc.max has {RESOURCE} {8 * KIB}, the pod's budget too; shown as enforced",
-        f"{version_of(runc)}, v1, daemon with on_error pass: the container starts, and is shown as outside",
-    ]
-
-
-def _refused_v1(cgroup: Path) -> str:
-    try:
-        os.close(charge(cgroup, 5 * KIB, CGROUPS / "misc"))
-    except OSError as error:
-        return f"errno {error.errno} ({error.strerror})"
-    raise AssertionError("the kernel let it take 5 KiB")
 
 
 def _to_v1() -> None:
@@ -296,28 +222,16 @@ def _mount(*words: str) -> None:
     assert done.returncode == 0, f"mount {' '.join(words)}: {done.stderr}"
 
 
-CASES: Mapping[str, Callable[[HookNode], list[str]]] = {
+CASES: Mapping[str, Callable[[HookNode], None]] = {
     "the daemon's answer is there when the program starts, and holds": by_the_daemon,
     "podman takes the printed file of hooks.d": podman_by_the_daemon,
-    "a container that declares nothing has 0": undeclared,
-    "what holds the sandbox is left alone": sandbox_is_left_alone,
     "containerd without NRI brings the hook by its base spec and by CDI": by_containerd,
     "containerd 1.7 brings the hook by its base spec": by_old_containerd,
-    "CRI-O takes the printed file of hooks.d": crio_by_the_daemon,
-    "without the daemon the pod's file counts": by_the_file,
-    "without the daemon the pod's file counts for CRI-O's container": crio_by_the_file,
-    "the exporter alone shows what the kernel has and writes nothing": exporter_alone,
-    "CRI-O hands the pod's annotation on": crio_by_annotation,
-    "a refusal by the settings is CRI-O's error": crio_refuses,
-    "without the daemon the pod's file counts for podman's container": podman_by_the_file,
-    "without a file the annotation counts": by_annotation,
-    "without a file the annotation counts for podman's container": podman_by_annotation,
+    "without the daemon its files, the annotation and its rule count": without_the_daemon,
+    "without the daemon its files and the annotation count for podman's container": podman_without_the_daemon,
     "a refusal is podman's error with runc, and in the machine's log with crun": podman_refuses,
-    "a refusal by the settings is runc's error": refused_by_the_settings,
     "a limit that cannot be written is runc's error": unwritable,
     "cgroup v1": on_v1,
     "cgroup v1 with a runc that does not join misc": outside_on_v1,
     "cgroup v1 with the daemon": by_the_daemon_on_v1,
 }
-OF_CRIO: Final = (crio_by_the_daemon, crio_by_the_file, exporter_alone, crio_by_annotation, crio_refuses)
-"""Those that are left out where CRI-O is not built."""

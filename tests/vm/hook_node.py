@@ -21,17 +21,15 @@ from nodeward.wire import pod_file
 from tests.patience import scaled
 from tests.peers.find import require
 from tests.vm.chain_node import Api
-from tests.vm.crio import Crio
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, SECOND_RESOURCE, Daemon, until
-from tests.vm.podman import Podman, Ran, notes_of
+from tests.vm.podman import Podman, Ran, installed_podman, notes_of
+from tests.vm.systemd import place_bundle
 
 FOLDER: Final = Path("/dev/shm/hook")
 LEFT: Final = Path("/dev/shm/left")
 """The settings' hook.folder. Not below /run, of which the containerd of the tests has one of its own."""
 HOOK: Final = ("-c", "from nodeward.shims.oci_hook import main; main()")
 """The console script may not be installed where the tests run."""
-BUNDLED: Final = Path("/opt/nodeward/bin")
-"""Where the bundle's programs are, at the place that its README names."""
 KEYS: Final = "amd.com/sev-es"
 _SETTINGS: Final = """
 limits: {{resources: {{{epc}: {resource}, {keys}: {second}}}}}
@@ -41,9 +39,9 @@ hook: {{enabled: true, folder: {left}}}
 
 
 @contextmanager
-def rule_of(limits: LimitsSettings) -> Iterator[None]:
+def rule_of(limits: LimitsSettings, folder: Path = LEFT) -> Iterator[None]:
     """While the block runs, the rule that the daemon has left says this."""
-    rule = LEFT / pod_file.RULE
+    rule = folder / pod_file.RULE
     before = rule.read_bytes()
     rule.write_bytes(pod_file.encode_rule(limits))
     try:
@@ -68,14 +66,16 @@ class HookNode:
     podman: Podman
     api: Api
     daemon: Daemon
-    crio: Crio
-    """Not started."""
     cgroups: Path = CGROUPS
     containers: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
         return self.daemon.log()
+
+    def knows(self, pod: str, containers: Mapping[str, Mapping[str, str]]) -> None:
+        """The pod comes, and the daemon leaves its file."""
+        self.api.add(pod, containers)
+        until((LEFT / f"pods/uid-{pod}.json").exists, "the daemon has left the pod's file")
 
     def cgroup(self, pod: str, container_id: str) -> Path:
         """Where the container's cgroup is, in the tree that has the misc controller."""
@@ -147,11 +147,11 @@ class HookNode:
 
 
 @contextmanager
-def running_node(folder: Path, podman: Podman) -> Iterator[HookNode]:
-    """The node, with a daemon that knows the pods of the API server and has no NRI; `folder` is the bundle's."""
+def running_node(bundle: str, *of_podman: str) -> Iterator[HookNode]:
+    """The node, with a daemon that knows the pods of the API server and has no NRI."""
+    podman = installed_podman(*of_podman)
     FOLDER.mkdir()
-    BUNDLED.parent.mkdir()
-    subprocess.run(["mount", "--bind", str(folder), str(BUNDLED.parent)], check=True, timeout=60)
+    place_bundle(Path(bundle))
     os.environ["NODEWARD_NRI__ENABLED"] = "false"
     api = Api()
     settings = _SETTINGS.format(
@@ -159,10 +159,8 @@ def running_node(folder: Path, podman: Podman) -> Iterator[HookNode]:
     ).lstrip()
     daemon = HookDaemon(Path("/run/no-nri"), settings)
     daemon.start()
-    crio = Crio(podman.runc)
     try:
-        yield HookNode(require("containerd") / "bin/runc", podman, api, daemon, crio)
+        yield HookNode(require("containerd") / "bin/runc", podman, api, daemon)
     finally:
-        crio.end()
         with suppress(ProcessLookupError):
             daemon.end(signal.SIGKILL)

@@ -9,11 +9,10 @@ import os
 import re
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 from unittest.mock import patch
 
 import msgspec
@@ -21,7 +20,7 @@ import msgspec
 from nodeward.cli import client
 from nodeward.cli.main import main as nodeward
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
-from tests.patience import patience
+from tests import patience
 from tests.vm.forked import Process, started
 
 CGROUPS: Final = Path("/sys/fs/cgroup")
@@ -30,6 +29,7 @@ EPC: Final = "sgx.intel.com/epc"
 RESOURCE: Final = "sgx_epc"
 SECOND_RESOURCE: Final = "sev_es"
 KIB: Final = 1024
+_N = TypeVar("_N")
 _RESOURCE_NUMBERS: Final = {RESOURCE: 0, SECOND_RESOURCE: 1}
 _FOLDER: Final = Path("/run/chain")
 RUN_DIR: Final = _FOLDER / "run"
@@ -44,17 +44,23 @@ nri: {{socket: {nri}}}
 """
 
 
+def named(*cases: Callable[[_N], None]) -> Mapping[str, Callable[[_N], None]]:
+    return {case.__name__: case for case in cases}
+
+
 def until(true: Callable[[], bool], what: str, within_s: float = _WITHIN_S) -> None:
-    """Waits for what another process does, as long as this slow machine may need. What is looked at with effort is
-    looked at less often: the one processor is theirs too."""
-    begin = time.monotonic()
-    end = begin + within_s * patience()
-    while not true():
-        now = time.monotonic()
-        if now > end:
-            raise AssertionError(f"not within {within_s * patience():.0f} s: {what}")
-        time.sleep(min(1.0, max(0.1, 2 * (now - begin))))
-        begin = time.monotonic()
+    """Waits for what another process does, as long as this slow machine may need."""
+    patience.until(true, what, within_s)
+
+
+def cgroup(path: str) -> Path:
+    """A cgroup, which is made, with the misc controller handed down to it."""
+    place = CGROUPS
+    for name in path.strip("/").split("/"):
+        (place / "cgroup.subtree_control").write_text("+misc")
+        place /= name
+        place.mkdir(exist_ok=True)
+    return place
 
 
 def limit(cgroup: Path, resource: str = RESOURCE) -> str:
@@ -62,6 +68,17 @@ def limit(cgroup: Path, resource: str = RESOURCE) -> str:
     path = cgroup / "misc.max"
     lines = path.read_text().splitlines() if path.exists() else []
     return next((line.split()[1] for line in lines if line.split()[0] == resource), "")
+
+
+def amount(file: Path, resource: str) -> int:
+    """What a misc file of the kernel's says of the resource; 0 where it says nothing."""
+    lines = file.read_text().splitlines() if file.exists() else []
+    return next((int(line.split()[1]) for line in lines if line.startswith(f"{resource} ")), 0)
+
+
+def limits(*cgroups: Path) -> list[int | str]:
+    """The kernel's limits of EPC in these cgroups."""
+    return [int(found) if (found := limit(cgroup)).isdigit() else found for cgroup in cgroups]
 
 
 def charge(cgroup: Path, amount: int, root: Path = CGROUPS, resource: str = RESOURCE) -> int:
@@ -81,15 +98,15 @@ def charge(cgroup: Path, amount: int, root: Path = CGROUPS, resource: str = RESO
     return fd
 
 
-def refused(cgroup: Path, amount: int, resource: str = RESOURCE) -> str:
-    """How the kernel refuses a charge there."""
+def refused(cgroup: Path, amount: int, resource: str = RESOURCE, root: Path = CGROUPS) -> None:
+    """The kernel refuses a charge there."""
     try:
-        charge(cgroup, amount, resource=resource)
+        charge(cgroup, amount, root, resource)
     except OSError as error:
         if error.errno != errno.EBUSY:
             raise
-        return f"EBUSY ({error.strerror})"
-    raise AssertionError(f"the kernel let {cgroup} take {amount}")
+    else:
+        raise AssertionError(f"the kernel let {cgroup} take {amount}")
 
 
 def played(arguments: Sequence[str], daemon: str) -> tuple[str | int | None, str, str]:
@@ -139,19 +156,17 @@ class Daemon:
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 
-    def start(self, api: str = "answers", *flags: str) -> str:
-        """Starts it; when it is connected to the runtime, and says `api` of the API server, how long that took."""
-        begin = time.monotonic()
+    def start(self, api: str = "answers", *flags: str) -> None:
+        """Starts it; it is connected to the runtime then, and says `api` of the API server."""
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
         line = ["node", "--config", str(self.config), "--record", str(self.records[-1]), *flags]
         self._process = started(line, _FOLDER / "daemon.log", os.environ, self.changed)
         until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}", _STARTS_WITHIN_S)
-        return f"{time.monotonic() - begin:.1f} s"
 
-    def start_beside_relay(self) -> str:
+    def start_beside_relay(self) -> None:
         """As `start`, without NRI: it is there when it knows the pods and tells the relay of them."""
         self._beside_relay = True
-        return self.start()
+        self.start()
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -163,7 +178,6 @@ class Daemon:
             os.kill(self.pid, signal.SIGCONT)
 
     def end(self, how: signal.Signals) -> int:
-        """Ends it; its status as `subprocess` counts it."""
         if self._process is None:
             return 0
         self._process.send_signal(how)
@@ -177,7 +191,6 @@ class Daemon:
             return None
 
     def runtime(self) -> str:
-        """Which runtime it says that it is connected to."""
         view = self.view()
         return view.runtime if view is not None else ""
 
@@ -187,7 +200,6 @@ class Daemon:
         return f"{view.lines.state}: {view.lines.why}" if view is not None else ""
 
     def row(self, pod: str, container: str = "", view: NodeView | None = None) -> CgroupRow | None:
-        """Its row of a container, or of a pod."""
         shown = view or self.view()
         rows = shown.rows if shown is not None else ()
         level = "container" if container else "pod"
@@ -241,22 +253,18 @@ class Daemon:
         return msgspec.json.decode(said, type=_Diagnosed).findings
 
     def log(self) -> str:
-        """What it shows, and the end of what it logged."""
         path = _FOLDER / "daemon.log"
         logged = path.read_text(errors="replace")[-9000:] if path.exists() else ""
         return f"view: {self.view()}\nlog:\n{logged}"
 
-    def replayed(self) -> list[str]:
+    def replayed(self) -> None:
         """Ends it well, and has the record of every life decided again, byte for byte."""
         status = self.end(signal.SIGTERM)
         assert status == 0, f"status {status} at SIGTERM"
-        lines: list[str] = []
         for record in self.records:
             said = self.ask("replay", str(record)).splitlines()
             assert said[-1].startswith("every decision is the same, byte for byte"), said
             assert " 0 event(s)" not in said[0], said
-            lines += [f"replay: {line}" for line in said]
-        return lines
 
     def uninstall(self, *more: str) -> list[str]:
         """What `nodeward uninstall` prints, line by line; it is not to run."""
@@ -269,3 +277,32 @@ class Daemon:
         if view is None or view.api != api:
             return False
         return (RUN_DIR / "facts.sock").exists() if self._beside_relay else view.runtime.startswith("containerd")
+
+
+class CriRelay:
+    """`nodeward relay`, told what a user tells it."""
+
+    def __init__(self, config: Path, log: Path) -> None:
+        self._config, self._log = config, log
+        self._process: Process | None = None
+        log.touch()
+
+    def start(self, *flags: str, changed: str = "") -> None:
+        """Starts it; it listens then. `changed`: see `forked.started`."""
+        before = self._listens()
+        process = started(["relay", "--config", str(self._config), *flags], self._log, os.environ, changed)
+        self._process = process
+        until(lambda: self._listens() > before or process.poll() is not None, "the relay listens", 30)
+        assert process.poll() is None, self.log()
+
+    def end(self, how: signal.Signals) -> None:
+        if self._process is not None:
+            with suppress(ProcessLookupError):
+                self._process.send_signal(how)
+            self._process.wait(patience.scaled(60))
+
+    def log(self) -> str:
+        return self._log.read_text(errors="replace")[-3000:]
+
+    def _listens(self) -> int:
+        return self._log.read_text().count("relaying listen=")

@@ -5,7 +5,7 @@ loopback (`tests/vm/network.py`). Pods carry no annotation of ours.
 """
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -17,7 +17,7 @@ from tests.peers.find import require
 from tests.peers.kube import running_apiserver
 from tests.vm import guest
 from tests.vm.admission import running_webhook
-from tests.vm.chains import outcomes
+from tests.vm.chains import Held, outcomes, tests_of
 
 _CONTROLLERS: Final = (
     *("deployment-controller", "replicaset-controller", "daemonset-controller", "serviceaccount-controller"),
@@ -25,10 +25,13 @@ _CONTROLLERS: Final = (
 )
 
 
-def played(chain: str, *, deployments: bool = False) -> Mapping[str, str]:
-    """Case -> empty if it held, else what went wrong. With `deployments` controllers, the scheduler and the
-    webhook run here too, and there is the image of `make image`; the API server knows no webhook before a case creates
-    its configuration."""
+def joined(cases: Iterable[str], chain: str, *, deployments: bool = False) -> Callable[[str], None]:
+    """A test for each case. With `deployments` controllers, the scheduler and the webhook run here too, and there is
+    the image of `make image`; the API server knows no webhook before a case creates its configuration."""
+    return tests_of(cases, lambda: _played(chain, deployments=deployments))
+
+
+def _played(chain: str, *, deployments: bool) -> Held:
     kernel = guest.needed()
     image = str(require_image()) if deployments else "-"  # an empty word would not arrive
     if deployments:

@@ -15,16 +15,15 @@ import signal
 import socket
 import struct
 import termios
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from nodeward.edges.kubelet import pods_api
 from nodeward.model.view import KeyRow
 from tests.peers.containerd import children
-from tests.peers.nriside import Json, member
-from tests.vm.inside import CGROUPS, SECOND_RESOURCE, charge, refused, until
+from tests.peers.nriside import Json, member, objects
+from tests.vm.inside import CGROUPS, SECOND_RESOURCE, amount, cgroup, charge, named, refused, until
 from tests.vm.joined_node import BOX, NAME, PODS, UNTIL_TERM, Node, container
 from tests.vm.joined_relay import decided_by_the_relay
 
@@ -46,7 +45,7 @@ ledger:
 """
 
 
-def keys_are_offered(node: Node) -> list[str]:
+def keys_are_offered(node: Node) -> None:
     """Given the ledger in enforce, and the Pods API where the daemon looks, the node has an id for each of the kernel's
     keys."""
     home = Path("/proc", str(children(node.containerd.holder.pid)[0]), "root/var/lib/kubelet")
@@ -55,43 +54,38 @@ def keys_are_offered(node: Node) -> list[str]:
     node.daemon.start()
     size = _amount(CGROUPS / "misc.capacity")
     _has(node, size, size)
-    return [f"keys: the daemon's ledger is in enforce, and the node has {_capacity(node)} of {IDS}"]
 
 
-def keys_are_taken_late(node: Node) -> list[str]:
+def keys_are_taken_late(node: Node) -> None:
     """Given two pods with an id each, of which one has taken its key, both are counted once."""
     for name in ("vm-a", "vm-b"):
         _admitted(node, name)
         node.running(name, ["app"])
     _counts(node, lambda row: (row.entitled, row.charged) == (2, 0))
     node.keys["vm-a"] = charge(node.pods["vm-a"].containers["app"], 1, resource=SECOND_RESOURCE)
-    after = _pictured(node, lambda row: (row.entitled, row.charged) == (2, 1))
+    _pictured(node, lambda row: (row.entitled, row.charged) == (2, 1))
     assert _capacity(node) == (5, 5)
-    return [f"keys, two promised and one of them taken: {after}"]
 
 
-def foreign_keys_are_withheld(node: Node) -> list[str]:
+def foreign_keys_are_withheld(node: Node) -> None:
     """Given a process outside of every pod that takes keys, then as many ids of nobody's are healthy no more."""
-    OUTSIDE.mkdir(parents=True)
-    for place in (OUTSIDE.parent.parent, OUTSIDE.parent):
-        (place / "cgroup.subtree_control").write_text("+misc")
+    cgroup("machine.slice/vm.scope")
     node.keys["foreign"] = charge(OUTSIDE, 2, resource=SECOND_RESOURCE)
-    times = _follows(node, published=1, allocatable=3)
-    return [f"foreign keys: 2 charged outside of every pod; {times}", _pictured(node, lambda row: row.foreign == 2)]
+    _follows(node, published=1, allocatable=3)
+    _pictured(node, lambda row: row.foreign == 2)
 
 
-def killed_with_keys_granted(node: Node) -> list[str]:
+def killed_with_keys_granted(node: Node) -> None:
     """Given a pod whose VM has its key, and one whose VM has not yet, when kubelet and daemon are killed at once, then
     both run on with their ids, and no key of theirs or of the foreigners is offered or given afterwards."""
     pods = {name: node.pods[name].containers["app"] for name in ("vm-a", "vm-b")}
-    killed = node.kubelet.pid, node.daemon.pid
     node.kubelet.kill()
     assert node.daemon.end(signal.SIGKILL) == -signal.SIGKILL
     at_once = _amount(CGROUPS / "misc.current")
     node.kubelet.start_again()
     node.daemon.start()
     node.kubelet.wait_healthy()
-    after = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.published) == (2, 1, 2, 1))
+    _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.published) == (2, 1, 2, 1))
     _has(node, 5, 3)
     node.create("vm-x", [_vm(2)])
     until(lambda: _failed(node, "vm-x") != "", "a pod that asks for one more than is free fails", _SETTLES_S)
@@ -102,28 +96,22 @@ def killed_with_keys_granted(node: Node) -> list[str]:
         assert node.container_ids(name)["app"] == app.name, f"the container of {name} began anew"
     granted = {one.pod: one.ids for one in row.holders if one.ids}
     assert sorted(granted) == ["vm-a", "vm-b"], granted
-    return [
-        f"kubelet {killed[0]} and daemon {killed[1]} killed by SIGKILL, {node.kubelet.pid} and {node.daemon.pid} now: "
-        f"{granted}; {after}",
-        f"two asked, one free: vm-x: {_failed(node, 'vm-x')}",
-    ]
 
 
-def refused_at_allocate(node: Node) -> list[str]:
+def refused_at_allocate(node: Node) -> None:
     """Given a key that is taken after kubelet was told that it is free, the pod that kubelet admits for it fails with
     our words; and the key that a pod was promised is left."""
-    late, before, why = _refused(node)
+    before, why = _refused(node)
     assert why.startswith("UnexpectedAdmissionError: "), why
     assert "Allocate failed due to rpc error: code = ResourceExhausted" in why, why
     assert f"Nodeward gives out no {IDS} for " in why, why
     assert "1 asked, 0 free of 5" in why, why
     _has(node, 5, 2)
-    left = _pictured(node, lambda row: (row.used, row.free) == (4, 0))
+    _pictured(node, lambda row: (row.used, row.free) == (4, 0))
     assert _refusals(node) == {**before, "foreign": before.get("foreign", 0) + 1}
-    return [*late, f"refused at Allocate: vm-c: {why}", f"keys, one left, which is promised: {left}"]
 
 
-def start_waits_for_the_kernel(node: Node) -> list[str]:
+def start_waits_for_the_kernel(node: Node) -> None:
     """Given a pod that was granted the last key, and one that was let start before the daemon was killed and has not
     taken its key yet, when somebody else takes one before the container of the first starts, then that start is put off
     with our words: the other finds its key there, and the pod runs and takes its own once one is given back."""
@@ -132,7 +120,7 @@ def start_waits_for_the_kernel(node: Node) -> list[str]:
     setup = container("setup", image=BOX, command=["/busybox", "sh", "-c", UNTIL_TERM])
     _admitted(node, "vm-d", initContainers=[setup])
     first = node.running("vm-d", ["setup"]).containers["setup"]
-    granted = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.free) == (3, 1, 2, 0))
+    _pictured(node, lambda row: (row.entitled, row.charged, row.foreign, row.free) == (3, 1, 2, 0))
     node.keys["last"] = charge(OUTSIDE, 1, resource=SECOND_RESOURCE)
     assert _amount(CGROUPS / "misc.current") == 4
     os.kill(int((first / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
@@ -143,33 +131,26 @@ def start_waits_for_the_kernel(node: Node) -> list[str]:
     assert "its start takes 1, of 5 there are 4 in use, and 1 are on their way to pods that start" in why, why
     assert member(node.api.call("GET", f"{PODS}/vm-d"), "status", "phase") == "Pending"
     node.keys["vm-b"] = charge(node.pods["vm-b"].containers["app"], 1, resource=SECOND_RESOURCE)
-    full = _pictured(node, lambda row: (row.used, row.charged, row.foreign) == (5, 2, 3))
+    _pictured(node, lambda row: (row.used, row.charged, row.foreign) == (5, 2, 3))
     assert "app" not in node.container_ids("vm-d"), "it has not started"
-    at_kernel = refused(OUTSIDE, 1, SECOND_RESOURCE)
+    refused(OUTSIDE, 1, SECOND_RESOURCE)
     os.close(node.keys.pop("last"))
     until(lambda: "app" in node.container_ids("vm-d"), "vm-d runs", _TRIED_AGAIN_S)
     app = node.running("vm-d", ["app"]).containers["app"]
     node.keys["vm-d"] = charge(app, 1, resource=SECOND_RESOURCE)
-    runs = _pictured(node, lambda row: (row.entitled, row.charged, row.foreign) == (3, 3, 2))
-    return [
-        f"granted, and not started: {granted}",
-        f"refused at the start, with vm-b let start before the kill: vm-d: {why}",
-        f"vm-b has taken its key: {full} One more outside: {at_kernel}",
-        f"key given back, vm-d runs and has taken it: {runs}",
-    ]
+    _pictured(node, lambda row: (row.entitled, row.charged, row.foreign) == (3, 3, 2))
 
 
-def free_again(node: Node) -> list[str]:
+def free_again(node: Node) -> None:
     """Given the end of the foreign use, ids are healthy again; after the pods nothing is held."""
     os.close(node.keys.pop("foreign"))
-    times = _follows(node, published=2, allocatable=5)
+    _follows(node, published=2, allocatable=5)
     _counts(node, lambda row: (row.entitled, row.charged, row.foreign) == (3, 3, 0))
     for name in list(node.keys):
         os.close(node.keys.pop(name))
     for name in ("vm-a", "vm-b", "vm-c", "vm-d", "vm-x"):
         node.delete(name)
-    ended = _pictured(node, lambda row: (row.used, row.entitled, row.free) == (0, 0, 5))
-    return [f"foreign use ends: {times}; three pods hold a key each", f"keys, all ended: {ended}"]
+    _pictured(node, lambda row: (row.used, row.entitled, row.free) == (0, 0, 5))
 
 
 def _refusals(node: Node) -> dict[str, int]:
@@ -183,9 +164,9 @@ def _admitted(node: Node, name: str, **spec: Json) -> None:
     half second in which kubelet is answered, and a pod that was refused at Allocate has failed for good."""
 
     def known() -> bool:
-        status = member(node.api.find(f"{PODS}/{name}") or {}, "status")
-        found = status if isinstance(status, dict) else {}
-        return found.get("phase") == "Failed" or "containerStatuses" in found
+        pod = node.api.find(f"{PODS}/{name}") or {}
+        phase, statuses = (member(pod, "status", kind) for kind in ("phase", "containerStatuses"))
+        return phase == "Failed" or statuses is not None
 
     before = _capacity(node)
     for _ in range(_TRIES):
@@ -199,20 +180,18 @@ def _admitted(node: Node, name: str, **spec: Json) -> None:
     raise AssertionError(f"{name} was refused {_TRIES} times: the guest is too slow")
 
 
-def _refused(node: Node) -> tuple[list[str], dict[str, int], str]:
+def _refused(node: Node) -> tuple[dict[str, int], str]:
     """The refusals before, and why a pod fails for which kubelet asks while a key is taken and the daemon stands still:
-    by what the kernel says, and not for being late, for which all is made as it was and done again; that is told."""
-    late: list[str] = []
+    by what the kernel says, and not for being late, for which all is made as it was and done again."""
     for _ in range(_TRIES):
         before, why = _refusals(node), _refused_once(node)
         if not any(words in why for words in _LATE):
-            return late, before, why
-        late.append(f"answered too late, and asked again: vm-c: {why}")
+            return before, why
         node.delete("vm-c")
         until(lambda: node.api.find(f"{PODS}/vm-c") is None, "vm-c is gone", _SETTLES_S)
         os.close(node.keys.pop("more"))
         _follows(node, published=1, allocatable=3)
-    raise AssertionError(f"vm-c was answered too late {_TRIES} times, the guest is too slow: {late}")
+    raise AssertionError(f"vm-c was answered too late {_TRIES} times, the guest is too slow: {why}")
 
 
 def _refused_once(node: Node) -> str:
@@ -247,53 +226,47 @@ def _has(node: Node, capacity: int, allocatable: int) -> None:
 
 
 def _failed(node: Node, pod: str) -> str:
-    status = member(node.api.find(f"{PODS}/{pod}") or {}, "status")
-    found = status if isinstance(status, dict) else {}
-    return f"{found.get('reason')}: {found.get('message')}" if found.get("phase") == "Failed" else ""
+    found = node.api.find(f"{PODS}/{pod}") or {}
+    phase, reason, message = (member(found, "status", kind) for kind in ("phase", "reason", "message"))
+    return f"{reason}: {message}" if phase == "Failed" else ""
 
 
 def _waits(node: Node, pod: str) -> str:
-    """What the pod's container waits for."""
-    statuses = member(node.api.find(f"{PODS}/{pod}") or {}, "status", "containerStatuses")
-    first = statuses[0] if isinstance(statuses, list) and statuses else None
-    return str(member(first, "state", "waiting", "message")) if isinstance(first, dict) else ""
+    statuses = objects(member(node.api.find(f"{PODS}/{pod}") or {}, "status", "containerStatuses"))
+    return str(member(next(iter(statuses), {}), "state", "waiting", "message"))
 
 
 def _amount(file: Path) -> int:
-    lines = file.read_text().splitlines() if file.exists() else []
-    return next((int(line.split()[1]) for line in lines if line.startswith(f"{SECOND_RESOURCE} ")), 0)
+    return amount(file, SECOND_RESOURCE)
 
 
-def _follows(node: Node, published: int, allocatable: int) -> str:
-    """How long after now the daemon has published so many ids more, and the node's status has so many."""
-    begin = time.monotonic()
+def _follows(node: Node, published: int, allocatable: int) -> None:
+    """Waits until the daemon has published so many ids more, and the node's status has so many."""
     until(lambda: (row := _row(node)) is not None and row.published == published, f"{published} free ids", _SETTLES_S)
-    decided_s = time.monotonic() - begin
     _has(node, 5, allocatable)
-    return (
-        f"{published} published after {decided_s:.2f} s, "
-        f"allocatable {allocatable} in the node's status after {time.monotonic() - begin:.2f} s"
-    )
 
 
 def _counts(node: Node, holds: Callable[[KeyRow], bool]) -> None:
     until(lambda: (row := _row(node)) is not None and holds(row), "the daemon counts what there is", _SETTLES_S)
 
 
-def _pictured(node: Node, holds: Callable[[KeyRow], bool]) -> str:
+def _pictured(node: Node, holds: Callable[[KeyRow], bool]) -> None:
     """Waits until the daemon counts so, and has settled whose ids kubelet still has; what `nodeward keys` then prints
     is what the kernel's files hold."""
     _counts(node, lambda row: holds(row) and all(one.pod or one.gone for one in row.holders))
     rows = json.loads(node.daemon.ask("keys", "-o", "json"))
     (shown,) = (row for row in rows if row["key"] == SECOND_RESOURCE)
     pods = {name: _amount(pod.cgroup / "misc.current") for name, pod in node.pods.items() if name.startswith("vm-")}
-    kernel = (_amount(CGROUPS / "misc.capacity"), _amount(CGROUPS / "misc.current"), sum(pods.values()))
+    kernel = (
+        _amount(CGROUPS / "misc.capacity"),
+        _amount(CGROUPS / "misc.current"),
+        sum(pods.values()),
+    )
     assert (shown["capacity"], shown["used"], shown["charged"]) == kernel, (shown, kernel)
     assert shown["foreign"] == _amount(OUTSIDE / "misc.current"), shown
     held = {one["pod"]: one["charged"] or 0 for one in shown["holders"] if not one["gone"]}
     assert held == {name: pods[name] for name in held}, (held, pods)
     assert sum(held.values()) == kernel[2], (held, pods)
-    return f"{shown['sentence']} The kernel has {kernel[1]} of {kernel[0]} in use, {pods} by pods."
 
 
 def _unread(pid: int) -> int:
@@ -314,16 +287,13 @@ def _unread(pid: int) -> int:
     return found
 
 
-CASES: Final[Mapping[str, Callable[[Node], list[str]]]] = {
-    case.__name__: case
-    for case in (
-        keys_are_offered,
-        keys_are_taken_late,
-        foreign_keys_are_withheld,
-        killed_with_keys_granted,
-        refused_at_allocate,
-        start_waits_for_the_kernel,
-        free_again,
-        decided_by_the_relay,
-    )
-}
+CASES: Final = named(
+    keys_are_offered,
+    keys_are_taken_late,
+    foreign_keys_are_withheld,
+    killed_with_keys_granted,
+    refused_at_allocate,
+    start_waits_for_the_kernel,
+    free_again,
+    decided_by_the_relay,
+)

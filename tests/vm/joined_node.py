@@ -5,7 +5,6 @@ Pods are made through the API, bound to this node; they carry no annotation of o
 creates its configuration. The daemon has the rights of deploy/node and no others.
 """
 
-import json
 import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,11 +20,10 @@ from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.image import write_archive
 from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
-from tests.peers.nriside import Json, Record, member, text
-from tests.vm.forked import Process
+from tests.peers.nriside import Json, Record, member, objects, text
+from tests.peers.relay import Relay
 from tests.vm.guest import GUEST_ADDRESS, REPOSITORY
-from tests.vm.inside import CGROUPS, EPC, KIB, Daemon, until
-from tests.vm.relay import Relay
+from tests.vm.inside import CGROUPS, EPC, KIB, CriRelay, Daemon, until
 
 NAME: Final = "node-1"
 ENCLAVE: Final = "sgx.intel.com/enclave"
@@ -63,7 +61,6 @@ class Cluster:
     """Nodeward's, as an OCI archive, where that is asked for."""
 
     def client(self) -> KubeClient:
-        """The administrator."""
         return KubeClient(self.base_url, self.ca_file, self.token)
 
 
@@ -102,16 +99,14 @@ class Node:
     cluster: Cluster
     more: ExitStack
     """What ends before the rest."""
-    cri_relay: Process | None = None
+    cri_relay: CriRelay | None = None
     """Before containerd, once kubelet is pointed at it."""
     pods: dict[str, Pod] = field(default_factory=dict)
     keys: dict[str, int] = field(default_factory=dict)
     """The open files that hold TEE keys, by who took them."""
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
-        listed = self.api.call("GET", PODS).get("items")
-        pods = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        pods = objects(self.api.call("GET", PODS).get("items"))
         said = [(member(one, "metadata", "name"), one.get("status")) for one in pods]
         return f"pods: {said}\nkubelet:\n{self.kubelet.log()}\n{self.daemon.log()}"
 
@@ -139,14 +134,14 @@ class Node:
 
     def container_ids(self, name: str) -> dict[str, str]:
         """The ids of the pod's containers that run, as the API has them."""
-        status = member(self.api.find(f"{PODS}/{name}") or {}, "status")
-        ids: dict[str, str] = {}
-        for kind in ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"):
-            listed = status.get(kind) if isinstance(status, dict) else None
-            for one in listed if isinstance(listed, list) else []:
-                if isinstance(one, dict) and member(one, "state", "running") is not None:
-                    ids[text(one, "name")] = text(one, "containerID").removeprefix("containerd://")
-        return ids
+        pod = self.api.find(f"{PODS}/{name}") or {}
+        kinds = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+        return {
+            text(one, "name"): text(one, "containerID").removeprefix("containerd://")
+            for kind in kinds
+            for one in objects(member(pod, "status", kind))
+            if member(one, "state", "running") is not None
+        }
 
     def debug(self, pod: str, name: str) -> Path:
         """Adds an ephemeral container to a pod, as `kubectl debug` does; its cgroup, once it runs."""
@@ -155,23 +150,17 @@ class Node:
         return self.running(pod, [name]).containers[name]
 
     def annotations(self, name: str) -> Json:
-        """What annotations the pod has in the API."""
         return member(self.api.call("GET", f"{PODS}/{name}"), "metadata", "annotations")
 
     def delete(self, name: str) -> None:
-        """Ends a pod, through the API."""
         self.api.call("DELETE", f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
     def born_with(self, cgroup: Path) -> str:
         """`misc.max` in the specification that runc was given for a container; empty where there is none."""
-        tasks = self.containerd.folder / "state" / "io.containerd.runtime.v2.task" / "k8s.io"
-        spec: Record = json.loads((tasks / cgroup.name / "config.json").read_text())
-        said = member(spec, "linux", "resources", "unified", "misc.max")
-        return said if isinstance(said, str) else ""
+        return "\n".join(self.containerd.told(cgroup.name))
 
 
 def manifest(name: str, containers: Sequence[Record], **spec: Json) -> Record:
-    """A pod as a user writes it."""
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -187,7 +176,6 @@ def manifest(name: str, containers: Sequence[Record], **spec: Json) -> Record:
 
 
 def pod_cgroup(uid: str) -> Path:
-    """Where the kubelet has put a pod."""
     places = [CGROUPS / "kubepods" / kind / f"pod{uid}" for kind in ("", "burstable", "besteffort")]
     return next(place for place in places if place.is_dir())
 
@@ -225,8 +213,11 @@ def _settings(cluster: Cluster, url: str) -> str:
 
 
 @contextmanager
-def running_node(cluster: Cluster) -> Iterator[Node]:
-    """The node, ready and with EPC to give away; nobody has started the daemon."""
+def running_node(url: str, ca_file: str, *words: str) -> Iterator[Node]:
+    """The node, ready and with EPC to give away; nobody has started the daemon. The words are those of `Cluster`."""
+    token, node_token, daemon_token, daemon_user, admission, image = words
+    known = token, node_token, daemon_token, daemon_user
+    cluster = Cluster(url, Path(ca_file), *known, Path(admission), Path(image))
     CONTAINERD_FOLDER.mkdir()
     target = urlsplit(cluster.base_url)
     relay = Relay(str(target.hostname), target.port or 443)

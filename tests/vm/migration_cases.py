@@ -9,13 +9,12 @@ import sys
 from typing import Final
 
 import grpc
+import pytest
 
-from tests.vm.chain_node import Node
-from tests.vm.inside import EPC, KIB, RESOURCE, limit, until
+from tests.vm.chain_node import ANNOTATION, Node
+from tests.vm.inside import EPC, KIB, limits, until
 
-_KEY: Final = "epc-limit.nri.io/container.app"
 _LIMIT: Final = 8 * KIB
-_BUDGET: Final = 12 * KIB
 
 
 def _start_sgx_epc(node: Node) -> None:
@@ -35,58 +34,41 @@ def _end_sgx_epc(node: Node) -> None:
     node.other = None
 
 
-def two_owners_fail_every_create(node: Node) -> list[str]:
+def two_owners_fail_every_create(node: Node) -> None:
     """Both set misc.max for one container: NRI refuses it. doctor finds the other one."""
     node.api.add("owned", {"app": {EPC: "8Ki"}})
     _start_sgx_epc(node)
-    try:
-        node.run_pod("owned", ("app",), {_KEY: str(_LIMIT)})
-    except grpc.RpcError as error:
-        said = next(line.strip() for line in str(error).splitlines() if "details =" in line)
-    else:
-        raise AssertionError("a container for which two plugins set misc.max was created")
-    assert 'plugins "90-nodeward" and "40-sgx-epc" both tried to set CgroupsUnified misc.max' in said, said
+    words = 'plugins "90-nodeward" and "40-sgx-epc" both tried to set CgroupsUnified misc.max'
+    with pytest.raises(grpc.RpcError, match=words):
+        node.run_pod("owned", ("app",), {ANNOTATION: str(_LIMIT)})
     found = [one for one in node.daemon.findings() if one.code == "sgx-epc"]
     assert [one.severity for one in found] == ["error"], found
-    return [
-        f"two owners: the runtime says: {said}",
-        f"doctor: {found[0].severity} {found[0].code}: {found[0].what} ({found[0].where})",
-    ]
 
 
-def over_to_nodeward(node: Node) -> list[str]:
+def over_to_nodeward(node: Node) -> None:
     """From sgx-epc: look in observe beside it, end it, enforce. The pod that runs is adopted, with its budget."""
     node.daemon.settle(mode="observe")
     node.api.add("moved", {"app": {EPC: "8Ki"}, "later": {EPC: "4Ki"}})
-    pod = node.run_pod("moved", ("app", "later"), {_KEY: str(_LIMIT)})
+    pod = node.run_pod("moved", ("app", "later"), {ANNOTATION: str(_LIMIT)})
     app, later = pod.containers["app"], pod.containers["later"]
     until(lambda: node.daemon.state("moved", "app") == "unmanaged", "moved/app is looked at only")
-    theirs = [limit(app), limit(later), limit(pod.cgroup)]
-    assert theirs == [str(_LIMIT), "max", "max"]
+    assert limits(app, later, pod.cgroup) == [_LIMIT, "max", "max"]
     _end_sgx_epc(node)
-    nobody = limit(app)
-    assert nobody == str(_LIMIT), "the limit stays when its writer ends"
+    assert limits(app) == [_LIMIT], "the limit stays when its writer ends"
     node.daemon.settle(mode="enforce")
-    wanted = [str(_LIMIT), str(4 * KIB), str(_BUDGET)]
-    until(lambda: [limit(app), limit(later), limit(pod.cgroup)] == wanted, "moved is adopted")
+    until(lambda: limits(app, later, pod.cgroup) == [_LIMIT, 4 * KIB, 12 * KIB], "moved is adopted")
     node.daemon.enforced("moved", "", "app", "later")
-    return [
-        f"to Nodeward: moved/app, moved/later, pod moved {theirs} with sgx-epc, Nodeward in observe; {wanted} after "
-        "sgx-epc has ended and Nodeward enforces"
-    ]
 
 
-def and_back(node: Node) -> list[str]:
+def and_back(node: Node) -> None:
     """To sgx-epc: observe, then start it. What runs keeps its limits; what comes has its annotation's."""
     pod = node.pods["moved"]
-    kept = [limit(pod.containers["app"]), limit(pod.containers["later"]), limit(pod.cgroup)]
+    cgroups = (*pod.containers.values(), pod.cgroup)
+    kept = limits(*cgroups)
     node.daemon.settle(mode="observe")
     _start_sgx_epc(node)
     node.api.add("returned", {"app": {EPC: "8Ki"}})
-    app = node.run_pod("returned", ("app",), {_KEY: str(_LIMIT)}).containers["app"]
-    now = [limit(pod.containers["app"]), limit(pod.containers["later"]), limit(pod.cgroup)]
-    assert now == kept
-    assert limit(app) == str(_LIMIT)
+    app = node.run_pod("returned", ("app",), {ANNOTATION: str(_LIMIT)}).containers["app"]
+    assert (limits(*cgroups), limits(app)) == (kept, [_LIMIT])
     _end_sgx_epc(node)
     node.daemon.settle(mode="enforce")
-    return [f"and back: moved {now} stays, returned/app {RESOURCE} {limit(app)} from sgx-epc, Nodeward in observe"]

@@ -16,6 +16,8 @@ from types import MappingProxyType
 from typing import Final
 
 from tests.patience import scaled
+from tests.peers.bundle import require_bundle
+from tests.peers.distribution import require_packaged
 from tests.peers.find import absent
 from tests.vm.guest import PREPARE, cache
 from tests.vm.inside import CGROUPS, until
@@ -33,6 +35,11 @@ def require_podman() -> Path:
     return unpacked
 
 
+def required() -> list[str]:
+    """What a chain is given: the bundle, the unpacked podman, the distribution's crun and runc."""
+    return list(map(str, (require_bundle(), require_podman(), require_packaged("crun"), require_packaged("runc"))))
+
+
 @dataclass(frozen=True, slots=True)
 class Ran:
     """A container whose program ended, or never began."""
@@ -48,11 +55,6 @@ class Podman:
 
     crun: Path
     runc: Path
-
-    def version(self) -> str:
-        """Such as `podman 4.3.1`."""
-        said = subprocess.run(["podman", "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
-        return said.strip().replace(" version", "")
 
     def run(
         self,
@@ -94,14 +96,9 @@ class Podman:
         return [*itself, *run, "/bin/busybox", "sh", "-c", f"busybox cat /sys/fs/cgroup/misc.max; {program}"]
 
 
-def version_of(runtime: Path) -> str:
-    """Such as `runc 1.1.5`."""
-    said = subprocess.run([runtime, "--version"], capture_output=True, text=True, timeout=60, check=True).stdout
-    return said.splitlines()[0].replace(" version", "")
-
-
-def installed_podman(unpacked: Path, crun: Path, runc: Path) -> Podman:
+def installed_podman(packages: str, crun: str, runc: str) -> Podman:
     """Links the packages' files to where the packages have them, and makes the folder of the containers' files."""
+    unpacked = Path(packages)
     for folder in ("usr/bin", "usr/lib", "lib"):
         for path in (unpacked / folder).rglob("*"):
             place = Path("/") / path.relative_to(unpacked)
@@ -112,7 +109,7 @@ def installed_podman(unpacked: Path, crun: Path, runc: Path) -> Podman:
     (HOME / "rootfs/bin").mkdir(parents=True)
     HOOKS.mkdir()
     shutil.copy2(shutil.which("busybox") or "/bin/busybox", HOME / "rootfs/bin/busybox")
-    return Podman(crun, runc)
+    return Podman(Path(crun), Path(runc))
 
 
 def _parent(pod: str) -> str:

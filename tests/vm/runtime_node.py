@@ -4,7 +4,6 @@ handlers, the distribution's older runc and crun.
 The daemon is not started: the cases say when, and with which flags.
 """
 
-import json
 import signal
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -37,14 +36,7 @@ class RuntimesNode(Node):
     running: ExitStack = field(default_factory=ExitStack)
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
         return f"{self.daemon.log()}\n{self.containerd.log()}"
-
-    def told(self, container: Path) -> list[str]:
-        """The lines of `misc.max` that the OCI runtime was told when it created this container."""
-        bundle = self.containerd.folder / "state/io.containerd.runtime.v2.task/k8s.io" / container.name
-        config: dict[str, dict[str, dict[str, dict[str, str]]]] = json.loads((bundle / "config.json").read_text())
-        return config["linux"]["resources"].get("unified", {}).get("misc.max", "").splitlines()
 
     def replace(self, release: Release) -> None:
         """Another containerd in the place of the one that runs, whose pods end."""
@@ -63,11 +55,11 @@ def _containerd(running: ExitStack, handlers: Mapping[str, Path], release: Relea
 
 
 @contextmanager
-def running_node(runc: Path, crun: Path) -> Iterator[RuntimesNode]:
+def running_node(runc: str, crun: str) -> Iterator[RuntimesNode]:
     """The node with containerd 1.7; the daemon does not run yet."""
     Path("/dev/stdin").symlink_to("/proc/self/fd/0")  # crun reads it when it updates a container
     with ExitStack() as running:
-        handlers = {OLD_RUNC: runc, OLD_CRUN: crun}
+        handlers = {OLD_RUNC: Path(runc), OLD_CRUN: Path(crun)}
         containerd, cri = _containerd(running, handlers, OLD)
         api = Api()
         settings = _SETTINGS.format(epc=EPC, resource=RESOURCE, keys=KEYS, second=SECOND_RESOURCE, url=api.url)

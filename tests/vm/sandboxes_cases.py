@@ -33,17 +33,13 @@ _MAPPING: Final = re.compile(r"([0-9a-f]+)-([0-9a-f]+) ")
 # ---- the table of cells
 
 
-def cells(_: SandboxesNode) -> list[str]:
+def cells(_: SandboxesNode) -> None:
     """Each cell of cgroup v2 that a real library reaches: every process is where our table says."""
-    lines = list[str]()
     with cgroups_rs() as oracle:
         for cell in (one for one in REACHED if one.version == 2):
             ours = expected(cell.profile, cell.only, 2, cell.driver, cell.paths)
             theirs = _of_go(cell) if cell.profile is GO else _of_rs(cell, oracle)
             assert theirs == {role: [ours.of(role)] for role in theirs}, (str(cell), theirs, ours)
-            shown = ", ".join(f"{role.value} {paths[0]}" for role, paths in theirs.items())
-            lines.append(f"{cell}: the library's paths are ours: {shown}")
-    return lines
 
 
 def _of_go(cell: Cell) -> dict[TaskRole, list[str]]:
@@ -77,7 +73,7 @@ def _of_rs(cell: Cell, oracle: CgroupsRs) -> dict[TaskRole, list[str]]:
 # ---- places
 
 
-def both_modes(node: SandboxesNode) -> list[str]:
+def both_modes(node: SandboxesNode) -> None:
     """A pod in mode true and one in mode false: each process is named where /proc has it; who said so; no drift."""
     inside = node.run("inside", Wanted(BUSY, pod_limit=512 * MIB))
     inside.limit("cpu.max", "20000 100000")  # its guest burns CPU time
@@ -92,7 +88,6 @@ def both_modes(node: SandboxesNode) -> list[str]:
         _as_proc_says(row, pod)
         assert row.sandbox_cgroup == f"{pod.parent}/kata_{pod.seen.id}", row
         assert row.overhead_cgroup == ("" if only else f"/kata_overhead/{pod.seen.id}"), row
-    return [*node.told("vms/inside"), *node.told("vms/split")]
 
 
 def _as_proc_says(row: SandboxRow, pod: VmPod) -> None:
@@ -114,7 +109,7 @@ def _as_proc_says(row: SandboxRow, pod: VmPod) -> None:
 # ---- figures
 
 
-def figures(node: SandboxesNode) -> list[str]:
+def figures(node: SandboxesNode) -> None:
     """While the VM stands still, every figure is within 2 % of what /proc and the pod's cgroup have; so is what was
     used from one such moment to the next. Guest memory that is anonymous is told apart by smaps each 15 s: until then
     what the VMM has grown by counts as the guest's."""
@@ -141,7 +136,6 @@ def figures(node: SandboxesNode) -> list[str]:
             until(agree, "smaps is read again", 90)
         except AssertionError as error:
             raise AssertionError(f"{off} {told} {own}") from error
-    return [f"{name}: told {told[name]}, summed {own[name]}, {off[name]:.2f} % off" for name in own]
 
 
 @contextmanager
@@ -198,7 +192,7 @@ def _guest_mapping(vmm: int, size: int) -> tuple[int, int, int]:
     raise AssertionError(f"VMM {vmm} has no mapping of {size} bytes")
 
 
-def nothing_is_written(node: SandboxesNode) -> list[str]:
+def nothing_is_written(node: SandboxesNode) -> None:
     """In the mode observe no file of any of their cgroups is written."""
     row = node.row(node.pods["split"])
     assert row is not None
@@ -207,10 +201,9 @@ def nothing_is_written(node: SandboxesNode) -> list[str]:
         for pod in node.pods.values():
             node.fresh(pod)
         assert writes.taken() == {}, writes.taken()
-    return [f"0 writes in {len(paths)} cgroups over some readings"]
 
 
-def drift(node: SandboxesNode) -> list[str]:
+def drift(node: SandboxesNode) -> None:
     """The VMM is moved out of its pod: said within two periods, with place; and gone when it is back."""
     pod = node.pods["inside"]
     elsewhere, home = CGROUPS / "elsewhere", CGROUPS / pod.parent[1:] / f"kata_{pod.seen.id}"
@@ -228,33 +221,27 @@ def drift(node: SandboxesNode) -> list[str]:
     assert row is not None
     took_s = time.monotonic() - begin - (row.age_ms or 0) / 1000
     assert took_s <= 2 * PERIOD_S * patience(), took_s
-    lines = node.told("vms/inside")
     (home / "cgroup.procs").write_text(str(pod.seen.vmm))
     until(lambda: codes() == set(), "the drift is gone")
-    return [f"said after {took_s:.1f} s", *lines]
 
 
 # ---- two kills
 
 
-def a_pod_too_small(node: SandboxesNode) -> list[str]:
+def a_pod_too_small(node: SandboxesNode) -> None:
     """The pod's limit is its VM's size, as where the RuntimeClass's overhead only covers Kata's `default_memory`: the
     kill is said while the VM lives, and then the kernel's own count has it."""
     pod = node.run("small", Wanted(overhead_mib=BASE_MIB, pod_limit=(BASE_MIB + 32) * MIB))
     until(lambda: node.fresh(pod).fit.fit == "will be killed", "the overhead is measured, and the kill is said", 90)
     row = node.fresh(pod)
     assert (row.fit.fit, row.oom_kills, pod.oom_kills(), pod.lives()) == ("will be killed", 0, 0, True), row
-    said, told = time.monotonic(), node.told("vms/small")
-    touched = _touched(pod)
+    _touched(pod)
     until(lambda: pod.oom_kills() >= 1, "the kernel has killed")
     assert not pod.lives()
     assert row.fit.killed_at is not None
-    after_s = time.monotonic() - said
-    kill = f"killed {after_s:.1f} s after that was said, with {touched / MIB:.0f} MiB touched: {row.fit.sentence}"
-    return [*told, kill, f"memory.events: {pod.file('memory.events').split()}"]
 
 
-def a_pod_with_the_recommended_overhead(node: SandboxesNode) -> list[str]:
+def a_pod_with_the_recommended_overhead(node: SandboxesNode) -> None:
     """The VM's size and the overhead that was recommended by what was measured: the guest uses all of its memory, and
     nothing is killed."""
     until(lambda: _recommended(node) is not None, "an overhead is recommended", 60)
@@ -266,7 +253,6 @@ def a_pod_with_the_recommended_overhead(node: SandboxesNode) -> list[str]:
     row = node.fresh(pod)
     assert row.fit.fit in ("fits", "tight"), row.fit
     assert (row.oom_kills, pod.oom_kills(), pod.lives()) == (0, 0, True), row
-    return [*node.told("vms/sized"), *node.told("--classes"), f"memory.events: {pod.file('memory.events').split()}"]
 
 
 def _recommended(node: SandboxesNode) -> int | None:
@@ -290,7 +276,7 @@ def _touched(pod: VmPod) -> int:
 # ---- enforce
 
 
-def a_limit_where_nobody_sets_one(node: SandboxesNode) -> list[str]:
+def a_limit_where_nobody_sets_one(node: SandboxesNode) -> None:
     """In the mode enforce, a pod that kubelet has not made gets the sum of its containers' limits and its overhead; no
     file of a pod of kubelet's is written, though it has no limit either."""
     split = node.pods["split"]
@@ -309,17 +295,15 @@ def a_limit_where_nobody_sets_one(node: SandboxesNode) -> list[str]:
         assert sum(again.taken().values()) == 1
     view = node.view()
     assert view.writes == 2, view
-    return [f"memory.max {limits[0]}, cpu.max {limits[1]}", *node.told()]
 
 
 # ---- systemd
 
 
-def slices_of_systemd(node: SandboxesNode) -> list[str]:
+def slices_of_systemd(node: SandboxesNode) -> None:
     """Pods in slices. Mode true: a scope, nothing wrong. Mode false: Kata Go makes a folder named `slice:prefix:id` at
     the root, which is said; Kata's own names of threads tell no vCPU, which is said too."""
     node.remove(*node.pods)
-    lines = list[str]()
     for handler, codes in (("kata", set[str]()), (PLAIN, {"literal-scope"})):
         pod = node.run(f"slice-{handler}", Wanted(handler, "/kubepods.slice"))
         row = node.fresh(pod)
@@ -329,15 +313,13 @@ def slices_of_systemd(node: SandboxesNode) -> list[str]:
         assert where == (f"{pod.parent}/{name}" if not codes else f"/{_literal(pod)}"), row
         assert {one.where for one in row.tasks if one.role == "vmm"} == set(pod.seen.vmm_in()) == {where}, row
         assert any("vCPUs is not known" in fault for fault in row.faults) == (handler == PLAIN), row.faults
-        lines += node.told(f"vms/{pod.name}")
-    return lines
 
 
 def _literal(pod: VmPod) -> str:
     return f"{pod.parent.rpartition('/')[2]}:cri-containerd:{pod.seen.id}"
 
 
-CASES: Final[Mapping[str, Callable[[SandboxesNode], list[str]]]] = {
+CASES: Final[Mapping[str, Callable[[SandboxesNode], None]]] = {
     "the real libraries put everything where the table says": cells,
     "both modes: every process where /proc has it": both_modes,
     "figures are within 2 % of /proc and cgroup files": figures,

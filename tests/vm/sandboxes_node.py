@@ -21,11 +21,11 @@ import msgspec
 
 from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
-from tests.peers.cri import Cri, container_config, remove_pod
+from tests.peers.cri import Cri, container_config, remove_pod, start
 from tests.peers.katahost import PASSED_ON, KataOptions, KataSandbox, write_kata
-from tests.peers.nriside import Record, text
+from tests.peers.nriside import Record
 from tests.vm.inside import CGROUPS, Daemon, until
-from tests.vm.systemd import UNITS
+from tests.vm.systemd import service_of, start_units
 
 FOLDER: Final = Path("/dev/shm/sandboxes")
 MIB: Final = 1 << 20
@@ -56,7 +56,6 @@ _BUS: Final = {
     "dbus.service": "[Service]\nType=notify\n"
     "ExecStart=/usr/bin/dbus-daemon --system --address=systemd: --nofork --nopidfile --systemd-activation\n",
 }
-"""The system bus, by which runtime-rs's library calls systemd; Kata Go's needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +84,9 @@ class VmPod:
     seen: KataSandbox
 
     def file(self, name: str) -> str:
-        """What a file of its cgroup says."""
         return (CGROUPS / self.parent[1:] / name).read_text().strip()
 
     def limit(self, name: str, value: str) -> None:
-        """Writes it, as kubelet does."""
         (CGROUPS / self.parent[1:] / name).write_text(value)
 
     def oom_kills(self) -> int:
@@ -98,7 +95,6 @@ class VmPod:
         return next(int(number) for name, number in lines if name == "oom_kill")
 
     def lives(self) -> bool:
-        """Whether its VMM is there."""
         try:
             return "qemu-system" in Path(f"/proc/{self.seen.vmm}/cmdline").read_text()
         except (FileNotFoundError, ProcessLookupError):
@@ -115,7 +111,6 @@ class SandboxesNode:
     pods: dict[str, VmPod] = field(default_factory=dict)
 
     def run(self, name: str, wanted: Wanted) -> VmPod:
-        """A pod with one container, both running."""
         uid = str(uuid.uuid5(uuid.NAMESPACE_DNS, name))
         parent = f"{wanted.above}/pod{uid}"
         if wanted.above.endswith(".slice"):
@@ -141,26 +136,19 @@ class SandboxesNode:
                 "overhead": more,
             },
         }
-        request: Record = {"config": config, "runtime_handler": wanted.handler}
-        sandbox = text(self.cri.call("RunPodSandbox", request), "pod_sandbox_id")
         container: Record = {**container_config("app", IMAGE), "linux": {"resources": of_pod}}
-        request = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": config}
-        created = text(self.cri.call("CreateContainer", request), "container_id")
-        self.cri.call("StartContainer", {"container_id": created})
+        sandbox, _ = start(self.cri, config, container, wanted.handler)
         pod = self.pods[name] = VmPod(name, parent, KataSandbox.of(sandbox))
         return pod
 
     def remove(self, *names: str) -> None:
-        """The pods end."""
         for name in names:
             remove_pod(self.cri, self.pods.pop(name).seen.id)
 
     def view(self) -> SandboxesView:
-        """What `nodeward sandboxes` prints now."""
         return msgspec.json.decode(self.daemon.ask("sandboxes", "-o", "json"), type=SandboxesView)
 
     def row(self, pod: VmPod) -> SandboxRow | None:
-        """The row of the pod."""
         return next((row for row in self.view().rows if row.id == pod.seen.id), None)
 
     def fresh(self, pod: VmPod) -> SandboxRow:
@@ -180,19 +168,13 @@ class SandboxesNode:
         assert row is not None
         return row
 
-    def told(self, *words: str) -> list[str]:
-        """What `nodeward sandboxes` prints, for people."""
-        return self.daemon.ask("sandboxes", *words).splitlines()
-
     def enforce(self) -> None:
-        """Has the daemon take up the mode enforce."""
         settings = self.daemon.config.read_text()
         self.daemon.config.write_text(settings.replace("mode: observe", "mode: enforce"))
         os.kill(self.daemon.pid, signal.SIGHUP)
         until(lambda: self.view().mode == "enforce", "the mode is taken up")
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
         return f"{self.daemon.log()}\n{self.containerd.log()}"
 
 
@@ -201,22 +183,17 @@ def _resources(memory_mib: int, cpu_m: int) -> Record:
     return found | ({"cpu_period": 100_000, "cpu_quota": cpu_m * 100} if cpu_m else {})
 
 
-def _start(units: Mapping[str, str]) -> None:
-    """Has systemd read them and start them."""
-    for name, sections in units.items():
-        (UNITS / name).write_text(f"[Unit]\nDefaultDependencies=no\n{sections}")
-    for words in (["daemon-reload"], ["start", *units]):
-        subprocess.run(["systemctl", *words], check=True, timeout=300)
+def start_bus() -> None:
+    """The system bus, by which runtime-rs's library calls systemd; Kata Go's needs none."""
+    Path("/run/dbus").mkdir(exist_ok=True)
+    start_units(_BUS)
 
 
 def _as_unit(containerd: Containerd) -> None:
     """Starts it again as a unit of systemd's, without namespaces: Kata tells systemd its process by number."""
     containerd.stop()
-    path = f"{containerd.programs}:{containerd.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
     log = f"StandardOutput=append:{FOLDER}/containerd/containerd.log\nStandardError=inherit\n"
-    command = f"{containerd.programs / 'containerd'} -c {FOLDER}/containerd/config.toml"
-    service = f"[Service]\nDelegate=yes\nKillMode=process\nEnvironment=PATH={path}\n{log}ExecStart={command}\n"
-    _start({"containerd.service": service})
+    start_units({"containerd.service": service_of(containerd) + log})
 
     def answers() -> bool:
         try:
@@ -230,9 +207,8 @@ def _as_unit(containerd: Containerd) -> None:
 
 @contextmanager
 def running_node() -> Iterator[SandboxesNode]:
-    """The node, on which Nodeward observes."""
     FOLDER.mkdir()
-    _start(_BUS)
+    start_bus()
     for above in (KUBEPODS, STANDALONE):
         (CGROUPS / above[1:]).mkdir()
         for folder in (CGROUPS, CGROUPS / above[1:]):

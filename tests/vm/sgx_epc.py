@@ -37,7 +37,6 @@ def limit_bytes(annotations: Mapping[str, str], container: str) -> int:
 
 
 def create_container(request: Request) -> Answer:
-    """The answer to one create."""
     asked = nri_pb2.CreateContainerRequest.FromString(request.payload)
     answer = nri_pb2.CreateContainerResponse()
     wanted = limit_bytes(asked.pod.annotations, asked.container.name)
@@ -47,7 +46,6 @@ def create_container(request: Request) -> Answer:
 
 
 async def main(socket: Path) -> None:
-    """Registers and serves until it is killed."""
     Path("/proc/self/comm").write_text(NAME)
     plugin = RawPlugin({"CreateContainer": create_container}, events=CREATE_CONTAINER)
     async with raw_plugin(socket, plugin, "sgx-epc", "40"):

@@ -3,6 +3,7 @@
 import os
 import shlex
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,7 @@ import msgspec
 from nodeward.cli import client
 from nodeward.model.view import CgroupRow, NodeView
 from tests.patience import patience
+from tests.peers.containerd import Containerd
 from tests.vm.guest import REPOSITORY
 
 UNITS: Final = Path("/run/systemd/system")
@@ -39,7 +41,6 @@ class Systemd:
         return self.control("show", "--value", "--property", what, f"{unit}.service").strip()
 
     def active(self, unit: str) -> bool:
-        """Whether systemd has it as started."""
         return self.shown(unit, "ActiveState") == "active"
 
     def nodeward(self, *words: str) -> str:
@@ -65,7 +66,6 @@ class Systemd:
         return next((row for row in view.rows if (row.pod, row.container) == (pod, container)), None)
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
         logs = [f"{path}:\n{path.read_text(errors='replace')[-2000:]}" for path in Path("/run").glob("*.log")]
         return "\n".join(logs)
 
@@ -78,6 +78,23 @@ def unit(name: str, text: str) -> None:
     log = f"StandardOutput=append:/run/{name}.log\nStandardError=append:/run/{name}.log\n"
     bound = "" if "TimeoutStartSec=" in text else f"TimeoutStartSec={_STARTS_WITHIN_S * patience():.0f}\n"
     (UNITS / f"{name}.service.d" / "guest.conf").write_text(f"[Service]\n{log}{bound}")
+
+
+def start_units(units: Mapping[str, str]) -> None:
+    """Units of the guest's own, which systemd reads and starts."""
+    UNITS.mkdir(parents=True, exist_ok=True)
+    for name, sections in units.items():
+        (UNITS / name).write_text(f"[Unit]\nDefaultDependencies=no\n{sections}")
+    for words in (["daemon-reload"], ["start", *units]):
+        subprocess.run(["systemctl", *words], check=True, timeout=300)
+
+
+def service_of(containerd: Containerd) -> str:
+    """The section of a unit that runs a peer's containerd without namespaces of its own: its shims tell systemd
+    processes by number."""
+    path = f"PATH={containerd.programs}:{containerd.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
+    command = f"{containerd.programs / 'containerd'} -c {containerd.folder / 'config.toml'}"
+    return f"[Service]\nDelegate=yes\nKillMode=process\nEnvironment={path}\nExecStart={command}\n"
 
 
 def place_bundle(bundle: Path) -> None:

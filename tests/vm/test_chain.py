@@ -7,25 +7,7 @@ The API server is the double (its contract is tests/contract/apiserver), and thi
 `test_joined_limits.py` has the real ones.
 """
 
-from collections.abc import Mapping
-
-import pytest
-
-from tests.peers.find import require
-from tests.vm import guest
 from tests.vm.chain_cases import CASES
-from tests.vm.chains import outcomes
+from tests.vm.chains import chain
 
-
-@pytest.fixture(scope="module")
-def held() -> Mapping[str, str]:
-    """Case -> empty if it held, else what went wrong."""
-    machine = guest.needed()
-    require("containerd")
-    return outcomes(machine, ("cri",))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_chain(case: str, held: Mapping[str, str]) -> None:
-    assert case in held, "the guest reported nothing for this case"
-    assert held[case] == "", held[case]
+test_chain = chain(CASES, "cri")

@@ -85,7 +85,6 @@ class Console:
         )
 
     def until_prompt(self, timeout_s: float) -> str:
-        """What is printed up to the next prompt."""
         return self.until(f"\n{PROMPT}", timeout_s).removesuffix(PROMPT)
 
     def until(self, last: str, timeout_s: float) -> str:
@@ -99,7 +98,6 @@ class Console:
         return plain(said)
 
     def type(self, command: str) -> str:
-        """What the command prints."""
         os.write(self._end, f"{command}\n".encode())
         return self.until_prompt(COMMAND_TIMEOUT_S).partition("\n")[2]
 
@@ -138,7 +136,6 @@ class Console:
         return os.read(self._end, 1 << 16).decode(errors="replace") if ready else ""
 
     def close(self) -> None:
-        """Ends the guest if it still runs."""
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait(60)
@@ -148,7 +145,6 @@ class Console:
 
 @contextlib.contextmanager
 def console() -> Iterator[Console]:
-    """The demonstration, started."""
     found = Console()
     try:
         yield found
@@ -187,13 +183,6 @@ def test_ctrl_a_x_ends_it_at_once() -> None:
         status, last = terminal.leave(b"\x01x")
     assert status == 0, last
     assert "guest: ends" not in last
-
-
-def test_what_the_page_shows_is_compared() -> None:
-    page = "    make demo-vm\n\ntext\n\n    demo# one\n    a ... c\n\n    demo# two\n"
-    assert steps(page) == [Step("one", ["a ... c"]), Step("two")]
-    assert lacking(["a ... c", "d"], "x\na   b c\nd") == []
-    assert lacking(["d", "a ... c"], "a b c\nd") == ["a ... c"]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import os
 import shutil
 import signal
-import stat
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -18,8 +17,7 @@ CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER = 0, 1, 3
 POD = "web"
 
 
-def order(node: Node) -> list[str]:
-    """All are started by one target, as at boot."""
+def order(node: Node) -> None:
     node.control("start", "multi-user.target")
     until(lambda: all(node.active(unit) for unit in (RUNTIME, RELAY, DAEMON, KUBELET)), "all units are started", 60)
     ready = {unit: int(node.shown(unit, "ActiveEnterTimestampMonotonic")) for unit in (RELAY, DAEMON)}
@@ -27,19 +25,16 @@ def order(node: Node) -> list[str]:
     restarts = {unit: node.shown(unit, "NRestarts") for unit in (RUNTIME, RELAY, DAEMON)}
     assert set(restarts.values()) == {"0"}, (restarts, node.log())
     assert ready[RELAY] <= ready[DAEMON] <= began, (ready, began, node.log())
-    lag = f"relay ready, {(ready[DAEMON] - ready[RELAY]) / 1e6:.1f} s later the daemon"
-    return [f"{lag}, {(began - ready[DAEMON]) / 1e6:.1f} s later kubelet is started"]
 
 
-def relayed(node: Node) -> list[str]:
+def relayed(node: Node) -> None:
     """The runtime answers at a socket that looks like its own."""
     node.answers()
     ours, theirs = LISTEN.stat(), node.containerd.cri_socket.stat()
     assert (ours.st_mode, ours.st_uid, ours.st_gid) == (theirs.st_mode, theirs.st_uid, theirs.st_gid)
-    return [f"{node.version()} answers at {LISTEN}, mode {stat.S_IMODE(ours.st_mode):o}"]
 
 
-def limited(node: Node) -> list[str]:
+def limited(node: Node) -> None:
     """A pod made through the relay gets its limit by NRI from the daemon in its cage, in a scope that systemd made."""
     until(lambda: "containerd" in node.nodeward("status"), "the daemon is connected", 30)
     cgroup = node.run(POD, 8192)
@@ -49,16 +44,12 @@ def limited(node: Node) -> list[str]:
     assert slice_ == cgroup.parent.name, slice_
     node.control("daemon-reload")
     assert limit(cgroup) == "8192", "systemd left it there"
-    above = refused(cgroup, 8193)
+    refused(cgroup, 8193)
     (cgroup / "misc.max").write_text("sgx_epc max")
     until(lambda: limit(cgroup) == "8192", "the limit is mended", 30)
-    return [
-        f"SystemdCgroup, {cgroup.relative_to(CGROUPS)}: misc.max sgx_epc 8192, enforced; a charge of 8193: {above}",
-        "the same after systemctl daemon-reload, and after it was taken away by hand",
-    ]
 
 
-def budgeted(node: Node) -> list[str]:
+def budgeted(node: Node) -> None:
     """The slice of a pod, which systemd has made, holds the pod's budget: its container's limit and its overhead."""
     cgroup = node.run(SPEC.name, None)
     slice_, budget = cgroup.parent, "12288"
@@ -69,15 +60,9 @@ def budgeted(node: Node) -> list[str]:
     node.control("daemon-reload")
     node.control("set-property", "--runtime", slice_.name, "TasksMax=500")  # as a kubelet changes a pod
     assert (limit(cgroup), limit(slice_)) == ("8192", budget), "systemd left them there"
-    above = refused(slice_, 12289)
+    refused(slice_, 12289)
     (slice_ / "misc.max").write_text("sgx_epc max")
     until(lambda: limit(slice_) == budget, "the budget is mended", 30)
-    row = node.row(SPEC.name, "")
-    assert row is not None
-    return [
-        f"{slice_.name}: misc.max sgx_epc {limit(slice_)}, {row.level} {row.state}; a charge of 12289: {above}",
-        "the same after daemon-reload and set-property TasksMax, and after it was taken away by hand",
-    ]
 
 
 def _state(node: Node, pod: str, container: str) -> str:
@@ -85,7 +70,7 @@ def _state(node: Node, pod: str, container: str) -> str:
     return row.state if row is not None else ""
 
 
-def sealed(node: Node) -> list[str]:
+def sealed(node: Node) -> None:
     """The cgroup tree becomes read-only where the daemon sees it: it says so, goes on, and mends all when it can."""
     cgroup, pid = node.cgroups[POD], node.shown(DAEMON, "MainPID")
     _remount(node, "ro")
@@ -107,12 +92,6 @@ def sealed(node: Node) -> list[str]:
     assert (node.shown(DAEMON, "MainPID"), node.shown(DAEMON, "NRestarts")) == (pid, "0"), (
         "it was the same all the time"
     )
-    return [
-        f"cgroup2 remounted read-only in the daemon's mount namespace: {POD}/app drift, {error}",
-        *(f"explain: {line}" for line in told),
-        f"doctor: {found.strip()}",
-        "a pod made meanwhile has its limit by NRI; writable again: 8192, enforced, without a restart",
-    ]
 
 
 def _remount(node: Node, how: str) -> None:
@@ -138,9 +117,8 @@ def _explained(node: Node, state: str) -> list[str]:
     return lines
 
 
-def caged(node: Node) -> list[str]:
+def caged(node: Node) -> None:
     """What the units take from the processes."""
-    said: list[str] = []
     of_relay = sum(1 << one for one in (CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_FOWNER))
     for unit, capabilities in ((RELAY, of_relay), (DAEMON, 0)):
         pid = node.shown(unit, "MainPID")
@@ -148,26 +126,23 @@ def caged(node: Node) -> list[str]:
         status = {name: value.strip() for name, _, value in lines}
         assert int(status["CapEff"], 16) == capabilities, status["CapEff"]
         assert (status["NoNewPrivs"], status["Seccomp"]) == ("1", "2")
-        said.append(f"{unit}: CapEff {status['CapEff']}, no new privileges, seccomp")
     assert Path(f"/proc/{node.shown(RELAY, 'MainPID')}/oom_score_adj").read_text() == "-999\n"
-    return said
 
 
-def pointed(node: Node) -> list[str]:
+def pointed(node: Node) -> None:
     """The bundle's command changes kubelet's configuration, and changes it back."""
     before = KUBELET_CONFIG.read_text()
     dry = of_page("relay.md", "nodeward kubelet relay --config /etc/nodeward.yaml --dry-run")
     flags = ("--config", "/etc/nodeward.yaml", "--kubelet-config", str(KUBELET_CONFIG))
     assert "nothing was changed" in node.typed(dry, *flags[2:])
     assert KUBELET_CONFIG.read_text() == before
-    said = node.typed(of_page("relay.md", "nodeward kubelet relay --config /etc/nodeward.yaml"), *flags[2:])
+    node.typed(of_page("relay.md", "nodeward kubelet relay --config /etc/nodeward.yaml"), *flags[2:])
     assert f"containerRuntimeEndpoint: unix://{LISTEN}\n" in KUBELET_CONFIG.read_text()
     node.nodeward("kubelet", "runtime", *flags)
     assert KUBELET_CONFIG.read_text() == before
-    return [said.splitlines()[-1]]
 
 
-def dumped(node: Node) -> list[str]:
+def dumped(node: Node) -> None:
     """The dump's writer runs when nothing else wants to; one whose disk hangs outlives its relay, and marks the loss.
 
     It is stopped, as a hung disk would stop it."""
@@ -185,27 +160,22 @@ def dumped(node: Node) -> list[str]:
     until(lambda: not Path(f"/proc/{writer}").exists(), "the writer ends", 30)
     last = kept.read_text().splitlines()[-1]
     assert "messages are missing here" in last, last
-    return [f"its writer gets what others leave; stopped over a restart of its relay, it ends {kept.name} by: {last}"]
 
 
-def killed(node: Node) -> list[str]:
-    """Each is back by itself."""
+def killed(node: Node) -> None:
     for unit in (RELAY, DAEMON):
         node.control("kill", "--signal", "KILL", f"{unit}.service")
         _again(node, unit, "1")
     node.answers()
-    return ["relay and daemon killed -9: both started again"]
 
 
-def stands(node: Node) -> list[str]:
-    """A relay that stands still is ended by the watchdog."""
+def stands(node: Node) -> None:
     node.control("kill", "--signal", "STOP", f"{RELAY}.service")
     _again(node, RELAY, "2")
     node.answers()
-    return ["a relay that stands still is ended by the watchdog, and another started"]
 
 
-def decides(node: Node) -> list[str]:
+def decides(node: Node) -> None:
     """By drop-ins, the relay decides limits and NRI does not: in its cage it gets the lock of who drives them, reads
     what the kernel has, and hears the daemon. That one is to offer keys from now on."""
     for unit, keys in ((RELAY, ""), (DAEMON, " NODEWARD_LEDGER__MODE=enforce")):
@@ -224,11 +194,9 @@ def decides(node: Node) -> list[str]:
     said = [" ".join(line.split()) for line in node.nodeward("status").splitlines()]
     assert any(line.startswith(f"limits: decided at creation by the relay (process {pid})") for line in said), said
     assert "CreateContainer 1 0 1 1 0" in said, said
-    return [f"relay.limits by a drop-in: process {pid} has limits.owner, hears facts.sock; a pod is born with 12288"]
 
 
-def ended(node: Node) -> list[str]:
-    """Reload, and a clean end in time."""
+def ended(node: Node) -> None:
     pid = node.shown(DAEMON, "MainPID")
     node.control("reload", f"{DAEMON}.service")
     assert node.shown(DAEMON, "MainPID") == pid
@@ -237,10 +205,9 @@ def ended(node: Node) -> list[str]:
         assert (node.shown(unit, "Result"), node.shown(unit, "ExecMainStatus")) == ("success", "0")
     assert not LISTEN.exists()
     assert not [*PLUGINS.glob("nodeward-*")]
-    return ["reloaded; stopped with status 0, and the sockets are gone"]
 
 
-def installed(node: Node) -> list[str]:
+def installed(node: Node) -> None:
     """As docs/install.md and docs/relay.md have it, in the place of what was there."""
     for unit in (RELAY, DAEMON):
         (UNITS / f"{unit}.service").unlink()
@@ -263,14 +230,13 @@ def installed(node: Node) -> list[str]:
     assert [node.active(unit) for unit in (RELAY, DAEMON, KUBELET)] == [True] * 3
     node.typed(of_page("uninstall.md", "systemctl disable --now nodeward"))
     assert not node.active(DAEMON)
-    return ["installed by the commands of the pages: daemon, relay and kubelet run; the daemon is disabled again"]
 
 
 def _again(node: Node, unit: str, times: str) -> None:
     until(lambda: node.shown(unit, "NRestarts") == times and node.active(unit), f"another {unit}", 90)
 
 
-CASES: Mapping[str, Callable[[Node], list[str]]] = {
+CASES: Mapping[str, Callable[[Node], None]] = {
     "the runtime, the relay and the daemon come before kubelet": order,
     "the runtime answers through the relay": relayed,
     "a pod gets its limit in systemd's scope and keeps it": limited,

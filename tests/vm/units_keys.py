@@ -61,7 +61,7 @@ class Neighbours:
         asyncio.run_coroutine_threadsafe(what, self._loop).result(60)
 
 
-def offered(node: Node) -> list[str]:
+def offered(node: Node) -> None:
     """Given a machine on which no kubelet has run yet, then the keys are registered once it does; also after its folder
     was made anew and the unit restarted. The service for quotes is heard once the unit has its group."""
     found = PLUGINS.stat()
@@ -73,20 +73,17 @@ def offered(node: Node) -> list[str]:
     (ours,) = PLUGINS.glob("nodeward-*.sock")
     assert stat.S_IMODE(ours.stat().st_mode) == 0o600
     until(lambda: "not in the group" in _quotes(), "the service is out of reach", 30)
-    said = [f"{OFFERED}: kubelet has {neighbours.sells()}, from {ours.name}", f"quotes: {_quotes()}"]
 
     neighbours.kubelet_stops()
     shutil.rmtree(PLUGINS, ignore_errors=True)  # as `kubeadm reset` does, while the daemon removes its sockets
     neighbours.kubelet_starts()
     until(lambda: "Read-only file system" in _row().plugin, "the new folder is said to be read-only", 30)
     assert "restart the daemon if kubelet's folder was made after its start" in _row().plugin
-    said.append(f"the folder made anew: {_row().plugin}")
     node.drop_in(DAEMON, "quotes", f"[Service]\nSupplementaryGroups={_GROUP}\n")
     node.control("daemon-reload")
     node.control("restart", f"{DAEMON}.service")
     until(lambda: neighbours.sells() == _ALL, "kubelet has them again", 30)
     until(lambda: _quotes() == "answers", "the service is heard", 30)
-    return [*said, f"restarted, with SupplementaryGroups={_GROUP}: {neighbours.sells()} again, quotes: {_quotes()}"]
 
 
 def _row() -> KeyRow:

@@ -16,11 +16,11 @@ from typing import Final
 from nodeward.app.node import last_known
 from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
-from tests.peers.cri import Cri, container_config, pod_config
+from tests.peers.cri import Cri, container_config, pod_config, start
 from tests.peers.nriside import Record, text
 from tests.vm.guest import REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, RESOURCE, until
-from tests.vm.systemd import UNITS, Systemd, place_bundle, unit
+from tests.vm.systemd import UNITS, Systemd, place_bundle, service_of, unit
 
 LISTEN: Final = Path("/run/nodeward/cri.sock")
 DUMP: Final = Path("/var/log/nodeward/cri.dump")
@@ -74,7 +74,6 @@ class Node(Systemd):
             return ""
 
     def answers(self) -> None:
-        """Returns when the runtime answers through the relay."""
         until(lambda: self.version() == "containerd", "the runtime answers through the relay", 30)
 
     def run(self, name: str, epc: int | None) -> Path:
@@ -86,11 +85,7 @@ class Node(Systemd):
         config["annotations"] = {} if epc is None else {"epc-limit.nri.io/container.app": str(epc)}
         config["linux"] = {"cgroup_parent": parent, "security_context": {"namespace_options": {"network": "NODE"}}}
         with Cri(LISTEN, self.containerd.peer / "proto" / "cri.proto") as cri:
-            sandbox = text(cri.call("RunPodSandbox", {"config": config}), "pod_sandbox_id")
-            wanted = container_config("app", IMAGE)
-            request: Record = {"pod_sandbox_id": sandbox, "config": wanted, "sandbox_config": config}
-            created = text(cri.call("CreateContainer", request), "container_id")
-            cri.call("StartContainer", {"container_id": created})
+            _, created = start(cri, config, container_config("app", IMAGE))
         cgroup = self.cgroups[name] = CGROUPS / parent.lstrip("/") / f"cri-containerd-{created}.scope"
         return cgroup
 
@@ -100,13 +95,13 @@ class Node(Systemd):
         return subprocess.run(entered, capture_output=True, text=True, timeout=300, check=False)
 
     def log(self) -> str:
-        """For whoever looks for the fault."""
         return Systemd.log(self) + self.containerd.log()
 
 
 @contextmanager
-def running_node(bundle: Path) -> Iterator[Node]:
-    """The node."""
+def running_node(folder: str) -> Iterator[Node]:
+    """The node; the folder is the bundle's."""
+    bundle = Path(folder)
     _FOLDER.mkdir()
     place_bundle(bundle)
     with suppress(FileNotFoundError):  # as one on this machine may have left it
@@ -132,12 +127,10 @@ def running_node(bundle: Path) -> Iterator[Node]:
         )
         for name in (RELAY, DAEMON):
             unit(name, (REPOSITORY / "deploy/systemd" / f"{name}.service").read_text())
-        path = f"PATH={containerd.programs}:{containerd.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
         configured = (_FOLDER / "config.toml").read_text()
         assert configured.count("SystemdCgroup = false") == 1, configured
         (_FOLDER / "config.toml").write_text(configured.replace("SystemdCgroup = false", "SystemdCgroup = true"))
-        command = f"{containerd.programs / 'containerd'} -c {_FOLDER / 'config.toml'}"
-        unit(RUNTIME, f"[Service]\nDelegate=yes\nKillMode=process\nEnvironment={path}\nExecStart={command}\n")
+        unit(RUNTIME, service_of(containerd))
         unit(KUBELET, "[Service]\nExecStart=/bin/sleep infinity\n")
         wanted = " ".join(f"{name}.service" for name in (KUBELET, DAEMON, RELAY, RUNTIME))
         (UNITS / "multi-user.target").write_text(f"[Unit]\nDefaultDependencies=no\nWants={wanted}\n")

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,7 +116,9 @@ def daemon(node: Node, verb: str) -> str:
         return f"nodeward node ended with status {node.daemon.end(signal.SIGKILL)}"
     if node.daemon.view() is not None:
         raise RefusedError("nodeward node runs already")
-    return f"nodeward node runs, and was connected after {node.daemon.start()}"
+    begin = time.monotonic()
+    node.daemon.start()
+    return f"nodeward node runs, and was connected after {time.monotonic() - begin:.1f} s"
 
 
 def answer(node: Node, request: str) -> str:

@@ -8,4 +8,6 @@ from tests.vm.guest import Machine
 from tests.vm.podman import required
 
 pytestmark = pytest.mark.nightly
-test_crio = chain(CASES, "crio", ("crio", "containerd"), required, Machine(memory_mib=2048, systemd=True, numa=True))
+test_crio = chain(
+    CASES, "crio", ("crio", "containerd"), required, Machine(memory_mib=2048, systemd=True, numa=True), stock=True
+)

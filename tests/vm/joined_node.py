@@ -16,11 +16,12 @@ from urllib.parse import urlsplit
 
 import yaml
 
-from tests.peers.containerd import IMAGE, Containerd, running_containerd
+from tests.peers.containerd import Containerd, running_containerd
 from tests.peers.image import write_archive
 from tests.peers.kubeclient import MERGE, STRATEGIC, KubeClient
 from tests.peers.kubelet import Api, Kubelet, running_kubelet
 from tests.peers.nriside import Json, Record, member, objects, text
+from tests.peers.podnode import container as container
 from tests.peers.relay import Relay
 from tests.vm.guest import GUEST_ADDRESS, REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, CriRelay, Daemon, until
@@ -62,12 +63,6 @@ class Cluster:
 
     def client(self) -> KubeClient:
         return KubeClient(self.base_url, self.ca_file, self.token)
-
-
-def container(name: str, epc: str = "", **more: Json) -> Record:
-    """A container of a pod's spec, which waits; it declares EPC, or nothing."""
-    limits: Record = {"limits": {EPC: epc}} if epc else {}
-    return {"name": name, "image": IMAGE, "imagePullPolicy": "Never", "resources": limits, **more}
 
 
 @dataclass(slots=True)

@@ -222,6 +222,12 @@ class Containerd:
         launched = self.said(f'pre-installed NRI plugin \\"{plugin}\\" synchronization success')
         return launched + self.said(f'plugin \\"{plugin}\\" connected and synchronized')
 
+    def told(self, container: str) -> list[str]:
+        """The lines of `misc.max` in the specification that the OCI runtime was given for a container."""
+        bundle = self.folder / "state/io.containerd.runtime.v2.task/k8s.io" / container
+        said = member(json.loads((bundle / "config.json").read_text()), "linux", "resources", "unified", "misc.max")
+        return str(said or "").splitlines()
+
 
 def children(pid: int) -> list[int]:
     """The process ids of the children of a process's first thread."""

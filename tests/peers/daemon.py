@@ -25,8 +25,6 @@ NODEWARD = str(Path(sys.executable).parent / "nodeward")
 WITHIN_S = scaled(60.0)
 
 
-
-
 @dataclass(slots=True)
 class Daemon:
     """A daemon's files and the commands that ask it; `process` is there if we have started it ourselves."""

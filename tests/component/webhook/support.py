@@ -116,7 +116,7 @@ async def serving(
             await task
 
 
-def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Callable[[Story], Callable[..., None]]:
+def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Callable[[Story], Story]:
     """A test that is told beside a server, which is its first argument."""
     return told_in(serving, bounds=bounds, patience=patience)
 

@@ -86,7 +86,7 @@ def test_without_nfd_auto_is_own_and_in_observe_nothing_is_offered_or_written() 
     assert (seen.published, seen.sellable, seen.total, seen.nfd) == ("", None, None, "working")
     rival = ev.PluginTold(OURS, PluginStanding.RIVAL, "kubevirt.sock")
     for more in ({"mode": Mode.OBSERVE}, {"kind": replace(KIND, publisher=Publisher.NONE)}):
-        assert "We sell none" not in told(sample(0), rival, **more).sentence, "nor is it meant to be"  # type: ignore[arg-type]
+        assert "We sell none" not in told(sample(0), rival, **more).sentence, "nor is it meant to be"
     assert sharing(told(ev.NfdSeen(), sample(0))).nfd == "absent"
     assert sharing(told(ev.NfdSeen(served=True), sample(0))).nfd == "served"
 

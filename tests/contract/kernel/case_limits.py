@@ -72,7 +72,8 @@ def case_limits_fresh_values(k: KernelUnderTest) -> None:
     c = limited(k, "c")
     assert text(k, f"{c}/memory.max") == "max\n"
     assert text(k, f"{c}/memory.current") == "0\n"
-    assert text(k, f"{c}/memory.events").split()[::2] == ["low", "high", "max", "oom", "oom_kill", "oom_group_kill"]
+    events = text(k, f"{c}/memory.events").split()[::2]
+    assert events[:6] == ["low", "high", "max", "oom", "oom_kill", "oom_group_kill"]  # newer kernels add more
     assert text(k, f"{c}/cpu.max") == "max 100000\n"
     assert text(k, f"{c}/cpu.stat").startswith("usage_usec 0\nuser_usec 0\nsystem_usec 0\n")
 

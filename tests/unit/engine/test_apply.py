@@ -8,7 +8,6 @@ from nodeward.engine.apply import DOMAINS, apply, merge, next_wake
 from nodeward.engine.domain import Domain, Step
 from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.limits.readings import standing
-from nodeward.engine.pods.domain import PODS
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import (
@@ -138,13 +137,6 @@ def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(f
     else:
         assert isinstance(decision.answer.value, Refusal)
         assert f"and {faulty}.on_error is refuse" in decision.answer.value.message
-
-
-def test_a_fault_in_pods_leaves_limits_working_for_other_events() -> None:
-    domains = (replace(PODS, step=broken), LIMITS)
-    after, decision = apply(State(), ev.CapacityRead(controller=True, capacity={EPC: 5}, seq=1), domains)
-    assert after.limits.capacity == {EPC: 5}
-    assert [fault.domain for fault in decision.faults] == ["pods"]
 
 
 def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
@@ -301,5 +293,6 @@ def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
     told(creating("A", "app"))
     told.at_ns += 120 * SECOND
     assert next_wake(told.state) == told.at_ns
+    assert list(told.state.pods.creating) == ["A-app"]
     told(ev.Tick())
-    assert told.state.pods.containers == {}
+    assert (told.state.pods.creating, told.state.pods.containers) == ({}, {})

@@ -135,14 +135,12 @@ REFUSED = "charge-refused"
             "",
             id="without local counters it is told once and not of the pod too",
         ),
-        pytest.param([WELL, OFF], None, "", id="the controller was off once"),
         pytest.param(
             [WELL, OFF, OFF],
             ("app", "controller-off", 1),
             "the misc controller is off in its cgroup",
             id="the controller is still off",
         ),
-        pytest.param([WELL, OUTSIDE], None, "", id="processes were outside once"),
         pytest.param(
             [WELL, OUTSIDE, OUTSIDE],
             ("app", "processes-outside", 1),
@@ -152,13 +150,11 @@ REFUSED = "charge-refused"
             "anew, or use cgroup v2.",
             id="processes are still outside",
         ),
-        pytest.param([OUTSIDE, WELL], None, "", id="it holds again"),
-        pytest.param([OUTSIDE, WELL, reading(limit=None, outside=True)], None, "", id="the limit is another"),
         pytest.param(
             [OUTSIDE, WELL, reading(limit=None, outside=True), OUTSIDE],
             ("app", "limit-restored", 1),
             "",
-            id="it is right only since now",
+            id="it holds again, is another, and is right only since now",
         ),
     ],
 )
@@ -173,6 +169,12 @@ def test_a_container_is_told_once_what_is_so(passes: list[Pass], tells: tuple[st
     if note:
         last = passes[-1]
         assert (node.sees(*last) if isinstance(last, tuple) else node.sees(last)) == []
+
+
+def test_what_is_still_so_is_told_where_a_pass_says_only_that_it_is_the_same() -> None:
+    node = seen()
+    node.sees(OFF)
+    assert codes(node.hears({}, rest_same=True)) == [("app", "controller-off", 1)]
 
 
 def test_an_event_is_of_its_pod_and_names_where_in_the_spec() -> None:
@@ -280,12 +282,6 @@ def test_a_kernel_without_the_resource_is_told_once_in_half_an_hour_to_the_conta
     assert (again.series, again.count) == (call.id, 2)
 
 
-def test_what_is_still_so_is_told_where_a_pass_says_only_that_it_is_the_same() -> None:
-    node = seen()
-    node.sees(OFF)
-    assert codes(node.hears({}, rest_same=True)) == [("app", "controller-off", 1)]
-
-
 def test_a_write_that_fails_is_told_with_its_error() -> None:
     node = seen()
     node.sees(GONE)
@@ -313,34 +309,26 @@ def said_of(calls: Iterable[PodEvent]) -> list[tuple[str, str | int]]:
     return [(call.reason.code, call.reason.values[0]) for call in calls]
 
 
+LACKED = [("not-supported", EPC), ("not-supported", "tdx")]
+NOT_WRITTEN = [("write-failed", EPC), ("write-failed", "tdx")]
+
+
 @pytest.mark.parametrize(
-    ("capacity", "app", "pod", "missed", "tells"),
+    ("capacity", "app", "pod", "tells"),
     [
-        pytest.param({}, NOTHING, NOTHING, (), [("not-supported", EPC), ("not-supported", "tdx")], id="lacked, each"),
-        pytest.param(
-            {"tdx": 2},
-            OFF,
-            ev.MiscReading(limit={"tdx": 1}),
-            (),
-            [("not-supported", EPC), ("controller-off", "tdx")],
-            id="lacked, and does not hold",
-        ),
-        pytest.param(
-            ALL, NOTHING, BOTH, (EPC, "tdx"), [("write-failed", EPC), ("write-failed", "tdx")], id="not written, each"
-        ),
+        ({}, NOTHING, NOTHING, LACKED),
+        ({"tdx": 2}, OFF, ev.MiscReading(limit={"tdx": 1}), [("not-supported", EPC), ("controller-off", "tdx")]),
+        (ALL, NOTHING, BOTH, NOT_WRITTEN),
     ],
+    ids=["the kernel lacks both", "the kernel lacks one", "neither can be written"],
 )
 def test_each_of_two_resources_is_told_of(
-    capacity: dict[str, int],
-    app: ev.MiscReading,
-    pod: ev.MiscReading,
-    missed: tuple[str, ...],
-    tells: list[tuple[str, str]],
+    capacity: dict[str, int], app: ev.MiscReading, pod: ev.MiscReading, tells: list[tuple[str, str]]
 ) -> None:
     node = two(capacity)
     node.sees(app, pod)
-    if missed:
-        node.told(ev.Missed(tuple((target(f"misc.max:{name}:{APP}"), "Permission denied") for name in missed)))
+    if tells is NOT_WRITTEN:
+        node.told(ev.Missed(tuple((target(f"misc.max:{name}:{APP}"), "Permission denied") for name in (EPC, "tdx"))))
     assert said_of(node.sees(app, pod)) == tells
     assert node.sees(app, pod) == []
 
@@ -450,12 +438,18 @@ def test_refusals_are_counted_and_sent_at_most_once_in_five_minutes_on_the_same_
     assert node.sees(reading(refused=306), after_s=600) == [], "the outcome of the last is not known"
 
 
-def test_what_is_left_unsent_within_the_quiet_time_is_sent_when_it_is_over() -> None:
+def test_what_is_left_unsent_is_sent_when_the_quiet_time_is_over_or_the_api_server_is_back() -> None:
     node = seen()
     node.ends(node.sees(reading(refused=1))[0])
     assert node.sees(reading(refused=5)) == []
     (late,) = node.sees(reading(refused=5), after_s=QUIET_S)
     assert late.count == 5
+
+    node = seen()
+    node.told(ev.ApiLost("gone"))
+    assert node.sees(reading(refused=1)) == node.sees(reading(refused=4)) == []
+    node.told(ev.ApiBack())
+    assert codes(node.sees(reading(refused=4))) == [("app", REFUSED, 4)]
 
 
 def test_an_event_that_was_not_taken_is_not_sent_again_and_the_next_one_is_made_anew() -> None:
@@ -465,15 +459,6 @@ def test_an_event_that_was_not_taken_is_not_sent_again_and_the_next_one_is_made_
     assert node.sees(reading(refused=1), after_s=2000) == []
     (again,) = node.sees(reading(refused=2))
     assert again.series == again.id
-
-
-def test_while_the_api_server_is_away_things_are_counted_and_sent_once_when_it_is_back() -> None:
-    node = seen()
-    node.told(ev.ApiLost("gone"))
-    assert node.sees(reading(refused=1)) == []
-    assert node.sees(reading(refused=4)) == []
-    node.told(ev.ApiBack())
-    assert codes(node.sees(reading(refused=4))) == [("app", REFUSED, 4)]
 
 
 def test_a_node_sends_a_bounded_number_and_those_that_waited_longest_come_first() -> None:

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.limits.readings import Standing, standing
+from nodeward.engine.limits.readings import standing
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.view import node_view
 from nodeward.model import events as ev
@@ -31,7 +31,6 @@ from tests.unit.engine.build import (
 
 PATH = "/kubepods/podA/A-app"
 LIMIT = target(f"misc.max:{EPC}:{PATH}")
-FILES = "/sys/fs/cgroup"
 OLD = {"epc-limit.nri.io": "7"}
 
 
@@ -45,53 +44,48 @@ def state(told: Told) -> str:
     return standing(told.state, PATH, told.state.limits.wanted[PATH], told.at_ns).value
 
 
-def test_a_cgroup_never_read_is_pending_and_one_read_long_ago_is_stale() -> None:
+NO_LIMIT, OTHER, WANTED = ({} if limit is None else {EPC: limit} for limit in (None, 9, 5))
+REACHED, ANEW = ev.Reached((LIMIT,)), ev.PodSeen(pod_spec("A", container_spec("app", 6)))
+V1 = Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
+LESS, ON_V1 = ev.CapacityRead(True, {EPC: 1 << 20}), ev.CapacityRead(True, {EPC: 1 << 30}, tree=V1)
+
+
+@pytest.mark.parametrize(
+    ("before", "limit", "shown"),
+    [
+        pytest.param([REACHED], WANTED, "enforced", id="it is there"),
+        pytest.param([REACHED], NO_LIMIT, "drift", id="another has taken it away"),
+        pytest.param([REACHED], OTHER, "drift", id="another has changed it"),
+        pytest.param([], NO_LIMIT, "pending", id="it is on its way"),
+        pytest.param([REACHED, ANEW], WANTED, "pending", id="another is wanted now"),
+        pytest.param([REACHED, ANEW, REACHED], WANTED, "drift", id="which was reached"),
+        pytest.param([ev.Missed(((LIMIT, "busy"),))], NO_LIMIT, "drift", id="it could not be written"),
+        pytest.param([REACHED, LESS], NO_LIMIT, "pending", id="all is reached anew after a change of capacity"),
+    ],
+)
+def test_a_reading_is_drift_only_of_what_was_reached(before: list[ev.Event], limit: dict[str, int], shown: str) -> None:
     told = running()
-    assert state(told) == "pending"
-    told(ev.Reached((LIMIT,)))
-    sample(told, 5)
-    assert state(told) == "enforced"
+    assert state(told) == "pending", "it was never read"
+    for event in before:
+        told(event)
+    notes = told(ev.Sampled({PATH: ev.MiscReading(limit=limit)}, as_of=told.state.seq)).notes
+
+    assert [note.code for note in notes] == ["drift"] * (shown == "drift")
+    assert state(told) == shown
     told.at_ns += 10 * SECOND
-    assert state(told) == "stale"
+    assert state(told) == ("stale" if shown == "enforced" else state(told))
 
 
 def test_a_pass_that_began_before_the_goal_was_reached_is_no_drift_and_spends_no_repair() -> None:
     told = running()
     began = told.state.seq
-    told(ev.Reached((LIMIT,)))
+    told(REACHED)
 
     decision = sample(told, None, as_of=began)
 
     assert (decision.goals, decision.notes, told.state.limits.repairs_ns) == ((), (), {})
     assert state(told) == "pending"
     assert [note.code for note in sample(told, None).notes] == ["drift"]
-    assert state(told) == "drift"
-
-
-def test_a_changed_want_is_no_drift_until_it_is_reached_anew() -> None:
-    told = running()
-    told(ev.Reached((LIMIT,)))
-    told(ev.PodSeen(pod_spec("A", container_spec("app", 6))))
-
-    assert sample(told, 5).notes == ()
-    told(ev.Reached((LIMIT,)))
-    assert [note.code for note in sample(told, 5).notes] == ["drift"]
-
-
-def test_a_goal_that_was_missed_is_repaired_as_drift() -> None:
-    told = running()
-    told(ev.Missed(((LIMIT, "busy"),)))
-
-    assert [note.code for note in sample(told, None).notes] == ["drift"]
-    assert state(told) == "drift"
-
-
-def test_after_a_change_of_capacity_everything_is_to_be_reached_anew() -> None:
-    told = running()
-    told(ev.Reached((LIMIT,)))
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 20}))
-
-    assert sample(told, None).notes == ()
 
 
 def test_a_goal_to_take_back_is_forgotten_with_its_cgroup() -> None:
@@ -162,19 +156,6 @@ def test_where_one_line_is_all_it_says_what_is_wanted() -> None:
     assert updated(told) == f"keys 1\n{EPC} max"
 
 
-def test_a_limit_that_was_taken_back_and_comes_back_is_drift() -> None:
-    told = taken_back()
-    assert (sample(told, None).notes, state(told)) == ((), "unmanaged")
-
-    decision = sample(told, 0)
-
-    assert state(told) == "drift"
-    assert [note.code for note in decision.notes] == ["drift"]
-    assert [(goal.target, goal.value, goal.ours) for goal in decision.goals] == [(LIMIT, Special.ABSENT, True)]
-    sample(told, None)
-    assert state(told) == "unmanaged"
-
-
 @pytest.mark.parametrize(
     ("recorded", "ours"),
     [
@@ -226,18 +207,6 @@ def test_what_was_answered_is_forgotten_with_a_create_that_fails() -> None:
     assert told.state.limits.answered == {}
 
 
-POD, APP = "/kubepods/podu", "/kubepods/podu/u-app"
-
-
-def given(limits: LimitsSettings) -> Told:
-    """A node with one pod whose container runs."""
-    told = node(limits)
-    told(ev.PodSeen(pod_spec("u", container_spec("app", 4096))))
-    told(ev.SandboxStarted(sandbox("u")))
-    told(started("u", "app"))
-    return told
-
-
 def changed(told: Told, limits: LimitsSettings) -> Decision:
     return told(ev.SettingsChanged(EngineSettings(limits=limits)))
 
@@ -246,41 +215,32 @@ def performed(decision: Decision) -> dict[str, object]:
     return {str(goal.target): goal.value for goal in decision.goals if goal.perform}
 
 
-def test_from_enforce_to_observe_nothing_is_performed_and_the_slots_hear_of_each_goal() -> None:
-    told = given(LimitsSettings())
-    told(ev.Missed(((target(f"misc.max:{EPC}:{APP}"), "gone"),)))
+def test_in_observe_nothing_is_performed_and_the_slots_hear_of_each_goal() -> None:
+    told = running()
+    told(ev.Missed(((LIMIT, "gone"),)))
     decision = changed(told, LimitsSettings(mode=Mode.OBSERVE))
 
     assert performed(decision) == {}
-    assert f"misc.max:{EPC}:{APP}" in [str(goal.target) for goal in decision.goals]
-    assert told.state.limits.misses == {}
-    assert standing(told.state, APP, told.state.limits.wanted[APP], told.at_ns) is Standing.UNMANAGED
+    assert LIMIT in [goal.target for goal in decision.goals]
+    assert (told.state.limits.misses, state(told)) == ({}, "unmanaged")
 
 
-def test_off_forgets_what_was_wanted_and_on_again_wants_it() -> None:
-    told = given(LimitsSettings())
+def test_off_forgets_what_was_wanted_and_on_again_wants_it_and_takes_nothing_back() -> None:
+    told = running()
     decision = changed(told, LimitsSettings(mode=Mode.OFF))
-    assert target(f"misc.max:{EPC}:{APP}") in decision.forget
+    assert LIMIT in decision.forget
     assert told.state.limits.wanted == {}
 
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 20}))  # the kernel's capacity changes meanwhile
-    assert performed(changed(told, LimitsSettings()))[f"misc.max:{EPC}:{APP}"] == "4096"
+    told(LESS)  # the kernel's capacity changes meanwhile
+    again = performed(changed(told, LimitsSettings()))
+    assert (again[str(LIMIT)], Special.ABSENT in again.values()) == ("5", False)
     assert told.state.limits.capacity == {EPC: 1 << 20}
-
-
-def test_strict_denies_running_containers_that_declare_nothing_and_gives_it_back() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("u", container_spec("app"))))
-    told(ev.SandboxStarted(sandbox("u")))
-    told(started("u", "app"))
-
-    assert performed(changed(told, LimitsSettings(strict=True)))[f"misc.max:{EPC}:{APP}"] == "0"
-    assert performed(changed(told, LimitsSettings()))[f"misc.max:{EPC}:{APP}"] is Special.ABSENT
 
 
 @pytest.mark.parametrize(
     "by_way_of",
     [
+        pytest.param([], id="at once"),
         pytest.param([Mode.OFF], id="off"),
         pytest.param([Mode.OBSERVE], id="observe"),
         pytest.param([Mode.OBSERVE, Mode.OFF], id="observe-and-off"),
@@ -288,10 +248,8 @@ def test_strict_denies_running_containers_that_declare_nothing_and_gives_it_back
     ],
 )
 def test_a_denial_of_ours_does_not_outlive_the_rule_that_asked_for_it(by_way_of: list[Mode]) -> None:
-    told = node(LimitsSettings(strict=True))
-    told(ev.PodSeen(pod_spec("u", container_spec("app"))))
-    told(ev.SandboxStarted(sandbox("u")))
-    told(started("u", "app"))
+    told = running(None)
+    assert performed(changed(told, LimitsSettings(strict=True)))[str(LIMIT)] == "0"
     for mode in by_way_of:
         changed(told, LimitsSettings(mode=mode, strict=True))
         assert performed(changed(told, LimitsSettings(mode=mode))) == {}
@@ -299,29 +257,17 @@ def test_a_denial_of_ours_does_not_outlive_the_rule_that_asked_for_it(by_way_of:
     goals = changed(told, LimitsSettings()).goals
 
     assert {str(goal.target): goal.value for goal in goals if goal.perform and goal.value is Special.ABSENT} == {
-        f"misc.max:{EPC}:{POD}": Special.ABSENT,
-        f"misc.max:{EPC}:{APP}": Special.ABSENT,
+        f"misc.max:{EPC}:/kubepods/podA": Special.ABSENT,
+        str(LIMIT): Special.ABSENT,
     }
     if Mode.OFF in by_way_of:  # the slots have forgotten that they wrote it
         assert all(goal.ours for goal in goals if goal.value is Special.ABSENT)
     assert told.state.limits.left == {}
 
 
-def test_after_off_nothing_is_taken_back_that_was_never_ours() -> None:
-    told = node(LimitsSettings())
-    told(ev.PodSeen(pod_spec("u", container_spec("app"))))
-    told(started("u", "app"))
-    changed(told, LimitsSettings(mode=Mode.OFF))
-
-    assert not [goal for goal in changed(told, LimitsSettings()).goals if goal.value is Special.ABSENT]
-
-
-V1 = Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids")
-
-
 def test_where_misc_is_cgroup_v1_limits_are_written_directly_and_the_runtime_is_told_nothing_it_would_refuse() -> None:
     told = running()
-    decision = told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, tree=V1))
+    decision = told(ON_V1)
 
     assert [(str(goal.target), goal.value) for goal in decision.goals] == [
         (f"misc.max:{EPC}:/kubepods/podA", "5"),
@@ -344,8 +290,8 @@ def test_where_misc_is_cgroup_v1_limits_are_written_directly_and_the_runtime_is_
 )
 def test_a_limit_that_holds_no_process_is_not_called_enforced(reading: ev.MiscReading, shown: str) -> None:
     told = running()
-    told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}, tree=V1))
-    told(ev.Reached((LIMIT,)))
+    told(ON_V1)
+    told(REACHED)
     told(ev.Sampled({PATH: reading}, as_of=told.state.seq))
 
     assert state(told) == shown

@@ -88,14 +88,6 @@ def test_the_drawing_has_a_sign_for_each_thread_by_package_node_and_cache() -> N
     ]
 
 
-def test_a_line_is_no_wider_than_the_terminal_and_loses_no_core() -> None:
-    large = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(nodes=4, l3=2, cores=8))))), 0)
-    assert large is not None
-    lines = [line for line in drawing(large, 24) if "[" in line]
-    assert sum(line.count("[--]") for line in lines) == 128
-    assert max(len(line.partition("  CPUs")[0]) for line in lines) <= 24
-
-
 @pytest.mark.parametrize(
     ("what", "said"),
     [

@@ -113,13 +113,6 @@ def test_explain_says_mode_places_verdict_and_cost() -> None:
     ]
 
 
-def test_a_sandbox_is_found_by_the_beginning_of_its_id_too() -> None:
-    one = Vm(replace(SPLIT.reading, sandbox=SandboxId("0123456789")))
-    view = node_view(replace(state(), sandboxes=Sandboxes(vms={SandboxId("0123456789"): one})), 0, {})
-    assert (explain(view, "0123") or [""])[0].startswith("sandbox 0123456789: VM")
-    assert explain(view, "012") is None
-
-
 @pytest.mark.parametrize(
     ("headroom", "said"),
     [
@@ -164,12 +157,6 @@ def test_a_figure_that_is_missing_is_none_and_the_row_says_why() -> None:
     assert [name for name in figures if not bare.unknown.get(name)] == []
     assert bare.unknown["guest_memory"] == "no VMM process was found"
     assert "virtiofsd_memory" not in bare.unknown
-
-
-def test_a_start_under_the_other_mode_is_no_trouble() -> None:
-    other = shown(replace(SPLIT, drifts=(Drift("other-mode", seen=KATA, expected=POD),)))
-    assert [drift.is_fault for drift in other.rows[0].drifts] == [False]
-    assert [line for line in sandbox_lines.sandboxes(other) if "other mode" in line] == []
 
 
 def test_two_vms_in_one_pods_cgroup_are_counted_together_and_both_are_named() -> None:
@@ -239,11 +226,3 @@ def test_a_class_has_what_was_measured_declared_and_recommended() -> None:
         "                           cpu     50m    50m    50m    250m      60m",
         "kata: the 99th percentile of 100 samples of 4 sandboxes, and 10 % more",
     ]
-
-
-def test_status_has_a_line_where_there_are_vm_sandboxes_and_few_troubles() -> None:
-    drifts = tuple(Drift("elsewhere", "io", f"/{number}", KATA, 1) for number in range(9))
-    lines = sandbox_lines.status(node_view(state(replace(SPLIT, drifts=drifts)), 0, {}))
-    assert lines[0][0].startswith("sandboxes observe | 1 VM sandbox(es)")
-    assert (len(lines), lines[-1][0]) == (7, "... and 6 more, see nodeward sandboxes")
-    assert sandbox_lines.status(node_view(replace(state(), sandboxes=Sandboxes()), 0, {})) == []

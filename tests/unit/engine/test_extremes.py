@@ -122,7 +122,7 @@ def test_a_cgroup_may_vanish_before_any_call_of_a_write_or_a_reading() -> None:
         assert (reader.open_files, kernel._handles) == (0, {})
 
 
-@pytest.mark.parametrize("amount", [MAX_VALUE, MAX_VALUE + 1, 2**64 - 2, 2**64 - 1])
+@pytest.mark.parametrize("amount", [MAX_VALUE + 1, 2**64 - 1])
 def test_limits_near_the_largest_numbers_are_written_and_read_back(amount: int) -> None:
     kernel = kernel_with_a_container()
     told = node()
@@ -142,11 +142,3 @@ def test_limits_near_the_largest_numbers_are_written_and_read_back(amount: int) 
     assert reading.limit == ({} if amount == 2**64 - 1 else {EPC: amount})
     assert told(ev.Sampled({PATH: reading}, as_of=told.state.seq)).notes == ()
     assert next(row for row in node_view(told.state, told.at_ns, {}).rows if row.cgroup == PATH).state == "enforced"
-
-
-def test_a_budget_beyond_the_largest_number_stays_at_it() -> None:
-    told = node()
-    told(ev.PodSeen(pod_spec("A", container_spec("app", MAX_VALUE), container_spec("db", MAX_VALUE), overhead=9)))
-    told(started("A", "app"))
-
-    assert told.state.limits.wanted["/kubepods/podA"].values == {EPC: MAX_VALUE}

@@ -62,15 +62,6 @@ def test_a_pass_compares_only_what_changed(monkeypatch: pytest.MonkeyPatch) -> N
     assert len(compared) == 2
 
 
-def test_a_reading_newer_than_the_pass_stays() -> None:
-    told = node()
-    before = told.state.limits.readings[APP]
-    told.at_ns += SECOND
-    told(ev.Sampled({}, as_of=before.as_of - 1, rest_same=True))
-    told(ev.Sampled({APP: ev.MiscReading()}, as_of=before.as_of - 1))
-    assert told.state.limits.readings[APP] == before
-
-
 def test_a_limit_that_is_wanted_anew_is_compared_though_the_kernel_says_the_same() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("7", container_spec("app", 2 * LIMIT))))
@@ -90,10 +81,3 @@ def test_a_capacity_that_is_lost_is_told_though_the_readings_are_the_same(reache
 
     assert [call.reason.code for call in quiet(told).calls] == ["not-supported"] * PODS
     assert shown(told) is Standing.UNSUPPORTED
-
-
-def test_a_cgroup_that_is_made_anew_is_looked_at_again() -> None:
-    told = node()
-    told(ev.Sampled({}, as_of=told.state.seq, gone=(APP,), rest_same=True))
-    assert APP not in told.state.limits.readings
-    assert [note.code for note in quiet(told, ev.MiscReading()).notes] == ["drift"]

@@ -114,21 +114,6 @@ def test_a_lease_becomes_firm_in_time_or_falls_back_to_the_host() -> None:
     assert confirm(late, pod())[1:] == (HOST, "no lease of this sandbox, or it ran out: offer it again")
 
 
-def test_a_second_claim_is_refused_with_who_has_it() -> None:
-    """By the same PersistentVolumeClaim under another path, and by the same path under another name."""
-    claims, _ = offer({}, pod())
-    other = pod(uid="u2")
-    said = offer(claims, other, "s2", replace(ASKED, path="/elsewhere"), now_s=11)[1]
-    twice = replace(DATA, name="x", claim_name="y")
-    own = offer(claims, pod(DATA, twice), "s1", OfferedVolume("x", "/v/data", ("block",)))
-
-    assert (said.owner, said.held_by) == (HOST, "s1")
-    assert said.why == "sandbox s1 of pod shop/pod-u1 is offered it for 20 s more"
-    assert (own[0], own[1].owner) == (claims, HOST)
-    firm, _, _ = confirm(claims, pod())
-    assert offer(firm, other, "s2")[1].why == "sandbox s1 of pod shop/pod-u1 has it"
-
-
 ENDS = {
     "its sandbox ended": (Standing((), ended=("s1",)), False, False),
     "its sandbox lives": (Standing(("s1",), ended=("s1",), listed=True, pods=()), True, True),
@@ -165,14 +150,19 @@ def test_a_claim_ends_with_its_sandbox(case: str) -> None:
     assert bool(volumes.kept(seen, standing, late)) == stays_if_seen
 
 
-def test_a_pods_next_sandbox_gets_no_more_than_its_earlier_one_was_offered() -> None:
+def test_who_comes_second_is_told_who_has_it_and_a_pods_next_sandbox_gets_what_its_earlier_one_was_offered() -> None:
     lease, _ = offer({}, pod())
     firm, _, _ = confirm(lease, pod())
 
-    assert offer(firm, pod(), "s2")[1].held_by == "s1"
-    assert offer(lease, pod(), "s2", standing=Standing(("s1",)))[1].held_by == "s1"
+    for of in (pod(), pod(uid="u2")):
+        said = offer(firm, of, "s2", replace(ASKED, path="/elsewhere"))[1]
+        assert (said.held_by, said.why) == ("s1", "sandbox s1 of pod shop/pod-u1 has it")
+    said = offer(lease, pod(), "s2", standing=Standing(("s1",)), now_s=11)[1]
+    assert said.why == "sandbox s1 of pod shop/pod-u1 is offered it for 20 s more"
     claims, said = offer(lease, pod(), "s2")
     assert (said.owner, [one.sandbox for one in claims.values()]) == (GUEST, ["s2"])
+    twice = pod(DATA, replace(DATA, name="x", claim_name="y"))
+    assert offer(lease, twice, "s1", OfferedVolume("x", ASKED.path, ("block",)))[1].owner == HOST, "by the same path"
 
 
 def test_a_node_has_so_many_claims_and_no_more() -> None:

@@ -1,6 +1,7 @@
 """Findings on the relay, on what starts VMs, on their sizes and on the cold-plug socket."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -35,59 +36,45 @@ VIEW = RelayView(
     dump=DumpRow("/tmp/cri.dump", 9, 0, 0),
 )
 WELL = RelayFacts("/run/nodeward/relay.sock", VIEW, "", LISTEN, True, False, KUBELET)
+ERROR, WARNING, NOTE, OK = Severity.ERROR, Severity.WARNING, Severity.NOTE, Severity.OK
 NONE = replace(WELL, view=None, wants_limits=False, kubelet=KubeletFacts("process 7", RUNTIME, RUNTIME))
-ELSEWHERE = replace(VIEW, limits=DriverRow(owner="process 12"))
+IMAGES = DoorRow("/run/nodeward/images.sock", "/i", True, 0, 0)
+
+
+def viewed(**changes: Any) -> RelayFacts:
+    return replace(WELL, view=replace(VIEW, **changes))
+
+
+def door(**changes: Any) -> RelayFacts:
+    return viewed(doors=(replace(VIEW.doors[0], **changes),))
+
+
+def kubelet(runtime: str, images: str) -> RelayFacts:
+    """Which asks there."""
+    return replace(WELL, kubelet=KubeletFacts("process 7", runtime, images))
+
+
 CASES = {
-    "absent-and-not-wanted": (NONE, "relay", Severity.OK, "no relay is wanted"),
-    "absent-and-wanted": (replace(NONE, wants_limits=True), "relay-away", Severity.WARNING, "relay.limits is true"),
-    "absent-and-kubelet-asks-it": (replace(WELL, view=None), "relay-away", Severity.ERROR, "no container starts"),
-    "silent": (replace(NONE, fault="no answer of X"), "relay-silent", Severity.WARNING, "no answer of X"),
-    "well": (WELL, "relay", Severity.OK, "3 calls"),
-    "runtime-away": (
-        replace(WELL, view=replace(VIEW, doors=(replace(VIEW.doors[0], present=False),))),
-        "relay-runtime-absent",
-        Severity.ERROR,
-        RUNTIME,
-    ),
-    "kubelet-past-it": (
-        replace(WELL, kubelet=KubeletFacts("process 7", RUNTIME, RUNTIME)),
-        "relay-not-used",
-        Severity.WARNING,
-        RUNTIME,
-    ),
-    "images-past-it": (
-        replace(WELL, kubelet=KubeletFacts("process 7", LISTEN, "/run/images.sock")),
-        "relay-images-unseen",
-        Severity.WARNING,
-        "PullImage",
-    ),
+    "absent-and-not-wanted": (NONE, "relay", OK, "no relay is wanted"),
+    "absent-and-wanted": (replace(NONE, wants_limits=True), "relay-away", WARNING, "relay.limits is true"),
+    "absent-and-kubelet-asks-it": (replace(WELL, view=None), "relay-away", ERROR, "no container starts"),
+    "silent": (replace(NONE, fault="no answer of X"), "relay-silent", WARNING, "no answer of X"),
+    "well": (WELL, "relay", OK, "3 calls"),
+    "runtime-away": (door(present=False), "relay-runtime-absent", ERROR, RUNTIME),
+    "kubelet-past-it": (kubelet(RUNTIME, RUNTIME), "relay-not-used", WARNING, RUNTIME),
+    "images-past-it": (kubelet(LISTEN, "/run/images.sock"), "relay-images-unseen", WARNING, "PullImage"),
     "images-where-none-are-served": (
-        replace(WELL, view=replace(VIEW, doors=(*VIEW.doors, DoorRow("/run/nodeward/images.sock", "/i", True, 0, 0)))),
+        viewed(doors=(*VIEW.doors, IMAGES)),
         "relay-images-refused",
-        Severity.ERROR,
+        ERROR,
         "no image can be pulled",
     ),
-    "no-image-call-and-no-kubelet-seen": (
-        replace(WELL, kubelet=KubeletFacts()),
-        "relay-images-unseen",
-        Severity.NOTE,
-        "no image call",
-    ),
-    "dump-loses": (
-        replace(WELL, view=replace(VIEW, dump=DumpRow("/tmp/cri.dump", 9, 4, 0))),
-        "relay-dump-loses",
-        Severity.WARNING,
-        "4 messages",
-    ),
-    "uncounted": (replace(WELL, view=replace(VIEW, counted=False)), "relay", Severity.OK, "counts no calls"),
-    "nri-too": (replace(WELL, nri=True), "relay-and-nri", Severity.WARNING, "nri.enabled"),
-    "another-decides": (replace(WELL, view=ELSEWHERE), "relay-not-driver", Severity.WARNING, "process 12"),
-    "undecided": (
-        replace(WELL, view=replace(VIEW, doors=(replace(VIEW.doors[0], undecided=5),))),
-        "relay-undecided",
-        Severity.WARNING,
-        "5 calls",
-    ),
+    "no-image-call": (replace(WELL, kubelet=KubeletFacts()), "relay-images-unseen", NOTE, "no image call"),
+    "dump-loses": (viewed(dump=DumpRow("/tmp/cri.dump", 9, 4, 0)), "relay-dump-loses", WARNING, "4 messages"),
+    "uncounted": (viewed(counted=False), "relay", OK, "counts no calls"),
+    "nri-too": (replace(WELL, nri=True), "relay-and-nri", WARNING, "nri.enabled"),
+    "another-decides": (viewed(limits=DriverRow(owner="process 12")), "relay-not-driver", WARNING, "process 12"),
+    "undecided": (door(undecided=5), "relay-undecided", WARNING, "5 calls"),
 }
 
 
@@ -137,9 +124,8 @@ CLASS = RuntimeClass("kata-qemu", "kata-qemu", 320 * MIB)
 VMS_WELL = VmFacts((GO,), (CLASS, RuntimeClass("runc", "runc")), (OUR_POLICY,), "https://api", 2)
 
 
-def of(handler: Handler, **more: object) -> VmFacts:
-    facts = replace(VMS_WELL, handlers=(handler,))
-    return replace(facts, **more)  # type: ignore[arg-type]
+def of(handler: Handler, **more: Any) -> VmFacts:
+    return replace(replace(VMS_WELL, handlers=(handler,)), **more)
 
 
 def declared(handler: Handler, mib: int) -> VmFacts:
@@ -153,7 +139,6 @@ def passing(*annotations: str, kind: str = GO.runtime_type) -> Handler:
 
 UNLISTED = Unlisted("RuntimeClasses", "403", denied=True)
 OUTSIDE, SMALL, PASSES = "kata-mode-false", "kata-overhead-small", "kata-annotation-passes"
-ERROR, WARNING, NOTE = Severity.ERROR, Severity.WARNING, Severity.NOTE
 DRAGONBALL = replace(GO, profile=Profile.KATA_RS, hypervisor="dragonball", passes=(KATA_ONLY,), overhead_memory=0)
 AMISS = {
     "kata-go as shipped (#12786)": (

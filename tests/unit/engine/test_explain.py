@@ -289,7 +289,7 @@ def shown(told: Told) -> dict[str, tuple[int | None, int | None]]:
     }
 
 
-def test_what_the_spec_declares_is_told_from_what_follows_for_the_others() -> None:
+def test_what_spec_or_annotation_declares_is_told_from_what_follows_for_the_others() -> None:
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5), container_spec("side"), container_spec("none", 0))))
     for name in ("app", "side", "none"):
@@ -297,18 +297,11 @@ def test_what_the_spec_declares_is_told_from_what_follows_for_the_others() -> No
 
     assert shown(told) == {"pod": (5, 5), "app": (5, 5), "side": (None, 0), "none": (0, 0)}
     assert f"{EPC}: nothing is declared, 0 is wanted, the kernel" in said(told, "shop/pod-A/side")
-    assert shown(running(None, replace(RULE, strict=True))) == {"pod": (None, 0), "app": (None, 0)}
-
-
-def test_what_an_annotation_declares_is_told_from_what_follows_for_the_others() -> None:
-    told, own = node(), {OWN_LIMITS: '{"app": {"sgx_epc": "7"}, "none": {"sgx_epc": "0"}, "idle": {}}'}
+    own = {OWN_LIMITS: '{"app": {"sgx_epc": "7"}, "none": {"sgx_epc": "0"}, "idle": {}}'}
+    told = node()
     for name in ("app", "none", "idle", "side"):
         told(started("A", name, own))
-    assert shown(told) == {
-        "pod": (None, None),
-        "app": (7, 7),
-        "none": (0, 0),
-        "idle": (None, 0),
-        "side": (None, 0),
-    }
+    by_annotation = {"pod": (None, None), "app": (7, 7), "none": (0, 0), "idle": (None, 0), "side": (None, 0)}
+    assert shown(told) == by_annotation
     assert shown(known_by({UPSTREAM_EPC: "9"}))["app"] == (9, 9)
+    assert shown(running(None, replace(RULE, strict=True))) == {"pod": (None, 0), "app": (None, 0)}

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -13,7 +14,7 @@ from nodeward.engine.show.verdict import verdict
 from nodeward.model.conditions import CODES, Level, Severity
 from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.rows import CgroupRow
-from nodeward.model.sandbox_rows import FitRow, SandboxesView, SandboxRow
+from nodeward.model.sandbox_rows import DriftRow, FitRow, SandboxesView, SandboxRow
 from nodeward.model.view import ComponentRow, GatedRow, GatesView, KeyRow, NodeView, ResourceRow, SettingsRow
 
 
@@ -26,71 +27,76 @@ KEYS = KeyRow("tdx", (), 16, 0, free=3)
 VM = SandboxRow("s", "shop", "vm")
 
 
+GOOD, ATTENTION, BAD = Level.GOOD, Level.ATTENTION, Level.BAD
+NO_KEY, REFUSED = (replace(KEYS, free=0),), SettingsRow(faults=("x",))
+LARGE = SandboxesView("enforce", rows=(replace(VM, fit=FitRow("will be killed")),))
+MOVED = SandboxesView("enforce", rows=(replace(VM, drifts=(DriftRow("c", "s"),)),))
+WAITS = GatesView("enforce", (GatedRow("shop", "web", "u", "PENDING", "no key"),))
+
+
+def node(*rows: CgroupRow, **changes: Any) -> NodeView:
+    return replace(NODE, rows=rows or NODE.rows, **changes)
+
+
 @pytest.mark.parametrize(
-    ("node", "level", "sentence"),
+    ("view", "level", "sentence"),
     [
-        (NODE, Level.GOOD, "All is well: 1 pod is held to its limits."),
+        (node(), GOOD, "All is well: 1 pod is held to its limits."),
         (
-            replace(NODE, keys=(KEYS,), rows=(pod("a"), pod("b"))),
-            Level.GOOD,
+            node(pod("a"), pod("b"), keys=(KEYS,)),
+            GOOD,
             "All is well: 2 pods are held to their limits, 3 of 16 tdx keys are free.",
         ),
-        (replace(NODE, mode="off"), Level.GOOD, "Limits are off."),
-        (replace(NODE, rows=(pod("web", "drift"),)), Level.ATTENTION, "shop/web is changed by another program."),
+        (node(mode="off"), GOOD, "Limits are off."),
+        (node(mode="observe", controller=False), GOOD, "Limits are observed, not enforced."),
         (
-            replace(NODE, rows=tuple(pod(name, "stale") for name in "abcde")),
-            Level.ATTENTION,
-            "shop/a, shop/b, shop/c and 2 more are not read for too long.",
-        ),
-        (replace(NODE, keys=(replace(KEYS, free=0),)), Level.ATTENTION, "No tdx key is free of 16."),
-        (
-            replace(NODE, sandboxes=SandboxesView("enforce", rows=(replace(VM, fit=FitRow("will be killed")),))),
-            Level.ATTENTION,
-            "The VM of shop/vm has a larger size than its pod's memory limit allows.",
+            node(controller=False),
+            GOOD,
+            "This kernel has no misc controller, so no enclave memory or keys can be limited.",
         ),
         (
-            replace(NODE, gates=GatesView("enforce", (GatedRow("shop", "web", "u", "PENDING", "no key"),))),
-            Level.ATTENTION,
-            "shop/web is waiting at a gate.",
-        ),
-        (
-            replace(NODE, keys=(replace(KEYS, free=0),), relay_missing=True),
-            Level.BAD,
-            "No relay answers, though one should; No tdx key is free of 16.",
-        ),
-        (
-            replace(NODE, keys=(replace(KEYS, foreign=1),)),
-            Level.GOOD,
+            node(keys=(replace(KEYS, foreign=1),)),
+            GOOD,
             "All is well: 1 pod is held to its limits, 3 of 16 tdx keys are free.",
         ),
+        (node(pod("web", "drift")), ATTENTION, "shop/web is changed by another program."),
         (
-            replace(NODE, controller=False, health={"files_unwritten": 2}),
-            Level.ATTENTION,
+            node(*(pod(name, "stale") for name in "abcde")),
+            ATTENTION,
+            "shop/a, shop/b, shop/c and 2 more are not read for too long.",
+        ),
+        (node(keys=NO_KEY), ATTENTION, "No tdx key is free of 16."),
+        (
+            node(keys=NO_KEY, components=(ComponentRow("kube", False, "refused"),)),
+            ATTENTION,
+            "Nodeward is not synchronised with kube: refused; No tdx key is free of 16.",
+        ),
+        (node(sandboxes=LARGE), ATTENTION, "The VM of shop/vm has a larger size than its pod's memory limit allows."),
+        (node(sandboxes=MOVED), ATTENTION, "Processes of shop/vm are in another cgroup than they should be."),
+        (node(gates=WAITS), ATTENTION, "shop/web is waiting at a gate."),
+        (node(settings=REFUSED), ATTENTION, "Newer settings were refused, older ones hold."),
+        (
+            node(controller=False, health={"files_unwritten": 2}),
+            ATTENTION,
             "2 file(s) of Nodeward's own could not be written.",
         ),
         (
-            replace(NODE, controller=False),
-            Level.GOOD,
-            "This kernel has no misc controller, so no enclave memory or keys can be limited.",
-        ),
-        (replace(NODE, mode="observe", controller=False), Level.GOOD, "Limits are observed, not enforced."),
-        (replace(NODE, tree=Hierarchy(fault="no cgroup")), Level.BAD, "Nothing can be counted or limited: no cgroup."),
-        (
-            replace(
-                NODE,
-                rows=(pod("a", "drift"), pod("b", "stale"), pod("c", "unsupported")),
-                keys=(replace(KEYS, free=0),),
-                settings=SettingsRow(faults=("x",)),
-            ),
-            Level.ATTENTION,
+            node(pod("a", "drift"), pod("b", "stale"), pod("c", "unsupported"), keys=NO_KEY, settings=REFUSED),
+            ATTENTION,
             "shop/a is changed by another program; shop/b is not read for too long; shop/c is not enforceable on this "
             "kernel; No tdx key is free of 16; 1 more.",
         ),
+        (
+            node(keys=NO_KEY, relay_missing=True),
+            BAD,
+            "No relay answers, though one should; No tdx key is free of 16.",
+        ),
+        (node(tree=Hierarchy(fault="no cgroup")), BAD, "Nothing can be counted or limited: no cgroup."),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_the_worst_is_said_first(node: NodeView, level: Level, sentence: str) -> None:
-    said = verdict(node)
+def test_the_worst_is_said_first(view: NodeView, level: Level, sentence: str) -> None:
+    said = verdict(view)
     assert (said.level, said.sentence) == (level, sentence)
 
 

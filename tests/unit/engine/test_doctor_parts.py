@@ -206,6 +206,8 @@ NAMED = replace(RELAY, sizing=replace(ENFORCE, handlers=("other",)))
 
 
 BOTH = replace(KATA, passes=("io.katacontainers.*",), enable_annotations=("default_.*",))
+BOTH_RS = replace(BOTH, profile=Profile.KATA_RS, runtime_type="vm", enable_annotations=("network_queues",))
+QUEUES = replace(RELAY, sizing=replace(ENFORCE, queues=True))
 
 
 @pytest.mark.parametrize(
@@ -215,7 +217,8 @@ BOTH = replace(KATA, passes=("io.katacontainers.*",), enable_annotations=("defau
         (BOTH, RELAY, "sizing", "(resources); annotations of a pod: obeyed"),
         (replace(BOTH, static=False), RELAY, "sizing", "(the annotations default_vcpus and default_memory); "),
         (replace(BOTH, enable_annotations=("default_vcpus",)), RELAY, "sizing", "lacks default_memory"),
-        (BOTH, replace(RELAY, sizing=replace(ENFORCE, queues=True)), "sizing", "not obeyed, only runtime-rs"),
+        (BOTH, QUEUES, "sizing", "queues of devices: not obeyed, only runtime-rs"),
+        (BOTH_RS, QUEUES, "sizing", "queues of devices: not obeyed, block_device_num_queues"),
         (replace(KATA, static=False), RELAY, "sizing-not-obeyed", "start small and grow"),
         (replace(KATA, static=False, runtime_type="vm"), RELAY, "sizing-not-obeyed", "enable_annotations lacks"),
         (replace(KATA, fault="/etc/kata.toml: line 3"), RELAY, "sizing-not-obeyed", "line 3"),

@@ -58,6 +58,8 @@ def test_a_bad_upstream_value_is_a_fault_and_no_other_key_is_tried(text: str) ->
         '{"app":{"sgx_epc":"1Mi"}}',
         '{"app":{"sgx_epc":-1}}',
         '{"app":{"sgx_epc":true}}',
+        '{"app":{"sgx_epc":1.5}}',
+        '{"app":{"sgx_epc":"1\x00"}}',
         '{"app":{"sgx_epc":NaN}}',
         '{"app":{"sgx_epc":1e3}}',
         '{"app":{"sgx_epc":"18446744073709551616"}}',

@@ -80,6 +80,8 @@ def test_an_annotation_that_claims_more_than_kubelet_asked_for_gives_nothing(
     ("text", "fault"),
     [
         pytest.param("[" * 100_000, "is no JSON (RecursionError)", id="too deep"),
+        pytest.param("[]", "is no JSON object", id="a list"),
+        pytest.param(said({"requests": []}), "containers.app is no object of", id="requests are a list"),
         pytest.param(TOO_LONG, "is longer than 262144 characters", id="too long"),
         pytest.param('{"containers": []}', "containers is no object of containers", id="containers are a list"),
         pytest.param(said("2"), "containers.app is no object of requests and limits", id="a container is a text"),

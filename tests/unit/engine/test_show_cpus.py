@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.cli.cpu_lines import cpus_by_container
+from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.doubles.cpus import Plan
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.sysfs.topology import read
@@ -86,6 +86,25 @@ def test_the_drawing_has_a_sign_for_each_thread_by_package_node_and_cache() -> N
         "D/old: has no CPUs by the policy and stays where it is: its request is not known",
         "shop/pod-B/app: its CPUs could not be set: Permission denied",
     ]
+
+
+def test_a_line_is_no_wider_than_the_terminal_and_loses_no_core() -> None:
+    large = cpus_view(State(cpus=Cpus(read(SimKernel({}, machine=Plan(nodes=4, l3=2, cores=8))))), 0)
+    assert large is not None
+    lines = [line for line in drawing(large, 24) if "[" in line]
+    assert sum(line.count("[--]") for line in lines) == 128
+    assert max(len(line.partition("  CPUs")[0]) for line in lines) <= 24
+
+
+def test_status_has_a_line_where_a_policy_is_at_work_and_some_of_its_troubles_and_in_observe_nothing_is_held() -> None:
+    found = state(Mode.OBSERVE)
+    crowd = {f"{number}/old": "why" for number in range(9)}
+    view = node_view(replace(found, cpus=replace(found.cpus, unplaced=crowd)), 0, {})
+    lines = [line.plain for line in cpu_lines(view)]
+    assert lines[0].startswith("cpus observe by nri | policy static")
+    assert lines[-1] == "... and 5 more, see nodeward cpus"
+    assert cpu_lines(node_view(State(), 0, {})) == []
+    assert {row.state for row in shown(Mode.OBSERVE).holders if row.kind != "unplaced"} == {"observed"}
 
 
 def test_explain_says_which_cpus_with_whom_since_when_and_why() -> None:

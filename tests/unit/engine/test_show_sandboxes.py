@@ -175,12 +175,18 @@ def test_two_vms_in_one_pods_cgroup_are_counted_together_and_both_are_named() ->
     assert [(row.fit.fit, row.fit.others) for row in alone.rows] == [("fits", ())]
 
 
-def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of() -> None:
-    now = state()
+def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of_which_is_found_by_its_id() -> None:
+    now = state(replace(SPLIT, drifts=tuple(Drift("elsewhere", "io", f"/{n}", KATA, 1) for n in range(9))))
     vms = {SandboxId("forged"): SPLIT, **now.sandboxes.vms}
-    view = sandboxes_view(replace(now, sandboxes=replace(now.sandboxes, vms=vms)), 5 * SECOND)
-    assert view is not None
-    assert [one.id for one in view.rows] == ["s-A", "forged"]
+    view = node_view(replace(now, sandboxes=replace(now.sandboxes, vms=vms)), 5 * SECOND, {})
+    assert view.sandboxes is not None
+    assert [one.id for one in view.sandboxes.rows] == ["s-A", "forged"]
+    assert (explain(view, "forg") or [""])[0].startswith("sandbox forged: VM")
+    assert explain(view, "for") is None
+    lines = [line for line, _ in sandbox_lines.status(view)]
+    assert lines[0].startswith("sandboxes observe | 2 VM sandbox(es)")
+    assert (len(lines), lines[-1].startswith("... and ")) == (7, True)
+    assert sandbox_lines.status(node_view(state(mode=Mode.OFF), 0, {})) == []
 
 
 def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:

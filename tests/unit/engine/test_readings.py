@@ -146,6 +146,25 @@ def test_what_an_update_gave_is_taken_back_too_and_nothing_is_said_of_what_nobod
     assert (sample(told, 0).goals, state(told), updated(told)) == ((), "unmanaged", "")
 
 
+@pytest.mark.parametrize(
+    ("multi_line", "by_hook", "has", "text"),
+    [
+        pytest.param(False, False, {EPC: 9, "keys": 9}, f"{EPC} 5", id="one line to one that writes all at once"),
+        pytest.param(True, False, {EPC: 9, "keys": 9}, f"{EPC} 5\nkeys 1", id="all to one that writes line by line"),
+        pytest.param(False, True, {EPC: 9, "keys": 9}, f"{EPC} 5\nkeys 1", id="all to the hook"),
+        pytest.param(True, False, {"keys": 9}, "keys 1", id="only what the kernel has"),
+    ],
+)
+def test_several_resources_are_told_as_they_can_be_written(
+    multi_line: bool, by_hook: bool, has: dict[str, int], text: str
+) -> None:
+    told = node(LimitsSettings(resources={"a": EPC, "b": "keys"}))
+    told(ev.RuntimeConnected("containerd", "2.1", "", multi_line))
+    told(ev.CapacityRead(controller=True, capacity=has))
+    told(ev.PodSeen(pod_spec("A", replace(container_spec("app"), declared={EPC: 5, "keys": 1}))))
+    assert adjusted(told(replace(creating("A", "app"), by_hook=by_hook))).unified == {"misc.max": text}
+
+
 def test_where_one_line_is_all_it_says_what_is_wanted() -> None:
     told = taken_back()
     told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(resources={"a": EPC, "b": "keys"}))))

@@ -17,7 +17,7 @@ from nodeward.model import events as ev
 from nodeward.model.cpus import Ask, Ground, Pools
 from nodeward.model.cpuset import parse, text
 from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Creation, Expression, Priority, Within
+from nodeward.model.pool_rule import BalloonsSettings, BalloonType, CoreType, Creation, Expression, Priority, Within
 from nodeward.model.topology import Machine
 from nodeward.model.workload import ContainerId, Phase, Qos
 from tests.unit.engine.cpus import build
@@ -194,6 +194,14 @@ def test_isolated_cpus_are_for_types_that_ask_for_them_and_never_lent() -> None:
     node.asks("l", 1000, "l")
     assert parse(node.has("l")) & parse("8-9,24-25") == 0
     assert "CPUs of no balloon are 26" in node.asks("t", 27_000)
+
+
+def test_who_prefers_a_kind_of_core_gets_it_and_others_leave_it_alone() -> None:
+    hybrid = machine(packages=1, nodes=1, cores=8, efficient=parse("4-7,12-15"))
+    node = Node(of("low", "low", prefer_core_type=CoreType.EFFICIENT), of("t"), of=hybrid)
+    node.asks("l", 2000, "low")
+    node.asks("t", 4000)
+    assert parse(node.has("l")) & ~hybrid.efficient == parse(node.has("t")) & hybrid.efficient == 0
 
 
 def test_a_composite_balloon_has_its_share_of_each_component() -> None:

@@ -44,14 +44,6 @@ def test_nothing_is_granted_before_kubelet_has_once_told_whose_its_ids_are(fault
     assert node.settle().allocate(ID[0]) == ""
 
 
-def test_an_id_is_granted_on_record_before_kubelet_hears_of_it() -> None:
-    node = Node().begin()
-    assert node.allocate(ID[0], ID[1]) == ""
-    assert node.commits == [f'{{"resource":"{TDX}","ids":["{ID[0]}","{ID[1]}"]}}']
-    assert node.waited_for == ["keys"], "a new id needs no look at kubelet's checkpoint"
-    assert node.healthy() == 16
-
-
 def test_foreign_use_withholds_ids_and_an_allocate_that_comes_first_is_refused_with_the_reason() -> None:
     node = Node().begin()
     node.root = 16

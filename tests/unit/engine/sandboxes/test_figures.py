@@ -280,13 +280,8 @@ def test_the_smallest_limit_counts(of_pod: int | None, of_sandbox: int | None, f
     assert (found.fit, found.limit) == (fit, limit)
 
 
-def test_of_two_vms_in_one_pods_cgroup_each_has_what_the_other_leaves() -> None:
-    seen, vm = reading(*ALL, cgroups=(pod(2 * GIB),)), VmSize(GIB, 1, "vmm")
-    other = need(seen, vm, 0)
-    assert other is not None
-    found = headroom(seen, vm, 0, 10, (other,))
-    assert (found.fit, found.killed_at) == (Fit.KILLED, 768 * MIB)
-    assert need(reading(shim(), cgroups=(pod(2 * GIB),)), vm, 0) is None, "it has no VM"
+def test_a_sandbox_without_a_vm_takes_nothing_of_its_pods_limit() -> None:
+    assert need(reading(shim(), cgroups=(pod(2 * GIB),)), VmSize(GIB, 1, "vmm"), 0) is None
 
 
 DRAGONBALL = reading(shim(rss=600 * MIB), cgroups=(pod(2 * GIB),), kind="dragonball")

@@ -16,6 +16,7 @@ from nodeward.app.host.core import Core
 from nodeward.app.host.facts import either
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.app.node.gate import MOST_VERDICTS, Gates, SetGateError, path_in, read
+from nodeward.app.node.pod_devices import PodDevices
 from nodeward.app.node.podapi_answers import EARLY_NS, MOST_REPORTS, Reports
 from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
@@ -23,15 +24,18 @@ from nodeward.engine.state.pods import KnownSandbox, Pods
 from nodeward.engine.state.root import State
 from nodeward.model.events import GateAsked, GateRecalled, PodGone
 from nodeward.model.gate import Gated, GateSettings, Verdict
+from nodeward.model.pod_devices import ContainerNuma, Judged
 from nodeward.model.podapi import AnswerError, ReportSandboxRequest
 from nodeward.model.podapi_gate import SetGateRequest
 from nodeward.model.settings import Mode, Settings
 from nodeward.model.workload import PodUid, Sandbox, SandboxId
+from nodeward.proto import podresources_pb2 as pb
 from tests.faults import FaultyFiles
 from tests.goals import slots_of
 from tests.lanes import InlineLane
 from tests.patience import scaled
 from tests.rigs.daemon import folders
+from tests.unit.engine.build import ManualClock
 
 SETTINGS = Settings(gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, uids=(0, 7)))
 POD = Gated("u", "shop", "web", ("verdict",))
@@ -230,6 +234,30 @@ def test_one_report_too_many_is_refused_and_one_that_replaces_is_not() -> None:
     node.reports.put(ReportSandboxRequest("s0"))
     with pytest.raises(AnswerError, match="reports of 512 sandboxes"):
         node.reports.put(ReportSandboxRequest("more"))
+
+
+LISTED_POD = pb.PodResources(namespace="shop", name="vm", cpu_ids=[2, 3])
+
+
+class Listed(PodDevices):
+    """Kubelet lists one pod without devices, whose name is now of the UID `uid`."""
+
+    def __init__(self, uid: str | None) -> None:
+        self._clock, self._listing, self._listed_ns = ManualClock(), None, 0
+        self._uid = PodUid(uid) if uid is not None else None
+
+    async def _list(self) -> tuple[dict[tuple[str, str], list[tuple[pb.PodResources, Judged]]], int]:
+        return {("shop", "vm"): [(LISTED_POD, Judged(self._uid))]}, 7
+
+
+def test_cpus_of_a_pod_that_has_taken_over_the_name_are_not_shown() -> None:
+    async def numa(now: str | None) -> object:
+        section = (await Listed(now).sections("u", "shop", "vm"))[1]
+        return section.value.containers if section.value is not None else section.why
+
+    for own in ("u", None):  # None: no API server has told
+        assert asyncio.run(numa(own)) == (ContainerNuma("", (2, 3), ()),)
+    assert asyncio.run(numa("u-new")) == "another pod has this name by now"
 
 
 class View:

@@ -16,13 +16,15 @@ from nodeward.app.host.slots import Slots, UnknownKindError
 from nodeward.app.host.start_gate import StartGate
 from nodeward.app.host.undo import UndoList
 from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.limits.answer import leaves_rest
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Reason, Special, Target
 from nodeward.model.events import Event, Missed, Reached
+from nodeward.model.hierarchy import Hierarchy
 from nodeward.model.policy_rule import CpusSettings, OnLate
 from nodeward.model.ports import Written
-from nodeward.model.settings import EngineSettings
+from nodeward.model.settings import EngineSettings, LimitsSettings
 from nodeward.model.workload import ContainerId, Phase
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane
@@ -131,6 +133,31 @@ async def test_who_waits_for_a_goal_that_is_forgotten_before_it_began_waits_no_l
     slots.set([], forget=[goal(HERE).target])
     gathered.pop()()
     await asyncio.wait_for(waits, 5.0)
+
+
+TWO = LimitsSettings(resources={"a": EPC, "b": "sev_es"})
+
+
+@pytest.mark.parametrize(
+    ("version", "multi_line", "rule", "capacity", "leaves"),
+    [
+        pytest.param(2, False, LimitsSettings(), {EPC: 9, "sev_es": 9}, False, id="one resource"),
+        pytest.param(2, False, TWO, {EPC: 9, "sev_es": 9}, True, id="two resources"),
+        pytest.param(2, False, TWO, {EPC: 9, "sev_es": 0}, False, id="two, and the kernel has one"),
+        pytest.param(2, False, replace(TWO, resources={"a": EPC, "b": EPC}), {EPC: 9}, False, id="two names of one"),
+        pytest.param(2, True, TWO, {EPC: 9, "sev_es": 9}, False, id="a runtime that takes both"),
+        pytest.param(1, True, LimitsSettings(), {EPC: 9}, True, id="cgroup v1"),
+        pytest.param(2, False, TWO, None, True, id="nothing is known of the kernel"),
+    ],
+)
+def test_when_a_create_leaves_something(
+    version: int, multi_line: bool, rule: LimitsSettings, capacity: dict[str, int] | None, leaves: bool
+) -> None:
+    state = State(settings=EngineSettings(limits=rule))
+    limits = replace(state.limits, controller=capacity is not None, capacity=capacity or {})
+    limits = replace(limits, tree=Hierarchy(version))
+
+    assert leaves_rest(replace(state, limits=limits, pods=replace(state.pods, multi_line=multi_line))) is leaves
 
 
 WHY = Reason("test")

@@ -17,6 +17,7 @@ from nodeward.model.events import Event, Missed, NfdSeen, Reached
 from nodeward.model.ports import Tell
 from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
 from nodeward.wire import nfd
+from tests.component.kube.support import until
 from tests.goals import target
 from tests.patience import scaled
 
@@ -118,22 +119,16 @@ async def test_a_bad_server_is_a_fault_told_once_and_nothing_is_written_until_it
             missed.extend(why for _, why in event.why)
         return 0
 
-    async def until_lists(count: int) -> None:
-        end = server.lists + count
-        while server.lists < end:
-            await asyncio.sleep(0.01)
-
     async with living(server, tell, 12):
-        await until_lists(3 if mode != "never ends" else 200)
+        more = server.lists + (3 if mode != "never ends" else 200)
+        await until(lambda: server.lists >= more)
         assert [why in one.fault for one in told] == [True]
         assert [why in one for one in missed] == [True]
         assert not server.posted
         server.mode = "is absent"
-        while told[-1] != NfdSeen():
-            await asyncio.sleep(0.01)
+        await until(lambda: told[-1] == NfdSeen())
         server.mode = "is good"
-        while not server.posted:
-            await asyncio.sleep(0.01)
+        await until(lambda: bool(server.posted))
         assert told[-1].served or told[-2].served
     (made, *_) = (json.loads(one)["spec"]["features"] for one in server.posted)
     assert made["attributes"]["cpu.security"]["elements"] == {"tdx.total_keys": "12"}
@@ -147,12 +142,10 @@ async def test_where_the_settings_do_not_need_nfd_nobody_is_asked() -> None:
         return bool(asked)
 
     async with living(server, lambda _: 0, asked=is_asked):
-        while len(looked) < 5:
-            await asyncio.sleep(0.01)
+        await until(lambda: len(looked) >= 5)
         assert server.lists == 0
         asked.append(True)
-        while not server.lists:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.lists > 0)
 
 
 async def test_a_write_that_another_came_before_is_tried_again() -> None:
@@ -163,7 +156,6 @@ async def test_a_write_that_another_came_before_is_tried_again() -> None:
         return 0
 
     async with living(server, tell, 12):
-        while not any(isinstance(one, Reached) for one in told):
-            await asyncio.sleep(0.01)
+        await until(lambda: any(isinstance(one, Reached) for one in told))
     assert len(server.posted) >= 3
     assert [type(one) for one in told if not isinstance(one, NfdSeen)][:2] == [Missed, Reached]

@@ -12,6 +12,7 @@ from aiohttp import web
 from nodeward.doubles.nfd import worker_object
 from nodeward.edges.nfd.session import Pace
 from nodeward.model.events import Event, NfdSeen
+from tests.component.kube.support import until
 from tests.component.nfd.test_bad_servers import FAST, WITHIN_S, Server, living
 
 POD = {"apiVersion": "v1", "kind": "Pod", "name": "nfd-worker-x", "uid": "p1"}
@@ -55,7 +56,7 @@ class Api(Server):
         return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [made]})
 
 
-def told(api: Api, *changes: Callable[[Api], None], pace: Pace = STALE, more: int = 10) -> list[bool]:
+async def told(api: Api, *changes: Callable[[Api], None], pace: Pace = STALE, more: int = 10) -> list[bool]:
     """Whether the worker was told to be at work: at first, and after each change when that is told, with so many more
     rounds."""
     said: list[bool] = []
@@ -66,17 +67,13 @@ def told(api: Api, *changes: Callable[[Api], None], pace: Pace = STALE, more: in
         said.append(event.worker)
         return 0
 
-    async def story() -> None:
-        async with living(api, tell, pace=pace):
-            for number, change in enumerate((lambda api: None, *changes)):
-                change(api)
-                while len(said) == number:
-                    await asyncio.sleep(0.01)
-            rounds = len(api.asked)
-            while api.asked and len(api.asked) < rounds + more:
+    async with living(api, tell, pace=pace):
+        for number, change in enumerate((lambda api: None, *changes), 1):
+            change(api)
+            while len(said) < number:
                 await asyncio.sleep(0.01)
-
-    asyncio.run(story())
+        rounds = len(api.asked)
+        await until(lambda: not api.asked or len(api.asked) >= rounds + more)
     return said
 
 
@@ -93,9 +90,9 @@ def _again(api: Api) -> None:
     api.pods = [pod("other", owner="other"), pod("p2")]
 
 
-def test_an_object_is_fresh_while_its_worker_runs_here_and_for_a_while_after() -> None:
+async def test_an_object_is_fresh_while_its_worker_runs_here_and_for_a_while_after() -> None:
     api = Api()
-    assert told(api, _without_pods, _again, _collected, _again) == [True, False, True, False, True]
+    assert await told(api, _without_pods, _again, _collected, _again) == [True, False, True, False, True]
     assert api.asked[0] == "/api/v1/namespaces/nfd/pods?fieldSelector=spec.nodeName%3Dn1"
 
 
@@ -111,27 +108,27 @@ def test_an_object_is_fresh_while_its_worker_runs_here_and_for_a_while_after() -
     ],
     ids=["none", "not started", "failed", "being deleted", "dies again and again", "another's"],
 )
-def test_who_does_not_run_here_keeps_nothing_up(pods: list[Json]) -> None:
-    assert told(Api(pods=pods), lambda api: None) == [True, False]
+async def test_who_does_not_run_here_keeps_nothing_up(pods: list[Json]) -> None:
+    assert await told(Api(pods=pods), lambda api: None) == [True, False]
 
 
 @pytest.mark.parametrize(
     "owners", [[], [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n"}]], ids=["nobody", "the node"]
 )
-def test_an_object_that_no_worker_owns_is_taken_at_its_word(owners: list[Json]) -> None:
+async def test_an_object_that_no_worker_owns_is_taken_at_its_word(owners: list[Json]) -> None:
     api = Api(owners=owners, pods=[])
-    assert (told(api), api.asked) == ([True], [])
+    assert (await told(api), api.asked) == ([True], [])
 
 
-def test_the_end_of_freshness_is_not_slept_over() -> None:
-    assert told(Api(pods=[]), lambda api: None, pace=SELDOM, more=0) == [True, False]
+async def test_the_end_of_freshness_is_not_slept_over() -> None:
+    assert await told(Api(pods=[]), lambda api: None, pace=SELDOM, more=0) == [True, False]
 
 
 @pytest.mark.parametrize("status", [401, 403])
-def test_where_pods_may_not_be_listed_nfds_numbers_go_on(status: int, caplog: pytest.LogCaptureFixture) -> None:
+async def test_where_pods_may_not_be_listed_nfds_numbers_go_on(status: int, caplog: pytest.LogCaptureFixture) -> None:
     api = Api(pods=[])
     api.status = status
-    assert told(api) == [True]
+    assert await told(api) == [True]
     assert len(api.asked) > 10
     assert [one.getMessage()[:10] for one in caplog.records if one.levelname == "WARNING"] == ["nfd=untold"]
 

@@ -1,7 +1,6 @@
 """Versions that the API server no longer goes by, as the NFD edge meets them: a watch or a page that has expired, an
 object that somebody has changed or replaced since it was listed. What is newer is found and gone by, at once."""
 
-import asyncio
 import json
 from collections.abc import Callable, Mapping
 
@@ -12,9 +11,10 @@ from nodeward.doubles.nfd import worker_object
 from nodeward.edges.nfd.session import Pace
 from nodeward.model.events import Event, Missed, NfdSeen, Reached
 from nodeward.wire import nfd
+from tests.component.kube.support import until
 from tests.component.nfd.test_bad_servers import WITHIN_S, Server, living
 
-ONCE = Pace(gap_s=0.02, absent_s=WITHIN_S, resync_s=WITHIN_S, unsettled_s=0.02, most_s=0.05)
+ONCE = Pace(gap_s=0.02, absent_s=2 * WITHIN_S, resync_s=2 * WITHIN_S, unsettled_s=0.02, most_s=0.05)
 """Without another look for its own sake: what is found was told of, or asked for again."""
 OURS = nfd.object_name("n1")
 EXPIRED = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
@@ -98,20 +98,16 @@ class Versions(Server):
         return json_of({})
 
 
-def played(server: Versions, wanted: int | None, until: Callable[[list[Event]], bool]) -> list[Event]:
-    """What was told by a session that wants this number, when `until` is true of it."""
+async def played(server: Versions, wanted: int | None, is_over: Callable[[list[Event]], bool]) -> list[Event]:
+    """What was told by a session that wants this number, when `is_over` is true of it."""
     told: list[Event] = []
 
     def tell(event: Event) -> int:
         told.append(event)
         return 0
 
-    async def story() -> None:
-        async with asyncio.timeout(WITHIN_S / 2), living(server, tell, wanted, pace=ONCE):
-            while not until(told):
-                await asyncio.sleep(0.01)
-
-    asyncio.run(story())
+    async with living(server, tell, wanted, pace=ONCE):
+        await until(lambda: is_over(told))
     return told
 
 
@@ -120,14 +116,14 @@ def numbers(told: list[Event]) -> list[Mapping[str, int]]:
 
 
 @pytest.mark.parametrize("mode", ["status", "event", "page"])
-def test_what_has_changed_behind_an_expired_version_is_listed_anew(mode: str) -> None:
-    told = played(Versions(mode), None, lambda told: {"tdx": 12} in numbers(told))
+async def test_what_has_changed_behind_an_expired_version_is_listed_anew(mode: str) -> None:
+    told = await played(Versions(mode), None, lambda told: {"tdx": 12} in numbers(told))
     assert numbers(told)[0] == {"tdx": 12 if mode == "page" else 16}
 
 
-def test_an_object_that_was_edited_since_it_was_listed_is_written_over_by_its_new_version() -> None:
+async def test_an_object_that_was_edited_since_it_was_listed_is_written_over_by_its_new_version() -> None:
     server = Versions("edited", ours=3)
-    told = played(server, 7, lambda told: any(isinstance(one, Reached) for one in told))
+    told = await played(server, 7, lambda told: any(isinstance(one, Reached) for one in told))
     assert server.ours == 7
     assert server.changes == [("PUT", "5"), ("PUT", "6")]
     outcomes = [one for one in told if isinstance(one, Missed | Reached)]
@@ -135,7 +131,7 @@ def test_an_object_that_was_edited_since_it_was_listed_is_written_over_by_its_ne
     assert "409" in str(outcomes[0])
 
 
-def test_an_object_that_was_replaced_since_it_was_listed_is_removed_by_its_new_uid() -> None:
+async def test_an_object_that_was_replaced_since_it_was_listed_is_removed_by_its_new_uid() -> None:
     server = Versions("replaced", ours=3)
-    played(server, None, lambda told: server.ours is None)
+    await played(server, None, lambda told: server.ours is None)
     assert server.changes == [("DELETE", "1"), ("DELETE", "2")]

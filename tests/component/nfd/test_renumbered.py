@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from aiohttp import web
 from nodeward.doubles.nfd import worker_object
 from nodeward.edges.nfd.session import Pace
 from nodeward.model.events import Event, Missed, NfdSeen, Reached
+from tests.component.kube.support import until
 from tests.component.nfd.test_bad_servers import FAST, WITHIN_S, Server, living
 
 NEVER_S = 1000 * WITHIN_S
@@ -66,40 +68,31 @@ class Api(Server):
             await response.write(await lines.get())
 
 
-def played(api: Api, story: Callable[[list[NfdSeen]], Awaitable[None]], pace: Pace = BY_WATCH) -> None:
-    """Plays it beside a session that has written 12 keys, which the node has."""
+@asynccontextmanager
+async def beside(api: Api, pace: Pace = BY_WATCH) -> AsyncIterator[list[NfdSeen]]:
+    """What is told by a session that has written 12 keys, which the node has."""
+    told, outcomes = list[NfdSeen](), list[Event]()
 
-    async def bounded() -> None:
-        told, outcomes = list[NfdSeen](), list[Event]()
+    def tell(event: Event) -> int:
+        if isinstance(event, NfdSeen):
+            told.append(event)
+        elif isinstance(event, Reached | Missed):
+            outcomes.append(event)
+        return 0
 
-        def tell(event: Event) -> int:
-            if isinstance(event, NfdSeen):
-                told.append(event)
-            elif isinstance(event, Reached | Missed):
-                outcomes.append(event)
-            return 0
-
-        async with living(api, tell, 12, keys=(KEYS,), pace=pace):
-            while not (told and told[-1].written):
-                await asyncio.sleep(0.01)
-            assert (told[-1].on_node, [type(one) for one in outcomes]) == ({KEYS: 12}, [Reached])
-            await story(told)
-
-    asyncio.run(bounded())
+    async with living(api, tell, 12, keys=(KEYS,), pace=pace):
+        await until(lambda: bool(told and told[-1].written))
+        assert (told[-1].on_node, [type(one) for one in outcomes]) == ({KEYS: 12}, [Reached])
+        yield told
 
 
-async def until(true: Callable[[], bool]) -> None:
-    while not true():
-        await asyncio.sleep(0.01)
-
-
-def test_a_number_that_goes_comes_or_changes_is_heard_of_without_another_look() -> None:
+async def test_a_number_that_goes_comes_or_changes_is_heard_of_without_another_look() -> None:
     """Given a node with our number, when Kata's rule goes, comes back, and NFD's master writes another one, then each
     is told by one look, and the node's heartbeats by none."""
     api = Api()
     changes: list[dict[str, str]] = [{"cpu": "4"}, {"cpu": "4", KEYS: "12"}, {"cpu": "4", KEYS: "13"}]
 
-    async def story(told: list[NfdSeen]) -> None:
+    async with beside(api) as told:
         await until(lambda: len(api.watchers) == 1)
         looks = api.lists
         for capacity in changes:
@@ -112,22 +105,18 @@ def test_a_number_that_goes_comes_or_changes_is_heard_of_without_another_look() 
         assert [one.on_node for one in told[-3:]] == [{}, {KEYS: 12}, {KEYS: 13}]
         assert api.lists == looks + 3
 
-    played(api, story)
-
 
 @pytest.mark.parametrize("status", [401, 403, 404, 500])
-def test_where_the_node_may_not_be_watched_its_number_is_read_at_the_next_look(
+async def test_where_the_node_may_not_be_watched_its_number_is_read_at_the_next_look(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "nodeward.edges.nfd.session")
     api = Api(status)
 
-    async def story(told: list[NfdSeen]) -> None:
+    async with beside(api, FAST) as told:
         api.change({"cpu": "4"})
         await until(lambda: told[-1].on_node == {})
         looks = api.lists
         await until(lambda: api.lists > looks + 3)
-
-    played(api, story, FAST)
     said = [one.getMessage() for one in caplog.records if "node-unwatched" in one.getMessage()]
     assert [str(status) in one for one in said] == [True]

@@ -116,3 +116,10 @@ async def test_an_api_server_that_hangs_holds_up_a_bounded_number_and_the_rest_i
     await sent.ears.wait(CallEnded, 11)
     assert sent.calls.outcomes["dropped"] == 10
     assert "no answer in time" in sent.ears.all(CallEnded)[-1].error
+
+
+@told_in(sending)
+async def test_a_pod_whose_name_leads_elsewhere_is_not_asked_about(sent: Sent) -> None:
+    (error,) = await sent.send(replace(FIRST, namespace="../../../api/v1/namespaces/x/secrets"))
+    assert "is no name of Kubernetes" in error
+    assert sent.server.requests == []

@@ -1,5 +1,6 @@
 """Reviews from bytes, answers to bytes, patches: whatever comes in, a value or a WireError comes out."""
 
+import base64
 import json
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.wire import json_patch
-from nodeward.wire.admission_review import annotations_of, decode_review
+from nodeward.wire.admission_review import annotations_of, decode_review, encode_allowed, encode_refused
 from nodeward.wire.errors import WireError
 from tests.unit.edges.webhook.rounds import Json, applied, container, pod_of, review
 
@@ -22,6 +23,12 @@ def test_only_the_annotations_one_asks_for_are_decoded() -> None:
     assert annotations_of(pod, lambda key: key == "a") == {"a": "b"}
     with pytest.raises(WireError, match=r"annotation 'c' .*, got `int`; write its value as text, in quotes$"):
         annotations_of(pod, lambda key: key == "c")
+
+
+def test_of_a_key_that_comes_twice_the_last_one_counts() -> None:
+    request = decode_review(GOOD.replace(b'"operation": "CREATE"', b'"operation": "X", "operation": "CREATE"'), LIMIT)
+
+    assert request.operation == "CREATE"
 
 
 def test_null_is_as_absent() -> None:
@@ -62,3 +69,14 @@ def test_a_pointer_leads_back_to_any_key(key: str, other: str, value: str) -> No
     operations = json.loads(json_patch.encode([json_patch.add(json_patch.pointer("a", key), value)]))
 
     assert applied(document, operations) == {"a": {other: "old", key: value} if other != key else {key: value}}
+
+
+def test_an_answer_has_the_uid_and_what_there_is_to_say() -> None:
+    patch = {"patchType": "JSONPatch", "patch": base64.b64encode(b"[]").decode(), "warnings": ["take care"]}
+    status = {"code": 403, "reason": "Forbidden", "message": "because"}
+    answers = encode_allowed("u"), encode_allowed("u", b"[]", ("take care",)), encode_refused("u", "because")
+    assert [json.loads(one)["response"] for one in answers] == [
+        {"uid": "u", "allowed": True},
+        {"uid": "u", "allowed": True, **patch},
+        {"uid": "u", "allowed": False, "status": status},
+    ]

@@ -67,6 +67,10 @@ def test_a_pod_keeps_what_is_declared_and_nothing_else() -> None:
     assert "s3cret" not in repr(pod)
 
 
+def test_a_page_without_pods_may_say_null() -> None:
+    assert kube_objects.decode_pod_list(b'{"metadata":{"resourceVersion":"9"},"items":null}').items is None
+
+
 @pytest.mark.parametrize(
     ("line", "says"),
     [

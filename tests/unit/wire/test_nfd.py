@@ -94,6 +94,16 @@ def test_the_workers_object_is_told_from_others(metadata: dict[str, object], wor
     assert found.spec == b""
 
 
+def test_a_watch_on_the_node_tells_its_numbers_and_its_own_end() -> None:
+    def line(kind: str, found: object) -> bytes:
+        return json.dumps({"type": kind, "object": found}).encode()
+
+    node = {"metadata": {"uid": "u"}, "status": {"capacity": {"a/b": "3", "cpu": "4"}}}
+    assert nfd.on_node(line("MODIFIED", node), ("a/b", "c/d")) == {"a/b": 3}
+    with pytest.raises(WireError, match="the server ended it"):
+        nfd.on_node(line("ERROR", {"code": 410}), ("a/b",))
+
+
 @pytest.mark.parametrize("instance", ["", "foo.", "foo.bar."])
 def test_what_nfds_master_put_on_a_node_is_told_by_its_annotation(instance: str) -> None:
     """Also that of a master with `-instance`, and where the name is in NFD's own namespace, which it leaves out."""

@@ -113,6 +113,13 @@ def test_a_pod_made_anew_under_the_same_path_is_listed_anew(kernel: SimKernel) -
         kernel.rmdir(f"{ROOT}/kubepods/podX")
 
 
+def test_a_cgroup_that_vanishes_during_the_search_ends_nothing(kernel: SimKernel) -> None:
+    kernel.make_cgroup(f"{ROOT}/kubepods/podX/{ONE}")
+    for number in range(1, 20):
+        files = FaultyFiles(kernel, fail_at=number, fail_errno=2)
+        Finder(files, Tree(files, ROOT)).find([], nobody)
+
+
 def test_a_pass_tells_of_what_it_found_after_what_it_read(kernel: SimKernel) -> None:
     kernel.make_cgroup(f"{ROOT}/kubepods/podX/{ONE}")
     lane, told = InlineLane(), list[ev.Event]()

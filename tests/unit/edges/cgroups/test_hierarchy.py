@@ -159,10 +159,12 @@ def test_a_limit_is_written_where_the_runtime_made_no_cgroup(kernel: SimKernel) 
     assert kernel.read(f"{MISC}{APP}/misc.max", 99) == b"sgx_epc 4096\n"
 
 
-@pytest.mark.parametrize("value", ["4096", "max"])
-def test_nothing_is_made_for_a_container_that_is_in_no_tree(kernel: SimKernel, value: str) -> None:
+@pytest.mark.parametrize(("path", "value"), [("/kubepods/pod2", "4096"), ("/kubepods/pod2", "max"), (APP, "max")])
+def test_nothing_is_made_for_what_is_in_no_tree_nor_to_take_a_limit_back(
+    kernel: SimKernel, path: str, value: str
+) -> None:
     with pytest.raises(FileNotFoundError):
-        writer.set_limit(kernel, V1, "/kubepods/pod2", EPC, value)
+        writer.set_limit(kernel, V1, path, EPC, value)
 
     with pytest.raises(FileNotFoundError):
         kernel.stat(f"{MISC}/kubepods")

@@ -307,3 +307,22 @@ def test_who_asks_for_a_sample_waits_for_no_search_that_a_sweep_has_made(kernel:
     kernel.charge(f"{ROOT}/machine.slice/vm.scope", "tdx", 1)
     assert asked().elsewhere == (other,), "counters do not tell the one from the other"
     assert sample(reader).elsewhere == (vm,)
+
+
+def test_a_pod_that_nobody_knows_is_found_beside_known_ones_that_are_not_read_again(kernel: SimKernel) -> None:
+    kernel.make_cgroup(f"{ROOT}/kubepods/podb")
+    kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
+    kernel.charge(f"{ROOT}/kubepods/podb", "tdx", 1)
+    once: list[str] = []
+
+    class Watched(FaultyFiles):
+        def read(self, path: str, max_bytes: int, *, own: bool = False) -> bytes:
+            once.append(path)
+            return super().read(path, max_bytes, own=own)
+
+    files = Watched(kernel)
+    assert sample(KeyReader(files, Tree(files, ROOT))).elsewhere == (
+        HeldElsewhere("/kubepods/podb", "tdx", 1, below=False, pod=PodUid("b")),
+    )
+    assert f"{ROOT}/kubepods/podb/misc.current" in once
+    assert f"{ROOT}/kubepods/poda/misc.current" not in once

@@ -21,7 +21,7 @@ from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import metrics
 from tests.patience import scaled
 from tests.peers.find import absent
-from tests.unit.edges.metrics.test_mapping import RICH
+from tests.unit.edges.metrics.build import RICH
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 RULES = FOLDER / "rules.yaml"

@@ -88,10 +88,6 @@ def test_a_pass_in_which_all_changed_is_told_a_few_cgroups_a_turn_of_the_loop(no
     assert dict.fromkeys(node.states().values()) == {"enforced": None}
 
 
-def test_a_quiet_pass_is_one_event(node: Node) -> None:
-    assert [(len(event.readings), event.rest_same) for _, event, _ in node.whole_pass()] == [(0, True)]
-
-
 def test_a_drift_told_in_an_early_part_is_repaired_once_a_pass(node: Node) -> None:
     """Given a drift everywhere, then each of three passes repairs each cgroup once, and a fourth one none."""
     for path in node.paths:
@@ -119,23 +115,6 @@ def test_what_somebody_else_reads_between_two_parts_stays(node: Node) -> None:
     node.whole_pass()
 
     assert [node.known()[path] for path in (first, last)] == [newer, newer]
-
-
-def test_a_container_that_ends_between_two_parts_is_not_read(node: Node) -> None:
-    app = node.paths[-1]
-
-    def between(turn: int) -> None:
-        if turn == 2:
-            (one,) = (one for one in node.told.state.pods.containers.values() if one.container.cgroups_path == app)
-            home = node.told.state.pods.sandboxes[one.container.sandbox_id].sandbox
-            node.told(ev.Stopped(home, one.container))
-
-    node.every_usage_changes()
-    node.between = between
-    node.whole_pass()
-
-    assert app not in node.known()
-    assert app not in node.told.state.limits.repairs_ns
 
 
 def test_no_pass_begins_while_one_is_being_told(node: Node) -> None:

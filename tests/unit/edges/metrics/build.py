@@ -2,7 +2,10 @@
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 
+import msgspec
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
@@ -10,7 +13,13 @@ from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.mapping import metrics
 from nodeward.model.view import CgroupRow, NodeView, ResourceRow
 
-EPC = "sgx_epc"
+PICTURE = Path(__file__).with_name("everything.yaml").read_text(encoding="utf-8")
+RICH = msgspec.convert(yaml.safe_load(PICTURE), NodeView)
+assert RICH.sandboxes is not None
+SANDBOXES = RICH.sandboxes
+KNOWN, BARE = SANDBOXES.rows
+"""A sandbox of which everything is known, and one of which only the id is and that its cgroup has no limit."""
+EPC, MIB = "sgx_epc", 1 << 20
 HELD = ResourceRow(EPC, wanted=4096, limit=4096, usage=1024, peak=2048, refusals=3, refusals_here=2)
 UNREAD = ResourceRow(EPC, wanted=4096, limit=None, usage=None, peak=None, refusals=None, refusals_here=None)
 POD = CgroupRow("pod", "ns", "web", "", "", "/kubepods/podu", "enforced", "api", "", (HELD,))

@@ -17,133 +17,33 @@ from nodeward.edges.metrics import mapping, sandboxes
 from nodeward.edges.metrics.families import FAMILIES
 from nodeward.edges.metrics.mapping import MOST_CHARACTERS
 from nodeward.engine.ledger.refusals import REMEDIES
-from nodeward.model.conditions import Condition, Level, Severity, Verdict
-from nodeward.model.cpu_rows import CpuHolderRow, CpuPoolRow, CpuRow, CpusView
-from nodeward.model.gate import GateRow
-from nodeward.model.rows import ConfigRow
 from nodeward.model.tee import REFUSALS
 from nodeward.model.view import (
-    AddedRow,
-    CallRow,
     ComponentRow,
-    DecidedRow,
-    DoorRow,
-    DriverRow,
-    DumpRow,
-    GatedRow,
-    GatesView,
-    KeyDelays,
-    KeyElsewhere,
-    KeyIdRow,
     KeyOffer,
     KeyRow,
     KeySharing,
     NodeView,
-    RelayView,
 )
-from tests.unit.edges.metrics.build import APP, EPC, HELD, POD, UNREAD, full_node, node, read, scrape, untold, values
-from tests.unit.edges.metrics.sandboxes import KNOWN, SANDBOXES
+from tests.unit.edges.metrics.build import (
+    APP,
+    HELD,
+    KNOWN,
+    POD,
+    RICH,
+    SANDBOXES,
+    UNREAD,
+    full_node,
+    node,
+    read,
+    scrape,
+    untold,
+    values,
+)
 
-TDX = KeyRow("tdx", ("devices.kubevirt.io/tdx",), 16, 1)
-READ = replace(
-    TDX,
-    used=6,
-    entitled=5,
-    charged=4,
-    foreign=2,
-    free=8,
-    age_ms=250,
-    elsewhere=(
-        KeyElsewhere("/machine.slice/a.scope", "", 1, "machine"),
-        KeyElsewhere("/machine.slice/b.scope", "", 1, "machine"),
-    ),
-)
-OFFERED = replace(
-    READ,
-    orphan_ms=90_000,
-    leaked=2,
-    ids=tuple(KeyIdRow(f"tdx-key-{n}", "granted" if n < 4 else "free" if n < 14 else "withheld", 5) for n in range(16)),
-    refusals={"foreign": 3},
-    offer=KeyOffer(
-        withheld="quotes",
-        standing="serving",
-        kubelet_restarts=2,
-        quotes=False,
-        journal_fault="the disk is full",
-        journal_lost="it was removed",
-        delays=KeyDelays(3, 5_200_000_000, ((100_000_000, 1), (2_500_000_000, 3))),
-    ),
-    sharing=KeySharing("override", "auto", total=9, written=8, nfd="working"),
-)
-RELAY = RelayView(
-    "1",
-    7,
-    1,
-    doors=(DoorRow("/run/nodeward/cri.sock", "/run/containerd/containerd.sock", True, 2, 3, 4, 5, 6),),
-    calls=(
-        CallRow("CreateContainer", {"OK": 8, "RESOURCE_EXHAUSTED": 1}, {"changed": 8, "refused": 1}),
-        CallRow("Version", {"OK": 20}, {"passed": 20}),
-    ),
-    added=(AddedRow("held", 9, 18_000, ((8192, 9),)),),
-    queues={"held": 11},
-    limits=DriverRow(here=True, unread=12),
-    dump=DumpRow("/tmp/cri.dump", 13, 14, 15, 16),
-    gate=GateRow("enforce", {"refused": 17}),
-    config=ConfigRow("/run/cri-resmgr/cri-resmgr-config.sock", "node-1", 1, ("a", "b")),
-)
-CPUS = CpusView(
-    *("static", "enforce", "nri", "0-3"),
-    tuple(CpuRow(cpu, cpu, cpu, 0, 0, 0, 0, "ns/web/app") for cpu in (2, 3))
-    + tuple(CpuRow(cpu, cpu, cpu, 0, 1, 0, 0, pools=("shared",)) for cpu in (0, 1)),
-    (CpuPoolRow("shared", "0-1", ("ns/web/log", "ns/web/web"), "2"),),
-    (
-        CpuHolderRow("ns", "web", "app", "exclusive", cpus="2-3", own="2-3", state="held"),
-        CpuHolderRow("ns", "web", "log", "shared", cpus="0-1", pool="shared", request_m=500, state="held"),
-        CpuHolderRow("ns", "web", "web", "shared", cpus="0-1", pool="shared", state="failed"),
-    ),
-    refused=("it does not fit",),
-    drifts=5,
-    late=6,
-)
-WRONG = Verdict(
-    Level.BAD, "Nothing can be read.", (Condition("cannot-read", Severity.CRITICAL, "Nothing can be read"),)
-)
-RICH = replace(
-    node(
-        POD,
-        replace(APP, image="shop/web:2"),
-        replace(APP, container="old", id="dead", resources=(replace(HELD, usage=-1),)),
-    ),
-    elsewhere={EPC: 7},
-    verdict=WRONG,
-    keys=(OFFERED,),
-    relay=RELAY,
-    cpus=CPUS,
-    sandboxes=SANDBOXES,
-    gates=GatesView("enforce", (GatedRow("ns", "web", "u", "PASSED"), GatedRow("ns", "a", "v", "PENDING", "no")), 18),
-    decided=(DecidedRow("Creating", 1, 9000, ((8192, 0), (32768, 1))),),
-    components=(ComponentRow("cgroups", True, since_wall_ns=1_700_000_000 * 10**9),),
-    health={
-        **dict.fromkeys(("goals", "goals_unreached", "goals_quarantined", "sample_age_ms", "loop_lag_max_us"), 1),
-        **dict.fromkeys(("loop_lag_p99_us", "loop_stalls", "component_restarts", "lanes_stuck", "not_restorable"), 1),
-        "state_unread": 1,
-        **dict.fromkeys(
-            (
-                "record_dropped",
-                "files_unwritten",
-                "domain_faults",
-                "lane_disk_waiting",
-                "lane_disk_hung",
-                "asks_at-once",
-            ),
-            1,
-        ),
-        **dict.fromkeys(("notices_left_out", "kube_events_sent", "watch_age_ms", "lane_disk_age_ms"), 1),
-    },
-)
-"""A picture in which there is something to show of every family."""
-
-
+(OFFERED,) = RICH.keys
+READ = replace(OFFERED, orphan_ms=None, leaked=0, ids=(), refusals={}, offer=None, sharing=None)
+TDX = KeyRow("tdx", OFFERED.resources, 16, 1)
 SHOWN = Path(__file__).with_name("everything.prom")
 """Its samples as Prometheus reads them, for a person to read and to change."""
 
@@ -339,9 +239,10 @@ def test_without_a_relay_there_is_no_series_of_one_but_that_it_is_missing() -> N
 
 
 def test_of_a_runtime_that_nobody_asked_nothing_is_said() -> None:
-    door = replace(RELAY.doors[0], present=None)
+    assert RICH.relay is not None
+    door = replace(RICH.relay.doors[0], present=None)
 
-    assert values(replace(RICH, relay=replace(RELAY, doors=(door,), dump=None)), "nodeward_relay_runtime_up") == []
+    assert values(replace(RICH, relay=replace(RICH.relay, doors=(door,), dump=None)), "nodeward_relay_runtime_up") == []
 
 
 VMS = replace(node(), sandboxes=SANDBOXES)

@@ -7,10 +7,19 @@ from pathlib import Path
 import pytest
 
 from nodeward.edges.kube.auth import endpoint_of, from_kubeconfig, in_cluster
-from nodeward.edges.kube.errors import KubeConfigError
+from nodeward.edges.kube.errors import (
+    KubeAwayError,
+    KubeConfigError,
+    KubeDeniedError,
+    KubeError,
+    KubeExpiredError,
+    KubeMissingError,
+    from_transport,
+)
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.model.settings import KubeSection
-from nodeward.transport.kube_http import Endpoint
+from nodeward.transport.kube_http import Endpoint, KubeHttpError, KubeRefusedError, KubeTimeoutError
+from nodeward.wire.kube_objects import StatusObject
 
 Json = dict[str, object]
 
@@ -150,3 +159,27 @@ def test_the_settings_choose_url_then_kubeconfig_then_cluster(tmp_path: Path) ->
 def test_settings_that_cannot_work_are_refused(node: str, watch_s: int, silence_s: float) -> None:
     with pytest.raises(KubeConfigError):
         KubeSettings(endpoint=Endpoint("http://x"), node_name=node, watch_s=watch_s, watch_silence_s=silence_s)
+
+
+def refused(status: int, reason: str = "") -> KubeRefusedError:
+    return KubeRefusedError("GET /x", status, StatusObject(status, reason, "said so"))
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "says"),
+    [
+        pytest.param(refused(401), KubeDeniedError, "renew", id="401"),
+        pytest.param(refused(403), KubeDeniedError, "list and watch", id="403"),
+        pytest.param(refused(404), KubeMissingError, "said so", id="404"),
+        pytest.param(refused(410), KubeExpiredError, "said so", id="410"),
+        pytest.param(refused(400, "Expired"), KubeExpiredError, "Expired", id="Expired by reason"),
+        pytest.param(refused(429), KubeAwayError, "429", id="429"),
+        pytest.param(refused(503), KubeAwayError, "503", id="503"),
+        pytest.param(refused(302), KubeAwayError, "302", id="a redirect is not followed"),
+        pytest.param(KubeTimeoutError("slow"), KubeAwayError, "slow", id="time-out"),
+    ],
+)
+def test_a_failure_says_what_to_do(error: KubeHttpError, expected: type[KubeError], says: str) -> None:
+    found = from_transport(error)
+    assert type(found) is expected
+    assert says in str(found)

@@ -7,9 +7,11 @@ import pytest
 from nodeward.aio.hostfs import OsFiles
 from nodeward.doubles.cpus import CPU, NODE, Plan, sysfs
 from nodeward.doubles.kernel import SimKernel
+from nodeward.edges.sysfs import use
 from nodeward.edges.sysfs.topology import read, read_counted
 from nodeward.model import cpuset
 from nodeward.model.topology import Group, Level, Machine, MemoryNode
+from nodeward.wire.errors import WireError
 
 ONE_SOCKET = Plan(sockets=1, nodes=1, threads=1)
 EIGHT_NODES = Plan(nodes=4, interleaved=True)
@@ -189,3 +191,24 @@ def test_the_machine_that_runs_this_is_read_without_faults() -> None:
     assert cpuset.of(os.sched_getaffinity(0)) & ~found.online == 0
     assert found.online.bit_count() == os.sysconf("SC_NPROCESSORS_ONLN")
     assert sum(one.cpus for one in found.cores) == found.online
+
+
+FIRST = b"cpu  9 9 9 9\ncpu0 100 0 100 800 0 0 0 0 50 0\ncpu3 0 0 0 500 100 0 0 0 0 0\nintr 1\n"
+SECOND = b"cpu  9 9 9 9\ncpu0 150 0 125 1000 25 0 0 0 90 0\ncpu3 0 0 0 700 100 0 0 0 0 0\ncpu4 1 1 1 1\n"
+
+
+def test_what_was_busy_between_two_looks() -> None:
+    kernel = SimKernel({})
+    counters = list[use.Counters]()
+    for text in (FIRST, SECOND):
+        kernel.replace(use.STAT, text)
+        counters.append(use.read(kernel))
+    assert use.between(*counters) == {0: 250, 3: 0}
+    assert use.between(counters[1], counters[0]) == {}
+
+
+def test_a_file_that_is_not_the_kernels_is_refused() -> None:
+    kernel = SimKernel({})
+    kernel.replace(use.STAT, b"cpu 1 2\ncpu99999 1 2 3 4\n")
+    with pytest.raises(WireError, match="has no line of a CPU"):
+        use.read(kernel)

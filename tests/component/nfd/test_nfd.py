@@ -1,0 +1,373 @@
+"""What the NFD edge makes of what it finds: versions that the API server no longer goes by, which are found and gone by
+at once; how fresh the object of NFD's worker is, by whether the worker still runs here; and the node's own number."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from aiohttp import web
+
+from nodeward.doubles.nfd import worker_object
+from nodeward.edges.nfd.session import Pace
+from nodeward.model.events import Event, Missed, NfdSeen, Reached
+from nodeward.wire import nfd
+from tests.component.kube.support import until
+from tests.component.nfd.test_bad_servers import FAST, WITHIN_S, Server, living
+
+ONCE = Pace(gap_s=0.02, absent_s=2 * WITHIN_S, resync_s=2 * WITHIN_S, unsettled_s=0.02, most_s=0.05)
+"""Without another look for its own sake: what is found was told of, or asked for again."""
+OURS = nfd.object_name("n1")
+EXPIRED = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
+
+
+def json_of(body: object, status: int = 200) -> web.Response:
+    return web.json_response(body, status=status)
+
+
+class Versions(Server):
+    """One object each of NFD's worker and of ours, with versions and uids; in one of its `mode`s something is old."""
+
+    def __init__(self, mode: str, ours: int | None = None) -> None:
+        super().__init__(mode)
+        self.version = 5
+        self.keys = 16
+        self.uid = 1
+        self.ours = ours
+        self.changes: list[tuple[str, object]] = []
+        """Each PUT with its version, each DELETE with its uid."""
+
+    def _feature(self, name: str, keys: int) -> dict[str, object]:
+        made = dict(worker_object("nodeward", "n1", {"tdx.total_keys": str(keys)}))
+        labels = {nfd.NODE_LABEL: "n1", "app.kubernetes.io/managed-by": "nodeward"}
+        mine = {"name": name, "namespace": "nodeward", "uid": str(self.uid), "labels": labels}
+        return made | {"metadata": mine | {"resourceVersion": str(self.version)}} if name == OURS else made
+
+    def _is_first(self, mode: str) -> bool:
+        """Whether now is when it happens, which is once."""
+        is_now = self.mode == mode
+        if is_now:
+            self.mode = "is good"
+            self.version += 1
+        return is_now
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.method in ("PUT", "DELETE"):
+            return await self._changed(request)
+        if "/nodes/" in request.path:
+            return json_of({}, 404)
+        if request.query.get("watch"):
+            return await self._watched(request)
+        if request.query.get("continue") and self._is_first("page"):
+            self.keys = 12
+            return json_of(EXPIRED, 410)
+        items = [self._feature("n1", self.keys), *([] if self.ours is None else [self._feature(OURS, self.ours)])]
+        metadata = {"resourceVersion": str(self.version), "continue": "more" if self.mode == "page" else ""}
+        return json_of({"metadata": metadata, "items": items})
+
+    async def _watched(self, request: web.Request) -> web.StreamResponse:
+        """Between the list and the watch the worker has told of fewer keys, and that version is gone."""
+        if self._is_first("status"):
+            self.keys = 12
+            return json_of(EXPIRED, 410)
+        if self._is_first("event"):
+            self.keys = 12
+            return web.Response(text=json.dumps({"type": "ERROR", "object": EXPIRED}) + "\n")
+        return await self._hang()
+
+    async def _changed(self, request: web.Request) -> web.Response:
+        body = await request.json()
+        if request.method == "PUT":
+            if self._is_first("edited"):
+                self.ours = 99
+            version = body["metadata"]["resourceVersion"]
+            self.changes.append(("PUT", version))
+            if version != str(self.version):
+                return json_of({"code": 409, "reason": "Conflict", "message": "the object has been modified"}, 409)
+            elements = body["spec"]["features"]["attributes"]["cpu.security"]["elements"]
+            self.version, self.ours = self.version + 1, int(elements["tdx.total_keys"])
+            return json_of({})
+        if self._is_first("replaced"):
+            self.uid += 1
+        uid = body["preconditions"]["uid"]
+        self.changes.append(("DELETE", uid))
+        if uid != str(self.uid):
+            return json_of(
+                {"code": 409, "reason": "Conflict", "message": "the UID in the precondition is another"}, 409
+            )
+        self.version, self.ours = self.version + 1, None
+        return json_of({})
+
+
+async def played(server: Versions, wanted: int | None, is_over: Callable[[list[Event]], bool]) -> list[Event]:
+    """What was told by a session that wants this number, when `is_over` is true of it."""
+    told: list[Event] = []
+
+    def tell(event: Event) -> int:
+        told.append(event)
+        return 0
+
+    async with living(server, tell, wanted, pace=ONCE):
+        await until(lambda: is_over(told))
+    return told
+
+
+def numbers(told: list[Event]) -> list[Mapping[str, int]]:
+    return [one.discovered for one in told if isinstance(one, NfdSeen) and not one.fault]
+
+
+@pytest.mark.parametrize("mode", ["status", "event", "page"])
+async def test_what_has_changed_behind_an_expired_version_is_listed_anew(mode: str) -> None:
+    told = await played(Versions(mode), None, lambda told: {"tdx": 12} in numbers(told))
+    assert numbers(told)[0] == {"tdx": 12 if mode == "page" else 16}
+
+
+async def test_an_object_that_was_edited_since_it_was_listed_is_written_over_by_its_new_version() -> None:
+    server = Versions("edited", ours=3)
+    told = await played(server, 7, lambda told: any(isinstance(one, Reached) for one in told))
+    assert server.ours == 7
+    assert server.changes == [("PUT", "5"), ("PUT", "6")]
+    outcomes = [one for one in told if isinstance(one, Missed | Reached)]
+    assert [type(one) for one in outcomes] == [Missed, Reached]
+    assert "409" in str(outcomes[0])
+
+
+async def test_an_object_that_was_replaced_since_it_was_listed_is_removed_by_its_new_uid() -> None:
+    server = Versions("replaced", ours=3)
+    await played(server, None, lambda told: server.ours is None)
+    assert server.changes == [("DELETE", "1"), ("DELETE", "2")]
+
+
+POD = {"apiVersion": "v1", "kind": "Pod", "name": "nfd-worker-x", "uid": "p1"}
+DAEMON_SET = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "nfd-worker", "uid": "d1", "controller": True}
+STALE = replace(FAST, stale_s=0.2)
+SELDOM = replace(STALE, resync_s=2 * WITHIN_S)
+Json = Mapping[str, object]
+
+
+def pod(
+    uid: str, phase: str = "Running", owner: str = "d1", *, going: bool = False, ready: Sequence[bool] = (True,)
+) -> Json:
+    ends: Json = {"deletionTimestamp": "2026-11-22T12:00:00Z"} if going else {}
+    refs = [{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "some", "uid": owner, "controller": True}]
+    status: Json = {"phase": phase, "containerStatuses": [{"ready": one} for one in ready]}
+    return {"metadata": {"uid": uid, "ownerReferences": refs, **ends}, "status": status}
+
+
+class Workers(Server):
+    """An API server with the worker's object and the node's pods in NFD's namespace."""
+
+    def __init__(self, owners: Sequence[Json] = (DAEMON_SET, POD), pods: Sequence[Json] | None = None) -> None:
+        super().__init__("is good")
+        self.owners = owners
+        self.pods = [pod("p1")] if pods is None else pods
+        self.asked: list[str] = []
+        self.status = 200
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.query.get("watch"):
+            await asyncio.sleep(WITHIN_S)
+        if "/nodes/" in request.path:
+            return web.json_response({}, status=404)
+        if request.path.endswith("/pods"):
+            self.asked.append(f"{request.path}?{request.query_string}")
+            return web.json_response({"items": list(self.pods)}, status=self.status)
+        made = dict(worker_object("nfd", "n1", {"tdx.total_keys": "16"}))
+        metadata = made["metadata"]
+        assert isinstance(metadata, dict)
+        made["metadata"] = {**metadata, "ownerReferences": list(self.owners)}
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": [made]})
+
+
+async def told(api: Workers, *changes: Callable[[Workers], None], pace: Pace = STALE, more: int = 10) -> list[bool]:
+    """Whether the worker was told to be at work: at first, and after each change when that is told, with so many more
+    rounds."""
+    said: list[bool] = []
+
+    def tell(event: Event) -> int:
+        assert isinstance(event, NfdSeen)
+        assert (event.fault, event.discovered) == ("", {"tdx": 16}), "what it has found stays known"
+        said.append(event.worker)
+        return 0
+
+    async with living(api, tell, pace=pace):
+        for number, change in enumerate((lambda api: None, *changes), 1):
+            change(api)
+            while len(said) < number:
+                await asyncio.sleep(0.01)
+        rounds = len(api.asked)
+        await until(lambda: not api.asked or len(api.asked) >= rounds + more)
+    return said
+
+
+def _without_pods(api: Workers) -> None:
+    api.pods = []
+
+
+def _collected(api: Workers) -> None:
+    """The garbage collector takes an owner that is gone from the object, while another is there."""
+    api.owners, api.pods = [DAEMON_SET], []
+
+
+def _again(api: Workers) -> None:
+    api.pods = [pod("other", owner="other"), pod("p2")]
+
+
+async def test_an_object_is_fresh_while_its_worker_runs_here_and_for_a_while_after() -> None:
+    api = Workers()
+    assert await told(api, _without_pods, _again, _collected, _again) == [True, False, True, False, True]
+    assert api.asked[0] == "/api/v1/namespaces/nfd/pods?fieldSelector=spec.nodeName%3Dn1"
+
+
+@pytest.mark.parametrize(
+    "pods",
+    [
+        [],
+        [pod("p1", "Pending")],
+        [pod("p1", "Failed")],
+        [pod("p1", going=True)],
+        [pod("p1", ready=(True, False))],
+        [pod("other", owner="other")],
+    ],
+    ids=["none", "not started", "failed", "being deleted", "dies again and again", "another's"],
+)
+async def test_who_does_not_run_here_keeps_nothing_up(pods: list[Json]) -> None:
+    assert await told(Workers(pods=pods), lambda api: None) == [True, False]
+
+
+@pytest.mark.parametrize(
+    "owners", [[], [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n"}]], ids=["nobody", "the node"]
+)
+async def test_an_object_that_no_worker_owns_is_taken_at_its_word(owners: list[Json]) -> None:
+    api = Workers(owners=owners, pods=[])
+    assert (await told(api), api.asked) == ([True], [])
+
+
+async def test_the_end_of_freshness_is_not_slept_over() -> None:
+    assert await told(Workers(pods=[]), lambda api: None, pace=SELDOM, more=0) == [True, False]
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_where_pods_may_not_be_listed_nfds_numbers_go_on(status: int, caplog: pytest.LogCaptureFixture) -> None:
+    api = Workers(pods=[])
+    api.status = status
+    assert await told(api) == [True]
+    assert len(api.asked) > 10
+    assert [one.getMessage()[:10] for one in caplog.records if one.levelname == "WARNING"] == ["nfd=untold"]
+
+
+def test_the_rights_that_are_given_out_have_the_list_of_pods() -> None:
+    text = (Path(__file__).parents[3] / "deploy/node/nfd.yaml").read_text("utf-8")
+    rules = [rule for one in yaml.safe_load_all(text) for rule in one.get("rules", ())]
+    assert {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]} in rules
+
+
+NEVER_S = 1000 * WITHIN_S
+BY_WATCH = replace(FAST, resync_s=NEVER_S, unsettled_s=NEVER_S, most_s=NEVER_S)
+KEYS = "tdx.intel.com/keys"
+
+
+class Numbered(Server):
+    """An API server with NFD's worker's object, ours once it is made, and a node that can be watched."""
+
+    def __init__(self, status: int = 200) -> None:
+        super().__init__("is good")
+        self.status = status
+        """How a watch on the node is answered."""
+        self.beats = 0
+        self.capacity = {KEYS: "12", "cpu": "4"}
+        self.watchers: list[asyncio.Queue[bytes]] = []
+
+    def change(self, capacity: dict[str, str] | None = None) -> None:
+        """The node's capacity changes, or nothing but its heartbeat."""
+        self.beats += 1
+        self.capacity = self.capacity if capacity is None else capacity
+        for one in self.watchers:
+            one.put_nowait(self._line("MODIFIED"))
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/api/v1/nodes":
+            return await self._watched(request)
+        if request.path == "/api/v1/nodes/n1":
+            return web.json_response(self._node())
+        if request.method == "POST" or request.query.get("watch"):
+            return await super().answer(request)
+        self.lists += 1
+        items = [worker_object("nfd", "n1", {"tdx.total_keys": "16"}), *map(json.loads, self.posted)]
+        return web.json_response({"metadata": {"resourceVersion": "1"}, "items": items})
+
+    def _node(self) -> object:
+        beat = {"type": "Ready", "lastHeartbeatTime": self.beats}
+        return {"metadata": {"uid": "u"}, "status": {"capacity": self.capacity, "conditions": [beat]}}
+
+    def _line(self, kind: str) -> bytes:
+        return json.dumps({"type": kind, "object": self._node()}).encode() + b"\n"
+
+    async def _watched(self, request: web.Request) -> web.StreamResponse:
+        assert dict(request.query) == {"watch": "1", "fieldSelector": "metadata.name=n1", "timeoutSeconds": "240"}
+        if self.status != 200:
+            return web.json_response({"code": self.status}, status=self.status)
+        response, lines = web.StreamResponse(), asyncio.Queue[bytes]()
+        await response.prepare(request)
+        lines.put_nowait(self._line("ADDED"))
+        self.watchers.append(lines)
+        while True:
+            await response.write(await lines.get())
+
+
+@asynccontextmanager
+async def beside(api: Numbered, pace: Pace = BY_WATCH) -> AsyncIterator[list[NfdSeen]]:
+    """What is told by a session that has written 12 keys, which the node has."""
+    told, outcomes = list[NfdSeen](), list[Event]()
+
+    def tell(event: Event) -> int:
+        if isinstance(event, NfdSeen):
+            told.append(event)
+        elif isinstance(event, Reached | Missed):
+            outcomes.append(event)
+        return 0
+
+    async with living(api, tell, 12, keys=(KEYS,), pace=pace):
+        await until(lambda: bool(told and told[-1].written))
+        assert (told[-1].on_node, [type(one) for one in outcomes]) == ({KEYS: 12}, [Reached])
+        yield told
+
+
+async def test_a_number_that_goes_comes_or_changes_is_heard_of_without_another_look() -> None:
+    """Given a node with our number, when Kata's rule goes, comes back, and NFD's master writes another one, then each
+    is told by one look, and the node's heartbeats by none."""
+    api = Numbered()
+    changes: list[dict[str, str]] = [{"cpu": "4"}, {"cpu": "4", KEYS: "12"}, {"cpu": "4", KEYS: "13"}]
+
+    async with beside(api) as told:
+        await until(lambda: len(api.watchers) == 1)
+        looks = api.lists
+        for capacity in changes:
+            watches = len(api.watchers)
+            api.change()
+            api.change()
+            api.change(capacity)
+            while len(api.watchers) == watches:
+                await asyncio.sleep(0.01)
+        assert [one.on_node for one in told[-3:]] == [{}, {KEYS: 12}, {KEYS: 13}]
+        assert api.lists == looks + 3
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 500])
+async def test_where_the_node_may_not_be_watched_its_number_is_read_at_the_next_look(
+    status: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "nodeward.edges.nfd.session")
+    api = Numbered(status)
+
+    async with beside(api, FAST) as told:
+        api.change({"cpu": "4"})
+        await until(lambda: told[-1].on_node == {})
+        looks = api.lists
+        await until(lambda: api.lists > looks + 3)
+    said = [one.getMessage() for one in caplog.records if "node-unwatched" in one.getMessage()]
+    assert [str(status) in one for one in said] == [True]

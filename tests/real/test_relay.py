@@ -250,17 +250,17 @@ def test_prometheus_and_people_see_what_is_decided_before_containerd(node: Node,
     observe = ("--set", "limits.mode=observe")
     with (
         relay_process(listen, node.daemon.cri_socket, *limits.kernel(tmp_path), *observe),
-        daemon(tmp_path, port, *observe),
         Cri(listen, node.daemon.peer / "proto" / "cri.proto") as cri,
         running_pod(node, cri, "seen") as (_, container),
     ):
         with pytest.raises(grpc.RpcError):
             cri.call("ContainerStatus", {"container_id": "none"})
-        wait_for(lambda: scraped(port).get(create) == 1.0, "the create in /metrics")
-        shown, status = scraped(port), people(listen, "status").stdout
         top, why = people(listen, "top", "--times", "1").stdout, people(listen, "explain", container).stdout
-        with prometheus(tmp_path, port) as server:
-            drawn = [(query, server.until(query)) for query in asked("nodeward_relay_decisions")]
+        with daemon(tmp_path, port, *observe):
+            wait_for(lambda: scraped(port).get(create) == 1.0, "the create in /metrics")
+            shown, status = scraped(port), people(listen, "status").stdout
+            with prometheus(tmp_path, port) as server:
+                drawn = [(query, server.until(query)) for query in asked("nodeward_relay_decisions")]
 
     print(status, top, why, drawn, sep="\n")
     assert shown['nodeward_relay_decisions_total{method="CreateContainer",outcome="allowed"}'] == 1.0

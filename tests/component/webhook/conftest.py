@@ -9,5 +9,4 @@ from tests.component.webhook.support import make_pki
 
 @pytest.fixture(scope="package")
 def pki(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority and two pairs of it."""
     return make_pki(tmp_path_factory.mktemp("pki"))

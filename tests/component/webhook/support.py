@@ -69,7 +69,6 @@ class Serving:
     answers: list[bytes] = field(default_factory=list)
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """A TLS connection."""
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
 
     async def post(self, body: bytes, headers: dict[str, str] | None = None, path: str = PATH) -> tuple[int, bytes]:
@@ -117,7 +116,6 @@ async def serving(
 
 
 def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Callable[[Story], Story]:
-    """A test that is told beside a server, which is its first argument."""
     return told_in(serving, bounds=bounds, patience=patience)
 
 
@@ -153,7 +151,6 @@ def port_of(process: subprocess.Popen[str]) -> int:
 
 
 def post(port: int, context: ssl.SSLContext) -> int:
-    """The status of one review on a connection of its own."""
     link = http.client.HTTPSConnection("127.0.0.1", port, timeout=WITHIN_S, context=context)
     try:
         link.request("POST", PATH, GOOD, JSON_TYPE)

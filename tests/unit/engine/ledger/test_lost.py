@@ -314,3 +314,16 @@ def test_else_what_it_told_stands_and_nothing_is_released(lost: ev.Event, told: 
     found.views(60)
     assert not released(found)
     assert "kubelet no longer tells of its pods" in findings(found)[-1]
+
+
+def test_where_nobody_else_tells_of_pods_all_that_it_told_of_stand() -> None:
+    found = Node()
+    found.tell(SERVING)
+    found.tell(ev.PodsOfKubelet(0, (kata("runs").pod,)))
+    found.tell(ev.GrantsRecalled({}))
+    found.tell(ABSENT)
+    found.tell(AGAIN)
+    found.views(34)
+    found.sample()
+    (row,) = key_rows(found.state, found.at_ns)
+    assert ("has begun anew without its Pods API" in findings(found)[0], row.entitled) == (True, 1)

@@ -340,6 +340,7 @@ def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: b
     [
         pytest.param(b"", id="empty"),
         pytest.param(b'{"version":1}', id="a field less"),
+        pytest.param(b"[" * 4000, id="deep"),
         pytest.param(b'{"version":1,"boot":"' + BOOT.encode() + b'"}' + b" " * 5000, id="long"),
         pytest.param(b'{"version":2,"boot":"' + BOOT.encode() + b'"}', id="another version"),
     ],

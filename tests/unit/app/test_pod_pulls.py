@@ -203,6 +203,7 @@ CONTAINERD = {"/etc/containerd/config.toml": HANDLER}
             id="a drop-in takes it back",
         ),
         pytest.param({**CONTAINERD, KATA: "[runtime"}, "UNKNOWN", f"{KATA}: ", id="a broken file"),
+        pytest.param(CONTAINERD, "UNKNOWN", "not found", id="no configuration of Kata"),
         pytest.param(
             {**RUNTIME, "/etc/containerd/config.toml": HANDLER + NYDUS},
             "UNKNOWN",

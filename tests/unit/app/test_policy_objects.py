@@ -108,6 +108,7 @@ def test_an_amount_is_read_as_the_field_writes_it_and_written_so_that_it_is_read
         ("9" * 5000, 'write "cpuset:0-3"'),
         (1 << 30_000, 'write "cpuset:0-3"'),
         (float("nan"), 'write "cpuset:0-3"'),
+        (True, 'write "cpuset:0-3"'),
     ],
     ids=lambda value: str(value)[:32] if isinstance(value, str) else type(value).__name__,
 )
@@ -130,11 +131,13 @@ def test_no_policy_has_many_names(written: str, tmp_path: Path) -> None:
         ("static-plus: {}", ["policy.static-plus: unknown key; the policy static-plus has no settings: leave it out"]),
         ("ReservedResource: 1", ["policy.ReservedResource: unknown key; did you mean ReservedResources?"]),
         ("ReservedResources: {CPU: x}", ["policy.ReservedResources.CPU: 'x' is no amount of CPUs: write"]),
+        ("ReservedResources: {Memory: 1}", ["policy.ReservedResources.Memory: unknown key; the only resource"]),
         ("AvailableResources: {CPU: 3}", ["policy.AvailableResources.CPU: '3' is a number of CPUs, and not which one"]),
         ("Active: none, active: none", ["policy.active: is the setting policy.Active again; keep one of them"]),
         ("static: {RelaxIsolation: true}", ["policy.static.RelaxIsolation: unknown key; did you mean RelaxedIsolatio"]),
         ("static: {RelaxedIsolation: maybe}", ["policy.static.RelaxedIsolation: 'maybe' is not allowed; true or fals"]),
         ("static: {Options: {full-pcpu-only: t}}", ["policy.static.Options.full-pcpu-only: is no option of kubelet's"]),
+        ("static: {Options: x}", ["policy.static.Options: is 'x', must be a section"]),
         ("Active: x, reserved: y", ["policy.Active: 'x' is no policy", "policy.reserved: 'y' is no amount of CPUs"]),
     ],
 )
@@ -172,6 +175,7 @@ def test_environment_and_flags_overrule_a_file_in_another_spelling(tmp_path: Pat
         ("policy: {active: static+}", "policy.reserved: is not set, and the policy static-plus needs it"),
         ("cpus: {late_ms: 1001}", "cpus.late_ms: 1001 is not between 1 and 1000 milliseconds with cpus.driver nri"),
         ("cpus: {driver: relay, late_ms: 4001}", "cpus.late_ms: 4001 is not between 1 and 4000 milliseconds with"),
+        ("cpus: {driver: cri}", "cpus.driver: 'cri' is not allowed"),
         ("policy: {active: none}\ncpus: {driver: relay}\nrelay: {record: /r}", "relay.record: needs relay.limits or c"),
     ],
 )

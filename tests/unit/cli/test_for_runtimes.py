@@ -183,6 +183,7 @@ def test_each_option_does_what_it_says(words: tuple[str, ...], line: str) -> Non
     [
         (("--vmm", "x"), "is no PID"),
         (("--vmm", "1"), "between 2 and"),
+        (("--vmm", "4194305"), "between 2 and"),
         (("--vmm", "²"), "is no PID"),
         (("--vmm", "9" * 5000), "is no PID"),
         (("--shim", "c1=5:"), "is no PID"),

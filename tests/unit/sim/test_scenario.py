@@ -84,6 +84,7 @@ def test_a_value_out_of_its_range_is_refused_with_its_file_its_key_and_what_is_a
         ("title: T\npods: many\n", "pods: 'many' must be a whole number"),
         ("pods: 3\n", "title: is missing"),
         ("title: T\npodz: 3\n", "podz: unknown key; known are title,"),
+        ("title: T\nevents: 3\n", "events: 3 must be a list such as"),
         ("title: T\nevents: [3]\n", "events[0]: 3 must have keys, such as"),
         ("title: T\nevents: [{at_s: 1}]\n", "events[0].do: is missing"),
         ("title: T\noffer: true\ncapacity: {tdx: 4}\n", "vms: with `offer: true` there must be some"),
@@ -92,6 +93,7 @@ def test_a_value_out_of_its_range_is_refused_with_its_file_its_key_and_what_is_a
         ("title: T\npinned: 2\nrelay: true\n", "pinned: with `relay: true` there can be none"),
         ("title: T\nevents: [{at_s: 1, do: move-vmm}]\n", "events: move-vmm happens only with some `katas`"),
         ("title: T\ngate: true\n", "gate: it needs some `katas`"),
+        ("title: T\nkatas: 2\nrelay: true\n", "katas: with `relay: true` there can be none"),
         ("title: T\nevents: [{at_s: 1, do: lose-quotes}]\n", "events: lose-quotes happens only with `offer: true`"),
     ],
 )

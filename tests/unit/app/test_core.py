@@ -282,3 +282,15 @@ def test_it_is_bounded_in_rows_sentences_and_characters() -> None:
     assert len(rows[0].said) == MOST_SENTENCES + 1
     assert rows[0].said[-1] == "and 92 more"
     assert max(map(len, rows[0].said)) == MOST_CHARACTERS
+
+
+def test_how_long_a_decision_took_is_counted_by_its_event() -> None:
+    core = core_with([])
+    for _ in range(3):
+        core.tell(SandboxStarted(POD))
+    core.ask(Creating(POD, MADE), 1_000_000_000)
+    counts = {kind.__name__: sum(took[:-1]) for kind, took in core.took.items()}
+    assert counts == {"SandboxStarted": 3, "Creating": 1}
+    for took in core.took.values():
+        least = sum(count << (bits - 1) for bits, count in enumerate(took[:-1]) if bits)
+        assert least <= took[-1] < 2 * least

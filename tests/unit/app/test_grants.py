@@ -26,6 +26,7 @@ from nodeward.engine.state.root import State
 from nodeward.model.events import Event, GrantsRecalled
 from nodeward.model.settings import LedgerSettings, Mode, Settings
 from tests.faults import FaultyFiles
+from tests.lanes import InlineLane
 from tests.rigs.daemon import AtOnce, folders
 
 RUN, STATE = "/run/nodeward", "/var/lib/nodeward"
@@ -392,3 +393,23 @@ def test_a_journal_that_is_removed_from_under_a_daemon_is_there_again_within_a_t
     caplog.clear()
     assert kept(one) == []
     assert caplog.text == ""
+
+
+def test_a_record_that_was_written_for_nobody_leaves_the_file_within_a_turn() -> None:
+    kernel = fresh()
+    one = life(kernel, lambda: {TDX: {}})
+    kept(one)
+    lane = one._journal._lane = InlineLane()
+
+    async def story() -> None:
+        asked = asyncio.ensure_future(one.commit(record("a")))
+        await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait({asked})
+        assert lane.drain() == 1
+
+    asyncio.run(story())
+    assert recalled(kernel).granted == {TDX: {"a": 1}}
+    one._journal._lane = AtOnce()
+    kept(one)
+    assert recalled(kernel).granted == {}

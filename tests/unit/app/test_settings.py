@@ -2,7 +2,9 @@
 
 import contextlib
 import re
+import sys
 from pathlib import Path
+from types import FrameType
 
 import click
 import pytest
@@ -14,7 +16,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.node.limits import nri
-from nodeward.app.settings.load import SettingsError, address, from_tree, load, misnamed
+from nodeward.app.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.edges.nri.errors import NriSettingsError
 from nodeward.model.settings import KeySettings, Mode, Settings
@@ -359,3 +361,23 @@ def test_a_resource_may_be_limited_and_counted_as_the_same_key_and_is_not_looked
     for limits, mode in (("tdx", "observe"), ("sev", "off")):
         tree = {"limits": {"resources": {"tdx.intel.com/keys": limits}}, "ledger": {"mode": mode}}
         assert from_tree(tree, {}).limits.resources == {"tdx.intel.com/keys": limits}
+
+
+def test_the_places_of_many_typos_are_found_without_looking_at_all_for_each(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("".join(f"typo{number}: 1\n" for number in range(300)))
+    tree, compared = read_yaml(str(file)), 0
+
+    def called(_: FrameType, event: str, what: object) -> None:
+        nonlocal compared
+        compared += event == "c_call" and getattr(what, "__name__", "") == "startswith"
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        with pytest.raises(SettingsError) as caught:
+            from_tree(tree, {})
+    finally:
+        sys.setprofile(before)
+    assert [fault.rpartition(" line ")[2] for fault in caught.value.faults] == [f"{line})" for line in range(1, 301)]
+    assert compared < 300

@@ -15,6 +15,7 @@ from nodeward.app.host.undo import Change, UndoList, read, standing
 from nodeward.app.tools.uninstall import uninstall
 from nodeward.cli import uninstall as cli
 from nodeward.doubles.kernel import SimKernel
+from nodeward.edges.cgroups import writer
 from nodeward.model.decision import Goal, Reason, Special
 from nodeward.model.settings import Settings
 from tests.faults import FaultyFiles
@@ -378,3 +379,13 @@ def test_a_number_of_nfds_stays_until_its_master_has_passed(node: Node) -> None:
         f"not taken back: the node's number of {KATA} stays as we had it until NFD's master has taken it back; where "
         "NFD has gone, nodeward doctor (keys-nfd-left) says what to do",
     ]
+
+
+def test_taking_back_reaches_cgroups_with_a_dot_in_their_name() -> None:
+    kernel = SimKernel({"sgx_epc": 1 << 20})
+    kernel.make_cgroup(f"{ROOT}/kubepods/pod1.2")
+    for path in ("/", "/kubepods", "/kubepods/pod1.2"):
+        writer.enable_misc(kernel, ROOT, path)
+
+    assert writer.disable_misc(kernel, ROOT, "/") == 3
+    assert not writer.subtree_has_misc(kernel, ROOT, "/")

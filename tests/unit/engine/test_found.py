@@ -292,6 +292,10 @@ STORIES = {
         ],
         "A-new",
     ),
+    "the hook tells of what was found": (
+        [seen(SPEC_U), ev.CgroupsFound((FoundCgroup(PATH, running().id, PodUid("u")),), as_of=0), hooked()],
+        "u-app",
+    ),
     "of the hook's the runtime tells later": ([seen(SPEC_U), hooked(), started("u", "app"), gone(PATH)], "u-app"),
     "a hook that nobody waits for takes nothing along": ([started("u", "app"), asks(), ev.Abandoned(7)], "u-app"),
 }
@@ -308,7 +312,7 @@ def test_which_containers_are_known(story: str) -> None:
 
     assert " ".join(sorted(pods.containers)) == known
     assert {one.container.sandbox_id for one in pods.containers.values()} <= pods.sandboxes.keys()
-    assert set(pods.by_pod) == {uid.partition("-")[0] for uid in known.split()}
+    assert sorted(one for ids in pods.by_pod.values() for one in ids) == sorted(pods.containers)
     assert {path.split("/")[2] for path in told.state.limits.wanted} == {f"pod{uid}" for uid in pods.sandbox_of}
 
 

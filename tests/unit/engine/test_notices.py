@@ -318,9 +318,10 @@ NOT_WRITTEN = [("write-failed", EPC), ("write-failed", "tdx")]
     [
         ({}, NOTHING, NOTHING, LACKED),
         ({"tdx": 2}, OFF, ev.MiscReading(limit={"tdx": 1}), [("not-supported", EPC), ("controller-off", "tdx")]),
+        (ALL, OFF, BOTH, [("controller-off", EPC)]),
         (ALL, NOTHING, BOTH, NOT_WRITTEN),
     ],
-    ids=["the kernel lacks both", "the kernel lacks one", "neither can be written"],
+    ids=["the kernel lacks both", "the kernel lacks one", "off for both is told once", "neither can be written"],
 )
 def test_each_of_two_resources_is_told_of(
     capacity: dict[str, int], app: ev.MiscReading, pod: ev.MiscReading, tells: list[tuple[str, str]]

@@ -76,6 +76,14 @@ def test_a_reading_is_drift_only_of_what_was_reached(before: list[ev.Event], lim
     assert state(told) == ("stale" if shown == "enforced" else state(told))
 
 
+def test_a_controller_that_somebody_switched_off_is_switched_on_before_the_limit_is_written() -> None:
+    told = running()
+    told(REACHED)
+    goals = told(ev.Sampled({PATH: ev.MiscReading(controller=False)}, as_of=told.state.seq)).goals
+    assert [str(goal.target) for goal in goals][-2:] == ["subtree:/kubepods/podA", str(LIMIT)]
+    assert state(told) == "controller-off"
+
+
 def test_a_pass_that_began_before_the_goal_was_reached_is_no_drift_and_spends_no_repair() -> None:
     told = running()
     began = told.state.seq
@@ -293,6 +301,8 @@ def test_where_misc_is_cgroup_v1_limits_are_written_directly_and_the_runtime_is_
         (f"misc.max:{EPC}:{PATH}", "5"),
     ]
     assert adjusted(told(creating("A", "app"))).unified == {}
+    by_hook = replace(creating("A", "app"), by_hook=True)
+    assert adjusted(told(by_hook)).unified == {"misc.max": f"{EPC} 5"}, "which writes by itself"
     assert updated(told) == ""
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}))
     assert adjusted(told(creating("A", "app"))).unified == {"misc.max": f"{EPC} 5"}

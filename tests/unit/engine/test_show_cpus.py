@@ -120,6 +120,8 @@ def test_explain_says_which_cpus_with_whom_since_when_and_why() -> None:
         "  The kernel lets it use 0-15, for 3 s; it is being put right.",
         "  The last write failed: Permission denied.",
     ]
+    of_pod = [line.split()[1] for line in explain(view, "pod-A") or [] if line.startswith("cpus ")]
+    assert of_pod == ["shop/pod-A/db:", "shop/pod-A/side:"]
     kept = "  No container of this name is there now; the CPUs are kept for it."
     assert (explain(view, "shop/pod-B/agent") or [])[-1] == kept
 

@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from nodeward.app.node import last_known
 from nodeward.cli.table import render
-from nodeward.doubles.kernel import SimKernel
 from nodeward.engine.limits import promise
 from nodeward.engine.show.explain import LEAST_ID, explain
 from nodeward.engine.show.view import node_view
@@ -16,7 +14,7 @@ from nodeward.model import events as ev
 from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
 from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
 from nodeward.model.view import SHORT_ID, NodeView
-from nodeward.model.workload import ContainerId, ContainerSpec, PodUid, Source
+from nodeward.model.workload import ContainerId, ContainerSpec, PodUid
 from tests.goals import target
 from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, node, pod_spec, running, started
 
@@ -263,20 +261,6 @@ def test_what_came_from_the_api_server_is_stale_from_when_it_was_lost_until_it_a
     told(ev.ApiBack())
     assert (view(told).api, view(told).api_stale_since) == ("answers", "")
     assert not any(row.stale_since for row in view(told).rows)
-
-
-def test_what_was_remembered_is_stale_since_it_was_written() -> None:
-    kernel = SimKernel({})
-    kernel.replace(last_known.path_in("/var/lib"), last_known.encode((pod_spec("A"),), NOON_NS))
-    found = last_known.read(kernel, "/var/lib")
-    assert (found.at_wall_ns, [pod.source for pod in found.pods]) == (NOON_NS, [Source.DISK])
-
-    told = Told()
-    told.at_ns = NOON_NS + SECOND
-    told(ev.PodsListed(found.pods, as_of=0))
-    told(ev.ApiLost("not reached yet", since_wall_ns=found.at_wall_ns))
-    told(ev.ApiLost("down"))
-    assert (view(told).api, view(told).api_stale_since) == ("stale", NOON)
 
 
 def shown(told: Told) -> dict[str, tuple[int | None, int | None]]:

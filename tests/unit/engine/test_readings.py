@@ -73,7 +73,7 @@ def test_a_reading_is_drift_only_of_what_was_reached(before: list[ev.Event], lim
     assert [note.code for note in notes] == ["drift"] * (shown == "drift")
     assert state(told) == shown
     told.at_ns += 10 * SECOND
-    assert state(told) == ("stale" if shown == "enforced" else state(told))
+    assert state(told) == "stale"
 
 
 def test_a_controller_that_somebody_switched_off_is_switched_on_before_the_limit_is_written() -> None:

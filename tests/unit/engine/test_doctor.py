@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeward.engine.show.doctor import findings, version, worst
+from nodeward.engine.show.doctor import findings, lines, version, worst
 from nodeward.engine.show.doctor_cluster import OUR_WEBHOOKS
 from nodeward.model.cpu_rows import CpusView
 from nodeward.model.doctor import (
@@ -252,6 +252,26 @@ def test_with_two_resources_the_setting_has_to_fit_the_oci_runtimes(
 )
 def test_the_version_is_read_from_what_programs_print(said: str, numbers: tuple[int, ...]) -> None:
     assert version(said) == numbers
+
+
+def test_where_misc_is_cgroup_v1_its_capacity_is_read_there() -> None:
+    assert of(tree(**MISC_V1), "resource").where == "/sys/fs/cgroup/misc/misc.capacity"
+
+
+@pytest.mark.parametrize(
+    ("said", "state"),
+    [
+        ({"/opt/kata": "kata-runtime : 1.1", "containerd": "1.7.1"}, "unverified"),
+        ({"/opt/runc-old": "runc version 1.1.5"}, "held"),
+        ({"runc": "1.5.2", "/opt/x": ""}, "held"),
+        ({"runc": "1.2.0", "crun": "1.21"}, "on"),
+    ],
+    ids=["other programs", "old by its path", "silent", "new"],
+)
+def test_an_operators_word_on_lines_holds_where_no_oci_runtime_is_seen_or_each_is_new(
+    said: dict[str, str], state: str
+) -> None:
+    assert lines(said).state == state
 
 
 def test_who_is_seen_twice_in_the_same_place_is_told_once_and_who_left_files_alone_is_not() -> None:

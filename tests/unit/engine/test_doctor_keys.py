@@ -145,6 +145,13 @@ def test_ciphertext_hiding_is_found_where_more_is_sold_than_snp_may_have(
         assert bool(said["keys-hiding"].remedy) is (severity is Severity.WARNING)
 
 
+def test_where_somebody_else_offers_the_keys_it_is_told_what_comes_after_him() -> None:
+    for offer, is_rival in ((KeyOffer(standing="rival"), True), (KeyOffer(), False)):
+        row = replace(ROW, sharing=WELL, offer=offer)
+        said = {one.code: one.what for one in keys(KeyFacts((row,), OBJECT, has_checkpoint=True))}
+        assert ("as KubeVirt does: the node has 0 of them at once" in said["keys-removal"]) is is_rival
+
+
 def test_auto_without_nfd_is_nothing_amiss_and_without_a_daemon_only_what_it_left_behind_is_found() -> None:
     assert list(found(KeySharing("own", "auto", nfd="absent"), "")) == ["keys-mode"]
     assert list(keys(KeyFacts())) == []

@@ -327,3 +327,6 @@ def test_a_limit_that_holds_no_process_is_not_called_enforced(reading: ev.MiscRe
     lines = explain(node_view(told.state, told.at_ns, {}), "shop/pod-A/app") or []
     assert "misc is mounted as cgroup v1 at /sys/fs/cgroup/misc" in lines[-1]
     assert any("its runtime does not join it" in line for line in lines) == (shown == "outside")
+    told(ev.CapacityRead(controller=False, tree=Hierarchy(2, "/x", "/x", "/x does not exist")))
+    lines = explain(node_view(told.state, told.at_ns, {}), "shop/pod-A/app") or []
+    assert lines[-1] == "node: no limit can be counted or set: /x does not exist."

@@ -259,19 +259,22 @@ def test_where_misc_is_cgroup_v1_its_capacity_is_read_there() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "state"),
+    ("said", "state", "why"),
     [
-        ({"/opt/kata": "kata-runtime : 1.1", "containerd": "1.7.1"}, "unverified"),
-        ({"/opt/runc-old": "runc version 1.1.5"}, "held"),
-        ({"runc": "1.5.2", "/opt/x": ""}, "held"),
-        ({"runc": "1.2.0", "crun": "1.21"}, "on"),
+        ({"/opt/kata": "kata-runtime : 1.1", "containerd": "1.7.1"}, "unverified", "neither runc nor crun"),
+        ({"/opt/runc-old": "runc version 1.1.5"}, "held", "runc 1.1.5 cannot write"),
+        ({"runc": "1.5.2", "crun": ""}, "held", "crun does not tell its version"),
+        ({"runc": "1.5.2", "/opt/x": ""}, "held", "/opt/x does not tell its version"),
+        ({"runc": "1.2.0", "crun": "1.21"}, "on", "runc 1.2.0, crun 1.21"),
     ],
-    ids=["other programs", "old by its path", "silent", "new"],
+    ids=["other programs", "old by its path", "silent", "silent by its path", "new"],
 )
 def test_an_operators_word_on_lines_holds_where_no_oci_runtime_is_seen_or_each_is_new(
-    said: dict[str, str], state: str
+    said: dict[str, str], state: str, why: str
 ) -> None:
-    assert lines(said).state == state
+    row = lines(said)
+    assert row.state == state
+    assert row.why.startswith(why)
 
 
 def test_who_is_seen_twice_in_the_same_place_is_told_once_and_who_left_files_alone_is_not() -> None:

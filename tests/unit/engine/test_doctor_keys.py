@@ -11,7 +11,8 @@ from nodeward.model.doctor import Finding, KeyFacts, Severity
 from nodeward.model.view import KeyHolder, KeyOffer, KeyRow, KeySharing
 
 WELL = KeySharing("override", "auto", "a/b", 4, 1, 12, 12, {"c/d": 12}, "working", sentence="the mode")
-ROW = KeyRow("tdx", ("a/b", "c/d"), 16, 0, used=3, holders=(KeyHolder("s", "p", "u", 1, 1, ("tdx0",)),))
+HOLDERS = tuple(KeyHolder("s", "p", "u", 1, 1, ("tdx0",), gone=gone) for gone in (False, True))
+ROW = KeyRow("tdx", ("a/b", "c/d"), 16, 0, used=3, holders=HOLDERS)
 OBJECT = "nodeward/zzz-nodeward-n1"
 UNCOUNTED = replace(WELL, total=None)
 

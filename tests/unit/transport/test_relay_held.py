@@ -223,6 +223,25 @@ def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None
     assert rig.client.goaways == ([(0, 0)] if how == "runtime goes" else [])
 
 
+@pytest.mark.parametrize(("whole", "resets"), [(True, []), (False, [0])], ids=["whole", "half"])
+def test_a_client_whose_request_is_answered_before_it_has_ended_is_told_to_send_no_more(
+    whole: bool, resets: list[int]
+) -> None:
+    """Given a request of which the runtime takes a part and answers."""
+    rig = Between()
+    rig.client.headers(1, request("HoldCreate"))
+    rig.client.data(1, message(b"c" * 100), end=whole)
+    rig.settle()
+    rig.runtime.settings({INITIAL: 40})
+    rig.settle()
+    rig.session.holds.late(1, ending=False)
+    rig.settle_after()
+    assert len(rig.runtime.streams[1].body) == 40
+    rig.runtime.headers(1, (*OK, *TRAILERS), end=True)
+    rig.settle()
+    assert (status(rig, 1)[0], rig.client.streams[1].resets) == (b"0", resets)
+
+
 def test_a_runtime_that_goes_still_answers_the_calls_up_to_the_last_one_it_names() -> None:
     """And the client hears which those are."""
     rig = Between()

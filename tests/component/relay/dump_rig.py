@@ -1,15 +1,18 @@
 """A relay's dump without its relay: what a watcher is told, and the command that reads it back."""
 
 import asyncio
+import signal
 import subprocess
-import sys
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
+from click.testing import CliRunner, Result
+
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock, SystemClock
 from nodeward.app.dump.feed import Feed, Writer
+from nodeward.cli.dump import command
 from nodeward.model.relayed import Call, Ended, Message
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
@@ -74,9 +77,12 @@ def run_pod(to: Feed, number: int, name: str, sandbox: str) -> None:
     to.ended(call, Ended(0, "", 4_000_000))
 
 
-def dump(path: Path, *options: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "nodeward", "dump", str(path), *options]
-    return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
+def dump(path: Path, *options: str) -> Result:
+    before = signal.getsignal(signal.SIGPIPE)
+    try:
+        return CliRunner().invoke(command, [str(path), *options])
+    finally:
+        signal.signal(signal.SIGPIPE, before)  # the command lets a closed pipe end its process
 
 
 def writer_of(relay: "subprocess.Popen[str]") -> int:

@@ -31,7 +31,6 @@ _LABELS = {
 
 
 def second() -> Iterator[str]:
-    """The methods that are called within a second, spread out."""
     names = [name for name, often in _SECOND for _ in range(often)]
     assert len(names) == CALLS
     return (names[number * 37 % CALLS] for number in range(CALLS))

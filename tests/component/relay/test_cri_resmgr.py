@@ -82,6 +82,11 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
         process.send_signal(signal.SIGUSR1)
         wait_for(lambda: "log level=debug" in (tmp_path / "cri-resmgr.log").read_text(), "word of the log's level")
         assert (tmp_path / "run" / "relay.sock").is_socket()
+        second = ended(tmp_path, "-relay-socket", tmp_path / "relay" / "cri.sock", "-runtime-socket", runtime, *walk)
+        assert second.returncode == 1
+        assert second.stderr.splitlines()[-1].startswith("cri-resmgr: ")
+        assert "another relay listens here. Stop that one, or choose another path" in second.stderr
+        assert pid.read_text() == f"{process.pid}\n", "nor is the dump of the first touched"
     stamp = r"\[\d{4}-[A-Z][a-z]{2}-\d\d \d\d:\d\d:\d\d\.\d{3}\]"
     took = r"\[ +\+\d+\.\d{6}\]"
     expected = [
@@ -100,24 +105,6 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
     lines = dump.read_text().splitlines()
     assert len(lines) == len(expected)
     assert [line for line, wanted in zip(lines, expected, strict=True) if not re.fullmatch(wanted, line)] == []
-    assert not pid.exists()
-
-
-def test_a_second_relay_at_one_socket_takes_neither_the_dump_of_the_first_nor_its_number(tmp_path: Path) -> None:
-    runtime, dump, pid = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "pid"
-    walk = ["-runtime-socket", str(runtime), "-dump-file", str(dump), "-dump", "full:.*", "-pid-file", str(pid)]
-    with runtime_at(runtime), cri_resmgr(tmp_path, *walk) as process:
-        wait_for(lambda: pid.exists() and pid.read_text() == f"{process.pid}\n", "the process's number")
-        wait_for(dump.exists, "the dump")
-        first = dump.stat().st_ino
-
-        told = ended(tmp_path, "-relay-socket", tmp_path / "relay" / "cri.sock", *walk)
-
-        assert told.returncode == 1
-        assert told.stderr.splitlines()[-1].startswith("cri-resmgr: ")
-        assert "another relay listens here. Stop that one, or choose another path" in told.stderr
-        assert "Traceback" not in told.stderr
-        assert (dump.stat().st_ino, pid.read_text()) == (first, f"{process.pid}\n")
     assert not pid.exists()
 
 
@@ -175,31 +162,26 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
     assert sorted(numbers) == ["1", "2", "3"]
 
 
-@pytest.mark.parametrize(
-    ("words", "status", "said"),
-    [
-        (["-h"], 0, "cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump"),
-        (["--list-policies"], 0, "Available policies:\n  * none: pins nothing"),
-        (
-            ["-policy", "null", "-list-policies"],
-            0,
-            "none: pins nothing: containers run wherever the runtime lets them\n",
-        ),
-        (["-print-config", "-policy", "static", "-reserved-resources", "cpu=1"], 0, "\npolicy:\n  active: static\n"),
-        (["-policy", "statik"], 1, "policy.active: 'statik' is no policy; did you mean static?"),
-        (["-print-config", "-policy", "null"], 0, "\nrelay:\n  listen: /var/run/cri-resmgr/cri-resmgr.sock\n"),
-        (["-policy", "topology-aware"], 1, "comes with a later version of Nodeward"),
-        (["-version"], 0, f"cri-resmgr, nodeward version {__version__}\n"),
-        (["-config", "/dev/zero"], 1, "/dev/zero: is a device"),
-        (["-dump", "full:(", "-dump-file", "/x"], 1, "dump.rules: dump rule 'full:('"),
-        (["-print-config", "-dump", "full:(", "-dump-file", "/x"], 1, "(by --dump)"),
-        (["-policy", "static", "-h"], 0, "Options have one dash or two."),
-        (["--reset-policy"], 0, "nothing to erase: no policy is noted, and no configuration is kept"),
-    ],
+SAYS: tuple[tuple[str, int, str], ...] = (
+    ("-policy static -h", 0, "cri-resmgr -policy null -dump 'reset,full:.*' -dump-file /tmp/cri.dump"),
+    ("-policy null -list-policies", 0, "none: pins nothing: containers run wherever the runtime lets them\n"),
+    ("-print-config -policy static -reserved-resources cpu=1", 0, "\npolicy:\n  active: static\n"),
+    ("-policy statik", 1, "policy.active: 'statik' is no policy; did you mean static?"),
+    ("-version", 0, f"cri-resmgr, nodeward version {__version__}\n"),
+    ("-config /dev/zero", 1, "/dev/zero: is a device"),
+    ("-print-config -dump full:( -dump-file /x", 1, "(by --dump)"),
+    ("-relay-socket /nowhere/cri.sock -dump-file /tmp", 1, "dump file /tmp: is a folder; name a file in it"),
+    ("--reset-policy", 0, "nothing to erase: no policy is noted, and no configuration is kept"),
 )
-def test_what_it_says(words: list[str], status: int, said: str, tmp_path: Path) -> None:
-    told = ended(tmp_path, *words)
-    assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
+
+
+def test_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for line, status, said in SAYS:
+        told = ended(tmp_path, *line.split())
+        assert (told.returncode, said in told.stdout + told.stderr) == (status, True), told.stderr
+    monkeypatch.setenv("NODEWARD_LIMITS__MODE", "bogus")
+    assert ended(tmp_path, "-h").returncode == 0, "help needs no settings"
+    assert "limits.mode: 'bogus' is not allowed" in ended(tmp_path, "-print-config").stderr
 
 
 def test_another_policy_than_the_last_does_not_start_where_it_must_not_until_that_one_is_forgotten(
@@ -233,12 +215,6 @@ def test_what_it_prints_of_its_configuration_is_a_file_for_the_relay(tmp_path: P
     assert (found.relay.listen, found.relay.image) == ("/var/run/cri-resmgr/cri-resmgr.sock", "/x y")
 
 
-def test_its_help_needs_no_settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NODEWARD_LIMITS__MODE", "bogus")
-    assert ended(tmp_path, "-h").returncode == 0
-    assert "limits.mode: 'bogus' is not allowed" in ended(tmp_path, "-print-config").stderr
-
-
 def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path) -> None:
     """10 MiB of options: nothing is relayed by a part of them."""
     large = tmp_path / "options"
@@ -252,9 +228,10 @@ def test_a_file_of_options_that_is_too_large_is_refused_and_named(tmp_path: Path
 
 
 def test_a_configuration_of_a_policy_relays_says_what_it_does_not_serve_and_dumps_nothing_that_is_disabled(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With klog's flags as a unit file of v0.9 has them."""
+    """With klog's flags as a unit file of v0.9 has them, and a variable that surely means a setting."""
+    monkeypatch.setenv("NODEWARD_RELAY_LIMITS", "true")
     runtime, dump, config = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "config"
     config.write_text(
         f"policy: {{Active: none, memtier: {{}}}}\nrdt: {{}}\nlogger: {{Debug: 'off:*'}}\n"
@@ -270,6 +247,7 @@ def test_a_configuration_of_a_policy_relays_says_what_it_does_not_serve_and_dump
     log = (tmp_path / "cri-resmgr.log").read_text()
     for name in ("policy.memtier: comes with", "rdt: comes with", "--logtostderr: ", "--v: ", "--skip_headers: "):
         assert log.count(f"cri-resmgr: {name}") == 1
+    assert log.count("NODEWARD_RELAY_LIMITS: is not read; for the setting relay.limits") == 1
     assert "cri-resmgr: dump.Disabled: nothing is dumped\n" in log
     assert "debug" not in log.replace("switch the log to debug", "")
     assert dump.read_bytes() == b""
@@ -290,21 +268,3 @@ def test_the_signal_that_was_chosen_for_it_has_the_forced_configuration_read_aga
         wait_for(lambda: says(log, "changed=dump.rules") or process.poll() is not None, "word of the settings")
         assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
     assert (tmp_path / "cri.dump").read_bytes() == b""
-
-
-def test_a_dump_file_that_cannot_be_is_refused_before_anything_is_relayed(tmp_path: Path) -> None:
-    told = ended(tmp_path, "-relay-socket", tmp_path / "cri.sock", "-dump-file", tmp_path)
-    assert told.returncode == 1
-    assert f"dump file {tmp_path}: is a folder; name a file in it" in told.stderr
-    assert not (tmp_path / "cri.sock").exists()
-
-
-def test_a_variable_that_surely_means_a_setting_and_is_not_read_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NODEWARD_RELAY_LIMITS", "true")
-    runtime = tmp_path / "runtime.sock"
-    with runtime_at(runtime), cri_resmgr(tmp_path, "-runtime-socket", str(runtime)):
-        pass
-    log = (tmp_path / "cri-resmgr.log").read_text()
-    assert log.count("NODEWARD_RELAY_LIMITS: is not read; for the setting relay.limits") == 1

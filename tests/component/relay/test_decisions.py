@@ -6,34 +6,28 @@ import asyncio
 import random
 import socket
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
 import pytest
 
-from nodeward.app.relay import run as relay
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_session import Session
 from tests.component.relay.rig import (
     SERVICE,
     WAIT_S,
-    Behave,
-    Runtime,
     call,
     client_of,
-    echo,
     relay_here,
     runtime_at,
     wait_for,
 )
 
 NO = Refuse(8, "pod default/web, container app: 4096 bytes of EPC asked, 0 left")
-ON_ERROR = Refuse(13, "nodeward")
 
 
 @dataclass
@@ -41,39 +35,15 @@ class Decider:
     """Decides `Create...` by `verdict`."""
 
     verdict: Callable[[Call, bytes], Verdict | Awaitable[Verdict]]
-    on_error: Refuse | None = None
-    """The answer to calls that are not decided; None lets them pass."""
-    within_ns: list[int] = field(default_factory=list)
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        by = self.on_error
-        return Pass() if by is None else Refuse(14 if ending else by.status, f"{by.text}: {why}")
+        return Pass()
 
     def holds(self, path: str) -> bool:
         return "/Create" in path
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
-        self.within_ns.append(within_ns)
         return self.verdict(call, message)
-
-
-@contextmanager
-def deciding(
-    folder: Path,
-    verdict: Callable[[Call, bytes], Verdict | Awaitable[Verdict]],
-    on_error: Refuse | None = None,
-    behave: Behave = echo,
-) -> Iterator[tuple[grpc.Channel, Runtime, Decider]]:
-    listen, runtime, decider = folder / "cri.sock", folder / "runtime.sock", Decider(verdict, on_error)
-    plan = RelayPlan(str(listen), str(runtime), decider=decider)
-    with runtime_at(runtime, behave) as server, relay_here(plan), client_of(listen) as channel:
-        yield channel, server, decider
-
-
-def error_of(channel: grpc.Channel, timeout_s: float = WAIT_S) -> tuple[grpc.StatusCode, str]:
-    with pytest.raises(grpc.RpcError) as caught:
-        call(channel, "CreateContainer", b"body", timeout_s)
-    return caught.value.code(), caught.value.details()
 
 
 def test_calls_of_all_sizes_are_passed_replaced_and_refused_among_others(tmp_path: Path) -> None:
@@ -108,33 +78,16 @@ def test_calls_of_all_sizes_are_passed_replaced_and_refused_among_others(tmp_pat
             call(channel, "CreateRefused", body)
         return (caught.value.code(), caught.value.details()) == (grpc.StatusCode.RESOURCE_EXHAUSTED, NO.text)
 
-    with deciding(tmp_path, verdict) as (channel, runtime, _), ThreadPoolExecutor(16) as threads:
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    plan = RelayPlan(str(listen), str(behind), decider=Decider(verdict))
+    with (
+        runtime_at(behind) as runtime,
+        relay_here(plan),
+        client_of(listen) as channel,
+        ThreadPoolExecutor(16) as threads,
+    ):
         assert all(threads.map(lambda number: one(channel, number), range(500)))
     assert len(runtime.got) == 400, "the runtime never gets a refused message"
-
-
-@pytest.mark.parametrize("on_error", [None, ON_ERROR], ids=["pass", "refuse"])
-@pytest.mark.parametrize("how", ["raises", "raises later", "never answers"])
-def test_a_decision_that_fails_is_answered_by_on_error(tmp_path: Path, how: str, on_error: Refuse | None) -> None:
-    async def later() -> Verdict:
-        if how == "never answers":
-            await asyncio.Event().wait()
-        raise ZeroDivisionError
-
-    def verdict(asked: Call, message: bytes) -> Verdict | Awaitable[Verdict]:
-        if how == "raises":
-            raise ZeroDivisionError
-        return later()
-
-    with deciding(tmp_path, verdict, on_error) as (channel, _, decider):
-        if on_error is None:
-            assert call(channel, "CreateContainer", b"body", 1.0) == b"body"
-        else:
-            code, text = error_of(channel, 1.0)
-            assert code == grpc.StatusCode.INTERNAL
-            assert text.startswith("nodeward: ")
-        assert call(channel, "Version", b"v") == b"v"
-    assert 0 < decider.within_ns[0] <= 800_000_000 + 10_000_000
 
 
 @pytest.mark.parametrize("who", ["client", "runtime"])
@@ -165,31 +118,6 @@ def test_a_decision_that_nobody_waits_for_is_cancelled(tmp_path: Path, who: str)
     assert server.got == []
 
 
-def test_a_relay_that_ends_says_so_to_whoever_waits_for_a_decision(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Given a call that is not decided when the relay has to end, then its client is told to try again, and the runtime
-    never gets it."""
-    asked = threading.Event()
-
-    async def never() -> Verdict:
-        asked.set()
-        await asyncio.Event().wait()
-        return Pass()
-
-    monkeypatch.setattr(relay, "DRAIN_S", 0.1)
-    listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    plan = RelayPlan(str(listen), str(runtime), decider=Decider(lambda asked, message: never(), ON_ERROR))
-    with runtime_at(runtime) as server, client_of(listen) as channel:
-        with relay_here(plan):
-            future = channel.unary_unary(f"{SERVICE}/CreateContainer").future(b"", timeout=WAIT_S)
-            assert asked.wait(WAIT_S)
-        error = future.exception(WAIT_S)
-    assert isinstance(error, grpc.Call)
-    assert (error.code(), error.details()) == (grpc.StatusCode.UNAVAILABLE, "nodeward: the relay ends")
-    assert server.got == []
-
-
 @pytest.mark.parametrize("decides", [True, False], ids=["decides", "only-passes"])
 def test_a_fault_of_the_relays_own_ends_one_link_and_no_other(
     decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -204,7 +132,7 @@ def test_a_fault_of_the_relays_own_ends_one_link_and_no_other(
 
     monkeypatch.setattr(Session, sees, broken)
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    decider = Decider(lambda asked, message: Pass(), None) if decides else None
+    decider = Decider(lambda asked, message: Pass()) if decides else None
     plan = RelayPlan(str(listen), str(runtime), decider=decider)
     with runtime_at(runtime), relay_here(plan), client_of(listen) as channel, client_of(listen) as other:
         assert call(other, "Version", b"v") == b"v"

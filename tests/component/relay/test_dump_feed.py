@@ -1,27 +1,33 @@
-"""The relay's dump with its real writer process: killed, stopped, slow or away, and what is then missing is told."""
+"""The relay's dump with its real writer process: killed, stopped, slow or away, and how much of the machine it has."""
 
 import asyncio
+import itertools
 import json
+import os
 import re
 import signal
-from collections.abc import Sequence
+import subprocess
+import sys
 from functools import partial
 from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
+from nodeward.aio import leftover_time
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import SystemClock
 from nodeward.app.dump import feed as dump_feed
 from nodeward.app.dump import ring as dump_ring
 from nodeward.app.dump.feed import Feed, Writer
-from nodeward.model.relayed import Call, Message
+from nodeward.model.relayed import Call, Interest
 from nodeward.model.settings import DumpSection
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import dump_rules
 from tests.component.relay.dump_rig import CLOSE_S, drained, dump, dumped, feed, message, run_pod
-from tests.component.relay.rig import WAIT_S
+from tests.component.relay.rig import WAIT_S, wait_for
 
 
 class Leaping(SystemClock):
@@ -129,7 +135,7 @@ def test_beyond_the_bound_messages_are_left_out_and_counted_and_nothing_waits(tm
 
     asyncio.run(story())
     told = dump(path, "--method", "None of these", "-o", "json")
-    assert (told.returncode, told.stderr) == (
+    assert (told.exit_code, told.stderr) == (
         1,
         f"nodeward: {path}: {said[0]} message(s) are missing in it, by its own word\n",
     )
@@ -168,8 +174,6 @@ def test_a_slow_disk_holds_the_end_up_no_longer_than_it_may_and_what_is_missing_
 def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the_disk_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Given a writer that is stopped, as a hung disk would stop it, then the end waits for it no longer than it may,
-    and leaves it; when it goes on, the file says what is missing, and the writer is gone."""
     monkeypatch.setattr(dump_feed, "MARK_SHARE", 0.01)
     path = tmp_path / "cri.dump"
 
@@ -193,8 +197,6 @@ def test_a_writer_whose_disk_hangs_beyond_the_end_marks_what_is_missing_once_the
 
 
 def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(tmp_path: Path) -> None:
-    """Given more of them than the shared memory has room for, then what lay there and what waited for room stand
-    in the file one after the other, and the memory is free again."""
     path = tmp_path / "cri.dump"
     texts = [f"{number}-" + "v" * (dump_feed.COPIED_BYTES + 1000 * number) for number in range(200)]
 
@@ -214,31 +216,6 @@ def test_long_messages_reach_a_writer_that_was_held_up_whole_and_in_their_order(
     assert re.findall(r'version: "?([^"\s]+)', path.read_text()) == texts
 
 
-def test_a_message_in_very_many_pieces_is_written_as_the_same_in_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And put in few: who sends it byte by byte takes no time from others."""
-    path, puts = tmp_path / "cri.dump", list[int]()
-    asked = cri.VersionRequest(version="v" * 100_000).SerializeToString()
-    put_all = dump_ring.Giver.put_all
-
-    def counted(ring: dump_ring.Giver, pieces: Sequence[bytes | memoryview], size: int) -> bool:
-        puts.extend(map(len, pieces))
-        return put_all(ring, pieces, size)
-
-    monkeypatch.setattr(dump_ring.Giver, "put_all", counted)
-
-    async def tale(to: Feed, _: list[Writer]) -> None:
-        whole = Message(tuple(bytes((one,)) for one in asked), len(asked), False, 1)
-        to.request(Call(1, 1, "/runtime.v1.RuntimeService/Version", 1), whole)
-        await drained(to)
-
-    assert dumped(path, tale)[0].lost == 0
-    assert sum(puts) > len(asked)
-    assert len(puts) < 10
-    assert "v" * 100_000 in path.read_text()
-
-
 def test_a_writer_that_closed_its_socket_and_does_not_end_is_killed_and_no_disk_is_blamed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -253,10 +230,112 @@ def test_a_writer_that_closed_its_socket_and_does_not_end_is_killed_and_no_disk_
 
 
 def test_what_the_rules_leave_out_is_not_even_copied() -> None:
-    from nodeward.model.relayed import Interest
-
-    to = feed(DumpSection(rules="full:.*,short:Version,off:.*List.*"))
-    wanted = [
-        to.interest(f"/runtime.v1.RuntimeService/{name}") for name in ("RunPodSandbox", "Version", "ListContainers")
-    ]
+    to, of = feed(DumpSection(rules="full:.*,short:Version,off:.*List.*")), "/runtime.v1.RuntimeService"
+    wanted = [to.interest(f"{of}/{name}") for name in ("RunPodSandbox", "Version", "ListContainers")]
     assert wanted == [Interest.ALL, Interest.CALL, Interest.NONE]
+
+
+def test_a_writer_runs_when_nothing_else_wants_to_and_one_that_is_behind_has_a_share_until_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not leftover_time.can_return(dump_feed.NICENESS):
+        pytest.skip("needs CAP_SYS_NICE, or an RLIMIT_NICE of 10")
+    monkeypatch.setattr(dump_feed, "BEHIND_S", 0.01)
+    monkeypatch.setattr(dump_feed, "HURRIED_S", 0.01)
+    path = tmp_path / "cri.dump"
+
+    async def tale(to: Feed, writers: list[Writer]) -> None:
+        process = writers[0]._process
+        assert os.getpriority(os.PRIO_PROCESS, process.pid) == dump_feed.NICENESS
+        assert os.sched_getscheduler(process.pid) == os.SCHED_IDLE
+        process.send_signal(signal.SIGSTOP)
+        run_pod(to, 1, "web", "aaaa1111")
+        while os.sched_getscheduler(process.pid) != os.SCHED_OTHER:
+            await asyncio.sleep(0.001)
+        process.send_signal(signal.SIGCONT)
+        while writers[0].tally.done < to.told or os.sched_getscheduler(process.pid) != os.SCHED_IDLE:
+            await asyncio.sleep(0.001)
+
+    to, _ = dumped(path, tale)
+    assert (to.lost, to.hurries > 0) == (0, True)
+    assert "name: web" in path.read_text()
+
+
+def test_who_wants_to_run_and_is_not_let_is_starved_and_who_waits_for_something_is_not() -> None:
+    """Given one processor for three, one of which leaves nothing to the others."""
+    one = str(min(os.sched_getaffinity(0)))
+    pinned = ["taskset", "-c", one, sys.executable, "-c"]
+    spin = [*pinned, "while True: pass"]
+    with (
+        subprocess.Popen(spin) as busy,
+        subprocess.Popen(spin) as starved,
+        subprocess.Popen([*pinned, "input()"], stdin=subprocess.PIPE) as waits,
+    ):
+        try:
+            leftover_time.leave_it(starved.pid)
+            wait_for(lambda: leftover_time.starved_s(starved.pid) > 1.0, "process that is not let")
+            before = leftover_time.starved_s(waits.pid)
+            known = leftover_time.starved_s(starved.pid)
+            wait_for(lambda: leftover_time.starved_s(starved.pid) > known + 0.2, "more of it")
+            assert leftover_time.starved_s(waits.pid) == before
+        finally:
+            for process in (busy, starved, waits):
+                process.kill()
+
+
+def test_a_writer_that_is_let_run_takes_its_time_and_one_that_is_not_has_its_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dump_feed, "BEHIND_S", 0.01)
+    monkeypatch.setattr(dump_feed, "HURRIED_S", 0.01)
+
+    class Slow:
+        """A writer that has done one message more each time it is looked."""
+
+        def __init__(self) -> None:
+            self.kept_s, self.hurried, self._done = 0.0, list[bool](), itertools.count()
+            self.ring = SimpleNamespace(used=0, put=len, tell=lambda: False)
+
+        @property
+        def tally(self) -> SimpleNamespace:
+            return SimpleNamespace(done=next(self._done), lost=0, missing=0, marked=0)
+
+        def starved_s(self) -> float:
+            return self.kept_s
+
+        def hurry(self, hurried: bool) -> bool:
+            self.hurried.append(hurried)
+            return True
+
+        def close(self, *_: object) -> None:
+            """Nothing is left of it."""
+
+    async def story() -> list[list[bool]]:
+        writer = Slow()
+        to = feed(DumpSection(), lambda _: cast(Writer, writer))
+        to.open()
+        for number in range(500):
+            run_pod(to, number, "web", "aaaa1111")
+        said = []
+        for kept_s, used in ((0.0, 0), (0.01, 0), (0.0, dump_feed.MAX_WAITING)):
+            writer.kept_s, writer.ring.used = kept_s, used
+            writer.hurried.clear()
+            while len(writer.hurried) < 3:
+                await asyncio.sleep(0.001)
+            said.append(writer.hurried[:3])
+        to.close(CLOSE_S)
+        return said
+
+    assert asyncio.run(story()) == [[False] * 3, [True] * 3, [False] * 3]
+
+
+def test_without_the_right_to_give_it_a_share_again_a_writer_keeps_its_own_and_that_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(leftover_time, "can_return", lambda niceness: False)
+    caplog.set_level("INFO")
+    writer = Writer(DumpSection(file=str(tmp_path / "cri.dump")))
+    assert os.sched_getscheduler(writer._process.pid) == os.SCHED_OTHER
+    assert os.getpriority(os.PRIO_PROCESS, writer._process.pid) == dump_feed.NICENESS
+    assert [line.partition(" ")[0] for line in caplog.messages] == ["dump=shares-processor"]
+    writer.close(CLOSE_S, 1.0, (0, 0))

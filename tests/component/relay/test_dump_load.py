@@ -1,5 +1,8 @@
-"""The dump of a real relay under load: nothing is lost at kubelet's own mix, and what is lost otherwise is all told."""
+"""The dump of a real relay under load and on disks that hang or are full: what is lost is told; and its rotation."""
 
+from __future__ import annotations
+
+import json
 import os
 import re
 import signal
@@ -7,26 +10,36 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from itertools import count
 from pathlib import Path
 
 import grpc
 import pytest
 
+from bench.metrics import free_port
+from nodeward.model.settings import SECRETS
 from nodeward.model.view import DumpRow
+from nodeward.proto import cri_pb2 as cri
 from tests.component.relay import kubelet_mix
+from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import writer_of
-from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
-from tests.component.relay.test_status import status
+from tests.component.relay.rig import (
+    SERVICE,
+    WAIT_S,
+    call,
+    client_of,
+    following,
+    log_of,
+    relay_process,
+    runtime_at,
+    wait_for,
+)
+from tests.component.relay.test_status import daemon, people, scraped, status, status_socket
 from tests.patience import patience
 
 SECONDS = 5
-MESSAGES_PER_S = 2 * kubelet_mix.CALLS
-LATE_S = 0.5
-"""The rate is kept by calls that come no later than this after their time, and the dump keeps pace with what is in its
-file no later than this after it was relayed."""
 MIB = 1 << 20
 
 
@@ -56,46 +69,6 @@ def lost(listen: Path) -> int:
     return said_of_dump(listen).lost
 
 
-class Offer:
-    """Kubelet's mix by the clock, whether answers come or not."""
-
-    def __init__(self, channel: grpc.Channel, file: Path) -> None:
-        self.sent = Counter[str]()
-        self.seconds = 0
-        self.answers: list[grpc.Future] = []
-        self._calls = {name: channel.unary_unary(f"{SERVICE}/{name}") for name in set(kubelet_mix.second())}
-        self._file = file
-        self._written = 0
-        self._read = 0
-        self._began = time.monotonic()
-
-    def second(self) -> None:
-        """The calls of one more second, each at its time, or at once where that is past."""
-        for number, name in enumerate(kubelet_mix.second()):
-            due = self._began + self.seconds + number / kubelet_mix.CALLS
-            time.sleep(max(0.0, due - time.monotonic()))
-            self.answers.append(self._calls[name].future(kubelet_mix.REQUESTS.get(name, b""), timeout=WAIT_S))
-            self.sent[name] += 1
-        self.seconds += 1
-
-    def late_s(self) -> float:
-        """By how much the last call came after its time: while this stays small, the rate is kept."""
-        return time.monotonic() - self._began - self.seconds
-
-    def behind(self) -> int:
-        """How many messages were relayed and are not in the file yet."""
-        relayed = len(self.answers) + sum(1 for answer in self.answers if answer.done())
-        more = b""
-        if self._file.exists():
-            with self._file.open("rb") as file:
-                file.seek(self._read)
-                more = file.read()
-        more = more[: more.rfind(b"\n") + 1]
-        self._read += len(more)
-        self._written += len(re.findall(rb" \(passthrough\) (?:REQUEST|REPLY)", more))
-        return relayed - self._written
-
-
 @contextmanager
 def busy_processors() -> Iterator[None]:
     """Each is wanted all the time by a process of normal priority."""
@@ -108,55 +81,37 @@ def busy_processors() -> Iterator[None]:
         yield
 
 
-@pytest.mark.parametrize(
-    ("machine", "changes"),
-    [(nullcontext, False), (busy_processors, True)],
-    ids=["idle", "busy, and each row of each list differs from those before"],
-)
-def test_nothing_is_lost_at_kubelets_own_mix_offered_whether_answers_come_or_not(
-    machine: Callable[[], AbstractContextManager[None]], changes: bool, tmp_path: Path
-) -> None:
-    """Given a machine with time to spare, or one whose every processor others keep busy, and lists of which no row was
-    ever seen: the writer runs when nothing else wants to, and must not be forgotten there. It keeps pace with a rate
-    that was really offered: after five seconds or more, while calls go on, less than half a second of them waits."""
+@pytest.mark.nightly
+def test_nothing_is_lost_at_kubelets_own_mix_on_a_busy_machine(tmp_path: Path) -> None:
+    """Given processors that others want all the time, and lists of which no row was ever seen."""
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
-    dump = ("--dump", "reset,full:.*", "--dump-file", str(file))
-    numbers = count()
+    numbers, within_s, sent, answers = count(), WAIT_S * patience(), Counter[str](), list[grpc.Future]()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        if name == "ListContainers" and changes:
+        if name == "ListContainers":
             return kubelet_mix.changed_list(next(numbers))
         return kubelet_mix.REPLIES.get(name, b"")
 
     with (
         runtime_at(runtime, behave),
-        relay_process(listen, runtime, *dump),
+        relay_process(listen, runtime, "--dump", "reset,full:.*", "--dump-file", str(file)),
         client_of(listen) as channel,
-        machine(),
+        busy_processors(),
     ):
-        within_s = WAIT_S * patience()
-        offer = Offer(channel, file)
-        while True:
-            offer.second()
-            if offer.seconds < SECONDS:
-                continue
-            late_s, behind = offer.late_s(), offer.behind()
-            told = f"{offer.seconds} s of the mix were offered {late_s:.3f} s late, {behind} messages wait for the file"
-            if late_s < LATE_S and behind < LATE_S * MESSAGES_PER_S:
-                break
-            assert offer.seconds < within_s, told
-        for answer in offer.answers:
+        calls = {name: channel.unary_unary(f"{SERVICE}/{name}") for name in set(kubelet_mix.second())}
+        began = time.monotonic()
+        for place, name in enumerate(name for _ in range(SECONDS) for name in kubelet_mix.second()):
+            time.sleep(max(0.0, began + place / kubelet_mix.CALLS - time.monotonic()))
+            answers.append(calls[name].future(kubelet_mix.REQUESTS.get(name, b""), timeout=within_s))
+            sent[name] += 1
+        for answer in answers:
             answer.result(within_s)
         wait_for(lambda: said_of_dump(listen).waiting_bytes == 0, "dump for which nothing waits", within_s)
         assert lost(listen) == 0
 
-    print(told, log_of(listen), sep="\n")
-    seconds = offer.seconds
-    assert offer.sent["ListContainers"] == seconds
-    assert dumped(file) == (offer.sent, offer.sent, 0)
+    assert dumped(file) == (sent, sent, 0)
     made = Counter(re.findall(r'created_at: "?(\d+)', file.read_text()))
-    ever = Counter(str(kubelet_mix.created_ns(second if changes else 0)) for second in range(seconds))
-    assert made == Counter({one: times * kubelet_mix.CONTAINERS for one, times in ever.items()})
+    assert made == Counter({str(kubelet_mix.created_ns(nth)): kubelet_mix.CONTAINERS for nth in range(SECONDS)})
 
 
 def test_a_disk_that_hangs_holds_no_call_up_and_every_message_is_in_the_file_or_counted_as_missing(
@@ -187,3 +142,86 @@ def test_a_disk_that_hangs_holds_no_call_up_and_every_message_is_in_the_file_or_
         assert lost(listen) == missing >= 2 * calls - 64
 
     assert dumped(file)[2] == missing
+
+
+KIB = 1024
+DISK = 'mount -t tmpfs -o size=512k tmpfs "$0" && exec "$@"'
+FULL = "full:.*"
+
+
+def ask(channel: grpc.Channel, size: int) -> None:
+    asked = cri.VersionRequest(version="x" * size).SerializeToString()
+    assert call(channel, "Version", asked) == asked
+
+
+def test_a_file_that_has_grown_is_begun_anew_under_calls_and_who_follows_is_told_of_each(tmp_path: Path) -> None:
+    listen, behind, file, most = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump", 1024 * KIB
+    flags = ("--dump-file", str(file), "--dump", FULL, "--set", f"dump.max_bytes={most}")
+    with runtime_at(behind), relay_process(listen, behind, *flags), client_of(listen) as channel:
+        ask(channel, 1)
+        wait_for(file.exists, "a dump")
+        with following(file, "-o", "json") as reading:
+            assert reading.stdout is not None
+            followed = [int(json.loads(reading.stdout.readline())["number"])]
+            for _ in range(5):
+                for _ in range(3):
+                    ask(channel, 150 * KIB)
+                followed += [int(json.loads(reading.stdout.readline())["number"]) for _ in range(3)]
+            reading.send_signal(signal.SIGINT)
+            assert reading.wait(WAIT_S) == 0
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        assert lost(listen) == 0
+    kept = file.with_name("dump.1")
+    assert followed == list(range(1, 17))
+    assert max(kept.stat().st_size, file.stat().st_size) <= most
+    assert (kept.stat().st_mode & 0o777, file.stat().st_mode & 0o777) == (0o600, 0o600)
+    assert numbers(kept)[0] > 3, "there was a file before these two"
+    assert numbers(kept) + numbers(file) == list(range(numbers(kept)[0], 17))
+    assert "dump=" not in log_of(listen).replace("dump=shares-processor", "")
+
+
+def numbers(file: Path) -> list[int]:
+    return [int(line.partition("#")[2].split()[0]) for line in file.read_text().splitlines() if " <= " in line]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a disk of 512 KiB")
+def test_on_a_disk_that_is_full_every_call_passes_and_what_is_lost_is_counted_and_marked_once_there_is_room(
+    tmp_path: Path,
+) -> None:
+    listen, behind, disk, port = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "disk", free_port()
+    disk.mkdir()
+    limits.kernel(tmp_path)
+    shown = f"dump.show=[{', '.join(SECRETS)}]"  # without a first line the file's last page has no room for a mark
+    flags = ("--dump-file", str(disk / "dump"), "--dump", FULL, "--set", shown)
+    within = ("unshare", "--mount", "sh", "-c", DISK, str(disk))
+    with (
+        runtime_at(behind),
+        relay_process(listen, behind, *flags, within=within) as relay,
+        client_of(listen) as channel,
+        daemon(tmp_path, port),
+    ):
+        wait_for(status_socket(listen).is_socket, "relay.sock")
+        place = Path(f"/proc/{relay.pid}/root{disk}")
+        ballast, file = place / "ballast", place / "dump"
+        ask(channel, 8 * KIB)
+        wait_for(lambda: file.exists() and "Version <=" in file.read_text(), "a dump")
+        room = os.statvfs(place)
+        ballast.write_bytes(bytes(room.f_bavail * room.f_frsize))  # no room for a message, nor for a mark
+
+        for _ in range(20):
+            ask(channel, 8 * KIB)
+        wait_for(lambda: lost(listen) > 0, "a loss")
+        for _ in range(20):
+            ask(channel, 8 * KIB)
+        wait_for(lambda: lost(listen) >= 40, "the loss of calls that came while the disk was full")
+        assert "missing" not in file.read_text()
+        ballast.unlink()
+        ask(channel, 8 * KIB)
+        wait_for(lambda: told_of(file) == 2 * 42, "every message or its mark")
+        marked = dumped(file)[2]
+        told = people(listen, "status").stdout
+        wait_for(lambda: scraped(port).get("nodeward_relay_dump_lost_total") == marked, "the loss in /metrics")
+        assert 40 <= lost(listen) == marked < 2 * 41
+    assert f"{marked} lost" in told
+    assert "No space left on device" in log_of(listen)
+    assert log_of(listen).count("dump=not-written") == 1

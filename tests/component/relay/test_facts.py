@@ -16,7 +16,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import grpc
-import pytest
 
 from nodeward.app.node.pod_facts import SOCKET
 from nodeward.model.settings import Settings
@@ -47,7 +46,6 @@ def limit(made: Runtime) -> str:
 
 
 def says(listen: Path, what: str, times: int = 1) -> None:
-    """Waits until the relay's log has it so often."""
     wait_for(lambda: log_of(listen).count(what) >= times, what)
 
 
@@ -66,8 +64,6 @@ def beside_a_daemon(folder: Path, tale: Callable[[Rig], Awaitable[None]]) -> Non
 
 
 def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tmp_path: Path) -> None:
-    """Given a pod without annotation, then the limit is its spec's; an annotation says nothing beside it. When the
-    daemon ends, annotations hold; when it is back, specs do again."""
 
     def asks(listen: Path, made: Runtime, uid: str, annotations: dict[str, str] | None = None) -> str:
         with client_of(listen) as channel:
@@ -147,34 +143,14 @@ def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[byt
 
 
 def of_spec(line: bytes) -> bytes:
-    """A daemon that knows one pod."""
     return facts_line.encode_answer(SPEC if facts_line.decode_request(line).uid else None)
 
 
-def _another(line: bytes) -> bytes:
-    return facts_line.encode_answer(replace(SPEC, uid=PodUid("v")))
-
-
-HOSTILE: dict[str, Callable[[bytes], bytes]] = {
-    "closes": lambda line: b"",
-    "garbage": lambda line: b"\xff\n",
-    "without end": lambda line: b"x" * (facts_line.MAX_ANSWER + 100),
-}
-SENSELESS: dict[str, Callable[[bytes], bytes]] = {
-    "half a pod": lambda line: b'{"v":1,"pod":{"uid":"u"},"why":""}\n',
-    "another pod": _another,
-}
-
-
-@pytest.mark.parametrize("answer", HOSTILE.values(), ids=HOSTILE)
-def test_what_makes_no_sense_is_said_once_and_annotations_hold(
-    tmp_path: Path, answer: Callable[[bytes], bytes]
-) -> None:
-    """Given somebody in the daemon's place who greets and then talks nonsense, then creates go by annotations."""
+def test_an_answer_without_end_is_said_once_and_annotations_hold(tmp_path: Path) -> None:
 
     def once_greeted(line: bytes) -> bytes:
         greeting = facts_line.decode_request(line).uid == ""
-        return facts_line.encode_answer(None, "no pod") if greeting else answer(line)
+        return facts_line.encode_answer(None, "no pod") if greeting else b"x" * (facts_line.MAX_ANSWER + 100)
 
     with answering(tmp_path / "run" / SOCKET, once_greeted), node(tmp_path, runtime) as (listen, made):
         says(listen, "facts=daemon")
@@ -185,17 +161,14 @@ def test_what_makes_no_sense_is_said_once_and_annotations_hold(
         says(listen, "facts=annotations")
 
 
-@pytest.mark.parametrize("answer", SENSELESS.values(), ids=SENSELESS)
-def test_an_answer_that_makes_no_sense_of_one_pod_concerns_that_pod_alone(
-    tmp_path: Path, answer: Callable[[bytes], bytes]
-) -> None:
+def test_an_answer_about_another_pod_concerns_that_pod_alone(tmp_path: Path) -> None:
     """Given a daemon that knows two pods and cannot tell of one, then that one's annotations hold, and of the other the
     spec does, though it has an annotation."""
 
     def tells(line: bytes) -> bytes:
         uid = facts_line.decode_request(line).uid
         if uid == "u":
-            return answer(line)
+            return facts_line.encode_answer(replace(SPEC, uid=PodUid("v")))
         return facts_line.encode_answer(replace(SPEC, uid=PodUid(uid), name="other") if uid else None)
 
     with answering(tmp_path / "run" / SOCKET, tells), node(tmp_path, runtime) as (listen, made):
@@ -211,7 +184,6 @@ def test_an_answer_that_makes_no_sense_of_one_pod_concerns_that_pod_alone(
 
 
 def test_a_daemon_that_hangs_costs_creates_little_and_then_nothing(tmp_path: Path) -> None:
-    """Given a daemon that accepts and never answers, then a create goes on after its short wait, by the annotations."""
     over = threading.Event()
 
     def hang(line: bytes) -> bytes:
@@ -229,7 +201,6 @@ def test_a_daemon_that_hangs_costs_creates_little_and_then_nothing(tmp_path: Pat
 
 
 def test_a_pod_is_asked_for_when_its_sandbox_is_made(tmp_path: Path) -> None:
-    """Given a runtime that makes the sandbox, then the daemon is asked before any create."""
     with (
         answering(tmp_path / "run" / SOCKET, of_spec) as asked,
         node(tmp_path, runtime) as (listen, made),
@@ -244,7 +215,6 @@ def test_a_pod_is_asked_for_when_its_sandbox_is_made(tmp_path: Path) -> None:
 
 
 def test_pods_from_before_are_asked_for(tmp_path: Path) -> None:
-    """Given a relay that was killed, when it has heard what there is, then an update goes by the spec."""
 
     def lists(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         found = runtime(name, request, context)

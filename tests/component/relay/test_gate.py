@@ -27,7 +27,6 @@ from tests.component.daemon import rig as daemon
 from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_facts import answering
 from tests.component.relay.test_limits import call, create, got, kernel, runtime
-from tests.component.relay.test_sizing import resources
 from tests.component.relay.test_sizing import run as run_pod
 from tests.component.relay.test_status import people
 
@@ -75,8 +74,6 @@ def tries(listen: Path) -> None:
 
 
 def test_a_pod_waits_at_its_gate_until_somebody_says_pass_or_deny(tmp_path: Path) -> None:
-    """Given a real daemon, then pods without a gate go on, one with a gate goes on once it is passed, one that is
-    denied is refused at once and after the daemon has started anew, and without a daemon all with gates are."""
 
     def change(settings: Settings) -> Settings:
         gate = GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, uids=(os.getuid(),))
@@ -94,8 +91,9 @@ def test_a_pod_waits_at_its_gate_until_somebody_says_pass_or_deny(tmp_path: Path
         made.got.clear()
         waiting = threading.Thread(target=tries, args=(listen,))
         waiting.start()
-        wait_for(lambda: "1 shut" in nodeward("status"), "the pod at its gate")
-        assert "gate of default/pod: shut: verdict: no verdict was set yet" in nodeward("explain", "default/pod")
+        wait_for(lambda: "1 shut" in people(listen, "status").stdout, "the pod at its gate")
+        why = people(listen, "explain", "default/pod").stdout
+        assert "gate of default/pod: shut: verdict: no verdict was set yet" in why
         assert not [name for name, _ in made.got if name == "RunPodSandbox"]
         assert nodeward("gate", "default/pod", "--pass", "--expires", "10m") == "default/pod (uid u): PASSED\n"
         waiting.join(WAIT_S)
@@ -148,25 +146,21 @@ WRONG: dict[str, tuple[Callable[[bytes], bytes], str]] = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
-def test_what_is_no_yes_is_a_no(tmp_path: Path, case: str) -> None:
-    answer, said = WRONG[case]
-    with answering(tmp_path / "run" / SOCKET, answer), node(tmp_path) as (listen, made):
-        assert said in refused(listen)
-        assert not made.got
+def test_what_is_no_yes_is_a_no_and_holds_a_pod_no_longer_than_the_setting_says(tmp_path: Path) -> None:
+    over, answers = threading.Event(), iter([answer for answer, _ in WRONG.values()])
 
-
-def test_a_daemon_that_is_late_holds_a_pod_no_longer_than_the_setting_says(tmp_path: Path) -> None:
-    over = threading.Event()
-
-    def late(_: bytes) -> bytes:
+    def answer(line: bytes) -> bytes:
+        if (told := next(answers, None)) is not None:
+            return told(line)
         over.wait(WAIT_S)
         return OPEN
 
     gate = "handlers: {kata: [verdict]}, wait_s: 0.25"
-    with answering(tmp_path / "run" / SOCKET, late), node(tmp_path, gate) as (listen, _):
-        assert "did not answer within 0.5 s" in refused(listen)
+    with answering(tmp_path / "run" / SOCKET, answer), node(tmp_path, gate) as (listen, made):
+        for said in (*(said for _, said in WRONG.values()), "did not answer within 0.5 s"):
+            assert said in refused(listen)
         over.set()
+        assert not made.got
 
 
 def test_containers_are_held_by_what_the_runtime_tells_of_their_sandbox(tmp_path: Path) -> None:
@@ -183,17 +177,6 @@ def test_containers_are_held_by_what_the_runtime_tells_of_their_sandbox(tmp_path
             assert got(made, "CreateContainer") != create(), "it has its limit"
             assert [name for name, _ in made.got].count("PodSandboxStatus") == 1
         assert any(b'"conditions":["verdict"]' in line for line in asked)
-
-
-def test_a_size_is_handed_on_to_a_gate(tmp_path: Path) -> None:
-    settings = tmp_path / "nodeward.yaml"
-    settings.write_text(f"run_dir: {tmp_path}/run\nsizing: {{mode: enforce, handlers: [kata]}}\n")
-    words, gate = ("--config", str(settings)), "handlers: {kata: [verdict]}"
-    asked = answering(tmp_path / "run" / SOCKET, lambda line: OPEN if b'"gate"' in line else b"")
-    with asked, node(tmp_path, gate, *words) as (listen, made):
-        passes(listen)
-        added = got(made, "RunPodSandbox").removeprefix(run_pod())
-        assert resources(added) == (100_000, 30_000, 0)
 
 
 def test_a_pod_that_cannot_be_read_is_refused_and_a_handler_that_nobody_has_is_said(tmp_path: Path) -> None:

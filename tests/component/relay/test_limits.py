@@ -15,7 +15,6 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import grpc
-import pytest
 
 from nodeward.proto import cri_pb2 as cri
 from nodeward.wire import http2_frames as h2
@@ -109,15 +108,12 @@ def got(runtime: Runtime, name: str) -> bytes:
     return [request for method, request in runtime.got if method == name][-1]
 
 
-@pytest.mark.parametrize("version", ["v1", "v1alpha2"])
-def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, version: str) -> None:
-    """The runtime gets the client's own bytes, and behind them the limit."""
+def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path) -> None:
+    """The runtime gets the client's own bytes, and behind them the limit; by the older CRI too."""
     with node(tmp_path) as (listen, made), client_of(listen) as channel:
-        assert (
-            cri.CreateContainerResponse.FromString(call(channel, "CreateContainer", create(), version)).container_id
-            == "c1"
-        )
-        call(channel, "UpdateContainerResources", update(), version)
+        born_so = call(channel, "CreateContainer", create())
+        assert cri.CreateContainerResponse.FromString(born_so).container_id == "c1"
+        call(channel, "UpdateContainerResources", update(), "v1alpha2")
         wait_for(lambda: "limits know" in log_of(listen), "the lists")
     born = got(made, "CreateContainer")
     assert born.startswith(create())
@@ -133,69 +129,23 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path, 
     assert not (tmp_path / "state").exists()
 
 
-def test_a_pod_out_of_a_checkpoint_gets_the_limits_of_its_own_description(tmp_path: Path) -> None:
-    """RestorePod reaches the runtime as it came; the runtime's lists, which have another pod, are not needed for it."""
-    asked = cri.RestorePodRequest(checkpoint_path="/checkpoint")
-    asked.config.CopyFrom(cri.CreateContainerRequest.FromString(create(uid="twin")).sandbox_config)
-    asked.config.annotations["epc-limit.nri.io/container.app"] = "4096"
-    asked.container_configs.add(metadata=cri.ContainerMetadata(name="app"))
-    restored = cri.RestoredContainer(name="app", container_id="c2")
-
-    def restores(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        if name == "RestorePod":
-            made = cri.RestorePodResponse(pod_sandbox_id="s2", restored_containers=[restored])
-            return made.SerializeToString()
-        return runtime(name, request, context)
-
-    with node(tmp_path, restores) as (listen, made), client_of(listen) as channel:
-        wait_for(lambda: "limits know" in log_of(listen), "the lists")
-        call(channel, "RestorePod", sent := asked.SerializeToString() + UNKNOWN)
-        wait_for(lambda: "limits=mended" in log_of(listen), "the limit")
-    assert got(made, "RestorePod") == sent
-    given = cri.UpdateContainerResourcesRequest.FromString(got(made, "UpdateContainerResources"))
-    assert (given.container_id, dict(given.linux.unified)) == ("c2", {"misc.max": "sgx_epc 4096"})
-    assert [name for name, _ in made.got].count("ListContainers") == 1
-
-
-@pytest.mark.parametrize("old", [False, True], ids=["v1", "v1alpha2-only"])
-def test_a_relay_that_was_killed_asks_the_runtime_what_there_is(tmp_path: Path, old: bool) -> None:
-    """Given a container from before, when no list has passed, then an update carries its limit all the same."""
-    refused: list[str] = []
+def test_a_relay_that_begins_asks_the_runtime_what_there_is_as_soon_as_that_is_there(tmp_path: Path) -> None:
+    """Given a container from before and a runtime that knows the older CRI alone, when no list has passed, then an
+    update carries its limit all the same."""
+    listen, behind, refused = tmp_path / "cri.sock", tmp_path / "runtime.sock", list[str]()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        if old and not refused:
+        if not refused:
             refused.append(name)
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service runtime.v1.RuntimeService")
         return runtime(name, request, context)
 
-    with node(tmp_path, behave) as (listen, made), client_of(listen) as channel:
-        version = "v1alpha2" if old else "v1"
-        wait_for(lambda: f"limits know sandboxes=1 containers=1 by={version}" in log_of(listen), "the lists")
-        call(channel, "UpdateContainerResources", update())
-        assert got(made, "UpdateContainerResources") != update()
-
-
-def test_a_relay_that_begins_before_the_runtime_asks_it_when_it_is_there(tmp_path: Path) -> None:
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     with relay_process(listen, behind, *kernel(tmp_path)):
         wait_for(lambda: "limits wait for the runtime's lists" in log_of(listen), "a try")
-        with runtime_at(behind, runtime):
-            wait_for(lambda: "limits know sandboxes=1" in log_of(listen), "the lists")
-
-
-def test_a_refusal_names_pod_container_value_and_rule(tmp_path: Path) -> None:
-    with (
-        node(tmp_path, runtime, "--set", "limits.unsupported=refuse", capacity="tdx 4\n") as (listen, made),
-        client_of(listen) as channel,
-    ):
-        with pytest.raises(grpc.RpcError) as caught:
-            call(channel, "CreateContainer", create())
-        assert "CreateContainer" not in [name for name, _ in made.got]
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert caught.value.details().startswith(
-        "default/pod, container app: declares 8192 of sgx_epc, which this kernel cannot limit (not in misc.capacity), "
-        "and limits.unsupported is refuse"
-    )
+        with runtime_at(behind, behave) as made, client_of(listen) as channel:
+            wait_for(lambda: "limits know sandboxes=1 containers=1 by=v1alpha2" in log_of(listen), "the lists")
+            call(channel, "UpdateContainerResources", update())
+            assert got(made, "UpdateContainerResources") != update()
 
 
 def test_a_create_that_went_on_undecided_is_mended_by_an_update_of_the_relays_own(tmp_path: Path) -> None:
@@ -257,40 +207,12 @@ def unended(over: threading.Event) -> Iterator[bytes]:
     over.wait(WAIT_S)
 
 
-def test_a_create_that_does_not_end_has_its_answer_before_its_client_gives_up(tmp_path: Path) -> None:
-    """Given a client that sends all of a create but the word that this is all, and `limits.on_error: refuse`: then it
-    is told why while it waits, the runtime never gets the create, and its other calls go on."""
-    listen, behind, over = tmp_path / "cri.sock", tmp_path / "runtime.sock", threading.Event()
-
-    refuse = ("--set", "limits.on_error=refuse")
-    with (
-        runtime_at(behind, runtime) as made,
-        relay_process(listen, behind, *kernel(tmp_path), *refuse),
-        client_of(listen) as channel,
-    ):
-        held = channel.stream_unary(f"{SERVICE}/CreateContainer").future(unended(over), timeout=WAIT_S)
-        error = held.exception(WAIT_S)
-        over.set()
-        assert isinstance(error, grpc.Call)
-        assert error.code() is grpc.StatusCode.INTERNAL
-        assert error.details() == (
-            "default/pod, container app, which declares annotation epc-limit.nri.io/container.app '8192': Nodeward's "
-            "relay could not decide this request (the request did not end in time), and limits.on_error is refuse"
-        )
-        call(channel, "CreateContainer", create())
-        assert got(made, "CreateContainer") != create()
-        assert made.begun.count("CreateContainer") == 2
-        assert [name for name, _ in made.got].count("CreateContainer") == 1
-
-
 def replayed(*words: str | Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "nodeward", "replay", *map(str, words)]
     return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
 def test_each_decision_of_a_relay_can_be_recorded_and_decided_again(tmp_path: Path) -> None:
-    """Given two lives of a relay with one record, then a replay decides the same byte for byte, the last create before
-    each end too, and by settings that only observe it says what would not have been set."""
     record, observes = tmp_path / "relay.record", tmp_path / "observes.yaml"
     observes.write_text("limits: {mode: observe}\n")
     for life in (1, 2):
@@ -311,7 +233,6 @@ def test_each_decision_of_a_relay_can_be_recorded_and_decided_again(tmp_path: Pa
 
 
 def told(client: socket.socket) -> bytes:
-    """All that it is sent until the end."""
     return b"".join(iter(lambda: client.recv(4096), b""))
 
 

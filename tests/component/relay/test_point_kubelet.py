@@ -23,7 +23,6 @@ WORDS = {
 
 @pytest.mark.parametrize("kind", WORDS)
 def test_a_kubelet_is_pointed_at_the_relay_and_back_byte_for_byte(tmp_path: Path, kind: str) -> None:
-    """Given no relay, then nothing is changed; given one, then both endpoints that kubelet is told lead to it."""
     listen, behind, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "kubelet"
     before = WORDS[kind].format(runtime=behind)
     file.write_text(before)

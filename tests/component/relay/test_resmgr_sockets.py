@@ -102,28 +102,23 @@ def test_messages_of_every_size_go_both_ways_for_many_calls_of_one_client(tmp_pa
     assert not path.exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "status", "text"),
-    [
-        ("refuse", grpc.StatusCode.RESOURCE_EXHAUSTED, "no more für dich"),
-        ("unread", grpc.StatusCode.INVALID_ARGUMENT, "x: is no message"),
-        ("fail", grpc.StatusCode.INTERNAL, "KeyError: a fault of nodeward's, see its log"),
-        ("nothing", grpc.StatusCode.UNIMPLEMENTED, "no such method; there are "),
-    ],
-)
-def test_a_call_that_fails_says_why_and_no_more_of_a_fault_than_its_kind(
-    tmp_path: Path, name: str, status: grpc.StatusCode, text: str
-) -> None:
-    with serving(tmp_path / "s.sock", UnaryServer(METHODS)), client_of(tmp_path / "s.sock") as channel:
-        with pytest.raises(grpc.RpcError) as told:
-            call(channel, name)
-        assert (told.value.code(), told.value.details()[: len(text)]) == (status, text)
-        assert call(channel, "echo", b"a") == b"aaaa"
+FAILS = {
+    "refuse": (grpc.StatusCode.RESOURCE_EXHAUSTED, "no more für dich"),
+    "unread": (grpc.StatusCode.INVALID_ARGUMENT, "x: is no message"),
+    "fail": (grpc.StatusCode.INTERNAL, "KeyError: a fault of nodeward's, see its log"),
+    "nothing": (grpc.StatusCode.UNIMPLEMENTED, "no such method; there are "),
+}
 
 
-def test_who_gives_up_has_its_handler_cancelled_and_who_is_not_trusted_gets_nothing(tmp_path: Path) -> None:
+def test_a_call_that_fails_says_why_and_who_gives_up_has_its_handler_cancelled(tmp_path: Path) -> None:
+    """And no more of a fault than its kind. Who is not trusted gets nothing."""
     path = tmp_path / "s.sock"
     with serving(path, UnaryServer(METHODS)), client_of(path) as channel:
+        for name, (status, text) in FAILS.items():
+            with pytest.raises(grpc.RpcError) as told:
+                call(channel, name)
+            assert (told.value.code(), told.value.details()[: len(text)]) == (status, text)
+            assert call(channel, "echo", b"a") == b"aaaa"
         cancelled.clear()
         with pytest.raises(grpc.RpcError):
             call(channel, "sleep", timeout_s=0.2)

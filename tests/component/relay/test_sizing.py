@@ -5,12 +5,10 @@ from __future__ import annotations
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-
-import pytest
 
 from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
@@ -32,7 +30,7 @@ from tests.component.relay.rig import (
     wait_for,
 )
 from tests.component.relay.test_facts import answering
-from tests.component.relay.test_limits import UNKNOWN, call, create, got, kernel, runtime
+from tests.component.relay.test_limits import UNKNOWN, call, got, runtime
 from tests.component.relay.test_status import people
 
 MIB = 1 << 20
@@ -65,7 +63,6 @@ def sent(listen: Path, made: Runtime, handler: str = "kata") -> bytes:
 
 
 def resources(added: bytes) -> tuple[int, int, int]:
-    """What the runtime takes for the pod's."""
     linux = cri.RunPodSandboxRequest.FromString(run() + added).config.linux.resources
     assert linux.cpu_shares == 307
     return linux.cpu_period, linux.cpu_quota, linux.memory_limit_in_bytes
@@ -79,8 +76,12 @@ def test_a_vm_gets_what_its_pod_requests_by_the_spec_that_the_daemon_tells(tmp_p
             wait_for((tmp_path / "run" / "relay.sock").is_socket, "the relay's status")
             said = people(listen, "status").stdout
             assert "sizing of VMs: mode enforce, 1 others, 1 sized\n    last: default/pod: cpu_m 0 -> 300 (" in said
+            with client_of(listen) as channel:
+                call(channel, "RunPodSandbox", b"\x0a\xff")
+            assert got(made, "RunPodSandbox") == b"\x0a\xff", "what is no request passes as it came"
         assert len(asked) == 1
     assert "sizing=sized pod=default/pod handler=kata what=" in log_of(listen)
+    assert "sizing=undecided" in log_of(listen)
 
 
 CONTAINERD = """[plugins."cri".containerd.runtimes.kata]
@@ -96,17 +97,15 @@ static_sandbox_resource_mgmt = true
 """
 
 
-@pytest.mark.parametrize(
-    ("quota", "memory", "given"),
-    [
-        pytest.param(50_000, 0, (100_000, 50_000, 512 * MIB), id="a CPU limit alone"),
-        pytest.param(0, 256 * MIB, (100_000, 200_000, 256 * MIB), id="a memory limit alone"),
-        pytest.param(-1, 256 * MIB, (100_000, 200_000, 256 * MIB), id="a memory limit, and CPUs without limit"),
-    ],
+ONE_LIMIT = (
+    (50_000, 0, (100_000, 50_000, 512 * MIB)),
+    (0, 256 * MIB, (100_000, 200_000, 256 * MIB)),
+    (-1, 256 * MIB, (100_000, 200_000, 256 * MIB)),
 )
-def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(
-    tmp_path: Path, quota: int, memory: int, given: tuple[int, int, int]
-) -> None:
+"""A quota, a limit of memory, and what is sent: with a limit of CPUs alone, of memory alone, and CPUs without limit."""
+
+
+def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(tmp_path: Path) -> None:
     """Of one limit alone runtime-rs makes a VM of its overhead's 32 MiB, or without a CPU of its own."""
     for path, text in (("etc/containerd/config.toml", CONTAINERD), ("opt/runtime-rs/c.toml", RUNTIME_RS)):
         (tmp_path / path).parent.mkdir(parents=True)
@@ -116,14 +115,15 @@ def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(
     settings.write_text(f"run_dir: {tmp_path}/run\nrelay: {where}\nsizing: {{mode: enforce}}\n")
     made = cri.RunPodSandboxRequest(runtime_handler="kata")
     made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
-    made.config.linux.resources.CopyFrom(
-        cri.LinuxContainerResources(cpu_shares=2, cpu_period=100_000, cpu_quota=quota, memory_limit_in_bytes=memory)
-    )
+    asked = made.config.linux.resources
     plan = relay.plan(settings_files.load(str(settings), {}), SystemClock(), OsFiles(str(tmp_path)))
     with runtime_at(behind, runtime) as there, relay_here(plan), client_of(listen) as channel:
-        call(channel, "RunPodSandbox", made.SerializeToString())
-        sent_on = cri.RunPodSandboxRequest.FromString(got(there, "RunPodSandbox")).config.linux.resources
-    assert (sent_on.cpu_period, sent_on.cpu_quota, sent_on.memory_limit_in_bytes) == given
+        for quota, memory, given in ONE_LIMIT:
+            asked.cpu_shares, asked.cpu_period = 2, 100_000
+            asked.cpu_quota, asked.memory_limit_in_bytes = quota, memory
+            call(channel, "RunPodSandbox", made.SerializeToString())
+            sent_on = cri.RunPodSandboxRequest.FromString(got(there, "RunPodSandbox")).config.linux.resources
+            assert (sent_on.cpu_period, sent_on.cpu_quota, sent_on.memory_limit_in_bytes) == given
 
 
 def test_a_vm_is_no_larger_than_what_the_daemon_says_is_allocatable(tmp_path: Path) -> None:
@@ -141,38 +141,25 @@ def test_a_vm_is_no_larger_than_what_the_daemon_says_is_allocatable(tmp_path: Pa
     assert log_of(cri_at).count("most_cpu_m=200 ") == 1
 
 
-NO_ANSWER: dict[str, Callable[[bytes], bytes]] = {
-    "knows nothing": lambda _: facts_line.encode_answer(None, "no API server is configured"),
-    "closes": lambda _: b"",
-}
-
-
-@pytest.mark.parametrize("answer", [None, *NO_ANSWER.values()], ids=["is away", *NO_ANSWER])
-def test_without_a_spec_kubelets_own_shares_say_the_request(
-    tmp_path: Path, answer: Callable[[bytes], bytes] | None
-) -> None:
-    def check() -> None:
-        with node(tmp_path, "enforce") as (listen, made, _):
-            assert resources(sent(listen, made)) == (100_000, 30_000, 0)
-        assert "memory requests are unknown: of the pod's spec" in log_of(listen)
-
-    if answer is None:
-        check()
-        return
-    with answering(tmp_path / "run" / SOCKET, answer):
-        check()
-
-
-def test_a_daemon_that_is_late_holds_a_pod_no_longer_than_the_setting_says(tmp_path: Path) -> None:
+def test_without_a_spec_kubelets_own_shares_say_the_request(tmp_path: Path) -> None:
+    """Given no daemon, then one that knows nothing, one that closes, and one that is late."""
     over = threading.Event()
+    nothing = facts_line.encode_answer(None, "no API server is configured")
+    answers = iter([lambda: nothing, bytes])
 
-    def late(line: bytes) -> bytes:
+    def answer(_: bytes) -> bytes:
+        if (told := next(answers, None)) is not None:
+            return told()
         over.wait(WAIT_S)
         return facts_line.encode_answer(SPEC)
 
-    with answering(tmp_path / "run" / SOCKET, late), node(tmp_path, "enforce") as (listen, made, _):
+    with node(tmp_path, "enforce") as (listen, made, _):
         assert resources(sent(listen, made)) == (100_000, 30_000, 0)
-        over.set()
+        with answering(tmp_path / "run" / SOCKET, answer):
+            for _ in range(3):
+                assert resources(sent(listen, made)) == (100_000, 30_000, 0)
+            over.set()
+    assert log_of(listen).count("memory requests are unknown: of the pod's spec") == 4
     assert "the node daemon did not tell within 0.2 s" in log_of(listen)
 
 
@@ -185,24 +172,3 @@ def test_observe_says_and_changes_nothing_until_the_settings_are_others(tmp_path
         wait_for(lambda: "settings=accepted" in log_of(listen), "word of the settings")
         assert resources(sent(listen, made)) == (100_000, 100_000, 0)
     assert "sizing=would-size pod=default/pod handler=kata what=" in log_of(listen)
-
-
-def test_limits_are_decided_beside_sizes(tmp_path: Path) -> None:
-    flags = kernel(tmp_path)
-    settings = tmp_path / "nodeward.yaml"
-    settings.write_text(f"{settings.read_text()}sizing: {{mode: enforce, handlers: [kata]}}\n")
-    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
-    with runtime_at(behind, runtime) as made, relay_process(listen, behind, *flags):
-        assert resources(sent(listen, made)) == (100_000, 30_000, 0)
-        with client_of(listen) as channel:
-            call(channel, "CreateContainer", create())
-        assert got(made, "CreateContainer").startswith(create())
-        assert got(made, "CreateContainer") != create()
-
-
-def test_what_is_no_request_passes_as_it_came(tmp_path: Path) -> None:
-    with node(tmp_path, "enforce") as (listen, made, _):
-        with client_of(listen) as channel:
-            call(channel, "RunPodSandbox", b"\x0a\xff")
-        assert got(made, "RunPodSandbox") == b"\x0a\xff"
-    assert "sizing=undecided" in log_of(listen)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 
 import grpc
@@ -26,79 +26,47 @@ def asked(folder: Path, behave: Callable[[str, bytes, grpc.ServicerContext], byt
         return asyncio.run(call(str(folder / "runtime.sock"), PATH, request, WAIT_S))
 
 
-@pytest.mark.parametrize("size", [0, 1, 16_384, 70_000, MESSAGE_BYTES])
-def test_answers_of_all_sizes_come_whole(tmp_path: Path, size: int) -> None:
-    body = os.urandom(size)
-    assert asked(tmp_path, lambda name, request, context: body, b"why") == body
-
-
-def test_the_request_and_its_time_reach_the_runtime(tmp_path: Path) -> None:
+def test_an_answer_comes_whole_up_to_what_is_read_and_a_longer_one_is_an_error_and_not_a_head(tmp_path: Path) -> None:
     seen: list[tuple[str, bytes, bool]] = []
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         seen.append((name, request, 0 < context.time_remaining() <= WAIT_S))
-        return b""
+        if request == b"unknown":
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service of CRI: ü")
+        return os.urandom(1) * (MESSAGE_BYTES + (request == b"longer"))
 
-    asked(tmp_path, behave, b"\x0a\x00")
+    assert len(asked(tmp_path, behave, b"\x0a\x00")) == MESSAGE_BYTES
     assert seen == [("ListContainers", b"\x0a\x00", True)]
-
-
-def test_the_runtimes_status_is_told(tmp_path: Path) -> None:
-    def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service of CRI: ü")
-        return b""
-
+    with pytest.raises(WireError, match="longer than is read"):
+        asked(tmp_path, behave, b"longer")
     with pytest.raises(CallFailedError, match="unknown service of CRI: ü") as caught:
-        asked(tmp_path, behave)
+        asked(tmp_path, behave, b"unknown")
     assert caught.value.status == UNIMPLEMENTED
 
 
-def test_a_longer_answer_than_is_read_is_an_error_and_not_a_head(tmp_path: Path) -> None:
-    with pytest.raises(WireError, match="longer than is read"):
-        asked(tmp_path, lambda name, request, context: bytes(MESSAGE_BYTES + 1))
+async def test_a_peer_that_says_nothing_costs_the_time_and_one_that_goes_is_an_error(tmp_path: Path) -> None:
+    goes = 0
 
-
-Peer = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
-
-
-def met(folder: Path, peer: Peer, within_s: float = WAIT_S) -> bytes:
-    async def run() -> bytes:
-        path = str(folder / "peer.sock")
-        async with await asyncio.start_unix_server(peer, path):
-            return await call(path, PATH, b"", within_s)
-
-    return asyncio.run(run())
-
-
-def test_a_peer_that_says_nothing_costs_the_time_and_no_more(tmp_path: Path) -> None:
     async def silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read()
+        await reader.read(goes or -1)
         writer.close()
 
-    with pytest.raises(TimeoutError):
-        met(tmp_path, silent, 0.2)
-
-
-def test_a_peer_that_goes_is_an_error(tmp_path: Path) -> None:
-    async def gone(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.read(1)
-        writer.close()
-
-    with pytest.raises((CallFailedError, OSError)):
-        met(tmp_path, gone)
+    path = str(tmp_path / "peer.sock")
+    async with await asyncio.start_unix_server(silent, path):
+        with pytest.raises(TimeoutError):
+            await call(path, PATH, b"", 0.2)
+        goes = 1
+        with pytest.raises((CallFailedError, OSError)):
+            await call(path, PATH, b"", WAIT_S)
 
 
 def fed(*frames: bytes) -> Exchange:
     made = Exchange(PATH, b"", 1.0)
+    said = made.feed(h2.encode_settings({}) + h2.encode(h2.PING, 0, 0, b"12345678") + h2.encode(h2.PING, h2.ACK, 0))
+    assert said == h2.encode(h2.SETTINGS, h2.ACK, 0) + h2.encode(h2.PING, h2.ACK, 0, b"12345678")
     for one in frames:
         made.feed(one)
     return made
-
-
-def test_settings_and_pings_are_answered_as_they_have_to_be() -> None:
-    made = Exchange(PATH, b"", 1.0)
-    said = made.feed(h2.encode_settings({}) + h2.encode(h2.PING, 0, 0, b"12345678") + h2.encode(h2.PING, h2.ACK, 0))
-    assert said == h2.encode(h2.SETTINGS, h2.ACK, 0) + h2.encode(h2.PING, h2.ACK, 0, b"12345678")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
-"""Clients of `nodeward relay` that are too many, silent, greedy or speak garbage: they harm nobody, nothing grows."""
+"""Clients of `nodeward relay` that are too many, greedy or speak garbage, runtimes that break off: nothing grows."""
 
 from __future__ import annotations
 
+import contextlib
 import random
 import resource
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,9 +19,9 @@ import pytest
 from nodeward.transport import relay_unix
 from nodeward.wire import grpc_messages
 from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
-from tests.component.relay.test_limits import ANNOTATIONS, create, kernel
+from tests.component.relay.test_limits import ANNOTATIONS, create, kernel, node
 from tests.component.relay.test_status import status, status_socket
-from tests.unit.transport.strict import frame
+from tests.unit.transport.strict import DATA, END_HEADERS, HEADERS, frame
 
 
 @pytest.fixture(name="path")
@@ -222,7 +224,6 @@ def connected(path: Path) -> socket.socket:
 
 
 def test_as_many_connections_as_there_may_be_are_served_and_one_more_when_one_has_gone(path: Path) -> None:
-    """Given 1024 clients, then the next one is closed at once, and the others do not notice."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     with ExitStack() as stack:
@@ -246,3 +247,80 @@ def answered(client: socket.socket) -> bool:
         return pinged(client)
     except OSError:
         return False
+
+
+HALF = frame(DATA, 0, 1, b"\0\0\1\0\0" + bytes(100))
+"""Of a message of 64 KiB."""
+BREAKS = {
+    "in the middle of a message": HALF,
+    "in the middle of a frame": HALF[:60],
+    "in the middle of a header block": frame(HEADERS, 0, 1, b"\x88"),
+    "by a reset in the middle of a message": HALF + frame(3, 0, 1, struct.pack(">I", 2)),
+}
+OK = frame(HEADERS, END_HEADERS, 1, b"\x88\x5f\x10application/grpc")
+
+
+@contextmanager
+def breaking(path: Path, told: bytes, abrupt: bool) -> Iterator[list[bytes]]:
+    """A runtime that answers a call with these bytes, and goes; what it got."""
+    seen: list[bytes] = []
+
+    def serve() -> None:
+        with contextlib.suppress(OSError):  # the end of the block
+            while True:
+                link, _ = listening.accept()
+                with link:
+                    link.sendall(frame(4, 0, 0))
+                    got = b""
+                    while b"Version" not in got and (data := link.recv(65_536)):
+                        got += data
+                    seen.append(got)
+                    link.sendall(told)
+                    if not abrupt:
+                        link.settimeout(WAIT_S)
+                        link.recv(1)
+
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield seen
+        listening.shutdown(socket.SHUT_RDWR)
+    path.unlink()
+
+
+def test_a_runtime_that_breaks_off_half_way_costs_that_call_and_no_other(tmp_path: Path) -> None:
+    """The client is told, by whatever it makes of it, and what it calls next is answered by the runtime that comes."""
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    with relay_process(listen, behind) as process:
+        for how, rest in BREAKS.items():
+            told = rest if how.endswith("block") else OK + rest
+            with breaking(behind, told, "by a reset" not in how) as seen:
+                with client_of(listen) as channel, pytest.raises(grpc.RpcError) as caught:
+                    call(channel, "Version", b"Version")
+                assert caught.value.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.INTERNAL), how
+                assert [b"Version" in one for one in seen] == [True], how
+                assert process.poll() is None, how
+            with runtime_at(behind), client_of(listen) as channel:  # a whole one comes
+                assert call(channel, "Version", b"v") == b"v", how
+            behind.unlink(missing_ok=True)  # grpcio closes the socket some time after the server has stopped
+    assert "lost_sight=0" in log_of(listen)
+
+
+UNKNOWN = ("runtime.v7.RuntimeService/Version", "runtime.v1.TeaService/Brew", "x/y", "Unknown")
+
+
+def test_versions_services_and_methods_that_nobody_knows_are_the_runtimes_to_judge(tmp_path: Path) -> None:
+    with node(tmp_path) as (listen, made), client_of(listen) as channel, client_of(tmp_path / "runtime.sock") as direct:
+        for path in UNKNOWN:
+            told = []
+            for way in (channel, direct):
+                try:
+                    told.append(repr(way.unary_unary(f"/{path}")(path.encode(), timeout=WAIT_S)))
+                except grpc.RpcError as error:
+                    told.append(f"{error.code()} {error.details()}" if isinstance(error, grpc.Call) else "")
+            assert told[0] == told[1], path
+            reached = [request for _, request in made.got].count(path.encode())
+            assert reached == (0 if path == "Unknown" else 2), path
+    assert "lost_sight=0" in log_of(listen)

@@ -82,7 +82,6 @@ class TroubledFiles(FaultyFiles):
         self.troubles: list[Trouble] = []
 
     def trouble(self, trouble: Trouble) -> Trouble:
-        """From now on."""
         self.troubles.append(trouble)
         return trouble
 
@@ -150,7 +149,6 @@ class Rig:
         await self.runtime.nri.wait_for_plugins(int(self.settings.nri.enabled), WITHIN_S)
 
     async def stop(self) -> None:
-        """The daemon ends; what runs goes on."""
         if self.daemon is not None:
             self.daemon.cancel()
             await asyncio.gather(self.daemon, return_exceptions=True)
@@ -196,17 +194,14 @@ class Rig:
         return found
 
     async def health(self) -> dict[str, int]:
-        """The daemon's own counters."""
         found = (await self.ask()).get("health")
         return {str(name): int(str(value)) for name, value in found.items()} if isinstance(found, dict) else {}
 
     async def row(self, cgroup: str) -> dict[str, object]:
-        """The row of one cgroup in the status."""
         rows = (await self.ask()).get("rows")
         return next((row for row in rows if row["cgroup"] == cgroup), {}) if isinstance(rows, list) else {}
 
     async def until_source(self, name: str, ready: bool, detail: str = "") -> dict[str, object]:
-        """Waits until the source is (not) ready, with this word; its row."""
         async with asyncio.timeout(WITHIN_S):
             while True:
                 rows = (await self.ask()).get("components")
@@ -217,31 +212,26 @@ class Rig:
                 await asyncio.sleep(0.02)
 
     async def until_health(self, name: str, value: int) -> None:
-        """Waits for a counter."""
         async with asyncio.timeout(WITHIN_S):
             while (await self.health()).get(name) != value:
                 await asyncio.sleep(0.02)
 
     async def until_state(self, cgroup: str, state: str) -> None:
-        """Waits for a cgroup's state."""
         async with asyncio.timeout(WITHIN_S):
             while (await self.row(cgroup)).get("state") != state:
                 await asyncio.sleep(0.02)
 
     async def until_error(self, cgroup: str, text: str) -> None:
-        """Waits for the error of a cgroup's last write."""
         async with asyncio.timeout(WITHIN_S):
             while text not in str((await self.row(cgroup)).get("last_error")):
                 await asyncio.sleep(0.02)
 
 
 def changed(**sections: Any) -> Callable[[Settings], Settings]:
-    """A change of these sections of the settings."""
     return lambda settings: replace(settings, **sections)
 
 
 async def until(holds: Callable[[], bool], what: str) -> None:
-    """Waits, bounded."""
     try:
         async with asyncio.timeout(WITHIN_S):
             while not holds():
@@ -261,13 +251,17 @@ async def rig(
     capacity: Mapping[str, int] | None = None,
     disk: HostFiles | None = None,
     machine: Plan | None = None,
+    pods: tuple[PodSpec, ...] = (),
+    misc_v1: bool = False,
 ) -> AsyncIterator[Rig]:
     """The node with its daemon, for as long as the block lasts; `change` may alter its settings.
 
     With `runtime_hands_down` false the runtime touches no cgroup, and `+misc` and all limits are left to the daemon.
-    `disk` has what is below STATE, a folder that is there."""
+    `disk` has what is below STATE, a folder that is there. `pods` are known in the place of PODS."""
     kernel = SimKernel(capacity or {EPC: 1 << 30}, machine=machine)
     ensure_folder(kernel, STATE)
+    if misc_v1:
+        kernel.mount_misc_v1()
     files = TroubledFiles(kernel, disk)
     known = [
         PodSpec(PodUid(uid), "default", f"pod-{uid}", (ContainerSpec("app", declared={EPC: 4096}),)) for uid in PODS
@@ -286,7 +280,7 @@ async def rig(
     await runtime.serve()
     source = SettingsSource(lambda: found.settings, "the test")
     found = Rig(folder, kernel, files, runtime, settings, runtime_hands_down, clock or SystemClock(), source)
-    found.remember(*known)
+    found.remember(*(pods or known))
     try:
         await found.start()
         yield found

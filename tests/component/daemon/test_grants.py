@@ -80,7 +80,6 @@ def answers(folder: Path) -> bool:
 
 
 def standing(folder: Path) -> str:
-    """How it stands with the device plugin."""
     return str(json.loads(client.get("/v1/status", str(folder / "run" / "nodeward.sock")))["keys"][0]["plugin"])
 
 

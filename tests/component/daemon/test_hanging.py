@@ -189,9 +189,7 @@ recorded = changed(record=RecordSection(path=f"{STATE}/node.record"))
     "hanging",
     [
         pytest.param(Trouble(("stat",), "/var"), id="the way to the folder"),
-        pytest.param(Trouble(("read",), "undo.jsonl"), id="the undo list"),
         pytest.param(Trouble(("read",), "pods.json"), id="the pods as last known"),
-        pytest.param(Trouble(("stat",), "node.record"), id="the record"),
         pytest.param(Trouble(("stat", "read", "append", "replace"), STATE), id="all of it, for good"),
     ],
 )
@@ -219,7 +217,6 @@ async def test_a_disk_that_hangs_at_the_start_holds_up_neither_start_nor_end(
 @pytest.mark.parametrize(
     "hanging",
     [
-        pytest.param(("stat",), id="where the controller is"),
         pytest.param(("read",), id="what the node has"),
         pytest.param(("stat", "read", "open", "listdir"), id="everything"),
     ],
@@ -270,25 +267,24 @@ async def test_no_file_of_the_host_is_touched_on_the_loops_thread(
     assert here == []
 
 
-@pytest.mark.parametrize("name", ["undo.jsonl", "pods.json"])
-async def test_a_fifo_in_the_state_folder_blocks_nothing(name: str, tmp_path: Path) -> None:
+async def test_a_fifo_in_the_state_folder_blocks_nothing(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
-    os.mkfifo(tmp_path / "state" / name)
+    for name in ("undo.jsonl", "pods.json"):
+        os.mkfifo(tmp_path / "state" / name)
     runtime = SimRuntime(tmp_path / "nri.sock")
     await runtime.serve()
     async with service(tmp_path) as daemon:
         await daemon.manager.until("READY=1")
         health = (await daemon.status())["health"]
         assert isinstance(health, dict)
-        assert (health["state_unread"], health["lane_disk_hung"]) == (int(name == "undo.jsonl"), 0)
+        assert (health["state_unread"], health["lane_disk_hung"]) == (1, 0)
         said = (tmp_path / "log").read_text()
-        assert "undo=unreadable" in said or name != "undo.jsonl"
-        assert "last-known=ignored" in said or name != "pods.json"
+        assert "undo=unreadable" in said
+        assert "last-known=ignored" in said
         daemon.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+        assert await asyncio.to_thread(daemon.process.wait, WITHIN_S) == 0
         asked = await daemon.nodeward("uninstall", "--config", str(daemon.config))
-        assert asked.returncode == int(name == "undo.jsonl")
-        assert ("cannot be read" in asked.stderr) is (name == "undo.jsonl")
+        assert (asked.returncode, "cannot be read" in asked.stderr) == (1, True)
     await runtime.close()
 
 

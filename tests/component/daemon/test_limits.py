@@ -2,8 +2,8 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,7 +21,6 @@ from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, change
 
 MISC = f"{ROOT}/misc"
 HANDLER = "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\nBinaryName = '{program}'\n"
-NONE_SEEN = "neither runc nor crun was found in the usual folders"
 KEYS = "sev_es"
 BOTH = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "example.com/keys": KEYS})
 PODS = tuple(
@@ -30,23 +29,18 @@ PODS = tuple(
 )
 
 
-@asynccontextmanager
-async def knowing(
-    folder: Path,
-    change: Callable[[Settings], Settings] = lambda settings: replace(settings, limits=BOTH),
-    *,
-    hands_down: bool = True,
-) -> AsyncIterator[Rig]:
+both = changed(limits=BOTH)
+
+
+def knowing(
+    folder: Path, change: Callable[[Settings], Settings] = both, *, hands_down: bool = True
+) -> AbstractAsyncContextManager[Rig]:
+    """A node that knows PODS; cgroup v1 where the runtime hands nothing down."""
     folder.mkdir(exist_ok=True)
     capacity = {EPC: 1 << 30, KEYS: 9}
-    async with rig(folder, runtime_hands_down=hands_down, change=change, capacity=capacity) as node:
-        await node.stop()
-        node.remember(*PODS)
-        if not hands_down:
-            with node.files.lock:
-                node.kernel.mount_misc_v1()
-        await node.start()
-        yield node
+    return rig(
+        folder, runtime_hands_down=hands_down, change=change, capacity=capacity, pods=PODS, misc_v1=not hands_down
+    )
 
 
 async def created(node: Rig, uid: str, *roots: str) -> tuple[str, str]:
@@ -112,19 +106,6 @@ async def test_a_file_that_hangs_holds_up_a_start_in_bounds_and_is_written_later
         await until(lambda: node.limit(where) == f"{KEYS} 2\n{EPC} 4096", "the next one has both")
 
 
-async def test_with_one_resource_or_a_runtime_that_takes_two_the_create_carries_all(tmp_path: Path) -> None:
-    for name, change in (("one", lambda settings: settings), ("lines", lines)):
-        async with knowing(tmp_path / name, change) as node:
-            container, _ = await created(node, "two")
-            await node.runtime.start(container)
-            assert f"{EPC} 4096" in node.runtime.unified(container)["misc.max"].splitlines()
-            assert "CreateContainer" in calls(node)
-            if change is lines:
-                other, _ = await created(node, "next")
-                assert node.runtime.unified(other) == {"misc.max": f"{EPC} 4096\n{KEYS} 2"}
-                assert (await node.ask())["lines"] == {"state": "unverified", "why": NONE_SEEN}
-
-
 async def test_where_an_oci_runtime_would_refuse_two_lines_it_is_given_one_and_the_other_is_written(
     tmp_path: Path,
 ) -> None:
@@ -153,21 +134,13 @@ async def test_where_an_oci_runtime_would_refuse_two_lines_it_is_given_one_and_t
         await node.start()
         other, _ = await created(node, "next")
         assert node.runtime.unified(other) == {"misc.max": f"{EPC} 4096\n{KEYS} 2"}
+        assert "CreateContainer" in calls(node)
         assert (await node.ask())["lines"] == {"state": "on", "why": "runc 1.2.0"}
 
 
 NOTHING = PodSpec(PodUid("none"), "default", "pod-none", (ContainerSpec("app"),))
 """A pod that declares nothing."""
 EARLIER = "unmanaged (last written by us in an earlier life of the daemon, or by another)"
-
-
-@asynccontextmanager
-async def knowing_of(folder: Path, limits: LimitsSettings, *known: PodSpec) -> AsyncIterator[Rig]:
-    async with rig(folder, change=lambda settings: replace(settings, limits=limits)) as node:
-        await node.stop()
-        node.remember(*known)
-        await node.start()
-        yield node
 
 
 async def denied(node: Rig) -> tuple[str, str]:
@@ -181,7 +154,7 @@ async def denied(node: Rig) -> tuple[str, str]:
 
 
 async def test_a_denial_that_was_taken_back_does_not_return_with_an_update(tmp_path: Path) -> None:
-    async with knowing_of(tmp_path, LimitsSettings(strict=True), NOTHING) as node:
+    async with rig(tmp_path, change=changed(limits=LimitsSettings(strict=True)), pods=(NOTHING,)) as node:
         container, cgroup = await denied(node)
 
         node.change_limits(LimitsSettings())
@@ -189,36 +162,28 @@ async def test_a_denial_that_was_taken_back_does_not_return_with_an_update(tmp_p
         await node.runtime.update_container(container)
         assert node.limit(cgroup) == f"{EPC} max"
         assert node.runtime.unified(container) == {"misc.max": f"{EPC} max"}
-
-
-async def test_a_denial_that_comes_back_behind_the_daemons_back_is_repaired(tmp_path: Path) -> None:
-    async with knowing_of(tmp_path, LimitsSettings(strict=True), NOTHING) as node:
-        _, cgroup = await denied(node)
-        node.change_limits(LimitsSettings())
-        await until(lambda: node.limit(cgroup) == f"{EPC} max", "it is taken back")
         await node.until_state(cgroup, "unmanaged")
-
         node.files.write(f"{ROOT}{cgroup}/misc.max", f"{EPC} 0".encode())
-        await until(lambda: node.limit(cgroup) == f"{EPC} max", "it is taken back again")
+        await until(lambda: node.limit(cgroup) == f"{EPC} max", "where it comes back behind the daemon's back, too")
 
 
-@pytest.mark.parametrize("updated", ["never", "while no daemon lives", "under the next one"])
+@pytest.mark.parametrize("updated", [False, True], ids=["left alone", "updated while no daemon lives"])
 async def test_a_denial_of_an_unknown_pod_does_not_outlive_the_daemon_that_gave_it(
-    updated: str, tmp_path: Path
+    updated: bool, tmp_path: Path
 ) -> None:
-    async with knowing_of(tmp_path, LimitsSettings(unknown_pod=UnknownPod.ZERO)) as node:
+    zero = changed(limits=LimitsSettings(unknown_pod=UnknownPod.ZERO))
+    async with rig(tmp_path, change=zero) as node:  # which knows other pods
         container, cgroup = await denied(node)
 
         await node.stop()
-        if updated == "while no daemon lives":
+        if updated:
             await node.runtime.update_container(container)
         assert node.limit(cgroup) == f"{EPC} 0"
         node.remember(NOTHING)
         await node.start()
         await until(lambda: node.limit(cgroup) == f"{EPC} max", "it is taken back")
-        if updated == "under the next one":
-            await node.runtime.update_container(container)
-            assert node.limit(cgroup) == f"{EPC} max"
+        await node.runtime.update_container(container)
+        assert node.limit(cgroup) == f"{EPC} max"
 
 
 async def test_a_limit_whose_rule_ended_while_no_daemon_lived_stays_and_is_explained(tmp_path: Path) -> None:
@@ -262,7 +227,7 @@ def limit(node: Rig, path: str) -> str:
 async def test_limits_are_written_counted_and_repaired_in_the_v1_hierarchy(tmp_path: Path) -> None:
     async with rig(tmp_path, runtime_hands_down=False) as node:
         with node.files.lock:
-            node.kernel.mount_misc_v1()
+            node.kernel.mount_misc_v1()  # after the daemon's start
         joined = await pod_on_v1(node, "a", joins=True)
         await node.until_state(joined, "enforced")
         await node.until_state("/kubepods/poda", "enforced")
@@ -280,31 +245,24 @@ async def test_limits_are_written_counted_and_repaired_in_the_v1_hierarchy(tmp_p
         view = await node.ask()
         assert view["usage"] == {EPC: 4096}
         assert view["tree"] == {"version": 1, "root": MISC, "members": ROOT, "fault": ""}
-        with node.files.lock:
-            assert b"misc" not in node.kernel.read(f"{ROOT}/kubepods/cgroup.subtree_control", 99)
-            done = uninstall(node.settings, node.kernel)
-        assert "/kubepods: limits taken back in 4 cgroup(s), 0 left over one(s) removed" in done.done
-        assert done.failed == ()
 
-
-async def test_what_was_made_for_a_container_goes_with_it(tmp_path: Path) -> None:
-    async with rig(tmp_path, runtime_hands_down=False) as node:
-        with node.files.lock:
-            node.kernel.mount_misc_v1()
-        app = await pod_on_v1(node, "a", joins=False)
-        await node.until_state(app, "outside")
-        container = node.made["a"][1]
+        container = node.made["b"][1]
         await node.runtime.stop(container)
         await node.runtime.remove_container(container)
         with node.files.lock:
-            node.kernel.end_process(1)
-            node.kernel.rmdir(f"{ROOT}{app}")
+            node.kernel.end_process(2)
+            node.kernel.rmdir(f"{ROOT}{outside}")
 
         def gone() -> bool:
             with node.files.lock:
-                return container not in node.kernel.listdir(f"{MISC}/kubepods/poda")
+                return container not in node.kernel.listdir(f"{MISC}/kubepods/podb")
 
-        await until(gone, "what was made is removed")
+        await until(gone, "what was made for a container goes with it")
+        with node.files.lock:
+            assert b"misc" not in node.kernel.read(f"{ROOT}/kubepods/cgroup.subtree_control", 99)
+            done = uninstall(node.settings, node.kernel)
+        assert "/kubepods: limits taken back in 3 cgroup(s), 0 left over one(s) removed" in done.done
+        assert done.failed == ()
 
 
 async def test_a_root_that_does_not_exist_is_not_ready_until_it_does(tmp_path: Path) -> None:
@@ -330,7 +288,6 @@ def declared(number: int) -> int:
 
 
 def crowd() -> Json:
-    """The pod as the API server has it."""
     containers = [
         {"name": f"c{n}", "resources": {"limits": {"sgx.intel.com/epc": str(declared(n))}} if declared(n) else {}}
         for n in range(MANY)
@@ -342,7 +299,6 @@ def crowd() -> Json:
 
 
 async def enforced(node: Rig) -> set[str]:
-    """The pod's cgroups that are shown as enforced."""
     rows = (await node.ask()).get("rows")
     return {str(row["cgroup"]) for row in rows if row["state"] == "enforced"} if isinstance(rows, list) else set()
 

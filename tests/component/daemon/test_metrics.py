@@ -34,7 +34,6 @@ with_metrics = changed(metrics=MetricsSection(enabled=True, listen="127.0.0.1:0"
 
 
 async def port(caplog: pytest.LogCaptureFixture) -> int:
-    """Where it listens, once it does."""
     async with asyncio.timeout(WITHIN_S):
         while not (lines := [line for line in caplog.messages if line.startswith("metrics=served")]):
             await asyncio.sleep(0.02)
@@ -148,7 +147,6 @@ def shipped(folder: Path, url: str, mode: Mode) -> Settings:
 
 
 async def used(folder: Path) -> dict[str, int]:
-    """What each container uses, by the operators' socket."""
     with suppress(client.DaemonError):
         body = await asyncio.to_thread(client.get, "/v1/status", str(folder / "run" / "nodeward.sock"))
         return {

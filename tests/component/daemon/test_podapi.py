@@ -75,12 +75,10 @@ async def serving(folder: Path, uid: int | None = None) -> AsyncIterator[tuple[R
 
 
 async def get(path: str, socket: str) -> bytes:
-    """An answer, asked for on a thread as the command does."""
     return await asyncio.to_thread(client.get, path, socket)
 
 
 async def described(socket: str) -> dict[str, dict[str, object]]:
-    """The pod with its spec."""
     found: dict[str, dict[str, object]] = json.loads(await get("/v1/pods/shop/web?fields=spec", socket))
     return found
 
@@ -231,7 +229,6 @@ async def test_a_pod_that_is_not_known_and_a_field_that_is_none_are_refused_with
 
 
 async def post(method: str, request: dict[str, object], socket: str) -> dict[str, object]:
-    """A method's answer."""
     body = await asyncio.to_thread(client.get, f"/v1/{method}", socket, "POST", json.dumps(request).encode())
     found: dict[str, object] = json.loads(body)
     return found

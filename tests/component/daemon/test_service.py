@@ -43,7 +43,6 @@ class Manager:
         self.heard: list[str] = []
 
     def listen(self) -> list[str]:
-        """All that was said so far."""
         while True:
             try:
                 self.heard.append(self.socket.recv(4096).decode())
@@ -51,7 +50,6 @@ class Manager:
                 return self.heard
 
     async def until(self, said: str) -> None:
-        """Waits for a datagram that begins so; those before it are dropped."""
         async with asyncio.timeout(WITHIN_S):
             while not any(line.startswith(said) for line in self.listen()):
                 await asyncio.sleep(0.02)
@@ -66,7 +64,6 @@ class Service:
         self.folder, self.process, self.manager, self.config = folder, process, manager, config
 
     async def nodeward(self, *arguments: str) -> subprocess.CompletedProcess[str]:
-        """One command of a user's."""
         environ = {**os.environ, "NODEWARD_SOCKET": str(self.folder / "run" / "nodeward.sock")}
         command = [NODEWARD, *arguments]
         return await asyncio.to_thread(
@@ -74,7 +71,6 @@ class Service:
         )
 
     async def status(self) -> dict[str, object]:
-        """`nodeward status -o json`."""
         done = await self.nodeward("status", "-o", "json")
         found: dict[str, object] = json.loads(done.stdout) if done.returncode == 0 else {}
         return found
@@ -107,7 +103,7 @@ async def service(folder: Path, *flags: str) -> AsyncIterator[Service]:
     finally:
         if process.poll() is None:
             process.kill()
-        await asyncio.to_thread(process.wait, 30)
+        await asyncio.to_thread(process.wait, WITHIN_S)
         manager.socket.close()
 
 
@@ -139,7 +135,7 @@ async def test_systemd_and_probes_hear_of_readiness_of_life_and_of_the_end(tmp_p
 
         daemon.process.send_signal(signal.SIGTERM)
         await daemon.manager.until("STOPPING=1")
-        assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+        assert await asyncio.to_thread(daemon.process.wait, WITHIN_S) == 0
     assert (await daemon.nodeward("status", "--ready")).returncode == 1
 
 
@@ -204,7 +200,7 @@ async def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Pat
         assert isinstance(found, dict)
         assert (found["faults"], found["need_restart"]) == ([], ["node_name"])
         daemon.process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(daemon.process.wait, 30) == 0
+        assert await asyncio.to_thread(daemon.process.wait, WITHIN_S) == 0
         log = (tmp_path / "log").read_text()
         assert "settings=refused fault='limits.stritc: unknown key; did you mean strict? (" in log
         assert "settings=need-restart keys=node_name" in log
@@ -275,19 +271,18 @@ async def test_an_api_server_that_goes_away_is_stale_since_then(tmp_path: Path) 
     await api.stop()
 
 
-@pytest.mark.parametrize("there", [True, False], ids=["misc", "no-misc"])
 async def test_a_kernel_without_the_misc_controller_is_warned_of_once(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, there: bool
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
 
     lacking = Trouble(("read", "stat"), "misc.capacity", errno.ENOENT)
-    async with rig(tmp_path, change=changed(node_name="n7"), troubles=() if there else (lacking,)) as node:
+    async with rig(tmp_path, change=changed(node_name="n7"), troubles=(lacking,)) as node:
         await node.until_source("cgroups", True)
     said = [(one.levelno, one.getMessage()) for one in caplog.records if one.name.startswith("nodeward.app")]
     assert said[0] == (logging.INFO, f"daemon begins version={__version__} mode=enforce node=n7")
     warned = [text for level, text in said if level == logging.WARNING]
-    assert warned == ([] if there else ["this kernel has no misc controller: nothing can be enforced"])
+    assert warned == ["this kernel has no misc controller: nothing can be enforced"]
 
 
 async def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path: Path) -> None:
@@ -312,14 +307,12 @@ async def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path:
 GRPC_SOCKETS = {"podapi-grpc": "podapi-grpc.sock", "cold-plug": "pod-resources.sock"}
 
 
-@pytest.mark.parametrize(("name", "socket"), GRPC_SOCKETS.items(), ids=GRPC_SOCKETS)
 async def test_a_grpc_socket_that_a_bad_request_has_ended_answers_again_and_the_daemon_is_not_ready_meanwhile(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, socket: str
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    path = str(tmp_path / "run" / socket)
 
-    async def is_served() -> bool:
+    async def is_served(path: str) -> bool:
         client = GrpcClient(path)
         with pytest.raises(GrpcError) as said:
             await client.call("/no.Service/Method", b"", WITHIN_S)
@@ -327,12 +320,15 @@ async def test_a_grpc_socket_that_a_bad_request_has_ended_answers_again_and_the_
         return said.value.code is Code.UNIMPLEMENTED
 
     async with rig(tmp_path, change=changed(podapi=PodapiSection(True), cold_plug=ColdPlugSection(True))) as node:
-        row = await node.until_source(name, True)
-        assert row["detail"] == f"answers at {path}"
-        assert await is_served()
-        await asyncio.to_thread(send_bad_path, path)
-        while caplog.text.count(f"component={name} ready=yes") != 2:
-            await asyncio.sleep(0.02)
-        assert await is_served()
-        assert (await node.ask())["ready"] is True
-    assert f"component={name} ready=no detail='the gRPC server was ended by a request that it could" in caplog.text
+        for name, socket in GRPC_SOCKETS.items():
+            path = str(tmp_path / "run" / socket)
+            row = await node.until_source(name, True)
+            assert row["detail"] == f"answers at {path}"
+            assert await is_served(path)
+            await asyncio.to_thread(send_bad_path, path)
+            while caplog.text.count(f"component={name} ready=yes") != 2:
+                await asyncio.sleep(0.02)
+            assert await is_served(path)
+            assert (await node.ask())["ready"] is True
+            ended = f"component={name} ready=no detail='the gRPC server was ended by a request that it could"
+            assert ended in caplog.text

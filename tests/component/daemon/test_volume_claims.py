@@ -37,7 +37,6 @@ ASKED: dict[str, object] = {"pod_uid": "u1", "volume": "data"}
 
 
 def with_volume(uid: str, name: str = "web") -> dict[str, object]:
-    """A pod with the one PersistentVolumeClaim."""
     mounts = [{"name": "data", "mountPath": "/d"}]
     made = pod(uid, volumes=[SHARED], containers=[{"name": "app", "image": "i", "volumeMounts": mounts}])
     made["metadata"] = {"name": name, "namespace": "shop", "uid": uid}
@@ -76,7 +75,6 @@ async def offered(socket: str, sandbox: str, uid: str = "u1") -> tuple[object, o
 
 
 async def taken(socket: str, sandbox: str) -> None:
-    """The sandbox of the first pod confirms its volume."""
     assert (await offered(socket, sandbox))[0] == "GUEST"
     assert (await post("ConfirmVolume", {**ASKED, "sandbox": sandbox}, socket))["owner"] == "GUEST"
 
@@ -92,7 +90,6 @@ def held(sandbox: str) -> tuple[str, str]:
 
 
 async def free_at_last(socket: str) -> None:
-    """The other pod gets it."""
     async with asyncio.timeout(WITHIN_S):
         while (await offered(socket, "s2", "u2"))[0] != "GUEST":
             await asyncio.sleep(0.02)
@@ -195,7 +192,6 @@ def put(node: Rig, path: str, data: bytes) -> None:
 
 
 def holds(node: Rig, uid: str) -> None:
-    """Kubelet's checkpoint says that this pod has the device."""
     rows = [checkpoints.entry(uid, ["vf0"], VF)]
     put(node, f"{KUBELET}/{kubelet_checkpoint.PLACE}", checkpoints.file(rows, {}))
 

@@ -29,7 +29,6 @@ def row(namespace: str, pod: str, container: str = "", **more: str) -> CgroupRow
 
 
 def view(*rows: CgroupRow, ready: bool = True) -> NodeView:
-    """A node of these."""
     components = (ComponentRow("kube", ready, "" if ready else "connection refused"),)
     usage = {"sgx_epc": 40 * MIB}
     return NodeView(
@@ -111,7 +110,6 @@ class Played:
 
 @contextmanager
 def played(path: Path) -> Iterator[Played]:
-    """While the block runs."""
     made = Played(path)
     made.start()
     try:

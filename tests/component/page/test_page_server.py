@@ -27,7 +27,6 @@ WITHIN_S = scaled(30.0)
 
 @contextmanager
 def page_of(daemon: Path, *flags: str) -> Iterator[int]:
-    """The port of `nodeward page`."""
     command = [sys.executable, "-m", "nodeward", "page", "--socket", str(daemon), "--listen", "127.0.0.1:0", *flags]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
         try:
@@ -65,7 +64,6 @@ def asked(port: int, path: str, method: str = "GET", **headers: str) -> tuple[in
 
 
 def pictures(port: int, link: socket.socket) -> Iterator[Any]:
-    """What the server sends to one page."""
     link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port)
     with link.makefile("rb") as lines:
         for line in lines:

@@ -1,8 +1,10 @@
 """Lives of a simulated node, for tests."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from nodeward.sim import scenario
 from nodeward.sim.scenario import Happening, Scenario
@@ -10,19 +12,26 @@ from nodeward.sim.world import World
 
 
 def lived(
-    name: str, folder: Path, seconds: float, *, mutant: str = "", **changes: float | tuple[float, float]
+    name: str,
+    folder: Path,
+    seconds: float,
+    shown: Callable[[World], None] = lambda _: None,
+    *,
+    record: str = "",
+    **changes: Any,
 ) -> World:
-    """A world that has lived for some seconds."""
-    world = made(name, folder, mutant=mutant, **changes)
-    asyncio.run(world.run(seconds))
+    """A world that has lived for some seconds without a violation; `shown` looks at it again and again."""
+    world = made(name, folder, record=record, **changes)
+    asyncio.run(world.run(seconds, lambda: shown(world)))
+    assert world.judge.violations == []
     return world
 
 
-def made(name: str, folder: Path, *, mutant: str = "", **changes: float | tuple[float, float]) -> World:
+def made(name: str, folder: Path, *, mutant: str = "", record: str = "", **changes: Any) -> World:
     """A world of this scenario, changed so; it does not live yet."""
     chosen = scenario.load(name)
     values = {field: getattr(chosen, field) for field in Scenario.__slots__} | changes
-    return World(Scenario(**values), folder, seed=3, mutant=mutant)
+    return World(Scenario(**values), folder, seed=3, mutant=mutant, record=record)
 
 
 def fires(world: World, seconds: float, *invariants: str) -> None:
@@ -44,6 +53,6 @@ def fires(world: World, seconds: float, *invariants: str) -> None:
     assert fired(), world.judge.violations
 
 
-def kills(action: str) -> tuple[Happening, ...]:
+def kills(action: str) -> dict[str, Any]:
     """It happens early and once, so that what comes after has time."""
-    return (Happening(2.5, action),)
+    return {"events": (Happening(2.5, action),)}

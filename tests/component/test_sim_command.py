@@ -15,7 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from nodeward.cli.sim import command
 from tests.patience import scaled
 
 NODEWARD = Path(sys.executable).parent / "nodeward"
@@ -51,8 +53,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("s")
 
 
-def test_a_sound_node_ends_with_0_a_summary_and_no_word_beside_it(folder: Path) -> None:
-    done = sim(folder, "--scenario", "quiet-day", "--for", "3s", "--seed", "7")
+def test_a_sound_node_ends_with_0_a_summary_no_word_beside_it_and_a_record_that_replays(folder: Path) -> None:
+    done = sim(folder, "--scenario", "quiet-day", "--for", "4s", "--seed", "7", "--record", "./rec.jsonl")
 
     assert (done.returncode, but_for_stalls(done.stderr)) == (0, "")
     assert re.match(
@@ -62,7 +64,11 @@ def test_a_sound_node_ends_with_0_a_summary_and_no_word_beside_it(folder: Path) 
     assert re.search(r"^charges: \d+ tried, \d+ refused( \(.*\))?; creates refused: 0$", done.stdout, re.MULTILINE)
     assert re.search(r"^states at the end: .*\d+ enforced", done.stdout, re.MULTILINE)
     assert re.search(r"^invariants: [1-9]\d* checks, 0 violations$", done.stdout, re.MULTILINE)
+    assert [line.split(":")[0] for line in done.stdout.splitlines()][-2:] == ["invariants", "record"]
     assert list((folder / "t").iterdir()) == []
+    replayed = beside("replay", str(folder / "rec.jsonl"))
+    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
+    assert re.search(r" [1-9]\d* event\(s\), 0 torn", replayed.stdout)
 
 
 def test_a_broken_invariant_ends_with_1_and_is_named(folder: Path) -> None:
@@ -74,36 +80,29 @@ def test_a_broken_invariant_ends_with_1_and_is_named(folder: Path) -> None:
     assert "\n  limit-missing: /kubepods/pod" in done.stdout
 
 
-def test_a_record_lies_where_it_was_asked_for_after_the_summary_and_replays(folder: Path) -> None:
-    done = sim(folder, "--for", "4s", "--record", "./rec.jsonl")
-
-    assert (done.returncode, but_for_stalls(done.stderr)) == (0, "")
-    assert [line.split(":")[0] for line in done.stdout.splitlines()][-2:] == ["invariants", "record"]
-    replayed = subprocess.run(
-        [NODEWARD, "replay", folder / "rec.jsonl"], capture_output=True, text=True, timeout=DEADLINE_S, check=False
-    )
-    assert replayed.returncode == 0, replayed.stdout + replayed.stderr
-    assert re.search(r" [1-9]\d* event\(s\), 0 torn", replayed.stdout)
-
-
-@pytest.mark.parametrize(
-    ("place", "said"),
-    [
-        pytest.param("nowhere/rec.jsonl", "/nowhere is no folder", id="in no folder"),
-        pytest.param("rec", "rec exists already; name a new file", id="that exists"),
-    ],
-)
-def test_a_record_is_refused_before_anything_runs(place: str, said: str, folder: Path) -> None:
-    (folder / "rec").write_text("mine")
-    done = sim(folder, "--for", "60s", "--record", place)
-
-    assert done.returncode == 2
-    assert said in done.stderr
-    assert (folder / "rec").read_text() == "mine"
+def test_what_cannot_be_is_refused_before_anything_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "rec").write_text("mine")
+    (tmp_path / "mine.yaml").write_text("{title: T, pods: many}\n")
+    with socket.create_server(("127.0.0.1", 0)) as holder:
+        listen = f"127.0.0.1:{holder.getsockname()[1]}"
+        wrong = {
+            "--for 60s --record nowhere/rec.jsonl": "/nowhere is no folder",
+            "--for 60s --record rec": "rec exists already; name a new file",
+            "--for 60s --scenario mine.yaml": "nodeward: mine.yaml: pods: 'many' must be a whole number ",
+            f"--for 2s --metrics {listen}": f"nodeward: --metrics {listen}: Address already in use; choose another",
+            "--for soon": "soon",
+            "nowhere": "nowhere",
+            "keys --scenario gate": "",
+            "--frobnicate": "--frobnicate",
+        }
+        for line, said in wrong.items():
+            done = CliRunner().invoke(command, line.split())
+            assert (done.exit_code, done.stdout, said in done.stderr) == (2, "", True), done.output
+    assert (tmp_path / "rec").read_text() == "mine"
 
 
 def test_sigterm_ends_it_with_a_summary_and_leaves_neither_daemon_nor_folder(folder: Path) -> None:
-    """As soon as its daemon is there."""
     process = started(folder, "quiet-day")
     child = daemon_of(process.pid)
     process.send_signal(signal.SIGTERM)
@@ -130,7 +129,6 @@ def test_the_daemon_ends_when_the_simulation_is_killed(folder: Path) -> None:
 
 
 def test_status_top_and_explain_look_at_it_from_beside(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a simulation that runs, when its first line is followed, then its daemon answers there."""
     monkeypatch.setenv("PATH", "/nowhere")
     process = started(folder, "quiet-day")
     try:
@@ -155,13 +153,12 @@ def test_status_top_and_explain_look_at_it_from_beside(folder: Path, monkeypatch
 
 
 def headline(place: str) -> str:
-    """What `status` says first of the simulated node."""
     found = json.loads(beside("status", "--socket", place, "-o", "json").stdout or '{"verdict": {"sentence": ""}}')
     return str(found["verdict"]["sentence"])
 
 
+@pytest.mark.nightly
 def test_status_says_that_a_vm_was_killed_when_and_by_which_limit(folder: Path) -> None:
-    """Given VMs that are larger than their pods' limits, when the kernel kills one, then it is the headline."""
     process = started(folder, "sandboxes-too-big")
     try:
         assert process.stdout is not None
@@ -174,7 +171,6 @@ def test_status_says_that_a_vm_was_killed_when_and_by_which_limit(folder: Path) 
 
 
 def beside(*words: str) -> subprocess.CompletedProcess[str]:
-    """Another command of nodeward, to its end."""
     return subprocess.run([NODEWARD, *words], capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
@@ -185,23 +181,6 @@ def test_a_simulation_that_cannot_go_on_ends_with_3(folder: Path) -> None:
 
     assert done.returncode == 3, done.stdout + done.stderr
     assert done.stderr.endswith("File name too long\n")
-
-
-@pytest.mark.parametrize("words", [("--for", "soon"), ("nowhere",), ("keys", "--scenario", "gate"), ("--frobnicate",)])
-def test_a_usage_error_ends_with_2(folder: Path, words: tuple[str, ...]) -> None:
-    done = sim(folder, *words)
-
-    assert (done.returncode, done.stdout) == (2, "")
-
-
-def test_an_address_for_metrics_that_is_held_ends_with_2_before_anything_runs(folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as holder:
-        listen = f"127.0.0.1:{holder.getsockname()[1]}"
-        done = sim(folder, "--for", "2s", "--metrics", listen)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    said = f"--metrics {listen}: Address already in use; choose another, or stop who holds it"
-    assert done.stderr == f"nodeward: {said}\n"
 
 
 def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_no_traceback(folder: Path) -> None:
@@ -243,16 +222,7 @@ def on_a_terminal(folder: Path, columns: int, *words: str) -> list[str]:
     return [re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", frame) for frame in frames]
 
 
-def test_a_scenario_with_a_fault_ends_with_2_and_a_sentence_before_anything_runs(folder: Path) -> None:
-    (folder / "mine.yaml").write_text("{title: T, pods: many}\n")
-    done = sim(folder, "--scenario", "mine.yaml", "--for", "60s")
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.fullmatch(r"nodeward: mine\.yaml: pods: 'many' must be a whole number .*\n", done.stderr)
-
-
 def started(folder: Path, name: str) -> subprocess.Popen[str]:
-    """`nodeward sim` without an end."""
     return subprocess.Popen(
         [NODEWARD, "sim", "--scenario", name],
         env=environment(folder),
@@ -271,7 +241,6 @@ def daemon_of(pid: int) -> int:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and that nobody has asked about does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -280,7 +249,6 @@ def alive(pid: int) -> bool:
 
 
 def until(true: Callable[[], object], what: str) -> None:
-    """Waits for a condition."""
     end = time.monotonic() + DEADLINE_S
     while not true():
         assert time.monotonic() < end, f"not within {DEADLINE_S} s: {what}"

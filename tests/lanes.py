@@ -5,6 +5,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 T = TypeVar("T")
+Done = Callable[[T | BaseException], None]
+Ended = Callable[[], None] | None
 
 
 class InlineLane:
@@ -14,13 +16,7 @@ class InlineLane:
         self._queue: deque[Callable[[], None]] = deque()
         self._depth = depth
 
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         if len(self._queue) >= self._depth:
             return False
 

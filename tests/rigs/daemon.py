@@ -2,14 +2,13 @@
 
 import asyncio
 from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final
 
 from nodeward.app.node.assemble import ensure_folder
 from nodeward.doubles.kernel import SimKernel
-from tests.lanes import InlineLane
+from tests.lanes import Done, Ended, InlineLane, T
 from tests.unit.engine.build import ManualClock
 
-T = TypeVar("T")
 FOLDER: Final = "/var/lib/nodeward"
 
 
@@ -24,13 +23,7 @@ def folders(*paths: str) -> SimKernel:
 class AtOnce(InlineLane):
     """Does each job when it is handed over."""
 
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         return super().submit(name, job, done, ended) and self.drain() > 0
 
 

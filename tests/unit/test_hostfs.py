@@ -189,7 +189,6 @@ def test_root_itself_is_the_machine(tmp_path: Path) -> None:
 
 
 def test_a_fifo_is_refused_at_once(files: OsFiles, tmp_path: Path) -> None:
-    """Given a FIFO in the place of a file, whose other end is open or not, then no call waits for anybody."""
     os.mkfifo(tmp_path / "file")
     os.mkfifo(tmp_path / ".file.new")
     with pytest.raises(OSError, match="FIFO") as refused:

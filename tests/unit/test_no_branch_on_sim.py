@@ -46,7 +46,6 @@ def mentions(source: str) -> list[str]:
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
-    """The names and texts that this node itself brings in."""
     match node:
         case ast.Constant(value=str(text)):
             yield text

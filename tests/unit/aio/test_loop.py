@@ -76,7 +76,6 @@ async def test_an_abstract_socket_is_connected_to() -> None:
 
 
 def stand_until_it_is_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """What the log is to name."""
     end = time.monotonic() + PATIENCE_S
     while "thread=MainThread" not in caplog.text:
         assert time.monotonic() < end

@@ -72,8 +72,6 @@ async def test_results_and_errors_come_back_on_the_loop_in_order() -> None:
 
 async def test_a_job_that_is_over_is_let_go_before_its_deadline() -> None:
     class Load:
-        """What a job carries, such as data to write."""
-
         def work(self) -> None:
             pass
 

@@ -52,7 +52,6 @@ class Relayed:
         return found
 
     def passes(self, name: str, request: bytes, *answers: bytes, status: int = 0) -> None:
-        """A call that is not held, from its beginning to its end."""
         call = self.begin(name)
         self.decider.request(call, Message((request,), len(request), False, 0))
         for answer in answers:
@@ -101,7 +100,6 @@ def update(container_id: str) -> bytes:
 
 
 def created(verdict: Verdict) -> str:
-    """The limit that goes on to the runtime."""
     assert isinstance(verdict, Replace)
     return cri.CreateContainerRequest.FromString(verdict.message).config.linux.resources.unified["misc.max"]
 

@@ -153,7 +153,6 @@ def put(state: State, changes: dict[str, str]) -> State:
 
 
 def ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
-    """Grants an id to each container that is created."""
     if isinstance(event, ev.Abandoned) and (ask := state.asks.get(event.ask_id)) and ask.creating:
         return put(state, {ask.creating.container.id: ""}), Decision()
     if not isinstance(event, ev.Creating):
@@ -174,7 +173,6 @@ def ledger_that_breaks(state: State, event: ev.Event) -> tuple[State, Decision]:
 
 
 def stubborn(state: State, event: ev.Event) -> tuple[State, Decision]:
-    """Wants to commit whatever it hears."""
     return state, Decision(Commit("again")) if isinstance(event, ev.Creating) else Decision()
 
 

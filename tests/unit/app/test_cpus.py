@@ -50,7 +50,6 @@ CHANGE = recorded.change(RECORDED, MORE)
 
 @pytest.fixture(name="path")
 def a_file(tmp_path: Path) -> Path:
-    """Where the record is, on a host with a boot id."""
     boot = tmp_path / BOOT_ID[1:]
     boot.parent.mkdir(parents=True)
     boot.write_text("this-boot\n")
@@ -73,7 +72,6 @@ def granted(*grants: Grant, pools: dict[str, Pool] | None = None) -> bytes:
 
 
 def balloons(pools: dict[str, Pool]) -> bytes:
-    """A record of balloons, beside the reserved one."""
     types = BalloonsSettings(balloon_types=(BalloonType("one", ("shop",)),))
     rules = PolicySettings("balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=types)
     return whole(Recorded(W, rules, Pools({"reserved": Pool(1), **pools})))
@@ -153,8 +151,6 @@ class Disk(OsFiles):
 
 
 class Life:
-    """A process that decides, and writes each decision down."""
-
     def __init__(self, path: Path) -> None:
         self.path, self.disk = path, Disk(str(path.parent.parent))
         self.core = SimpleNamespace(state=State(), settles=None, followers=[], tell=lambda _: None)
@@ -171,17 +167,14 @@ class Life:
         return asyncio.ensure_future(self.grants.settles() or asyncio.sleep(0))
 
     def gives(self, key: str, own: int) -> asyncio.Future[None]:
-        """CPUs to a container."""
         rest = resized(self.pools, "shared", self.pools.pools["shared"].cpus & ~own)
         return self._now(joined(rest, Grant(key, own=own, request_m=2000)))
 
     def takes(self, key: str) -> asyncio.Future[None]:
-        """A container's CPUs back."""
         more = self.pools.pools["shared"].cpus | self.pools.grants[key].own
         return self._now(left(resized(self.pools, "shared", more), key))
 
     async def idle(self) -> None:
-        """Returns when no write is under way."""
         while True:
             try:
                 return await self.grants._journal.do(lambda: None)
@@ -189,14 +182,12 @@ class Life:
                 await asyncio.sleep(0.01)
 
     async def written(self) -> None:
-        """Returns when the file says what was decided."""
         while (found := read(self.path)[0]) is None or found.pools != self.pools:
             await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
 async def living(path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float = 0.01) -> AsyncIterator[Life]:
-    """With the task that mends the file, so often."""
     monkeypatch.setattr(cpu_grants, "EVERY_S", every_s)
     life = Life(path)
     keeping = asyncio.ensure_future(life.grants.keep(SystemClock()))

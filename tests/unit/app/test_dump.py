@@ -105,7 +105,6 @@ class Late:
         self.waiting += [(begin, bytes(data[:middle])), (begin + middle, bytes(data[middle:]))]
 
     def arrive(self) -> None:
-        """All of it is there when this returns."""
         waiting, self.waiting = self.waiting, []
         order = next(self.orders, [])
         for _, (begin, data) in sorted(enumerate(waiting), key=lambda one: order[one[0]] if order else 0):
@@ -186,7 +185,6 @@ def feed(*frames: Frame) -> Callable[[int], bytes]:
 
 
 def written(tmp_path: Path, *frames: Frame, shown: tuple[str, ...] = (), tally: Tally | None = None) -> list[str]:
-    """What follows the stamps."""
     path = tmp_path / "cri.dump"
     dump_writer.run(feed(*frames), DumpFile(str(path), 1 << 20), shown, tally or Tally(), lambda: 0)
     return [line.partition("] ")[2] for line in path.read_text(encoding="utf-8").splitlines()]
@@ -277,8 +275,6 @@ def test_an_older_dump_is_kept_beside_and_so_is_one_that_has_grown(tmp_path: Pat
 
 
 def test_every_file_of_a_dump_begins_with_what_is_hidden_in_it(tmp_path: Path) -> None:
-    """Given a file that has grown, one of a writer that was ended before its first line, and one in which all is
-    shown."""
     path, head = tmp_path / "cri.dump", dump_text.head(["commands", "environment"]).encode()
     assert head.startswith(b"# hidden here: credentials, annotations. Setting dump.show names kinds to show, such as ")
     file = DumpFile(str(path), len(head) + 5, head=head)
@@ -318,7 +314,6 @@ def test_files_that_cannot_be_a_dump_are_named_with_a_remedy(tmp_path: Path) -> 
 def test_a_half_line_that_could_not_be_taken_away_at_once_is_no_part_of_the_line_that_says_what_is_missing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a disk that takes five bytes, then fails whatever is done with it, and comes back."""
     takes = iter([5, None, None])
     write, truncate = os.write, os.ftruncate
 
@@ -342,8 +337,6 @@ def test_a_half_line_that_could_not_be_taken_away_at_once_is_no_part_of_the_line
 
 
 def test_a_relay_is_not_taken_to_have_given_up_by_half() -> None:
-    """Given a machine on which words are seen in another order than they were set in, then what a writer makes of one
-    of them alone is nothing."""
     whole = Tally()
     whole.give_up(10, 2)
     changed = [index for index, word in enumerate(whole._words) if word]

@@ -84,7 +84,6 @@ def kept(of: Grants) -> list[Event]:
 
 
 def at_start(of: Grants) -> GrantsRecalled:
-    """What the ledger is told before anybody asks."""
     told: list[Event] = []
 
     def tell(event: Event) -> int:
@@ -322,7 +321,6 @@ NONE = (
 
 @pytest.mark.parametrize("content", NONE)
 def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: bytes | None) -> None:
-    """Given a state folder in which nothing, or another boot, is noted."""
     for noted in ("", "11111111-0000-4000-8000-000000000001"):
         kernel = fresh()
         if content is not None:

@@ -5,7 +5,6 @@ import errno
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 import pytest
@@ -36,7 +35,7 @@ from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Qos, Source
 from nodeward.wire import pod_file, record
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
-from tests.lanes import InlineLane
+from tests.lanes import Done, Ended, InlineLane, T
 from tests.rigs.daemon import FOLDER, YieldingClock, folders
 from tests.unit.engine.build import EPC, ManualClock, container_spec, node, pod_spec, started
 
@@ -157,22 +156,13 @@ def test_a_full_disk_is_made_up_for_by_the_next_one() -> None:
         kernel.unlink(f"{RUN_FOLDER}/pods/a.json")
 
 
-T = TypeVar("T")
 PATH = "/var/lib/nodeward/record"
 
 
 class Impatient(InlineLane):
-    """Gives up the job that runs when it is told to."""
-
     give_up: Callable[[], None]
 
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         over = False
 
         def once(result: T | BaseException) -> None:
@@ -189,8 +179,6 @@ class Impatient(InlineLane):
 
 
 class Life:
-    """One daemon's life: events decided and recorded."""
-
     def __init__(self, files: SimKernel | FaultyFiles, max_bytes: int = 1 << 20) -> None:
         self.lane = Impatient()
         self.writer = RecordWriter(files, self.lane, PATH, max_bytes, size(files, PATH))
@@ -308,8 +296,6 @@ class Node:
         return len(self.told)
 
     def hup(self, text: str) -> None:
-        """The file is written and SIGHUP comes."""
-
         async def story() -> None:
             self.file.write_text(text)
             running = asyncio.create_task(self.reload.run(self._tell, Notifier()))
@@ -326,7 +312,6 @@ class Node:
         self.lane.drain()
 
     def kept(self) -> Settings | None:
-        """What the next start would fall back to."""
         return last_good.read(self.kernel, FOLDER, {})
 
 

@@ -108,22 +108,18 @@ class Node:
         self.charge(INSIDE, 1)
 
     def charge(self, path: str, amount: int) -> None:
-        """Takes keys, or gives them back."""
         (self.kernel.charge if amount > 0 else self.kernel.uncharge)(ROOT + path, self.key, abs(amount))
 
     @property
     def listed(self) -> list[tuple[str, bool]]:
-        """Kubelet's list: each id, and whether it is healthy."""
         text = self.offers.value(self.resource)
         return [(name, healthy) for name, healthy in json.loads(text)] if text else []
 
     @property
     def healthy(self) -> int:
-        """How many of them are."""
         return sum(healthy for _, healthy in self.listed)
 
     async def until(self, healthy: int, within_s: float) -> float:
-        """How long that took."""
         began = self.loop.time()
         while self.healthy != healthy:
             waited = self.loop.time() - began
@@ -133,7 +129,6 @@ class Node:
 
 
 def play(story: Callable[[Node], Awaitable[None]], ledger: LedgerSettings = OFFERED, others: int = 0) -> None:
-    """The story, once all keys are offered."""
     loop = VirtualLoop()
 
     async def told() -> None:
@@ -219,22 +214,18 @@ OVER_S = 21.0
 
 
 def hangs(node: Node) -> None:
-    """Reads of counters do not come back."""
     node.pace.hangs = 1.0
 
 
 def well(node: Node) -> None:
-    """They do."""
     node.pace.hangs, node.pace.most_s = 0.0, COUNTED_S
 
 
 def slow(node: Node) -> None:
-    """They take up to nearly as long as they are waited for."""
     node.pace.most_s = KEYS_NS / 1e9
 
 
 async def silent(_: str) -> str:
-    """A view that never answers."""
     await asyncio.Event().wait()
     return ""
 

@@ -25,7 +25,6 @@ FILES = OsFiles()
 
 @pytest.fixture
 def node(tmp_path: Path) -> Places:
-    """A machine of kubeadm's, without any flag."""
     (tmp_path / "config.yaml").write_text(f"kind: KubeletConfiguration\n{RUNTIME}: {THEIRS}\n")
     return Places(str(tmp_path / "config.yaml"), "", (str(tmp_path / "flags"), str(tmp_path / "none")))
 
@@ -217,7 +216,6 @@ root = "/data"  # ours
 
 @pytest.fixture(name="etc", autouse=True)
 def _etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Both runtimes' folders, elsewhere."""
     monkeypatch.setattr(nri, "CONTAINERD", str(tmp_path / "containerd/config.toml"))
     monkeypatch.setattr(runtime_files, "_CONTAINERD", str(tmp_path / "containerd/config.toml"))
     monkeypatch.setattr(nri, "CRIO", str(tmp_path / "crio/crio.conf"))

@@ -42,8 +42,6 @@ MOUNTS = "31 23 0:27 / {} rw,relatime - ext4 /dev/sdb rw\n"
 
 
 class Linked(OsFiles):
-    """The volume is mounted by way of a symbolic link."""
-
     def stat(self, path: str) -> FileInfo:
         found = super().stat(path)
         return found._replace(device=found.device + path.endswith(PATH))
@@ -76,11 +74,9 @@ class Host:
         self.mounts("/elsewhere")
 
     def mounts(self, place: str) -> None:
-        """What is mounted on the host."""
         (self.folder / "proc/1/mountinfo").write_text(MOUNTS.format(place))
 
     def state(self) -> State:
-        """As the daemon knows it now."""
         boxes = {SandboxId(f"s-{uid}"): KnownSandbox(sandbox(uid), 1) for uid in self.standing}
         of = {one.sandbox.pod_uid: name for name, one in boxes.items()}
         specs = {PodUid(uid): KnownSpec(pod_spec(uid), 1) for uid in self.pods}
@@ -88,18 +84,15 @@ class Host:
         return State(pods=Pods(specs, boxes, sandbox_of=of, ended=gone, listed=self.listed, api_up=self.api_up))
 
     async def relayed(self) -> tuple[PullsView | None, bool]:
-        """No relay answers."""
         return None, False
 
     async def read(self, uid: PodUid) -> tuple[object, int]:
-        """The redacted spec."""
         found = self.pods[uid]
         if isinstance(found, Exception):
             raise found
         return found, 7
 
     def life(self, files: HostFiles | None = None) -> PodVolumeClaims:
-        """A new life of the daemon."""
         files = files or OsFiles(str(self.folder))
         return PodVolumeClaims(*(self.state, self.read, files, AtOnce(), self.clock, RUN, self.relayed))
 
@@ -110,7 +103,6 @@ def host(tmp_path: Path) -> Host:
 
 
 async def offered(claims: PodVolumeClaims, uid: str = "u1", *volume: str, **more: str) -> tuple[str, str]:
-    """Owner and why of the first volume that is asked for."""
     rows = tuple(OfferedVolume(name, more.get("path", PATH), ("block",)) for name in volume or ("data",))
     said = await claims.offer(OfferVolumesRequest(uid, more.get("sandbox", f"s-{uid}"), rows))
     assert [one.volume for one in said.offers] == [one.volume for one in rows]
@@ -123,7 +115,6 @@ async def confirmed(claims: PodVolumeClaims, uid: str = "u1", release: bool = Fa
 
 
 async def owners(claims: PodVolumeClaims, path: str = PATH) -> Mapping[str, str]:
-    """Who has the volume at the path, by whose word."""
     return {one.sandbox: one.by for one in (await claims.claims(ListVolumeClaimsRequest(path))).claims}
 
 

@@ -119,8 +119,6 @@ async def test_an_ended_pods_verdict_leaves_the_file() -> None:
 
 
 class Written(SimKernel):
-    """Says once that it could not write, and has."""
-
     said = False
 
     def replace(self, path: str, data: bytes) -> None:
@@ -204,14 +202,11 @@ class Still(SystemClock):
 
 
 class Reported:
-    """Sandboxes that there are, and reports."""
-
     def __init__(self) -> None:
         self.state, self.clock = State(), Still()
         self.reports = Reports(lambda: self.state, self.clock)
 
     def has(self, *ids: str) -> None:
-        """These sandboxes are there from now on."""
         found = {SandboxId(one): KnownSandbox(Sandbox(SandboxId(one), PodUid("u"), "shop", "web"), 1) for one in ids}
         self.state = replace(self.state, pods=Pods(sandboxes=found))
 
@@ -261,8 +256,6 @@ def test_cpus_of_a_pod_that_has_taken_over_the_name_are_not_shown() -> None:
 
 
 class View:
-    """Answers when it is told to."""
-
     def __init__(self, says: str | None = None) -> None:
         self.says: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.asked = self.left = False

@@ -105,7 +105,6 @@ def loaded(text: str, folder: Path, environ: dict[str, str] | None = None) -> Se
 
 
 def pascal(text: str) -> str:
-    """As CRI Resource Manager writes keys."""
     tree = json.dumps(_renamed(load_yaml(text)))
     return tree.replace('"normal"', "1")
 
@@ -286,7 +285,6 @@ def test_all_faults_are_told_at_once(tmp_path: Path) -> None:
 
 
 def told(section: str, folder: Path) -> list[str]:
-    """The faults, without where they were written."""
     with pytest.raises(SettingsError) as caught:
         loaded(f"policy:\n  reserved: 2\n  balloons: {section}", folder)
     line = f" ({folder}/s.yaml line 3)"

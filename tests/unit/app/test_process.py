@@ -64,7 +64,6 @@ def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:
 
 @pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO"])
 def test_a_lock_is_an_ordinary_file_and_what_stands_in_its_place_is_named(kind: str, tmp_path: Path) -> None:
-    """Given a link to a file of somebody's, then that file is not emptied; a FIFO holds nobody up."""
     place, other = tmp_path / "limits.owner", tmp_path / "passwd"
     other.write_text("root")
     if kind == "a FIFO":

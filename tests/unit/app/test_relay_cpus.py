@@ -75,7 +75,6 @@ class Pinned(Relayed):
         return container_id, verdict
 
     def starts(self, container_id: str) -> tuple[Call, asyncio.Future[Verdict]]:
-        """Its start, which is held."""
         call, asked = self.begin("StartContainer"), cri.StartContainerRequest(container_id=container_id)
         assert call.held
         message = asked.SerializeToString()
@@ -90,7 +89,6 @@ class Pinned(Relayed):
         self.decider.ended(call, Ended(0, "", 0))
 
     def make(self, container_id: str, qos: str, held: str) -> None:
-        """The cgroup of a container, as its runtime makes it."""
         above = ROOT
         for name in (*POD_CGROUP[qos].split("/")[1:], container_id):
             self.kernel.write(f"{above}/cgroup.subtree_control", b"+cpuset")
@@ -108,7 +106,6 @@ class Pinned(Relayed):
         return container_id
 
     async def written(self) -> None:
-        """Everything is looked for and written."""
         for _ in range(6):
             await asyncio.sleep(0)
             self.lane.drain()
@@ -273,8 +270,6 @@ def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
 async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Given a container with CPUs 2 and 3 of its own and one that shares, when a relay begins, then nothing of theirs
-    changes, and a create that comes before the relay knows of them gets none of these CPUs."""
     node = Pinned(monkeypatch)
     running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
     early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)

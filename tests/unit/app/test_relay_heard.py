@@ -44,8 +44,6 @@ def test_containers_and_sandboxes_end_with_their_calls() -> None:
 
 
 def test_after_a_restart_lists_that_pass_say_what_there_is() -> None:
-    """Given a relay that has just begun, when kubelet lists everything, then updates are known from then on; lists are
-    read again a minute later and not before."""
     node = Relayed()
     sandboxes, containers = listed(c1=True, c2=False)
     assert not node.decider.listed
@@ -173,7 +171,6 @@ def test_a_client_that_never_reads_its_list_does_not_keep_others_from_being_read
 
 
 def test_lists_that_do_not_pass_are_asked_for() -> None:
-    """Given a client that asks for no whole list any more, then two minutes after the last one they are overdue."""
     node = Relayed()
     assert node.decider.overdue
     node.decider.asked(*listed(c1=True), 0)
@@ -221,7 +218,6 @@ class Runtime:
         self.node.decider.asked(*listed(c1=True), self.node.limits.core.seq())
 
     async def paid(self) -> None:
-        """Until nothing is owed."""
         debts = self.node.limits.debts
         paying = asyncio.ensure_future(debts.pay(self.update, self.lists, self.node.clock))
         async with asyncio.timeout(30):
@@ -241,7 +237,6 @@ def let_go(node: Relayed, message: bytes | None, container_id: str = "c1") -> Ca
 
 
 def update(node: Relayed, message: bytes | None, status: int = 0) -> None:
-    """An update that nobody has decided, and how it ended."""
     call = node.begin("UpdateContainerResources")
     assert node.decider.undecided(call, message, "no decision in time", ending=False) == Pass()
     node.decider.ended(call, Ended(status, "", 0))
@@ -322,7 +317,6 @@ def restored(*container_ids: str, sandbox: str = "s1") -> bytes:
 
 
 def test_containers_out_of_a_checkpoint_are_given_their_limit_when_they_are_there() -> None:
-    """Given a RestorePod, which passes, then the runtime is asked whose containers these are, and told once."""
     node = Relayed()
     runtime = Runtime(node)
     path = "/runtime.v1.RuntimeService/RestorePod"
@@ -333,8 +327,6 @@ def test_containers_out_of_a_checkpoint_are_given_their_limit_when_they_are_ther
 
 
 def test_a_restored_pod_is_known_by_its_own_uid_and_cgroup_beside_the_pod_that_was_checkpointed() -> None:
-    """Given a pod that goes on, and a pod that is restored from its checkpoint, then nothing is asked of the runtime,
-    and the end of the first takes nothing from the second."""
     node = Relayed()
     runtime = Runtime(node)
     node.decider.asked(*listed(c1=True), node.limits.core.seq())
@@ -381,7 +373,6 @@ def test_where_limits_are_only_observed_a_restore_changes_nothing() -> None:
 
 
 def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:
-    """Given limits that fail for the create and for the first try after it."""
     node, left = Relayed(), [2]
     core = node.limits.core
     whole = core._domains
@@ -423,7 +414,6 @@ def test_a_container_that_the_runtime_does_not_take_keeps_no_other_waiting() -> 
 
 
 def test_a_container_that_has_gone_is_owed_nothing() -> None:
-    """Given one that the runtime does not find, one that has stopped, and one that no list tells of."""
     node = Relayed()
     runtime = Runtime(node, CallFailedError("x", 5, "not found"))
     let_go(node, create())

@@ -45,7 +45,6 @@ def test_a_pods_annotation_becomes_the_containers_limit_from_birth(version: str)
 
 
 def test_an_update_carries_the_whole_limit_again_beside_the_clients_values() -> None:
-    """Given a container that was created here, when its CPU is changed, then the runtime hears of both."""
     node = Relayed()
     node.create(create())
     verdict = node.update()
@@ -89,8 +88,6 @@ def test_bytes_that_are_no_request_are_not_decided_and_pass_by_on_error() -> Non
 
 
 async def test_calls_of_one_pod_are_asked_about_in_the_order_they_came(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a first create that waits for its pod's spec, then a second of that pod waits behind it, one of another pod
-    does not, and a second whose caller has gone is never asked about."""
     node = Relayed()
     core = node.limits.core
     told = asyncio.Event()
@@ -140,8 +137,6 @@ def test_a_client_that_describes_no_pod_is_known_by_its_sandbox() -> None:
 
 
 def test_an_update_that_follows_its_create_at_once_is_decided() -> None:
-    """Given a loop that has not had its next turn, as when both come in one of its rounds, then the container is
-    known all the same."""
     node = Relayed(soon=lambda do, after_s: None)
     node.create(create())
     assert updated(node.update()) == "sgx_epc 8192"
@@ -151,7 +146,6 @@ def test_an_update_that_follows_its_create_at_once_is_decided() -> None:
 
 
 async def test_a_resource_whose_module_comes_later_is_limited_from_then_on() -> None:
-    """Given a kernel without the resource, when it is there, then the relay finds it and tells it to the runtime."""
     node = Relayed(capacity=0)
     assert node.create(create()) == Pass()
     node.kernel.set_capacity("sgx_epc", 1 << 20)
@@ -193,9 +187,6 @@ class Passing(ManualClock):
 
 
 async def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path: Path) -> None:
-    """Given another process that drives limits, is restarted, and ends after the kernel's module has come: then it has
-    its limits again, calls that begin before its end pass unheard, and those that begin after are decided by what the
-    kernel has by then."""
     before = own_domain(str(tmp_path), "limits")
     settings = Settings(run_dir=str(tmp_path), relay=RelaySection(limits=True))
     node = Relayed(capacity=0)
@@ -250,7 +241,6 @@ CALLS = {"CreateContainer": (create(), created), "UpdateContainerResources": (up
 
 
 def asks(node: Relayed, name: str) -> Awaitable[Verdict]:
-    """The verdict of a call that has to wait for it."""
     found = node.decider.decide(node.begin(name), CALLS[name][0], SECOND_NS)
     assert isinstance(found, Awaitable)
     return found
@@ -259,7 +249,6 @@ def asks(node: Relayed, name: str) -> Awaitable[Verdict]:
 def facts_from(
     node: Relayed, monkeypatch: pytest.MonkeyPatch, fetch: Callable[[str, str], Awaitable[str]]
 ) -> Callable[[], bool]:
-    """A daemon that is there; whether a call waits."""
     monkeypatch.setattr(node.limits.facts, "fetch", fetch)
     node.limits.core.tell(ApiBack())
     return lambda: bool(node.limits.core.state.asks)
@@ -272,8 +261,6 @@ async def turns() -> None:
 
 @pytest.mark.parametrize("name", CALLS)
 async def test_a_call_waits_for_its_pods_spec_within_its_deadline(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Given a relay that was restarted and has only the runtime's lists, when a call comes before the daemon has told
-    of its pod, then the spec decides and not the annotation."""
     node, told = Relayed(), asyncio.Event()
     node.decider.asked(*listed(c1=True), 0)
 
@@ -291,8 +278,6 @@ async def test_a_call_waits_for_its_pods_spec_within_its_deadline(name: str, mon
 
 
 async def test_before_it_is_known_whether_a_daemon_is_there_a_call_waits_for_that(tmp_path: Path) -> None:
-    """Given a relay that has just begun, before somebody who takes his time and then goes, then its first create is
-    decided once that is found out, by the annotations."""
     node, goes = Relayed(), asyncio.Event()
     node.limits = RelayLimits(Settings(run_dir=str(tmp_path)), node.kernel, SystemClock(), lambda do, _: do())
     node.decider = node.limits.decider
@@ -335,7 +320,6 @@ BY_ANNOTATION = f"{APP}, which declares annotation epc-limit.nri.io/container.ap
 
 
 def knows_spec(node: Relayed) -> None:
-    """As where the node daemon has told it."""
     declared = (ContainerSpec("first", declared={"sgx_epc": 1}), ContainerSpec("app", declared={"sgx_epc": 4096}))
     node.limits.core.tell(PodSeen(PodSpec(PodUid("uid-1"), "default", "pod", declared)))
 
@@ -452,8 +436,6 @@ def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:
 
 
 def test_image_calls_are_answered_with_their_own_place_whatever_limits_say() -> None:
-    """Given limits that are refused on error, and images that are another service's, then an image call that cannot be
-    read is not refused for its limits."""
     both = Chain((ImagesElsewhere("/run/images.sock"), Relayed(STRICT).decider), lambda: 0)
     call = Call(1, 1, "/runtime.v1.ImageService/PullImage", 0, held=True)
     verdict = both.undecided(call, None, "the request is larger than what can be held", ending=False)

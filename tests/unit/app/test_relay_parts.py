@@ -276,8 +276,6 @@ def test_an_agent_that_goes_while_its_policy_is_taken_back_leaves_nothing_of_it(
         return parse(spec)
 
     class Limits:
-        """Of a relay whose machine no policy fits but none."""
-
         def __init__(self) -> None:
             self.settled = list[str]()
 

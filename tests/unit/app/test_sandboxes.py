@@ -6,7 +6,6 @@ import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -23,9 +22,9 @@ from nodeward.model.events import Event, HandlersRead, VmsRead
 from nodeward.model.sandboxes import Handler, Place, TaskRole
 from nodeward.model.settings import EngineSettings, Mode, SandboxesSettings
 from nodeward.model.workload import SandboxId
+from tests.lanes import Done, Ended, T
 from tests.unit.engine.build import ManualClock, sandbox
 
-T = TypeVar("T")
 CONFIG = "/etc/kata-containers/configuration.toml"
 CONTAINERD = '[plugins.cri.containerd.runtimes.kata]\nruntime_type = "io.containerd.kata.v2"\n'
 
@@ -37,13 +36,7 @@ class NowLane:
         self.hanging: list[str] = []
         self.late: list[Callable[[], None]] = []
 
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         if name in self.hanging:
             self.hanging.remove(name)
             done(GivenUpError(f"{name} took longer than 30 s"))
@@ -67,8 +60,6 @@ class TurnedClock(ManualClock):
 
 
 class Node:
-    """A host below a folder, and what the engine was told."""
-
     def __init__(self, root: Path, mode: Mode = Mode.OBSERVE) -> None:
         self.root, self.lane, self.clock, self.told = root, NowLane(), TurnedClock(), list[Event]()
         self.state = State(settings=EngineSettings(sandboxes=SandboxesSettings(mode)))
@@ -80,7 +71,6 @@ class Node:
         file.write_text(text)
 
     def shim(self, number: int, cgroup: str = "/") -> SandboxId:
-        """A sandbox more."""
         made = SandboxId(f"{number:064x}")
         self.write(f"/proc/{number}/cmdline", f"containerd-shim-kata-v2\0-namespace\0k8s.io\0-id\0{made}\0")
         self.write(f"/proc/{number}/stat", f"{number} (s) S 1{' 0' * 15} 1 0 50 0 0\n")
@@ -89,7 +79,6 @@ class Node:
         return made
 
     def runs(self, *steps_s: float) -> list[Event]:
-        """What is told while the clock is turned so."""
         cgroups, told = "/sys/fs/cgroup", len(self.told)
 
         def tell(event: Event) -> int:
@@ -236,7 +225,6 @@ class Host(OsFiles):
         self.next()
 
     def next(self) -> None:
-        """The process as it is from now on."""
         file = self.root / "proc/20/task/20/stat"
         file.parent.mkdir(parents=True, exist_ok=True)
         if self.starts:

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
 
 import pytest
 
@@ -27,11 +26,10 @@ from nodeward.model.ports import Written
 from nodeward.model.settings import EngineSettings, LimitsSettings
 from nodeward.model.workload import ContainerId, Phase
 from tests.goals import slots_of, target
-from tests.lanes import InlineLane
+from tests.lanes import Done, Ended, InlineLane, T
 from tests.unit.engine.build import EPC, ManualClock
 from tests.unit.engine.cpus.build import STATIC_RULES, home, machine, one
 
-T = TypeVar("T")
 ROOT = "/sys/fs/cgroup"
 HERE, OTHER = "/kubepods/pod1/app", "/kubepods/pod1/other-app"
 
@@ -42,13 +40,7 @@ class HandLane:
     def __init__(self) -> None:
         self.jobs: list[tuple[Callable[[], object], Callable[[BaseException], None], Callable[[], None]]] = []
 
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         assert ended is not None
         self.jobs.append((job, done, ended))
         return True

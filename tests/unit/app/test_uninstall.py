@@ -170,8 +170,6 @@ def test_what_would_be_taken_back_is_shown_by_boot(tmp_path: Path) -> None:
 
 
 class EndingPod(FaultyFiles):
-    """Before the call of this number the pod's cgroup goes."""
-
     def __init__(self, kernel: SimKernel, call: int) -> None:
         super().__init__(kernel)
         self._kernel, self._call = kernel, call
@@ -248,8 +246,6 @@ OURS = [f"tdx-key-{number:04d}" for number in range(16)]
 
 
 class Node:
-    """The files that a daemon and kubelet have left."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.plugins = folder / "kubelet" / "device-plugins"
@@ -271,13 +267,11 @@ class Node:
         (folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
 
     def printed(self, *flags: str) -> list[str]:
-        """What the command prints."""
         done = CliRunner().invoke(cli.command, ["--config", str(self.folder / "nodeward.yaml"), *flags])
         assert done.exit_code == 0, done.output
         return done.output.splitlines()
 
     def said(self, *flags: str) -> list[str]:
-        """The same, where all of it is what is not taken back."""
         first, *others = self.printed(*flags)
         assert first.startswith("nothing to take back: ")
         assert all(one.startswith("not taken back: ") for one in others)

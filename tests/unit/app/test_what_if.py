@@ -21,8 +21,6 @@ STRICT = EngineSettings(LimitsSettings(strict=True))
 
 @dataclass(slots=True)
 class Recorded:
-    """A record in the making."""
-
     settings: EngineSettings = RECORDED
     state: State = field(init=False)
     lines: list[bytes] = field(default_factory=list)
@@ -71,7 +69,6 @@ def test_strict_first_differs_at_the_pod_that_declares_nothing() -> None:
 
 
 def test_another_cpu_policy_tells_which_containers_would_have_other_cpus_and_which_have_no_place() -> None:
-    """Given a record by the policy none, when `static` decides it: the second of the two has no room."""
     told = Recorded()(ev.TopologyRead(machine()))
     for pod, count in (("a", 4), ("b", 5)):
         made = one(pod, count)
@@ -117,7 +114,6 @@ def test_a_later_segment_is_decided_anew_from_its_checkpoint_and_stays_hypotheti
 
 
 def test_an_event_that_both_tell_is_no_difference_whatever_its_number() -> None:
-    """Given that strict tells of one refusal more, then what both tell later has another number there, and is equal."""
     told = lived(replace(RECORDED, kube_events=True))
     refused = {EPC: 1}
     for path in ("/kubepods/podv/v-web", "/kubepods/podu/u-app"):

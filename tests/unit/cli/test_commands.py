@@ -82,7 +82,6 @@ def test_a_shell_completes_commands_by_the_script(shell: str) -> None:
 
 
 def commands(group: click.Command, name: str) -> list[str]:
-    """The names of a group and of all below it."""
     found = [name]
     if isinstance(group, click.Group):
         with click.Context(group) as context:

@@ -21,7 +21,6 @@ KI, MI, GI = 1024, 1024**2, 1024**3
 
 
 def resource(name: str = "sgx_epc", refused: int = 0, here: int = 0) -> ResourceRow:
-    """One that has held much."""
     return ResourceRow(name, 345 * MI, 345 * MI, 344 * MI + 5 * KI, 345 * MI - KI, refused, here)
 
 
@@ -33,12 +32,10 @@ def row(pod: str, container: str, *resources: ResourceRow, state: str = "enforce
 
 
 def view(*rows: CgroupRow) -> NodeView:
-    """A node with these rows."""
     return NodeView("enforce", "containerd v2", "answers", True, {"sgx_epc": GI}, {"sgx_epc": 5 * MI}, rows)
 
 
 def drawn(shown: NodeView, width: int, height: int | None = None) -> list[str]:
-    """What is drawn in so many columns."""
     console = Console(width=width, force_terminal=True, color_system=None)
     with console.capture() as captured:
         console.print(render(shown, height))
@@ -86,7 +83,6 @@ def test_in_80_columns_names_amounts_and_headings_are_whole() -> None:
 
 
 def test_each_resource_is_drawn_with_its_own_state_and_one_that_is_idle_not_at_all() -> None:
-    """Given resources that nobody declared, then none is drawn as enforced, and a cgroup still has a line."""
     idle = ResourceRow("tdx", None, None, 0, 0, 0, 0, "unmanaged")
     used = replace(idle, resource="sev", usage=2)
     lines = drawn(view(row("p", "a", resource(), idle, used), row("p", "b", idle, replace(idle, resource="sev"))), 80)
@@ -150,7 +146,6 @@ def row_decided(
 
 
 def told(*views: tuple[CgroupRow, ...]) -> list[Decided]:
-    """What is kept after these views."""
     decisions = LatestDecisions()
     for rows in views:
         decisions.look(NodeView("enforce", "", "answers", True, {}, {}, rows))
@@ -223,7 +218,6 @@ def test_all_nodes_are_one_table_and_each_fault_has_its_node() -> None:
 
 
 def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_verdict() -> None:
-    """Given a node with a drift, one where a VM was killed, and one that does not answer."""
     at = "2026-11-28T07:00:00Z"
     view = NodeView(
         "enforce",
@@ -254,7 +248,6 @@ def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_ver
 
 
 def pods(*phases: tuple[str, str, str | None]) -> str:
-    """Pods of Nodeward: node, phase, and when it was deleted."""
     container = {"name": "node", "args": ["node", "--config", "/etc/n.yaml"]}
     return json.dumps(
         {
@@ -271,7 +264,6 @@ def pods(*phases: tuple[str, str, str | None]) -> str:
 
 
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, *words: str) -> tuple[int, str, str]:
-    """Exit code and output with this shell script as kubectl."""
     program = tmp_path / "kubectl"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)

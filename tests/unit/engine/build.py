@@ -16,8 +16,6 @@ RULE = LimitsSettings()
 
 @dataclass(slots=True)
 class ManualClock:
-    """Time stands still until a test moves it."""
-
     ns: int = SECOND
 
     def now_ns(self) -> int:
@@ -97,20 +95,17 @@ def known(epc: int | None = 5, limits: LimitsSettings = RULE) -> Told:
 
 
 def running(epc: int | None = 5, limits: LimitsSettings = RULE) -> Told:
-    """And on which that container runs."""
     told = known(epc, limits)
     told(started("A", "app"))
     return told
 
 
 def value_of(decision: Decision) -> object:
-    """What is answered, once and for all."""
     assert isinstance(decision.answer, Final)
     return decision.answer.value
 
 
 def adjusted(decision: Decision) -> Adjustment:
-    """What the runtime is told to set."""
     value = value_of(decision)
     assert isinstance(value, Adjustment), value
     return value

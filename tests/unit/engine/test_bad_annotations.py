@@ -45,7 +45,6 @@ def by_hook(annotations: dict[str, str]) -> Sandbox:
 
 
 def asked(told: Told, home: Sandbox) -> Decision:
-    """What a create is answered once nobody knows its pod."""
     decision = told(ev.Creating(home, APP, ask_id=1))
     return decision if isinstance(decision.answer, Final) else told(ev.FactRead(1, "nobody knows it"))
 

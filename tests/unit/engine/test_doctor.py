@@ -88,7 +88,6 @@ def hook(**changes: Any) -> Facts:
 
 
 def of(facts: Facts, code: str) -> Finding:
-    """The one finding of this code."""
     found = [finding for finding in findings(facts) if finding.code == code]
     assert len(found) == 1, [finding.code for finding in findings(facts)]
     return found[0]

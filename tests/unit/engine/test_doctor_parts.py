@@ -50,7 +50,6 @@ def door(**changes: Any) -> RelayFacts:
 
 
 def kubelet(runtime: str, images: str) -> RelayFacts:
-    """Which asks there."""
     return replace(WELL, kubelet=KubeletFacts("process 7", runtime, images))
 
 
@@ -133,7 +132,6 @@ def declared(handler: Handler, mib: int) -> VmFacts:
 
 
 def passing(*annotations: str, kind: str = GO.runtime_type) -> Handler:
-    """A runtime that hands these annotations on to Kata."""
     return replace(GO, runtime_type=kind, passes=annotations)
 
 

@@ -32,7 +32,6 @@ def said(told: Told, what: str = "shop/pod-A/app") -> str:
 
 
 def of_pod(told: Told) -> str:
-    """What is said of the pod's own cgroup."""
     return said(told, "shop/pod-A").partition("container shop/")[0]
 
 
@@ -51,7 +50,6 @@ def known_by(annotations: dict[str, str], rule: LimitsSettings = RULE) -> Told:
 
 
 def sampled(told: Told, amount: int | None) -> Told:
-    """Whose limit was written, and is read as so much."""
     told(ev.Reached((target(f"misc.max:{EPC}:{APP}"),)))
     told(ev.Sampled({APP: ev.MiscReading(limit={} if amount is None else {EPC: amount})}, as_of=told.state.seq))
     return told
@@ -61,7 +59,6 @@ TWO = LimitsSettings(resources={"sgx.intel.com/epc": EPC, "intel.com/tdx": "tdx"
 
 
 def two_resources(after: Mode = Mode.ENFORCE) -> Told:
-    """Of which the kernel has one."""
     told = node(TWO)
     told(ev.PodSeen(pod_spec("A", ContainerSpec("app", declared={EPC: 5, "tdx": 1}))))
     told(started("A", "app"))
@@ -73,7 +70,6 @@ def two_resources(after: Mode = Mode.ENFORCE) -> Told:
 
 
 def undeclared() -> Told:
-    """Whose limit is wanted no more."""
     told = sampled(running(), 5)
     told(ev.PodSeen(pod_spec("A", container_spec("app"))))
     return told

@@ -92,8 +92,6 @@ def kernel_with_a_container() -> SimKernel:
 
 
 class Vanishing(FaultyFiles):
-    """The cgroup is removed just before the n-th call."""
-
     def __init__(self, kernel: SimKernel, before: int) -> None:
         super().__init__(kernel)
         self._kernel, self._before = kernel, before

@@ -33,7 +33,6 @@ APP, DB, PAUSE = "A-app", "A-db", "s-A"
 
 
 def found(*names: str) -> ev.CgroupsFound:
-    """The cgroups of these ids, found in pod A's."""
     return ev.CgroupsFound(tuple(ev.FoundCgroup(f"{POD}/{n}", ContainerId(n), PodUid("A")) for n in names), as_of=0)
 
 
@@ -242,7 +241,6 @@ FIRST, SECOND_ONE = (sandbox("A", sandbox_id=one) for one in ("first", "second")
 
 
 def after(events: int) -> int:
-    """So many events of a story had been told."""
     return node().state.seq + events
 
 
@@ -251,7 +249,6 @@ def gone(*paths: str, as_of: int = NOW) -> ev.Event:
 
 
 def both(as_of: int) -> ev.Event:
-    """A list with the containers of two pods."""
     return ev.Listed((sandbox("A"), sandbox("B")), (container("A", "app"), B_RUNS), as_of)
 
 

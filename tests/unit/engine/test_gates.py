@@ -36,7 +36,6 @@ def make(told: Told, handler: str = "kata", notes: Mapping[str, str] | None = No
 
 
 def refusal(decision: Decision) -> str:
-    """Why it is refused; empty where it is not."""
     assert isinstance(decision.answer, Final)
     value = decision.answer.value
     assert not isinstance(value, Refusal) or value.kind is Refused.FOR_NOW

@@ -45,7 +45,6 @@ def reading(
 
 
 def paths(uids: Iterable[str]) -> list[str]:
-    """Of their containers."""
     return [f"/kubepods/pod{uid}/{uid}-app" for uid in uids]
 
 
@@ -74,13 +73,11 @@ class Node:
         return [one.cgroups_path for one in there]
 
     def sees(self, app: ev.MiscReading, pod: ev.MiscReading | None = None, after_s: float = 1.0) -> list[PodEvent]:
-        """A pass of the sampler, and what pods are told by it."""
         return self.hears({POD: pod or reading(), APP: app}, after_s)
 
     def hears(
         self, readings: Mapping[str, ev.MiscReading], after_s: float = 1.0, rest_same: bool = False
     ) -> list[PodEvent]:
-        """A pass over these cgroups."""
         self.told.at_ns += int(after_s * SECOND)
         return list(self.told(ev.Sampled(readings, as_of=self.told.state.seq, rest_same=rest_same)).calls)
 
@@ -93,7 +90,6 @@ def codes(calls: Iterable[PodEvent]) -> list[tuple[str, str, int]]:
 
 
 def seen() -> Node:
-    """Whose cgroups were read once."""
     node = Node()
     node.sees(reading())
     return node

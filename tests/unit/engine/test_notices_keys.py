@@ -24,8 +24,6 @@ REFUSED = ev.GrantsRecalled(fault="/run/nodeward/grants.journal cannot be writte
 
 @dataclass
 class Telling(Node):
-    """A node that may be told, and what it was told."""
-
     state: State = field(default_factory=lambda: State(settings=TOLD))
     calls: list[PodEvent] = field(default_factory=list)
 
@@ -35,7 +33,6 @@ class Telling(Node):
         return decision
 
     def lives(self, seconds: float) -> list[str]:
-        """What is said while samples come for so long."""
         before = len(self.calls)
         for _ in range(int(seconds) // 2):
             self.after(2)

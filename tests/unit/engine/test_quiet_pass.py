@@ -18,7 +18,6 @@ APP = "/kubepods/pod7/7-app"
 
 
 def node(*, reached: bool = True) -> Told:
-    """Forty pods whose limits hold, as a first pass has seen."""
     told = Told(State(settings=EngineSettings(limits=RULE, kube_events=True)))
     told(ev.CapacityRead(controller=True, capacity={EPC: 1 << 30}))
     told(ev.ApiBack())

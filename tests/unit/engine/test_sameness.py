@@ -37,7 +37,6 @@ OF_THIS_PLACE = {"fromtimestamp": 2, "astimezone": 1}
 
 
 def impure(node: ast.AST) -> Iterator[str]:
-    """What may differ from run to run."""
     match node:
         case ast.Set() | ast.SetComp():
             yield "a set"
@@ -167,7 +166,6 @@ rules = st.builds(
 
 
 def decided(decision: Decision) -> tuple[object, ...]:
-    """A decision without the order in which it names things."""
     answer = decision.answer
     lines = answer.value if isinstance(answer, Final) else answer if isinstance(answer, Need) else None
     return lines, *(sorted(map(repr, said)) for said in (decision.goals, decision.forget, decision.faults))

@@ -38,12 +38,10 @@ SPEC = PodSpec(PodUid(UID), "default", "web", (ContainerSpec("app", declared={EP
 
 
 def said(limits: dict[str, int], refusal: str = "", on_error: str = "refuse") -> bytes:
-    """A daemon's answer."""
     return hook_line.encode_answer(HookAnswer(limits, refusal, on_error, "declared app"))
 
 
 def no_daemon(path: str, line: bytes, wait: bool) -> bytes:
-    """There is no socket."""
     raise FileNotFoundError(2, "No such file or directory", path)
 
 
@@ -74,7 +72,6 @@ class HookRig:
             self.kernel.replace(f"{FOLDER}/{pod_file.name_of(spec.uid)}", pod_file.encode_pod(spec))
 
     def cgroup(self, path: str) -> None:
-        """Makes it, with the controller switched on above."""
         self.kernel.make_cgroup(ROOT + path)
         for above in ("", *itertools.accumulate(path.split("/")[1:-1], "{}/{}".format, initial="")):
             self.kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+misc")

@@ -239,7 +239,6 @@ OUTSIDE = {
 def outside(
     process: str, option: str = "refuse", left: Sequence[PodSpec] = (), rule: LimitsSettings | None = None
 ) -> HookRig:
-    """A rig whose process is there."""
     rig = HookRig(process=process, option=option, left=left, rule=rule)
     rig.kernel.mkdir("/proc/self")
     rig.kernel.replace("/proc/self/mountinfo", b"")
@@ -269,7 +268,6 @@ def test_a_limit_below_a_runtime_that_leaves_misc_out_is_an_error(process: str, 
 
 
 def switched_off(option: str = "refuse", left: Sequence[PodSpec] = (), rule: LimitsSettings | None = None) -> HookRig:
-    """The misc controller, in the pod's cgroup."""
     rig = HookRig(option=option, left=left, rule=rule)
     rig.kernel.write(f"/sys/fs/cgroup{POD}/cgroup.subtree_control", b"-misc")
     return rig
@@ -304,16 +302,12 @@ def test_an_answer_of_what_this_kernel_lacks_is_an_error_and_the_rest_is_written
 
 
 class Forgetful(SimKernel):
-    """Takes no limit, and says nothing."""
-
     def write(self, path: str, data: bytes) -> None:
         if not path.endswith("misc.max"):
             super().write(path, data)
 
 
 class Refusing(SimKernel):
-    """Refuses limits of two resources."""
-
     def write(self, path: str, data: bytes) -> None:
         if data.startswith((EPC.encode(), b"sev ")):
             raise OSError(errno.EINVAL, "Invalid argument")

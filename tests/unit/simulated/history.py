@@ -46,8 +46,6 @@ class Outcome:
 
 
 class History:
-    """A seed at work."""
-
     def __init__(
         self, seed: int, loop: VirtualLoop, *, wall_jumps: bool = True, settings: Settings | None = None
     ) -> None:
@@ -71,7 +69,6 @@ class History:
     # ---- the daemon's lives
 
     async def daemon(self) -> None:
-        """Starts the daemon again and again."""
         random = Random(f"{self.seed}/daemon")
         while True:
             self.lives += 1
@@ -165,7 +162,6 @@ class History:
     # ---- pods
 
     async def tenant(self, number: int) -> None:
-        """One pod's life."""
         random, world = Random(f"{self.seed}/pod/{number}"), self.world
         plan = make(number, random)
         in_api = plan.kind.in_api
@@ -261,7 +257,6 @@ class History:
         return self.world.life
 
     def outcome(self) -> Outcome:
-        """What came of it."""
         trace, world = self.world.trace, self.world
         return Outcome(
             self.seed,
@@ -275,7 +270,6 @@ class History:
         )
 
     async def play(self) -> None:
-        """The whole history."""
         daemon = asyncio.ensure_future(self.daemon())
         tenants: list[asyncio.Task[None]] = []
         for part in ("with pods", "with pods again"):
@@ -345,7 +339,6 @@ async def _end_all() -> None:
 
 
 def run(seed: int, *, wall_jumps: bool = True) -> Outcome:
-    """Plays the history of this seed."""
     with virtual_loop() as loop:
         history = History(seed, loop, wall_jumps=wall_jumps)
         loop.run_until_complete(history.play())
@@ -354,7 +347,6 @@ def run(seed: int, *, wall_jumps: bool = True) -> Outcome:
 
 @contextmanager
 def virtual_loop() -> Iterator[VirtualLoop]:
-    """A loop, and the end of everything on it."""
     loop = VirtualLoop()
     try:
         yield loop

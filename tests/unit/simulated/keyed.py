@@ -43,7 +43,6 @@ def disk_of(kernel: SimKernel) -> None:
 
 
 def write_checkpoint(kernel: SimKernel, keys: int, held: dict[PodUid, str]) -> None:
-    """Kubelet's checkpoint, as it writes it."""
     entries = tuple(Entry(uid, "compute", TDX, {-1: (name,)}, b"") for uid, name in held.items())
     data = Data(entries or None, {TDX: tuple(device_ids.id_name(KEY, number) for number in range(keys))})
     file = {"Data": data, "Checksum": kubelet_checkpoint.checksum(data)}
@@ -119,7 +118,6 @@ class KeyedLifetimes(Lifetimes):
         write_checkpoint(self.kernel, KEYS, self._held)
 
     def keys_left(self) -> KeysLeft:
-        """What has stayed behind of keys."""
         ledger = self._life.core.state.ledger
         granted = sum(bool(grant.times) for offer in ledger.offers.values() for grant in offer.grants.values())
         entries = len(ledger.reserved) + sum(len(offer.held) + len(offer.over) for offer in ledger.offers.values())

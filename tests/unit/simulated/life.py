@@ -111,7 +111,6 @@ class Life:
                 self.spawn(start())
 
     def spawn(self, work: Awaitable[object]) -> "asyncio.Future[object]":
-        """A task that ends with this life."""
         task = asyncio.ensure_future(work)
         self._tasks = [one for one in self._tasks if not one.done()]
         self._tasks.append(task)

@@ -47,8 +47,6 @@ class Left:
 
 
 class Lifetimes:
-    """One daemon, its kernel, and pods without end."""
-
     capacity: Mapping[str, int] = MappingProxyType({EPC: 1 << 40})
     facts: Facts = NoFacts()
     settings = SETTINGS
@@ -76,7 +74,6 @@ class Lifetimes:
         return life
 
     async def _connect(self, life: Life) -> None:
-        """A runtime that has no pods."""
         life.tell(ev.RuntimeConnected("virtual", "2.4", "0.12"))
         life.tell(ev.Listed((), (), life.core.seq()))
 
@@ -154,7 +151,6 @@ class Lifetimes:
         core.tell(ev.Removed(sandbox.id, made.id))
 
     def _charge(self, path: str) -> None:
-        """More than any container may have."""
         try:
             self.kernel.charge(ROOT + path, EPC, 64 * PAGE)
         except OSError:
@@ -163,7 +159,6 @@ class Lifetimes:
             self.kernel.uncharge(ROOT + path, EPC, 64 * PAGE)
 
     def left(self) -> Left:
-        """What has stayed behind."""
         state = self._life.core.state
         pods, limits = state.pods, state.limits
         tables = (pods.specs, pods.sandboxes, pods.containers, pods.by_pod, pods.sandbox_of, pods.creating)
@@ -175,7 +170,6 @@ class Lifetimes:
         )
 
     def close(self) -> None:
-        """Ends the daemon."""
         self._life.kill()
         self._loop.run_until_complete(asyncio.sleep(0))
         self._loop.close()

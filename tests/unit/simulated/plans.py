@@ -41,7 +41,6 @@ class Plan:
     systemd: bool
 
     def container_cgroup(self, container_id: str) -> str:
-        """Where a container of this pod lies."""
         return f"{self.cgroup}/" + (f"cri-containerd-{container_id}.scope" if self.systemd else container_id)
 
     def promise(self, name: str, known: bool, rule: LimitsSettings) -> int | None:
@@ -53,7 +52,6 @@ class Plan:
         return 0 if noted is None and rule.unknown_pod is UnknownPod.ZERO else noted
 
     def budget(self, known: bool, rule: LimitsSettings) -> int | None:
-        """What the pod is promised."""
         if not known:
             return None
         return 0 if self.kind.budget is None and rule.strict else self.kind.budget
@@ -164,7 +162,6 @@ KINDS: tuple[Callable[[int, int, int], Kind], ...] = (
 
 
 def make(number: int, random: Random) -> Plan:
-    """The next pod."""
     kind = random.choice(KINDS)(*(random.randint(0, 6) for _ in range(3)))
     uid, static, systemd = f"0000-{number:04d}", random.random() < 0.1, random.random() < 0.3
     api_uid = f"mirror-{number:04d}" if static else uid

@@ -95,7 +95,6 @@ def played(stop_at: int, again: int = 0) -> Story:
 
 
 def is_right(calls: Iterable[int], again: int = 0) -> None:
-    """Stopped at each of these calls, and so many calls later."""
     plays = {call: played(call, again) for call in calls}
     assert {call: play.world.violations for call, play in plays.items() if play.world.violations} == {}
     if not again:

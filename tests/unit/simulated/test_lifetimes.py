@@ -8,8 +8,6 @@ CONTROLLERS = 3
 
 
 def test_a_hundred_and_twenty_pods_with_a_key_each_leave_no_grant_and_no_descriptor_behind() -> None:
-    """Given 64 keys and pods that are admitted, start, take their key and end, then each key was sold again and again,
-    and nothing of it stays; a read descriptor of the root's counters is kept."""
     lifetimes = KeyedLifetimes()
     try:
         lifetimes.live(20)

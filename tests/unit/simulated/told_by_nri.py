@@ -40,7 +40,6 @@ class NriLifetimes(Lifetimes):
 
     @property
     def faults(self) -> dict[str, int]:
-        """Of the core, by where."""
         return self._life.core.faults
 
     async def _connect(self, life: Life) -> None:
@@ -90,7 +89,6 @@ class NriLifetimes(Lifetimes):
         await runtime.remove_container(made)
 
     def close(self) -> None:
-        """Ends the daemon and the runtime."""
         self._loop.run_until_complete(self.runtime.close())
         super().close()
         shutil.rmtree(self._folder)

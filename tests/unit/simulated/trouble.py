@@ -29,21 +29,17 @@ class Weather:
 
 
 class Trouble:
-    """All of one history."""
-
     def __init__(self, world: World, random: Random, *, wall_jumps: bool) -> None:
         self.world, self.random, self._wall_jumps = world, random, wall_jumps
         self.weather, self.pace = Weather(), Pace()
 
     def ends(self) -> None:
-        """All faults end."""
         self.weather, self.pace.most_s, self.pace.hangs = Weather(), 0.004, 0.0
         self.set_capacity(CAPACITY)
         self.world.set_api(True)
         self.world.clock.slept_ns += REPAIRS_AGAIN_NS
 
     def disturb(self) -> None:
-        """One thing more goes wrong, or right again."""
         harm: tuple[tuple[int, Callable[[], None]], ...] = (
             (4, self._drift),
             (2, self._switch_off),
@@ -121,7 +117,6 @@ class Trouble:
         self.set_capacity(0 if self.world.capacity else CAPACITY)
 
     def set_capacity(self, amount: int) -> None:
-        """The driver of enclave memory has so much to give."""
         if bool(amount) is not self.world.capacity:
             self.world.say(f"the driver gives {amount}")
             self.world.kernel.set_capacity(EPC, amount)

@@ -11,12 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
-from typing import TypeVar
 
 from nodeward.aio.lanes import GivenUpError
 from tests.faults import Stopped
+from tests.lanes import Done, Ended, T
 
-T = TypeVar("T")
 BOOTED_NS = 5_000_000_000
 WALL_NS = 1_700_000_000_000_000_000
 MOST_HUNG = 2
@@ -116,16 +115,9 @@ class VirtualLane:
 
     @property
     def depth(self) -> int:
-        """Jobs waiting."""
         return len(self._queue)
 
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         if self.closed or len(self._queue) >= 4096 or self._hung >= MOST_HUNG:
             return False
         given_up = False

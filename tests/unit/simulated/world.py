@@ -53,8 +53,6 @@ class LiveContainer:
 
 @dataclass(slots=True, eq=False)
 class LivePod:
-    """A pod whose sandbox exists."""
-
     plan: Plan
     sandbox: Sandbox
     containers: dict[str, LiveContainer] = field(default_factory=dict)
@@ -76,18 +74,14 @@ class Trace:
         self._hash.update(data)
 
     def tell(self, at_s: float, line: str) -> None:
-        """A happening, for people too."""
         self.story.append(f"{at_s:9.3f} {line}")
         self.add(line.encode())
 
     def digest(self) -> str:
-        """The hash so far."""
         return self._hash.hexdigest()
 
 
 class World:
-    """The truth of one history."""
-
     def __init__(self, seed: int, kernel: SimKernel, clock: VirtualClock, settings: Settings) -> None:
         self.seed, self.kernel, self.clock, self.settings = seed, kernel, clock, settings
         self.trace, self.decisions = Trace(), hashlib.sha256()
@@ -106,11 +100,9 @@ class World:
         self._made = 0
 
     def say(self, line: str) -> None:
-        """A happening in the story."""
         self.trace.tell(asyncio.get_running_loop().time(), line)
 
     def violate(self, what: str) -> None:
-        """Something that must never be."""
         self.say(f"VIOLATION {what}")
         self.violations.append(what)
 
@@ -214,7 +206,6 @@ class World:
     # ---- pods and containers in the kernel
 
     def start_pod(self, plan: Plan) -> LivePod:
-        """The pod's cgroup and its sandbox."""
         self.kernel.make_cgroup(ROOT + plan.cgroup)
         sandbox = self._sandbox(plan, 1)
         pod = self.pods[plan.uid] = LivePod(plan, sandbox)
@@ -303,7 +294,6 @@ class World:
         await self.tell(ev.Updated(live.sandbox, live.container))
 
     async def end_container(self, live: LiveContainer, random: Random) -> None:
-        """Ends, in the kernel first or last."""
         pod = self.pods[live.plan.uid]
         if pod.containers.get(live.container.id) is not live:
             return
@@ -333,7 +323,6 @@ class World:
         self.say(f"{live.label} is gone")
 
     async def end_pod(self, pod: LivePod, random: Random) -> None:
-        """Ends containers, sandbox and cgroup."""
         for live in list(pod.containers.values()):
             await self.end_container(live, random)
         early = random.random() < 0.5
@@ -353,7 +342,6 @@ class World:
         self.kernel.rmdir(ROOT + pod.plan.cgroup)
 
     def running(self) -> list[LiveContainer]:
-        """The containers of all pods."""
         return [live for pod in self.pods.values() for live in pod.containers.values()]
 
     # ---- charges
@@ -384,13 +372,11 @@ class World:
     # ---- the API server
 
     def put(self, spec: PodSpec) -> None:
-        """The API server has this pod now."""
         self.api[spec.uid] = spec
         self.api_log.append(ev.PodSeen(spec))
         self._moved()
 
     def delete(self, uid: PodUid) -> None:
-        """The API server has this pod no more."""
         if self.api.pop(uid, None) is not None:
             self.api_log.append(ev.PodGone(uid))
             self._moved()
@@ -399,7 +385,6 @@ class World:
         self.api_moved.set()
 
     def set_api(self, up: bool) -> None:
-        """The API server goes or comes."""
         self.api_up = up
         self._moved()
 
@@ -430,7 +415,6 @@ class World:
         await self.api_moved.wait()
 
     def known(self, pod: LivePod) -> bool:
-        """Whether the API server has this pod."""
         return pod.plan.spec.uid in self.api
 
     def declared_later(self, pod: LivePod) -> ContainerSpec:
@@ -449,7 +433,6 @@ class ApiFacts(NoFacts):
         self._world, self._random = world, random
 
     async def fetch(self, fact: str, key: str) -> str:
-        """The pod, told to the core; else why not."""
         life, uid = self._world.life, key.split("/")[2]
         await asyncio.sleep(self._random.uniform(0, 0.15))
         if not self._world.api_up:

@@ -32,8 +32,6 @@ class HandClock:
 
 @dataclass
 class Recorder:
-    """A watcher that keeps what it is told."""
-
     wants: Interest = Interest.ALL
     broken: bool = False
     """Raises at the first request."""
@@ -144,7 +142,6 @@ class Between:
         self.flush()
 
     def down(self, most: int | None = None) -> None:
-        """The same for the runtime."""
         if data := self.runtime.take(most):
             self.give(self.runtime, data)
         self.flush()
@@ -170,13 +167,11 @@ class Between:
                 end.feed(data)
 
     def settle(self) -> None:
-        """Until nobody has anything more to say."""
         while self.client.out or self.runtime.out:
             self.up()
             self.down()
 
     def verdict(self, stream: int, verdict: Verdict) -> None:
-        """What was decided of a held call."""
         self.session.holds.verdict(stream, verdict)
         self.settle_after()
 
@@ -200,13 +195,11 @@ def answer(rig: Between, stream: int, body: bytes = b"said") -> None:
 
 
 def status(rig: Between, stream: int) -> tuple[bytes, bytes]:
-    """What the client was told at last."""
     named = dict(rig.client.streams[stream].headers[-1])
     return named[b"grpc-status"], named[b"grpc-message"]
 
 
 def after(rig: Between) -> None:
-    """Another hundred calls pass."""
     for stream in range(1001, 1201, 2):
         ask(rig, stream, "Version", b"v", (b"x-number", str(stream).encode()))
         answer(rig, stream)

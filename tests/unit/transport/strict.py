@@ -31,8 +31,6 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 @dataclass
 class Stream:
-    """One stream as this end sees it."""
-
     send_window: int
     granted: int
     """What the other end may still send."""

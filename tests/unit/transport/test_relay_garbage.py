@@ -92,7 +92,6 @@ def test_calls_without_end_are_bounded() -> None:
 
 
 def test_refusals_without_end_are_remembered_in_no_more_than_may_be() -> None:
-    """Given a client whose every call is refused, then the last of them are still cut off, and the first forgotten."""
     rig = Between()
     rig.judge.at_once = lambda call, message: BUSY
     streams = range(1, 10_001, 2)
@@ -125,7 +124,6 @@ def test_a_client_that_takes_more_than_its_window_while_something_is_held_is_cut
 def test_a_held_request_in_frames_without_end_takes_no_more_memory_than_may_be_held(
     size: int, on_error: Refuse | None
 ) -> None:
-    """Given frames that hold nothing, or one byte, then what each takes beside that is counted too."""
     rig = Between(on_error=on_error)
     rig.book.holds.left = rig.book.holds.total = 1_000 * (FRAME_BYTES + size)
     rig.client.headers(1, request("HoldCreate"))
@@ -140,8 +138,6 @@ def test_a_held_request_in_frames_without_end_takes_no_more_memory_than_may_be_h
 def test_a_request_that_the_runtime_does_not_take_waits_in_no_more_frames_than_may_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Given a request too long to be held, which goes on until the runtime takes no more, then empty frames follow it
-    without end."""
     monkeypatch.setattr(relay_flow, "MAX_WAITING", 100)
     rig = Between()
     rig.book.holds.left = rig.book.holds.total = 70_000

@@ -227,7 +227,6 @@ def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None
 def test_a_client_whose_request_is_answered_before_it_has_ended_is_told_to_send_no_more(
     whole: bool, resets: list[int]
 ) -> None:
-    """Given a request of which the runtime takes a part and answers."""
     rig = Between()
     rig.client.headers(1, request("HoldCreate"))
     rig.client.data(1, message(b"c" * 100), end=whole)
@@ -277,8 +276,6 @@ def test_a_hold_lasts_no_longer_than_five_seconds_or_the_clients_patience() -> N
 
 @pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
 def test_a_request_that_does_not_end_is_held_no_longer_either(on_error: Refuse | None) -> None:
-    """Given a request of which the half has come, when its time is up, then it goes by `on_error`, and what it had of
-    the memory for held requests is there for others again."""
     rig = Between(on_error=on_error)
     whole = message(b"m" * 1000)
     for stream, more in ((1, ()), (3, ((b"grpc-timeout", b"1S"),))):
@@ -305,10 +302,7 @@ def test_a_request_that_does_not_end_is_held_no_longer_either(on_error: Refuse |
 
 
 def test_what_the_end_of_a_hold_costs_does_not_grow_with_the_calls_of_its_connection() -> None:
-    """Given requests of which the half has come, and a runtime that takes none of it: nothing of the others changes."""
-
     def entered(count: int) -> int:
-        """Functions that are called while so many holds end."""
         rig, calls = Between(), 0
         streams = range(1, 2 * count, 2)
         for stream in streams:
@@ -398,8 +392,6 @@ def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompre
 
 @pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
 def test_what_is_held_in_all_is_bounded_and_a_call_without_room_goes_by_on_error(on_error: Refuse | None) -> None:
-    """Given two calls that are held and hold half of what may be held each, on two connections, then a third costs
-    neither of them anything; once one of them has gone on there is room again."""
     rig, other = Between(on_error=on_error), Between(greet=False)
     assert rig.book.holds.left == rig.book.holds.total == relay_calls.HELD_BYTES == 64 << 20
     other.session = Session(rig.book, other.judge, rig.book.connection())

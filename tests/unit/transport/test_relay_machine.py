@@ -126,7 +126,6 @@ class Sessions(RuleBasedStateMachine):
         size=st.sampled_from([0, 500, 16_000]), whole=st.booleans(),
     )  # fmt: skip
     def decides_while_an_answer_is_on_its_way(self, number: int, kind: str, size: int, whole: bool) -> None:
-        """The runtime has not waited for the request."""
         waiting = sorted(self.rig.judge.asked)
         stream = waiting[number % len(waiting)]
         self.answers(sorted(self.asked).index(stream), size, -1, whole)
@@ -208,8 +207,6 @@ class Sessions(RuleBasedStateMachine):
 
 
 class Recorded(Between):
-    """Both ends, with all bytes that either has sent."""
-
     def __init__(self, enforces: bool) -> None:
         self.sent = {"client": bytearray(), "runtime": bytearray()}
         super().__init__(enforces)

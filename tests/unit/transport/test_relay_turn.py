@@ -17,8 +17,6 @@ SEND_NS = 10
 
 @dataclass
 class End:
-    """By which bytes come; it writes down what it is to do."""
-
     name: str
     clock: HandClock
     log: list[str]

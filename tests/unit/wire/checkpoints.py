@@ -28,13 +28,11 @@ def claims(pods: Mapping[str, Sequence[str] | None]) -> bytes:
 def entry(
     uid: object, ids: object, resource: str, container: str = "compute", answer: str | None = "c2VjcmV0"
 ) -> dict[str, object]:
-    """The ids of a container: a list, or a table by NUMA node."""
     names = ("PodUID", "ContainerName", "ResourceName", "DeviceIDs", "AllocResp")
     return dict(zip(names, (uid, container, resource, ids, answer), strict=True))
 
 
 def file(entries: Sequence[dict[str, object]] | None, registered: object = None) -> bytes:
-    """The file, with its checksum where it can have one."""
     data = {"PodDeviceEntries": entries, "RegisteredDevices": registered}
     try:
         total = checksum(msgspec.json.decode(json.dumps(data), type=Data))

@@ -112,7 +112,6 @@ def _read_device_call(data: bytes) -> None:
 
 
 def codecs(padding: int) -> dict[str, Codec]:
-    """Each codec by the name its corpus folder has."""
     return {
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet_checkpoint",)),
         "kubelet-claims": Codec(_claims(padding), whole(kubelet_claims.decode), ("kubelet_claims",)),

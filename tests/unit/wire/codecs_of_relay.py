@@ -162,7 +162,6 @@ def _dump_lines(padding: int = 0) -> list[Sample]:
 
 @whole
 def _read_dump_lines(data: bytes) -> None:
-    """Line by line, as a file is read."""
     reader = Reader()
     list(reader.read(io.BytesIO(data)))
     list(reader.left())
@@ -195,7 +194,6 @@ _SWITCHES = {"config": False, "policy": False, "dump": True, "dump-file": False,
 
 @whole
 def _read_flags(data: bytes) -> None:
-    """As a command line, and as the file that one names."""
     text = data.decode("utf-8", "surrogateescape")
     if "\n" in text:
         go_flags.is_lines(text)
@@ -205,7 +203,6 @@ def _read_flags(data: bytes) -> None:
 
 
 def codecs(padding: int) -> dict[str, Codec]:
-    """Each codec by the name its corpus folder has."""
     relayed = ("http2_frames", "header_blocks", "grpc_messages")
     passed, held = _calls_of_cri(("Version", "HoldCreate"), padding), _calls_of_cri(("HoldCreate",), padding)
     return {

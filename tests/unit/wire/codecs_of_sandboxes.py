@@ -37,7 +37,6 @@ def _read_files(data: bytes) -> None:
 
 @whole
 def _read_config(data: bytes) -> None:
-    """As a file of containerd's and as Kata's own."""
     table = kata_config.parse(data)
     said = [kata_config.Source("/etc/x.toml", table)]
     kata_config.default_handler(said, said)
@@ -49,7 +48,6 @@ def _read_config(data: bytes) -> None:
 
 @whole
 def _read_request(data: bytes) -> None:
-    """Behind a byte that says in which form."""
     form, data = data[:1], data[1:]
     if form == b"{":
         podapi.request_of_json(ReportSandboxRequest, form + data)
@@ -58,7 +56,6 @@ def _read_request(data: bytes) -> None:
 
 
 def codecs(padding: int) -> dict[str, Codec]:
-    """Each codec by the name its corpus folder has."""
     reads = {
         "proc-files": (_read_files, ("proc_files", "cgroup_paths", "guest_ram")),
         "kata-processes": (whole(kata_processes.claim), ("kata_processes",)),

@@ -15,8 +15,6 @@ Reached = Callable[[], None]
 
 @dataclass(frozen=True)
 class Sample:
-    """A good payload, and how it is framed."""
-
     payload: bytes
     frame: Callable[[bytes], bytes] = field(default=lambda payload: payload)
 
@@ -33,8 +31,6 @@ class Codec:
 
 
 def whole(read: Callable[[bytes], object]) -> Callable[[Sequence[bytes], Reached], None]:
-    """Reads an input that comes whole to its decoder."""
-
     def read_pieces(pieces: Sequence[bytes], reached: Reached) -> None:
         reached()
         read(b"".join(pieces))
@@ -46,6 +42,5 @@ TEXTS: Mapping[str, Sequence[str]] = yaml.safe_load(Path(__file__).with_name("sa
 
 
 def texts(name: str, padding: int) -> list[Sample]:
-    """Those of samples.yaml, longer by so much."""
     rows = (text.replace("@@", "x" * padding).replace("@_", " " * padding) for text in TEXTS[name])
     return [Sample(row.encode()) for row in rows]

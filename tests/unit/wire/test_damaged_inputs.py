@@ -47,7 +47,6 @@ READ_NOTHING = {
 
 @functools.cache
 def large() -> Mapping[str, Codec]:
-    """The codecs with samples of one long value each."""
     return codecs(PADDING_BYTES)
 
 
@@ -122,7 +121,6 @@ def test_every_module_of_the_wire_is_played_or_reads_nothing() -> None:
 
 
 def kept() -> Iterator[tuple[str, Path]]:
-    """Codec and file of every input in the corpus."""
     for folder in sorted(path for path in CORPUS.iterdir() if path.is_dir()):
         for file in sorted(folder.iterdir()):
             yield folder.name, file

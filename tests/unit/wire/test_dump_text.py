@@ -58,8 +58,6 @@ def test_a_failure_says_nothing_to_a_terminal() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One of dump_text.yaml."""
-
     case: str
     kind: str
     message: dict[str, object]

@@ -28,7 +28,6 @@ def device(**changed: object) -> dict[str, object]:
 
 
 def faults(tree: object) -> list[str]:
-    """The paths with a fault."""
     return [one.partition(":")[0] for one in dan.read(json.dumps(tree).encode()).faults]
 
 
@@ -145,7 +144,6 @@ def test_a_good_dan_file_is_a_network() -> None:
 
 
 def info(**changed: object) -> dict[str, object]:
-    """A device whose network_info has those fields changed."""
     base = device()["network_info"]
     assert isinstance(base, dict)
     return device(network_info={**base, **changed})

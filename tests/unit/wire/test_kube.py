@@ -312,7 +312,6 @@ NODE = {
 
 
 def merged(target: object, patch: object) -> object:
-    """RFC 7396."""
     if not isinstance(patch, dict):
         return patch
     found = dict(target) if isinstance(target, dict) else {}
@@ -324,7 +323,6 @@ def merged(target: object, patch: object) -> object:
 
 
 def steps(node: object, wanted: Marks) -> list[object]:
-    """The node after each patch until there is none."""
     found = [node]
     while (step := next_patch(json.dumps(found[-1]).encode(), wanted)) is not None:
         assert len(found) < 4

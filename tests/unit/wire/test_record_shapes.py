@@ -53,13 +53,11 @@ def _name(hint: object) -> str:
 
 
 def recorded(module: ModuleType = events) -> Iterator[type]:
-    """What is recorded: every event, the decision, the state."""
     yield from (one for one in vars(module).values() if isinstance(one, type) and issubclass(one, events.Event))
     yield from (Decision, State)
 
 
 def digest(text: str) -> str:
-    """Short enough to be compared by eye."""
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

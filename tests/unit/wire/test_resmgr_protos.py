@@ -30,7 +30,6 @@ CONFIG = {
 
 
 def declared(file: FileDescriptor) -> dict[str, str]:
-    """What the file declares, in the table's words."""
     assert file.package == "v1"
     found = {
         name: "; ".join(_field(one) for one in message.fields) for name, message in file.message_types_by_name.items()

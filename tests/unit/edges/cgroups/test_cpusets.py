@@ -119,7 +119,6 @@ def test_a_cgroup_that_is_not_there_runs_nothing(tmp_path: Path) -> None:
     ],
 )
 def test_a_set_that_does_not_hold_is_a_failure_with_a_reason(tmp_path: Path, value: str, why: str) -> None:
-    """Given a pod whose cgroup somebody has restricted to the CPUs 0 and 1."""
     kernel = Kernel(tmp_path)
     kernel.make("/kubepods")
     kernel.make("/kubepods/podu", "0-1")
@@ -183,8 +182,6 @@ def test_what_the_kernel_refuses_is_a_failure_with_its_reason(
 
 
 def test_memory_nodes_are_added_never_taken_away_and_read_back(kernel: Kernel) -> None:
-    """Given a cgroup with memory nodes of its own, when its CPUs are on others too, then it has both; one that has lost
-    them gets them again; where the kernel does not give a node, the error says which and why."""
     file = f"{kernel.folder}{kernel.mount}{APP}/cpuset.mems"
     effective = Path(f"{file}.effective" if kernel.mount == ROOT else file.replace("mems", "effective_mems"))
 

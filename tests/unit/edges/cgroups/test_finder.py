@@ -59,7 +59,6 @@ def test_a_pod_elsewhere_is_searched_with_its_neighbours(kernel: SimKernel) -> N
     ],
 )
 def test_pods_below_a_cgroup_root_of_kubelets_own_are_found(kernel: SimKernel, pod: str) -> None:
-    """Given nobody who tells of any pod, as without NRI, then the settings say where kubelet has them."""
     kernel.make_cgroup(f"{ROOT}{pod}/{ONE}")
     tree = Tree(kernel, ROOT)
 

@@ -171,7 +171,6 @@ def test_nothing_is_made_for_what_is_in_no_tree_nor_to_take_a_limit_back(
 
 
 def test_a_goal_to_hand_down_is_nothing_to_do(kernel: SimKernel) -> None:
-    """Given a goal of the time before misc was mounted as v1, then it is reached, and is on no undo list."""
     lane, undo = InlineLane(), UndoList(kernel, "/var/lib/nodeward")
     slots = slots_of(lane, kernel, ManualClock(), undo, tree=tree(kernel))
     slots.set([Goal(target("subtree:/kubepods"), "+misc", Reason("test"), undo=True)])
@@ -193,7 +192,6 @@ def test_the_undo_list_names_the_topmost_cgroup_once_before_the_first_limit(kern
 
 
 def test_processes_that_are_not_in_the_hierarchy_are_seen(kernel: SimKernel) -> None:
-    """Given a runtime that does not join misc, then its container is outside; and inside once somebody moves it."""
     writer.set_limit(kernel, V1, APP, EPC, "4096")
     reader = Reader(kernel, tree(kernel))
     assert reader.read([APP, POD]).readings[APP].outside
@@ -211,7 +209,6 @@ def test_a_container_that_is_only_in_the_other_tree_is_not_gone(kernel: SimKerne
 
 
 def test_a_container_is_gone_with_what_the_runtime_made(kernel: SimKernel) -> None:
-    """Given a cgroup that Nodeward has made, when the runtime's own is removed, then ours does not keep it alive."""
     writer.set_limit(kernel, V1, APP, EPC, "4096")
     reader = Reader(kernel, tree(kernel))
     assert reader.read([APP]).gone == ()
@@ -249,8 +246,6 @@ def test_a_refusal_is_waited_for_in_the_hierarchy(kernel: SimKernel) -> None:
 
 
 def test_what_was_made_goes_after_the_container(kernel: SimKernel) -> None:
-    """Given a container that ended with its pod, when the runtime leaves what Nodeward has made, then it is removed:
-    the container's before the pod's, and not while the runtime's own is still there."""
     writer.set_limit(kernel, V1, APP, EPC, "4096")
     leftovers = V1Cleanup(kernel, tree(kernel))
     leftovers.sweep([POD, APP], remove=True)

@@ -46,7 +46,6 @@ class Bench:
         self.kernel.charge(f"{ROOT}{path}", "tdx", 1)
 
     def ask(self) -> "asyncio.Task[str]":
-        """A question is an event too."""
         self.seq += 1
         return asyncio.ensure_future(self.poll.fetch("tdx"))
 
@@ -61,7 +60,6 @@ def roots(bench: Bench) -> list[tuple[int, ...]]:
 
 
 async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_landed() -> None:
-    """Given a lane that is held up for longer than looks are apart, then no further time is lost after that."""
     bench = Bench()
 
     class Turns(ManualClock):
@@ -77,7 +75,6 @@ async def test_a_look_that_fell_due_meanwhile_begins_when_the_one_under_way_has_
 
 
 async def test_a_lanes_thread_never_asks_who_the_pods_are() -> None:
-    """Given a lane with a thread of its own, when a sample is taken, then the loop's thread was asked for the pods."""
     bench = Bench()
     asked: list[int] = []
 
@@ -143,7 +140,6 @@ async def test_a_sample_that_began_after_the_question_answers_all_who_asked() ->
 
 
 async def test_a_look_that_finds_nothing_new_answers_nobody() -> None:
-    """Given a look at the root alone that began at the question, then the pods are read before it is answered."""
     bench = Bench()
     bench.seq, bench.poll._swept_ns = 1, bench.clock.now_ns()
     bench.poll._begin(due=False)
@@ -239,7 +235,6 @@ async def test_a_failure_of_our_own_is_an_answer() -> None:
 
 
 async def test_however_often_a_sample_is_asked_for_whose_foreign_use_is_is_looked_for_every_two_seconds() -> None:
-    """Given one who asks five times a second, then every tenth sample lists folders, and no other."""
     bench = Bench()
     listed: list[int] = []
     bench.kernel.make_cgroup(f"{ROOT}/machine.slice")

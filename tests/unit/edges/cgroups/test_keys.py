@@ -52,8 +52,6 @@ def test_a_sample_has_the_nodes_keys_and_each_pods_and_no_other_resource(kernel:
 
 
 def test_a_key_of_a_pod_whose_counter_cannot_be_read_is_no_orphans(kernel: SimKernel) -> None:
-    """Given two pods with a VM each, and one whose counter cannot be read: its key shows above it, as what is there."""
-
     class Unreadable(FaultyFiles):
         def open(self, path: str) -> int:
             if path == f"{ROOT}/kubepods/podb/misc.current":
@@ -81,7 +79,6 @@ def test_nothing_is_told_while_the_root_stands_still_and_nothing_is_due(kernel: 
 
 
 def test_keys_that_no_known_pod_holds_are_found_where_they_are(kernel: SimKernel) -> None:
-    """Given a machine outside of Kubernetes, and a pod that is gone and whose VM is not quite."""
     kernel.make_cgroup(f"{ROOT}/kubepods/podgone")
     kernel.charge(f"{ROOT}/kubepods/podgone", "tdx", 3)
     kernel.rmdir(f"{ROOT}/kubepods/podgone")
@@ -123,7 +120,6 @@ def test_a_key_in_the_cgroup_of_a_pod_that_no_runtime_told_of_has_the_pods_uid(
 def test_a_user_with_a_key_and_very_many_cgroups_holds_up_no_sample(
     kernel: SimKernel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a folder with more cgroups than are looked at in one search, then it ends there, and nobody is accused."""
     monkeypatch.setattr(keys, "MAX_FOLDERS", 100)
     for number in range(500):
         kernel.mkdir(f"{ROOT}/machine.slice/a{number}")
@@ -250,8 +246,6 @@ def test_a_file_of_garbage_is_no_count(kernel: SimKernel) -> None:
 
 
 def test_a_sample_of_many_pods_takes_two_reads_of_each_and_three_calls_more(kernel: SimKernel) -> None:
-    """Given a node full of pods, and a machine that holds a key outside of them: the pods are not read again to find
-    it, and their folder is not even listed. The homes are walked a few times, not once for every pod."""
     walks = []
 
     class Homes(dict[PodUid, str]):

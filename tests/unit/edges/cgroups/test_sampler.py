@@ -106,7 +106,6 @@ def test_what_was_read_and_not_understood_is_read_again(kernel: SimKernel) -> No
 
 
 def test_a_cgroup_of_another_tree_is_not_gone(kernel: SimKernel) -> None:
-    """Given a node whose pods are not in this tree, as with cgroup v1, then their cgroups prove no end of theirs."""
     pod = "/kubepods/pod1"
     reader = sampler.Reader(kernel, Tree(kernel, ROOT))
     seen = reader.read([pod])

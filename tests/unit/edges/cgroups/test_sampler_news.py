@@ -43,7 +43,6 @@ class Sampled:
         self.kernel.write(f"{ROOT}{path}/misc.max", f"{EPC} {value}".encode())
 
     def begin(self, *left_out: str) -> tuple[sampler.Pass, int]:
-        """What a pass reads, and when it began."""
         self.told.at_ns += SECOND
         return self.reader.read([path for path in self.paths if path not in left_out]), self.told.state.seq
 
@@ -63,7 +62,6 @@ class Sampled:
 
 
 def test_a_pass_over_a_quiet_node_is_a_short_event_and_keeps_every_reading_fresh() -> None:
-    """Given 110 pods of 3, when nothing changes, then a pass is told in some hundred bytes."""
     node = Sampled(PODS, PER_POD)
     first, _ = node.once()
     assert len(first.readings) == len(node.paths) == PODS * (1 + PER_POD)
@@ -88,7 +86,6 @@ def test_only_what_changed_is_told() -> None:
 
 
 def test_a_pass_that_reads_nothing_confirms_nothing() -> None:
-    """Given a process without a descriptor left, then no reading is taken for fresh."""
     node = Sampled(1, 1)
     node.once()
     for _ in range(4):
@@ -103,7 +100,6 @@ def test_a_pass_that_reads_nothing_confirms_nothing() -> None:
 
 
 def test_a_cgroup_forgotten_and_wanted_again_has_no_reading_until_it_was_read_again() -> None:
-    """Given a pass under way, when the pod ends and starts again at the same path, then nobody's old reading counts."""
     node = Sampled(1, 1)
     node.once()
     uid, (pod, app) = "0".zfill(36), node.paths
@@ -129,7 +125,6 @@ def test_a_cgroup_forgotten_and_wanted_again_has_no_reading_until_it_was_read_ag
 
 
 def test_a_reading_that_somebody_else_told_meanwhile_is_told_over_again() -> None:
-    """Given a refusal told by the watcher, when the sampler reads what it read before, then it says so in full."""
     node = Sampled(1, 1)
     node.once()
     app = node.paths[1]

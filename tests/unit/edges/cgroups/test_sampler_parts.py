@@ -89,7 +89,6 @@ def test_a_pass_in_which_all_changed_is_told_a_few_cgroups_a_turn_of_the_loop(no
 
 
 def test_a_drift_told_in_an_early_part_is_repaired_once_a_pass(node: Node) -> None:
-    """Given a drift everywhere, then each of three passes repairs each cgroup once, and a fourth one none."""
     for path in node.paths:
         node.limit(path, 1)
     repaired = []
@@ -102,7 +101,6 @@ def test_a_drift_told_in_an_early_part_is_repaired_once_a_pass(node: Node) -> No
 
 
 def test_what_somebody_else_reads_between_two_parts_stays(node: Node) -> None:
-    """Given a refusal told by the watcher while a pass is being told, then the older pass takes nothing of it back."""
     first, last = node.paths[0], node.paths[-1]
     newer = ev.MiscReading(limit={EPC: LIMIT}, usage={EPC: 77})
 

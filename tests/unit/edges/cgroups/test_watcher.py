@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import errno
 from collections.abc import Callable, Sequence
-from typing import TypeVar
 
 import pytest
 
@@ -15,6 +14,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.watcher import Watcher
 from nodeward.model import events as ev
 from tests.faults import FaultyFiles
+from tests.lanes import Done, Ended, T
 from tests.unit.engine.build import ManualClock
 
 ROOT = "/sys/fs/cgroup"
@@ -32,7 +32,6 @@ def _kernel() -> SimKernel:
 
 
 def refuse(kernel: SimKernel, cgroup: str = APP) -> None:
-    """A charge that the limit of this cgroup refuses."""
     kernel.write(f"{ROOT}{cgroup}/misc.max", b"sgx_epc 0")
     with pytest.raises(OSError, match="busy"):
         kernel.charge(ROOT + APP, "sgx_epc", 1)
@@ -110,9 +109,6 @@ def test_any_call_may_fail_and_no_descriptor_is_lost(kernel: SimKernel, number: 
         assert kernel._handles == {}
 
 
-T = TypeVar("T")
-
-
 class ScriptedLane:
     """Runs each job at once, and gives up those whose number is named."""
 
@@ -120,13 +116,7 @@ class ScriptedLane:
         self.jobs: list[str] = []
         self._give_up = give_up
 
-    def submit(
-        self,
-        name: str,
-        job: Callable[[], T],
-        done: Callable[[T | BaseException], None],
-        ended: Callable[[], None] | None = None,
-    ) -> bool:
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
         self.jobs.append(name)
         if len(self.jobs) in self._give_up:
             done(GivenUpError(name))
@@ -142,8 +132,6 @@ class EndError(Exception):
 
 
 class ScriptedClock(ManualClock):
-    """Does the next thing at each sleep, then ends the story."""
-
     things: list[Callable[[], None]]
 
     async def sleep(self, seconds: float) -> None:

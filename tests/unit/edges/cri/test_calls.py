@@ -151,15 +151,12 @@ CANARY = "c4n4ry"
 
 
 class Told:
-    """A book, and calls that pass it."""
-
     def __init__(self) -> None:
         self.now = 100
         self.book = PullBook(lambda: self.now, lambda: self.now, lambda do, _: do())
         self.numbers = count(1)
 
     def begin(self, name: str, *requests: bytes, service: str = "RuntimeService", version: str = "v1") -> Call | None:
-        """The call, where somebody wants to see it."""
         call = Call(next(self.numbers), 1, f"/runtime.{version}.{service}/{name}", self.now)
         if self.book.interest(call.path) is Interest.NONE:
             return None
@@ -191,7 +188,6 @@ def config(attempt: int = 0) -> cri.PodSandboxConfig:
 
 
 def pull(attempt: int = 0, image: str = "reg.io/app:1") -> bytes:
-    """kubelet's, with credentials."""
     secret = cri.AuthConfig(username=CANARY, password=CANARY, auth=CANARY)
     asked = cri.PullImageRequest(auth=secret, sandbox_config=config(attempt))
     asked.image.CopyFrom(cri.ImageSpec(image=image, annotations={"a": CANARY}, runtime_handler="kata"))

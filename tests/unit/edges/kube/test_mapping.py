@@ -19,8 +19,6 @@ NAMES: Json = {"name": "a", "namespace": "ns", "uid": "u"}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One of pods.yaml."""
-
     case: str
     then: Json
     containers: list[Json] | None = None

@@ -39,7 +39,6 @@ def reader_of(path: Path) -> CheckpointReader:
 
 
 def test_what_kubelet_has_handed_out_is_told_when_it_has_changed(path: Path) -> None:
-    """Given new content that is written over the old inode within the same tick of the clock."""
     write(path, "tdx0")
     before = path.stat()
     reader = reader_of(path)
@@ -64,7 +63,6 @@ def test_a_file_that_is_not_there_yet_or_named_nobody_is_no_fault(path: Path) ->
 
 
 def test_a_file_that_named_pods_and_is_gone_is_a_fault_until_it_is_there_again(path: Path) -> None:
-    """Given somebody who removes it beneath a running kubelet: its pods have their ids all the same."""
     reader = reader_of(path)
     write(path, "tdx0")
     assert reader.look(1) is not None
@@ -126,13 +124,11 @@ class Told:
         return self.seq
 
     def seconds(self, count: int) -> None:
-        """The poll for so long."""
         self.clock.left = count
         with contextlib.suppress(asyncio.CancelledError):
             asyncio.run(self.poll.run())
 
     async def asked(self) -> str:
-        """A question, an event by itself."""
         self.seq += 1
         asked = asyncio.ensure_future(self.poll.fetch("tdx"))
         for _ in range(5):
@@ -142,8 +138,6 @@ class Told:
 
 
 def test_a_read_that_hangs_is_told_and_not_doubled_and_its_content_is_told_after_it(path: Path) -> None:
-    """Given a read that is given up after it has read, and one that never ran: what the file says is told by the next
-    one, once the first is back."""
     write(path, "tdx0")
     told = Told(path)
     told.reader.look(0)
@@ -211,7 +205,6 @@ def test_a_question_while_a_read_hangs_is_answered_in_time(path: Path, monkeypat
 
 
 def test_what_is_told_says_when_its_read_began(path: Path) -> None:
-    """Given a lane that is long behind, then the view is as old as the question, not as its answer."""
     write(path, "tdx0")
     told = Told(path)
     told.poll._begin(anyway=True)

@@ -16,7 +16,6 @@ IDS = st.lists(st.integers(0, 11_000).map(lambda number: f"tdx-key-{number:04d}"
 
 
 def liked(available: list[str], must: list[str], size: int) -> list[str]:
-    """What is preferred."""
     one = protocol.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )

@@ -28,7 +28,6 @@ OURS, THEIRS = ("tdx-key-0000", "tdx-key-0001"), ("tdx0", "tdx1")
 
 @pytest.fixture(name="home")
 def _home() -> Iterator[Path]:
-    """Kubelet's folder; a socket's path has to be short."""
     with tempfile.TemporaryDirectory(prefix="kub") as folder:
         for name in ("device-plugins", "plugins_registry"):
             (Path(folder) / name).mkdir()
@@ -36,39 +35,32 @@ def _home() -> Iterator[Path]:
 
 
 def registered(home: Path, ids: tuple[str, ...], resource: str = TDX.resource) -> None:
-    """Kubelet's checkpoint with these ids."""
     data = Data(None, {resource: ids, "example.com/other": ("other0",)})
     (home / PLACE).write_bytes(msgspec.json.encode({"Data": data, "Checksum": checksum(data)}))
 
 
 def listening(home: Path, name: str, stack: ExitStack) -> None:
-    """Somebody who listens."""
     one = stack.enter_context(socket.socket(socket.AF_UNIX))
     one.bind(str(home / name))
     one.listen()
 
 
 def left(home: Path, name: str) -> None:
-    """A socket that a dead process has left."""
     with socket.socket(socket.AF_UNIX) as one:
         one.bind(str(home / name))
 
 
 def folder_of(home: Path, offering: Offering = TDX, root: Path | None = None) -> Folder:
-    """Kubelet's folder as its plugin looks at it."""
     return Folder(str(home), str(root or home), offering, CheckpointFile(OsFiles(), str(home), [offering.resource]))
 
 
 def who(home: Path, offering: Offering = TDX, own: str = "") -> str:
-    """The rival."""
     return rival(offering, folder_of(home, offering).around(own))
 
 
 def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a folder of sockets whose queues are full, then a look at them does not keep the next look, by which a
-    kubelet that begins anew is noticed within a second."""
     with ExitStack() as stack:
         for number in range(100):
             name = f"device-plugins/busy-{number}.sock"

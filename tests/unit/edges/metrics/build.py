@@ -27,12 +27,10 @@ APP = replace(POD, level="container", container="app", id="c0ffee", cgroup="/kub
 
 
 def node(*rows: CgroupRow, usage: int = 1024) -> NodeView:
-    """A node with these cgroups, and 1 MiB of EPC."""
     return NodeView("enforce", "containerd 2.4", "answers", True, {EPC: 1 << 20}, {EPC: usage}, rows)
 
 
 def full_node(pods: int, per_pod: int) -> NodeView:
-    """A node with many."""
     rows = []
     for number in range(pods):
         home = (
@@ -57,7 +55,6 @@ def read(view: NodeView) -> list[Sample]:
 
 
 def scrape(view: NodeView) -> str:
-    """What a scrape is answered."""
     return b"".join(pieces(metrics(view))).decode()
 
 

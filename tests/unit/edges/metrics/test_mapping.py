@@ -72,7 +72,6 @@ def test_of_a_cgroup_that_was_not_read_only_what_is_known_is_shown() -> None:
 
 @pytest.mark.parametrize("new_first", [True, False], ids=["new first", "old first"])
 def test_of_two_instances_of_one_container_the_one_that_was_read_is_shown(new_first: bool) -> None:
-    """Given an ended instance that still has a row, and the new one, then no two series are the same."""
     old, new = replace(APP, id="a0", state="stale"), replace(APP, id="b1", resources=(replace(HELD, usage=7),))
     view = node(POD, new, old) if new_first else node(POD, old, new)
 
@@ -90,7 +89,6 @@ def test_each_reason_of_a_refusal_has_a_remedy() -> None:
 
 
 def keys_of(view: NodeView) -> dict[str, float]:
-    """The ledger's series, by name (and class)."""
     found = [one for one in read(view) if one.name.startswith("nodeward_keys_")]
     assert all(one.labels["key"] == "tdx" for one in found)
     whose = [one.labels.get("class", "") for one in found]
@@ -162,7 +160,6 @@ PLAIN = read(node(POD, APP))
     st.text(max_size=40) | st.sampled_from(["a\nb", 'say "so"', "back\\slash", "\\n", "a\x00b", "\ud800", "é\u2028"])
 )
 def test_no_name_breaks_the_text(name: str) -> None:
-    """Given a name of any characters, then the text has exactly the series it has with an ordinary name."""
     odd = read(node(POD, replace(APP, container=name, id=name, cgroup=name, pod=name)))
 
     assert [(one.name, one.value) for one in odd] == [(one.name, one.value) for one in PLAIN]
@@ -208,7 +205,6 @@ class Picture(Collector):
 
 
 def test_the_text_says_what_prometheus_clients_own_writer_says() -> None:
-    """Given the same families, then the writers differ in the order of labels and the look of numbers only."""
     odd = ("a\nb", 'say "so"', "back\\slash", "ünïcode", "")
     view = replace(RICH, rows=(*RICH.rows, *(replace(APP, container=name, id=name) for name in odd)))
 

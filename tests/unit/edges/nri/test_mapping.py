@@ -230,8 +230,6 @@ def test_a_plugin_started_by_the_runtime_takes_its_name_and_connection_from_it()
 
 
 def test_what_an_update_asks_of_the_cpus_is_over_the_runtimes_record(caplog: pytest.LogCaptureFixture) -> None:
-    """Given a resize in place, then the question has the new request: the runtime's record has it only afterwards. A
-    runtime sends 0 for what kubelet did not say."""
     container, asked = nri_pb2.Container(), nri_pb2.LinuxResources()
     cpu = container.linux.resources.cpu
     cpu.shares.value, cpu.quota.value, cpu.period.value, cpu.cpus = 1024, 100_000, 100_000, "0-1"

@@ -18,8 +18,6 @@ V2 = Trees(2, "/sys/fs/cgroup", "/sys/fs/cgroup", "/sys/fs/cgroup")
 
 
 class HostFilesWithFaults(OsFiles):
-    """The host's files, some of which answer with an errno."""
-
     __slots__ = ("at", "faults", "on_read", "reads")
 
     def __init__(self, root: str) -> None:
@@ -59,12 +57,10 @@ class Host:
         self.reader = Reader(self.files, where, self.clock.now_ns)
 
     def round(self, expected: Mapping[SandboxId, str] | None = None, after_s: float = 2) -> Round:
-        """The next round."""
         self.clock.ns += int(after_s * SECOND)
         return self.reader.read(expected or {})
 
     def only(self, after_s: float = 2) -> VmReading:
-        """The one sandbox there is."""
         (reading,) = self.round(after_s=after_s).readings
         return reading
 
@@ -100,11 +96,9 @@ class Host:
         self.write(f"/proc/{pid}/statm", f"9000 {pages} 10 0 0 0 0\n")
 
     def moved(self, pid: int, tid: int, cgroup: str) -> None:
-        """One thread is in another cgroup now."""
         self.write(f"/proc/{pid}/task/{tid}/cgroup", cgroup)
 
     def ended(self, *pids: int) -> None:
-        """Their files say so to open descriptors too."""
         for pid in pids:
             for file in sorted((self.root / "proc" / str(pid)).rglob("*"), reverse=True):
                 if file.is_dir():
@@ -116,12 +110,10 @@ class Host:
 
 
 def shim(sandbox: str, *more: str) -> bytes:
-    """A shim's command line."""
     words = ("/usr/bin/containerd-shim-kata-v2", "-namespace", "k8s.io", "-address", "/run/c.sock", "-id", sandbox)
     return "\0".join((*words, *more, "")).encode()
 
 
 def qemu(sandbox: str, *more: str) -> bytes:
-    """QEMU's."""
     words = ("/usr/bin/qemu-system-x86_64", "-name", f"sandbox-{sandbox}", "-m", "64M", "-smp", "2,cores=1")
     return "\0".join((*words, *more, "")).encode()

@@ -29,7 +29,6 @@ PLAIN = {21: ("qemu-system-x86", 40), 22: ("qemu-system-x86", 50), 23: ("qemu-sy
 
 @pytest.fixture
 def host(tmp_path: Path) -> Host:
-    """cgroup v2, and a sandbox in it with everything."""
     made = Host(tmp_path)
     where = f"0::{OWN}\n"
     made.process(10, shim(A), ticks=7, pages=100, cgroup=where)

@@ -14,7 +14,6 @@ SAID = b'kata_guest_meminfo{item="mem_total"} 2e+09\nkata_guest_meminfo{item="me
 
 
 def asked(folder: Path, serve: Serve | None, vm_memory: int | None = 2 * GIB) -> int | None:
-    """The answer of whoever serves there."""
     path = str(folder / "s")
 
     async def story() -> int | None:

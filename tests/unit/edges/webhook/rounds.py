@@ -20,7 +20,6 @@ RULE = AdmissionRule()
 
 
 def review(pod: Json | None, operation: str = "CREATE", sub_resource: str = "", **more: object) -> Json:
-    """An AdmissionReview as kube-apiserver sends it."""
     request: Json = {
         "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
         "kind": {"group": "", "version": "v1", "kind": "Pod"},
@@ -48,7 +47,6 @@ class Round:
 
 
 def admitted(pod: Json, operation: str = "CREATE", sub_resource: str = "", rule: AdmissionRule = RULE) -> Round:
-    """The whole way of one review, without HTTP."""
     request = decode_review(json.dumps(review(pod, operation, sub_resource)).encode(), 1 << 24)
     verdict = admit(mapping.operation(request), mapping.pod_asked(request), rule)
     assert request.object is not None
@@ -93,7 +91,6 @@ def container(name: str, limits: Mapping[str, object] | None = None, **more: obj
 
 
 def pod_of(*containers: Mapping[str, object], annotations: Mapping[str, object] | None = None, **spec: object) -> Json:
-    """A pod."""
     metadata: Json = {"name": "web", "namespace": "default"}
     if annotations is not None:
         metadata["annotations"] = dict(annotations)

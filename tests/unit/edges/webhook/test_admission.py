@@ -18,8 +18,6 @@ REQUIRED = "required-plugins.noderesource.dev"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One of pods.yaml."""
-
     case: str
     containers: list[Json]
     init_containers: list[Json] | None = None

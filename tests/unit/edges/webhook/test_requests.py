@@ -21,7 +21,6 @@ SAID = '"app":{"limits":{"cpu":"2500m"},"requests":{"cpu":"2","memory":"1Gi"}}'
 
 
 def answered(pod: Json, key: str, operation: str = "CREATE", sub_resource: str = "") -> tuple[Json, Verdict]:
-    """The pod's annotations afterwards, and the verdict."""
     request = decode_review(json.dumps(review(pod, operation, sub_resource)).encode(), 1 << 24)
     verdict = annotated(mapping.operation(request), mapping.pod_asked(request), key)
     assert request.object is not None
@@ -45,8 +44,6 @@ def answered(pod: Json, key: str, operation: str = "CREATE", sub_resource: str =
 )
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_the_text_is_upstreams_whatever_was_there(operation: str, key: str, init: tuple[Json, ...], text: str) -> None:
-    """Given a pod whose author claims nine CPUs, when it is reviewed, then its annotation says what the spec says,
-    byte for byte as Go would write it; a second review changes nothing, and other annotations stay."""
     spec: Json = {"initContainers": list(init)} if init else {}
     lie: Json = {key: '{"containers":{"app":{"requests":{"cpu":"9"}}}}', "mine": "stays"}
 
@@ -59,14 +56,11 @@ def test_the_text_is_upstreams_whatever_was_there(operation: str, key: str, init
 
 
 def made(spec: Json, annotations: Mapping[str, object] | None) -> Json:
-    """A pod with two containers, and more in its spec."""
     pod = pod_of(container("plain"), APP, annotations=annotations)
     return pod | {"spec": {"containers": [container("plain"), APP], **spec}}
 
 
 def test_no_pod_is_lost_for_a_text_that_is_too_long() -> None:
-    """Given so many containers that the text would take the room of all annotations, then none is written, a forged one
-    goes, and the author is told."""
     crowd = [container(f"container-number-{one:04}", {"cpu": "1"}) for one in range(MAX_TEXT // 60)]
 
     found, verdict = answered(pod_of(*crowd, annotations={NRI_PLUGINS: "{}"}), NRI_PLUGINS)

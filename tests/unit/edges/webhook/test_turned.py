@@ -41,8 +41,6 @@ def test_a_reason_is_one_line_of_bounded_length(
 def test_the_first_is_told_at_once_and_the_rest_of_a_minute_in_one_line(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a flood of one kind and one of another, then a line of each at once, one with the count after a minute, and
-    after a quiet minute the next one is told at once again."""
     later = Later()
     monkeypatch.setattr(asyncio, "get_running_loop", lambda: later)
     turned = RefusalLog()

@@ -28,7 +28,6 @@ def machine(cores: int = 4, offline: int = 0) -> Machine:
 
 
 def told(policy: PolicySettings = STATIC_RULES, cpus: CpusSettings | None = None, of: Machine | None = None) -> Told:
-    """An engine that knows its machine."""
     engine = Told(State(settings=EngineSettings(policy=policy, cpus=cpus or CpusSettings())))
     engine(ev.TopologyRead(of or machine()))
     return engine
@@ -61,7 +60,6 @@ def stop(engine: Told, pod: str, cpus: int = 0, qos: str = "", life: int = 0) ->
 
 
 def end(engine: Told, pod: str, qos: str = "") -> Decision:
-    """The whole pod ends."""
     return engine(ev.SandboxRemoved(home(pod, qos)))
 
 
@@ -71,25 +69,21 @@ def resize(engine: Told, pod: str, cpus: int) -> Decision:
 
 
 def settle(engine: Told, decision: Decision) -> None:
-    """All goals of the decision are reached."""
     targets = tuple(target for goal in decision.goals if goal.perform for target in goal.targets())
     if targets:
         engine(ev.Reached(targets, targets))
 
 
 def given(decision: Decision) -> str:
-    """The CPUs that the answer gives."""
     return adjusted(decision).cpus
 
 
 def refused(decision: Decision) -> str | None:
-    """The message of a refusal."""
     value = decision.answer.value if isinstance(decision.answer, Final) else None
     return value.message if isinstance(value, Refusal) else None
 
 
 def writes(decision: Decision) -> dict[str, str]:
-    """Each cgroup that is to be written, and with what."""
     return {
         target.where: str(goal.value)
         for goal in decision.goals
@@ -99,13 +93,11 @@ def writes(decision: Decision) -> dict[str, str]:
 
 
 def sets(engine: Told) -> dict[str, str]:
-    """What each container is to have, by pod."""
     cpus = engine.state.cpus
     return {held.key.partition("/")[0]: text(wanted(cpus.pools, held.key)) for held in cpus.held.values()}
 
 
 def settings(engine: Told, policy: PolicySettings | None = None, cpus: CpusSettings | None = None) -> Decision:
-    """The operator's newer settings."""
     now = engine.state.settings
     new = replace(now, policy=policy or now.policy, cpus=cpus or now.cpus)
     return engine(ev.SettingsChanged(new))

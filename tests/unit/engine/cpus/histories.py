@@ -216,7 +216,6 @@ class World:
         return True
 
     def sets(self) -> dict[str, int]:
-        """What each container is to have."""
         return {
             held.key.partition("/")[0]: wanted(self.engine.state.cpus.pools, held.key)
             for held in self.engine.state.cpus.held.values()
@@ -400,13 +399,11 @@ class World:
             )
 
     def play(self) -> None:
-        """The whole history."""
         self.begin()
         for _ in range(STEPS):
             self.step()
 
     def step(self) -> None:
-        """One thing happens."""
         slot, chance = f"p{self.choose.randrange(8)}", self.choose.random()
         name = next((one for one in self.pods if one.startswith(slot)), f"{slot}-{len(self.story)}")
         dies = self.choose.random() < 0.2
@@ -448,7 +445,6 @@ def played(policy: str, seed: int) -> World:
 
 
 def wrong(policy: str, seeds: range) -> Iterator[str]:
-    """What went wrong in these histories."""
     for seed in seeds:
         try:
             played(policy, seed)

@@ -54,7 +54,6 @@ class PolicyNode:
         """Who has other CPUs since the last change."""
 
     def admit(self, ask: Ask) -> str:
-        """Why it is refused; nothing where it is there then."""
         after = admitted(self.ground, self.at, ask)
         if isinstance(after, Denied):
             return after.why
@@ -77,7 +76,6 @@ class PolicyNode:
         self._becomes(self.policy.release(self.ground, self.at, f"{pod or name}/{name}"))
 
     def finds(self, asks: Iterable[Ask]) -> None:
-        """Containers that are there already."""
         placed = all_placed(self.ground, self.at, list(asks))
         assert placed.denied == {}
         self._becomes(placed.pools)
@@ -90,7 +88,6 @@ class PolicyNode:
 
 
 def refusal(rules: PolicySettings, of: Machine = W) -> str:
-    """Why these settings are refused whole."""
     denied = policy_of(rules.active).begin(Ground(of, rules))
     assert isinstance(denied, Denied)
     return denied.why

@@ -35,7 +35,6 @@ class Node(PolicyNode):
         super().__init__(PolicySettings("balloons", reserved=reserved, balloons=rules), of)
 
     def asks(self, name: str, milli: int = 100, namespace: str = "a", pod: str = "", **notes: str) -> str:
-        """Which balloon it is in then, or why none."""
         return self.admit(asked(name, milli, namespace, pod, 0, **notes)) or self.grant(name, pod).pool
 
 
@@ -97,7 +96,6 @@ def test_which_type(said: dict[str, str], expected: str) -> None:
 
 
 def spread(node: Node, *asks: tuple[str, int, str, str]) -> str:
-    """The number of each one's balloon."""
     return "".join(node.asks(name, milli, namespace, pod)[-2] for name, milli, namespace, pod in asks)
 
 

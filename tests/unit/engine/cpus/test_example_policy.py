@@ -29,7 +29,6 @@ from nodeward.model.refusal import Reason
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Policy:
-    """The policy of the page, with its line in the table."""
     code: dict[str, object] = {"__name__": "example"}
     (block,) = PAGE.split("```python\n")[1:]
     exec(HEAD + block.split("```")[0], code)

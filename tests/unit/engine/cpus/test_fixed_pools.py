@@ -30,10 +30,7 @@ NOTES = {"podpools": keys.POD_POOL, "static-pools": keys.STATIC_POOL, "dynamic-p
 
 
 class Node(PolicyNode):
-    """A node with one of the policies."""
-
     def is_used(self, use: dict[int, int]) -> None:
-        """Measured."""
         assert self.policy.rebalance is not None
         self.at = self.policy.rebalance(self.ground, self.at, use)
 
@@ -48,7 +45,6 @@ class Node(PolicyNode):
         return Ask(f"{pod}/{name}", pod, namespace, pod, name, Qos.BURSTABLE, milli, annotations=notes)
 
     def runs(self, *args: object, **more: object) -> str:
-        """Where it is then, or why not."""
         ask = self.ask(*args, **more)  # type: ignore[arg-type]
         return self.admit(ask) or self.at.grants[ask.key].pool or self.has(ask.container, ask.pod_uid)
 

@@ -99,7 +99,6 @@ def told(cpus: CpusSettings = FOLLOW) -> Told:
 
 
 def memory(decision: Decision) -> str:
-    """The nodes that the answer gives."""
     return adjusted(decision).memory_nodes
 
 

@@ -42,7 +42,6 @@ class Node(PolicyNode):
         isolated: str = "",
         has: str = "",
     ) -> str:
-        """Its own CPUs then, or why not."""
         pod, said = _pod(name), {PREFER_ISOLATED: isolated} if isolated else {}
         key, request = f"{pod}/{name}", (qos, milli, 0, role, "spec", known)
         return self.admit(Ask(key, pod, "shop", pod, name, *request, said, parse(has), pod_level)) or self.own(

@@ -34,7 +34,6 @@ class Node(PolicyNode):
         isolated: str = "true",
         has: int = 0,
     ) -> str:
-        """What it has then, or why not."""
         pod, said = pod or name, {PREFER_ISOLATED: isolated}
         key, request = f"{pod}/{name}", (Qos.BURSTABLE, milli, 0, role, "", known)
         return self.admit(Ask(key, pod, namespace, pod, name, *request, said, has)) or self.has(name, pod)

@@ -74,7 +74,6 @@ class Alones:
 
     @property
     def all(self) -> list[Alone]:
-        """The states that are kept."""
         return [one for kept in self._kept.values() for one in kept]
 
     def _run(self) -> None:

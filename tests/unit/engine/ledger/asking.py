@@ -26,12 +26,10 @@ def offering(row: KeySettings = ROW, mode: Mode = Mode.ENFORCE) -> EngineSetting
 
 
 def with_row(row: KeySettings) -> State:
-    """An engine with this row that has heard of nothing yet."""
     return State(settings=offering(row))
 
 
 def launcher(uid: str, keys: int = 1, *, init: int = 0, terminal: bool = False) -> ev.PodSeen:
-    """A VM's pod that asks for what we publish."""
     containers = [ContainerSpec("compute", declared={TDX: keys})]
     if init:
         containers.insert(0, ContainerSpec("prepare", Role.INIT, {TDX: init}))
@@ -39,12 +37,10 @@ def launcher(uid: str, keys: int = 1, *, init: int = 0, terminal: bool = False) 
 
 
 def kata(uid: str) -> ev.PodSeen:
-    """A pod whose RuntimeClass asks for one by Kata's name."""
     return ev.PodSeen(PodSpec(PodUid(uid), "shop", f"pod-{uid}", (ContainerSpec("app"),), overhead={KATA: 1}))
 
 
 def states(found: Mapping[str, Mapping[str, Stood]]) -> dict[str, dict[str, KeyState]]:
-    """How it stands with each id, whenever that began."""
     return {key: {name: one.state for name, one in ids.items()} for key, ids in found.items()}
 
 
@@ -104,13 +100,11 @@ class Node:
         return self.tell(ev.KeysHeld(self.state.seq, pods, {}, self.held_fault, answered=answered))
 
     def views(self, seconds: int) -> None:
-        """Kubelet's checkpoint is read for so long."""
         for _ in range(seconds // 2):
             self.after(2)
             self.view()
 
     def begin(self, grants: dict[str, int] | None = None, fault: str = "", *, api: bool = True) -> "Node":
-        """The daemon starts, and what is free has been published."""
         if api:
             self.tell(ev.ApiBack())
         self.tell(ev.GrantsRecalled({TDX: grants or {}}, fault))
@@ -118,7 +112,6 @@ class Node:
         return self.settle()
 
     def settle(self) -> "Node":
-        """Samples that agree for long enough."""
         for _ in range(3):
             self.sample()
             self.after(2)
@@ -126,7 +119,6 @@ class Node:
         return self
 
     def ask(self, question: ev.Allocating | ev.Starting, commit_error: str = "") -> str:
-        """Kubelet asks; why it is refused, or nothing."""
         return self.end(self.open(question), commit_error)
 
     def open(self, question: ev.Allocating | ev.Starting) -> Decision:
@@ -171,7 +163,6 @@ class Node:
 
     @property
     def listed(self) -> list[tuple[str, bool]]:
-        """What kubelet is told."""
         text = self.goals[f"offer:{TDX}"].value
         assert isinstance(text, str)
         return [(name, healthy) for name, healthy in json.loads(text)]

@@ -181,19 +181,15 @@ class Played:
         return len(self._kept)
 
     def sample(self, memory: Memory) -> After:
-        """It reads the kernel."""
         return self._answer(self._sample, memory)[0]
 
     def view(self, memory: Memory) -> After:
-        """It reads kubelet's checkpoint."""
         return self._answer(self._view, memory)[0]
 
     def hear(self, memory: Memory) -> After:
-        """It hears of the end of pods."""
         return self._answer(self._hear, memory)[0]
 
     def recall(self, memory: Memory) -> After:
-        """It starts again."""
         return self._answer(self._recall, memory)[0]
 
     def allocate(self, memory: Memory, wanted: int) -> tuple[After, ...]:

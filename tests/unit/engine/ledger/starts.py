@@ -36,8 +36,6 @@ TOLD = -1
 
 
 class Truth(NamedTuple):
-    """What is so of a pod, whoever knows it."""
-
     stage: int = ASKS
     number: int = 0
     """Which container is the newest, in turns."""
@@ -61,8 +59,6 @@ World = tuple[Pods, Node]
 
 @dataclass
 class Found:
-    """What came out."""
-
     worlds: int = 0
     let: Counter[tuple[int, ...]] = field(default_factory=Counter)
     """How often b was let start, by the stages of the pods beside it."""
@@ -150,7 +146,6 @@ def _later(truth: Truth) -> Truth:
 
 
 def _of(name: str, own: str, truth: Truth, node: Node) -> Iterator[tuple[Truth, Node]]:
-    """What may come next of one pod."""
     if truth.late != TOLD:
         other = copied(node)
         other.tell(ev.Stopped(sandbox(name), _one(name, truth.which)))

@@ -13,7 +13,6 @@ from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, launcher, 
 
 
 def test_a_refusal_names_no_pod_to_end_where_none_was_promised_a_key() -> None:
-    """Given a key that only the VM of a pod that has ended still holds."""
     node = Node(capacity={"tdx": 1}).begin()
     assert node.admit("a", ID[0]) == ""
     node.charged, node.root = {"a": 1}, 1
@@ -256,7 +255,6 @@ def test_without_quotes_an_init_containers_id_goes_on_to_the_pods_next_container
 
 
 def test_what_the_service_said_before_attestation_was_switched_off_is_not_gone_by_after() -> None:
-    """Given a service that dies while nobody asks it, when it is asked again, then no VM starts by its last word."""
     asked = replace(ROW, attestation=Attestation.ENFORCE, attestation_socket="/run/qgs")
     node = Node(with_row(asked)).begin()
     node.tell(ev.QuotesTold("tdx", answers=True))

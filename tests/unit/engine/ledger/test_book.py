@@ -45,7 +45,6 @@ def sample(root: int = 0, elsewhere: tuple[ev.HeldElsewhere, ...] = (), **pods: 
 
 
 def handed(registered: tuple[str, ...] = (), fault: str = "", **pods: tuple[str, ...]) -> ev.KeysHeld:
-    """What kubelet's checkpoint says of KubeVirt's resource."""
     held = {PodUid(uid): {TDX: ids} for uid, ids in pods.items()}
     return ev.KeysHeld(0, held, {TDX: registered} if registered else {}, fault)
 
@@ -56,7 +55,6 @@ def row(tell: Told) -> KeyRow:
 
 
 def test_free_is_what_the_kernel_has_less_what_is_held_promised_foreign_and_in_reserve() -> None:
-    """Given four VMs of which three have begun, a Kata pod that has, and two keys that nobody here took."""
     vms = [pod(uid) for uid in ("a", "b", "c", "d")]
     found = row(told(*vms, pod("kata", overhead=True), sample(6, a=1, b=1, c=1, kata=1)))
 
@@ -133,7 +131,6 @@ def test_whose_keys_they_are_that_no_known_pod_holds() -> None:
 
 
 def test_an_orphan_that_stays_has_leaked_and_only_what_was_there_all_the_time() -> None:
-    """Given one orphan that stays, while others come and go below the same cgroup and below another."""
     other = ev.HeldElsewhere("/kubepods", "sev_es", 1, below=True)
     tell = told()
 
@@ -176,7 +173,6 @@ def test_a_pod_with_keys_of_which_no_limit_is_wanted_is_shown_as_counted() -> No
 
 
 def test_the_keys_of_a_pod_that_has_no_cgroup_yet_are_explained_too() -> None:
-    """Given a pod that waits for its start, or a node whose limits are off."""
     tell = told(pod("a"), sample(1, a=1), handed(a=("tdx2", "tdx7")))
     view = node_view(tell.state, tell.at_ns, {})
     assert explain(view, "shop/pod-a") == [
@@ -248,7 +244,6 @@ def test_a_pod_that_only_kubelets_pods_api_tells_of_has_its_name_from_there() ->
 def test_a_pod_is_promised_the_larger_of_both_words_and_has_ended_by_either(
     by_api: ev.PodSeen | None, by_kubelet: ev.PodSeen | None, promised: int, last: str
 ) -> None:
-    """Given a pod of which both views tell, or one of them, in whichever order."""
     words: list[ev.Event] = [by_api] if by_api is not None else []
     words += [ev.PodsOfKubelet(0, () if by_kubelet is None else (by_kubelet.pod,))]
     told_in = reversed(words) if last == "the API server" else words
@@ -273,7 +268,6 @@ def test_however_two_words_of_a_pod_differ_it_is_promised_the_larger(
 
 
 def test_kubelets_word_comes_first_while_it_tells_of_the_pod_and_the_api_servers_fills_in() -> None:
-    """Given a pod whose containers the two views name otherwise, and one that kubelet has not heard of."""
     renamed = replace(pod("a").pod, containers=(ContainerSpec("new", declared={TDX: 1}),))
     tell = told(ev.PodSeen(renamed), pod("b"), sample(0), ev.PodsOfKubelet(0, (pod("a").pod,)))
     assert {uid: spec.containers[0].name for uid, spec in specs(tell.state).items()} == {"a": "compute", "b": "compute"}

@@ -39,7 +39,6 @@ def without_journal(*, api: bool = True, keys: int = 2) -> Node:
 
 
 def lives(node: Node, seconds: int) -> None:
-    """Samples and views come for so long."""
     for _ in range(seconds // 2):
         node.after(2)
         node.sample()
@@ -195,7 +194,6 @@ def test_an_error_is_none(answered: bool | None, why: str, api: bool) -> None:
 
 
 def test_an_answer_with_nobody_to_compare_it_with_is_none() -> None:
-    """Given a kubelet that has only just begun: it names no pods as long as it has heard of none."""
     node = looked(without_form(answered=True, api=False))
     assert f"has not been read yet ({FORM})" in node.allocate(ID[0])
     node.tell(ev.PodsOfKubelet(node.state.seq, fault="Kubelet is initializing"))

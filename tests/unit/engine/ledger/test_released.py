@@ -28,8 +28,6 @@ def test_after_a_boot_each_pod_has_its_ids_again_once() -> None:
 
 
 def test_an_id_by_kubelets_word_alone_is_not_given_again_while_the_kernel_has_no_key_for_it() -> None:
-    """Given a journal that was removed, and a pod of which kubelet alone tells: its VM has not ended when kubelet has
-    forgotten the pod and gives its id to the next one. Nobody tells that from a pod that has its own ids again."""
     node = Node(capacity={"tdx": 1})
     node.held["a"] = (ID[0],)
     node.tell(launcher("a"))
@@ -62,7 +60,6 @@ def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once()
 def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once_while_its_vm_runs(
     *, has_api: bool
 ) -> None:
-    """Given a pod that was deleted by force, so nobody told of its end, and whose cgroup still holds the key."""
     node = Node(capacity={"tdx": 1})
     node.begin(api=has_api)
     assert node.allocate(ID[0]) == ""
@@ -88,8 +85,6 @@ def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once
 
 
 def test_a_pod_that_kubelets_own_list_lacks_has_ended_where_no_api_server_is_asked() -> None:
-    """Given a pod that ended while the daemon was down: the checkpoint still names it, and the Pods API does not. Only
-    a list that began after that view of the checkpoint says so."""
     node = Node(capacity={"tdx": 1}, held={"a": (ID[0],)})
     node.tell(ev.PodsOfKubelet(0))
     node.begin({ID[0]: 1}, api=False)
@@ -266,8 +261,6 @@ def test_pods_that_only_the_disk_remembers_freeze_nothing() -> None:
 
 
 def test_a_grant_is_no_older_for_a_machine_that_slept() -> None:
-    """Given kubelet that has not written its checkpoint yet, when the machine sleeps for an hour, then nobody calls the
-    id free before kubelet has had its time."""
     node = Node(capacity={"tdx": 1}).begin()
     assert node.allocate(ID[0]) == ""
     node.after(3600)
@@ -310,8 +303,6 @@ def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
 
 
 def test_a_rivals_id_is_listed_until_its_pod_has_ended_and_is_offered_to_nobody_then() -> None:
-    """Given a pod that was given an id by a plugin that had the name before us, then that id is on our list beside our
-    own, and never more of them are healthy than there are keys."""
     node = Node(held={"a": ("tdx1",), "b": (ID[3],)})
     for uid in ("a", "b"):
         node.tell(launcher(uid))
@@ -376,7 +367,6 @@ def test_what_it_is_given_counts_beside_what_the_living_pod_was_promised(first: 
 
 
 def test_a_second_vm_under_the_same_id_counts_once_it_has_its_key() -> None:
-    """Given a container of the same name: kubelet takes the id for its own and asks nobody."""
     found = node()
     found.charged, found.root = {"a": 2}, 2
     found.settle()
@@ -405,7 +395,6 @@ def test_its_end_is_not_the_end_of_the_living_pod(ended: list[ev.Event]) -> None
 
 
 def test_the_end_of_the_living_pod_is_not_its_end() -> None:
-    """Given kubelet has the static pod, and the API server says that the other one has ended."""
     found = node()
     found.tell(ev.PodsOfKubelet(0, (STATIC,)))
     found.tell(launcher("a", terminal=True))

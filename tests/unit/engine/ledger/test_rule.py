@@ -29,7 +29,6 @@ NEGATIVE = -1
 
 
 def claims(*pods: tuple[int, int]) -> list[Claim]:
-    """Pods by what they were promised and hold."""
     return [Claim(entitled, (charged, charged)) for entitled, charged in pods]
 
 
@@ -290,7 +289,6 @@ def test_what_is_free_where_the_files_are_sound() -> None:
 
 
 def test_a_root_without_a_counter_is_told_from_a_kernel_without_keys() -> None:
-    """Given a kernel before 6.6: misc.capacity can be read, and the root has no misc.current."""
     row = node(lambda kernel: Odd(kernel, NODE, fails(errno.ENOENT)), KeySettings((TDX,)))
     assert (row.capacity, row.free) == (16, None)
     assert row.sentence.startswith("the root's misc.current did not show them")

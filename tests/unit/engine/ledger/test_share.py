@@ -77,7 +77,6 @@ def test_each_row_of_the_mode_table(mode: Share, nfd: bool, split: int, sums: Co
     [(OVERRIDE, 0, 10), (OVERRIDE, 3, 13), (OVERRIDE, 9, 14), (SPLIT, 0, 3), (SPLIT, 3, 5), (SPLIT, 9, 6)],
 )
 def test_keys_that_kata_holds_outside_of_its_pods_count_once_for_it(mode: Share, outside: int, total: int) -> None:
-    """Given 2 of our VMs, 3 pods of Kata's that hold nothing in their pods, and 4 keys in use elsewhere."""
     sums = count(16, 0, (6, 6), [Claim(1, (1, 1))] * 2 + [Claim(1, (0, 0))] * 3)
     found = shares(row(mode, 10), sums, sums.free, 3, nfd=True, outside=outside)
     assert (found.sellable, found.total) == (7, total)
@@ -251,7 +250,6 @@ def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> 
 
 
 def test_a_number_from_before_the_pods_were_listed_is_replaced_in_the_moment_in_which_they_are() -> None:
-    """Given a daemon that restarts and counts before it knows what its pods ask for, then no sample is waited for."""
     tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
     early = (*tell(ev.SandboxStarted(sandbox("vm"))).goals, *tell(SAMPLE).goals, *tell(ev.ApiBack()).goals)
     assert [goal.value for goal in early] == ["16"]

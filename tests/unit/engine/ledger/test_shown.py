@@ -54,8 +54,6 @@ def sharing(row: KeyRow) -> KeySharing:
 
 
 def test_why_nfds_number_cannot_be_kept_is_shown_whatever_becomes_of_limits() -> None:
-    """Given a number that could not be written, when limits are only observed or off, then its reason stays until it is
-    written."""
     number = Target("nfd", "sev_es")
     missed = ev.Missed(((number, "nodefeatures is forbidden"),))
     ledger = LedgerSettings(Mode.ENFORCE, {"sev_es": KIND})
@@ -106,7 +104,6 @@ def test_whether_quotes_are_made_is_shown_where_it_is_asked(events: tuple[ev.Eve
 
 
 def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> None:
-    """Given a Kata pod that holds 3 of 2, machines outside, and a pod of which nobody knows."""
     events = (pod("kata", THEIRS, 2), ev.SandboxStarted(sandbox("kata")))
     others = (("/machine.slice/a", 1), ("/machine.slice/b", 2), ("/system.slice/c.service", 1), ("/kubepods/podx", 1))
     found = told(*events, sample(8, *others, kata=3)).fences
@@ -128,7 +125,6 @@ def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> N
     ids=["own", "auto"],
 )
 def test_more_keys_promised_than_there_are_is_a_finding(kind: KeySettings, remedy: str) -> None:
-    """Given Kata's pods up to NFD's static number, which `own` leaves alone, beside VMs with ids of ours."""
     grant = ev.GrantsRecalled({OURS: {f"sev-es-key-{number:04d}": 1 for number in range(3)}})
     assert told(grant, pod("kata", THEIRS, 13), sample(3), kind=kind).findings == ()
     (finding,) = told(grant, pod("kata", THEIRS, 16), sample(3), kind=kind).findings

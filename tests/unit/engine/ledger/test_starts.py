@@ -30,8 +30,6 @@ def waiting(*, api: bool) -> Node:
 
 
 def test_who_starts_is_told_by_kubelets_word_and_how_much_it_may_take_by_the_larger() -> None:
-    """Given a pod that asks for one key by kubelet's Pods API and for two by the API server; beside kubelet's word
-    there is none of who has the id."""
     node = Node(capacity={"tdx": 2}).begin()
     assert node.allocate(ID[0]) == ""
     node.held_fault = "torn"
@@ -80,7 +78,6 @@ def test_another_container_of_the_pod_may_stop() -> None:
 
 @pytest.mark.parametrize(("whose", "waits"), [("a", True), ("other", False)])
 def test_a_container_that_is_being_created_counts_for_its_own_pod(whose: str, waits: bool) -> None:
-    """Given a container of pod a that has stopped, when the next one is created, or one of another pod."""
     node = two_and_somebody_foreign()
     node.tell(launcher("other", 0))
     assert node.start(ID[0]) == ""
@@ -131,7 +128,6 @@ def test_what_has_its_key_already_is_not_waited_for_after_a_restart() -> None:
 
 
 def test_nobody_is_let_start_before_the_first_view_of_what_kubelet_has_handed_out() -> None:
-    """Given kubelet's Pods API alone: whom the life before has let start is not known."""
     node = begun_anew(two_and_somebody_foreign())
     node.held_fault, node.of_kubelet = "torn", (launcher("a").pod,)
     assert "what kubelet has handed out has not been read yet (torn)" in node.start(ID[0])
@@ -140,7 +136,6 @@ def test_nobody_is_let_start_before_the_first_view_of_what_kubelet_has_handed_ou
 
 
 def test_who_has_had_the_ids_and_lives_starts_by_kubelets_pods_once_the_checkpoint_cannot_be_read() -> None:
-    """Given pods a and b as the last view had them; PodResources was asked a moment ago, and says nothing."""
     node = two_and_somebody_foreign()
     node.view()
     node.held_fault, node.of_kubelet = "torn", (launcher("a").pod, launcher("b").pod)
@@ -170,7 +165,6 @@ def test_who_may_have_been_given_the_same_ids_meanwhile_counts_beside_the_one_wh
 def test_a_start_of_before_counts_for_as_long_as_its_container_may_be_there_where_only_cgroups_tell(
     container_ids: dict[str, ContainerId], stays: bool
 ) -> None:
-    """Given a node without NRI: what is found by a cgroup has no name."""
     node = begun_anew(two_and_somebody_foreign())
     node.view()
     node.tell(ev.PodSeen(replace(launcher("a").pod, container_ids=container_ids)))

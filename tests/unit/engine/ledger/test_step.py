@@ -74,7 +74,6 @@ def test_more_and_fewer_keys_are_noticed_without_a_restart() -> None:
 
 
 def test_a_resource_that_counts_bytes_is_offered_by_so_many_ids_and_no_more() -> None:
-    """Given a row for something of which the kernel has very many, then the daemon lives, and a finding tells of it."""
     node = Node(capacity={"tdx": 100_000}).begin()
     assert (len(node.listed), node.healthy()) == (MOST_IDS, MOST_IDS)
     assert node.admit("a", ID[0]) == ""
@@ -189,8 +188,6 @@ def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
 
 @dataclass
 class Jumping(Node):
-    """A node whose wall clock is set anew before each event."""
-
     walls: list[int] = field(default_factory=list)
 
     def tell(self, event: ev.Event) -> Decision:
@@ -237,14 +234,12 @@ def serving() -> Node:
 
 
 def read(node: Node, began_s: float) -> None:
-    """A sample that has taken so long."""
     pods = {PodUid(uid): {"tdx": (amount, amount)} for uid, amount in node.charged.items()}
     began_ns = node.at_ns - int(began_s * SECOND)
     node.tell(ev.KeysRead(node.state.seq, node.capacity, {"tdx": (node.root, node.root)}, pods, read_ns=began_ns))
 
 
 def taken(node: Node, amount: int, after_s: float = 2.0) -> None:
-    """Somebody takes so many, and the next sample shows it."""
     node.after(after_s)
     node.root += amount
     read(node, 0.0)

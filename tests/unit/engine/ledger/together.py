@@ -84,8 +84,6 @@ Row = tuple[int, tuple[Seen, ...]]
 
 @dataclass
 class Weighed:
-    """What came out."""
-
     states: int = 0
     """Id states, each for very many."""
     worlds: int = 0
@@ -216,7 +214,6 @@ class _Weighing:
     # ---- all of them -------------------------------------------------------------------------------------------------
 
     def _beside(self, some: Faces, others: Faces) -> Faces:
-        """Each of these beside each of those."""
         found: dict[Face, tuple[int, Worst, Worst]] = {}
         room, full = self.room, self.full
         for face, worst in some.items():
@@ -234,7 +231,6 @@ class _Weighing:
         }
 
     def _memory(self, worst: Worst, roots: tuple[int, ...]) -> Memory:
-        """Every id's, the free ones' too."""
         free = self.size - len(worst.given)
         return Memory((*worst.given, *((),) * free), (*worst.rows, *((),) * free), self.size, self.sure, roots)
 
@@ -254,7 +250,6 @@ class _Weighing:
         return front
 
     def _questions(self, faces: Faces, *, starts: bool) -> Iterator[Question]:
-        """All that can be asked."""
         found: dict[tuple[int, int, Held, bool], tuple[int, Worst, Held]] = {}
         for face, worst in faces.items():
             before, held = self._digits(face)
@@ -334,7 +329,6 @@ def _number(digits: Iterable[int]) -> int:
 
 
 def _first(pairs: Iterable[tuple[K, V]]) -> dict[K, V]:
-    """The first of each."""
     found: dict[K, V] = {}
     for key, one in pairs:
         found.setdefault(key, one)

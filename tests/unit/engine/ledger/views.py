@@ -67,8 +67,6 @@ class Truth(NamedTuple):
 
 
 class Kind(NamedTuple):
-    """What kind of node it is."""
-
     size: int
     """How many keys there are for its pods."""
     a: int = NEW
@@ -97,7 +95,6 @@ class Kind(NamedTuple):
 
     @property
     def moves(self) -> int:
-        """The pod that comes and goes."""
         return int(self.a != NEW)
 
     @property
@@ -107,8 +104,6 @@ class Kind(NamedTuple):
 
 
 class World(NamedTuple):
-    """What is so, and what the daemon knows."""
-
     truth: Truth
     node: Node
     kind: "Kind"
@@ -120,8 +115,6 @@ class World(NamedTuple):
 
 @dataclass
 class Found:
-    """What came out."""
-
     worlds: int = 0
     granted: int = 0
     beside: int = 0
@@ -327,7 +320,6 @@ def _of_lists(world: World) -> Iterator[World]:
 
 
 def _listed(world: World) -> World:
-    """What PodResources said has come."""
     node, read = copied(world.node), world.read
     if read is not None and node.state.ledger.held_fault:
         found = {uid: ids for uid, ids in read.pods.items() if _is_found(node, uid)}
@@ -351,7 +343,6 @@ def _of_pods(world: World) -> Iterator[World]:
 
 
 def _of_api(world: World) -> Iterator[World]:
-    """It tells of the end of pods."""
     truth = world.truth
     for pod, name in enumerate(NAMES):
         if world.kind.api == ANSWERS and truth.stages[pod] in (ENDED, GONE) and not truth.over[pod]:

@@ -23,7 +23,6 @@ def worlds(first: W, steps: Callable[[W], Iterable[W]], key: Callable[[W], objec
 
 
 def copied(node: Node) -> Node:
-    """The node, to be played on by itself."""
     other = copy(node)
     other.charged, other.held, other.goals = dict(node.charged), dict(node.held), dict(node.goals)
     other.commits, other.waited_for = [], []

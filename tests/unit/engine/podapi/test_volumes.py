@@ -35,7 +35,6 @@ def offer(
     claims: Claims, of: PodVolumes, sandbox: str = "s1", asked: OfferedVolume = ASKED, host: Host | None = None,
     standing: Standing = NOBODY, now_s: int = 1,
 ) -> tuple[Claims, VolumeOffer]:  # fmt: skip
-    """The offer to one sandbox."""
     return volumes.offered(claims, of, sandbox, asked, host or Host(), standing, now_s * SECOND)
 
 

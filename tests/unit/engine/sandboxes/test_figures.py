@@ -40,7 +40,6 @@ def overhead(memory: int | None = None, cpu_ns: int | None = None, path: str = O
 
 
 def told(*readings: VmReading) -> Usage:
-    """What is said after these, one after the other."""
     known: Usage | None = None
     for before, now in zip((None, *readings[:-1]), readings, strict=True):
         known = usage(before, now, known)
@@ -329,7 +328,6 @@ FEW = SandboxesSettings(samples=100)
 
 
 def measured(*samples: tuple[int | None, int | None]) -> Measured:
-    """Memory and CPU of each."""
     kept = Measured()
     for number, (memory, cpu_m) in enumerate(samples):
         kept = with_sample(kept, Usage(vmm=memory, shim=0, overhead_cpu_m=cpu_m), is_new=not number)

@@ -172,13 +172,11 @@ def whole(asks: WholePod, *containers: ContainerSpec) -> PodSpec:
 
 
 def kubelet(request_m: int = 0, limit_m: int = 0, memory: int = 0) -> HostShare:
-    """What kubelet makes of these sums."""
     shares = max(2, request_m * 1024 // 1000)
     return HostShare(CpuRecord(shares, limit_m * 100, 100_000), memory)
 
 
 def got(found: Sized) -> tuple[int, int]:
-    """Thousandths of a CPU, and memory."""
     return cpu_limit_m(CpuRecord(quota=found.cpu_quota, period=found.cpu_period)) or 0, found.memory_limit
 
 

@@ -371,7 +371,6 @@ def reach(node: Told, *resources: str) -> None:
 
 
 def limited() -> Told:
-    """A node whose limits were wanted and reached."""
     node = enforced()
     read(node, bare())
     reach(node, "memory", "cpu")

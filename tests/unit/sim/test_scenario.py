@@ -1,13 +1,27 @@
 """Scenario files: each key has a range, and docs/scenarios.md says what the code says."""
 
+import asyncio
 import dataclasses
 import re
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from nodeward.app.settings.load import SettingsError
+from nodeward.doubles.cpus import Plan
+from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
+from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward.doubles.runtime_plugins import Plugin
+from nodeward.model.view import NodeView
+from nodeward.sim.clock import LEAST_PACE, NodeClock
+from nodeward.sim.invariants import STUCK, Judge
+from nodeward.sim.pinned import EMPTY, MOVED, NEEDLESS, OVERLAP, WRONG, Pinned
 from nodeward.sim.scenario import ACTIONS, ALLOWED, Happening, Scenario, load
+from nodeward.transport import ttrpc_unix
+from nodeward.transport.ttrpc_unix import TtrpcPeer
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "scenarios.md").read_text("utf-8")
 
@@ -105,3 +119,91 @@ def test_a_fault_is_told_in_one_sentence_with_its_place(text: str, fault: str, t
 
     (told,) = caught.value.faults
     assert told.startswith(f"{file}: {fault}")
+
+
+STORIES: dict[str, tuple[list[tuple[float, float]], float]] = {
+    "a machine with time to spare": ([(1.0, 0.0), (9.0, 0.0)], 10.0),
+    "a wait that is told when it has ended": ([(6.0, 4.0)], 2.0),
+    "a wait told late": ([(1.0, 0.0), (1.0, 4.0), (8.0, 0.0)], 6.0),
+    "more waits than time, as of several processes": ([(10.0, 30.0)], 10 * LEAST_PACE),
+}
+"""By turns, seconds that pass and seconds of waiting that the kernel tells then; and what has passed on the node."""
+
+
+@pytest.mark.parametrize(("turns", "passed_s"), STORIES.values(), ids=STORIES)
+def test_the_clock_of_the_node_leaves_out_what_its_processes_wait_for_a_processor(
+    turns: list[tuple[float, float]], passed_s: float
+) -> None:
+    wall_s, starved_s = 100.0, 7.0
+    clock = NodeClock(lambda: starved_s, lambda: wall_s)
+    began_s = told_s = clock.time()
+    for seconds, waited in turns:
+        wall_s, starved_s = wall_s + seconds, starved_s + waited
+        before_s, told_s = told_s, clock.time()
+        assert told_s > before_s, "it never stands still"
+    assert told_s - began_s == pytest.approx(passed_s)
+
+
+def test_a_job_that_is_late_while_the_node_is_starved_counts_for_nothing_and_a_stuck_one_does() -> None:
+    """The daemon counts the jobs of its whole life."""
+    judge = Judge(6.0)
+    for number, (stuck, starved) in enumerate(((2, True), (2, False), (0, False), (1, False))):
+        shown = NodeView("enforce", "sim", "answers", True, {}, {}, (), health={"lanes_stuck": stuck})
+        judge.view(shown, [], number, starved=starved)
+    assert judge.violations == [f"{STUCK}: the daemon reports 1 stuck job(s)"]
+
+
+@dataclass(slots=True)
+class Node:
+    """A node with a container that has CPUs 2 and 3 for its own, and one that shares all others."""
+
+    kernel: SimKernel
+    pinned: Pinned
+    judge: Judge
+    own: str
+    shared: str
+
+    def write(self, cgroup: str, cpus: str) -> None:
+        self.kernel.write(f"{CGROUP_MOUNT}{cgroup}/cpuset.cpus", cpus.encode())
+
+    def told(self, cgroup: str, cpus: str) -> None:
+        self.pinned.written(f"{CGROUP_MOUNT}{cgroup}/cpuset.cpus", cpus.encode())
+
+
+async def node(folder: Path, own: str = "2-3", shared: str = "0-1,4-31") -> Node:
+    kernel, judge = SimKernel({}, machine=Plan()), Judge(6.0)
+    runtime = SimRuntime(folder / "nri", kernel)
+    pinned = Pinned(kernel, runtime, judge, lambda: 100.0, Random(1))
+    runtime.nri.plugins.append(Plugin(TtrpcPeer(ttrpc_unix.unimplemented, serves=1, calls=2)))  # asks for nothing
+    cgroups = []
+    for name, count, cpus in (("shares", 0, shared), ("app", 2, own)):
+        container_id = await runtime.create_container(await runtime.run_pod(SimPod(name, name)), SimContainer(name))
+        runtime.containers()[-1].linux.resources.cpu.cpus = cpus  # as a plugin would have answered
+        await pinned.created(container_id, count)
+        await runtime.start(container_id)
+        cgroups.append(runtime.cgroup(container_id))
+    return Node(kernel, pinned, judge, own=cgroups[1], shared=cgroups[0])
+
+
+Break = Callable[[Node], None]
+
+
+@pytest.mark.parametrize(
+    ("breaks", "invariant"),
+    [
+        pytest.param(lambda node: None, "", id="nothing"),
+        pytest.param(lambda node: node.write(node.shared, "0-31"), OVERLAP, id="another comes onto own CPUs"),
+        pytest.param(lambda node: node.write(node.own, "2,4"), MOVED, id="own CPUs become others"),
+        pytest.param(lambda node: node.write(node.own, "2"), WRONG, id="own CPUs become fewer"),
+        pytest.param(lambda node: node.write(node.shared, "\n"), EMPTY, id="a set is taken away"),
+        pytest.param(lambda node: node.told(node.shared, ""), EMPTY, id="the daemon writes an empty set"),
+        pytest.param(lambda node: node.told(node.own, "2-3"), NEEDLESS, id="the daemon writes what is there"),
+        pytest.param(lambda node: node.told(node.own, "4-5"), "", id="the daemon writes another set"),
+    ],
+)
+def test_what_must_never_be_of_cpus_is_told(breaks: Break, invariant: str, tmp_path: Path) -> None:
+    there = asyncio.run(node(tmp_path))
+    breaks(there)
+    there.pinned.look()
+
+    assert ([one.partition(":")[0] for one in there.judge.violations] or [""])[0] == invariant

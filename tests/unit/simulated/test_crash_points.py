@@ -7,6 +7,9 @@ replays, the undo list is whole. Grants: tests/unit/app/test_grants.py.
 """
 
 import asyncio
+import os
+import subprocess
+import sys
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -14,11 +17,14 @@ from random import Random
 
 import pytest
 
+from nodeward.edges.cgroups import sampler
 from nodeward.model import events as ev
 from nodeward.model.workload import PodSpec, PodUid, Role
 from tests.unit.simulated import checks
-from tests.unit.simulated.history import History, virtual_loop
+from tests.unit.simulated.history import History, run, virtual_loop
+from tests.unit.simulated.keyed import KEYS, KeyedLifetimes
 from tests.unit.simulated.life import SETTINGS
+from tests.unit.simulated.lifetimes import Left
 from tests.unit.simulated.plans import EPC, PAGE, Plan, sidecar_before_init
 from tests.unit.simulated.virtual import VirtualLoop
 from tests.unit.simulated.world import ROOT, LiveContainer
@@ -117,3 +123,66 @@ def test_a_daemon_that_is_stopped_at_a_call_of_any_kind_is_right_after_its_resta
 @pytest.mark.parametrize("again", [0, 1, 6, 14])
 def test_a_daemon_that_is_stopped_at_any_call_is_right_after_its_restart(again: int) -> None:
     is_right(range(1, len(played(0).stops) + 1), again)
+
+
+SEEDS = range(1000, 1006)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_history_violates_nothing(seed: int) -> None:
+    outcome = run(seed)
+
+    assert list(outcome.violations) == [], f"make simtest SEED={seed} tells all of it"
+    assert outcome.events > 50
+    assert outcome.pods > 0
+
+
+@pytest.mark.nightly
+def test_many_histories_violate_nothing() -> None:
+    first, number = int(os.environ.get("NODEWARD_SEED", "1")), int(os.environ.get("NODEWARD_HISTORIES", "200"))
+    assert [seed for seed in range(first, first + number) if run(seed).violations] == []
+
+
+def test_a_history_in_which_passes_are_told_one_cgroup_at_a_time_violates_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampler, "MOST_TOLD", 1)
+    assert list(run(SEEDS[0]).violations) == []
+
+
+def test_a_seed_is_one_run_in_any_process_and_a_wall_clock_that_is_set_changes_no_decision() -> None:
+    code = "from tests.unit.simulated.history import run; print(run(11).digest)"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": "4711"},
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    jumped, straight = run(11), run(11, wall_jumps=False)
+
+    assert done.stdout.split() == [jumped.digest]
+    assert jumped.digest != straight.digest, "the clock was not set in this history: choose another seed"
+    assert jumped.decisions == straight.decisions
+
+
+CONTROLLERS = 3
+"""The slots that outlive pods: misc switched on in the root and in the two cgroups above the pods."""
+
+
+def test_a_hundred_and_twenty_pods_with_a_key_each_leave_no_grant_and_no_descriptor_behind() -> None:
+    lifetimes = KeyedLifetimes()
+    try:
+        lifetimes.live(20)
+        first = lifetimes.left()
+        lifetimes.live(120)
+        left = lifetimes.keys_left()
+
+        assert lifetimes.left() == first == Left(0, CONTROLLERS, 0, 1, 0)
+        assert (left.granted, left.entries) == (0, 0), lifetimes.why
+        assert left.journal_bytes < 16 * 1024
+        assert lifetimes.granted == 20 + 120 > 2 * KEYS
+    finally:
+        lifetimes.close()

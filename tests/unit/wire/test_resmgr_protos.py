@@ -4,6 +4,10 @@ Its module is on no Go proxy, so the table was read off `pkg/agent/api/v1/api.pr
 `pkg/cri/resource-manager/config/api/v1/api.proto` of its last commit (be3bf91f).
 """
 
+import subprocess
+import sys
+from pathlib import Path
+
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 
 from nodeward.proto import resmgr_agent_pb2, resmgr_config_pb2
@@ -61,3 +65,13 @@ def test_the_agents_service_is_cri_resource_managers() -> None:
 
 def test_the_configuration_service_is_cri_resource_managers() -> None:
     assert declared(resmgr_config_pb2.DESCRIPTOR) == CONFIG
+
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def test_regeneration_gives_the_same_bytes(tmp_path: Path) -> None:
+    subprocess.run([sys.executable, str(ROOT / "scripts/generate-protos"), str(tmp_path)], check=True, timeout=60)
+    made = {path.name: path.read_bytes() for path in (tmp_path / "nodeward/proto").iterdir()}
+    kept = {path.name: path.read_bytes() for path in (ROOT / "src/nodeward/proto").glob("*_pb2.py*")}
+    assert made == kept

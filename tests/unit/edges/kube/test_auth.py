@@ -2,9 +2,12 @@
 
 import base64
 import json
+from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 import pytest
+import yaml
 
 from nodeward.edges.kube.auth import endpoint_of, from_kubeconfig, in_cluster
 from nodeward.edges.kube.errors import (
@@ -16,10 +19,12 @@ from nodeward.edges.kube.errors import (
     KubeMissingError,
     from_transport,
 )
+from nodeward.edges.kube.mapping import pod_spec
 from nodeward.edges.kube.settings import KubeSettings
-from nodeward.model.settings import KubeSection
+from nodeward.model.settings import DEFAULT_RESOURCES, KubeSection
+from nodeward.model.workload import PodSpec
 from nodeward.transport.kube_http import Endpoint, KubeHttpError, KubeRefusedError, KubeTimeoutError
-from nodeward.wire.kube_objects import StatusObject
+from nodeward.wire.kube_objects import StatusObject, decode_pod
 
 Json = dict[str, object]
 
@@ -183,3 +188,37 @@ def test_a_failure_says_what_to_do(error: KubeHttpError, expected: type[KubeErro
     found = from_transport(error)
     assert type(found) is expected
     assert says in str(found)
+
+
+NAMES: Json = {"name": "a", "namespace": "ns", "uid": "u"}
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    case: str
+    then: Json
+    containers: list[Json] | None = None
+    init_containers: list[Json] | None = None
+    ephemeral_containers: list[Json] | None = None
+    spec: Json = field(default_factory=dict)
+    status: Json = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    table: dict[str, str] = field(default_factory=lambda: dict(DEFAULT_RESOURCES))
+
+    def pod(self) -> bytes:
+        lists = {
+            "initContainers": self.init_containers,
+            "containers": self.containers,
+            "ephemeralContainers": self.ephemeral_containers,
+        }
+        spec = {key: rows for key, rows in lists.items() if rows is not None} | self.spec
+        metadata = {**NAMES, "annotations": self.annotations}
+        return json.dumps({"metadata": metadata, "spec": spec, "status": self.status}).encode()
+
+
+TOLD = yaml.safe_load(Path(__file__).with_name("pods.yaml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("case", msgspec.convert(TOLD, list[Case]), ids=lambda case: case.case)
+def test_what_the_model_says_of_a_pod_is(case: Case) -> None:
+    assert pod_spec(decode_pod(case.pod()), case.table) == msgspec.convert(NAMES | case.then, PodSpec)

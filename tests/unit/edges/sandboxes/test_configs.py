@@ -1,7 +1,8 @@
 """Handlers that start VMs are found in the runtimes' settings, with Kata's configuration; faults name file and line."""
 
+import asyncio
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pytest
 import yaml
 
 from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.sandboxes import configs
+from nodeward.edges.sandboxes import configs, shim_socket
+from nodeward.edges.sandboxes.cgroups import Trees, trees
 from nodeward.model.sandboxes import Handler, Profile
+from nodeward.wire.cgroup_mounts import Mount
 
 MIB = 1 << 20
 GO, DROP_INS = "/opt/kata/configuration-qemu.toml", "/opt/kata/config.d"
@@ -85,3 +88,136 @@ def test_a_file_of_ten_megabytes_is_refused(tmp_path: Path, name: str, place: st
 
 def test_more_drop_ins_than_are_read_are_a_fault(tmp_path: Path) -> None:
     assert f"{DROP_INS} has 101 files" in fault(tmp_path, **{str(n): "" for n in range(configs.MOST_DROP_INS + 1)})
+
+
+GIB = 1 << 30
+Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+SAID = b'kata_guest_meminfo{item="mem_total"} 2e+09\nkata_guest_meminfo{item="mem_available"} 1.5e+09\n'
+
+
+def asked(folder: Path, serve: Serve | None, vm_memory: int | None = 2 * GIB) -> int | None:
+    path = str(folder / "s")
+
+    async def story() -> int | None:
+        if serve is None:
+            return await shim_socket.guest_used(path, vm_memory)
+        server = await asyncio.start_unix_server(serve, path)
+        try:
+            return await shim_socket.guest_used(path, vm_memory)
+        finally:
+            server.close()
+
+    return asyncio.run(story())
+
+
+def answering(body: bytes, status: bytes = b"200 OK") -> Serve:
+    """One that answers as Go's http does, and notes what it was asked."""
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        request = await reader.readuntil(b"\r\n\r\n")
+        assert request.startswith(b"GET /metrics HTTP/1.0\r\n")
+        writer.write(b"HTTP/1.0 " + status + b"\r\nContent-Type: text/plain\r\n\r\n" + body)
+        await writer.drain()
+        writer.close()
+
+    return serve
+
+
+def test_what_a_guest_uses_is_its_total_less_what_is_available(tmp_path: Path) -> None:
+    assert asked(tmp_path, answering(b'x{a="b"} 1\n' * 10_000 + SAID)) == 500_000_000
+
+
+@pytest.mark.parametrize(
+    ("body", "used"),
+    [
+        pytest.param(SAID.replace(b"available", b"free"), 500_000_000, id="an-older-guest-tells-what-is-free"),
+        pytest.param(SAID.replace(b"e+09", b"e+06"), 500_000 * 1024, id="kibibytes"),
+        pytest.param(SAID.replace(b"1.5e", b"9e"), None, id="more-available-than-there-is"),
+        pytest.param(SAID.replace(b"2e+09", b"1e+999"), None, id="no-number"),
+        pytest.param(b"", None, id="nothing"),
+        pytest.param(b"kata_guest_meminfo{" + b'item="mem_total",' * 50_000 + b"} NaN\n", None, id="a-line-too-long"),
+        pytest.param(b'kata_guest_meminfo{a="' + b"x" * 600 + b'"} 1\n' + SAID, 500_000_000, id="one-beside-others"),
+    ],
+)
+def test_what_it_says_is_taken_with_care(tmp_path: Path, body: bytes, used: int | None) -> None:
+    assert asked(tmp_path, answering(body)) == used
+
+
+def test_an_error_is_no_figure(tmp_path: Path) -> None:
+    assert asked(tmp_path, answering(SAID, b"500 Internal Server Error")) is None
+
+
+def test_where_nobody_listens_nothing_is_known(tmp_path: Path) -> None:
+    assert asked(tmp_path, None) is None
+
+
+def test_one_that_hangs_is_waited_for_a_second_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shim_socket, "PATIENCE_S", 0.05)
+    hangs = asyncio.Event
+
+    async def hang(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await hangs().wait()
+
+    assert asked(tmp_path, hang) is None
+
+
+def test_of_one_that_sends_a_hundred_megabytes_one_is_read(tmp_path: Path) -> None:
+    sent = 0
+
+    async def flood(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal sent
+        writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + SAID)
+        try:
+            for _ in range(1600):
+                writer.write(b"x" * 65536)
+                await writer.drain()
+                sent += 65536
+        except OSError:
+            writer.transport.abort()
+
+    assert asked(tmp_path, flood) is None
+    assert sent < 8 * shim_socket.MAX_BYTES
+
+
+ROOT = "/sys/fs/cgroup"
+
+
+def v1(name: str, *controllers: str) -> Mount:
+    return Mount(f"{ROOT}/{name}", "cgroup", ("rw",), ("rw", *controllers))
+
+
+V2 = Mount(ROOT, "cgroup2", ("rw",), ("rw",))
+HYBRID = Mount(f"{ROOT}/unified", "cgroup2", ("rw",), ("rw",))
+
+
+@pytest.mark.parametrize(
+    ("mounts", "found"),
+    [
+        pytest.param([V2], Trees(2, ROOT, ROOT, ROOT), id="v2"),
+        pytest.param([], Trees(2, ROOT, ROOT, ROOT), id="nothing-is-told"),
+        pytest.param(
+            [v1("memory", "memory"), v1("cpu", "cpu"), v1("cpuacct", "cpuacct")],
+            Trees(1, f"{ROOT}/memory", f"{ROOT}/cpuacct", f"{ROOT}/cpu"),
+            id="v1-mounted-apart",
+        ),
+        pytest.param(
+            [HYBRID, v1("memory", "memory"), v1("cpu,cpuacct", "cpu", "cpuacct")],
+            Trees(1, f"{ROOT}/memory", f"{ROOT}/cpu,cpuacct", f"{ROOT}/cpu,cpuacct", unified=f"{ROOT}/unified"),
+            id="v1-mounted-together-beside-v2",
+        ),
+        pytest.param(
+            [HYBRID, v1("cpuacct", "cpuacct"), v1("cpu", "cpu")],
+            Trees(2, f"{ROOT}/unified", f"{ROOT}/cpuacct", f"{ROOT}/cpu", cpu_version=1),
+            id="memory-is-counted-by-v2-and-cpu-by-v1",
+        ),
+    ],
+)
+def test_each_controller_has_its_own_tree(mounts: list[Mount], found: Trees) -> None:
+    assert trees(mounts, ROOT) == found
+
+
+def test_where_huge_pages_are_limited_and_whether_memory_has_them_too() -> None:
+    counts = Mount(ROOT, "cgroup2", ("rw",), ("rw", "memory_hugetlb_accounting"))
+    assert trees([counts], ROOT).memory_has_huge
+    assert not trees([V2], ROOT).memory_has_huge
+    assert trees([v1("memory", "memory"), v1("hugetlb", "hugetlb")], ROOT).hugetlb == f"{ROOT}/hugetlb"

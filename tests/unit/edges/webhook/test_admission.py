@@ -1,15 +1,31 @@
 """What a pod gets at admission, and why one is refused."""
 
+import asyncio
 import copy
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
-from nodeward.model.admission import AdmissionRule
-from tests.unit.edges.webhook.rounds import Json, admitted, at, container, notes, pod_of
+from nodeward.cli.cri_resmgr_webhook import pairs_of
+from nodeward.edges.kube.mapping import pod_spec
+from nodeward.edges.webhook import mapping
+from nodeward.edges.webhook.refusal_log import APART_S, RefusalLog
+from nodeward.engine.admission.requests import MAX_TEXT, annotated
+from nodeward.engine.limits.promise import promise
+from nodeward.model.admission import AdmissionRule, Verdict
+from nodeward.model.settings import LimitsSettings
+from nodeward.wire import json_patch
+from nodeward.wire.admission_review import decode_review
+from nodeward.wire.errors import WireError
+from nodeward.wire.kube_objects import decode_pod
+from tests.unit.edges.webhook.rounds import Json, admitted, applied, at, container, notes, pod_of, review
 
 EPC, ENCLAVE = "sgx.intel.com/epc", "sgx.intel.com/enclave"
 QUOTE, LIMITS, UPSTREAM = "sgx.intel.com/quote-provider", "nodeward.io/limits", "epc-limit.nri.io"
@@ -178,3 +194,213 @@ def test_annotations_that_were_changed_later_are_set_right_again() -> None:
     found = admitted(bad, "UPDATE")
 
     assert notes(found.pod) == {**notes(good), "own": "stays"}
+
+
+EPC_KEY, ENCLAVES, PROVISION = "sgx.intel.com/epc", "sgx.intel.com/enclave", "sgx.intel.com/provision"
+AMOUNTS = st.sampled_from(["1", "4096", "4Ki", "1Mi", "1048576", "1.5Ki", "1k", "3000m"])
+NAMES = st.sampled_from(["app", "aesmd", "side", "x" * 53, "y" * 54])
+
+
+@st.composite
+def containers(draw: st.DrawFn) -> Json:
+    limits: Json = {}
+    if draw(st.booleans()):
+        limits[EPC_KEY] = draw(AMOUNTS)
+    if draw(st.booleans()):
+        limits["cpu"] = "1"
+    if draw(st.integers(0, 4)) == 0:
+        limits[draw(st.sampled_from([ENCLAVES, PROVISION]))] = draw(st.sampled_from(["1", "2"]))
+    found = container(draw(NAMES), limits or None)
+    if draw(st.integers(0, 3)) == 0:
+        found["env"] = draw(st.sampled_from([None, [], [{"name": "A", "value": "b"}], [{"name": "SGX_AESM_ADDR"}]]))
+    if draw(st.integers(0, 3)) == 0:
+        mount = {"name": draw(st.sampled_from(["aesmd-socket", "v"])), "mountPath": "/var/run/aesmd"}
+        found["volumeMounts"] = draw(st.sampled_from([None, [], [mount], [{"name": "v", "mountPath": "/v"}]]))
+    return found
+
+
+@st.composite
+def pods(draw: st.DrawFn) -> Json:
+    regular = draw(st.lists(containers(), min_size=1, max_size=4, unique_by=lambda one: str(one["name"])))
+    taken = [one["name"] for one in regular]
+    drawn = draw(st.lists(containers(), max_size=3, unique_by=lambda one: str(one["name"])))
+    init = [one for one in drawn if one["name"] not in taken]
+    for one in init:
+        if draw(st.booleans()):
+            one["restartPolicy"] = "Always"
+    annotations: Json | None = None
+    if draw(st.booleans()):
+        annotations = {
+            key: draw(st.sampled_from(["", "1", "aesmd", "app", "[a]"]))
+            for key in draw(
+                st.lists(
+                    st.sampled_from(
+                        [QUOTE, LIMITS, UPSTREAM, f"{UPSTREAM}/pod", f"{UPSTREAM}/container.app", EPC_KEY, "a"]
+                    ),
+                    max_size=5,
+                )
+            )
+        }
+    return pod_of(*regular, annotations=annotations, initContainers=init)
+
+
+@given(pods(), st.booleans())
+def test_a_second_round_changes_nothing(made: Json, required: bool) -> None:
+    rule = AdmissionRule(required_plugin="nodeward" if required else "")
+    once = admitted(made, rule=rule)
+
+    assert admitted(once.pod, rule=rule).operations == []
+    assert admitted(once.pod, "UPDATE", rule=rule).operations == []
+
+
+@given(pods())
+def test_the_node_reads_from_the_annotation_what_it_reads_from_the_spec(made: Json) -> None:
+    found = admitted(made).pod
+    whole = copy.deepcopy(found)
+    metadata = whole["metadata"]
+    assert isinstance(metadata, dict)
+    metadata["uid"] = "u"
+    spec = pod_spec(decode_pod(json.dumps(whole).encode()))
+    annotations = {key: str(value) for key, value in notes(found).items()}
+    for one in spec.containers:
+        told = promise(spec, {}, one.name, LimitsSettings())
+        noted = promise(None, annotations, one.name, LimitsSettings())
+        assert (noted.values, noted.faults) == (told.values, ())
+
+
+NRI_PLUGINS, CRI_RM = "noderesource.dev/resources", "intel.com/resources"
+APP = container("app", resources={"requests": {"memory": "1Gi", "cpu": "2"}, "limits": {"cpu": "2500m"}})
+PLAIN = '"plain":{}'
+SAID = '"app":{"limits":{"cpu":"2500m"},"requests":{"cpu":"2","memory":"1Gi"}}'
+
+
+def answered(pod: Json, key: str, operation: str = "CREATE", sub_resource: str = "") -> tuple[Json, Verdict]:
+    request = decode_review(json.dumps(review(pod, operation, sub_resource)).encode(), 1 << 24)
+    verdict = annotated(mapping.operation(request), mapping.pod_asked(request), key)
+    assert request.object is not None
+    operations: list[Json] = json.loads(json_patch.encode(mapping.patch(request.object, verdict)))
+    return notes(applied(pod, operations)), verdict
+
+
+@pytest.mark.parametrize(
+    ("key", "init", "text"),
+    [
+        (NRI_PLUGINS, (), f'{{"containers":{{{SAID},{PLAIN}}}}}'),
+        (CRI_RM, (), f'{{"initContainers":{{}},"containers":{{{SAID},{PLAIN}}}}}'),
+        (
+            NRI_PLUGINS,
+            (container("setup", {"cpu": "1"}), container("side", restartPolicy="Always")),
+            '{"initContainers":{"setup":{"limits":{"cpu":"1"},"requests":{"cpu":"1"}},"side":{}},'
+            f'"containers":{{{SAID},{PLAIN}}}}}',
+        ),
+    ],
+    ids=["nri-plugins", "CRI Resource Manager", "with init containers and sidecars"],
+)
+@pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
+def test_the_text_is_upstreams_whatever_was_there(operation: str, key: str, init: tuple[Json, ...], text: str) -> None:
+    spec: Json = {"initContainers": list(init)} if init else {}
+    lie: Json = {key: '{"containers":{"app":{"requests":{"cpu":"9"}}}}', "mine": "stays"}
+
+    found, verdict = answered(made(spec, lie), key, operation)
+
+    assert found == {key: text, "mine": "stays"}
+    assert not verdict.refusals
+    assert answered(made(spec, None), key)[0] == {key: text}
+    assert answered(made(spec, found), key, operation)[1] == Verdict()
+
+
+def made(spec: Json, annotations: Mapping[str, object] | None) -> Json:
+    pod = pod_of(container("plain"), APP, annotations=annotations)
+    return pod | {"spec": {"containers": [container("plain"), APP], **spec}}
+
+
+def test_no_pod_is_lost_for_a_text_that_is_too_long() -> None:
+    crowd = [container(f"container-number-{one:04}", {"cpu": "1"}) for one in range(MAX_TEXT // 60)]
+
+    found, verdict = answered(pod_of(*crowd, annotations={NRI_PLUGINS: "{}"}), NRI_PLUGINS)
+
+    assert found == {}
+    assert "is not written" in verdict.warnings[0]
+
+
+@pytest.mark.parametrize("sub_resource", ["ephemeralcontainers", "resize"])
+def test_a_subresource_changes_no_annotation(sub_resource: str) -> None:
+    assert answered(pod_of(APP), NRI_PLUGINS, "UPDATE", sub_resource) == ({}, Verdict())
+
+
+def test_the_options_of_cri_resource_managers_webhook_are_settings() -> None:
+    pairs = pairs_of(["-cert-file=/c/svc.crt", "--key-file", "/c/svc.key", "-port=8443"])
+
+    assert pairs == {
+        "webhook.port": "8443",
+        "webhook.annotate": '["intel.com/resources"]',
+        "webhook.certificate_file": "/c/svc.crt",
+        "webhook.key_file": "/c/svc.key",
+    }
+    assert pairs_of(["-h"]) is None
+    for words, said in (
+        (["-cert-file=/c"], "-key-file: is missing"),
+        (["x"], "'x' is no option"),
+        (["-ports=1"], "port"),
+    ):
+        with pytest.raises(WireError, match=said):
+            pairs_of(words)
+
+
+class Later:
+    """A loop's clock by hand: what was asked to be called, and in how many seconds."""
+
+    def __init__(self) -> None:
+        self.due: list[tuple[float, object, tuple[object, ...]]] = []
+
+    def call_later(self, seconds: float, call: object, *args: object) -> None:
+        self.due.append((seconds, call, args))
+
+    def pass_(self) -> None:
+        due, self.due = self.due, []
+        for seconds, call, args in due:
+            assert seconds == APART_S
+            assert callable(call)
+            call(*args)
+
+
+def test_a_reason_is_one_line_of_bounded_length(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may name what a client sent."""
+    monkeypatch.setattr(asyncio, "get_running_loop", Later)
+    RefusalLog().tell("400", "not a review: a\nturned_away=b\x1b[2J" + "c" * 9999)
+    (record,) = caplog.records
+
+    said = record.getMessage()
+    assert said.startswith("turned_away=400 times=1 because=not a review: a\\u000aturned_away=b\\u001b[2Jccc")
+    assert said.endswith("c...")
+    assert len(said) < 500
+
+
+def test_the_first_is_told_at_once_and_the_rest_of_a_minute_in_one_line(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = Later()
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: later)
+    turned = RefusalLog()
+
+    def lines() -> list[str]:
+        said = [record.getMessage() for record in caplog.records]
+        caplog.clear()
+        return said
+
+    for _ in range(1000):
+        turned.tell("503", "too many")
+    turned.tell("415", "not JSON")
+    assert lines() == ["turned_away=503 times=1 because=too many", "turned_away=415 times=1 because=not JSON"]
+    later.pass_()
+    assert lines() == ["turned_away=503 times=999 because=too many"]
+    turned.tell("503", "too many")
+    assert lines() == []
+    later.pass_()
+    assert lines() == ["turned_away=503 times=1 because=too many"]
+    later.pass_()
+    assert (lines(), later.due) == ([], [])
+    turned.tell("503", "too many")
+    assert lines() == ["turned_away=503 times=1 because=too many"]

@@ -17,7 +17,7 @@ from nodeward.model.settings import Mode
 from nodeward.model.topology import Group, Machine, MemoryNode
 from nodeward.model.workload import Phase
 from tests.unit.engine.build import Told, adjusted
-from tests.unit.engine.cpus import build
+from tests.unit.engine.cpus import build, histories
 from tests.unit.engine.cpus.machines import W
 
 GIB = 1 << 30
@@ -183,3 +183,17 @@ def test_after_a_restart_the_nodes_are_those_of_the_runtimes_record() -> None:
     made = replace(made, cpu=replace(made.cpu, mems=of([0])))
     listed = node(ev.Listed((build.home("web", "burstable"),), (made,), as_of=node.state.seq))
     assert goals(listed) == {"/kubepods/burstable/podweb/web-0": "0-1"}
+
+
+HISTORIES = 25
+
+
+@pytest.mark.parametrize("policy", histories.RULES)
+def test_nobody_moves_and_no_cpu_is_two_containers_own_whatever_dies_when(policy: str) -> None:
+    assert list(histories.wrong(policy, range(HISTORIES))) == []
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", histories.RULES)
+def test_the_same_in_two_thousand_histories(policy: str) -> None:
+    assert list(histories.wrong(policy, range(HISTORIES, 2000))) == []

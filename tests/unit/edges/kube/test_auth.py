@@ -1,4 +1,4 @@
-"""Where the API server is: what people and kubelet write down, and what is said when it cannot be used."""
+"""Where the API server is, what is said when it cannot be used, and what is read of its pods."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""The reader of kubelet's checkpoint: told when it changes and only then, with the reason where it cannot be read."""
+"""The reader of kubelet's checkpoint, told when it changes and only then; and a rival who offers the same name."""
 
 from __future__ import annotations
 

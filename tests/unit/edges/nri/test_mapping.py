@@ -1,4 +1,4 @@
-"""Given messages of NRI, the model's words come out, and nothing that was not meant to."""
+"""Given messages of NRI, the model's words come out and nothing else; and how long a lost runtime is waited for."""
 
 import pytest
 from google.protobuf.message import Message

@@ -1,4 +1,4 @@
-"""Handlers that start VMs are found in the runtimes' settings, with Kata's configuration; faults name file and line."""
+"""Handlers that start VMs, found in the runtimes' settings with Kata's configuration; shims' sockets; trees."""
 
 import asyncio
 import tomllib

@@ -1,4 +1,4 @@
-"""What a pod gets at admission, and why one is refused."""
+"""What a pod gets at admission, why one is refused, and how that is told."""
 
 import asyncio
 import copy

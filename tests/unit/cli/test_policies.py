@@ -1,4 +1,4 @@
-"""`nodeward policies`: what is told of each CPU policy, and of each key of a file that chooses one."""
+"""`nodeward policies`: what is told of each policy and key; and the commands for runtimes."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The root of decisions: answers merged, faults contained, asks that end however they end."""
+"""The root of decisions: answers merged, faults contained, asks that end somehow, passes that bring no news."""
 
 from dataclasses import replace
 

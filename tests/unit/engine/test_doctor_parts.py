@@ -1,4 +1,4 @@
-"""Findings on the relay, on what starts VMs, on their sizes and on the cold-plug socket."""
+"""Findings on the relay, on what starts VMs, on their sizes, on the cold-plug socket and on keys."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Pods of 500 containers, names and paths at their limits, and numbers that do not fit where they come from."""
+"""Pods of 500 containers, names and paths at their limits, numbers that do not fit; the same decisions in any order."""
 
 import ast
 from collections.abc import Callable, Iterator, Mapping

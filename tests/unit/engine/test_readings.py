@@ -1,4 +1,4 @@
-"""What a reading means, what is taken back, and what newer settings change of it."""
+"""What a reading means, what is taken back, what newer settings change of it, and what happened lately."""
 
 from dataclasses import replace
 

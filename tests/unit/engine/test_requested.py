@@ -1,4 +1,4 @@
-"""Who says what a container requests of the CPUs: its pod's spec, a webhook's annotation, or an estimate."""
+"""What a container requests of the CPUs, by whose word; and what a pod is promised of limits."""
 
 import json
 from dataclasses import replace

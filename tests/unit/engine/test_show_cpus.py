@@ -1,4 +1,4 @@
-"""Who sits on which CPUs, drawn, told, and in a NodeResourceTopology object."""
+"""Who sits on which CPUs, and how VM sandboxes fit: drawn, told, and in a NodeResourceTopology object."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""Scenario files: each key has a range, and docs/scenarios.md says what the code says."""
+"""Scenario files as docs/scenarios.md says, how a run is judged, and pinned containers in a run."""
 
 import asyncio
 import dataclasses

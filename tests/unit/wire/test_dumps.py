@@ -1,4 +1,4 @@
-"""A relay's dump: its stream, its rules, its lines and trees read back."""
+"""A relay's dump: its stream, its rules, its lines and trees read back, and its text."""
 
 import json
 import time

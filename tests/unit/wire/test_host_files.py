@@ -1,4 +1,4 @@
-"""Files and names of this machine: misc files, mounts, cgroup paths, records of CPUs."""
+"""Files and names of this machine: misc files, mounts, cgroup paths, records of CPUs, NFD's, the quote service's."""
 
 import json
 import struct

@@ -1,7 +1,5 @@
 """A real containerd with pods on it as kubelet makes them, and a kubelet before it that has joined a cluster."""
 
-from __future__ import annotations
-
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Containers on CPUs by NRI, through restarts and other settings; a plan; and a policy that an agent pushes."""
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

@@ -21,14 +21,7 @@ from nodeward.cli import client, main
 from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.model.podapi import SECTIONS
-from nodeward.model.settings import (
-    HookSection,
-    KubeSection,
-    MetricsSection,
-    PodapiSection,
-    RecordSection,
-    Settings,
-)
+from nodeward.model.settings import HookSection, KubeSection, MetricsSection, PodapiSection, RecordSection, Settings
 from nodeward.proto import podapi_pb2
 from nodeward.transport.grpc_unix import GrpcClient
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, rig

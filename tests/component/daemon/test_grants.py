@@ -1,7 +1,5 @@
 """The journal of grants over real starts of the daemon, and a kubelet whose checkpoint has a form that nobody knows."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

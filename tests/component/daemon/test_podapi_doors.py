@@ -387,9 +387,6 @@ async def test_a_provider_that_fails_or_is_late_makes_its_section_incomplete(mon
     async def fails() -> Section[object]:
         raise ValueError("s3cret")
 
-    for told, why in (
-        (late(), "not told within 0.01 s"),
-        (fails(), "ValueError: a fault of nodeward's, see its log"),
-    ):
+    for told, why in ((late(), "not told within 0.01 s"), (fails(), "ValueError: a fault of nodeward's, see its log")):
         section = await podapi_answers.provided("gate", told)
         assert (section.complete, section.why) == (False, why)

@@ -1,7 +1,5 @@
 """What doctor finds of kubelet, relay, OCI hook and OCI runtimes, and what the daemon makes of `nri.multi_line`."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

@@ -20,15 +20,7 @@ from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import Missing, PodReader
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Adjustment, Final
-from nodeward.model.events import (
-    ApiBack,
-    ApiLost,
-    CapacityRead,
-    Creating,
-    PodGone,
-    PodSeen,
-    SandboxStarted,
-)
+from nodeward.model.events import ApiBack, ApiLost, CapacityRead, Creating, PodGone, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import KubeSection
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId

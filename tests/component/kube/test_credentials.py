@@ -82,10 +82,7 @@ async def test_a_new_token_is_used_once_the_files_are_looked_at_again(tmp_path: 
 async def test_a_token_file_that_vanishes_leaves_the_old_token_in_use(tmp_path: Path) -> None:
     token, clock = tmp_path / "token", HandClock()
     token.write_text("first")
-    async with (
-        ApiServer(("first",)) as server,
-        http_to(Endpoint(server.url, token_file=str(token)), clock) as http,
-    ):
+    async with ApiServer(("first",)) as server, http_to(Endpoint(server.url, token_file=str(token)), clock) as http:
         await list_pods(http)
         token.unlink()
         clock.ns += 10_000_000_000
@@ -117,10 +114,7 @@ async def test_a_client_certificate_rotates_and_half_a_rotation_changes_nothing(
     server = await ApiServer().start(tls=server_tls(pki, "one", clients="one"))
     port = server.port
     endpoint = Endpoint(
-        server.url,
-        ca_file=str(pki / "one.crt"),
-        client_certificate_file=str(certificate),
-        client_key_file=str(key),
+        server.url, ca_file=str(pki / "one.crt"), client_certificate_file=str(certificate), client_key_file=str(key)
     )
     async with server, http_to(endpoint, clock) as http:
         await list_pods(http)
@@ -183,10 +177,7 @@ async def test_a_body_over_its_bound_is_not_read_to_its_end() -> None:
 
 
 async def test_a_refusal_carries_status_and_reason_and_no_token() -> None:
-    async with (
-        ApiServer(("good",)) as server,
-        http_to(Endpoint(server.url, token="s3cret"), HandClock()) as http,
-    ):
+    async with ApiServer(("good",)) as server, http_to(Endpoint(server.url, token="s3cret"), HandClock()) as http:
         with pytest.raises(KubeRefusedError) as caught:
             await list_pods(http)
     assert (caught.value.status, caught.value.reason) == (401, "Unauthorized")

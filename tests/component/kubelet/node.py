@@ -1,7 +1,5 @@
 """A node with kubelet's device manager double, and our device plugin with an `ask` of the test's own."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import json

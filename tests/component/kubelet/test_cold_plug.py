@@ -1,7 +1,5 @@
 """The cold-plug socket over real sockets and files, with a kubelet that a test makes say anything."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """gRPC over unix sockets, as the kubelet edge and its double use it: both ends ours, on real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import stat
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The device plugins of several kinds of key as the daemon runs them by its settings, each for itself."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """The read of the node's status before a registration: what is found, and that nobody waits for an API server."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable

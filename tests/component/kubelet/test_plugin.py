@@ -3,8 +3,6 @@
 Beside others who want its name: test_rivals.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import threading

@@ -2,8 +2,6 @@
 numbers that somebody wrote into the node's status, and KubeVirt's own plugin.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from pathlib import Path

@@ -4,8 +4,6 @@ PodResources, asked only where the checkpoint cannot be read, seldom, and bounde
 The doubles do what kubelet 1.37 was seen to do in tests/real/test_pods_api.py.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager

@@ -14,15 +14,7 @@ from nodeward.doubles.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGen
 from nodeward.edges.nri.errors import NriSettingsError, RuntimeGoneError
 from nodeward.edges.nri.session import PLUGIN, NriSettings, run
 from nodeward.model.decision import Final
-from nodeward.model.events import (
-    Creating,
-    Listed,
-    Question,
-    RuntimeConnected,
-    RuntimeLost,
-    SandboxRemoved,
-    Updating,
-)
+from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, SandboxRemoved, Updating
 from nodeward.model.workload import ContainerId, Phase
 from nodeward.proto import nri_pb2
 from nodeward.transport.ttrpc_unix import CallFailedError

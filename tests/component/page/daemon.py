@@ -1,7 +1,5 @@
 """The operators' socket, played: for names and numbers that no simulated node has."""
 
-from __future__ import annotations
-
 import socketserver
 import threading
 from collections.abc import Iterator

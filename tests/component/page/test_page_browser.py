@@ -3,8 +3,6 @@
 With NODEWARD_PICTURES=FOLDER the pictures of docs/page.md are written there.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """The page's server, as a process beside a daemon's socket that a test plays."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

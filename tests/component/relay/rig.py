@@ -1,7 +1,5 @@
 """A CRI runtime of grpcio's, a relay before it, and a client: all on real sockets."""
 
-from __future__ import annotations
-
 import asyncio
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Clients of `nodeward relay` that are too many, greedy or speak garbage, runtimes that break off: nothing grows."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 import resource

@@ -1,7 +1,5 @@
 """No planted secret leaves a relay: a canary in every text of what kubelet asks and what the runtime answers."""
 
-from __future__ import annotations
-
 import re
 from base64 import b64decode
 from collections.abc import Callable

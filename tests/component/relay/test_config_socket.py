@@ -1,7 +1,5 @@
 """`v1.Config` served by a relay process, called by grpcio as CRI Resource Manager's agent calls it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """`cri-resmgr`, the walk of its first README: relay, dump, and the dump read back; images of another service."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

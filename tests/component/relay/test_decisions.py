@@ -1,7 +1,5 @@
 """Held calls between grpcio's client and server: what a decider says, when it says it late, and who is gone by then."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import socket
@@ -17,15 +15,7 @@ import pytest
 from nodeward.app.relay.plan import RelayPlan
 from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
 from nodeward.transport.relay_session import Session
-from tests.component.relay.rig import (
-    SERVICE,
-    WAIT_S,
-    call,
-    client_of,
-    relay_here,
-    runtime_at,
-    wait_for,
-)
+from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, relay_here, runtime_at, wait_for
 
 NO = Refuse(8, "pod default/web, container app: 4096 bytes of EPC asked, 0 left")
 

@@ -1,7 +1,5 @@
 """The dump of a real relay under load and on disks that hang or are full: what is lost is told; and its rotation."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -3,8 +3,6 @@
 Daemon and relay are the real ones, on one `run_dir`; kubelet and runtime are grpcio's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import socket
@@ -201,10 +199,7 @@ def test_a_daemon_that_hangs_costs_creates_little_and_then_nothing(tmp_path: Pat
 
 
 def test_a_pod_is_asked_for_when_its_sandbox_is_made(tmp_path: Path) -> None:
-    with (
-        answering(tmp_path / "run" / SOCKET, of_spec) as asked,
-        node(tmp_path, runtime) as (listen, made),
-    ):
+    with answering(tmp_path / "run" / SOCKET, of_spec) as asked, node(tmp_path, runtime) as (listen, made):
         says(listen, "facts=daemon")
         with client_of(listen) as channel:
             config = cri.CreateContainerRequest.FromString(create()).sandbox_config

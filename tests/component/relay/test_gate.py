@@ -3,8 +3,6 @@
 Kubelet and runtime are grpcio's; the daemon is the real one, or a socket in its place.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess

@@ -3,8 +3,6 @@
 The kernel is a folder with the files of a misc controller: the relay only reads what there is of each resource.
 """
 
-from __future__ import annotations
-
 import json
 import socket
 import subprocess

@@ -1,7 +1,5 @@
 """`nodeward kubelet` before a relay at work: kubelet's own words for its endpoints, there and back."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

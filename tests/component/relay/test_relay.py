@@ -1,7 +1,5 @@
 """`nodeward relay` as it is installed, between grpcio's client and server: calls, restarts, sockets."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

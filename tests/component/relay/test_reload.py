@@ -1,7 +1,5 @@
 """New settings for a running relay, by SIGHUP; and that limits have one owner on a node, be it relay or daemon."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

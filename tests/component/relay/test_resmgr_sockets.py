@@ -1,8 +1,6 @@
 """The small gRPC server behind `v1.Config` and `v1.Agent` with clients that are not ours, and our clients at sockets
 whose servers are not what they should be."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import os

@@ -1,7 +1,5 @@
 """Sizes of VMs that the relay gives with RunPodSandbox, between grpcio's client and a runtime of grpcio's."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """What `nodeward relay` says of itself on `relay.sock`, to whom, and what people are shown of it."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Our own unary call: with grpcio's server, and with peers that answer nothing, garbage, or too much."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import Callable

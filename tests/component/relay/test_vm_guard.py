@@ -1,8 +1,6 @@
 """Checkpoints and changes of size that a VM cannot do, refused by the relay between grpcio's client and a runtime of
 grpcio's."""
 
-from __future__ import annotations
-
 import json
 import threading
 from collections import Counter
@@ -92,16 +90,8 @@ def resize(container: str, **changed: int | str) -> bytes:
 
 REFUSED = [
     ("CheckpointContainer", checkpoint("kata"), "checkpoint of container kata refused: a container of the runtime"),
-    (
-        "UpdateContainerResources",
-        resize("kata", cpu_quota=60_000),
-        "infeasible: VMs of the runtime handler kata",
-    ),
-    (
-        "UpdateContainerResources",
-        resize("kata", memory_limit_in_bytes=2 << 20),
-        "memory limit (1048576 to 2097152)",
-    ),
+    ("UpdateContainerResources", resize("kata", cpu_quota=60_000), "infeasible: VMs of the runtime handler kata"),
+    ("UpdateContainerResources", resize("kata", memory_limit_in_bytes=2 << 20), "memory limit (1048576 to 2097152)"),
     (
         "UpdatePodSandboxResources",
         cri.UpdatePodSandboxResourcesRequest(pod_sandbox_id="kata-sandbox").SerializeToString(),

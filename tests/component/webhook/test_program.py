@@ -21,16 +21,7 @@ import pytest
 from nodeward.edges.webhook.server import PATH
 from tests.component.webhook import crowd
 from tests.component.webhook.crowd import Client, Said
-from tests.component.webhook.support import (
-    GOOD,
-    JSON_TYPE,
-    REQUEST,
-    WITHIN_S,
-    install,
-    port_of,
-    post,
-    program,
-)
+from tests.component.webhook.support import GOOD, JSON_TYPE, REQUEST, WITHIN_S, install, port_of, post, program
 from tests.peers.find import absent
 
 DESCRIPTORS = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

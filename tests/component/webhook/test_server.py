@@ -18,17 +18,7 @@ from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
 from nodeward.model.admission import Operation, PodAsked, Verdict
 from nodeward.model.settings import LimitsSettings, Mode, Settings
 from tests.component.kube.support import until
-from tests.component.webhook.support import (
-    EPC,
-    GOOD,
-    HEAD,
-    JSON_TYPE,
-    REQUEST,
-    Serving,
-    install,
-    served,
-    swap,
-)
+from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, install, served, swap
 from tests.unit.edges.webhook.rounds import Json, applied, at, container, notes, pod_of, review
 
 
@@ -38,9 +28,7 @@ def patched(made: Json, response: Json) -> Json:
     return applied(made, json.loads(base64.b64decode(str(response["patch"]))))
 
 
-def test_who_comes_in_the_moment_the_server_stops_is_no_fault(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_who_comes_in_the_moment_the_server_stops_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
     """Given a server that waits, when somebody connects and it is cancelled before it has looked."""
 
     async def story() -> None:

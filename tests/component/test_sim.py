@@ -82,7 +82,6 @@ def test_a_sandbox_is_refused_by_its_pods_budget_and_the_pods_row_says_so(tmp_pa
 
 @pytest.mark.nightly
 def test_the_keys_of_each_kind_of_vm_are_seen_and_none_is_shown_as_free_that_is_not(tmp_path: Path) -> None:
-    """Given VMs of KubeVirt's kind that live long enough to take their key, Kata's, a foreign one and an orphan."""
     classes, names = set[str](), set[str]()
 
     def shown(world: World) -> None:
@@ -111,8 +110,6 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
 
 @pytest.mark.nightly
 def test_katas_number_follows_the_ledger_while_nfd_is_there_and_is_left_alone_while_it_is_not(tmp_path: Path) -> None:
-    """Given NFD that is removed and installed again while VMs of both kinds come and go, then it is found again within
-    45 seconds, and the daemon shows and does in each phase what `auto` says."""
     faults = (Happening(9.0, "remove-nfd"), Happening(13.0, "install-nfd"))
     world = lived("keys-shared", tmp_path, 54.0, events=faults)
 
@@ -126,7 +123,6 @@ def test_katas_number_follows_the_ledger_while_nfd_is_there_and_is_left_alone_wh
 
 @pytest.mark.nightly
 def test_a_start_is_put_off_while_nobody_makes_quotes(tmp_path: Path) -> None:
-    """Given a pod that has its ids and pulls its image when the service dies, then it starts when that is back."""
     faults = (Happening(2.0, "lose-quotes"), Happening(12.0, "restore-quotes"))
     world = lived("keys-offered", tmp_path, 16.0, events=faults)
 
@@ -137,8 +133,6 @@ def test_a_start_is_put_off_while_nobody_makes_quotes(tmp_path: Path) -> None:
 
 @pytest.mark.nightly
 def test_a_runtime_of_vms_is_told_its_pod_and_whose_its_pulls_are(tmp_path: Path) -> None:
-    """Given pods that live shortly, then some were known at RunPodSandbox, when their pulls were still pending, and
-    some were compared after their guests had reported."""
     world = lived("pod-api", tmp_path, 8.0, events=())
 
     assert world.guests is not None

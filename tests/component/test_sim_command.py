@@ -181,7 +181,6 @@ def beside(*words: str) -> Result:
 
 
 def test_a_simulation_that_cannot_go_on_ends_with_3(folder: Path) -> None:
-    """Given a record that cannot be written at its place, then that is neither usage nor a broken invariant."""
     (folder / "rec").mkdir()
     done = sim(folder, "--for", "2s", "--record", str(folder / "rec" / ("x" * 300)))
 

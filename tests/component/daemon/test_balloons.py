@@ -106,7 +106,6 @@ async def test_containers_are_held_to_their_balloons(tmp_path: Path) -> None:
 
 
 async def test_a_label_that_newer_settings_name_is_asked_of_pods_that_run(tmp_path: Path) -> None:
-    """When settings name a label, the plugin registers anew, and who has it goes to its type; a new pod at once."""
     has = (Expression("pod/labels/tier", "Equals", ("db",)),)
     labelled = BalloonType("l", ("none",), match_expressions=has, min_cpus=3)
 
@@ -172,8 +171,6 @@ async def test_where_the_record_is_void_the_runtimes_own_counts(
 async def test_a_policy_that_begins_at_run_time_lets_no_exclusive_program_begin_beside_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by: str
 ) -> None:
-    """Given a shared container whose set cannot be written, when the policy `static` comes into force: by other
-    settings, or since the machine's CPUs are read after the runtime has connected."""
     monkeypatch.setattr(assemble, "START_S", 0.1)
     static = PolicySettings("static", reserved=CPU0)
     late = Trouble(("read",), "/sys/devices/system/cpu")

@@ -109,7 +109,6 @@ async def test_a_file_that_hangs_holds_up_a_start_in_bounds_and_is_written_later
 async def test_where_an_oci_runtime_would_refuse_two_lines_it_is_given_one_and_the_other_is_written(
     tmp_path: Path,
 ) -> None:
-    """Given `nri.multi_line: true` and a handler's program that is too old; when it is newer both go by the runtime."""
     program = tmp_path / "runc"
     program.write_text("#!/bin/sh\necho runc version 1.1.5\n")
     program.chmod(0o755)

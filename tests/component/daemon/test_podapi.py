@@ -175,8 +175,6 @@ async def test_a_static_pods_spec_is_its_mirrors_also_of_one_made_anew(tmp_path:
 
 
 async def test_each_change_is_read_anew_and_no_read_from_before_it_is_shown(tmp_path: Path) -> None:
-    """Given a read of a large pod under way, when the watch tells of a change, then who asks after that sees it; and a
-    change of an annotation alone is one, too."""
     async with serving(tmp_path) as (_, server, socket):
 
         async def told(name: str) -> None:
@@ -277,8 +275,6 @@ async def asks_for_spec(name: str, socket: str) -> None:
 async def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given more descriptions than are read at once, of a pod that the API server does not tell of, when a runtime asks
-    for a volume of another pod, then it is answered by that pod's spec."""
     monkeypatch.setattr(podapi, "MOST_ASKING", 2)
     monkeypatch.setitem(podapi_answers.SLOW, "spec", 4 * WITHIN_S)
 

@@ -233,8 +233,6 @@ def connects(path: str) -> socket.socket:
 def test_a_user_whom_the_settings_do_not_name_takes_no_place_and_hears_why_it_is_refused(
     monkeypatch: pytest.MonkeyPatch, loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    """Given a socket that every user may open, and 100 silent connections of a user whom the settings do not name, then
-    root's requests are answered; and that user hears why it is refused, once it has left its places."""
     monkeypatch.setattr(server, "MOST_CONNECTIONS", 8)
     monkeypatch.setattr(server, "KEPT_S", 2 * WITHIN_S)
 

@@ -286,7 +286,6 @@ async def test_a_kernel_without_the_misc_controller_is_warned_of_once(
 
 
 async def test_a_source_that_the_settings_switch_off_is_said_to_be_off(tmp_path: Path) -> None:
-    """Given pods that were known to an earlier life, then nothing is said to be stale since then either."""
     async with rig(tmp_path) as node:
         await node.until_source("nri", True)
         found = await node.ask()

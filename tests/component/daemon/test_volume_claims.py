@@ -115,7 +115,6 @@ async def test_a_restart_while_the_runtime_is_away_gives_no_claim_to_another_san
 
 
 async def test_a_pod_deleted_by_force_keeps_its_volume_while_its_sandbox_lives(tmp_path: Path) -> None:
-    """Also after the last of its containers has ended."""
     async with serving(tmp_path) as (node, server, socket):
         sandbox = await node.runtime.run_pod(SimPod("u1", "web", "shop"))
         container = await node.runtime.create_container(sandbox, SimContainer("app"))
@@ -154,7 +153,6 @@ async def test_without_nri_and_relay_a_claim_ends_with_the_pod(tmp_path: Path) -
 
 
 async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it(tmp_path: Path) -> None:
-    """By the command that mounts, whose lease is given back at its end; and the other way round."""
     os.mkfifo(tmp_path / "go")
 
     async with serving(tmp_path) as (_, _, socket):

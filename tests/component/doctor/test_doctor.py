@@ -414,7 +414,6 @@ def test_the_command_on_this_machine_ends_with_the_worst_findings_code(tmp_path:
 def test_settings_with_faults_are_told_as_they_are_and_the_rest_is_looked_at(
     tmp_path: Path, text: str | None, flags: tuple[str, ...], said: str
 ) -> None:
-    """Given settings that cannot be used, then the terminal has what `config check` says, a bundle the path."""
     path = tmp_path / "bad.yaml"
     if text is not None:
         path.write_text(text)

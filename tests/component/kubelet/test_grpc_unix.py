@@ -63,8 +63,6 @@ async def test_a_call_is_answered_and_a_refusal_is_told_with_a_bounded_text_and_
 async def test_a_call_ends_with_an_error_when_its_client_is_closed_and_as_cancelled_when_its_caller_is(
     tmp_path: Path,
 ) -> None:
-    """Given a call that waits, when somebody else closes the client, then its caller hears of a failed call: it was not
-    cancelled itself. Who is cancelled is."""
     begun = asyncio.Event()
 
     async def never(request: bytes) -> bytes:

@@ -1,25 +1,41 @@
-"""Our device plugin beside kubelet's device manager double, on real sockets: registration, questions, restarts.
+"""Our device plugin beside kubelet's device manager double, on real sockets: registration, questions, restarts; and of
+several kinds, each for itself.
 
 Beside others who want its name: test_rivals.py.
 """
 
 import asyncio
+import contextlib
 import os
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
+from nodeward.aio.backoff import Backoff
+from nodeward.aio.clock import SystemClock
+from nodeward.aio.hostfs import OsFiles
+from nodeward.aio.lanes import ThreadLane
+from nodeward.aio.supervise import forever
+from nodeward.app.host.core import Core
+from nodeward.app.host.performers import ByEdge
+from nodeward.app.node.ledger import checkpoint_file, device_plugin
+from nodeward.app.node.pods import NoFacts
+from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.kubelet import AdmissionError, Asks
 from nodeward.edges.kubelet import plugin
 from nodeward.edges.kubelet.folder import Folder, Seen
-from nodeward.model.decision import Adjustment, Final, Reason
+from nodeward.engine.state.root import State
+from nodeward.model.decision import Adjustment, Final, Goal, Reason
 from nodeward.model.events import Allocating, Question, Starting
+from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
 from nodeward.proto import deviceplugin_pb2 as protocol
 from nodeward.transport.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
 from tests.bad_grpc import send_bad_path
-from tests.component.kubelet.node import TDX, WITHIN_S, YES, Node, ids, played, refused, until
+from tests.component.kubelet.node import TDX, WITHIN_S, YES, Node, ids, node, played, refused, until
+from tests.goals import slots_of, target
+from tests.lanes import InlineLane
 
 APP = (Asks("app"),)
 
@@ -156,8 +172,6 @@ async def test_several_containers_of_one_request_are_one_question_with_an_answer
 
 @played()
 async def test_very_many_starts_that_wait_leave_room_for_an_allocate(found: Node) -> None:
-    """Given starts that wait since kubelet is slow to tell, then a pod is admitted beside them, and those
-    that are too many are told to come again."""
     count = MAX_CALLS + 10
     life = found.live(ids(count + 1))
     await found.becomes((count + 1, count + 1))
@@ -264,7 +278,6 @@ async def test_the_end_of_the_daemon_sends_no_empty_list_and_the_next_one_finds_
 async def test_a_file_call_that_hangs_is_named_and_not_taken_for_a_silent_kubelet(
     found: Node, home: Path, hangs_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a file system that does not answer, and a kubelet that would, then it is said which one, until it does."""
     over, quotes, really = threading.Event(), home / "qgs", os.stat
     quotes.mkdir()
     place = quotes if hangs_at == "the folder of quotes" else home / "device-plugins" / "kubelet.sock"
@@ -311,7 +324,6 @@ async def test_a_name_that_kubelet_refuses_is_told_with_its_words(found: Node) -
 async def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refused(
     found: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a kubelet that takes no plugins, so that pauses have become long, then the next one has us by the looks."""
     monkeypatch.setattr(plugin, "FIRST_PAUSE_S", 1000.0)
     monkeypatch.setattr(plugin, "LAST_PAUSE_S", 1000.0)
     life = found.live(ids(4))
@@ -321,3 +333,78 @@ async def test_a_kubelet_that_begins_anew_is_not_kept_waiting_for_one_that_refus
     found.kubelet.refuses = ""
     await found.kubelet.start()
     await found.becomes((4, 4))
+
+
+SEV = "devices.kubevirt.io/sev-esids"
+
+
+class Faulty(ByEdge):
+    """Fails for one resource as often as it is asked, until it is mended."""
+
+    broken = True
+
+    def value(self, where: str) -> str | None:
+        if self.broken and where == SEV:
+            raise RuntimeError("a fault of our own")
+        return super().value(where)
+
+
+async def _no_commit(_: str) -> str:
+    return "nothing commits here"
+
+
+@contextlib.asynccontextmanager
+async def offering(home: Path, offers: ByEdge, *devices: str) -> AsyncIterator[tuple[Node, list[str]]]:
+    """Kubelet beside the two kinds as the daemon runs them, each with these device nodes; and which of them failed."""
+    keys = {
+        key: KeySettings((name,), publisher=Publisher.DEVICE_PLUGIN, publish=name, devices=devices)
+        for key, name in (("tdx", TDX), ("sev_es", SEV))
+    }
+    settings = Settings(ledger=LedgerSettings(Mode.ENFORCE, keys, str(home)), kube=KubeSection(enabled=False))
+    kernel, clock, failures, loop = SimKernel({}), SystemClock(), list[str](), asyncio.get_running_loop()
+    core = Core(State(settings=settings.engine), clock, slots_of(InlineLane(), kernel, clock), NoFacts(), _no_commit)
+
+    def lane() -> ThreadLane:
+        return ThreadLane("plugin", loop, lambda job: None)
+
+    chosen, _ = device_plugin(
+        settings, offers, core, lane, clock, lambda: checkpoint_file(settings, OsFiles()), lambda *_: None
+    )
+    offers.set([Goal(target(f"offer:{name}"), f'[["{name[-3:]}-0", true]]', Reason("test")) for name in (TDX, SEV)])
+    async with node(home) as found:
+        running = [
+            loop.create_task(
+                forever(name, start, clock, Backoff(0.05, 0.1, lambda: 0.0), lambda who, _: failures.append(who))
+            )
+            for name, start in chosen
+        ]
+        await found.becomes((1, 1))
+        yield found, failures
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+    core.close()
+
+
+async def test_one_kinds_fault_leaves_the_other_registered_and_is_tried_again_by_itself(home: Path) -> None:
+    offers = Faulty("offer")
+    async with offering(home, offers) as (found, failures):
+        await until(lambda: len(failures) > 3, "it is tried again and again")
+        assert list(dict.fromkeys(failures)) == ["device-plugin-sev_es"]
+        registered = found.kubelet.lists[:]
+        offers.broken = False
+        await until(lambda: found.kubelet.capacity(SEV) == (1, 1), "it is there once it is mended")
+        assert found.kubelet.capacity(TDX) == (1, 1)
+        assert [name for name, *_ in registered] == [TDX]
+
+
+async def test_a_device_node_of_the_settings_that_is_none_refuses_each_pod_with_the_remedy(home: Path) -> None:
+    place = home / "sev"
+    async with offering(home, ByEdge("offer"), str(place)) as (found, _):
+        with pytest.raises(AdmissionError) as gone:
+            await found.kubelet.admit("a", TDX, (Asks("compute"),))
+        place.touch()
+        with pytest.raises(AdmissionError) as file:
+            await found.kubelet.admit("b", TDX, (Asks("compute"),))
+    assert f"nodeward: {place}: No such file or directory; ledger.keys.tdx.devices gives it to each" in str(gone.value)
+    assert f"nodeward: {place} is not a character device; " in str(file.value)

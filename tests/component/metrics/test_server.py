@@ -203,8 +203,6 @@ async def test_a_client_that_sends_no_whole_request_is_sent_away(
 async def test_a_client_that_takes_no_answer_is_sent_away_and_others_are_served(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a text larger than all buffers, when one does not read it, then another gets it whole, and the first one
-    is given up with a part of it. Of the rest, little was held for it."""
     monkeypatch.setattr(server, "REQUEST_S", 10 * WITHIN_S)
     monkeypatch.setattr(server, "FRESH_S", 10 * WITHIN_S)
     given_up = asyncio.Event()

@@ -1,4 +1,5 @@
-"""Given the two ends of a ttrpc connection, when a peer is slow, absent, greedy or talks nonsense, then ..."""
+"""Given the two ends of a ttrpc connection, when a peer is slow, absent, greedy or talks nonsense, then ...; and pods
+that come and go by NRI, of which nothing stays behind."""
 
 import asyncio
 import socket
@@ -21,6 +22,9 @@ from nodeward.transport.ttrpc_unix import (
 from nodeward.wire import nri_mux, ttrpc
 from nodeward.wire.errors import WireError
 from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
+from tests.unit.simulated import told_by_nri
+from tests.unit.simulated.lifetimes import Left
+from tests.unit.simulated.told_by_nri import NriLifetimes
 
 PING = Request("s", "Ping", b"x")
 
@@ -199,3 +203,25 @@ async def test_frames_of_unknown_connections_and_stray_messages_are_dropped() ->
     assert (transport.writes, transport.closed) == ([], False)
     deliver(peer, framed(1, PING))
     assert len(transport.writes) == 1
+
+
+AT_FIRST, PODS = 20, 100
+CONTROLLERS = 2
+"""The slots that outlive pods: misc switched on in the root and in the cgroup above the pods."""
+
+
+def test_a_hundred_pods_and_a_restart_of_the_runtime_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(told_by_nri, "RESTARTS_AFTER", 70)
+    lifetimes = NriLifetimes()
+    try:
+        lifetimes.live(AT_FIRST)
+        first = lifetimes.left()
+        lifetimes.live(PODS)
+
+        assert lifetimes.left() == first == Left(0, CONTROLLERS, 0, 0, 0)
+        assert lifetimes.faults == {}
+        assert lifetimes.restarts == 1
+        assert lifetimes.created == 3 * (AT_FIRST + PODS)
+        assert lifetimes.refused > PODS, "and each container was held to its limit"
+    finally:
+        lifetimes.close()

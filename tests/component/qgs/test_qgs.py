@@ -131,7 +131,6 @@ async def test_one_that_accepts_and_never_answers_does_not_hold_us(service: Qgs)
 
 
 async def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_path: Path) -> None:
-    """Given a service that comes, hangs, comes back and is killed, and a setting that is switched off and on again."""
     service, path = Qgs(tmp_path / "qgs.socket"), str(tmp_path / "qgs.socket")
     told: list[QuotesTold] = []
     wanted, seen_off = [path], asyncio.Event()
@@ -203,7 +202,6 @@ async def told_by(wanted: Callable[[], str]) -> AsyncIterator[asyncio.Queue[Even
 
 @told_in(serving)
 async def test_what_was_told_is_told_again_since_whoever_heard_it_may_have_forgotten(service: Qgs) -> None:
-    """Given attestation that is switched off and on between two questions, which the asker does not see."""
     async with told_by(lambda: str(service.path)) as told:
         for _ in range(2):
             assert await told.get() == QuotesTold("tdx", True)
@@ -211,7 +209,6 @@ async def test_what_was_told_is_told_again_since_whoever_heard_it_may_have_forgo
 
 @told_in(serving)
 async def test_an_answer_of_a_service_that_is_not_asked_for_any_more_is_not_told(first: Qgs) -> None:
-    """Given a row whose socket is another one by the time that the first one has answered."""
     second = str(first.path.with_name("second.socket"))
     async with told_by(lambda: second if first.asked else str(first.path)) as told:
         assert await told.get() == QuotesTold("tdx", False, f"{second}: No such file or directory")

@@ -1,4 +1,5 @@
-"""`cri-resmgr`, the walk of its first README: relay, dump, and the dump read back; images of another service."""
+"""`cri-resmgr`, the walk of its first README: relay, dump, and the dump read back; images of another service;
+and `nodeward kubelet` before a relay: kubelet's own words for its endpoints, there and back."""
 
 import os
 import re
@@ -16,7 +17,7 @@ import pytest
 from nodeward import __version__
 from nodeward.app.settings import load as settings
 from nodeward.proto import cri_pb2 as cri
-from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
+from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, relay_process, runtime_at, wait_for
 
 PROGRAM = Path(sys.executable).parent / "cri-resmgr"
 IMAGES = "/runtime.v1.ImageService"
@@ -109,7 +110,6 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
 def test_a_historic_file_of_options_is_followed_and_sigusr1_switches_full_debug_on_and_off_again(
     tmp_path: Path,
 ) -> None:
-    """Then each call has a line in the log, and none before and after."""
     runtime, dump, config = tmp_path / "runtime.sock", tmp_path / "cri.dump", tmp_path / "options"
     config.write_text(
         f"# the walk of the first README\npolicy = null\n\ndump = reset,full:.*\n  file = {dump}\n"
@@ -266,3 +266,44 @@ def test_the_signal_that_was_chosen_for_it_has_the_forced_configuration_read_aga
         wait_for(lambda: says(log, "changed=dump.rules") or process.poll() is not None, "word of the settings")
         assert channel.unary_unary(f"{SERVICE}/Version")(b"v", timeout=WAIT_S) == b"v"
     assert (tmp_path / "cri.dump").read_bytes() == b""
+
+
+NODEWARD = Path(sys.executable).parent / "nodeward"
+WORDS = {
+    "--flags-file": 'KUBELET_EXTRA_ARGS="--v=2 --container-runtime=remote --container-runtime-endpoint=unix://{runtime}'
+    ' --image-service-endpoint=unix://{runtime}"\n',
+    "--kubelet-config": "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix://{runtime}  # ours\n"
+    "imageServiceEndpoint: unix://{runtime}\nmaxPods: 10\n",
+}
+"""By option, what a file of that kind has: flags as of old, and configuration as of now."""
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_a_kubelet_is_pointed_at_the_relay_and_back_byte_for_byte(tmp_path: Path, kind: str) -> None:
+    listen, behind, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "kubelet"
+    before = WORDS[kind].format(runtime=behind)
+    file.write_text(before)
+
+    def kubelet(target: str, *more: str) -> subprocess.CompletedProcess[str]:
+        sets = ("--set", f"relay.listen={listen}", "--set", f"relay.runtime={behind}")
+        command = [str(NODEWARD), "kubelet", target, kind, str(file), *sets, *more]
+        return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
+
+    with runtime_at(behind):
+        alone = kubelet("relay")
+        assert (alone.returncode, file.read_text()) == (1, before)
+        assert "start the relay (systemctl enable --now nodeward-relay), or give --force; nothing" in alone.stderr
+        with relay_process(listen, behind):
+            tried = kubelet("relay", "--dry-run")
+            assert (tried.returncode, file.read_text()) == (0, before)
+            assert tried.stdout.endswith("\nnothing was changed; without --dry-run it is done\n")
+            done = kubelet("relay")
+            assert done.stdout.splitlines()[:-1] == tried.stdout.splitlines()[:-1], "the same as was shown"
+            assert done.stdout.endswith("\ndone; now: systemctl restart kubelet\n")
+            told = [line for line in file.read_text().splitlines() if not line.lstrip().startswith("#")]
+            endpoints = re.findall(r"ndpoint(?:=|: )unix://([^\s\"#]+)", "\n".join(told))
+            assert endpoints == [str(listen)] * 2
+            with client_of(Path(endpoints[0])) as channel:
+                assert call(channel, "Version", b"v") == b"v"
+        back = kubelet("runtime")
+        assert (back.returncode, file.read_text()) == (0, before), back.stderr

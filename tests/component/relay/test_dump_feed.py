@@ -68,7 +68,6 @@ def test_a_writer_that_is_killed_is_started_again_and_the_loss_is_told(tmp_path:
 
 
 def test_a_writer_that_is_killed_with_its_memory_full_is_started_again(tmp_path: Path) -> None:
-    """Given one that took nothing any more, so that nothing new can be put there which would wake it."""
     path = tmp_path / "cri.dump"
 
     async def tale(to: Feed, writers: list[Writer]) -> None:

@@ -81,7 +81,6 @@ def busy_processors() -> Iterator[None]:
 
 @pytest.mark.nightly
 def test_nothing_is_lost_at_kubelets_own_mix_on_a_busy_machine(tmp_path: Path) -> None:
-    """Given processors that others want all the time, and lists of which no row was ever seen."""
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
     numbers, within_s, sent, answers = count(), WAIT_S * patience(), Counter[str](), list[grpc.Future]()
 

@@ -201,8 +201,6 @@ def test_whoever_reads_may_stop_when_he_has_seen_enough(tmp_path: Path) -> None:
 
 
 def test_a_strangers_dump_neither_ends_the_reader_nor_grows_in_it(tmp_path: Path) -> None:
-    """Given a file whose messages are a billion laughs, also where a pod's name is looked for, a number of ten thousand
-    digits, and brackets enough to end a process that believes them, then each is told as the lines that it is."""
     path, call = tmp_path / "cri.dump", dump_text.Call(7, "RunPodSandbox", "passthrough")
     laughs = ["a0: &a0 ha", *(f"a{one}: &a{one} [{', '.join([f'*a{one - 1}'] * 10)}]" for one in range(1, 10))]
     laughs += ["config:", "  metadata:", "    name: *a9"]
@@ -226,7 +224,6 @@ def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_re
 
 
 def test_a_call_whose_one_line_is_too_long_is_told_with_that_line_cut(tmp_path: Path) -> None:
-    """Given a command that wrote 800 KiB, which is more than a line's in base64, and one that was given as much."""
     path, long = tmp_path / "cri.dump", os.urandom(800 << 10)
     shown, request = ("commands",), cri.ExecSyncRequest(cmd=["cat", long.hex()]).SerializeToString()
     asked = dump_text.body(cri.ExecSyncRequest, request, shown)
@@ -247,7 +244,6 @@ def test_a_call_whose_one_line_is_too_long_is_told_with_that_line_cut(tmp_path: 
 
 
 def test_who_follows_a_dump_is_told_what_is_written_also_in_the_file_after_it(tmp_path: Path) -> None:
-    """Given one call, a half line that becomes whole, a mark, and a file that was put aside for the next."""
     path = tmp_path / "cri.dump"
     line = "[               +0.001000] #{} Version <= (passthrough) REQUEST\n"
     path.write_text(line.format(1))

@@ -160,9 +160,6 @@ def test_an_answer_without_end_is_said_once_and_annotations_hold(tmp_path: Path)
 
 
 def test_an_answer_about_another_pod_concerns_that_pod_alone(tmp_path: Path) -> None:
-    """Given a daemon that knows two pods and cannot tell of one, then that one's annotations hold, and of the other the
-    spec does, though it has an annotation."""
-
     def tells(line: bytes) -> bytes:
         uid = facts_line.decode_request(line).uid
         if uid == "u":

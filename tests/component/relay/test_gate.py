@@ -162,7 +162,6 @@ def test_what_is_no_yes_is_a_no_and_holds_a_pod_no_longer_than_the_setting_says(
 
 
 def test_containers_are_held_by_what_the_runtime_tells_of_their_sandbox(tmp_path: Path) -> None:
-    """The runtime is asked once; a pod's own annotation counts there too; limits are decided behind the gate."""
     flags, gate = kernel(tmp_path), "handlers: {kata: [verdict]}, at: container"
     answers = iter((SHUT, OPEN))
     with answering(tmp_path / "run" / SOCKET, lambda line: next(answers) if b'"gate"' in line else b"") as asked:

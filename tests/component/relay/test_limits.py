@@ -128,8 +128,6 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path) 
 
 
 def test_a_relay_that_begins_asks_the_runtime_what_there_is_as_soon_as_that_is_there(tmp_path: Path) -> None:
-    """Given a container from before and a runtime that knows the older CRI alone, when no list has passed, then an
-    update carries its limit all the same."""
     listen, behind, refused = tmp_path / "cri.sock", tmp_path / "runtime.sock", list[str]()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -147,8 +145,6 @@ def test_a_relay_that_begins_asks_the_runtime_what_there_is_as_soon_as_that_is_t
 
 
 def test_a_create_that_went_on_undecided_is_mended_by_an_update_of_the_relays_own(tmp_path: Path) -> None:
-    """Given a create that is too large to be held, of a container that only lists tell of, and a runtime that does not
-    take the first update, then the next one says what the create did not."""
     large = create() + b"\xfa\x7f\x80\x80\xc0\x08" + bytes(17 << 20)
     tries: list[bytes] = []
 
@@ -175,7 +171,6 @@ def test_a_create_that_went_on_undecided_is_mended_by_an_update_of_the_relays_ow
 
 
 def test_while_the_runtime_sits_on_a_create_others_are_held_decided_and_answered(tmp_path: Path) -> None:
-    """Of the same pod and of another, on the same connection and on another: only who asked waits for the answer."""
     sits, goes_on = threading.Event(), threading.Event()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:

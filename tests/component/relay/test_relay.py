@@ -53,7 +53,6 @@ def answered(channel: grpc.Channel) -> bool:
 
 
 def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -> None:
-    """Both ways; the answer reads the request's bytes as its first field, which is what a command wrote."""
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
     dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*", "--set", "dump.show=[commands]"
     written = "m" * ((16 << 20) - 5)
@@ -72,7 +71,6 @@ def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -
 
 
 def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path: Path) -> None:
-    """Given a message of more than 16 MiB both ways, and a connection of which nothing can be followed."""
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
     dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*"
     with (
@@ -265,8 +263,6 @@ def _with_only(*capabilities: str) -> list[str]:
 
 
 def test_the_unit_may_do_what_a_runtime_of_another_user_asks_of_it(tmp_path: Path) -> None:
-    """Given a runtime whose socket belongs to another user, and relays with the capabilities of the shipped unit and no
-    other, when one is killed, then the next takes its socket's place, and follows what becomes of the runtime's."""
     unit = (ROOT / "deploy/systemd/nodeward-relay.service").read_text()
     within = _with_only(*unit.partition("\nCapabilityBoundingSet=")[2].partition("\n")[0].split())
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
@@ -327,8 +323,6 @@ def _says(listen: Path, runtime: Path, within: Sequence[str] = ()) -> str:
 
 
 def test_a_runtime_behind_a_link_is_found_wherever_the_link_points(tmp_path: Path) -> None:
-    """Given a link that points nowhere at first, then at one runtime and then at another, and a folder of ours that is
-    a link: who is connected stays where he is, who comes gets the new one, and our socket looks like its."""
     link, first, second = (tmp_path / name for name in ("link", "first", "second"))
     (tmp_path / "folder").mkdir()
     os.symlink("folder", tmp_path / "linked")

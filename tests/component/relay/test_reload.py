@@ -80,8 +80,6 @@ def says(listen: Path, words: str) -> bool:
 def test_an_empty_dump_file_switches_the_settings_one_off_and_faults_name_the_flag_that_was_given(
     tmp_path: Path,
 ) -> None:
-    """Given settings with a dump, and `--dump-file ''`, then nothing is dumped. When the settings no longer have a
-    section where a flag has one of its settings, then the log says by which flag, as the user gave it."""
     listen, behind, dump = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
     flags = ("--dump-file", "", "--dump", "full:.*", *kernel(tmp_path))
     settings = tmp_path / "nodeward.yaml"
@@ -106,8 +104,6 @@ def holders(file: Path) -> int:
 
 
 def test_a_relay_waits_for_the_one_before_it_and_then_decides(tmp_path: Path) -> None:
-    """Given a relay that ends by SIGTERM and has freed its socket, while the runtime sits on one of its calls, when the
-    next one starts, then that one decides as soon as the first has ended: no create passes it as it came."""
     listen, behind, owner = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "run" / "limits.owner"
     sits, goes_on = threading.Event(), threading.Event()
 

@@ -28,15 +28,12 @@ def lived(
 
 
 def made(name: str, folder: Path, *, mutant: str = "", record: str = "", **changes: Any) -> World:
-    """A world of this scenario, changed so; it does not live yet."""
     chosen = scenario.load(name)
     values = {field: getattr(chosen, field) for field in Scenario.__slots__} | changes
     return World(Scenario(**values), folder, seed=3, mutant=mutant, record=record)
 
 
 def fires(world: World, seconds: float, *invariants: str) -> None:
-    """Lives until each of these invariants has fired, which has to be within so many seconds."""
-
     def fired() -> bool:
         return all(any(one.startswith(invariant) for one in world.judge.violations) for invariant in invariants)
 

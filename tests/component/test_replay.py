@@ -32,7 +32,6 @@ def run(*words: str | Path) -> Result:
 
 @pytest.fixture
 def files(tmp_path: Path) -> Path:
-    """A record of default settings, and settings: the same ones, strict ones, faulty ones."""
     (tmp_path / "record").write_bytes(b"".join(lived().lines))
     (tmp_path / "same.yaml").write_text("{}\n")
     (tmp_path / "strict.yaml").write_text("limits: {strict: true}\n")

@@ -26,7 +26,6 @@ DEADLINE_S = scaled(60.0)
 
 
 def sim(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`nodeward sim` to its end, in `folder`, with its temporary files there too."""
     return subprocess.run(
         [NODEWARD, "sim", *words],
         env=environment(folder),
@@ -172,7 +171,6 @@ def test_status_says_that_a_vm_was_killed_when_and_by_which_limit(folder: Path) 
 
 
 def beside(*words: str) -> Result:
-    """Another command of nodeward, to its end, in this process."""
     before = signal.getsignal(signal.SIGPIPE)
     try:
         return CliRunner().invoke(main.cli, words)
@@ -209,7 +207,6 @@ def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_n
 
 
 def on_a_terminal(folder: Path, columns: int, *words: str) -> list[str]:
-    """The pictures that `nodeward sim` draws one after the other on a terminal, without colours."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, columns))
     environ = {name: text for name, text in environment(folder).items() if name not in ("COLUMNS", "LINES")}
@@ -239,7 +236,6 @@ def started(folder: Path, name: str) -> subprocess.Popen[str]:
 
 
 def daemon_of(pid: int) -> int:
-    """The process that the simulation has started, once it is there."""
     children = Path(f"/proc/{pid}/task/{pid}/children")
     until(lambda: children.read_text().split(), "the daemon's process")
     return int(children.read_text().split()[0])

@@ -16,7 +16,6 @@ NEVER_BY_ITSELF = {"grpc", "hpack", "prometheus_client", "re2", "rich"}
 
 
 def loaded(code: str) -> set[str]:
-    """The modules that are there after this code, in an interpreter of its own."""
     done = subprocess.run(
         [sys.executable, "-c", f"import sys\ntry:\n    {code}\nfinally:\n    {SHOWS}"],
         capture_output=True,

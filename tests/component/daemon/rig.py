@@ -71,8 +71,6 @@ class _OneAtATime:
 
 
 class TroubledFiles(FaultyFiles):
-    """A `HostFiles` for many threads over the kernel double, with troubles."""
-
     def __init__(self, kernel: SimKernel, disk: HostFiles | None = None) -> None:
         self.lock = threading.Lock()
         super().__init__(cast(HostFiles, _OneAtATime(kernel, disk, self.lock)))
@@ -126,8 +124,6 @@ class TroubledFiles(FaultyFiles):
 
 @dataclass(slots=True)
 class Rig:
-    """A node under test."""
-
     folder: Path
     kernel: SimKernel
     files: TroubledFiles
@@ -140,11 +136,9 @@ class Rig:
     made: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def remember(self, *pods: PodSpec) -> None:
-        """What the next daemon knows of pods."""
         self.files.put(last_known.path_in(STATE), last_known.encode(pods, 1_700_000_000 * 10**9))
 
     async def start(self) -> None:
-        """The daemon lives, and the runtime has it as its plugin, where it is to be one."""
         self.daemon = asyncio.create_task(node.run(self.settings, self.files, self.clock, self.source))
         await self.runtime.nri.wait_for_plugins(int(self.settings.nri.enabled), WITHIN_S)
 
@@ -155,7 +149,6 @@ class Rig:
             await self.runtime.nri.wait_for_plugins(0, WITHIN_S)
 
     def change_limits(self, limits: LimitsSettings) -> None:
-        """New settings, which the daemon takes over or finds at its next start."""
         self.settings = replace(self.settings, limits=limits)
         self.source.asked.set()
 
@@ -174,7 +167,6 @@ class Rig:
         return f"/kubepods/pod{uid}"
 
     def limit(self, path: str) -> str:
-        """What the kernel double has as the cgroup's limit."""
         return self.kernel.read(f"{ROOT}{path}/misc.max", 999).decode().strip()
 
     async def ask(self, what: str = "/v1/status") -> dict[str, object]:

@@ -79,7 +79,6 @@ async def may_start_at_last(node: Rig) -> None:
 
 
 def cpus(node: Rig, cgroup: str) -> str:
-    """What the kernel lets it run on; nothing where the file is not there."""
     with suppress(FileNotFoundError):
         return node.kernel.read(f"{ROOT}{cgroup}/cpuset.cpus", 999).decode().strip()
     return ""

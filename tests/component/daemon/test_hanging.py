@@ -47,7 +47,6 @@ from tests.patience import scaled
 
 @pytest.fixture(autouse=True)
 def brisk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lanes that lose their patience soon."""
     monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.3)
 
 
@@ -469,7 +468,6 @@ def with_api(url: str) -> Callable[[Settings], Settings]:
 
 
 async def refused(node: Rig, uid: str) -> None:
-    """A charge that the container's limit refuses, once it is enforced."""
     home = await node.pod(uid)
     path = f"{home}/{node.made[uid][1]}"
     await node.until_state(path, "enforced")

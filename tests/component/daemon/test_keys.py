@@ -274,14 +274,12 @@ def is_there(node: Rig, path: str) -> bool:
 
 
 def hand_out(node: Rig) -> None:
-    """Kubelet's checkpoint names an id of a pod."""
     path = make_folder(node, f"{node.settings.ledger.kubelet_dir}/device-plugins")
     pods = [checkpoints.entry("a", {"-1": ["tdx-key-0000"]}, TDX)]
     node.files.put(f"{path}/{kubelet_checkpoint.PLACE.rpartition('/')[2]}", checkpoints.file(pods, {TDX: []}))
 
 
 def on_record(node: Rig) -> object:
-    """The ids of the kind that the journal has, None where there is none."""
     path = grants.path_in(node.settings.run_dir)
     if not is_there(node, path):
         return None

@@ -44,7 +44,6 @@ def knowing(
 
 
 async def created(node: Rig, uid: str, *roots: str) -> tuple[str, str]:
-    """A container that is about to start, with its cgroup below these roots; its id, and its path."""
     sandbox = await node.runtime.run_pod(SimPod(uid, f"pod-{uid}"))
     container = await node.runtime.create_container(sandbox, SimContainer("app"))
     path = f"/kubepods/pod{uid}/{container}"
@@ -143,7 +142,6 @@ EARLIER = "unmanaged (last written by us in an earlier life of the daemon, or by
 
 
 async def denied(node: Rig) -> tuple[str, str]:
-    """A container that gets 0 from its birth on: its id and its cgroup."""
     await node.pod("none")
     container = node.made["none"][1]
     cgroup = node.runtime.cgroup(container)
@@ -282,7 +280,6 @@ SPLIT = AdaptationSettings(request_timeout_s=WITHIN_S, chunk=MANY // 2 - 1)
 
 
 def declared(number: int) -> int:
-    """Every other container declares, and each another amount."""
     return number * PAGE if number % 2 else 0
 
 
@@ -339,7 +336,6 @@ async def test_a_pod_of_500_containers_is_adopted_whole(tmp_path: Path) -> None:
 
 
 def counted(row: dict[str, object]) -> tuple[object, object]:
-    """What a row says is in use, and how often the kernel refused."""
     resources = row.get("resources")
     one = resources[0] if isinstance(resources, list) and resources else {}
     return one.get("usage"), one.get("refusals")

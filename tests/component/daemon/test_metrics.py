@@ -64,8 +64,6 @@ async def port(caplog: pytest.LogCaptureFixture) -> int:
 
 
 async def scrape(at: int) -> Found:
-    """One scrape, in which each type is told once and each series given once."""
-
     def read() -> str:
         with urlopen(f"http://127.0.0.1:{at}/metrics", timeout=WITHIN_S) as answer:
             body: bytes = answer.read(1 << 24)
@@ -142,8 +140,6 @@ CONTAINER = "c" * 64
 
 
 class Watched(TroubledFiles):
-    """Files that remember where something was to be changed."""
-
     def __init__(self, kernel: SimKernel) -> None:
         super().__init__(kernel)
         self.changed: list[str] = []
@@ -154,7 +150,6 @@ class Watched(TroubledFiles):
 
 
 def shipped(folder: Path, url: str, mode: Mode) -> Settings:
-    """The settings of deploy/exporter, here."""
     file = folder / "nodeward.yaml"
     file.write_text(yaml.safe_load(MANIFEST.read_text())["data"]["nodeward.yaml"])
     found = settings.load(str(file), {})
@@ -222,7 +217,6 @@ OF_STATUS = {
 
 
 def planted() -> Planted:
-    """A pod of this node, whose container `app` declares EPC."""
     found = Planted()
     pod: Any = found.pod
     pod["metadata"] |= {"name": "web", "namespace": "shop", "uid": "u1"}

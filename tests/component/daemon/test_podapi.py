@@ -32,7 +32,6 @@ PRINTED = (
 
 
 def pod(uid: str = "u1", **spec: object) -> Json:
-    """A pod with secrets wherever there can be one."""
     container: dict[str, object] = {
         "name": "app",
         "image": "reg.io/app:1",
@@ -57,7 +56,6 @@ def pod(uid: str = "u1", **spec: object) -> Json:
 
 @asynccontextmanager
 async def serving(folder: Path, uid: int | None = None) -> AsyncIterator[tuple[Rig, ApiServer, str]]:
-    """A node with the pod; and the Pod API's socket, for this user."""
     async with ApiServer() as server:
         server.add_pod(pod())
         server.nfd.nodes["n1"] = {"status": {"allocatable": {"cpu": "3500m"}}}
@@ -126,7 +124,6 @@ async def test_a_pod_is_described_without_its_secrets(tmp_path: Path, caplog: py
 
 
 async def watch_is_behind(server: ApiServer) -> None:
-    """From now on nothing of what happens is told."""
     server.faults.silent_watches = True
     server.kill_watches()
     asked = len(server.requests)
@@ -265,7 +262,6 @@ async def test_a_pod_that_is_not_known_yet_is_waited_for_and_its_size_and_report
 
 
 async def asks_for_spec(name: str, socket: str) -> None:
-    """Asks as a shim does, and waits for the answer."""
     reader, writer = await asyncio.open_unix_connection(socket)
     writer.write(f"GET /v1/pods/shop/{name}?fields=spec HTTP/1.1\r\nHost: n\r\nConnection: close\r\n\r\n".encode())
     await reader.read(-1)

@@ -41,15 +41,12 @@ LONG = "x" * 5000
 
 
 class Node:
-    """A state with pods, and who watches it."""
-
     def __init__(self, pods: int = 0) -> None:
         self.state = State()
         self.watchers = Watchers(lambda: self.state)
         self.set(dict.fromkeys(range(pods), 0))
 
     def set(self, pods: dict[int, int]) -> None:
-        """These pods are there, each in its version."""
         specs = {
             PodUid(f"u{number}"): KnownSpec(PodSpec(PodUid(f"u{number}"), "shop", LONG, overhead_memory=version), 1)
             for number, version in pods.items()

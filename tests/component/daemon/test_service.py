@@ -34,8 +34,6 @@ NODEWARD = str(Path(sys.executable).parent / "nodeward")
 
 
 class Manager:
-    """The service manager's end of the datagram socket."""
-
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(path))
@@ -58,8 +56,6 @@ class Manager:
 
 
 class Service:
-    """One process of the daemon on an empty cgroup tree."""
-
     def __init__(self, folder: Path, process: subprocess.Popen[str], manager: Manager, config: Path) -> None:
         self.folder, self.process, self.manager, self.config = folder, process, manager, config
 
@@ -87,7 +83,6 @@ cgroups: {{root: {folder}/cgroup, period_s: 0.1}}
 
 @asynccontextmanager
 async def service(folder: Path, *flags: str) -> AsyncIterator[Service]:
-    """The daemon's process, started by a manager that wants to hear of it."""
     (folder / "cgroup").mkdir(exist_ok=True)
     (folder / "cgroup" / "cgroup.controllers").touch()
     config = folder / "nodeward.yaml"

@@ -45,7 +45,6 @@ def with_volume(uid: str, name: str = "web") -> dict[str, object]:
 
 @asynccontextmanager
 async def serving(folder: Path, nri: bool = True) -> AsyncIterator[tuple[Rig, ApiServer, str]]:
-    """A node with the pod; and the Pod API's socket."""
     async with ApiServer() as server:
         server.add_pod(with_volume("u1"))
 
@@ -61,7 +60,6 @@ async def serving(folder: Path, nri: bool = True) -> AsyncIterator[tuple[Rig, Ap
 
 
 async def offered(socket: str, sandbox: str, uid: str = "u1") -> tuple[object, object]:
-    """Owner and why, once the daemon answers and knows the pod."""
     asked = {"volume": "data", "path": PATH, "capabilities": ["block"]}
     request: dict[str, object] = {"pod_uid": uid, "sandbox": sandbox, "volumes": [asked]}
     async with asyncio.timeout(WITHIN_S):
@@ -80,7 +78,6 @@ async def taken(socket: str, sandbox: str) -> None:
 
 
 def deleted(server: ApiServer) -> None:
-    """The first pod is deleted by force, and another uses its PersistentVolumeClaim."""
     server.delete_pod("shop", "web")
     server.add_pod(with_volume("u2", "next"))
 
@@ -195,7 +192,6 @@ def holds(node: Rig, uid: str) -> None:
 
 
 async def devices(folder: Path, many: int) -> dict[str, object]:
-    """The Pod API's section, asked for by so many at once."""
     asked = (asyncio.to_thread(client.get, "/v1/pods/default/pod-a", f"{folder}/run/podapi.sock") for _ in range(many))
     first, *others = [json.loads(body)["devices"] for body in await asyncio.gather(*asked)]
     assert all(one == first for one in others)

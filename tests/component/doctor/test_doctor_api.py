@@ -184,7 +184,6 @@ CONFIG_MAP = "/api/v1/namespaces/nodeward-system/configmaps/nodeward-policies"
 
 
 def manifests(folder: str, kind: str) -> dict[str, object]:
-    """A list of what is shipped of this kind."""
     objects = [
         one for path in sorted((SHIPPED / folder).glob("*.yaml")) for one in yaml.safe_load_all(path.read_text())
     ]
@@ -254,7 +253,6 @@ sandbox_cgroup_only = true
 
 
 def kata_host(folder: Path) -> HostFiles:
-    """A node whose containerd starts VMs by Kata Go as it is shipped."""
     return host(folder, **{"etc/containerd/config.toml": CONTAINERD, "opt/kata/configuration.toml": KATA})
 
 

@@ -40,8 +40,6 @@ class HandClock:
 
 
 class Ears:
-    """Remembers what was told, and lets a test wait for it."""
-
     def __init__(self) -> None:
         self.heard: list[Event] = []
         self._news = asyncio.Event()
@@ -58,7 +56,6 @@ class Ears:
         return [event for event in self.heard if isinstance(event, kind)]
 
     async def wait(self, kind: type[E], count: int = 1) -> E:
-        """The `count`-th event of this kind."""
         while len(found := self.all(kind)) < count:
             self._news.clear()
             await self._news.wait()
@@ -99,7 +96,6 @@ def settings_for(server: ApiServer, **more: object) -> KubeSettings:
 
 @asynccontextmanager
 async def reflecting(settings: KubeSettings, clock: HandClock | None = None) -> AsyncIterator[Ears]:
-    """A reflector that runs beside the test."""
     ears, used = Ears(), clock or HandClock()
     client = PodsClient(settings, used)
     task = asyncio.create_task(run(settings, ears, used, ears.sequence, client=client))

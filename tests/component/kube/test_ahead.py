@@ -44,8 +44,6 @@ def creating(name: str, container: str = "c") -> Creating:
 
 
 class LateReader(PodReader):
-    """Answers when the test lets it."""
-
     def __init__(self) -> None:
         self.asked: list[str] = []
         self.go = asyncio.Event()

@@ -54,7 +54,6 @@ def server_tls(pki: Path, ca: str, clients: str = "") -> ssl.SSLContext:
 
 
 def install(source: Path, target: Path) -> None:
-    """Puts a file in place as kubelet does: at once, and as another inode."""
     new = target.with_suffix(".new")
     shutil.copy(source, new)
     os.replace(new, target)
@@ -204,15 +203,12 @@ LOST = PodEvent(1, 1, "default", "", "", "", "", Reason("journal-lost", ("journa
 
 @dataclass
 class Sent:
-    """The calls of one daemon, and the server they go to."""
-
     server: ApiServer
     calls: Calls
     ears: Ears
     clock: HandClock
 
     async def send(self, *calls: PodEvent) -> list[str]:
-        """How each ended."""
         before = len(self.ears.all(CallEnded))
         self.calls(calls)
         await self.ears.wait(CallEnded, before + len(calls))

@@ -21,7 +21,6 @@ from tests.rigs.stories import told_in
 
 @asynccontextmanager
 async def api(tokens: tuple[str, ...] = ()) -> AsyncIterator[ApiServer]:
-    """One server, for ten seconds."""
     async with asyncio.timeout(WITHIN_S), ApiServer(tokens) as server:
         yield server
 
@@ -32,7 +31,6 @@ async def watching(server: ApiServer) -> None:
 
 @asynccontextmanager
 async def watched() -> AsyncIterator[tuple[ApiServer, Ears]]:
-    """A server without pods, which is watched."""
     async with api() as server, reflecting(settings_for(server)) as ears:
         await ears.wait(PodsListed)
         await watching(server)
@@ -256,7 +254,6 @@ async def test_the_server_is_heard_of_by_lists_changes_and_bookmarks(server: Api
 
 
 def folded(ears: Ears) -> dict[str, int]:
-    """What a listener that believes every event now holds: amounts by pod name."""
     pods: dict[str, PodSpec] = {}
     for event in ears.heard:
         if isinstance(event, PodsListed):
@@ -269,8 +266,6 @@ def folded(ears: Ears) -> dict[str, int]:
 
 
 class World:
-    """Random deeds on the server, and what is there after them."""
-
     def __init__(self, server: ApiServer, chance: random.Random) -> None:
         self.server = server
         self.chance = chance

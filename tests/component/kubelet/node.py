@@ -29,44 +29,35 @@ NOTHING = OnNode()
 
 
 def refused(why: str) -> Final:
-    """A no."""
     return Final(Refusal(why), Reason("refused"))
 
 
 def ids(count: int, healthy: int | None = None) -> list[tuple[str, bool]]:
-    """The first ids, of which so many are healthy."""
     return [(f"tdx-key-{number:04d}", healthy is None or number < healthy) for number in range(count)]
 
 
 @dataclass(slots=True)
 class Said:
-    """The core's part: what was asked and told, and what is answered."""
-
     answer: Callable[[Question], Final | Awaitable[Final]] = lambda _: YES
     asked: list[Question] = field(default_factory=list)
     told: list[PluginTold] = field(default_factory=list)
 
     def ask(self, question: Question, within_ns: int) -> Final | Awaitable[Final]:
-        """Ask."""
         self.asked.append(question)
         return self.answer(question)
 
     def tell(self, event: Event) -> int:
-        """Tell."""
         if isinstance(event, PluginTold):
             self.told.append(event)
         return 0
 
     @property
     def standing(self) -> str:
-        """How it stands."""
         return self.told[-1].standing.value if self.told else ""
 
 
 @dataclass(slots=True)
 class Life:
-    """One life of the daemon's device plugin."""
-
     offers: ByEdge
     said: Said
     plugin: Plugin
@@ -82,12 +73,10 @@ class Life:
     """What happens while it is read."""
 
     def offer(self, devices: list[tuple[str, bool]] | None, resource: str = TDX) -> None:
-        """What is to be published."""
         text = Special.ABSENT if devices is None else json.dumps(devices)
         self.offers.set([Goal(target(f"offer:{resource}"), text, Reason("test"))])
 
     async def end(self) -> None:
-        """Ends as a daemon does that is told to."""
         self.task.cancel()
         await asyncio.gather(self.task, return_exceptions=True)
         self.lane.close(1.0)
@@ -95,15 +84,12 @@ class Life:
 
 @dataclass(slots=True)
 class Node:
-    """Kubelet's folder, kubelet, and the plugin's lives."""
-
     home: Path
     kubelet: SimKubelet
     lives: list[Life] = field(default_factory=list)
 
     @property
     def sockets(self) -> list[str]:
-        """The sockets of plugins."""
         found = sorted(path.name for path in (self.home / "device-plugins").iterdir() if path.is_socket())
         return [name for name in found if name != "kubelet.sock"]
 
@@ -115,7 +101,6 @@ class Node:
         deadline_s: float = 5.0,
         nodes: tuple[str, ...] = (),
     ) -> Life:
-        """Another life of the plugin, beside the kubelet of this folder, on the running loop."""
         loop = asyncio.get_running_loop()
         offers, said = ByEdge("offer"), Said()
         lane = ThreadLane("kubelet", loop, lambda job: None, deadline_s=deadline_s)
@@ -136,12 +121,10 @@ class Node:
         return life
 
     async def becomes(self, capacity: tuple[int, int] | None) -> None:
-        """Returns when the node's status has it."""
         await until(lambda: self.kubelet.capacity(TDX) == capacity, f"{capacity}, not {self.kubelet.capacity(TDX)}")
 
 
 async def until(true: Callable[[], bool], what: str) -> None:
-    """Waits, bounded."""
     try:
         async with asyncio.timeout(WITHIN_S):
             while not true():
@@ -152,7 +135,6 @@ async def until(true: Callable[[], bool], what: str) -> None:
 
 @contextlib.asynccontextmanager
 async def node(home: Path, *, begins: bool = True) -> AsyncIterator[Node]:
-    """The node, for as long as the block; without `begins` kubelet is down at first."""
     kubelet = SimKubelet(str(home), OsFiles(), SystemClock())
     (home / "device-plugins").mkdir(parents=True, exist_ok=True)
     if begins:
@@ -173,5 +155,4 @@ async def _bounded(home: Path, begins: bool) -> AsyncIterator[Node]:
 
 
 def played(begins: bool = True) -> Callable[[Story], Story]:
-    """A test that is told on a node."""
     return told_in(_bounded, begins=begins)

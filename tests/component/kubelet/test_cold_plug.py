@@ -73,7 +73,6 @@ class Host:
         (self.root / path).write_bytes(data)
 
     def holds(self, uid: str) -> None:
-        """Kubelet's checkpoints say that this pod has both devices."""
         rows = [checkpoints.entry(uid, {"-1": ["vf0"]}, VF)]
         self.put(f"kubelet/{kubelet_checkpoint.PLACE}", checkpoints.file(rows, {}))
         self.put(f"kubelet/{kubelet_claims.PLACE}", checkpoints.claims({"shop/gpu": [uid]}))
@@ -107,26 +106,22 @@ class Host:
             await client.close()
 
     async def names(self) -> list[str]:
-        """Those that Kata would make."""
         found = pb.GetPodResourcesResponse.FromString(await self.ask()).pod_resources
         return [f"{d.resource_name}={one}" for c in found.containers for d in c.devices for one in d.device_ids]
 
     async def refusal(self) -> str:
-        """What a call ends with."""
         with pytest.raises(GrpcError) as refused:
             await self.ask()
         return str(refused.value)
 
 
 def listens(path: Path) -> bool:
-    """Whether somebody does, by a connection that is closed at once."""
     with socket.socket(socket.AF_UNIX) as one:
         return one.connect_ex(str(path)) == 0
 
 
 @asynccontextmanager
 async def beside(tmp_path: Path) -> AsyncIterator[Host]:
-    """A server and a kubelet."""
     host = Host(tmp_path)
     kubelet = GrpcServer(cold_plug.SERVICE, {"Get": host.get, "List": host.listed})
     await kubelet.start(str(host.kubelet))
@@ -186,8 +181,6 @@ async def test_a_pod_that_is_not_known_yet_and_a_checkpoint_that_comes_late_are_
 
 
 def put(**changed: object) -> Callable[[Host], None]:
-    """Gives the host's members other values."""
-
     def done(host: Host) -> None:
         for name, value in changed.items():
             setattr(host, name, value)

@@ -15,24 +15,20 @@ WITHIN_S = scaled(20.0)
 
 
 async def served(path: Path, unary: dict[str, Unary], streams: dict[str, Stream] | None = None) -> GrpcServer:
-    """A running server of `test.Service`."""
     server = GrpcServer("test.Service", unary, streams)
     await server.start(str(path))
     return server
 
 
 async def refuses(request: bytes) -> bytes:
-    """A handler with a reason."""
     raise GrpcError(Code.RESOURCE_EXHAUSTED, f"no key is left, ü {'x' * 5000}")
 
 
 async def fails(request: bytes) -> bytes:
-    """A handler with a fault."""
     raise ValueError("a secret of the request")
 
 
 async def echo(request: bytes) -> bytes:
-    """A handler that is right."""
     return request
 
 

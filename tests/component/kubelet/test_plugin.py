@@ -41,7 +41,6 @@ APP = (Asks("app"),)
 
 
 def allocation(*names: str) -> bytes:
-    """An Allocate for one container."""
     one = protocol.ContainerAllocateRequest(devices_ids=names)
     return protocol.AllocateRequest(container_requests=[one]).SerializeToString()
 
@@ -92,13 +91,11 @@ async def test_a_refusal_is_told_with_its_words(found: Node) -> None:
 
 
 async def never() -> Final:
-    """An answer that does not come."""
     await asyncio.Event().wait()
     return YES
 
 
 def fault(_: Question) -> Final:
-    """A question that meets a fault."""
     raise ValueError("a secret")
 
 
@@ -245,7 +242,6 @@ async def test_a_plugin_whose_server_a_bad_request_has_ended_offers_again_and_is
 
 
 async def give(found: Node, sign: str, endpoint: str) -> None:
-    """Gives the sign."""
     folder = tmp = found.home / "device-plugins"
     match sign:
         case "killed" | "stopped":

@@ -182,7 +182,6 @@ async def read(answer: web.Response | None) -> tuple[OnNode, list[str]]:
 
 @asynccontextmanager
 async def serving(served: Callable[[web.Request], Awaitable[web.Response]]) -> AsyncIterator[str]:
-    """Where a server answers so; bounds what is done with it."""
     app = web.Application()
     app.router.add_route("*", "/{rest:.*}", served)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1, handler_cancellation=True)

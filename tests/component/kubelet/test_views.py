@@ -40,8 +40,6 @@ def pod(name: str, keys: int = 1, phase: str = "Running") -> bytes:
 
 
 class Kubelet:
-    """A kubelet that has these pods, and what hears of it."""
-
     def __init__(self, folder: Path) -> None:
         self.path, self.pods = folder / "pods-api.sock", list[bytes]()
         self.fault: GrpcError | None = None
@@ -231,8 +229,6 @@ def holder(name: str, *ids: str, resource: str = TDX) -> resources.PodResources:
 
 
 class Clock:
-    """Time that a test moves."""
-
     def __init__(self) -> None:
         self.ns = 1
 

@@ -29,8 +29,6 @@ SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: nodeward\r\n\r\n"
 
 
 class Site:
-    """A running server over pictures that a test draws."""
-
     def __init__(self, draw: Callable[[], NodeView]) -> None:
         self.draw, self.drawn, self.port = draw, 0, 0
         self.threads: set[int] = set()
@@ -45,11 +43,9 @@ class Site:
         return self.draw()
 
     async def open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """One connection."""
         return await asyncio.open_connection("127.0.0.1", self.port, limit=1 << 24)
 
     async def get(self, request: bytes = SCRAPE) -> tuple[bytes, bytes]:
-        """Head and body of one answer."""
         reader, writer = await self.open()
         try:
             return await answer(reader, writer, request)
@@ -58,7 +54,6 @@ class Site:
 
 
 async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: bytes) -> tuple[bytes, bytes]:
-    """Head and body of one answer on this connection."""
     async with asyncio.timeout(WITHIN_S):
         writer.write(request)
         head = await reader.readuntil(b"\r\n\r\n")
@@ -67,7 +62,6 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, req
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
-    """What comes until the server closes the connection."""
     got = b""
     async with asyncio.timeout(WITHIN_S):
         try:
@@ -80,7 +74,6 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = node) -> AsyncIterator[Site]:
-    """A server on a free port."""
     caplog.set_level(logging.INFO, "nodeward.edges.metrics.server")
     loop = asyncio.get_running_loop()
     own = Site(draw)

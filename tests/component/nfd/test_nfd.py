@@ -81,7 +81,6 @@ async def living(
     pace: Pace = FAST,
     asked: Callable[[], bool] = lambda: True,
 ) -> AsyncIterator[None]:
-    """A session before the server, which wants so many keys there, for as long as the block."""
     goals = ByEdge("nfd")
     goals.connect(tell)
     if wanted is not None:
@@ -251,7 +250,6 @@ class Versions(Server):
 
 
 async def played(server: Versions, wanted: int | None, is_over: Callable[[list[Event]], bool]) -> list[Event]:
-    """What was told by a session that wants this number, when `is_over` is true of it."""
     told: list[Event] = []
 
     def tell(event: Event) -> int:
@@ -306,8 +304,6 @@ def pod(
 
 
 class Workers(Server):
-    """An API server with the worker's object and the node's pods in NFD's namespace."""
-
     def __init__(self, owners: Sequence[Json] = (DAEMON_SET, POD), pods: Sequence[Json] | None = None) -> None:
         super().__init__("is good")
         self.owners = owners
@@ -430,7 +426,6 @@ class Numbered(Server):
         self.watchers: list[asyncio.Queue[bytes]] = []
 
     def change(self, capacity: dict[str, str] | None = None) -> None:
-        """The node's capacity changes, or nothing but its heartbeat."""
         self.beats += 1
         self.capacity = self.capacity if capacity is None else capacity
         for one in self.watchers:
@@ -468,7 +463,6 @@ class Numbered(Server):
 
 @asynccontextmanager
 async def beside(api: Numbered, pace: Pace = BY_WATCH) -> AsyncIterator[list[NfdSeen]]:
-    """What is told by a session that has written 12 keys, which the node has."""
     told, outcomes = list[NfdSeen](), list[Event]()
 
     def tell(event: Event) -> int:

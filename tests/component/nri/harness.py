@@ -21,8 +21,6 @@ NO_CHANGE = Final(Adjustment(), Reason("test"))
 
 
 class HandClock:
-    """Sleeps end when the test says so."""
-
     def __init__(self) -> None:
         self.waits: list[float] = []
         self._permits = asyncio.Semaphore(0)
@@ -40,20 +38,16 @@ class HandClock:
         await self._permits.acquire()
 
     async def until_asleep(self) -> None:
-        """Returns when somebody sleeps."""
         async with asyncio.timeout(WITHIN_S):
             await self._asleep.wait()
 
     async def wake(self) -> None:
-        """Waits until somebody sleeps and ends that sleep."""
         await self.until_asleep()
         self._asleep.clear()
         self._permits.release()
 
 
 class World:
-    """What the session tells and asks, and the runtime it talks to."""
-
     def __init__(self, runtime: SimRuntime) -> None:
         self.runtime = runtime
         self.clock = HandClock()
@@ -85,14 +79,12 @@ class World:
         return [type(event).__name__ for event in self.told]
 
     async def until(self, kind: type[Event], count: int = 1) -> None:
-        """Returns when `count` events of `kind` were told."""
         async with asyncio.timeout(WITHIN_S):
             while sum(isinstance(event, kind) for event in self.told) < count:
                 self._changed.clear()
                 await self._changed.wait()
 
     async def plugin(self) -> None:
-        """Returns when the plugin is registered."""
         await self.runtime.nri.wait_for_plugins(1, WITHIN_S)
 
 
@@ -109,7 +101,6 @@ def settings_for(
 
 @contextlib.asynccontextmanager
 async def joined(world: World, settings: NriSettings) -> AsyncIterator[asyncio.Task[None]]:
-    """The session runs for as long as the block does."""
     heard = world.ask, world.tell, world.sequence, world.clock
     task = asyncio.create_task(session.run(settings, *heard, lambda: 0.0, world.at_start, labels=world.labels))
     try:
@@ -123,7 +114,6 @@ async def joined(world: World, settings: NriSettings) -> AsyncIterator[asyncio.T
 async def beside(
     tmp_path: Path, runtime: Callable[[Path], SimRuntime] = SimRuntime
 ) -> AsyncIterator[tuple[World, NriSettings]]:
-    """A runtime that listens, and the settings that lead to it."""
     path = tmp_path / "nri.sock"
     world = World(runtime(path))
     await world.runtime.serve()
@@ -135,18 +125,15 @@ async def beside(
 
 
 def tale(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Story]:
-    """A test that is told beside such a runtime."""
     return told_in(beside, gives=2, runtime=runtime)
 
 
 @contextlib.asynccontextmanager
 async def registered(tmp_path: Path, runtime: Callable[[Path], SimRuntime] = SimRuntime) -> AsyncIterator[World]:
-    """Such a runtime, with which the session is registered."""
     async with beside(tmp_path, runtime) as (world, settings), joined(world, settings):
         await world.plugin()
         yield world
 
 
 def plugged(runtime: Callable[[Path], SimRuntime] = SimRuntime) -> Callable[[Story], Story]:
-    """A test that is told to the registered plugin's end of it."""
     return told_in(registered, runtime=runtime)

@@ -278,8 +278,6 @@ async def test_settings_no_runtime_would_take_are_refused_before_connecting(
 
 
 class Writing:
-    """Limits that are written when the test says so, or not at all."""
-
     def __init__(self, needed: bool = True, fault: Exception | None = None, why: str = "") -> None:
         self.is_needed, self.fault, self.why = needed, fault, why
         self.asked: list[ContainerId] = []

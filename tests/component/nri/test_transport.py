@@ -34,15 +34,12 @@ def echo(request: Request) -> Answer:
 
 
 class Slow(list[asyncio.Future[Answer]]):
-    """A handler whose answers come when the test says so."""
-
     def __call__(self, request: Request) -> asyncio.Future[Answer]:
         self.append(asyncio.get_running_loop().create_future())
         return self[-1]
 
 
 def deliver(peer: TtrpcPeer, data: bytes) -> None:
-    """`data` as the event loop hands it over."""
     for at in range(0, len(data), READ_BYTES):
         piece = data[at : at + READ_BYTES]
         peer.get_buffer(-1)[: len(piece)] = piece
@@ -50,7 +47,6 @@ def deliver(peer: TtrpcPeer, data: bytes) -> None:
 
 
 async def pair(plugin: Handler = echo, runtime: Handler = echo) -> tuple[TtrpcPeer, TtrpcPeer]:
-    """The two ends: the plugin's, the runtime's."""
     left, right = socket.socketpair()
     right.setblocking(False)
     there = TtrpcPeer(runtime, serves=nri_mux.RUNTIME_SERVICE, calls=nri_mux.PLUGIN_SERVICE)
@@ -117,8 +113,6 @@ async def test_own_calls_are_bounded() -> None:
 
 
 class Recorder(asyncio.Transport):
-    """What the peer does to its transport."""
-
     def __init__(self) -> None:
         super().__init__()
         self.writes: list[bytes] = []

@@ -7,25 +7,132 @@ import asyncio
 import json
 import os
 import socket
+import socketserver
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
+import msgspec
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
+from nodeward.app.host.latest import DecisionRow
 from nodeward.edges.page import server
 from nodeward.edges.page.server import MOST_PAGES, hosts
-from tests.component.page.daemon import Played, played, row, view
+from nodeward.model.rows import CgroupRow, ResourceRow
+from nodeward.model.view import ComponentRow, NodeView
 from tests.patience import scaled
 from tests.peers.find import absent
 from tests.told import tell
+
+MIB = 1 << 20
+DECIDED = (1, 2)
+
+
+def row(namespace: str, pod: str, container: str = "", **more: str) -> CgroupRow:
+    one = ResourceRow("sgx_epc", 8 * MIB, 8 * MIB, 4 * MIB, 5 * MIB, 3, 3)
+    level = "container" if container else "pod"
+    state = more.get("state", "enforced")
+    return CgroupRow(level, namespace, pod, container, "", f"/{pod}/{container}", state, "spec", "declared", (one,))
+
+
+def view(*rows: CgroupRow, ready: bool = True) -> NodeView:
+    components = (ComponentRow("kube", ready, "" if ready else "connection refused"),)
+    usage = {"sgx_epc": 40 * MIB}
+    return NodeView(
+        "enforce",
+        "containerd 2.4",
+        "answers",
+        True,
+        {"sgx_epc": 512 * MIB},
+        usage,
+        rows,
+        ready=ready,
+        components=components,
+        seq=DECIDED[-1],
+    )
+
+
+class _Server(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+    view: NodeView
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        place = urlsplit(self.path)
+        if place.path == "/v1/status":
+            body = msgspec.json.encode(self.server.view)
+        elif place.path == "/v1/explain":
+            body = msgspec.json.encode([f"explained {parse_qs(place.query)['what'][0]}"])
+        else:
+            after = int(parse_qs(place.query)["after"][0])
+            body = msgspec.json.encode([DecisionRow(n, 0, "PodSeen", "", 1, 0, ()) for n in DECIDED if n > after])
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def address_string(self) -> str:
+        return "page"
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Says nothing."""
+
+
+class Played:
+    """The socket, which can go away."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.view = view(row("shop", "web"), row("shop", "web", "app"))
+        self._server: _Server | None = None
+
+    def start(self) -> None:
+        self._server = _Server(str(self.path), _Handler)
+        self._server.view = self.view
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def show(self, shown: NodeView) -> None:
+        self.view = shown
+        assert self._server is not None
+        self._server.view = shown
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+            self.path.unlink()
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        self.stop()
+        try:
+            yield
+        finally:
+            self.start()
+
+
+@contextmanager
+def played(path: Path) -> Iterator[Played]:
+    made = Played(path)
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+
 
 WITHIN_S = scaled(30.0)
 
@@ -242,8 +349,6 @@ def _browser() -> Iterator[Browser]:
 
 @dataclass
 class Seen:
-    """What a page did beside being shown."""
-
     said: list[str] = field(default_factory=list)
     asked: set[str] = field(default_factory=set)
 
@@ -265,7 +370,6 @@ def opened(browser: Browser, address: str) -> Iterator[Page]:
 
 @contextmanager
 def simulated(scenario: str) -> Iterator[str]:
-    """The address that `nodeward sim --page` prints."""
     command = [sys.executable, "-m", "nodeward", "sim", "--scenario", scenario, "--page"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as simulation:
         try:

@@ -23,13 +23,11 @@ FAST = edge.Pace(period_s=0.02, first_s=0.01, most_s=0.02, patience_s=PATIENCE_S
 
 
 async def asked(path: Path | str) -> str:
-    """What comes of one question."""
     return await edge.ask(str(path), PATIENCE_S)
 
 
 @asynccontextmanager
 async def serving(tmp_path: Path) -> AsyncIterator[Qgs]:
-    """A service that answers well."""
     service = Qgs(tmp_path / "qgs.socket")
     async with asyncio.timeout(2 * WITHIN_S):
         await service.start()
@@ -152,7 +150,6 @@ async def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_pa
         return told[count - 1]
 
     async def rounds(count: int) -> None:
-        """So many more good questions."""
         end = service.asked + count
         while service.asked < end:
             await asyncio.sleep(0.005)
@@ -187,7 +184,6 @@ async def test_each_change_is_told_and_nothing_while_nobody_wants_to_know(tmp_pa
 
 @asynccontextmanager
 async def told_by(wanted: Callable[[], str]) -> AsyncIterator[asyncio.Queue[Event]]:
-    """What is told of the sockets that are wanted, one after the other."""
     told = asyncio.Queue[Event]()
 
     def tell(event: Event) -> int:

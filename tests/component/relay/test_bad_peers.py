@@ -54,7 +54,6 @@ HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(4, 0, 0)
 
 
 def raw_headers(method: str, service: str = SERVICE) -> bytes:
-    """A header block of a call, without a table."""
     path = f"{service}/{method}".encode()
     block = b"\x83\x86\x04" + bytes((len(path),)) + path
     return block + b"\x0f\x10\x10application/grpc" + b"\x00\x02te\x08trailers" + b"\x01\x01a"
@@ -179,7 +178,6 @@ def endless(method: str) -> Iterator[bytes]:
 
 
 def creates() -> Iterator[bytes]:
-    """Calls with a body of 12 kB, which are decided as soon as they are here."""
     body = grpc_messages.encode_message(create({**ANNOTATIONS, "more": "x" * 12_000}))
     for stream in count(1, 2):
         yield frame(1, 4, stream, raw_headers("CreateContainer")) + frame(0, 1, stream, body)
@@ -344,8 +342,6 @@ NO = Refuse(8, "pod default/web, container app: 4096 bytes of EPC asked, 0 left"
 
 @dataclass
 class Decider:
-    """Decides `Create...` by `verdict`."""
-
     verdict: Callable[[Call, bytes], Verdict | Awaitable[Verdict]]
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:

@@ -24,8 +24,6 @@ STATIC = {"policy": "Active: static\nReservedResources: {CPU: 1}\n"}
 
 @dataclass(frozen=True, slots=True)
 class Relayed:
-    """`cri-resmgr` with a config socket."""
-
     folder: Path
 
     @property
@@ -34,7 +32,6 @@ class Relayed:
 
     @contextmanager
     def running(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
-        """The process, once it takes configurations."""
         listen, runtime = self.folder / "cri.sock", self.folder / "runtime.sock"
         program = "from nodeward.cli.cri_resmgr import main; main()"
         own = ("-relay-socket", str(listen), "-runtime-socket", str(runtime), "-config-socket", str(self.socket))
@@ -50,7 +47,6 @@ class Relayed:
             process.wait(WAIT_S)
 
     def set(self, config: dict[str, str]) -> str:
-        """What is wrong with it, by the relay's answer."""
         request = pb.SetConfigRequest(node_name="n", config=config).SerializeToString()
         with client_of(self.socket) as channel:
             answer = channel.unary_unary("/v1.Config/SetConfig")(request, timeout=WAIT_S, wait_for_ready=True)
@@ -69,11 +65,9 @@ class Relayed:
         return member(self.status(), "cpus", "policy")
 
     def faults(self) -> object:
-        """Of the last configuration."""
         return member(self.status(), "config", "faults")
 
     def own_faults(self) -> object:
-        """Of the last settings of its own."""
         return member(self.status(), "settings_faults")
 
 

@@ -289,8 +289,6 @@ def test_a_writer_that_is_let_run_takes_its_time_and_one_that_is_not_has_its_sha
     monkeypatch.setattr(dump_feed, "HURRIED_S", 0.01)
 
     class Slow:
-        """A writer that has done one message more each time it is looked."""
-
         def __init__(self) -> None:
             self.kept_s, self.hurried, self._done = 0.0, list[bool](), itertools.count()
             self.ring = SimpleNamespace(used=0, put=len, tell=lambda: False)

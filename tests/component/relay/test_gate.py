@@ -33,7 +33,6 @@ OPEN, SHUT = facts_line.encode_gate_answer(""), facts_line.encode_gate_answer("v
 
 @contextmanager
 def node(folder: Path, gate: str = "handlers: {kata: [verdict]}", *flags: str) -> Iterator[tuple[Path, Runtime]]:
-    """The relay's socket with gates in force, and the runtime behind it, whose sandbox is of the handler `kata`."""
     listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
     before = settings.read_text() if flags else f"run_dir: {folder}/run\n"
     settings.write_text(f"{before}gate: {{mode: enforce, {gate}}}\n")

@@ -75,7 +75,6 @@ def update() -> bytes:
 
 
 def kernel(folder: Path, capacity: str = "sgx_epc 1048576\n") -> tuple[str, ...]:
-    """Flags of a relay that decides limits for a kernel of this capacity."""
     root = folder / "cgroup"
     root.mkdir(exist_ok=True)
     for name, text in (("cgroup.controllers", "misc\n"), ("misc.capacity", capacity), ("misc.current", "")):
@@ -195,7 +194,6 @@ def test_while_the_runtime_sits_on_a_create_others_are_held_decided_and_answered
 
 
 def unended(over: threading.Event) -> Iterator[bytes]:
-    """All of a create, but the word that this is all."""
     yield create()
     over.wait(WAIT_S)
 

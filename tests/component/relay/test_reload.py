@@ -94,7 +94,6 @@ def test_an_empty_dump_file_switches_the_settings_one_off_and_faults_name_the_fl
 
 
 def holders(file: Path) -> int:
-    """How many processes of this test have that file open."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
         for child in (task / "children").read_text().split():

@@ -233,7 +233,6 @@ def test_people_see_what_the_relay_decides_where_there_is_no_daemon(tmp_path: Pa
 
 @contextmanager
 def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
-    """`nodeward node` for its metrics, on the kernel that the relay has."""
     program = Path(sys.executable).parent / "nodeward"
     pairs = {
         "nri.enabled": "false",
@@ -256,7 +255,6 @@ def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
 
 
 def scraped(port: int) -> dict[str, float]:
-    """The relay's series, as Prometheus gets them; none while nobody answers."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
             lines = answer.read().decode().splitlines()
@@ -364,8 +362,6 @@ GIVEN = {
 
 
 class Planted:
-    """Canaries by the fields that have them."""
-
     def __init__(self) -> None:
         self.fields: list[str] = []
 

@@ -49,7 +49,6 @@ def install(pki: Path, name: str, target: Path) -> None:
 
 
 def swap(target: Path, version: Path) -> None:
-    """Makes `version` the one that tls.crt and tls.key are."""
     new = target / "..new"
     new.symlink_to(version.name)
     os.replace(new, target / "..data")
@@ -60,8 +59,6 @@ def swap(target: Path, version: Path) -> None:
 
 @dataclass(slots=True)
 class Serving:
-    """A server that answers, and who may call it."""
-
     port: int
     trust: ssl.SSLContext
     server: WebhookServer
@@ -72,7 +69,6 @@ class Serving:
         return await asyncio.open_connection("127.0.0.1", self.port, ssl=self.trust)
 
     async def post(self, body: bytes, headers: dict[str, str] | None = None, path: str = PATH) -> tuple[int, bytes]:
-        """Status and body of one POST on a connection of its own, by the standard library's client."""
         return await asyncio.to_thread(self._post, body, JSON_TYPE if headers is None else headers, path)
 
     def _post(self, body: bytes, headers: dict[str, str], path: str) -> tuple[int, bytes]:
@@ -85,7 +81,6 @@ class Serving:
             link.close()
 
     async def review(self, made: Json) -> Json:
-        """The response to a review of this pod."""
         status, said = await self.post(json.dumps(review(made)).encode())
         assert status == 200, said
         found: Json = json.loads(said)["response"]
@@ -121,7 +116,6 @@ def served(bounds: Bounds | None = None, patience: Patience | None = None) -> Ca
 
 @contextmanager
 def program(folder: Path, *settings: str, stderr: int | None = subprocess.PIPE) -> Iterator[subprocess.Popen[str]]:
-    """`nodeward webhook` with the pair in `folder`, on a free port of the loopback."""
     flags = [
         "webhook.address=127.0.0.1",
         "webhook.port=0",

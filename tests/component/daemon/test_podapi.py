@@ -20,7 +20,7 @@ from nodeward.doubles.kube_refusals import Json
 from nodeward.doubles.runtime import SimPod
 from nodeward.model.settings import KubeSection, PodapiSection, RecordSection, Settings
 from nodeward.wire.podapi import SERVICE
-from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig
+from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig, until
 
 CANARY = "c4n4ry"
 PRINTED = (
@@ -127,9 +127,7 @@ async def watch_is_behind(server: ApiServer) -> None:
     server.faults.silent_watches = True
     server.kill_watches()
     asked = len(server.requests)
-    async with asyncio.timeout(WITHIN_S):
-        while not any("watch=" in path for path in server.requests[asked:]):
-            await asyncio.sleep(0.02)
+    await until(lambda: any("watch=" in path for path in server.requests[asked:]), "another watch")
 
 
 async def test_a_name_taken_over_never_gets_the_old_pods_spec(tmp_path: Path) -> None:
@@ -282,8 +280,7 @@ async def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
             await asyncio.sleep(0.02)
         server.faults.hang_at = "/pods/slow"
         asking = [asyncio.create_task(asks_for_spec("slow", socket)) for _ in range(20)]
-        while not any(path.endswith("/pods/slow") for path in server.requests):
-            await asyncio.sleep(0.01)
+        await until(lambda: any(path.endswith("/pods/slow") for path in server.requests), "the read")
         offered: dict[str, object] = {"pod_uid": "u1", "sandbox": "s1", "volumes": [{"volume": "v", "path": "/p"}]}
         assert "was not read within" not in str(await post("OfferVolumes", offered, socket))
         for one in asking:

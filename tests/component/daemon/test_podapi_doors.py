@@ -33,6 +33,7 @@ from nodeward.model.podapi import (
 from nodeward.model.workload import PodSpec, PodUid
 from nodeward.proto import podapi_pb2
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from tests.component.daemon.rig import until
 from tests.patience import scaled
 
 WITHIN_S = scaled(20.0)
@@ -65,9 +66,7 @@ async def served(folder: Path, node: Node, *answers: methods.Method) -> AsyncIte
             group.create_task(grpc_server.run(paths[1], api, desk)),
             group.create_task(node.watchers.run()),
         ]
-        async with asyncio.timeout(WITHIN_S):
-            while not all(map(os.path.exists, paths)):
-                await asyncio.sleep(0.01)
+        await until(lambda: all(map(os.path.exists, paths)), "both sockets")
         yield paths
         for task in tasks:
             task.cancel()
@@ -131,8 +130,7 @@ async def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_
         client = GrpcClient(grpc_path)
         assert await client.call(LIST, b"", WITHIN_S) == b""
         await client.close()
-        while node.watchers._watchers:
-            await asyncio.sleep(0.05)
+        await until(lambda: not node.watchers._watchers, "all are ended")
         reader, writer = await asyncio.open_unix_connection(path)
         writer.write(b"GET /v1/watch HTTP/1.1\r\nHost: n\r\n\r\n")
         while b'"ADDED"' not in (line := await reader.readline()):
@@ -140,8 +138,7 @@ async def test_a_thousand_watchers_that_stop_reading_cost_no_one_else_an_answer_
         writer.close()
         for one in stuck:
             one.close()
-        while node.watchers._watchers:  # who has gone leaves its place
-            await asyncio.sleep(0.05)
+        await until(lambda: not node.watchers._watchers, "who has gone leaves its place")
 
 
 async def test_calls_that_wait_for_a_pod_keep_no_other_method_from_an_answer(
@@ -173,8 +170,7 @@ async def test_calls_that_wait_for_a_pod_keep_no_other_method_from_an_answer(
         channel = grpc.aio.insecure_channel(f"unix:{grpc_path}")
         reflecting = channel.stream_stream(f"/{grpc_server.REFLECTIONS[0]}/ServerReflectionInfo")
         streams = [asyncio.ensure_future(reflecting().code()) for _ in range(20)]
-        while sum(one.done() for one in streams) < 18:
-            await asyncio.sleep(0.01)
+        await until(lambda: sum(one.done() for one in streams) >= 18, "eighteen are refused")
         status, why = await http(path, "POST /v1/DescribePod", asked)
         assert (status, b"6 DescribePod requests are being answered, which is the most" in why) == (503, True)
         with pytest.raises(GrpcError, match="6 DescribePod requests are being answered"):
@@ -302,8 +298,7 @@ async def test_over_grpc_a_watcher_that_stops_reading_is_ended_and_one_too_many_
         client = GrpcClient(path)
         stuck = client.stream("/nodeward.podapi.v1.PodApi/Watch", b"")
         assert podapi_pb2.WatchEvent.FromString(await anext(stuck)).kind == podapi_pb2.WatchEvent.ADDED
-        while node.watchers._watchers:
-            await asyncio.sleep(0.05)
+        await until(lambda: not node.watchers._watchers, "it is ended")
         await stuck.aclose()
         with contextlib.ExitStack() as others:
             for _ in range(MOST_WATCHERS):

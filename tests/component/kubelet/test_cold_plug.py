@@ -23,6 +23,7 @@ from nodeward.model.workload import PodUid
 from nodeward.proto import podresources_pb2 as pb
 from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from nodeward.wire import kubelet_checkpoint, kubelet_claims
+from tests.component.kubelet.node import until
 from tests.patience import scaled
 from tests.rigs.stories import told_in
 from tests.unit.wire import checkpoints
@@ -127,9 +128,8 @@ async def beside(tmp_path: Path) -> AsyncIterator[Host]:
     await kubelet.start(str(host.kubelet))
     serving = asyncio.ensure_future(ColdPlug(host.kept, SystemClock()).run(str(host.socket)))
     try:
+        await until(lambda: listens(host.socket), "the socket")
         async with asyncio.timeout(WITHIN_S):
-            while not listens(host.socket):
-                await asyncio.sleep(0.01)
             yield host
     finally:
         serving.cancel()
@@ -174,8 +174,7 @@ async def test_a_pod_that_is_not_known_yet_and_a_checkpoint_that_comes_late_are_
     host.appears_at = 3
     host.holds("u-old")
     asking = asyncio.ensure_future(host.names())
-    while host.gets < 4:
-        await asyncio.sleep(0.005)
+    await until(lambda: host.gets >= 4, "four reads")
     host.holds(UID)
     assert await asking == BOTH
 

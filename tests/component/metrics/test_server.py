@@ -21,6 +21,7 @@ from nodeward.edges.metrics import server
 from nodeward.edges.metrics.exposition import PIECE_CHARACTERS, pieces
 from nodeward.edges.metrics.mapping import metrics
 from nodeward.model.view import NodeView, Pace
+from tests.component.daemon.test_metrics import port
 from tests.patience import scaled
 from tests.unit.edges.metrics.build import full_node, node
 
@@ -79,10 +80,7 @@ async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = 
     own = Site(draw)
     lane = ThreadLane("metrics", loop, lambda _: None)
     task = asyncio.create_task(server.run("127.0.0.1", 0, server.Texts(own.snapshot, lane), waiting=lambda: own.waits))
-    async with asyncio.timeout(WITHIN_S):
-        while not (lines := [line for line in caplog.messages if line.startswith("metrics=served")]):
-            await asyncio.sleep(0.01)
-    own.port = int(lines[-1].rpartition("=")[2])
+    own.port = await port(caplog)
     try:
         yield own
     finally:

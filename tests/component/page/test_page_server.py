@@ -30,6 +30,7 @@ from nodeward.edges.page import server
 from nodeward.edges.page.server import MOST_PAGES, hosts
 from nodeward.model.rows import CgroupRow, ResourceRow
 from nodeward.model.view import ComponentRow, NodeView
+from tests.component.kube.support import until
 from tests.patience import scaled
 from tests.peers.find import absent
 from tests.told import tell
@@ -260,11 +261,9 @@ def test_who_does_not_read_loses_the_connection_and_the_picture(monkeypatch: pyt
         serving = asyncio.ensure_future(server.run(made, "127.0.0.1", 0, port.set_result))
         with socket.create_connection(("127.0.0.1", await port), WITHIN_S) as link:
             link.sendall(b"GET /events HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n" % port.result())
-            while not shown.open:
-                await asyncio.sleep(0.01)
+            await until(lambda: bool(shown.open))
             shown.put(b"x" * large)
-            while shown.open:
-                await asyncio.sleep(0.01)
+            await until(lambda: not shown.open)
             link.setblocking(False)
             got = 0
             while more := await asyncio.get_running_loop().sock_recv(link, 1 << 20):
@@ -294,8 +293,7 @@ def test_so_many_explanations_are_asked_for_at_once_and_the_next_is_told_why_not
 
         async with asyncio.TaskGroup() as group:
             waiting = [group.create_task(get()) for _ in range(server.MOST_EXPLAINED)]
-            while len(asked_for) < server.MOST_EXPLAINED:
-                await asyncio.sleep(0.01)
+            await until(lambda: len(asked_for) >= server.MOST_EXPLAINED)
             assert await get() == 503
             go.set()
         assert [one.result() for one in waiting] == [200] * server.MOST_EXPLAINED

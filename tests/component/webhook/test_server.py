@@ -363,8 +363,7 @@ async def test_who_has_asked_and_takes_no_answers_is_closed_in_time(here: Servin
     deaf = await asyncio.to_thread(_deaf, here, bye)
     try:
         async with asyncio.timeout(scaled(30.0)):
-            while len(here.server.doors):
-                await asyncio.sleep(0.05)
+            await until(lambda: not len(here.server.doors))
     finally:
         deaf.close()
     assert bye or here.server.doors.counts.slow == 1  # the end of TLS has a time of its own, which may be up before
@@ -373,13 +372,11 @@ async def test_who_has_asked_and_takes_no_answers_is_closed_in_time(here: Servin
 @served(bounds=Bounds(max_held_bytes=15_000), patience=Patience(request_s=scaled(60.0)))
 async def test_while_many_answers_wait_for_their_clients_others_are_told_so(here: Serving) -> None:
     deaf = await asyncio.to_thread(_deaf, here, False)
-    while not here.server._unsent:
-        await asyncio.sleep(0.01)
+    await until(lambda: bool(here.server._unsent))
     status, said = await here.post(GOOD)
     assert (status, said) == (503, b"nodeward webhook: too many answers that nobody takes\n")
     deaf.close()
-    while len(here.server.doors):
-        await asyncio.sleep(0.05)
+    await until(lambda: not len(here.server.doors))
     assert (await here.post(GOOD))[0] == 200
 
 

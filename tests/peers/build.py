@@ -40,7 +40,6 @@ def say(text: str) -> None:
 
 
 def environment(recipe: Recipe, scratch: Path) -> dict[str, str]:
-    """The environment of Go, or of cargo, for this recipe."""
     env = dict(os.environ)
     try:
         folder = cargo_folder() if recipe.of_rust() else go_folder(cache_folder().parent)
@@ -76,7 +75,6 @@ def run(command: Sequence[str], folder: Path, env: dict[str, str]) -> str:
 
 
 def compile_step(step: Step, work: Path, result: Path, env: dict[str, str]) -> None:
-    """Build the programs of one step into the result folder."""
     output = result / step.output
     (output if step.output.endswith("/") else output.parent).mkdir(parents=True, exist_ok=True)
     target = f"{output}/" if step.output.endswith("/") else str(output)
@@ -159,7 +157,6 @@ def build(recipe: Recipe) -> Path:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Build the named peers, or all; returns the exit status."""
     parser = argparse.ArgumentParser(prog="build-peers", description="Build the real programs that tests talk to.")
     parser.add_argument("names", nargs="*", metavar="name", help=f"any of {', '.join(RECIPES)}")
     parser.add_argument("--all", action="store_true", help=f"all; else, without a name, {', '.join(DAILY)}")

@@ -21,7 +21,6 @@ def require_bundle() -> Path:
 
 
 def require_image() -> Path:
-    """The OCI archive of `make image`, made of that folder."""
     require_bundle()
     return _built("build-image")
 

@@ -40,7 +40,6 @@ def make_cgroup(name: str, controllers: Iterable[str]) -> None:
 
 
 def remove_cgroups(name: str) -> None:
-    """Remove a cgroup of ours from every hierarchy; the processes that were in it are dead."""
     for root in (CGROUP_ROOT, *(path for path in CGROUP_ROOT.iterdir() if path.is_dir())):
         top = root / name.lstrip("/")
         if not top.is_dir():

@@ -39,8 +39,6 @@ class Sandbox:
 
 @dataclass(frozen=True, slots=True)
 class Paths:
-    """The cgroups of a sandbox, and whether systemd makes them."""
-
     systemd: bool
     sandbox: str
     overhead: str | None
@@ -57,7 +55,6 @@ class CgroupsRs:
         return Paths(bool(said["systemd"]), str(said["sandbox"]), said["overhead"])
 
     def place(self, sandbox: Sandbox, *, shim: int | None = None, vcpus: Sequence[int] | None = None) -> None:
-        """Place the shim, before it starts others, or the VM after its start, by its vCPU threads."""
         self._ask("place", sandbox, shim=shim, vcpus=vcpus)
 
     def read(self, sandbox: Sandbox, ids: Sequence[int]) -> Places:
@@ -65,11 +62,9 @@ class CgroupsRs:
         return {int(one): dict(line.split(":", 2)[1:] for line in text.splitlines()) for one, text in said.items()}
 
     def delete(self, sandbox: Sandbox) -> None:
-        """Remove the cgroups. With cgroupfs, whatever is still in them is moved to the root."""
         self._ask("delete", sandbox)
 
     def _ask(self, operation: str, sandbox: Sandbox, **more: object) -> str:
-        """The value of the answer, in JSON."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         named = {"op": operation, "sandbox": sandbox.sandbox, "only": sandbox.only}

@@ -17,8 +17,6 @@ THREADS = 4
 
 @dataclass(slots=True)
 class Made:
-    """What one thread made and the monotonic times between which it did."""
-
     id: str
     begun: float
     done: float
@@ -26,8 +24,6 @@ class Made:
 
 @dataclass(slots=True)
 class Churn:
-    """Things made again and again until told to stop."""
-
     make: Callable[[int], str]
     made: list[Made] = field(default_factory=list)
     _numbers: Iterator[int] = field(default_factory=itertools.count)

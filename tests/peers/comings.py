@@ -14,8 +14,6 @@ from tests.peers.nriside import Json, member, objects, text
 
 
 class Users(Protocol):
-    """Whoever makes the pods of a node."""
-
     def create(self, name: str) -> None:
         """A pod of this name."""
 
@@ -28,8 +26,6 @@ class Users(Protocol):
 
 @contextmanager
 def load(users: Users, every_s: float, kept: int) -> Iterator[None]:
-    """Pods that come and go, for as long as the block; the oldest has run before another is made, so that no more wait
-    for a kubelet whose runtime is away than it can start once that is back, on however busy a machine."""
     end = threading.Event()
     faults: list[Exception] = []
 
@@ -79,8 +75,6 @@ def caught(cri: Cri, until: Callable[[Callable[[], bool], str], None]) -> str:
 
 
 def programs(cri: Cri, pods: Mapping[str, int]) -> Counter[str]:
-    """How many containers of each of these pods have begun their program. Where a start was cut off before, kubelet
-    makes another container and counts it as a restart, since it cannot know."""
     found = _containers(cri, "", "CONTAINER_RUNNING", "CONTAINER_EXITED", "CONTAINER_UNKNOWN")  # "" is CREATED
     told = [(pod, cri.call("ContainerStatus", {"container_id": one})) for one, pod in found.items() if pod in pods]
     return Counter(pod for pod, one in told if member(one, "status", "started_at") not in (None, "0"))

@@ -51,8 +51,6 @@ NETWORK = {
 
 @dataclass(frozen=True, slots=True)
 class NriOptions:
-    """How this containerd is to treat NRI plugins."""
-
     required_plugins: tuple[str, ...] | None = None
     """Plugins without which NRI's default validator refuses every container. Empty: only what a pod's own annotation
     names is required. None: no validator."""
@@ -109,8 +107,6 @@ wait_until = until
 
 @dataclass(slots=True)
 class Containerd:
-    """A containerd that can be stopped and started again, as an upgrade of the node does."""
-
     folder: Path
     peer: Path
     holder: subprocess.Popen[str]
@@ -140,7 +136,6 @@ class Containerd:
 
     @property
     def cgroup_parent(self) -> str:
-        """The cgroup below which the tests' pods are to be put."""
         return f"/nodeward-test-{self.holder.pid}"
 
     def cri(self) -> Cri:
@@ -161,7 +156,6 @@ class Containerd:
         return {**os.environ, "PATH": f"{self.programs}:{self.peer / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"}
 
     def configure(self, nri: NriOptions) -> None:
-        """Write the configuration that the next start reads."""
         text = (Path(__file__).parent / self.release.template).read_text() + nri.settings()
         for name, program in self.handlers.items():
             table = f"{self.release.runtimes}.'{name}'"
@@ -230,7 +224,6 @@ class Containerd:
 
 
 def children(pid: int) -> list[int]:
-    """The process ids of the children of a process's first thread."""
     try:
         return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     except FileNotFoundError:
@@ -256,7 +249,6 @@ def running_containerd(
     stream_port: int = 0,
     annotations: tuple[str, ...] = (),
 ) -> Iterator[Containerd]:
-    """A containerd with the image, for as long as the block; the test skips where it cannot be had."""
     peer = require(NEWEST.peer)
     require(release.peer)
     if os.geteuid() != 0:

@@ -15,7 +15,6 @@ from tests.peers.kubelet import Api, kubeconfig
 
 
 def _command(server: ApiServer, folder: Path, name: str, *more: str) -> list[str]:
-    """The command line of a program of Kubernetes' that acts as an administrator."""
     file = folder / f"{name}.kubeconfig"
     file.write_text(kubeconfig(Api(server.base_url, server.ca_file, server.token)))
     return [
@@ -41,7 +40,6 @@ def running_controllers(server: ApiServer, folder: Path, controllers: Sequence[s
 
 @contextmanager
 def running_scheduler(server: ApiServer, folder: Path) -> Iterator[Path]:
-    """kube-scheduler as it comes, for as long as the block; where its log is."""
     log = folder / "scheduler.log"
     with program(_command(server, folder, "kube-scheduler"), log):
         yield log

@@ -35,8 +35,6 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What the kubelet holds after a step."""
-
     error: str
     cpus: str
     """The container's own, empty if it has none."""
@@ -45,8 +43,6 @@ class Verdict:
 
 
 class CpuOracle:
-    """A running oracle."""
-
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
@@ -71,7 +67,6 @@ class CpuOracle:
         return found
 
     def verdict(self, step: Step) -> Verdict:
-        """What becomes of one step."""
         return self.verdicts((step,))[0]
 
 
@@ -93,13 +88,11 @@ def allocate(
 
 
 def remove(pod: str, container: str) -> Step:
-    """The container goes."""
     return {"op": "remove", "pod": pod, "container": container}
 
 
 @contextmanager
 def cpu_oracle() -> Iterator[CpuOracle]:
-    """An oracle for as long as the block; the test skips where the peer is not built."""
     command = [str(require("kubernetes") / "bin" / "cpuoracle")]
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True

@@ -16,13 +16,11 @@ _PACKAGE = '\n[[package]]\nname = "{}"\nversion = "{}"\nchecksum = "{}"\nsource 
 
 
 def sums(lock: str) -> str:
-    """The text of crates.sum for a lock file."""
     packages: list[dict[str, str]] = tomllib.loads(lock)["package"]
     return "".join(f"{one['name']} {one['version']} {one['checksum']}\n" for one in packages if "checksum" in one)
 
 
 def lock(pinned: str, source: str) -> str:
-    """A lock file of the pinned crates, without their dependencies, which cargo fills in."""
     return f"version = {_FORMAT}\n" + "".join(_PACKAGE.format(*line.split(), source) for line in pinned.splitlines())
 
 

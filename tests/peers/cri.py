@@ -59,7 +59,6 @@ class Cri:
         return message_factory.GetMessageClass(self._pool.FindMessageTypeByName(f"runtime.v1.{name}"))
 
     def encoded(self, method: str, request: Record | None = None) -> bytes:
-        """The request of a method; fields are named as in the .proto file."""
         asked = json_format.ParseDict(request or {}, self._message(f"{method}Request")())
         return bytes(asked.SerializeToString(deterministic=True))
 
@@ -78,7 +77,6 @@ class Cri:
     def stream(
         self, method: str, service: str = "RuntimeService", timeout_s: float = CALL_TIMEOUT_S
     ) -> Iterator[Record]:
-        """The answers of a server-streaming method to an empty request, as they come."""
         described = self._pool.FindServiceByName(f"runtime.v1.{service}").methods_by_name[method]
         asked, answered = map(message_factory.GetMessageClass, (described.input_type, described.output_type))
         invoke = self._channel.unary_stream(
@@ -114,7 +112,6 @@ def container_config(name: str, image: str, memory_bytes: int = 64 << 20) -> Rec
 
 
 def start(cri: Cri, pod: Record, container: Record, handler: str = "") -> tuple[str, str]:
-    """The ids of a pod and of its one container, both running."""
     sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": handler}), "pod_sandbox_id")
     request: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}
     created = text(cri.call("CreateContainer", request), "container_id")

@@ -44,8 +44,6 @@ _RESULT = re.compile(r"^ *--- (PASS|FAIL|SKIP): (\S+) \(([\d.]+)s\)$", re.MULTIL
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What the file says of the suite's tests."""
-
     run: tuple[str, ...]
     left_out: dict[str, str]
     """By name: why."""
@@ -62,8 +60,6 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """How a run of the suite went."""
-
     results: dict[str, str]
     """PASS, FAIL or SKIP of every test and of every part of one."""
     seconds: dict[str, float]
@@ -96,7 +92,6 @@ def cgroups_removed() -> Iterator[None]:
 
 
 def program() -> Path:
-    """The built suite; the calling test skips where it is not."""
     return require("cri-suite") / "bin" / "cri-suite"
 
 
@@ -131,7 +126,6 @@ def images_served(containerd: Containerd) -> Iterator[None]:
 
 
 def run(containerd: Containerd, cri: Path, names: tuple[str, ...]) -> Ran:
-    """Run these tests against this socket; `images_served` has to hold."""
     listed = containerd.folder / "images.toml"
     listed.write_text("".join(f'{key} = "localhost/{name}:1"\n' for key, name in IMAGES.items()))
     flags = [f"-cri-endpoint=unix://{cri}", f"-image-list={listed}", "-test.v"]

@@ -27,8 +27,6 @@ WITHIN_S = scaled(60.0)
 
 @dataclass(slots=True)
 class Daemon:
-    """A daemon's files and the commands that ask it; `process` is there if we have started it ourselves."""
-
     folder: Path
     nri_socket: Path
     process: subprocess.Popen[bytes] | None = None
@@ -75,7 +73,6 @@ class Daemon:
         return (self.folder / "node.log").read_text()
 
     def shown(self) -> Record:
-        """What `nodeward status -o json` prints, without its process: tests wait for this. Empty without an answer."""
         try:
             found: Record = json.loads(client.get("/v1/status", str(self.socket)))
         except client.DaemonError:
@@ -83,7 +80,6 @@ class Daemon:
         return found
 
     def rows(self) -> list[Json] | None:
-        """The rows of its status; None while there is no answer."""
         rows = self.shown().get("rows")
         return rows if isinstance(rows, list) else None
 
@@ -92,13 +88,11 @@ class Daemon:
         return {text(row, "id") for row in rows if row.get("level") == "container"}
 
     def registered(self) -> bool:
-        """Whether a runtime has configured it as a plugin, and it says so."""
         return str(self.shown().get("runtime", "")).startswith("containerd")
 
 
 @contextmanager
 def daemon(nri_socket: Path, folder: Path, *more: str, kube: str = "{enabled: false}") -> Iterator[Daemon]:
-    """A running daemon on this NRI socket; the last one that was started is killed at the end if it still runs."""
     own = Daemon(folder, nri_socket)
     own.configure(*more, kube=kube)
     process = own.start()

@@ -25,8 +25,6 @@ CALL_TIMEOUT_S = scaled(30.0)
 
 
 class DevicePlugin:
-    """What it lists, and what it was asked for."""
-
     def __init__(self, ids: Sequence[str], *, starts: bool = False, likes: bool = False) -> None:
         """`starts`: it wants to be asked before each start; `likes`: it has ids that it prefers, the last ones."""
         self._options = protocol.DevicePluginOptions(
@@ -49,7 +47,6 @@ class DevicePlugin:
         """What an Allocate, or a start, is refused with; empty for none."""
 
     def offer(self, devices: Sequence[tuple[str, bool]]) -> None:
-        """Lists these from now on, each with whether it is healthy."""
         with self._changed:
             self._devices = list(devices)
             self._changed.notify_all()
@@ -60,7 +57,6 @@ class DevicePlugin:
             self._changed.notify_all()
 
     def options(self, request: protocol.Empty, context: object) -> protocol.DevicePluginOptions:
-        """What it wants to be asked."""
         self.calls.append("GetDevicePluginOptions")
         return self._options
 
@@ -93,7 +89,6 @@ class DevicePlugin:
     def preferred(
         self, request: protocol.PreferredAllocationRequest, context: object
     ) -> protocol.PreferredAllocationResponse:
-        """The last ones."""
         self.calls.append("GetPreferredAllocation")
         (one,) = request.container_requests
         found = sorted(one.available_deviceIDs)
@@ -155,7 +150,6 @@ def register(folder: Path, resource: str, endpoint: str = ENDPOINT, version: str
 
 @contextmanager
 def serving_plugin(folder: Path, plugin: DevicePlugin, endpoint: str = ENDPOINT) -> Iterator[DevicePlugin]:
-    """A plugin that listens, and has not registered."""
     server = grpc.server(ThreadPoolExecutor(8))
     server.add_generic_rpc_handlers((plugin.handlers(),))
     server.add_insecure_port(f"unix:{folder / endpoint}")
@@ -177,7 +171,6 @@ def running_plugin(
     starts: bool = False,
     likes: bool = False,
 ) -> Iterator[DevicePlugin]:
-    """A plugin that kubelet, whose folder of device plugins this is, has registered."""
     with serving_plugin(folder, DevicePlugin(ids, starts=starts, likes=likes), endpoint) as plugin:
         assert register(folder, resource, endpoint) == ""
         yield plugin

@@ -56,7 +56,6 @@ class DraDriver:
         api.call("PATCH", f"{CLAIMS}/{claim}/status", {"status": status}, MERGE)
 
     def publish(self, api: KubeClient) -> None:
-        """Its DeviceClass, and what it has on the node."""
         api.call("POST", f"{RESOURCES}/deviceclasses", {"metadata": {"name": DRIVER}, "spec": {}})
         devices: list[Json] = [{"name": name} for name in self._devices]
         pool: Record = {"name": POOL, "generation": 1, "resourceSliceCount": 1}
@@ -69,12 +68,10 @@ class DraDriver:
         return made(type="DRAPlugin", name=DRIVER, endpoint=str(self._endpoint), supported_versions=versions)
 
     def notified(self, status: Message, _: object) -> Message:
-        """Whether kubelet took it."""
         self.registered.append(bool(json_format.MessageToDict(status).get("pluginRegistered", False)))
         return _kind("pluginregistration.proto", f"{REGISTRATION}.RegistrationStatusResponse")()
 
     def prepare(self, request: Message, _: object) -> Message:
-        """The CDI names of the devices of each claim."""
         found: Record = {}
         for uid in _uids(request):
             devices: list[Json] = [
@@ -86,13 +83,10 @@ class DraDriver:
         return json_format.ParseDict({"claims": found}, made)
 
     def unprepare(self, request: Message, _: object) -> Message:
-        """Nothing is left of any claim."""
         made = _kind("dra.proto", f"{DRA}.NodeUnprepareResourcesResponse")()
         return json_format.ParseDict({"claims": {uid: {} for uid in _uids(request)}}, made)
 
     def services(self) -> Iterator[tuple[Path, grpc.GenericRpcHandler]]:
-        """Where each of its services is, below kubelet's root."""
-
         def unary(answer: object, file: str, name: str) -> grpc.RpcMethodHandler:
             def written(message: Message) -> bytes:
                 return message.SerializeToString()
@@ -116,7 +110,6 @@ class DraDriver:
 
 @contextmanager
 def running_driver(root: Path, devices: Mapping[str, Sequence[str]]) -> Iterator[DraDriver]:
-    """A driver for the kubelet with this root folder, for as long as the block."""
     endpoint = root / "plugins" / DRIVER / "dra.sock"
     endpoint.parent.mkdir(parents=True, exist_ok=True)
     driver = DraDriver(endpoint, devices)

@@ -25,13 +25,11 @@ SENT_S = 0.2
 
 
 def die() -> NoReturn:
-    """As kill -9 does."""
     os.kill(os.getpid(), signal.SIGKILL)
     raise SystemExit
 
 
 def dies_at(step: str) -> None:
-    """Puts the death in its place."""
     allocate, commit, start = Plugin.allocate, Grants.commit, Plugin.start
 
     async def dying_allocate(plugin: Plugin, request: bytes) -> bytes:

@@ -17,8 +17,6 @@ MANIFEST = "application/vnd.oci.image.manifest.v1+json"
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """What a registry or an archive has of an image."""
-
     manifest: bytes
     blobs: Mapping[str, bytes]
     """By digest: its configuration and its layer."""

@@ -65,8 +65,6 @@ class KataHostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class KataOptions:
-    """Kata's configuration, and how its QEMU is started."""
-
     sandbox_cgroup_only: bool = False
     vcpus: int = 1
     memory_mib: int = 64
@@ -116,8 +114,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KataCell:
-    """A sandbox as its OCI spec and Kata's configuration have it."""
-
     cgroups_path: str
     only: bool
     sandbox_id: str
@@ -128,8 +124,6 @@ class KataCell:
 
 @dataclass(frozen=True, slots=True)
 class KataPaths:
-    """Where Kata puts it, below the root of a hierarchy; `overhead` is empty if nothing goes there."""
-
     systemd: bool
     v1: str
     v2: str
@@ -144,8 +138,6 @@ def kata_paths(cells: Sequence[KataCell]) -> list[KataPaths]:
 
 @dataclass(frozen=True, slots=True)
 class KataSize:
-    """What a VM has on top of the configuration's size."""
-
     cpus: float
     memory_mib: int
 
@@ -158,8 +150,6 @@ def kata_sizes(annotations: Sequence[Mapping[str, str]]) -> list[KataSize]:
 
 @dataclass(frozen=True, slots=True)
 class KataVolume:
-    """What Kata's library of direct volumes returns; `info` has its own names of fields."""
-
     info: dict[str, object] | None
     sandbox: str
     error: str
@@ -200,8 +190,6 @@ class PlacedThread:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """What became of a placement; the paths are those that the library has."""
-
     sandbox: str
     overhead: str
     threads: list[PlacedThread]
@@ -210,12 +198,9 @@ class Placed:
 
 @dataclass(slots=True)
 class Placing:
-    """A process that has placed itself and a child as a shim does with its VMM."""
-
     process: subprocess.Popen[str]
 
     def answer(self) -> Placed:
-        """What it says next."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -234,7 +219,6 @@ class Placing:
 
 @contextmanager
 def placing(cell: KataCell, vcpus: int = 2, cpus: str = "") -> Iterator[tuple[Placing, Placed]]:
-    """Kata's controllers, really made and joined; at the end of the block they are deleted, if they are still there."""
     command = [str(require("katahost") / "bin" / "katahost"), "place"]
     with (
         kata_cgroups_as_before(),
@@ -268,7 +252,6 @@ def kata_cgroups_as_before() -> Iterator[None]:
 
 
 def thread_cgroups(pid: int) -> dict[int, dict[str, str]]:
-    """The cgroups of each thread of a process, by the controllers of the hierarchy."""
     found: dict[int, dict[str, str]] = {}
     for task in Path(f"/proc/{pid}/task").iterdir():
         lines = (line.split(":", 2) for line in (task / "cgroup").read_text().splitlines())
@@ -277,7 +260,6 @@ def thread_cgroups(pid: int) -> dict[int, dict[str, str]]:
 
 
 def processes(*words: str) -> list[int]:
-    """The processes whose command line has all these words."""
     found = []
     for file in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -291,8 +273,6 @@ def processes(*words: str) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class KataSandbox:
-    """A sandbox that runs, and its processes on this host."""
-
     id: str
     shim: int
     vmm: int
@@ -308,11 +288,9 @@ class KataSandbox:
         return _once(thread_cgroups(self.shim))
 
     def vmm_in(self) -> list[str]:
-        """Those of the VMM's threads that are no vCPU."""
         return _once({tid: of for tid, of in thread_cgroups(self.vmm).items() if not self._is_vcpu(tid)})
 
     def vcpus_in(self) -> list[str]:
-        """Those of the vCPU threads; only with `named_threads` there are some."""
         return _once({tid: of for tid, of in thread_cgroups(self.vmm).items() if self._is_vcpu(tid)})
 
     def _is_vcpu(self, tid: int) -> bool:

@@ -37,8 +37,6 @@ CALL_S = scaled(30.0)
 
 @dataclass(slots=True)
 class KeyNode:
-    """The node, and the hands of its users."""
-
     api: KubeClient
     kubelet: Kubelet
     containerd: Containerd
@@ -52,11 +50,9 @@ class KeyNode:
 
     @property
     def root(self) -> Path:
-        """Where kubelet's sockets for others are; it is told, unlike the folder of device plugins."""
         return self.kubelet.plan.folder / "root"
 
     def capacity(self, resource: str) -> tuple[int, int] | None:
-        """The node's capacity and what is allocatable, by its status; None where it is not there."""
         status = (self.api.find(f"{NODE}/{self.name}") or {}).get("status")
         assert isinstance(status, dict)
         there = member(status, "capacity", resource)
@@ -102,8 +98,6 @@ class KeyNode:
         return checkpoint.stat().st_ctime_ns if checkpoint.exists() else 0
 
     def create(self, pod: str, resource: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:
-        """A pod whose containers ask for so many ids each."""
-
         def made(kind: str, number: int, count: int) -> Record:
             limits: Record = {"resources": {"limits": {resource: str(count)}}} if count else {}
             return {"name": f"{kind}{number}", "image": IMAGE, "imagePullPolicy": "Never", **limits}
@@ -127,7 +121,6 @@ class KeyNode:
         return self.phase(pod) == "Running"
 
     def failed(self, pod: str) -> str:
-        """Why the pod has failed: reason and message; empty while it has not."""
         status = self.status(pod)
         return f"{status.get('reason')}: {status.get('message')}" if status.get("phase") == "Failed" else ""
 
@@ -149,22 +142,18 @@ class KeyNode:
         return member(self._first(pod, "initContainerStatuses"), "state", "running") is not None
 
     def started(self, pod: str) -> str:
-        """When the pod's first container began; another time after a restart of it."""
         return str(member(self._first(pod), "state", "running", "startedAt"))
 
     def _first(self, pod: str, kind: str = "containerStatuses") -> Record:
-        """The status of the pod's first container; empty while there is none."""
         return next(iter(objects(self.status(pod).get(kind))), {})
 
     def uid(self, pod: str) -> str:
         return str(member(self.api.find(f"{PODS}/{pod}") or {}, "metadata", "uid"))
 
     def held(self, pod: str, resource: str) -> tuple[str, ...]:
-        """The ids that the pod has by kubelet's checkpoint."""
         return self.handed_out(resource).get(self.uid(pod), ())
 
     def handed_out(self, resource: str) -> dict[str, tuple[str, ...]]:
-        """The ids of each pod in kubelet's checkpoint, by UID; a static pod has one of its own there."""
         found = kubelet_checkpoint.decode((self.home / kubelet_checkpoint.PLACE).read_bytes(), [resource])
         return {uid: held[resource] for uid, held in found.pods.items() if resource in held}
 
@@ -201,7 +190,6 @@ class KeyNode:
         return f"{found.st_ino} {found.st_ctime_ns}"
 
     def delete(self, pod: str) -> None:
-        """Deletes the pod, and returns when the API server has it no more."""
         self.api.call("DELETE", f"{PODS}/{pod}")
         until(lambda: self.api.find(f"{PODS}/{pod}") is None, f"{pod} is gone from the API server")
 
@@ -230,7 +218,6 @@ def timeline(node: KeyNode, resource: str) -> Iterator[Callable[[], list[tuple[f
 
 @contextmanager
 def key_node() -> Iterator[KeyNode]:
-    """Control plane, containerd and kubelet, once the node is ready, for as long as the block."""
     with (
         tempfile.TemporaryDirectory(prefix="kub") as control_plane,
         tempfile.TemporaryDirectory(prefix="ctd") as folder,

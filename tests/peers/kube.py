@@ -28,8 +28,6 @@ ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN = "token-of-admin", "token-of-node", "token
 
 @dataclass(frozen=True, slots=True)
 class ApiServer:
-    """What a client needs to know."""
-
     base_url: str
     ca_file: Path
     token: str
@@ -47,7 +45,6 @@ class ApiServer:
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -20,8 +20,6 @@ MERGE = "application/merge-patch+json"
 
 
 class ApiError(Exception):
-    """The API server said no; the message has its answer."""
-
     def __init__(self, said: str, status: int) -> None:
         super().__init__(said)
         self.status = status

@@ -56,8 +56,6 @@ class KubeletError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The API server as the kubelet is to reach it."""
-
     url: str
     ca_file: Path
     token: str = ""
@@ -120,7 +118,6 @@ def configuration(plan: Plan) -> str:
 
 
 def kubeconfig(api: Api) -> str:
-    """How to reach the API server, for a kubelet or for `nodeward node`."""
     cluster = {"server": api.url, "certificate-authority": str(api.ca_file), "tls-server-name": SERVER_NAME}
     user = {"token": api.token}
     if api.shown is not None:
@@ -180,8 +177,6 @@ def prepare(plan: Plan) -> None:
 
 @dataclass(slots=True)
 class Kubelet:
-    """A kubelet that answers."""
-
     plan: Plan
     _process: subprocess.Popen[bytes]
     _again: Sequence[str] = ()
@@ -198,7 +193,6 @@ class Kubelet:
         return (self.plan.folder / "sysctl" / name).read_text().strip()
 
     def add_static(self, name: str, manifest: str) -> None:
-        """A static pod; its file appears whole."""
         path = self.plan.folder / f"{name}.json"
         path.write_text(manifest)
         path.rename(self.plan.manifests / path.name)
@@ -216,16 +210,13 @@ class Kubelet:
             return False
 
     def wait_healthy(self) -> None:
-        """Return when it says that it is well."""
         until(self._healthy, "the kubelet is well", told=self.log)
 
     def kill(self) -> None:
-        """End it by SIGKILL; its pods live on."""
         os.kill(self.pid, signal.SIGKILL)
         self._process.wait(START_TIMEOUT_S)
 
     def configure(self, **said: object) -> None:
-        """Says this in its configuration from its next start on."""
         path = self.plan.folder / "kubelet.json"
         path.write_text(json.dumps({**json.loads(path.read_text()), **said}, indent=1))
 
@@ -234,14 +225,12 @@ class Kubelet:
         self._process = started(self._again, self.plan)
 
     def stop(self) -> None:
-        """End it; its pods live on, as they do when a node's kubelet ends."""
         if self._process.poll() is None and self.pid:
             os.kill(self.pid, signal.SIGTERM)
         self._process.wait(START_TIMEOUT_S)
 
 
 def started(line: Sequence[str], plan: Plan) -> subprocess.Popen[bytes]:
-    """The process of a kubelet, which writes into the plan's folder."""
     environment = {**os.environ, "PATH": "/usr/sbin:/usr/bin:/sbin:/bin"}
     with (plan.folder / "kubelet.log").open("ab") as log:
         return subprocess.Popen(line, stdout=log, stderr=log, env=environment)

@@ -31,19 +31,16 @@ EACH = [*(pytest.param(old, marks=pytest.mark.nightly) for old in RELEASES[:-1])
 
 
 def text(record: Mapping[str, Json], key: str) -> str:
-    """A string field of a line; empty where there is none."""
     value = record.get(key)
     return value if isinstance(value, str) else ""
 
 
 def number(record: Mapping[str, Json], key: str) -> int:
-    """A number field of a line; 0 where there is none."""
     value = record.get(key)
     return int(value) if isinstance(value, int | float | str) else 0
 
 
 def member(record: Mapping[str, Json], *path: str) -> Json:
-    """The value at the end of a path of objects, or None."""
     here: Json = dict(record)
     for key in path:
         here = here.get(key) if isinstance(here, dict) else None
@@ -51,7 +48,6 @@ def member(record: Mapping[str, Json], *path: str) -> Json:
 
 
 def objects(listed: Json) -> list[Record]:
-    """The objects in a list; none where it is no list."""
     return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
@@ -61,8 +57,6 @@ class NriSideError(Exception):
 
 @dataclass(slots=True)
 class NriSide:
-    """A running nriside, which can be ended and started again as a runtime's restart does."""
-
     home: Path
     socket: Path
     events: list[Record] = field(default_factory=list)
@@ -102,7 +96,6 @@ class NriSide:
         self._process = self._reader = None
 
     async def command(self, op: str, **values: Json) -> Record:
-        """The answer to one command; an error that NRI gave is in its field `error`."""
         identity, self._next_id = self._next_id, self._next_id + 1
         line = json.dumps({"id": identity, "op": op, **values}) + "\n"
         if self._process is None or self._process.stdin is None:
@@ -112,8 +105,6 @@ class NriSide:
         return self._answers.pop(identity)
 
     async def event(self, kind: str, containing: str = "") -> Record:
-        """The first event of this kind whose message contains the text."""
-
         def found() -> Record | None:
             for line in self.events:
                 if line.get("event") == kind and containing in text(line, "message"):
@@ -132,7 +123,6 @@ class NriSide:
         return [str(name) for name in known] if isinstance(known, list) else []
 
     async def has(self, plugin: str) -> None:
-        """Return when the plugin has been synchronized and is called from now on."""
         await self.event("log", f'plugin "{plugin}" connected and synchronized')
 
     async def _until(self, true: Callable[[], bool], what: str) -> None:
@@ -145,7 +135,6 @@ class NriSide:
             raise NriSideError(f"nriside ended while the test waited for {what}; it said {self.events[-5:]}")
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
-        """Sort what the process says into answers and events until it ends."""
         assert process.stdout is not None
         async for raw in process.stdout:
             line: Record = json.loads(raw)
@@ -162,7 +151,6 @@ class NriSide:
 
 @asynccontextmanager
 async def nriside(home: Path, socket: Path) -> AsyncIterator[NriSide]:
-    """A process of nriside that does not listen yet; it ends with the block."""
     side = NriSide(home, socket)
     try:
         await side.start()

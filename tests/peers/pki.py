@@ -14,14 +14,11 @@ NEW = ("req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The files of a certificate and its key."""
-
     certificate: Path
     key: Path
 
 
 def openssl(*arguments: str) -> None:
-    """Run openssl; CalledProcessError if it fails."""
     subprocess.run(["openssl", *arguments], check=True, capture_output=True, timeout=OPENSSL_TIMEOUT_S)
 
 

@@ -64,7 +64,6 @@ class Ports:
         return len(self.events)
 
     def ask(self, question: Question, within_ns: int) -> Final | Awaitable[Final]:
-        """Remember the question and answer it as the test wants."""
         self.tell(question)
         return self.decide(question)
 
@@ -90,7 +89,6 @@ class Ports:
 async def nodeward_plugin(
     socket: Path, decide: Decide = no_change, name: str = "nodeward", index: str = "10"
 ) -> AsyncIterator[Ports]:
-    """Nodeward's session on this socket for as long as the block."""
     ports = Ports(decide)
     settings = session.NriSettings(socket_path=str(socket), plugin_name=name, plugin_index=index)
     life = session.run(settings, ports.ask, ports.tell, ports.sequence, EagerClock(), lambda: 0.0)
@@ -105,8 +103,6 @@ async def nodeward_plugin(
 
 @dataclass(slots=True)
 class RawPlugin:
-    """A plugin that does what it is told to, be it wrong."""
-
     answers: Mapping[str, Callable[[Request], Answer | Awaitable[Answer]]]
     """By method; any other method is refused as unimplemented."""
     events: int = 0
@@ -115,7 +111,6 @@ class RawPlugin:
     peer: TtrpcPeer | None = None
 
     def handle(self, request: Request) -> Answer | Awaitable[Answer]:
-        """Note the call and answer it."""
         self.calls.append(request.method)
         if request.method in self.answers:
             return self.answers[request.method](request)
@@ -127,7 +122,6 @@ class RawPlugin:
         return ttrpc_unix.unimplemented(request)
 
     async def ended(self) -> str:
-        """Why the connection ended, when it has."""
         assert self.peer is not None
         async with asyncio.timeout(WAIT_S):
             return await self.peer.wait_ended()
@@ -135,7 +129,6 @@ class RawPlugin:
 
 @asynccontextmanager
 async def raw_plugin(socket: Path, plugin: RawPlugin, name: str = "raw", index: str = "20") -> AsyncIterator[RawPlugin]:
-    """The plugin, registered, for as long as the block."""
     plugin.peer = await ttrpc_unix.connect(str(socket), plugin.handle)
     registration = nri_pb2.RegisterPluginRequest(plugin_name=name, plugin_idx=index, NRI_version="v0.12.0")
     request = Request(session.RUNTIME, "RegisterPlugin", registration.SerializeToString(), int(WAIT_S * 1e9))

@@ -37,7 +37,6 @@ def logs(server: ApiServer, pod: str) -> str:
 
 
 def execute(server: ApiServer, pod: str, command: Sequence[str]) -> tuple[str, str]:
-    """What a command in the pod's container wrote, and how it ended (`Success`, or the fault)."""
     asked = urlencode([("stdout", "1"), *(("command", word) for word in command)])
     url = f"{server.base_url}/api/v1/namespaces/default/pods/{pod}/exec?{asked}"
     trust = ssl.create_default_context(cafile=str(server.ca_file))

@@ -33,8 +33,6 @@ FROM_SPEC = "the pod's spec in the API server"
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What `nodeward status` says of one cgroup, as far as it is the same in every run."""
-
     wanted: int | None
     state: str = "unsupported"
     source: str = FROM_SPEC
@@ -42,8 +40,6 @@ class Shown:
 
 @dataclass(slots=True)
 class Node:
-    """The node, and the hands of its users."""
-
     keys: KeyNode
     """The same node as the tests of device plugins have it."""
     nodeward: Daemon
@@ -61,7 +57,6 @@ class Node:
         return self.keys.kubelet
 
     def view(self) -> Record:
-        """What the daemon's socket says; empty while nobody answers. Asked often, so without a process for each."""
         return self.nodeward.shown()
 
     def rows(self) -> list[Record]:
@@ -71,11 +66,9 @@ class Node:
         return any(row.get("id") == container for row in self.rows())
 
     def shown(self, pod: str) -> dict[str, Shown]:
-        """What is shown of the pod: its containers by name, and the pod itself under no name."""
         return shown_in(self.rows(), pod)
 
     def becomes(self, pod: str, expected: dict[str, Shown]) -> None:
-        """Returns when exactly this is shown of the pod."""
         try:
             until(lambda: self.shown(pod) == expected, "status")
         except AssertionError:
@@ -86,7 +79,6 @@ class Node:
         return text(found[0], "id")
 
     def create(self, name: str, containers: Sequence[Json], *, notes: Record | None = None, **spec: Json) -> None:
-        """A pod on this node; its annotations lie about every container, or are these."""
         lies: Record = notes or {"epc-limit.nri.io/pod": "4096"}
         body: Record = {"nodeName": "node-1", **END_SOON, "containers": list(containers), **spec}
         self.api.call("POST", PODS, {"metadata": {"name": name, "annotations": lies}, "spec": body})
@@ -99,7 +91,6 @@ class Node:
             pass
 
     def _ended_with(self, pod: str, container: str) -> int:
-        """Ends the container that runs now; its exit code."""
         it = pod, container
         until(lambda: it in [(row.get("pod"), row.get("container")) for row in self.rows()], f"{pod}/{container}")
         found = self.container_id(pod, container)
@@ -123,7 +114,6 @@ class Node:
         }
 
     def started(self, pod: str) -> set[str]:
-        """The ids of the pod's containers that run, as kubelet has told the API server."""
         return {
             text(one, "containerID").removeprefix("containerd://")
             for one in self._statuses(pod)
@@ -135,7 +125,6 @@ class Node:
         return [one for kind in ("initContainerStatuses", "containerStatuses") for one in objects(status.get(kind))]
 
     def kill_sandbox(self, pod: str) -> None:
-        """Kills the process that holds the pod's namespaces, as the kernel does when memory is short."""
         with self.containerd.cri() as cri:
             items = objects(cri.call("ListPodSandbox").get("items"))
             found = [text(one, "id") for one in items if member(one, "metadata", "name") == pod]
@@ -145,12 +134,10 @@ class Node:
         return self.keys.phase(pod)
 
     def waits(self, pod: str) -> str:
-        """What the pod's first container waits for, as the API server has it."""
         return self.keys.waits(pod)
 
     @contextmanager
     def other_settings(self, settings: str) -> Iterator[None]:
-        """The daemon with other settings, for as long as the block."""
         before = self.nodeward.config.read_text()
         try:
             self._take_over(settings)
@@ -166,7 +153,6 @@ class Node:
         until(lambda: self.nodeward.log().count("settings=accepted") > seen, "the settings are taken over")
 
     def delete(self, pod: str) -> None:
-        """Deletes the pod, and returns when neither API server nor nodeward has it."""
         self.keys.delete(pod)
         self.becomes(pod, {})
 
@@ -186,13 +172,11 @@ def _wanted(row: Record) -> int | None:
 
 
 def container(name: str, epc: str = "", **more: Json) -> Record:
-    """A container that waits until it is told to end."""
     declared: Record = {"resources": {"limits": {EPC: epc}}} if epc else {}
     return {"name": name, "image": IMAGE, "imagePullPolicy": "Never", **declared, **more}
 
 
 def prepare(api: KubeClient) -> None:
-    """EPC on the node, rights for nodeward, and a RuntimeClass with an overhead."""
     amount: Record = {EPC: "1Gi"}
     api.call("PATCH", "/api/v1/nodes/node-1/status", {"status": {"capacity": amount, "allocatable": amount}}, STRATEGIC)
     api.call("POST", f"{RBAC}/clusterroles", {"metadata": {"name": "nodeward"}, "rules": RULES})
@@ -208,7 +192,6 @@ def prepare(api: KubeClient) -> None:
 
 @contextmanager
 def running_node() -> Iterator[Node]:
-    """Control plane, runtime, kubelet and daemon, which have said that they are ready, for as long as the block."""
     with key_node() as keys:
         server = keys.server
         prepare(keys.api)

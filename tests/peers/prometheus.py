@@ -47,13 +47,10 @@ def require_prometheus() -> str:
 
 
 class Prometheus:
-    """A running one."""
-
     def __init__(self, port: int) -> None:
         self._url = f"http://127.0.0.1:{port}/api/v1"
 
     def get(self, path: str) -> object:
-        """The data of one answer; a query that is refused or fails ends the test, no answer yet is None."""
         try:
             with urlopen(f"{self._url}{path}", timeout=scaled(20)) as answer:
                 found = json.loads(answer.read())
@@ -134,7 +131,6 @@ def filled(text: str) -> str:
 
 
 def queries(of_sandboxes: bool = False) -> list[str]:
-    """The dashboard's, whole: those about VM sandboxes, which no double has, or all others."""
     every = [filled(target["expr"]) for panel in board()["panels"] for target in panel["targets"]]
     return [query for query in every if ("nodeward_sandboxes_" in query) is of_sandboxes]
 

@@ -15,8 +15,6 @@ WITHIN_S = scaled(60.0)
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What became of a text: `error` is empty where it is a quantity, `value` is rounded up to whole units."""
-
     error: str
     value: int
     exact: str
@@ -25,7 +23,6 @@ class Reading:
 
 
 def readings(texts: Sequence[str]) -> list[Reading]:
-    """Each text as Kubernetes reads it; the test skips where the peer is not built."""
     program = str(require("quantities") / "quantities")
     asked = "".join(f"{json.dumps(text)}\n" for text in texts)
     done = subprocess.run([program], input=asked, capture_output=True, text=True, timeout=WITHIN_S, check=True)

@@ -21,8 +21,6 @@ BENCH_FOLDER = Path(__file__).resolve().parents[2] / "bench"
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One `go build`: packages into a folder of the peer (or into one named program)."""
-
     packages: tuple[str, ...]
     output: str
     """Below the peer's folder; a trailing slash means one program a package."""
@@ -54,8 +52,6 @@ class CrateOf(Step):
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """How one peer is built."""
-
     name: str
     folders: tuple[str, ...]
     """Sources, below `root`; put together in one scratch folder."""
@@ -78,11 +74,9 @@ class Recipe:
         return [str((self.root / folder).relative_to(BENCH_FOLDER.parent)) for folder in self.folders]
 
     def of_rust(self) -> bool:
-        """Whether cargo builds it; else Go does."""
         return any(isinstance(step, CrateOf) for step in self.steps)
 
     def fingerprint(self) -> str:
-        """A short hash of all that decides the outcome."""
         state = hashlib.sha256(repr((self.steps, self.links, self.protos)).encode())
         for path in self.sources():
             content = path.read_bytes()
@@ -95,7 +89,6 @@ class Recipe:
 
 
 def cache_folder() -> Path:
-    """The folder of all peers, outside the repository."""
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "nodeward" / "peers"
 
 

@@ -23,7 +23,6 @@ PAUSE = "pause"
 
 
 def shell(name: str, busybox: Path) -> Image:
-    """Busybox with the names of all that it can do, by hard links."""
     said = subprocess.run([busybox, "--list"], capture_output=True, text=True, timeout=scaled(30), check=True).stdout
     links = {f"bin/{applet}": "bin/busybox" for applet in said.split() if applet != "busybox"}
     files = {
@@ -35,7 +34,6 @@ def shell(name: str, busybox: Path) -> Image:
 
 
 def images(pause: Path) -> dict[str, Image]:
-    """What is served, by repository."""
     place = shutil.which("busybox")
     if place is None:
         raise FileNotFoundError("no busybox on PATH: run scripts/install-tools")

@@ -28,7 +28,6 @@ class Relay:
         self.port: Final[int] = self._listener.getsockname()[1]
 
     def cut(self) -> None:
-        """Ends every connection; new ones are refused."""
         with self._lock:
             links, self._links = [*self._links, self._listener], []
         for link in links:
@@ -37,7 +36,6 @@ class Relay:
             link.close()
 
     def mend(self) -> None:
-        """Listens again at the same port."""
         self._listener = self._listen(self.port)
 
     def _listen(self, port: int) -> socket.socket:

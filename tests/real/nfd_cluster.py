@@ -30,8 +30,6 @@ HOST = {"tdx.enabled": "true", "tdx.total_keys": "16", "sev.es.enabled": "true",
 
 @dataclass(frozen=True, slots=True)
 class Cluster(rig.Cluster):
-    """An API server with our account, and a node."""
-
     @property
     def node(self) -> str:
         return self.server.node
@@ -53,7 +51,6 @@ class Cluster(rig.Cluster):
         await self.call("POST", THEIRS, worker_object(NFD, self.node, HOST))
 
     async def remove(self) -> None:
-        """NFD's kinds, and with them every object."""
         for name in ("nodefeatures", "nodefeaturerules"):
             with suppress(ApiError):
                 await self.call("DELETE", f"{CRDS}/{name}.nfd.k8s-sigs.io")
@@ -69,7 +66,6 @@ class Cluster(rig.Cluster):
 
 @contextmanager
 def running_cluster() -> Iterator[Cluster]:
-    """A cluster for as long as the block."""
     with rig.running_cluster() as found:
         client, node = found.client, found.server.node
         metadata: Record = {"name": node, "annotations": {"a-kubelet/has": "some"}}
@@ -109,13 +105,11 @@ class _BesideKubelet(NfdMaster):
 
 @asynccontextmanager
 async def master(cluster: Cluster) -> AsyncIterator[NfdMaster]:
-    """NFD's master, with an administrator's rights."""
     async with KubeHttp(cluster.endpoint(cluster.server.token), SystemClock(), user_agent="master") as http:
         yield _BesideKubelet(http, NFD)
 
 
 async def capacity(cluster: Cluster) -> dict[str, str]:
-    """The node's, of extended resources."""
     found = member(await cluster.call("GET", f"/api/v1/nodes/{cluster.node}"), "status")
     amounts = part(found).get("capacity", {})
     return {name: str(text) for name, text in part(amounts).items() if "/" in name}

@@ -113,7 +113,6 @@ class Case:
 
 
 def cases() -> list[Case]:
-    """All pods of the data files."""
     return [_case(policy, one) for policy in NAMES for one in yaml.safe_load((DATA / f"{policy}.yaml").read_text())]
 
 
@@ -164,8 +163,6 @@ STRONG = container("strong", securityContext={"privileged": True})
 
 @dataclass(frozen=True, slots=True)
 class Cluster(rigs.Cluster):
-    """An API server with the policies in force."""
-
     def said(self, pod: Mapping[str, object], namespace: str = "default") -> str:
         """The refusal of a pod that somebody tries to create; empty where it passes."""
         return self.answer("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
@@ -196,7 +193,6 @@ class Cluster(rigs.Cluster):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """Namespaces, a RuntimeClass, pods that were there before, and then the policies, each in force."""
     with rigs.running_cluster() as made:
         client = made.client
         for name, labels in NAMESPACES.items():
@@ -230,18 +226,15 @@ def wait(true: Callable[[], bool], said: Callable[[], str]) -> None:
 
 
 def policy(name: str) -> tuple[Record, Record]:
-    """The policy of a manifest and its binding."""
     found, binding = objects(f"{name}.yaml", DEPLOY / "policies")
     return found, binding
 
 
 def named(pod: Mapping[str, object], name: str) -> Mapping[str, object]:
-    """The pod under that name."""
     return {**pod, "metadata": {"name": name, "annotations": notes(pod)}}
 
 
 def is_refused(cluster: Cluster, case: Case) -> bool:
-    """Whether the refusal is the expected one."""
     said = cluster.said(case.pod, case.namespace)
     return f"ValidatingAdmissionPolicy 'nodeward-{case.policy}'" in said and all(part in said for part in case.refused)
 
@@ -266,7 +259,6 @@ def parameters(cluster: Cluster, data: Mapping[str, str] | None) -> Iterator[Non
 
 @contextmanager
 def webhook(cluster: Cluster, folder: Path) -> Iterator[None]:
-    """The real webhook in front of the policies, for as long as the block."""
     pki = make_pki(folder)
     install(pki, "first", pki / "tls")
     place = f"{ADMISSION}/mutatingwebhookconfigurations"

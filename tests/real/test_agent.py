@@ -52,7 +52,6 @@ def objects(name: str) -> list[Record]:
 
 
 def put(client: KubeClient, name: str, config: Mapping[str, str]) -> None:
-    """Makes the ConfigMap, or replaces what it has."""
     data: Record = {"metadata": {"name": name}, "data": dict(config)}
     if client.find(f"{MAPS}/{name}") is None:
         client.call("POST", MAPS, data)
@@ -62,8 +61,6 @@ def put(client: KubeClient, name: str, config: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class Node:
-    """A cluster with one node, on which relay and agent run."""
-
     folder: Path
     client: KubeClient
     way: Way
@@ -86,7 +83,6 @@ class Node:
 
     @contextmanager
     def agent(self) -> Iterator[None]:
-        """The agent, logged in by the shipped account."""
         own = ("-kubeconfig", str(self.folder / "kubeconfig"), "-agent-socket", str(self.folder / "agent.sock"))
         command = [sys.executable, "-c", "from nodeward.cli.agent import main; main()", *own]
         command += ["-cri-resmgr-socket", str(self.relay.socket)]
@@ -99,14 +95,12 @@ class Node:
             process.wait(WAIT_S)
 
     def probe(self, *query: str) -> tuple[int, str]:
-        """`cri-resmgr-agent-probe`: its exit code, and what it says."""
         command = [sys.executable, "-c", "from nodeward.cli.agent import probe; probe()"]
         command += ["-agent-socket", str(self.folder / "agent.sock"), *query]
         done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S)
         return done.returncode, done.stdout + done.stderr
 
     def events(self) -> list[tuple[object, str]]:
-        """Reason and note of each Event on the node."""
         listed = self.client.call("GET", "/apis/events.k8s.io/v1/namespaces/default/events")["items"]
         assert isinstance(listed, list)
         found = [one for one in listed if isinstance(one, dict) and member(one, "regarding", "name") == "node-1"]
@@ -137,7 +131,6 @@ def _cluster() -> Iterator[Joined]:
 
 @pytest.fixture(name="node")
 def _node(cluster: Joined) -> Iterator[Node]:
-    """Without ConfigMaps and labels of an earlier test."""
     with tempfile.TemporaryDirectory(prefix="nwa") as name, ExitStack() as stack:
         folder = Path(name)
         (folder / "kubeconfig").write_text(cluster.kubeconfig)
@@ -155,8 +148,6 @@ def policy(name: str) -> dict[str, str]:
 
 
 def test_the_walk_of_the_readme_with_the_shipped_sample(node: Node) -> None:
-    """Given the sample's ConfigMaps, then the node's own holds, its group's without that, the default one out of the
-    group, and nothing in a group without a ConfigMap."""
     make(node.client, *objects("daemonset.yaml"), *objects("sample.yaml"))
     with node.relay.running(), node.agent():
         until(lambda: f"{OWN} accepted" in node.log(), "the node's own configuration")
@@ -219,7 +210,6 @@ def test_a_cut_watch_and_ends_of_either_process_lose_no_change(node: Node) -> No
 
 
 def test_a_relay_reads_its_node_and_changes_no_more_of_it_than_is_its_own(node: Node) -> None:
-    """As CRI Resource Manager's relay calls its agent, by grpcio."""
     with node.agent(), ExitStack() as stack:
         until((node.folder / "agent.sock").is_socket, "the agent's socket")
         channel = stack.enter_context(client_of(node.folder / "agent.sock"))
@@ -229,7 +219,6 @@ def test_a_relay_reads_its_node_and_changes_no_more_of_it_than_is_its_own(node: 
             return answer
 
         def patch(op: str, path: str, value: str = "v") -> str:
-            """Why it is refused."""
             request = pb.PatchNodeRequest(patches=[pb.JsonPatch(op=op, path=path, value=value)])
             try:
                 call("PatchNode", request.SerializeToString())
@@ -274,8 +263,6 @@ static-pools:
 
 
 def test_static_pools_are_on_the_node_and_taken_back_with_the_policy(node: Node) -> None:
-    """Given the lists of a ConfigMap, then the node has as many exclusive cores, CMK's label and its taint, also after
-    somebody removed them; under another policy, and after a kill of the agent, it has none of these."""
     own: Record = {"key": "own", "value": "x", "effect": "NoSchedule"}
     node.client.call("PATCH", NODE, {"spec": {"taints": [own]}, "metadata": {"labels": {"own": "x"}}}, MERGE)
 
@@ -317,7 +304,6 @@ def test_static_pools_are_on_the_node_and_taken_back_with_the_policy(node: Node)
 
 
 def refused(client: KubeClient, node: str) -> list[str]:
-    """Why it may not change the labels, the taints and the status of this node; empty texts where it may."""
     changes: tuple[tuple[str, Record], ...] = (
         ("", {"metadata": {"labels": {"changed": "yes"}}}),
         ("", {"spec": {"taints": []}}),
@@ -327,8 +313,6 @@ def refused(client: KubeClient, node: str) -> list[str]:
 
 
 def test_an_agent_changes_its_own_node_only_and_everybody_else_changes_what_they_may(cluster: Joined) -> None:
-    """Given tokens of agents' pods on two nodes, then each changes its own Node; one that is bound to no node changes
-    none; administrator, kubelet and the controllers' accounts are not looked at."""
     client, none = cluster.client, ["", "", ""]
     second = client.call("POST", NODES, {"metadata": {"name": "node-2"}})
     other = cluster.user(token_of(client, ACCOUNT, pod_on(client, "node-2", ACCOUNT)))

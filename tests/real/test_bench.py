@@ -19,7 +19,6 @@ SMALL = tree.Shape(pods=3, per_pod=2, calls=40)
 
 @pytest.mark.parametrize("program", plugins.PROGRAMS)
 def test_a_round_gives_every_figure(program: str) -> None:
-    """Given a node of three pods, when a program is measured, then each of its figures is more than nothing."""
     require("nristub")
 
     figures = asyncio.run(nri.one_round(program, require("nriside-0.12"), SMALL))
@@ -30,8 +29,6 @@ def test_a_round_gives_every_figure(program: str) -> None:
 def test_the_allocate_part_reads_real_cgroups(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Given cgroups of three pods, when a daemon is asked for ids by the bench, then the kernel has counted two reads
-    of each pod's counter and of the root's for each Allocate."""
     require("nriside-0.12")
     monkeypatch.setattr(allocate, "NODE", SMALL)
     monkeypatch.setattr(allocate, "ASKED", 20)
@@ -52,8 +49,6 @@ def test_the_allocate_part_reads_real_cgroups(
 def test_the_installed_hook_is_measured_and_sets_its_limit_each_time(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Given the script beside this interpreter, when the hook is measured, then both of its ways have a figure. The
-    measuring process itself refuses where a run has set no limit. The bundle has rows, or a word that none is built."""
     try:
         hook.run()
     except plugins.MissingError as error:
@@ -64,7 +59,6 @@ def test_the_installed_hook_is_measured_and_sets_its_limit_each_time(
 
 
 def test_the_webhook_and_its_floor_answer_the_bench(tmp_path: Path) -> None:
-    """Given both servers, when each review of the bench is sent on two connections, then every one is answered."""
     folder = webhook.certificate(tmp_path)
     trust = ssl.create_default_context(cafile=str(folder / "ca.crt"))
     with webhook.bare(folder) as floor, webhook.webhook(folder) as ours:
@@ -78,7 +72,6 @@ def test_the_webhook_and_its_floor_answer_the_bench(tmp_path: Path) -> None:
 def test_the_relays_part_gives_a_figure_for_each_way(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Given a tenth of the calls, when the relay is measured, then each load has a line of figures, and memory too."""
     require("cribench")
     monkeypatch.setattr(relay, "ROUNDS", 1)
     monkeypatch.setattr(relay, "LOADS", [dataclasses.replace(load, calls=load.calls // 20) for load in relay.LOADS])

@@ -44,8 +44,6 @@ ENTER = (
 
 @dataclass(frozen=True, slots=True)
 class Bare:
-    """A root with glibc and the bundle."""
-
     root: Path
     bundle: Path
 
@@ -55,7 +53,6 @@ class Bare:
         return [*unshare, str(self.root), str(self.bundle), f"/opt/nodeward/bin/{words[0]}", *words[1:]]
 
     def run(self, *words: str, code: int = 0, given: str = "") -> str:
-        """What a program says on both streams; it has to end with `code`. `given` is its standard input."""
         done = subprocess.run(
             self.command(*words), env=_ENV, input=given, capture_output=True, text=True, timeout=WITHIN_S, check=False
         )
@@ -64,7 +61,6 @@ class Bare:
 
     @contextmanager
     def running(self, *words: str) -> Iterator[subprocess.Popen[str]]:
-        """A program that goes on."""
         with subprocess.Popen(self.command(*words), env=_ENV, stderr=subprocess.PIPE, text=True) as program:
             try:
                 yield program
@@ -72,7 +68,6 @@ class Bare:
                 program.kill()
 
     def write(self, name: str, text: str) -> str:
-        """A file of the root; its path inside."""
         (self.root / name).write_text(text, encoding="utf-8")
         return f"/{name}"
 
@@ -82,7 +77,6 @@ _ENV = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8"}
 
 @pytest.fixture(scope="session")
 def bundle() -> Path:
-    """The bundle, built if something changed since."""
     return require_bundle()
 
 

@@ -46,8 +46,6 @@ WITHIN_S = scaled(60.0)
 
 @dataclass(frozen=True, slots=True)
 class Helm:
-    """Helm, with folders of its own, before an API server or none."""
-
     folder: Path
 
     def run(self, *words: str) -> tuple[int, str, str]:
@@ -65,7 +63,6 @@ class Helm:
         return said
 
     def rendered(self, *sets: str) -> dict[tuple[str, str], Record]:
-        """The objects, by kind and name."""
         flags = [word for one in sets for word in ("--set", one)]
         text = self.said("template", "nw", str(CHART), "--namespace", "nw", "--kube-version", "1.37.0", *flags)
         return named(yaml.safe_load_all(text))
@@ -89,7 +86,6 @@ def kustomized(part: str) -> dict[tuple[str, str], Record]:
 
 
 def plain(one: Record) -> object:
-    """Without what Helm adds; settings as what they say."""
     text = yaml.safe_dump(one)
     bare = yaml.safe_load(text.replace("nodeward-system", "nw").replace("namespace: nodeward\n", "namespace: nw\n"))
     labels = bare["metadata"].get("labels") or {}

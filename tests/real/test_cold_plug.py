@@ -29,7 +29,6 @@ WITHIN_S = scaled(60.0)
 
 
 def spec(kind: str, names: Sequence[str]) -> str:
-    """A CDI spec whose devices are VFIO groups that are not there."""
     devices: list[Record] = [
         {
             "name": name,
@@ -44,8 +43,6 @@ def spec(kind: str, names: Sequence[str]) -> str:
 
 @dataclass(slots=True)
 class Host:
-    """The node, its DRA driver, and who asks."""
-
     node: Node
     dra: DraDriver
     client: Path
@@ -55,29 +52,24 @@ class Host:
         return self.node.nodeward.folder / "run" / "pod-resources.sock"
 
     def start(self) -> None:
-        """A daemon in the mounts of the node's runtime, where CDI specs and kubelet's folder are."""
         self.node.nodeward.start(self.node.containerd.inside(NODEWARD, network=False))
         until(lambda: self.node.nodeward.shown().get("api") == "answers", "the daemon knows the pods")
         until(self.listens, "somebody listens at the socket")
 
     def listens(self) -> bool:
-        """Whether somebody answers at the socket."""
         return "code = InvalidArgument" in self.ask("").communicate(timeout=WITHIN_S)[1]
 
     def ask(self, pod: str) -> subprocess.Popen[str]:
-        """The client, which asks once."""
         line = [str(self.client), str(self.socket), "default", pod]
         return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def names(self, pod: str) -> list[str]:
-        """The CDI names that Kata would cold-plug."""
         asking = self.ask(pod)
         said, why = asking.communicate(timeout=WITHIN_S)
         assert asking.returncode == 0, f"{why}\n{self.node.nodeward.log()[-3000:]}"
         return said.splitlines()
 
     def create(self, pod: str, limits: Record, claim: str = "") -> str:
-        """A pod with these; its UID."""
         claims: list[Json] = [{"name": "gpu", "resourceClaimName": claim}] if claim else []
         named: list[Json] = [{"name": "gpu"}] if claim else []
         asked = container("app", resources={"limits": limits, "claims": named})
@@ -85,7 +77,6 @@ class Host:
         return self.node.keys.uid(pod)
 
     def section(self, pod: str, name: str) -> Record:
-        """A section of the Pod API's answer."""
         said = self.node.nodeward.command("pod", f"default/{pod}", "-o", "json")
         found: Record = json.loads(said.stdout)[name]
         return found
@@ -124,8 +115,6 @@ def _host() -> Iterator[Host]:
 
 
 def test_kata_is_told_of_both_kinds_and_the_pod_api_of_every_device(host: Host) -> None:
-    """Given a pod with a device that CDI knows, one that it does not, and a claim, when Kata's client asks, then it
-    gets the first and the claim's; the Pod API shows all three, and why one is left out."""
     uid = host.create("vm", {VF: "1", KEY: "1"}, "claim")
     host.dra.allocate(host.node.api, "claim", "g1", "vm", uid)
     until(lambda: host.node.phase("vm") == "Running", "the pod runs")
@@ -148,8 +137,6 @@ def test_kata_is_told_of_both_kinds_and_the_pod_api_of_every_device(host: Host) 
 
 
 def test_a_name_that_is_reused_never_has_the_old_pods_device(host: Host) -> None:
-    """Given a pod that ends by force, when one of its name is made at once and asked for until it runs, then no answer
-    has anything but what the new UID has by kubelet's checkpoint."""
     host.create("again", {VF: "1"})
     until(lambda: host.node.phase("again") == "Running", "the pod runs")
     for _ in range(3):

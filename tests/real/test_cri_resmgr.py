@@ -104,14 +104,12 @@ class Walk:
         return {**os.environ, "NODEWARD_RUN_DIR": f"{folder}/run", "NODEWARD_STATE_DIR": f"{folder}/state"}
 
     def told(self, *options: str) -> tuple[int, str]:
-        """Its status and what it says, where it ends by itself."""
         command, output = self.command(*options), subprocess.PIPE
         done = subprocess.run(command, env=self.environment, stdout=output, stderr=subprocess.STDOUT, timeout=WAIT_S)
         return done.returncode, done.stdout.decode()
 
     @contextmanager
     def relay(self, *options: str) -> Iterator[Cri]:
-        """A client before it, while it runs."""
         with (self.daemon.folder / "relay.log").open("a") as log:
             process = subprocess.Popen(self.command(*options), env=self.environment, stderr=log)
         try:
@@ -138,7 +136,6 @@ class Walk:
 
 
 def cpus_of(container: str) -> CpuSet:
-    """The CPUs that the container may use, from its cgroup."""
     root = next(one for one in (CGROUP_ROOT / "cpuset", CGROUP_ROOT) if one.is_dir())
     found = next(place for place, _, _ in os.walk(root) if place.endswith(container))
     file = "cpuset.cpus.effective" if (Path(found) / "cpuset.cpus.effective").exists() else "cpuset.effective_cpus"
@@ -187,7 +184,6 @@ def test_each_policy_gives_whole_cpus_to_one_container_alone_and_is_not_switched
 
 
 def test_a_policy_that_is_pushed_moves_containers_that_run_and_the_empty_configuration_lets_them_go(walk: Walk) -> None:
-    """By `v1.Config`, as a node agent pushes."""
     path = walk.daemon.folder / "config.sock"
 
     def push(config: dict[str, str]) -> None:

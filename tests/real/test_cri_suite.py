@@ -39,8 +39,6 @@ _COUNT = re.compile(r"(\w+)(?:/\d+|/-1)?=(\d+)")
 
 @dataclass(frozen=True, slots=True)
 class Went:
-    """One of the ways."""
-
     ran: Ran
     has: list[str]
     """All tests of the suite."""
@@ -54,7 +52,6 @@ class Went:
 
 
 def one(way: str) -> Went:
-    """The suite on a new containerd."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ctd")))
         containerd = stack.enter_context(running_containerd(folder))
@@ -67,7 +64,6 @@ def one(way: str) -> Went:
 
 
 def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
-    """The suite through a relay, which is stopped before its log and its dump are read."""
     listen, dump = containerd.folder / "cri.sock", containerd.folder / "cri.dump"
     options = ["--dump-file", str(dump), "--dump", "reset,full:.*"] if way == DUMPED else []
     options += [word for pair in STATIC for word in ("--set", pair)] if way in (PINNED, ALL_PINNED) else []
@@ -87,7 +83,6 @@ def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
 
 
 def names(way: str) -> tuple[str, ...]:
-    """The tests that are run so."""
     chosen = crisuite.chosen()
     return {PINNED: chosen.quick, ALL_PINNED: chosen.with_a_policy}.get(way, chosen.run)
 
@@ -112,7 +107,6 @@ def _went() -> Iterator[dict[str, Went]]:
 
 
 def table(went: Mapping[str, Went]) -> list[str]:
-    """A line for each test: its result and seconds, each way."""
     lines = [f"{'':66}" + "".join(f"{way:>20}" for way in went)]
     for name in crisuite.chosen().run:
         cells = (f"{way.ran.results.get(name, '-')} {way.ran.seconds.get(name, 0):6.2f} s" for way in went.values())
@@ -122,7 +116,6 @@ def table(went: Mapping[str, Went]) -> list[str]:
 
 
 def calls(log: str) -> dict[str, int]:
-    """Calls by method, as the relay counted them."""
     counted: Counter[str] = Counter()
     for name, number in _COUNT.findall(log.partition("relayed calls ")[2]):
         counted[name] += int(number)
@@ -169,7 +162,6 @@ def test_with_a_policy_all_tests_pass_but_those_that_look_at_cpus() -> None:
 
 
 def passes_with_a_policy(way: str, went: Went) -> None:
-    """Each test passes, on CPUs that the policy gave."""
     assert {name: went.ran.results.get(name) for name in names(way)} == dict.fromkeys(names(way), "PASS"), (
         went.ran.told()
     )

@@ -26,7 +26,6 @@ WITHIN_S = scaled(120.0)
 
 @contextmanager
 def demo(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
-    """The demo with its temporary files in `folder`."""
     if shutil.which("prometheus") is None:
         absent("prometheus is not installed: run scripts/install-tools")
     process = subprocess.Popen(
@@ -45,7 +44,6 @@ def demo(folder: Path, *words: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def below(folder: Path) -> list[str]:
-    """The commands of processes that have the folder among their words or their environment."""
     found = []
     for one in Path("/proc").glob("[0-9]*"):
         try:

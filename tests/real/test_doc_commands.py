@@ -70,7 +70,6 @@ def _node() -> Iterator[Path]:
 
 
 def run(text: str, cwd: Path, **more: str) -> tuple[int, str]:
-    """As a person types it, with the checkout's programs."""
     with tempfile.TemporaryDirectory(prefix="nwd") as folder:
         program = Path(folder) / "nodeward"
         program.write_text(f'#!/bin/sh\nexec {sys.executable} -m nodeward "$@"\n')
@@ -84,7 +83,6 @@ def run(text: str, cwd: Path, **more: str) -> tuple[int, str]:
 
 
 def pods(folder: Path) -> list[tuple[str, ...]]:
-    """Namespace, name, uid and sandbox of those that the node knows; the newest last."""
     code, said = run("nodeward pod --list", ROOT, NODEWARD_SOCKET=str(folder / "nodeward.sock"))
     return [tuple(line.split()[:4]) for line in said.splitlines()[1:]] if code == 0 else []
 

@@ -46,8 +46,6 @@ exec cat
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The namespace, and the folder in which commands are typed."""
-
     holder: int
     checkout: Path
     path: str
@@ -58,13 +56,11 @@ class Host:
         return [*entered, "bash", "-o", "pipefail", "-c", text], {**environment, "PATH": self.path}
 
     def run(self, text: str) -> tuple[int, str]:
-        """As a person types it: how it ends, and what it says."""
         command, environment = self._command(text)
         done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=WITHIN_S)
         return done.returncode, done.stdout + done.stderr
 
     def done(self, text: str) -> str:
-        """What a command says that has to end well."""
         code, said = self.run(text)
         assert code == 0, f"{text}: {said[-3000:]}"
         return said
@@ -94,7 +90,6 @@ class Host:
 
 @contextmanager
 def running_host(folder: Path, containerd: Containerd, programs: tuple[Path, ...]) -> Iterator[Host]:
-    """The host, with Nodeward in /opt/nodeward."""
     (folder / "kept").mkdir()
     checkout = folder / "checkout"
     checkout.mkdir()
@@ -125,7 +120,6 @@ def running_host(folder: Path, containerd: Containerd, programs: tuple[Path, ...
 
 @contextmanager
 def a_cluster() -> Iterator[Path]:
-    """A kubeconfig of a real API server with one node and the kinds that the manifests speak of."""
     with running_cluster("node-1") as cluster:
         server, client = cluster.server, cluster.client
         define(client, *sorted(path.name for path in Path(__file__).parent.glob("*_crd*.yaml")))

@@ -26,7 +26,6 @@ LABELS: Record = {"app": "nri-sgx-epc"}
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """An API server with Intel's webhook and the sgx-epc DaemonSet, by their names."""
     webhook: Record = {
         "name": WEBHOOK,
         "clientConfig": {"url": "https://127.0.0.1:1/"},
@@ -92,7 +91,6 @@ def test_real_programs_tell_their_versions() -> None:
 
 
 def test_this_host_is_hybrid_and_without_misc_if_its_mounts_say_so() -> None:
-    """Then that is an error, and the only one of its cgroups; on another host none says so."""
     mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
     trees = [(one[1], one[2], one[3].split(",")) for one in mounts if one[2] in ("cgroup", "cgroup2")]
     controllers = [name for place, kind, how in trees for name in (how if kind == "cgroup" else _handed(place))]
@@ -115,5 +113,4 @@ def test_this_host_is_hybrid_and_without_misc_if_its_mounts_say_so() -> None:
 
 
 def _handed(place: str) -> list[str]:
-    """The controllers of a tree of cgroup v2."""
     return (Path(place) / "cgroup.controllers").read_text().split()

@@ -55,7 +55,6 @@ def recorded(settings: Settings) -> Settings:
 
 
 async def until_more(node: Rig, name: str) -> int:
-    """A counter that is no longer 0."""
     async with asyncio.timeout(WITHIN_S):
         while not (found := (await node.health()).get(name, 0)):
             await asyncio.sleep(0.02)
@@ -65,8 +64,6 @@ async def until_more(node: Rig, name: str) -> int:
 async def test_a_full_disk_is_said_stops_no_limit_and_all_is_written_once_there_is_room(
     tmp_path: Path, disk: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Given no room for record and undo list, when pods start, then their limits are there and it is said what is
-    missing; when there is room again, then the undo list is whole and the record goes on with a new segment."""
     caplog.set_level(logging.WARNING)
     files = OsFiles(str(disk))
 
@@ -99,8 +96,6 @@ async def test_a_full_disk_is_said_stops_no_limit_and_all_is_written_once_there_
 async def test_a_disk_that_fills_within_a_line_leaves_a_record_that_replays(
     tmp_path: Path, disk: Path, but: int
 ) -> None:
-    """Given room for some lines more, when the disk fills in the midst of one, then what stands there is no word that
-    was never said, and what comes when there is room is whole."""
     files = OsFiles(str(disk))
 
     async with rig(tmp_path, runtime_hands_down=False, change=recorded, disk=files) as node:

@@ -33,8 +33,6 @@ WAIT_S = 4
 
 @dataclass(slots=True)
 class Node:
-    """The node, and its users."""
-
     api: KubeClient
     containerd: Containerd
     daemon: Daemon
@@ -42,7 +40,6 @@ class Node:
     at: str
 
     def create(self, name: str) -> None:
-        """A pod with a gate; its program has its mark among its arguments."""
         box: Record = {"name": "app", "image": BOX, "imagePullPolicy": "Never", "command": ["/busybox", "sleep"]}
         spec: Record = {
             "nodeName": NODE,
@@ -53,17 +50,14 @@ class Node:
         self.api.call("POST", PODS, {"metadata": {"name": name}, "spec": spec})
 
     def running(self, name: str) -> bool:
-        """Whether the API server has it as running."""
         return member(self.api.find(f"{PODS}/{name}") or {}, "status", "phase") == "Running"
 
     def asked(self) -> set[str]:
-        """The pods that have asked at their gates in this life of the daemon."""
         gates = self.daemon.shown().get("gates")
         rows = gates.get("rows") if isinstance(gates, dict) else None
         return {str(row["pod"]) for row in rows if isinstance(row, dict)} if isinstance(rows, list) else set()
 
     def set_gate(self, name: str, verdict: str) -> Record:
-        """SetGate, as an attestation adapter calls it."""
         link = http.client.HTTPConnection("nodeward", timeout=WITHIN_S)
         link.sock = socket.socket(socket.AF_UNIX)
         link.sock.connect(str(self.daemon.folder / "run" / "podapi.sock"))
@@ -76,13 +70,11 @@ class Node:
         return found
 
     def kill(self) -> None:
-        """The daemon ends by SIGKILL, and is away."""
         assert self.daemon.process is not None
         self.daemon.process.send_signal(signal.SIGKILL)
         self.daemon.process.wait(WITHIN_S)
 
     def refused(self, name: str, why: str) -> int:
-        """How often the relay has refused the pod so."""
         lines = log_of(self.listen).splitlines()
         return sum(f"gate=refused pod=default/{name} " in line and why in line for line in lines)
 

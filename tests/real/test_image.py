@@ -38,7 +38,6 @@ def _archive() -> Path:
 
 @pytest.fixture(name="blobs", scope="module")
 def _blobs(archive: Path) -> Mapping[str, bytes]:
-    """The archive's files, by name."""
     with tarfile.open(archive) as files:
         return {one.name: found.read() for one in files if (found := files.extractfile(one)) is not None}
 
@@ -61,7 +60,6 @@ def _containerd(archive: Path) -> Iterator[Containerd]:
 
 
 def ran(containerd: Containerd, cri: Cri, *arguments: str) -> tuple[int, str]:
-    """Exit code and output of a container of the image, as the manifests have it run."""
     pod = pod_config("image", containerd.cgroup_parent, containerd.folder / "logs")
     security: Record = {"readonly_rootfs": True, "no_new_privs": True, "capabilities": {"drop_capabilities": ["ALL"]}}
     container: Record = container_config("app", IMAGE) | {"command": [], "args": list(arguments)}

@@ -79,7 +79,6 @@ def _containerd() -> Iterator[Containerd]:
 def running_pod(
     containerd: Containerd, cri: Cri, handler: str, annotations: Record
 ) -> Iterator[tuple[str, KataSandbox]]:
-    """The cgroup of a pod with one container, and its sandbox."""
     pod = pod_config(handler, containerd.cgroup_parent, containerd.folder / "logs") | {"annotations": annotations}
     sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": handler}), "pod_sandbox_id")
     try:
@@ -91,7 +90,6 @@ def running_pod(
 
 
 def read(sandbox: str) -> VmReading:
-    """What Nodeward reads of it."""
     files, root = OsFiles(), str(CGROUP_ROOT)
     reader = Reader(files, trees(mounted(files, root), root), lambda: time.clock_gettime_ns(time.CLOCK_BOOTTIME))
     try:
@@ -101,7 +99,6 @@ def read(sandbox: str) -> VmReading:
 
 
 def memory_bytes(path: str) -> int:
-    """What that cgroup is charged with."""
     file = f"{path.lstrip('/')}/memory.current" if UNIFIED else f"memory{path}/memory.usage_in_bytes"
     return int((CGROUP_ROOT / file).read_text())
 
@@ -165,7 +162,6 @@ def _daemon(containerd: Containerd, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def said_of(daemon: Daemon, pod: KataSandbox) -> SandboxRow | None:
-    """What it says of the pod's sandbox."""
     view = msgspec.json.decode(daemon.command("sandboxes", "-o", "json").stdout, type=SandboxesView)
     return next((row for row in view.rows if row.id == pod.id), None)
 
@@ -199,8 +195,6 @@ def test_nodeward_says_where_a_pod_is_and_what_it_costs(
 
 
 def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
-    """Given a pod that requests CPUs and memory and limits neither, when kubelet starts it through the relay, then the
-    VM has them beside what Kata's configuration gives every VM."""
     app = ContainerSpec("c", cpu_m=1000, memory_request=REQUEST_MIB << 20)
     spec = PodSpec(PodUid("uid-sized"), "default", "sized", (app,))
     pod = pod_config("sized", containerd.cgroup_parent, containerd.folder / "logs")
@@ -231,8 +225,6 @@ def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_
 
 
 def test_a_vm_that_grows_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
-    """Given a handler whose VMs grow and whose Kata allows its defaults by annotation, then containerd hands on those
-    that the relay appends, and the VM has them."""
     spec = PodSpec(PodUid("uid-grows"), "default", "grows", (ContainerSpec("c", cpu_m=1000, memory_request=96 << 20),))
     etc, settings, listen = tmp_path / "etc", tmp_path / "nodeward.yaml", tmp_path / "cri.sock"
     (etc / "containerd").mkdir(parents=True)

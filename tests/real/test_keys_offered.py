@@ -31,14 +31,11 @@ ROW = f"{{resources: [{TDX}], publisher: device-plugin, publish: {TDX}}}"
 
 
 class Offered:
-    """The node with the daemon's ledger on, and what the kernel is to say."""
-
     def __init__(self, node: Node) -> None:
         self.node, self.pods = node, node.keys
         self._root, self._said = node.nodeward.folder / "cgroup", node.nodeward.config.read_text()
 
     def uses(self, capacity: int, used: int) -> None:
-        """So many keys there are, and so many are in use by somebody: a digit, since that file is held open."""
         (self._root / "misc.next").write_text(f"tdx {capacity}\n")
         (self._root / "misc.next").rename(self._root / "misc.capacity")
         current = self._root / "misc.current"
@@ -61,22 +58,18 @@ class Offered:
         return (decode((self.node.nodeward.folder / "run" / "grants.journal").read_bytes(), boot) or {}).get(TDX, {})
 
     def shown(self) -> str:
-        """What `nodeward keys` prints."""
         return self.node.nodeward.command("keys").stdout
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """The daemon's."""
         assert self.node.nodeward.process is not None
         return self.node.nodeward.process
 
     def start(self, healthy: int, program: Sequence[str] = (NODEWARD,)) -> subprocess.Popen[bytes]:
-        """Starts the daemon, and returns when kubelet has a list of this one with so many healthy ids."""
         with self.pods.relisted(TDX, (KEYS, healthy)):
             return self.node.nodeward.start(program)
 
     def replaced(self, healthy: int, end: Callable[[], None]) -> subprocess.Popen[bytes]:
-        """Starts another daemon beside the one that runs, which is ended once the other waits for it."""
         process = self.node.nodeward.start()
         lock = str(self.node.nodeward.folder / "run" / "node.lock")
         until(lambda: _has_open(process.pid, lock), "the second daemon waits")
@@ -85,19 +78,16 @@ class Offered:
         return process
 
     def end(self, how: signal.Signals) -> None:
-        """Ends the daemon."""
         self.process.send_signal(how)
         self.process.wait(timeout=WITHIN_S)
 
     def says(self, words: str) -> None:
-        """Returns when `nodeward keys` does."""
         try:
             until(lambda: words in self.shown(), "keys")
         except AssertionError:
             assert words in self.shown()
 
     def has(self, capacity: int, allocatable: int) -> None:
-        """Returns when kubelet and the node's status do."""
         try:
             self.pods.has(TDX, (capacity, allocatable))
         except AssertionError as error:
@@ -105,7 +95,6 @@ class Offered:
             raise AssertionError(f"{error}: {told}\n{self.node.nodeward.log()[-3000:]}") from error
 
     def runs(self, pod: str) -> None:
-        """A pod that asks for a key, once it runs."""
         self.makes(pod, lambda: self.pods.runs(pod))
 
     def makes(self, pod: str, is_so: Callable[[], bool], init: Sequence[int] = ()) -> None:
@@ -121,7 +110,6 @@ class Offered:
         assert why == "", f"{why}\n{self.shown()}"
 
     def is_left_by(self, *pods: str) -> None:
-        """Deletes the pods, and returns when every key is free and offered again."""
         for pod in pods:
             self.pods.delete(pod)
         self.uses(KEYS, 0)
@@ -130,7 +118,6 @@ class Offered:
 
 
 def _has_open(pid: int, path: str) -> bool:
-    """Whether the process has this file open."""
     try:
         return path in [os.readlink(one) for one in Path("/proc", str(pid), "fd").iterdir()]
     except FileNotFoundError:  # closed meanwhile
@@ -157,7 +144,6 @@ def _here() -> Iterator[Offered]:
 
 
 def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offered) -> None:
-    """Given keys, when pods come, somebody else takes some, daemon and kubelet die, then none is given twice."""
     pods = here.pods
     here.has(KEYS, KEYS)
     assert "pods-api=lost" not in here.node.nodeward.log()
@@ -195,8 +181,6 @@ def test_keys_are_offered_given_and_withheld_as_the_kernel_has_them(here: Offere
 
 
 def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> None:
-    """Given a pod with an id, when a second daemon waits for the first and takes over, then the node's capacity stands
-    all the while, and so do the pod and its id."""
     pods = here.pods
     here.runs("stays")
     began, mine = pods.started("stays"), pods.held("stays", TDX)
@@ -214,8 +198,6 @@ def test_an_upgrade_begins_before_the_old_daemon_has_ended(here: Offered) -> Non
 
 
 def test_a_key_stays_promised_when_kubelet_has_forgotten_whose_it_is(here: Offered) -> None:
-    """Given a pod with an id, when kubelet dies and its checkpoint is deleted, then the pod's key is nobody else's,
-    whatever ids kubelet gives out."""
     pods = here.pods
     here.runs("live")
     began = pods.started("live")
@@ -241,7 +223,6 @@ def test_a_key_stays_promised_when_kubelet_has_forgotten_whose_it_is(here: Offer
 def test_a_daemon_that_dies_within_an_allocation_has_forgotten_nothing_that_kubelet_heard(
     step: str, here: Offered
 ) -> None:
-    """Given a daemon that is killed at this step, when the next one lives, then it knows of each id that a pod has."""
     pods, dies, lives = here.pods, f"dies-{step}", f"lives-{step}"
     here.end(signal.SIGTERM)
     process = here.start(KEYS, [sys.executable, "-m", "tests.peers.dying_daemon", step])
@@ -264,8 +245,6 @@ def test_a_daemon_that_dies_within_an_allocation_has_forgotten_nothing_that_kube
 
 @pytest.mark.parametrize("step", STARTS)
 def test_a_start_that_was_let_through_before_a_death_counts_in_the_next_life(step: str, here: Offered) -> None:
-    """Given a daemon that is killed between the yes to a pod's start and its charge, when another lives, one key is
-    left, and a second pod is to start, then only one of the two does, until there is a key for the other too."""
     pods, first, second = here.pods, f"first-{step}", f"second-{step}"
     here.uses(KEYS, KEYS - 2)
     here.has(KEYS, 2)
@@ -295,9 +274,6 @@ def test_a_start_that_was_let_through_before_a_death_counts_in_the_next_life(ste
 def test_what_is_written_on_the_node_while_kubelet_is_down_is_kubelets_to_take_back_or_its_writers(
     here: Offered,
 ) -> None:
-    """Given a daemon that has registered, when somebody writes its resource into the node's status while kubelet is
-    down, then kubelet takes that back where it knows of a plugin, and the daemon registers. Where kubelet has struck
-    that out, it leaves what is there: the daemon says who wrote it and does not register, until it is gone."""
     pods = here.pods
     with timeline(pods, TDX) as seen:
         with pods.down():
@@ -324,7 +300,6 @@ def test_what_is_written_on_the_node_while_kubelet_is_down_is_kubelets_to_take_b
 
 
 def test_what_is_taken_back_is_gone_from_the_node_and_pods_run_on(here: Offered) -> None:
-    """Given a pod with an id, when the keys are taken back, then the node has none, and the pod runs."""
     here.runs("last")
     uninstall = ("uninstall", "--config", str(here.node.nodeward.config))
     said = f"not taken back: kubelet has {KEYS} healthy id(s) of {TDX} from us"

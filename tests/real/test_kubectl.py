@@ -45,13 +45,10 @@ SPEC: Record = {"containers": [{"name": "node", "image": "nodeward"}]}
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody with kubectl, the plugin and a kubeconfig."""
-
     folder: Path
     api: KubeClient
 
     def typed(self, text: str) -> tuple[int, str, str]:
-        """A command of a page, as a person types it."""
         path = f"{self.folder / 'bin'}:{require('helm') / 'bin'}:/usr/bin:/bin"
         config = str(self.folder / "kubeconfig")
         environment = {**os.environ, "PATH": path, "HOME": str(self.folder), "KUBECONFIG": config}

@@ -32,13 +32,11 @@ REFUSED = "default/refused, container app: declares 2097152 of sgx_epc, which th
 
 @pytest.fixture(name="node", scope="module")
 def _node() -> Iterator[Node]:
-    """One node for all tests of this module; each removes its pods."""
     with running_node() as node:
         yield node
 
 
 def test_each_container_of_a_pod_has_its_promise_from_the_spec(node: Node) -> None:
-    """Given a pod made by the API, when its init, sidecar, regular and ephemeral containers run, then each is shown."""
     budget, proxy = Shown(36 * MI), Shown(4 * MI)
     node.create(
         "shop",
@@ -64,9 +62,6 @@ def test_each_container_of_a_pod_has_its_promise_from_the_spec(node: Node) -> No
 
 
 def test_what_ends_and_is_made_anew_is_shown_once_and_as_before(node: Node) -> None:
-    """Given a pod with an overhead, when its container ends and is started again, and its sandbox dies and all is made
-    anew, then it is shown as before; so is the neighbour of a container without its program, which kubelet tries again.
-    A pod that is not to be started again is shown no more once it has ended well."""
     expected = {"": Shown(5 * MI), "app": Shown(2 * MI)}
     node.create("moved", [container("app", "2Mi")], runtimeClassName="heavy")
     node.becomes("moved", expected)
@@ -94,7 +89,6 @@ def test_what_ends_and_is_made_anew_is_shown_once_and_as_before(node: Node) -> N
 
 
 def test_pods_made_while_the_daemon_was_dead_are_adopted(node: Node) -> None:
-    """Given a pod, when the daemon is killed, a pod is made, and daemon and containerd start anew, then both stand."""
     expected = {"": Shown(2 * MI), "app": Shown(2 * MI)}
     node.create("before", [container("app", "2Mi")])
     node.becomes("before", expected)
@@ -115,7 +109,6 @@ def test_pods_made_while_the_daemon_was_dead_are_adopted(node: Node) -> None:
 
 
 def test_whoever_made_a_refused_pod_reads_why(node: Node) -> None:
-    """Given limits.unsupported set to refuse, when a pod declares EPC, then its status says what the node lacks."""
     settings = node.nodeward.config.read_text()
     with node.other_settings(f"{settings}limits: {{unsupported: refuse}}\n"):
         node.create("refused", [container("app", "2Mi")])
@@ -125,8 +118,6 @@ def test_whoever_made_a_refused_pod_reads_why(node: Node) -> None:
 
 
 def test_a_static_pod_is_known_by_its_mirror_pod(node: Node) -> None:
-    """Given a file of a static pod, when it is replaced by another, then each is shown with its own promise; when its
-    mirror is deleted, then its spec is that of the one which kubelet makes anew, and never of another pod."""
     for amount in (2, 6):
         spec: Record = {**END_SOON, "containers": [container("app", f"{amount}Mi")]}
         manifest: Record = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static"}, "spec": spec}
@@ -148,8 +139,6 @@ def test_a_static_pod_is_known_by_its_mirror_pod(node: Node) -> None:
 
 
 def test_a_pod_whose_annotations_name_another_takes_nothing_from_it(node: Node) -> None:
-    """Given a pod and a static pod, when others are made that claim to be them, then each has what it was promised;
-    one that claims to be a mirror is never run, and kubelet deletes it."""
     node.create("honest", [container("app", "2Mi")])
     spec: Record = {**END_SOON, "containers": [container("app", "3Mi")]}
     manifest: Record = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "static"}, "spec": spec}
@@ -177,7 +166,6 @@ def test_a_pod_whose_annotations_name_another_takes_nothing_from_it(node: Node) 
 
 
 def test_what_was_recorded_on_this_node_replays(node: Node) -> None:
-    """Given all that happened above, when the daemon is stopped, then its record is decided again, byte for byte."""
     process = node.nodeward.process
     assert process is not None
     process.send_signal(signal.SIGTERM)
@@ -188,7 +176,6 @@ def test_what_was_recorded_on_this_node_replays(node: Node) -> None:
 
 
 def limited(root: Path, cgroup: Path) -> None:
-    """Has files say that the kernel has EPC, in this cgroup and in all above it."""
     cgroup.mkdir(parents=True)
     files = {"cgroup.controllers": "misc\n", "cgroup.subtree_control": "misc\n", "misc.max": "sgx_epc max\n"}
     for folder in (cgroup, *(above for above in cgroup.parents if above.is_relative_to(root))):
@@ -197,8 +184,6 @@ def limited(root: Path, cgroup: Path) -> None:
 
 
 def test_cadvisor_has_the_memory_of_a_limited_container_for_the_dashboard(node: Node, tmp_path: Path) -> None:
-    """Given a container with a limit, when Prometheus scrapes the daemon and the kubelet's cAdvisor, which asks
-    containerd at one place only, then the dashboard's queries that want both have values."""
     place, nodeward, port = "/run/containerd", node.nodeward, free_port()
     link = f"mkdir -p {place} && ln -s {node.containerd.cri_socket} {place}/containerd.sock"
     subprocess.run(node.containerd.inside("sh", "-c", link), check=True, timeout=WITHIN_S)

@@ -22,7 +22,6 @@ def begins_anew(here: Offered, *, pods_api: bool, **said: str) -> None:
 
 
 def told(here: Offered) -> str:
-    """What is found of kubelet's own view on pods, if anything."""
     return next((line for line in here.shown().splitlines() if "finding: kubelet " in line), "")
 
 
@@ -35,8 +34,6 @@ def other_owners(here: Offered) -> list[tuple[str, str]]:
 
 
 def test_a_kubelet_that_has_no_pods_api_any_more_is_known_by_the_other_views() -> None:
-    """Given keys that were given with it, when kubelet begins anew without it, then ids are released and given again by
-    what the API server and the checkpoint tell; when it is there again, it is the first view again."""
     with offered() as here:
         here.runs("vm")
         mine = here.pods.held("vm", TDX)

@@ -28,7 +28,6 @@ PATIENCE_S = 2.0
 
 @pytest.fixture(name="containerd", scope="module")
 def _containerd() -> Iterator[Containerd]:
-    """One containerd for all tests of this module; each removes its pods."""
     with a_containerd(NriOptions(request_timeout_s=PATIENCE_S)) as runtime:
         yield runtime
 
@@ -42,7 +41,6 @@ def until_called(containerd: Containerd, plugin: str, times: int) -> None:
 
 
 def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd: Containerd) -> None:
-    """Given pods that are made all the time, when the daemon starts, is killed and starts, then it shows all."""
     pods: dict[str, str] = {}
     called = containerd.synchronized(DAEMON)
     with containerd.cri() as cri, tempfile.TemporaryDirectory(prefix="nwd") as own:
@@ -69,8 +67,6 @@ def test_the_daemon_knows_every_pod_that_was_made_while_it_registered(containerd
 
 
 def test_a_daemon_that_stalls_once_costs_one_wait_and_mends_what_it_missed(containerd: Containerd) -> None:
-    """Given a daemon that stands still, when a pod is started, then it starts late, and is shown when the daemon goes
-    on."""
     called = containerd.synchronized(DAEMON)
     with (
         containerd.cri() as cri,
@@ -95,8 +91,6 @@ def test_a_daemon_that_stalls_once_costs_one_wait_and_mends_what_it_missed(conta
 
 
 def test_a_daemon_that_stalls_in_synchronize_finds_what_was_made_meanwhile(containerd: Containerd) -> None:
-    """Given a container that takes its time to stop, when the daemon registers meanwhile and then stands still, then
-    nobody's pod is started until containerd has given the daemon up, and the daemon finds that pod when it goes on."""
     called, failed = containerd.synchronized(DAEMON), containerd.said("failed to synchronize plugin")
     with (
         containerd.cri() as cri,

@@ -38,7 +38,6 @@ def _containerd(node: Daemon) -> Iterator[Containerd]:
 
 @contextmanager
 def launching(node: Daemon, required: tuple[str, ...] | None = None) -> Iterator[Containerd]:
-    """A containerd that starts this daemon as its plugin."""
     launcher = f"#!/bin/sh\nexec {NODEWARD} node --config {node.config} 2>>{node.folder}/node.log\n"
     options = NriOptions(required_plugins=required, launched={PLUGIN: launcher})
     with a_containerd(options) as runtime:
@@ -46,7 +45,6 @@ def launching(node: Daemon, required: tuple[str, ...] | None = None) -> Iterator
 
 
 def holder(node: Daemon) -> str:
-    """The process id in the daemon's lock, as containerd's process namespace counts."""
     return (node.folder / "run" / "node.lock").read_text().strip()
 
 
@@ -62,7 +60,6 @@ def lives(containerd: Containerd, pid: str) -> bool:
 def test_containerd_starts_the_daemon_and_after_a_restart_another(
     containerd: Containerd, node: Daemon, end: signal.Signals
 ) -> None:
-    """Given a containerd that launches Nodeward, when it ends and starts again, then so does the daemon."""
     until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
     with containerd.cri() as cri:
         before, old = run_pod(containerd, cri, "before")
@@ -84,10 +81,6 @@ def test_containerd_starts_the_daemon_and_after_a_restart_another(
 
 
 def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Containerd, node: Daemon) -> None:
-    """Given a launched daemon that is killed, when containers are created, then they start without it.
-
-    containerd starts its plugins only when it starts itself, so the launched form has nobody who brings it back.
-    """
     until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
     pid = holder(node)
     subprocess.run(containerd.inside("kill", "-9", pid), timeout=WITHIN_S, check=True)
@@ -98,8 +91,6 @@ def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Conta
 
 
 def test_no_container_is_refused_at_the_start_when_containerd_launches_the_plugin_it_requires(node: Daemon) -> None:
-    """Given a required plugin that containerd starts itself, when the node starts, then the first pod that is begun at
-    all has it: containerd serves nobody before its plugins are there, so no static pod needs to be exempt."""
     with launching(node, required=("nodeward",)) as containerd, containerd.cri() as cri:
         begun: list[tuple[str, str]] = []
         refused: list[str] = []

@@ -61,8 +61,6 @@ def cluster() -> Iterator[Cluster]:
 
 @dataclass(slots=True)
 class Life:
-    """The edge at work: what it was told to do and what it told."""
-
     cluster: Cluster
     goals: ByEdge
     told: list[ev.NfdSeen] = field(default_factory=list)
@@ -70,7 +68,6 @@ class Life:
     remembered: int = 0
 
     def want(self, **numbers: int | None) -> None:
-        """What the ledger wants of each key from now on."""
         self.goals.set(
             Goal(target(f"nfd:{key}"), Special.ABSENT if number is None else str(number), Reason("shared"))
             for key, number in numbers.items()
@@ -117,7 +114,6 @@ class Life:
 async def living(
     cluster: Cluster, token: str = "", pod: str = "", ready: Callable[[], bool] = lambda: True
 ) -> AsyncIterator[Life]:
-    """The edge for the node, until the block ends."""
     life = Life(cluster, ByEdge("nfd"))
     life.goals.connect(life.seen)
     async with KubeHttp(
@@ -136,9 +132,6 @@ async def living(
 
 
 async def test_nfd_that_comes_later_goes_and_comes_back_is_followed_live(cluster: Cluster) -> None:
-    """Given 12 keys for Kata before there is any NFD, then its rule puts 12 on the node once it is there, follows what
-    the ledger wants, and 16 again once the ledger wants nothing."""
-
     async with living(cluster) as life, master(cluster) as nfd:
         life.want(tdx=12)
         await life.until_told(served=False, worker=False, fault="")
@@ -235,7 +228,6 @@ async def test_the_object_of_an_earlier_life_stands_until_the_ledger_knows_enoug
 
 
 async def test_the_object_vanishes_with_our_daemon_set(cluster: Cluster, tmp_path: Path) -> None:
-    """Kubernetes' own garbage collector at work."""
     daemon_sets = "/apis/apps/v1/namespaces/nodeward/daemonsets"
     labels = {"app": "x"}
     template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "c", "image": "none"}]}}

@@ -54,7 +54,6 @@ async def until_written(cluster: Cluster, number: str) -> None:
 
 
 async def decommission(node: Rig) -> str:
-    """What the command prints."""
     command = (NODEWARD, "decommission", "--socket", str(node.folder / "run" / "nodeward.sock"))
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=WITHIN_S, check=True
@@ -78,14 +77,11 @@ async def pods(cluster: Cluster) -> None:
 
 
 async def test_katas_number_follows_the_kernel_through_restarts_until_it_is_taken_back(tmp_path: Path) -> None:
-    """Given 16 keys, a Kata pod and a VM: 15 for Kata; three machines outside: 12; after them, and a restart in which
-    the object is not touched: 15 again; after `nodeward uninstall`: 16."""
     with running_cluster() as cluster:
         await follow(cluster, tmp_path)
 
 
 def joined(cluster: Cluster, folder: Path, settings: Settings) -> Settings:
-    """The daemon is one of this cluster's, by a token in that folder."""
     return replace(settings, kube=cluster.section(folder), node_name=cluster.node)
 
 
@@ -160,12 +156,10 @@ class Table:
     node: Rig
 
     def chooses(self, share: Share) -> None:
-        """The settings of the next daemon."""
         row = KeySettings((OURS, KEYS), publisher=Publisher.DEVICE_PLUGIN, publish=OURS, share=share, split=SPLIT)
         self.node.settings = replace(self.node.settings, ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row}))
 
     async def says(self, share: Share, mode: str, *, writes: bool) -> None:
-        """Returns when `nodeward keys` has the row of this mode."""
         sells, number = SELLS[mode], NUMBER[mode]
         ours = f"our plugin offers {OURS} and may sell {sells} more" if sells is not None else "we offer nothing"
         said = number if writes else "nothing yet"
@@ -175,14 +169,12 @@ class Table:
         await until_keys(self.node, sentence)
 
     async def found(self) -> dict[str, Finding]:
-        """What doctor makes of what this daemon and the API server tell."""
         view = msgspec.convert(await self.node.ask(), NodeView)
         api = await asyncio.to_thread(cluster.api, self.node.settings, {}, SystemClock())
         facts = KeyFacts(view.keys, api.our_object, on_node=api.on_node, left_by_nfd=api.left_by_nfd)
         return {one.code: one for one in keys(facts)}
 
     async def until_ours(self, *, there: bool) -> None:
-        """Returns when our NodeFeature object is there, or is deleted."""
         async with asyncio.timeout(WITHIN_S):
             while (await self.cluster.find(self.cluster.ours) is not None) is not there:
                 await asyncio.sleep(0.1)
@@ -208,9 +200,6 @@ class Table:
 
 
 async def test_each_mode_before_with_and_after_nfd_and_kata(tmp_path: Path) -> None:
-    """Given no NFD, then each mode but `own` and `auto` is found to need it, and our plugin sells all the same; NFD and
-    Kata come, and each mode has its row on the node; Kata alone goes, and doctor says what that means for its pod; NFD
-    goes, and its number stays on the node as its master left it, until somebody does what doctor says."""
     with running_cluster() as cluster:
         await before_with_and_after(cluster, tmp_path)
 

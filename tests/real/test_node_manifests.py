@@ -32,10 +32,7 @@ BASELINE: Record = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce"
 
 @dataclass(frozen=True, slots=True)
 class Cluster(rigs.Cluster):
-    """One on which both folders of manifests were applied."""
-
     def may(self, account: str, verb: str, group: str, resource: str) -> bool:
-        """Whether the service account has this right in every namespace."""
         asked: Record = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SubjectAccessReview",
@@ -48,7 +45,6 @@ class Cluster(rigs.Cluster):
         return member(answer, "status", "allowed") is True
 
     def events(self, pod: Record) -> list[Record]:
-        """The Events that `kubectl describe pod` lists: of the older API, by the pod's name and uid."""
         metadata = part(pod, "metadata")
         selector = f"involvedObject.name={metadata['name']},involvedObject.uid={metadata['uid']}"
         found = self.client.call("GET", f"/api/v1/namespaces/default/events?{urlencode({'fieldSelector': selector})}")
@@ -56,7 +52,6 @@ class Cluster(rigs.Cluster):
 
 
 def pod_of(folder: str) -> Record:
-    """The spec of the DaemonSet's pod."""
     (found,) = (one for one in manifests(f"{folder}/daemonset.yaml") if one["kind"] == "DaemonSet")
     return part(found, "spec", "template", "spec")
 
@@ -123,7 +118,6 @@ def test_a_patch_of_the_daemon_set_adds_host_folders_and_its_pod_is_admitted(
 
 
 def mounted(spec: Record) -> dict[str, tuple[str, bool]]:
-    """By the path in the container: the host's, empty for none, and whether it is writable."""
     (container,) = listed(spec["containers"])
     host = {one["name"]: member(one, "hostPath", "path") for one in listed(spec["volumes"])}
     mounts = listed(container["volumeMounts"])
@@ -157,7 +151,6 @@ def test_the_settings_are_accepted_by_config_check(tmp_path: Path, folder: str) 
 
 
 def made(cluster: Cluster, name: str) -> Record:
-    """A pod on the node, whose container declares 4096 bytes."""
     amount = {"sgx.intel.com/epc": "4096"}
     app = {"name": "app", "image": "none", "resources": {"limits": amount, "requests": amount}}
     spec = {"nodeName": cluster.server.node, "containers": [app]}
@@ -165,7 +158,6 @@ def made(cluster: Cluster, name: str) -> Record:
 
 
 async def told(cluster: Cluster, pod: Record, *reasons: str) -> dict[str, Record]:
-    """The pod's Events by reason, once there is one for each of these."""
     async with asyncio.timeout(WITHIN_S):
         while True:
             by_reason = {str(one["reason"]): one for one in await asyncio.to_thread(cluster.events, pod)}
@@ -187,8 +179,6 @@ async def run(node: Rig, pod: Record) -> str:
 
 
 async def test_the_events_of_a_daemon_with_these_rights_are_listed_on_the_pod(cluster: Cluster, tmp_path: Path) -> None:
-    """Given a pod of a real API server whose limit refuses a charge, is changed by hand, and is restored, then
-    `kubectl describe pod` would list both. The rights are those of the shipped role, and no others."""
     role: Record = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "nodeward-node"}
     subject: Record = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "somebody"}
     binding: Record = {"metadata": {"name": "somebody-is-it"}, "roleRef": role, "subjects": [subject]}

@@ -57,7 +57,6 @@ def client() -> Iterator[KubeClient]:
 
 
 def said(client: KubeClient, body: Record) -> str:
-    """What the server says against this object; empty where it takes it."""
     return refusal(client, "POST", f"{place_of(body)}?dryRun=All&fieldValidation=Strict", body)
 
 

@@ -15,7 +15,6 @@ FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/nodeward/nodefeatures"
 
 
 def said(client: KubeClient, verb: str, path: str, body: Record | None = None) -> str:
-    """Why it is refused, else nothing."""
     return refusal(client, verb, f"{path}?dryRun=All", body, MERGE if verb == "PATCH" else JSON)
 
 
@@ -30,7 +29,6 @@ def zones(node: str) -> Record:
 
 
 def changes(client: KubeClient, node: str) -> tuple[tuple[str, str, Record | None], ...]:
-    """What a daemon does with the objects of this node."""
     edit: Record = {"metadata": {"annotations": {"a": "b"}}}
     return (
         ("POST", FEATURES, feature(f"zzz-new-{node}", node)),
@@ -42,8 +40,6 @@ def changes(client: KubeClient, node: str) -> tuple[tuple[str, str, Record | Non
 
 
 def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
-    """Given tokens of daemons' pods on two nodes, and both nodes' objects, then each changes those of its own; the
-    administrator and a token that is bound to no node change all."""
     with running_cluster("node-1", "node-2") as cluster:
         client = cluster.client
         make(client, *(one for name in FILES for one in manifests(f"node/{name}")))

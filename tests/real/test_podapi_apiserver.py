@@ -96,12 +96,9 @@ POD: dict[str, object] = {
 
 @dataclass(frozen=True, slots=True)
 class Cluster(rigs.Cluster):
-    """An API server, and the daemon of its node."""
-
     daemon: Daemon
 
     def create(self, name: str = "web", **spec: object) -> str:
-        """Another pod like POD; its UID."""
         metadata = {**part(POD, "metadata"), "name": name}
         body: Record = json.loads(json.dumps({"metadata": metadata, "spec": {**part(POD, "spec"), **spec}}))
         return str(part(self.client.call("POST", PODS, body), "metadata")["uid"])
@@ -116,18 +113,15 @@ class Cluster(rigs.Cluster):
             return b""
 
     def described(self, name: str = "web") -> dict[str, dict[str, object]]:
-        """The pod with its spec; empty for one that is not known."""
         found: dict[str, dict[str, object]] = json.loads(self.asked(f"/v1/pods/default/{name}?fields=spec") or b"{}")
         return found
 
     def made(self, name: str = "web", **spec: object) -> str:
-        """Another such pod, once the daemon has heard of it; no spec was read."""
         uid = self.create(name, **spec)
         until(lambda: uid.encode() in self.asked("/v1/pods"), "the pod is known")
         return uid
 
     def reads(self) -> int:
-        """How often the API server was asked for one pod, by its own metrics."""
         of_pods = [
             one for one in self.metrics() if one.startswith("apiserver_request_total{") and 'resource="pods"' in one
         ]
@@ -136,7 +130,6 @@ class Cluster(rigs.Cluster):
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Cluster]:
-    """The daemon has no runtime: the Pod API needs none."""
     with ExitStack() as stack:
         own = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="nwd")))
         found = stack.enter_context(rigs.running_cluster())
@@ -161,8 +154,6 @@ def test_the_table_of_fields_is_that_of_this_api_server(cluster: Cluster) -> Non
 
 
 def test_a_pods_fields_are_all_named_and_no_secret_is_shown(cluster: Cluster) -> None:
-    """Given a pod with a canary in all that may be secret, then people see every field's name and no canary; and so
-    with a change of an annotation alone, of which the daemon's state keeps nothing."""
     cluster.made()
     shown = cluster.daemon.command("pod", "default/web", "--spec")
     assert (shown.returncode, C in shown.stdout, "PASSWORD" in shown.stdout) == (0, False, True)

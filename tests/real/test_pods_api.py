@@ -31,8 +31,6 @@ WORDS = {EPC: "sgx_epc", "cpu": "cpu"}
 
 
 class Heard:
-    """What the edge tells."""
-
     def __init__(self) -> None:
         self.events: list[PodsOfKubelet] = []
 
@@ -47,8 +45,6 @@ class Heard:
 
 
 def heard_by(node: Node, story: Callable[[Heard, pods_api.PodsApi], Awaitable[None]]) -> None:
-    """Plays the story beside an edge that follows the node's kubelet."""
-
     async def play() -> None:
         heard = Heard()
         path = Path("/proc", str(node.kubelet.pid), f"root{node.kubelet.plan.folder}", "root", pods_api.PLACE)
@@ -74,8 +70,6 @@ async def hears(is_so: Callable[[], bool]) -> None:
 
 
 def test_kubelets_pods_are_the_api_servers_and_changes_are_heard() -> None:
-    """Given a pod with a sidecar, an ephemeral container and an overhead, and a static pod, then what kubelet tells in
-    protobuf is what the API server tells in JSON; when the pod is deleted, kubelet tells of it no more."""
     manifest: Record = {
         "apiVersion": "v1",
         "kind": "Pod",

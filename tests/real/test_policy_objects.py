@@ -48,7 +48,6 @@ SPEC: Record = {
 
 
 def spec(most: int) -> Record:
-    """SPEC with another maxCPUs of its first type."""
     kinds = yaml.safe_load(yaml.safe_dump(SPEC["balloonTypes"]))
     kinds[0]["maxCPUs"] = most
     return {**SPEC, "balloonTypes": kinds}
@@ -56,10 +55,7 @@ def spec(most: int) -> Record:
 
 @dataclass(frozen=True, slots=True)
 class Cluster(rigs.Cluster):
-    """With the kinds, and what their objects say."""
-
     async def put(self, name: str, body: Record, kinds: str = BALLOONS) -> None:
-        """Makes the object, or gives it another spec."""
         kind = {BALLOONS: "BalloonsPolicy", TOPOLOGY: "TopologyAwarePolicy"}[kinds]
         whole: Record = {"apiVersion": "config.nri/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": body}
 
@@ -76,12 +72,10 @@ class Cluster(rigs.Cluster):
             await asyncio.to_thread(self.client.call, "DELETE", f"{kinds}/{name}")
 
     async def move(self, group: str | None) -> None:
-        """Sets the node's group."""
         body: Record = {"metadata": {"labels": {"config.nri/group": group}}}
         await asyncio.to_thread(self.client.call, "PATCH", f"/api/v1/nodes/{self.server.node}", body, MERGE)
 
     def says(self, name: str, kinds: str = BALLOONS) -> Record:
-        """What the object's status has of the node; empty for nothing."""
         try:
             found = self.client.call("GET", f"{kinds}/{name}")
             one = member(found, "status", "nodes", self.server.node)
@@ -90,7 +84,6 @@ class Cluster(rigs.Cluster):
         return one if isinstance(one, dict) else {}
 
     async def until_said(self, name: str, status: str, generation: int, kinds: str = BALLOONS) -> Record:
-        """Waits for that; what it says besides."""
         async with asyncio.timeout(WITHIN_S):
             while True:
                 found = await asyncio.to_thread(self.says, name, kinds)
@@ -99,7 +92,6 @@ class Cluster(rigs.Cluster):
                 await asyncio.sleep(0.05)
 
     async def until_silent(self, name: str) -> None:
-        """Waits until its status has nothing of the node."""
         async with asyncio.timeout(WITHIN_S):
             while await asyncio.to_thread(self.says, name):
                 await asyncio.sleep(0.05)
@@ -131,7 +123,6 @@ async def until_true(holds: Callable[[], bool]) -> None:
 
 
 async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
-    """Starts a pod with one container; the container's cgroup."""
     sandbox = await node.runtime.run_pod(SimPod(uid, uid, namespace, cgroup_parent=f"/kubepods/burstable/pod{uid}"))
     made = await node.runtime.create_container(sandbox, SimContainer("app", cpu=SimCpu(milli * 1024 // 1000)))
     await node.runtime.start(made)
@@ -141,9 +132,6 @@ async def runs(node: Rig, uid: str, namespace: str, milli: int) -> str:
 async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
     tmp_path: Path, cluster: Cluster, way: Way
 ) -> None:
-    """Created, changed, broken, the watch cut, the node's own above the group's above `default`, the group moved,
-    deleted."""
-
     def joins(settings: Settings) -> Settings:
         objects = PolicyObjectsSection(enabled=True)
         kube = cluster.section(tmp_path, f"https://127.0.0.1:{way.port}")
@@ -207,7 +195,6 @@ async def test_an_object_is_in_force_until_it_is_gone_and_a_broken_one_never(
 
 
 def test_a_process_names_its_object_and_keeps_it_while_the_api_server_is_away(tmp_path: Path, cluster: Cluster) -> None:
-    """Given a daemon by an object, when it starts again where no API server answers, its status names the object."""
     kube = cluster.section(tmp_path)
     asyncio.run(cluster.put("default", {"reservedResources": {"cpu": "1"}}))
     section = f"{{url: {{url}}, token_file: {kube.token_file}, ca_file: {kube.ca_file}, events: false}}"

@@ -90,14 +90,12 @@ def keys(cgroup: Path) -> None:
 
 
 def modest(cgroup: Path) -> None:
-    """One container never asked for more than a quarter of its limit; the others asked for all of it."""
     peak = cgroup / tree.container_path(0, 0)[1:] / "misc.peak"
     peak.unlink()  # it is one file with every other's
     peak.write_text("sgx_epc 262144\n")
 
 
 def refused(plugins: Path) -> None:
-    """Kubelet asks for an id of the daemon's plugin, and is refused."""
     (socket,) = plugins.glob("nodeward-tdx-*.sock")
     asked = protocol.ContainerAllocateRequest(devices_ids=["tdx-key-0000"])
     request = protocol.AllocateRequest(container_requests=[asked]).SerializeToString()
@@ -107,7 +105,6 @@ def refused(plugins: Path) -> None:
 
 @asynccontextmanager
 async def kubelet(folder: Path) -> AsyncIterator[Path]:
-    """The device manager double; its folder of plugins."""
     double = SimKubelet(str(folder / "kubelet"), OsFiles(), SystemClock())
     await double.start()
     try:
@@ -117,7 +114,6 @@ async def kubelet(folder: Path) -> AsyncIterator[Path]:
 
 
 def told(server: Prometheus, plugin: Path) -> None:
-    """What must be true of the daemon's numbers in Prometheus."""
     server.until('count(nodeward_misc_limit{level="container"} == 1048576)', [6.0])
     server.until('sum(nodeward_misc_usage{level="container", node="127.0.0.1"})', [60000.0])
     server.until('sum(container_misc_usage{container!=""})', [60000.0])
@@ -163,7 +159,6 @@ def whole(port: int) -> None:
 
 @contextmanager
 def relay(folder: Path) -> Iterator[None]:
-    """A relay beside the daemon, through which two calls went, one of which the runtime does not know."""
     listen, behind = folder / "cri.sock", folder / "runtime.sock"
     with (
         runtime_at(behind),
@@ -177,8 +172,6 @@ def relay(folder: Path) -> Iterator[None]:
 
 
 async def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
-    """Given a daemon with three pods, when Prometheus scrapes it, then its numbers, the shipped rules and the
-    dashboard's queries say what the node holds."""
     port = free_port()
 
     with tree.scratch() as folder, api_pods.running(NODE, KEYS) as url:
@@ -213,7 +206,6 @@ def told_of_sandboxes(server: Prometheus) -> None:
 async def test_every_query_of_the_dashboard_on_sandboxes_has_an_answer(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Given a picture of VM sandboxes, as a value that the daemon's own metrics server serves."""
     async with site(caplog, lambda: replace(node(), sandboxes=SANDBOXES)) as own:
         with prometheus(tmp_path, own.port) as server:
             await asyncio.to_thread(told_of_sandboxes, server)

@@ -83,7 +83,6 @@ CASES = told()
 
 
 def promtool() -> str:
-    """The tool, or the test ends."""
     found = shutil.which("promtool")
     if found is None:
         absent("promtool is not installed: run scripts/install-tools")
@@ -91,7 +90,6 @@ def promtool() -> str:
 
 
 def run(*arguments: str) -> None:
-    """Runs the tool, which must find nothing."""
     done = subprocess.run([promtool(), *arguments], capture_output=True, text=True, timeout=scaled(60), check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
@@ -141,7 +139,6 @@ def test_promtool_finds_no_fault_in_the_metrics_but_a_name_that_others_proposed(
 
 
 def play(folder: Path, rules: Path, interval: str, *tests: Mapping[str, object]) -> None:
-    """Has promtool play the tests, whose samples come so often."""
     told = [{"interval": interval, **one} for one in tests]
     story = {"rule_files": [str(rules)], "evaluation_interval": interval, "tests": told}
     (folder / "story.yaml").write_text(yaml.safe_dump(story))
@@ -154,7 +151,6 @@ def expected(alert: str, minute: int, *fired: Mapping[str, object]) -> dict[str,
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_alert_fires_for_what_it_is_about_and_for_nothing_else(name: str, tmp_path: Path) -> None:
-    """Given series of two hours, then at the 20th minute exactly this alert fires, or none where all is well."""
     alert = name.partition(",")[0]
     case, rule = CASES[name], alerts()[alert]
     labels = {key: value for key, value in {**case.labels, **rule["labels"]}.items() if value}

@@ -52,7 +52,6 @@ class Node:
         return self.daemon.folder / "cri.sock"
 
     def relayed(self) -> Cri:
-        """A new connection through the relay."""
         return Cri(self.socket, self.daemon.peer / "proto" / "cri.proto")
 
     def pod(self, name: str) -> Record:
@@ -151,7 +150,6 @@ def test_a_kubelets_connection_and_its_pods_outlive_kills_of_the_relay_and_resta
 
 
 def created(cri: Cri, pod: Record, container: Record, behind: bytes = b"") -> tuple[str, str, bytes]:
-    """A pod and its container, which is not started, and the bytes of the create."""
     sandbox = text(cri.call("RunPodSandbox", {"config": pod}), "pod_sandbox_id")
     asked: Record = {"pod_sandbox_id": sandbox, "config": container, "sandbox_config": pod}
     made = text(cri.call("CreateContainer", asked, behind), "container_id")
@@ -167,9 +165,6 @@ def messages(sent: bytes, method: str) -> list[bytes]:
 
 
 def test_containerd_gets_all_that_a_proxy_loses_or_reorders_beside_the_limit(node: Node, tmp_path: Path) -> None:
-    """Given a create that the relay changes, then containerd's socket gets the client's own bytes, a field that CRI has
-    not among them, and behind them the limit; and the specification has the environment in its order with a name twice,
-    the mounts with id mappings, recursive read-only and of an image, and the limit."""
     listen, tap = tmp_path / "cri.sock", tmp_path / "tap.sock"
     ids: Record = {"host_id": 100000, "container_id": 0, "length": 65536}
     mapped: Record = {"container_path": "/mapped", "host_path": str(tmp_path), "uidMappings": [ids]}
@@ -208,9 +203,6 @@ def test_containerd_gets_all_that_a_proxy_loses_or_reorders_beside_the_limit(nod
 def test_a_relay_after_one_that_was_killed_knows_what_containerd_has(
     node: Node, tmp_path: Path, streamed: bool
 ) -> None:
-    """Given a container of before, then the next relay says why it has its limit, and overrules the one of a client's
-    update, as it could not do for a container that it does not know: by its own lists, or, where those do not reach the
-    runtime, by the streamed ones that a client asks for."""
     first, second, tap = (tmp_path / f"{name}.sock" for name in ("one", "two", "tap"))
     flags, proto, line = limits.kernel(tmp_path), node.daemon.peer / "proto" / "cri.proto", "sgx_epc 8192"
     with relay_process(first, node.daemon.cri_socket, *flags) as relay, Cri(first, proto) as cri:
@@ -243,8 +235,6 @@ def test_a_relay_after_one_that_was_killed_knows_what_containerd_has(
 
 
 def test_prometheus_and_people_see_what_is_decided_before_containerd(node: Node, tmp_path: Path) -> None:
-    """Given a relay that decides (and changes nothing: this kernel has no EPC), then a pod's life is in the metrics of
-    the daemon, on the dashboard, and in what the relay itself tells."""
     listen, port = tmp_path / "cri.sock", free_port()
     create = 'nodeward_relay_calls_total{method="CreateContainer",result="OK"}'
     observe = ("--set", "limits.mode=observe")
@@ -282,8 +272,6 @@ def resolved(node: Node, folder: Path, name: str, attempt: int = 0) -> ResolvePu
 
 
 def test_each_pull_is_tied_to_its_sandbox_and_after_a_relays_restart_too(node: Node, tmp_path: Path) -> None:
-    """Given a sandbox and pulls with its metadata, as kubelet sends them, one of an image that is nowhere, then the
-    relay has both with containerd's answers; one that was killed knows the sandbox again by kubelet's next list."""
     listen, place = tmp_path / "cri.sock", tmp_path / "run" / "relay.sock"
     proto = node.daemon.peer / "proto" / "cri.proto"
     secret: Record = {"username": "c4n4ry", "password": "c4n4ry"}

@@ -75,7 +75,6 @@ class Node:
     """The configuration of a kubelet that calls containerd itself, once `nodeward kubelet` has changed that."""
 
     def create(self, name: str) -> None:
-        """A pod that says hello, and waits."""
         story = "echo hello from $HOSTNAME; trap 'exit 0' TERM; while :; do /busybox sleep 1 & wait; done"
         box: Record = {"name": "app", "image": BOX, "imagePullPolicy": "Never", "command": ["/busybox", "sh", "-c"]}
         spec: Record = {
@@ -99,7 +98,6 @@ class Node:
         return member(self.api.find(f"{PODS}/{name}") or {}, "status", "phase") == "Running"
 
     def started(self, name: str) -> tuple[str, str]:
-        """The id of its container, and how often that was started again."""
         statuses = member(self.api.call("GET", f"{PODS}/{name}"), "status", "containerStatuses")
         assert isinstance(statuses, list)
         first = statuses[0]
@@ -119,12 +117,10 @@ class Node:
         self.told.say(f"{what} killed -9 while {self.caught[-1]} had its sandbox and not yet its container")
 
     def kill_relay(self) -> None:
-        """In the midst of a pod's start."""
         self.kill("relay", self.relay.kill)
         self.relay.wait(WITHIN_S)
 
     def point_at_relay(self) -> None:
-        """`nodeward kubelet`, on the configuration of a kubelet that calls containerd."""
         self.plain = yaml.safe_dump(
             json.loads(configuration(replace(self.kubelet.plan, cri_socket=self.containerd.cri_socket)))
         )
@@ -158,7 +154,6 @@ class Node:
         assert done.stdout.endswith("done; now: systemctl restart kubelet\n")
 
     def serves(self, what: str) -> None:
-        """Returns when a pod made now runs and the node is ready."""
         name = f"after-{len(self.made)}"
         self.create(name)
         until(lambda: self.running(name) and self.api.node_ready(NODE), f"a pod that runs after: {what}")
@@ -196,7 +191,6 @@ def watched(node: Node) -> Iterator[None]:
 
 @pytest.fixture(name="node")
 def _node() -> Iterator[Node]:
-    """Containerd, a relay, and a kubelet that is ready."""
     with ExitStack() as stack:
         cluster, port = stack.enter_context(running_cluster(own=NODE)), free_port()
         containerd = stack.enter_context(with_box(stream_port=port))
@@ -208,9 +202,6 @@ def _node() -> Iterator[Node]:
 
 
 def test_kubelet_names_the_sandbox_of_each_pull(node: Node) -> None:
-    """Given a pod whose image is pulled always, and one whose image is nowhere, then the relay ties both pulls to the
-    sandboxes that containerd has, by the UIDs of the API server."""
-
     def seen() -> PullsView:
         return asyncio.run(ask_pulls(str(node.listen.parent / "run" / "relay.sock"), WITHIN_S))
 
@@ -300,7 +291,6 @@ def test_no_pod_is_lost_or_doubled_when_relay_containerd_and_kubelet_restart_und
 
 
 def settle(node: Node) -> None:
-    """Every pod that was not deleted runs, once; of the others nothing is left."""
     alive = Counter(name for name in node.made if name not in node.deleted)
     expected = (sorted(alive), alive, alive)
 

@@ -45,7 +45,6 @@ class Node:
         return str(said[0].get("message", "")) if said and said[0].get("reason") == "Error" else ""
 
     def container(self) -> list[object]:
-        """Which one it is, how often it was started, and what it has."""
         found = member(self.api.call("GET", f"{PODS}/vm"), "status", "containerStatuses")
         assert isinstance(found, list)
         (one,) = found

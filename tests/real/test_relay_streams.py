@@ -27,14 +27,11 @@ WAYS = ("direct", "relayed")
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A containerd with busybox, and both ways to it."""
-
     daemon: Containerd
     ways: dict[str, Cri]
     logs: Path
 
     def run(self, name: str, story: str, stdin: bool = False) -> tuple[str, str]:
-        """A pod whose one container plays this story, made through the relay."""
         container = container_config("app", BOX)
         container |= {"command": ["/busybox", "sh", "-c"], "args": [story], "stdin": stdin}
         pod = pod_of(self.daemon, name)

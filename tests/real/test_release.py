@@ -32,8 +32,6 @@ OUTSIDE = {name: value for name, value in os.environ.items() if name != "PYTHONP
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """The files, and the key by which they can be checked."""
-
     folder: Path
     public_key: Path
 
@@ -56,7 +54,6 @@ def said(*words: str | Path, cwd: Path, code: int = 0, environment: Mapping[str,
 
 @pytest.fixture(name="release", scope="module")
 def _release(tmp_path_factory: pytest.TempPathFactory) -> Release:
-    """Made of this checkout, and signed."""
     if shutil.which("minisign") is None:
         absent("no minisign here to sign with: run scripts/install-tools")
     require_bundle()

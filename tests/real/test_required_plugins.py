@@ -50,7 +50,6 @@ def _cri(containerd: Containerd) -> Iterator[Cri]:
 
 @contextmanager
 def kubelet(containerd: Containerd) -> Iterator[Cri]:
-    """A kubelet's connection; the pods of the test are removed."""
     with containerd.cri() as cri:
         yield cri
         listed = cri.call("ListPodSandbox").get("items", [])
@@ -60,7 +59,6 @@ def kubelet(containerd: Containerd) -> Iterator[Cri]:
 
 
 def outcome(cri: Cri, config: Record) -> str:
-    """What the kubelet is told when it starts this pod: nothing if its container runs."""
     try:
         start(cri, config, container_config("app", IMAGE))
     except grpc.RpcError as error:
@@ -71,7 +69,6 @@ def outcome(cri: Cri, config: Record) -> str:
 def test_nothing_is_created_while_the_daemon_is_away_and_all_is_when_it_is_there(
     containerd: Containerd, cri: Cri
 ) -> None:
-    """Given a required Nodeward, when it comes and is killed, then containers are refused, created, refused."""
     assert REFUSED in outcome(cri, pod_of(containerd, "early"))
     with tempfile.TemporaryDirectory(prefix="nwd") as own, daemon(containerd.nri_socket, Path(own)) as node:
         until(lambda: containerd.synchronized("90-nodeward") == 1, "containerd calls the daemon")
@@ -101,7 +98,6 @@ def test_nothing_is_created_while_the_daemon_is_away_and_all_is_when_it_is_there
 def test_who_is_exempt_starts_without_the_daemon(
     containerd: Containerd, cri: Cri, annotations: Record, refused: bool
 ) -> None:
-    """Given that the daemon is away, when a pod with this annotation is to start, then it does or does not."""
     told = outcome(cri, pod_of(containerd, "exempt", annotations=annotations))
     assert (REFUSED in told) is refused
     assert refused or told == ""
@@ -110,8 +106,6 @@ def test_who_is_exempt_starts_without_the_daemon(
 def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runtimes_list_is_empty(
     by_annotation: Containerd,
 ) -> None:
-    """Given a validator that requires nothing itself, when a pod has the annotation that the webhook writes, then it
-    is refused while the daemon is away and starts with it; other pods start all the while."""
     written: Record = dict(required({}, "nodeward", []))
     assert written == {"required-plugins.noderesource.dev": '["nodeward"]'}
     with kubelet(by_annotation) as cri:
@@ -130,11 +124,6 @@ def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runt
 def test_the_container_in_whose_call_the_plugin_hung_passes_and_the_next_does_not(
     containerd: Containerd, cri: Cri
 ) -> None:
-    """Given a required plugin that hangs, when two containers are created, then the first one slips through.
-
-    This is the gap that stays in NRI: a plugin counts as there in the call in which it fails.
-    """
-
     async def story() -> tuple[str, str]:
         silent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         hung = RawPlugin({"CreateContainer": lambda request: silent}, events=1 << 3)

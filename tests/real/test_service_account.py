@@ -28,7 +28,6 @@ INSIDE = (
 
 
 def token(client: KubeClient, bound: str) -> str:
-    """A token of the account that ends with a secret of this name, which is made."""
     return token_of(client, "nodeward/nodeward-node", client.call("POST", SECRETS, {"metadata": {"name": bound}}))
 
 
@@ -50,8 +49,6 @@ def pod(client: KubeClient, node: str, name: str) -> None:
 
 
 def test_a_daemon_in_a_pod_logs_in_by_its_account_and_by_the_tokens_that_follow() -> None:
-    """Given a pod's files and variables, when the token ends and the way is cut, then the daemon is refused and says
-    so; when another token lies there, then it knows the pods that came meanwhile."""
     if os.geteuid() != 0:
         absent("a pod's files at their fixed place need root for a mount namespace: run the tests as root")
     with contextlib.ExitStack() as stack:

@@ -35,8 +35,6 @@ WITHIN_S = scaled(60.0)
 
 @dataclass(frozen=True, slots=True)
 class Cluster(rigs.Cluster):
-    """With the object."""
-
     @property
     def path(self) -> str:
         return f"{OBJECTS}/{self.server.node}"
@@ -48,7 +46,6 @@ class Cluster(rigs.Cluster):
         return await asyncio.to_thread(self.client.find, self.path)
 
     async def until(self, holds: Callable[[Record], bool], what: str) -> Record:
-        """The object once it is so."""
         found: Record | None = None
         with suppress(TimeoutError):
             async with asyncio.timeout(WITHIN_S):
@@ -73,7 +70,6 @@ def zones_of(found: Record) -> dict[str, Record]:
 
 
 def available(found: Record) -> dict[str, Json]:
-    """The CPUs that each zone has to give."""
     amounts = {name: zone["resources"] for name, zone in zones_of(found).items()}
     return {name: part(of[0])["available"] for name, of in amounts.items() if isinstance(of, list)}
 
@@ -83,7 +79,6 @@ def uid(found: Record) -> object:
 
 
 async def until_detail(node: Rig, text: str) -> None:
-    """Waits until the daemon's status says this of the object."""
     rows: object = None
     async with asyncio.timeout(WITHIN_S):
         while True:

@@ -63,14 +63,11 @@ DYNAMIC = DynamicPoolsSettings(dynamic_pool_types=(DynamicPoolType("all", ("*",)
 
 @dataclass(frozen=True, slots=True)
 class Captured:
-    """One create: what the plugin was told, and what the client asked."""
-
     told: nri_pb2.CreateContainerRequest
     asked: cri_pb2.CreateContainerRequest
 
 
 def captured() -> list[Captured]:
-    """A create of each kind on a real containerd."""
     told: list[bytes] = []
 
     def note(request: Request) -> Answer | Awaitable[Answer]:
@@ -205,7 +202,6 @@ def _sets(state: State) -> dict[str, str]:
 
 
 def test_both_transports_lead_to_the_same_cpus() -> None:
-    """Given creates, resizes and ends in any order, each answer is the same by NRI and by CRI, and so is every set."""
     kinds = captured()
     seen = {"refused": 0, "moved": 0}
     for history in range(HISTORIES):

@@ -52,31 +52,25 @@ ETC = 'mount --bind "$0" /etc && exec "$@"'
 
 
 def objects(name: str, folder: Path = DEPLOY) -> list[Record]:
-    """The objects of one manifest."""
     return manifests(folder / name)
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster(rigs.Cluster):
-    """An API server with the webhook in front of it."""
-
     webhook: subprocess.Popen[str]
     port: int
     """The webhook's."""
 
     def create(self, name: str, made: Mapping[str, object], namespace: str = "default", query: str = "") -> Record:
-        """The pod as it is stored."""
         annotations = at(made, "metadata", "annotations")
         metadata = {"name": name, "namespace": namespace, "annotations": annotations}
         body = record({**made, "metadata": metadata})
         return self.client.call("POST", f"/api/v1/namespaces/{namespace}/pods{query}", body)
 
     def tried(self, made: Mapping[str, object]) -> Record:
-        """The pod as it would be stored."""
         return self.create("tried", made, query="?dryRun=All")
 
     def refused(self, verb: str, path: str, body: Mapping[str, object], kind: str = JSON) -> str:
-        """The text with which the server says no."""
         said = refusal(self.client, verb, path, body, kind)
         print(said)
         return said
@@ -107,7 +101,6 @@ class Shipped:
     """The container's own, with its arguments."""
 
     def within(self, *words: str) -> list[str]:
-        """The command line of a process that sees the mounts."""
         return ["unshare", "-r", "-m", "sh", "-c", ETC, str(self.etc), *words]
 
 
@@ -116,7 +109,6 @@ def deployment() -> Record:
 
 
 def the_container() -> tuple[Record, Record]:
-    """The Deployment's pod, and its only container."""
     spec = part(deployment(), "spec", "template", "spec")
     (one,) = listed(spec["containers"])
     return spec, one
@@ -170,13 +162,11 @@ def replica(shipped: Shipped) -> Iterator[subprocess.Popen[str]]:
 
 
 def service_name() -> str:
-    """What the API server calls the Service, and wants to see in the certificate."""
     (service,) = objects("service.yaml")
     return f"{at(service, 'metadata', 'name')}.{at(service, 'metadata', 'namespace')}.svc"
 
 
 def connected(port: int, trust: ssl.SSLContext, name: str) -> http.client.HTTPSConnection:
-    """A connection to the loopback by somebody who means `name`."""
     link = http.client.HTTPSConnection(name, port, timeout=WITHIN_S)
     plain = socket.create_connection(("127.0.0.1", port), WITHIN_S)
     link.sock = trust.wrap_socket(plain, server_hostname=name)
@@ -220,14 +210,12 @@ def answers(cluster: Cluster) -> bool:
 
 
 def at_the_loopback(configuration: Record, url: str, authority: bytes, shipped: str = PATH) -> None:
-    """Points the configuration to a URL."""
     for one in listed(configuration["webhooks"]):
         assert at(one, "clientConfig", "service", "path") == shipped
         one["clientConfig"] = {"url": url, "caBundle": base64.b64encode(authority).decode()}
 
 
 def is_changed(found: Mapping[str, object]) -> bool:
-    """Whether the webhook saw the pod."""
     return "nodeward.io/limits" in notes(found)
 
 
@@ -250,8 +238,6 @@ def test_the_shipped_settings_are_without_a_fault(shipped: Shipped) -> None:
 
 
 def test_the_shipped_authority_and_the_services_name_are_enough_to_ask_it(shipped: Shipped) -> None:
-    """Given the process of the Deployment, when somebody who has the caBundle alone asks for the Service by its name,
-    then the probes and a review are answered; by another name nobody trusts it."""
     (trust,) = objects("trust.yaml", shipped.certificate)
     bundle = base64.b64decode(str(at(trust, "webhooks", 0, "clientConfig", "caBundle")))
     assert bundle == (shipped.certificate / "ca.crt").read_bytes()
@@ -313,8 +299,6 @@ def test_a_pod_with_every_kind_of_container_is_stored_with_all_it_needs(cluster:
 
 
 def test_the_author_of_a_pod_without_epc_is_warned_of_katas_annotation(cluster: Cluster) -> None:
-    """Given a pod that claims EPC by Kata's annotation alone, then it is stored with it, and its author is warned when
-    it is made and when its annotations change."""
     cluster.create("claims", pod_of(container("app"), annotations={EPC: "1Mi"}))
     print(cluster.client.warned)
     assert ["sgx.intel.com/epc" in one and "webhook" not in one for one in cluster.client.warned] == [True]
@@ -327,8 +311,6 @@ def test_the_author_of_a_pod_without_epc_is_warned_of_katas_annotation(cluster: 
 
 
 def test_a_pod_of_500_containers_is_asked_about_changed_and_set_right(cluster: Cluster) -> None:
-    """The conditions look at each container, and the API server refuses what costs too much: here EPC is declared by
-    none, by the last one, and by all."""
     names = [f"container-number-{number}" for number in range(500)]
     plain = [container(name) for name in names]
     assert notes(cluster.tried(pod_of(*plain))) == {}
@@ -386,8 +368,6 @@ def test_the_objects_for_cert_manager_name_what_the_others_name() -> None:
 
 @pytest.mark.parametrize("short", ["noderesource", "intel"])
 def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path, short: str) -> None:
-    """Given the shipped configuration for one of the annotations, when a pod that lies by it is made, then it says what
-    the spec says, in the API server's quantities; a change is set right, and a resize leaves it as it is."""
     (configuration,) = objects(f"resources-{short}.yaml")
     key = str(at(configuration, "webhooks", 0, "clientConfig", "service", "path"))[1:]
     name = str(at(configuration, "metadata", "name"))
@@ -418,8 +398,6 @@ def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path,
 
 
 def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Cluster, pki: Path) -> None:
-    """Given a webhook configuration without a path, as CRI Resource Manager ships it, and the program with its options,
-    then pods get its annotation, and the probe of its Deployment an answer."""
     port = free_port()
     command = [sys.executable, "-c", "from nodeward.cli.cri_resmgr_webhook import main; main()", f"-port={port}"]
     tls = [f"-cert-file={pki}/tls/tls.crt", f"-key-file={pki}/tls/tls.key"]
@@ -461,8 +439,6 @@ def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Clus
 
 
 def test_a_hung_webhook_refuses_a_create_and_lets_an_update_pass(cluster: Cluster) -> None:
-    """Given a webhook that is there and says nothing, when the manifest's seconds are over, then the API server refuses
-    a create and lets an update pass as it is. Once the webhook goes on, both are served."""
     made = pod_of(container("app", {EPC: "4Ki"}))
     cluster.create("hung", made)
     first: Record = {"metadata": {"annotations": {"epc-limit.nri.io": "1"}}}
@@ -506,7 +482,6 @@ def own_pod() -> Record:
 
 
 def test_what_happens_while_the_webhook_is_away(cluster: Cluster) -> None:
-    """The last story: it ends the webhook."""
     cluster.create("before", pod_of(container("app", {EPC: "4Ki"})))
     os.kill(cluster.webhook.pid, signal.SIGTERM)
     assert cluster.webhook.wait(WITHIN_S) == 0

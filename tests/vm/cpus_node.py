@@ -52,8 +52,6 @@ _THREADS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that runs, with its one container."""
-
     name: str
     sandbox: str
     container: str
@@ -163,8 +161,6 @@ class ByRelay:
 
 @dataclass(slots=True)
 class CpusNode:
-    """The runtime, Nodeward, and whoever makes pods, from several threads."""
-
     containerd: Containerd
     decider: "ByNri | ByRelay"
     program: Path
@@ -187,7 +183,6 @@ class CpusNode:
         self.decider.start(changed)
 
     def restart_runtime(self) -> None:
-        """As an upgrade of it does."""
         self.containerd.restart()
         self.decider.knows_runtime()
 
@@ -245,7 +240,6 @@ class CpusNode:
         self.call("RemovePodSandbox", {"pod_sandbox_id": pod.sandbox})
 
     def resize(self, pod: Pod, request_m: int) -> None:
-        """As kubelet resizes a Guaranteed pod in place."""
         self.call("UpdateContainerResources", {"container_id": pod.container, "linux": resources(request_m)})
 
     def sets(self) -> dict[str, str]:

@@ -78,8 +78,6 @@ monitor_path = "/usr/bin/conmon"
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A container that runs, with the first line of its log; or what CRI-O said when it would not make one."""
-
     pod: Path
     cgroup: Path
     first: str = ""
@@ -88,8 +86,6 @@ class Made:
 
 @dataclass(slots=True)
 class Crio:
-    """It, and the kubelet's hands on it."""
-
     old: Path
     """The distribution's runc."""
     process: subprocess.Popen[bytes] | None = None
@@ -97,7 +93,6 @@ class Crio:
     """By pod."""
 
     def start(self) -> None:
-        """Returns when it answers and has the image."""
         _serve()
         for folder in (HOME / "cni", HOME / "logs", RUN / "namespaces"):
             folder.mkdir(parents=True)

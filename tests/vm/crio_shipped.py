@@ -44,8 +44,6 @@ cpus: {{mode: enforce, driver: nri, on_late: start}}
 
 @dataclass(slots=True)
 class Node(Systemd):
-    """Neither the daemon's unit nor CRI-O is started."""
-
     api: Api
     crio: Crio
 

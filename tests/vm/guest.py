@@ -66,8 +66,6 @@ class Guest:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What a guest's program did. `status` is None if it never ended: a panic, or the deadline."""
-
     output: str
     status: int | None
     duration_s: float
@@ -102,7 +100,6 @@ def prepare(*, stock: bool = False) -> Guest:
 
 
 def needed(*, stock: bool = False) -> Guest:
-    """`prepare` for a test: skips with the reason, or fails where NODEWARD_REQUIRE_ALL=1 demands every test."""
     try:
         return prepare(stock=stock or os.environ.get("NODEWARD_GUEST") == "stock")
     except GuestMissingError as missing:

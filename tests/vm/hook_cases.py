@@ -103,7 +103,6 @@ def _by(node: HookNode, release: Release, hook: Hook, pods: Mapping[str, str]) -
 
 
 def _started(containerd: Containerd, cri: Cri, pod: str, handler: str) -> tuple[str, str]:
-    """The ids of a pod's sandbox and of its one container, which runs."""
     made = container_config("app", IMAGE)
     made["CDI_devices"] = [] if handler else [{"name": "nodeward.io/epc=limit"}]
     return start(cri, pod_config(pod, containerd.cgroup_parent, containerd.folder / "logs"), made, handler)

@@ -60,8 +60,6 @@ class HookDaemon(Daemon):
 
 @dataclass(slots=True)
 class HookNode:
-    """The hands of a runtime and of enclaves."""
-
     runc: Path
     podman: Podman
     api: Api
@@ -73,7 +71,6 @@ class HookNode:
         return self.daemon.log()
 
     def knows(self, pod: str, containers: Mapping[str, Mapping[str, str]]) -> None:
-        """The pod comes, and the daemon leaves its file."""
         self.api.add(pod, containers)
         until((LEFT / f"pods/uid-{pod}.json").exists, "the daemon has left the pod's file")
 
@@ -125,14 +122,12 @@ class HookNode:
         return home, container_id
 
     def run(self, bundle: Path, container_id: str, runc: Path | None = None) -> Ran:
-        """Runs the container to its end, by another runc where one is given."""
         command = [str(runc or self.runc), "--root", "/run/runc", "run", "--bundle", str(bundle), container_id]
         done = subprocess.run(command, capture_output=True, text=True, timeout=scaled(120), check=False)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @contextmanager
     def running(self, bundle: Path, container_id: str, runc: Path | None = None) -> Iterator[str]:
-        """The container while the block runs; gives the lines its program began with."""
         itself = [str(runc or self.runc), "--root", "/run/runc"]
         command = [*itself, "run", "--bundle", str(bundle), container_id]
         with (bundle / "out").open("wb") as out, (bundle / "err").open("wb") as err:
@@ -148,7 +143,6 @@ class HookNode:
 
 @contextmanager
 def running_node(bundle: str, *of_podman: str) -> Iterator[HookNode]:
-    """The node, with a daemon that knows the pods of the API server and has no NRI."""
     podman = installed_podman(*of_podman)
     FOLDER.mkdir()
     place_bundle(Path(bundle))

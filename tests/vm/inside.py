@@ -49,7 +49,6 @@ def named(*cases: Callable[[_N], None]) -> Mapping[str, Callable[[_N], None]]:
 
 
 def until(true: Callable[[], bool], what: str, within_s: float = _WITHIN_S) -> None:
-    """Waits for what another process does, as long as this slow machine may need."""
     patience.until(true, what, within_s)
 
 
@@ -71,13 +70,11 @@ def limit(cgroup: Path, resource: str = RESOURCE) -> str:
 
 
 def amount(file: Path, resource: str) -> int:
-    """What a misc file of the kernel's says of the resource; 0 where it says nothing."""
     lines = file.read_text().splitlines() if file.exists() else []
     return next((int(line.split()[1]) for line in lines if line.startswith(f"{resource} ")), 0)
 
 
 def limits(*cgroups: Path) -> list[int | str]:
-    """The kernel's limits of EPC in these cgroups."""
     return [int(found) if (found := limit(cgroup)).isdigit() else found for cgroup in cgroups]
 
 
@@ -99,7 +96,6 @@ def charge(cgroup: Path, amount: int, root: Path = CGROUPS, resource: str = RESO
 
 
 def refused(cgroup: Path, amount: int, resource: str = RESOURCE, root: Path = CGROUPS) -> None:
-    """The kernel refuses a charge there."""
     try:
         charge(cgroup, amount, root, resource)
     except OSError as error:
@@ -157,7 +153,6 @@ class Daemon:
         return self._process.pid if self._process is not None else 0
 
     def start(self, api: str = "answers", *flags: str) -> None:
-        """Starts it; it is connected to the runtime then, and says `api` of the API server."""
         self.records.append(_FOLDER / f"node-{len(self.records)}.record")
         line = ["node", "--config", str(self.config), "--record", str(self.records[-1]), *flags]
         self._process = started(line, _FOLDER / "daemon.log", os.environ, self.changed)
@@ -184,7 +179,6 @@ class Daemon:
         return self._process.wait(60)
 
     def view(self) -> NodeView | None:
-        """What its socket says now; None where nobody answers."""
         try:
             return msgspec.json.decode(client.get("/v1/status", self._socket), type=NodeView)
         except client.DaemonError:
@@ -206,23 +200,19 @@ class Daemon:
         return next((row for row in rows if (row.level, row.pod, row.container) == (level, pod, container)), None)
 
     def resource(self, pod: str, container: str = "", view: NodeView | None = None) -> ResourceRow:
-        """The resource in that row, which has to be there."""
         row = self.row(pod, container, view)
         assert row is not None, f"no row of {pod}/{container or '(pod)'}"
         return next(one for one in row.resources if one.resource == RESOURCE)
 
     def state(self, pod: str, container: str = "") -> str:
-        """How it says that a container or pod stands; empty while it says nothing."""
         row = self.row(pod, container)
         return row.state if row is not None else ""
 
     def enforced(self, pod: str, *containers: str) -> None:
-        """Waits until the pod (an empty name) or its containers are shown as enforced."""
         shown = ", ".join(f"{pod}/{container or '(pod)'}" for container in containers)
         until(lambda: {self.state(pod, one) for one in containers} == {"enforced"}, f"shown as enforced: {shown}")
 
     def ask(self, *arguments: str) -> str:
-        """What a user's command prints; it has to end well."""
         status, said, complained = played(arguments, self._socket)
         if status:
             raise AssertionError(f"nodeward {' '.join(arguments)}: status {status}: {complained}")
@@ -248,7 +238,6 @@ class Daemon:
         until(lambda: (view := self.view()) is not None and view.settings.accepted_wall_ns > since, what)
 
     def findings(self, *flags: str) -> list[Found]:
-        """What `nodeward doctor` finds with its settings and these flags."""
         _, said, _ = played(["doctor", "--config", str(self.config), "-o", "json", *flags], self._socket)
         return msgspec.json.decode(said, type=_Diagnosed).findings
 
@@ -267,7 +256,6 @@ class Daemon:
             assert " 0 event(s)" not in said[0], said
 
     def uninstall(self, *more: str) -> list[str]:
-        """What `nodeward uninstall` prints, line by line; it is not to run."""
         return self.ask("uninstall", "--config", str(self.config), *more).splitlines()
 
     def _connected(self, api: str) -> bool:
@@ -280,8 +268,6 @@ class Daemon:
 
 
 class CriRelay:
-    """`nodeward relay`, told what a user tells it."""
-
     def __init__(self, config: Path, log: Path) -> None:
         self._config, self._log = config, log
         self._process: Process | None = None

@@ -29,7 +29,6 @@ _FIXED: Final = 4 * KIB
 
 
 def _new(parent: Path, known: set[Path]) -> Path:
-    """The one cgroup that comes up below the parent."""
     found: list[Path] = []
 
     def there() -> bool:

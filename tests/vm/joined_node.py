@@ -45,8 +45,6 @@ kube: {{url: "{url}", token_file: {token_file}, ca_file: {ca_file}}}
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """The control plane as the guest reaches it."""
-
     base_url: str
     ca_file: Path
     token: str
@@ -67,8 +65,6 @@ class Cluster:
 
 @dataclass(slots=True)
 class Pod:
-    """A pod that runs: its cgroup, its sandbox's, and those of its containers by name."""
-
     name: str
     cgroup: Path
     containers: dict[str, Path] = field(default_factory=dict)
@@ -83,8 +79,6 @@ class Pod:
 
 @dataclass(slots=True)
 class Node:
-    """All of it. The daemon is not started."""
-
     containerd: Containerd
     kubelet: Kubelet
     daemon: Daemon
@@ -110,7 +104,6 @@ class Node:
         self.api.call("POST", PODS, manifest(name, containers, nodeName=NAME, **spec))
 
     def run(self, name: str, containers: Sequence[Record], **spec: Json) -> Pod:
-        """A pod, through the API, once the kubelet says that its containers run."""
         self.create(name, containers, **spec)
         return self.running(name, [text(one, "name") for one in containers])
 

@@ -28,7 +28,6 @@ _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 def require_podman() -> Path:
-    """The unpacked packages, on the host; the calling test skips where they are not there."""
     unpacked = cache() / "podman"
     if not (unpacked / "complete").exists():
         absent(f"no podman in {unpacked}: run {PREPARE}")

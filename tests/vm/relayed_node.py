@@ -23,8 +23,6 @@ _LIMITS: Final = f"limits: {{resources: {{{EPC}: {RESOURCE}}}}}\n"
 
 @dataclass(slots=True)
 class RelayedNode(Node):
-    """See `Node`; here CRI is called through the relay."""
-
     relay: CriRelay = field(kw_only=True)
     running: ExitStack = field(kw_only=True)
 

@@ -30,8 +30,6 @@ kube: {{url: "{url}"}}
 
 @dataclass(slots=True)
 class RuntimesNode(Node):
-    """See `Node`; here containerd can be replaced by another release, and pods choose their OCI runtime."""
-
     handlers: Mapping[str, Path] = field(default_factory=dict)
     running: ExitStack = field(default_factory=ExitStack)
 
@@ -39,7 +37,6 @@ class RuntimesNode(Node):
         return f"{self.daemon.log()}\n{self.containerd.log()}"
 
     def replace(self, release: Release) -> None:
-        """Another containerd in the place of the one that runs, whose pods end."""
         self.pods.clear()
         self.running.close()
         self.containerd, self.cri = _containerd(self.running, self.handlers, release)
@@ -56,7 +53,6 @@ def _containerd(running: ExitStack, handlers: Mapping[str, Path], release: Relea
 
 @contextmanager
 def running_node(runc: str, crun: str) -> Iterator[RuntimesNode]:
-    """The node with containerd 1.7; the daemon does not run yet."""
     Path("/dev/stdin").symlink_to("/proc/self/fd/0")  # crun reads it when it updates a container
     with ExitStack() as running:
         handlers = {OLD_RUNC: Path(runc), OLD_CRUN: Path(crun)}

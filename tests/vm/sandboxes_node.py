@@ -60,8 +60,6 @@ _BUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What kubelet tells of a pod with one container."""
-
     handler: str = "kata"
     above: str = KUBEPODS
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -76,8 +74,6 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class VmPod:
-    """A pod that runs, and its processes by /proc."""
-
     name: str
     parent: str
     """Its cgroup's path."""
@@ -90,7 +86,6 @@ class VmPod:
         (CGROUPS / self.parent[1:] / name).write_text(value)
 
     def oom_kills(self) -> int:
-        """By the kernel."""
         lines = (line.split() for line in self.file("memory.events").splitlines())
         return next(int(number) for name, number in lines if name == "oom_kill")
 
@@ -103,8 +98,6 @@ class VmPod:
 
 @dataclass(slots=True)
 class SandboxesNode:
-    """The runtime, the daemon, and whoever makes pods."""
-
     containerd: Containerd
     daemon: Daemon
     cri: Cri

@@ -27,7 +27,6 @@ class Systemd:
     """It, with whoever runs there."""
 
     def control(self, *words: str) -> str:
-        """What systemctl says; it has to end well."""
         done = subprocess.run(["systemctl", *words], capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"systemctl {' '.join(words)}: {done.stdout}{done.stderr}\n{self.log()}"
         return done.stdout
@@ -37,14 +36,12 @@ class Systemd:
         (UNITS / f"{unit}.service.d" / f"{name}.conf").write_text(text)
 
     def shown(self, unit: str, what: str) -> str:
-        """One property of a unit."""
         return self.control("show", "--value", "--property", what, f"{unit}.service").strip()
 
     def active(self, unit: str) -> bool:
         return self.shown(unit, "ActiveState") == "active"
 
     def nodeward(self, *words: str) -> str:
-        """What a program of the bundle says; it has to end well."""
         command = [str(BUNDLED / "bin/nodeward"), *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
         assert done.returncode == 0, f"{words}: {done.stdout}{done.stderr}\n{self.log()}"
@@ -61,7 +58,6 @@ class Systemd:
         return done.stdout
 
     def row(self, pod: str, container: str = "app") -> CgroupRow | None:
-        """What the daemon shows of the pod's container, or of the pod itself."""
         view = msgspec.json.decode(client.get("/v1/status", None), type=NodeView)
         return next((row for row in view.rows if (row.pod, row.container) == (pod, container)), None)
 
@@ -81,7 +77,6 @@ def unit(name: str, text: str) -> None:
 
 
 def start_units(units: Mapping[str, str]) -> None:
-    """Units of the guest's own, which systemd reads and starts."""
     UNITS.mkdir(parents=True, exist_ok=True)
     for name, sections in units.items():
         (UNITS / name).write_text(f"[Unit]\nDefaultDependencies=no\n{sections}")

@@ -59,7 +59,6 @@ def steps(page: str) -> list[Step]:
 
 
 def lacking(shown: list[str], printed: str) -> list[str]:
-    """The lines that did not come, from the first such on."""
     rest = iter(printed.splitlines())
     for number, line in enumerate(shown):
         pattern = r"\s+".join(re.escape(word).replace(r"\.\.\.", ".*") for word in line.split())
@@ -69,13 +68,10 @@ def lacking(shown: list[str], printed: str) -> list[str]:
 
 
 def plain(said: str) -> str:
-    """What a terminal shows, without its colours and moves."""
     return re.sub(r"\x1b(\[[0-9;?]*[a-zA-Z]|c)", "", said).replace("\r", "")
 
 
 class Console:
-    """The terminal of a person who has typed `make demo-vm`."""
-
     def __init__(self) -> None:
         self._end, self._terminal = pty.openpty()
         line = [sys.executable, "-m", "tests.vm.demo"]
@@ -222,8 +218,6 @@ def test_a_command_without_its_words_tells_its_usage(command: str) -> None:
 
 
 def boots_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A test fails where the demonstration looks for its guest."""
-
     def looked() -> guest.Guest:
         raise AssertionError("the guest was looked for")
 

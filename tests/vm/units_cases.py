@@ -100,13 +100,11 @@ def _remount(node: Node, how: str) -> None:
 
 
 def _shown(node: Node) -> tuple[str, str]:
-    """The state of the pod's container, and why the last write of its limit failed."""
     row = node.row(POD)
     return (row.state, row.last_error) if row is not None else ("", "")
 
 
 def _explained(node: Node, state: str) -> list[str]:
-    """What `nodeward explain` says of the pod's container, once it stands so."""
     lines: list[str] = []
 
     def stands() -> bool:

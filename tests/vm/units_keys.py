@@ -43,7 +43,6 @@ class Neighbours:
         self._run(self._kubelet.stop())
 
     def quotes(self) -> None:
-        """The service answers at a socket as Intel's makes it: mode 0660, of its own user and group."""
         QUOTES.parent.mkdir(mode=0o755)
         self._run(Qgs(QUOTES).start())
         shutil.chown(QUOTES, _GROUP, _GROUP)

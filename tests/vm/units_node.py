@@ -58,8 +58,6 @@ SPEC: Final = PodSpec(
 
 @dataclass(slots=True)
 class Node(Systemd):
-    """The units are known to systemd, and none is started."""
-
     containerd: Containerd
     bundle: Path
     cgroups: dict[str, Path] = field(default_factory=dict)
@@ -100,7 +98,6 @@ class Node(Systemd):
 
 @contextmanager
 def running_node(folder: str) -> Iterator[Node]:
-    """The node; the folder is the bundle's."""
     bundle = Path(folder)
     _FOLDER.mkdir()
     place_bundle(bundle)

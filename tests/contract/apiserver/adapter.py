@@ -227,7 +227,6 @@ async def watched(session: aiohttp.ClientSession, **query: str) -> AsyncIterator
 
 
 async def watched_at(session: aiohttp.ClientSession, path: str) -> AsyncIterator[Json]:
-    """The events of the watch at this path; a refusal by HTTP status comes as an ERROR event."""
     async with session.get(path) as answer:
         if answer.status != 200:
             yield {"type": "ERROR", "object": await answer.json()}

@@ -12,7 +12,6 @@ from tests.peers.kube import running_apiserver
 
 @pytest.fixture(scope="session")
 def real_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """What VARIABLE holds for a server that answers; skips, or fails, where the peer is not built."""
     with ExitStack() as stack:
         if VARIABLE in os.environ:
             yield os.environ[VARIABLE]

@@ -66,8 +66,6 @@ MACHINES = [machine_of(plan) for plan in PLANS]
 
 @dataclass(slots=True)
 class History:
-    """The steps that kubelet is told, and what we say to each: error, own CPUs, shared CPUs."""
-
     number: int
     ground: Ground
     steps: list[Step] = field(default_factory=list)
@@ -75,7 +73,6 @@ class History:
     at: Pools = field(default_factory=Pools)
 
     def allocate(self, pod: str, container: str, milli: int, role: str, burstable: bool) -> bool:
-        """Whether there is a place for the container."""
         qos = Qos.BURSTABLE if burstable else Qos.GUARANTEED
         key = f"{pod}/{container}"
         after = STATIC.admit(
@@ -173,7 +170,6 @@ def places(machine: Machine) -> list[Place]:
 
 
 def differences(oracle: CpuOracle, told: History) -> Iterator[str]:
-    """Where kubelet says something else, a line each."""
     for step, ours, theirs in zip(told.steps, told.ours, oracle.verdicts(told.steps), strict=True):
         error, cpus, shared = ours
         same = (cpus, shared) == (theirs.cpus, theirs.shared) and bool(error) == bool(theirs.error)
@@ -193,7 +189,6 @@ def _parts(cpus: str, groups: list[CpuSet]) -> int:
 
 
 def main() -> int:
-    """Compare; the exit status says whether there was a difference."""
     count, begin, found, steps = int(sys.argv[1]), time.monotonic(), 0, 0
     with cpu_oracle() as oracle:
         for number in range(count):

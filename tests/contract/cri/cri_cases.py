@@ -28,7 +28,6 @@ NOBODY = "0" * 64
 
 
 def case(played: Case) -> Case:
-    """Adds it, under its name with dashes."""
     CASES[played.__name__.replace("_", "-")] = played
     return played
 

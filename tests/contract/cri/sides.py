@@ -31,15 +31,12 @@ _T = TypeVar("_T")
 
 
 class Client:
-    """A connection of its own."""
-
     def __init__(self, side: Side) -> None:
         local = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 200)]
         self.side = side
         self._channel = grpc.insecure_channel(f"unix:{side.socket}", options=local)
 
     def ask(self, path: str, request: Message | bytes, answer: type[_M]) -> _M:
-        """The answer of `VERSION.SERVICE/Method`, or of a method of v1's RuntimeService."""
         data = request if isinstance(request, bytes) else request.SerializeToString()
         said: bytes = self._channel.unary_unary(_path(path))(data, timeout=CALL_S)
         return answer.FromString(said)
@@ -70,7 +67,6 @@ class Client:
 
 
 def code_of(error: grpc.RpcError) -> str:
-    """gRPC's status of a call that failed."""
     return str(error.code().name) if isinstance(error, grpc.Call) else str(error)
 
 
@@ -132,8 +128,6 @@ class DoubleSide:
 
 
 class RealSide:
-    """A containerd."""
-
     def __init__(self, daemon: Containerd, generation: CriGeneration) -> None:
         self._daemon = daemon
         self.generation, self.socket = generation, daemon.cri_socket

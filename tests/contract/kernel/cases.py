@@ -12,7 +12,6 @@ from tests.contract.kernel.vocabulary import Case
 
 
 def _stories(of: str = "") -> dict[str, Case]:
-    """Those whose names begin so; those for every kernel where nothing is said."""
     return {
         name: case
         for name, case in STORIES.items()

@@ -15,8 +15,6 @@ EIGHT = Plan(nodes=1, cores=2, adjacent=True)
 
 
 class Double:
-    """A fresh `SimKernel` for one case. It knows the resources of the guest's kernel, and no more."""
-
     def __init__(self, version: int = 2) -> None:
         self._kernel = SimKernel(CAPACITY, resources=("sev", "sev_es"), machine=EIGHT)
         self._version = version

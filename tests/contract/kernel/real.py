@@ -37,8 +37,6 @@ class _Held:
 
 
 class Real:
-    """The guest's kernel for one case; `close` takes everything back."""
-
     def __init__(self, version: int = 2) -> None:
         self._files, self._version = OsFiles("/"), version
         self._base = f"{self.mount}/case{next(_bases)}"
@@ -108,7 +106,6 @@ class Real:
         assert greedy.wait() == -signal.SIGKILL
 
     def _in(self, cgroup: str, program: str) -> subprocess.Popen[bytes]:
-        """A Python program that begins in this cgroup."""
         go = "import os, sys; open(sys.argv[1], 'w').write(str(os.getpid())); exec(sys.argv[2])"
         words = (sys.executable, "-I", "-S", "-c", go, f"{cgroup}/cgroup.procs", program)
         return subprocess.Popen(words, stdout=subprocess.PIPE)
@@ -119,7 +116,6 @@ class Real:
         os.waitpid(pid, 0)
 
     def close(self) -> None:
-        """Ends processes, gives everything back, removes the case's cgroups, restores the capacity."""
         for pid in list(self._pids):
             self.end_process(pid)
         for name, amount in CAPACITY.items():

@@ -51,7 +51,6 @@ class Story:
         return self.kernel.base if path == "." else f"{self.kernel.base}/{path}".replace("/./", "/")
 
     def act(self, step: str) -> str:
-        """Takes the step; what is seen by it, where it is a look."""
         verb, _, words = step.partition(" ")
         path, _, rest = words.partition(" ")
         match verb:
@@ -179,7 +178,6 @@ def _played(steps: list[str], kernel: KernelUnderTest) -> None:
 
 
 def told() -> dict[str, Case]:
-    """The cases, by name."""
     found, steps = dict[str, list[str]](), list[str]()
     for line in Path(__file__).with_name("stories.txt").read_text(encoding="utf-8").splitlines():
         if line.startswith("    "):

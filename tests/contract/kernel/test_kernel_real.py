@@ -111,7 +111,6 @@ def test_kernel(case_id: str, report: Report) -> None:
 
 @pytest.mark.parametrize("case_id", V1_CASES)
 def test_kernel_v1(case_id: str, report: Report) -> None:
-    """Given misc mounted as cgroup v1, then the case holds as well."""
     _held(case_id, report.failures[1])
 
 

@@ -23,8 +23,6 @@ _MORE_FILES: Final = ("cgroup.controllers", "cgroup.subtree_control")
 
 @dataclass(slots=True)
 class Walk:
-    """One walk in progress. `paths` are the cgroups it talks about, whether they exist or not."""
-
     kernel: KernelUnderTest
     dice: random.Random
     held: list[tuple[str, str, int]] = field(default_factory=list)
@@ -67,7 +65,6 @@ class Walk:
 
 
 def walk(kernel: KernelUnderTest, number: int) -> list[str]:
-    """The sights of walk `number`, one a step."""
     progress = Walk(kernel, random.Random(number))
     for name in ("a", "b", "a/a", "a/b"):
         kernel.files.mkdir(f"{kernel.base}/{name}")

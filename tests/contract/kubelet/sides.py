@@ -145,8 +145,6 @@ Case = Callable[["Node"], None]
 
 
 class Cases(dict[str, Case]):
-    """By name; a function becomes one by this decorator, under its name with dashes."""
-
     def __call__(self, played: Case) -> Case:
         self[played.__name__.replace("_", "-")] = played
         return played
@@ -154,22 +152,18 @@ class Cases(dict[str, Case]):
 
 @dataclass(slots=True)
 class Node:
-    """A side as one case has it: with a resource of its own, and the pods that it makes."""
-
     side: Side
     resource: str
     pods: list[str] = field(default_factory=list)
 
     @property
     def sockets(self) -> Path:
-        """Where plugins listen."""
         return self.side.home / "device-plugins"
 
     @contextmanager
     def plugin(
         self, ids: Sequence[str], starts: bool = False, likes: bool = False, endpoint: str = "test-plugin.sock"
     ) -> Iterator[DevicePlugin]:
-        """One that offers these ids, once kubelet has them."""
         with running_plugin(self.sockets, self.resource, ids, starts=starts, likes=likes, endpoint=endpoint) as plugin:
             self.has(len(ids), len(ids))
             yield plugin
@@ -189,7 +183,6 @@ class Node:
         until(lambda: self.side.phase(pod) == "Running", f"{pod} runs")
 
     def fails(self, pod: str) -> str:
-        """Why it has failed, once it has."""
         until(lambda: self.side.failed(pod) != "", f"{pod} fails")
         return self.side.failed(pod)
 

@@ -47,7 +47,6 @@ def listed(node: Node) -> dict[str, dict[str, Ids]]:
 
 
 def pod_of(node: Node, name: str) -> PodObject | None:
-    """The pod by the Pods API's list; None where it is not there."""
     every = pods.ListPodsResponse.FromString(call(node.side.root / pods_api.PLACE, pods_api.LIST)).pods
     found = {pod.metadata.name: pod for pod in (decode_pod(data) for data in every)}
     return found.get(name)
@@ -60,8 +59,6 @@ def phase_of(node: Node, name: str) -> str:
 
 
 class Watch:
-    """A watch of the Pods API, from its first word on."""
-
     def __init__(self) -> None:
         self.heard: queue.Queue[tuple[int, PodObject | None]] = queue.Queue()
         self.ended = ""
@@ -87,7 +84,6 @@ class Watch:
 
 @contextmanager
 def watching(node: Node) -> Iterator[Watch]:
-    """A watch, for as long as the block."""
     watch = Watch()
     with grpc.insecure_channel(f"unix:{node.side.root / pods_api.PLACE}") as channel:
         call = channel.unary_stream(pods_api.WATCH)(b"", wait_for_ready=True)

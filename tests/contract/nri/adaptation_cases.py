@@ -53,7 +53,6 @@ def silent(request: object) -> asyncio.Future[bytes]:
 
 @asynccontextmanager
 async def plugged(runtime: RuntimeSide, decide: Decide = no_change) -> AsyncIterator[Ports]:
-    """Nodeward's plugin, which is called from now on, at a runtime that begins to listen."""
     await runtime.listen()
     async with nodeward_plugin(runtime.socket, decide) as ports:
         await runtime.connected(NODEWARD)
@@ -245,7 +244,6 @@ async def case_refusal_fails_the_request_with_its_message(runtime: RuntimeSide) 
 
 
 def _many_limits(size: int) -> str:
-    """A value of `misc.max` that is so many bytes long."""
     lines = "".join(f"resource_{number:06d} {number}\n" for number in range(size // 17 + 1))
     return lines[: size - 1] + "1"
 

@@ -79,8 +79,6 @@ class DoubleSide:
 
 @dataclass(slots=True)
 class _Held:
-    """A container that the real end knows."""
-
     pod_id: str
     message: Record
     unified: dict[str, str]
@@ -213,7 +211,6 @@ class NriAdaptationSide:
                 held.unified |= _strings(member(update, "linux", "resources", "unified"))
 
     async def _show(self) -> None:
-        """Tell the adaptation what plugins are to be told when they synchronize."""
         alive = [held.message for held in self._containers.values() if held.message["state"] != "CONTAINER_STOPPED"]
         self._owed |= {text(message, "id"): "started" for message in alive}
         await self._do("world", all_pods=list(self._pods.values()), all_containers=[*alive])

@@ -33,8 +33,6 @@ _NEWS = re.compile(
 
 @dataclass(slots=True)
 class ContainerdSide:
-    """One containerd; DoubleSide says what each verb means."""
-
     release: str
     daemon: Containerd
     cri: Cri

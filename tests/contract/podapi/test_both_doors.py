@@ -32,8 +32,6 @@ POD: dict[str, object] = {
 
 
 def play(folder: Path, tale: Callable[[str], Awaitable[None]]) -> None:
-    """Plays the tale on a node with the pod and its sandbox; it is given the folder of the daemon's sockets."""
-
     async def main() -> None:
         async with ApiServer() as server:
             server.add_pod(POD)
@@ -51,7 +49,6 @@ def play(folder: Path, tale: Callable[[str], Awaitable[None]]) -> None:
 
 
 async def grpcurl(run: str, *words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """The Go client's words on the daemon's gRPC socket."""
     program = str(require("grpcurl") / "grpcurl")
     command = [program, "-plaintext", *options, f"unix://{run}/podapi-grpc.sock", *words]
     return await asyncio.to_thread(
@@ -60,7 +57,6 @@ async def grpcurl(run: str, *words: str, options: tuple[str, ...] = ()) -> subpr
 
 
 async def called(run: str, method: str, request: object) -> subprocess.CompletedProcess[str]:
-    """A method over gRPC; a stream is heard for a second."""
     limit = ("-max-time", "1") if method == "Watch" else ()
     return await grpcurl(run, f"{SERVICE}/{method}", options=("-d", json.dumps(request), *limit))
 
@@ -77,9 +73,6 @@ async def post(run: str, method: str, request: object) -> bytes:
 
 
 def test_a_go_client_finds_the_service_and_hears_what_http_answers(tmp_path: Path) -> None:
-    """Given a pod with its sandbox, when both doors are asked the same, then their answers are equal, the spec's large
-    number and unknown field included."""
-
     async def tale(run: str) -> None:
         assert stat.S_IMODE(Path(run, "podapi-grpc.sock").stat().st_mode) == 0o600
         listed = await grpcurl(run, "list")
@@ -109,9 +102,6 @@ def test_a_go_client_finds_the_service_and_hears_what_http_answers(tmp_path: Pat
 
 
 def test_a_shim_that_waits_hears_of_the_daemons_death_at_once_and_the_next_daemon_answers(tmp_path: Path) -> None:
-    """Given a client that waits for a pod, when the daemon is killed, then the client hears it before its wait is over;
-    and a new daemon takes both sockets over."""
-
     async def main() -> None:
         settings = SETTINGS.format(folder=tmp_path).replace("nri: {", "nri: {enabled: false, ")
         (tmp_path / "nodeward.yaml").write_text(f"{settings}podapi: {{enabled: true}}\n")

@@ -93,7 +93,6 @@ def running_shim() -> Iterator[subprocess.Popen[str]]:
 
 
 def started(shim: subprocess.Popen[str]) -> Mapping[str, int]:
-    """Has the shim start the others: who -> the id of process or thread."""
     assert shim.stdin is not None
     assert shim.stdout is not None
     shim.stdin.write("x")

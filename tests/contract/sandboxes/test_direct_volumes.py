@@ -18,7 +18,6 @@ FILES = OsFiles()
 
 @pytest.mark.parametrize("path", [CSI, "/a", "/data/??>>/größe", "/" + "x" * 188])
 def test_kata_reads_what_is_written_and_takes_it_and_we_see_it_taken(tmp_path: Path, path: str) -> None:
-    """Given a volume of ours, when Kata's shim reads and records it, then we tell the sandbox, and keep the volume."""
     folder = tmp_path / "volumes"
     written = Path(volumes.write(FILES, path, INFO, str(folder)))
     on = {"path": path}
@@ -50,8 +49,6 @@ def test_kata_reads_what_is_written_and_takes_it_and_we_see_it_taken(tmp_path: P
 
 
 def test_what_kata_writes_is_read_and_what_it_lets_pass_is_told(tmp_path: Path) -> None:
-    """Given volumes added by Kata's library, as by `kata-runtime direct-volume add`, then ours finds them, with every
-    fault that the library lets pass."""
     good = {"volume-type": "block", "device": "/dev/sdb", "fstype": "ext4"}
     bad = {**good, "fstype": "", "metadata": {"encryptionKey": "k"}}
     added = kata_volumes(

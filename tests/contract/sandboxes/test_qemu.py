@@ -39,8 +39,6 @@ LONGEST_S = 60.0
 
 @dataclass
 class Sandbox:
-    """A shim and its VMM."""
-
     id: SandboxId
     shim: int
     vmm: int
@@ -81,7 +79,6 @@ def until(holds: Callable[[], bool], what: str) -> None:
 
 @contextmanager
 def running(name: str, *more: str) -> Iterator[Sandbox]:
-    """`name`: what follows the sandbox's id in QEMU's `-name`."""
     sandbox = SandboxId(os.urandom(32).hex())
     assert QEMU is not None
     vmm = (QEMU, "-name", f"sandbox-{sandbox}{name}", "-nodefaults", "-no-user-config", "-display", "none")

@@ -40,8 +40,6 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Vm:
-    """A VMM with threads of which two are its vCPUs, and its shim."""
-
     pod: str
     version: int
     shim: int
@@ -69,7 +67,6 @@ class Vm:
 
 @contextlib.contextmanager
 def process() -> Iterator[tuple[int, list[int]]]:
-    """A process with threads: its number and theirs."""
     running = subprocess.Popen(
         [sys.executable, "-c", THREADS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -82,7 +79,6 @@ def process() -> Iterator[tuple[int, list[int]]]:
 
 @pytest.fixture
 def pod() -> Iterator[str]:
-    """A pod's cgroup of this test alone, in every hierarchy."""
     if os.geteuid() != 0 or not hierarchies():
         absent("no cgroups can be made here: run as root, where cgroups are mounted")
     shared = [root / "kata" for root in hierarchies() if not (root / "kata").exists()]

@@ -26,7 +26,6 @@ ODD = [
 
 
 def annotations(sent: HostShare) -> dict[str, str]:
-    """What containerd makes of it."""
     keys = {"cpu-quota": sent.cpu.quota, "cpu-period": sent.cpu.period, "memory": sent.memory}
     return {f"io.kubernetes.cri.sandbox-{key}": str(value) for key, value in keys.items()}
 
@@ -51,8 +50,6 @@ GROWS = replace(
 
 
 def test_kata_makes_of_our_annotations_what_we_say() -> None:
-    """Given a VM that grows: the annotations are what it starts with, and Kata adds limits with the containers. More
-    vCPUs than the machine has, less memory than 256 MiB, and what is not enabled, fail a pod."""
     vcpus, memory = KATA_SIZES
     here = len(os.sched_getaffinity(0))
     most = Room(here * CPU_M, 1 << 40)

@@ -39,7 +39,6 @@ def ours(module: ModuleType) -> dict[str, str]:
 
 
 def linked(release: str) -> dict[str, FileDescriptorProto]:
-    """Every contract, by its file's name, that containerd's adaptation of this release is linked with."""
     program = require(f"nriside-{release}") / "nriside"
     told = subprocess.run([program, "-descriptors"], check=True, capture_output=True, timeout=LINKED_S).stdout
     return {file.name: file for file in FileDescriptorSet.FromString(told).file}
@@ -76,7 +75,6 @@ def test_ttrpcs_envelope_is_declared_as_it_is(release: str) -> None:
 
 
 def built(peer: str, name: str) -> FileDescriptorProto:
-    """A contract in the modules that this peer is built of."""
     file = FileDescriptorProto()
     schema(require(peer) / "proto" / name).FindFileByName(name).CopyToProto(file)
     return file

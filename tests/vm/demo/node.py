@@ -49,7 +49,6 @@ class Manifest:
 
 
 def read(path: Path) -> Manifest:
-    """The manifest in a file; RefusedError names what it lacks."""
     try:
         with path.open("rb") as file:
             said = yaml.safe_load(file.read(_MANIFEST_MAX))
@@ -77,7 +76,6 @@ def _limits(container: Mapping[str, Mapping[str, Mapping[str, object]]]) -> Mapp
 
 
 def create(node: Node, path: str) -> str:
-    """Starts the pod of that file; what to tell."""
     wanted = read(Path(path))
     if wanted.name in node.pods:
         raise RefusedError(f"pod {wanted.name} is there already; pod delete {wanted.name}")
@@ -88,7 +86,6 @@ def create(node: Node, path: str) -> str:
 
 
 def delete(node: Node, name: str) -> str:
-    """Ends the pod; what to tell."""
     pod = node.pods.pop(name, None)
     if pod is None:
         raise RefusedError(f"no pod {name} was created here; there are: {', '.join(node.pods) or 'none'}")
@@ -111,7 +108,6 @@ def _link(node: Node, pod: Pod) -> None:
 
 
 def daemon(node: Node, verb: str) -> str:
-    """Kills the daemon, or starts it again; what to tell."""
     if verb == "kill":
         return f"nodeward node ended with status {node.daemon.end(signal.SIGKILL)}"
     if node.daemon.view() is not None:

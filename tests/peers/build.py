@@ -6,8 +6,6 @@ fetches modules from is the machine's business (GOPROXY and friends are passed o
 The same holds for cargo and crates.sum.
 """
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import json

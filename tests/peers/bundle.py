@@ -1,7 +1,5 @@
 """The folder of `make bundle` and the image of `make image`: built once for a checkout, and again when it changes."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -5,8 +5,6 @@ those that a kubelet insists on. Given `controllers_as_before`, the root is afte
 other, so the first of them remembers, and the last one puts back.
 """
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

@@ -4,8 +4,6 @@
 systemd a placed process moves a moment later, since the library does not wait for systemd's job.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """Pods from several threads at once, as a kubelet makes them: for what only shows when calls overlap."""
 
-from __future__ import annotations
-
 import itertools
 import threading
 import time

@@ -1,7 +1,5 @@
 """Pods that come and go while parts of their node are restarted, and what the runtime then has of them."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping

@@ -5,8 +5,6 @@ kills containerd, every shim and every container with it. Pods go below one cgro
 what is left of it is removed, and what the root of cgroup v2 passes on is taken back, so the host is as it was.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

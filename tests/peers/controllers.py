@@ -3,8 +3,6 @@
 They are what makes a Deployment's pod: the API server alone stores the Deployment and does nothing more.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path

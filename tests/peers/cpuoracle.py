@@ -3,8 +3,6 @@
 Sets of CPUs are written as the kernel writes them (`0-3,8`). The process keeps the state; one object is one node.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -6,8 +6,6 @@ made when the peer is built, and no address is in the tree.
     cargo generate-lockfile, then python3 -m tests.peers.crates <Cargo.lock >crates.sum     after a change of Cargo.toml
 """
 
-from __future__ import annotations
-
 import sys
 import tomllib
 

@@ -4,8 +4,6 @@ It runs in that containerd's namespaces, beside a registry that serves its image
 its tests are run, and why each other one is not, stands in cri_suite.yaml.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

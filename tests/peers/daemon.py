@@ -5,8 +5,6 @@ cgroup of this machine is touched: the node is one without the misc controller, 
 nothing is enforced.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

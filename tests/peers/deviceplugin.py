@@ -4,8 +4,6 @@ It runs in the test's own process. Its socket is bound in kubelet's folder throu
 namespace. It notes what it is asked, and refuses what a test wants refused.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor

@@ -4,8 +4,6 @@ They are called by their full paths, so that nothing else on this machine begins
 machine and change with its release, so a test that is about an old one asks for the version as well.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

@@ -4,8 +4,6 @@ The schemas are those that the kubelet peer was built with, read at run time (te
 server are made by `publish`; no scheduler runs, so `allocate` writes what one would.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager

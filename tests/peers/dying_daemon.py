@@ -5,8 +5,6 @@ Nothing of the daemon is replaced but the place of its death, so whatever it has
 find.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -4,8 +4,6 @@ A peer takes minutes to build, so nobody is forced to have it: a test that needs
 command that makes the difference. In CI that would be a hole, so NODEWARD_REQUIRE_ALL=1 turns the skip into a failure.
 """
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import NoReturn

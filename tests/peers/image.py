@@ -1,7 +1,5 @@
 """Makes container images: of one layer, for a registry of ours or as an OCI archive for `ctr images import`."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -4,8 +4,6 @@ Kubelet's folder is reached through the process that holds containerd's mount na
 kubelet is dead. Pods name their node, so no scheduler stands between.
 """
 
-from __future__ import annotations
-
 import tempfile
 import threading
 import time

@@ -4,8 +4,6 @@ It has no kubelet and no controllers: a test makes nodes and pods as plain objec
 except for what would wait for a controller (a node's not-ready taint, the default service account's secret).
 """
 
-from __future__ import annotations
-
 import http.client
 import os
 import socket

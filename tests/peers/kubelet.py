@@ -13,8 +13,6 @@ which holds even when the test is killed:
 `configuration`, `kubeconfig`, `command` and `shielded` are pure: a guest can be given what they say.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Client certificates for tests: an authority of one API server's, and users that it vouches for. Made by openssl."""
 
-from __future__ import annotations
-
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path

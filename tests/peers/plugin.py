@@ -4,8 +4,6 @@ The session is the product's; only what decides is replaced, by an answer that t
 by hand, for what our session never does: silence, unknown event bits, methods it does not have.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress

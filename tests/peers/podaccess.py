@@ -4,8 +4,6 @@ For a command the kubelet connects to the runtime's streaming server, which list
 network; `streams_reachable` makes it answer on ours too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import http.client

@@ -1,7 +1,5 @@
 """The distribution's Prometheus with the shipped files, and the shipped dashboard's queries."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

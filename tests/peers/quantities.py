@@ -1,7 +1,5 @@
 """How Kubernetes' own code reads quantities: `resource.ParseQuantity` in a program of its own."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Sequence

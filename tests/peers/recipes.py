@@ -7,8 +7,6 @@ changed source, version or flag gives another folder in the cache, and an old bu
 runs no command, so that asking whether a peer is there costs a few file reads.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from dataclasses import dataclass

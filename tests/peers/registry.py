@@ -5,8 +5,6 @@ It says `up` when it listens. The images are busybox of this machine under sever
 differ from one another, since a runtime takes images with the same content for one.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 The server listens on the loopback of containerd's own network, so the client runs in there: `followed` starts it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import json

@@ -1,7 +1,5 @@
 """A socket before a runtime's, which keeps all that the runtime is sent."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading

@@ -8,8 +8,6 @@ newer one of Debian 12, and it must be as new as the `rust-version` lines of the
     python3 -m tests.peers.toolchain     prints the folders of `go` and of `cargo`, which it installs if need be
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import re

@@ -3,8 +3,6 @@
 Creates are dry runs, except where a change of a pod is the story.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping

@@ -4,8 +4,6 @@
 Neither etcd, API server nor relay is played; the runtime behind the relay is grpcio's.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

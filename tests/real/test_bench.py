@@ -1,7 +1,5 @@
 """The bench still works: one small round of each part that needs neighbours, so that it does not rot unseen."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json

@@ -4,8 +4,6 @@ tests/vm/chart_cases.py has the chart's pods start and enforce. Here: every swit
 API server takes; a second release, unknown values, an upgrade and a rollback.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import tempfile

@@ -1,8 +1,6 @@
 """The cold-plug socket beside a real kubelet 1.37, asked by kubelet's own Go client as Kata uses it: devices of a
 device plugin and of a DRA driver, and a name that is reused."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """Walks of CRI Resource Manager's README before a real containerd: its dumper, and its policies."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -5,8 +5,6 @@ is run, and why the rest of the suite is not, stands in tests/peers/cri_suite.ya
 it is run each time, all of it with the marker deep.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

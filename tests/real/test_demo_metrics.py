@@ -1,7 +1,5 @@
 """`make demo-metrics` as a user runs it: its address, its numbers, Ctrl-C, and that nothing is left."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ A test that runs a command in its own place takes it from the page with `of_page
 them. A command that nothing runs fails with its page and line.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -3,8 +3,6 @@
 systemd's commands are run in a guest (`tests/vm/units_cases.py`), Helm's at an API server (`test_chart.py`).
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

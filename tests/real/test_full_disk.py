@@ -4,8 +4,6 @@ The daemon is the production code on the operating system's own files there, bes
 real disk fills otherwise than an error that is made up: the last write that fits is short, and leaves half a line.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

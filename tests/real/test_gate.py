@@ -2,8 +2,6 @@
 before its verdict, whatever dies meanwhile. The runtime handler with the gate is `runc`, by a RuntimeClass.
 """
 
-from __future__ import annotations
-
 import http.client
 import json
 import signal

@@ -1,8 +1,6 @@
 """The image of `make image`: started by a real containerd as the user of the shipped manifests, without a shell and
 without Python, the same from the same parts, and with the list of them."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -5,8 +5,6 @@ Each case has what the table says for both cgroup versions, and plays the machin
 them with cgroup v2 and systemd.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tempfile

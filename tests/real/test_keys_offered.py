@@ -4,8 +4,6 @@ This machine has no keys: the daemon's cgroup tree is a folder with misc files t
 is what they say, and the pods' own cgroups are elsewhere, so a pod never takes the key that it was promised.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

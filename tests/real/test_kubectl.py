@@ -3,8 +3,6 @@ kubelet, into a pod of the image of `make image` with the daemon in it. Two more
 pending, of the other the API server knows no address.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -5,8 +5,6 @@ the daemon shows for each container has to be the one of the pod's spec. The cgr
 empty folder, so a promise is `unsupported` here; that the kernel holds it is the VM tier's.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,8 +1,6 @@
 """A real kubelet 1.37 whose --root-dir is not the usual one: its device plugins stay where they always are, and its
 Pods API is below the other folder, until it begins anew without one. So is the state of its CPU manager."""
 
-from __future__ import annotations
-
 import json
 
 from tests.peers.daemon import until

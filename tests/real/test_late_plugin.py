@@ -5,8 +5,6 @@ time. A plugin that does not is dropped, and hears nothing of what was created m
 whole of what others have reported as containers lost during Synchronize. The cure is to connect again.
 """
 
-from __future__ import annotations
-
 import signal
 import tempfile
 import time

@@ -1,7 +1,5 @@
 """Nodeward as a plugin that containerd starts itself: the connection is a descriptor, the life is the runtime's."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import tempfile

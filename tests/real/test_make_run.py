@@ -1,7 +1,5 @@
 """`make run` in a fresh copy of the checkout: what it installs, and the page at the address that it prints."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

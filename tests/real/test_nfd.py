@@ -4,8 +4,6 @@ The account has the rights of deploy/node/rbac.yaml and nfd.yaml and no others. 
 (`nodeward.doubles.nfd`), which follows the reference; its worker's object is made by hand.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager

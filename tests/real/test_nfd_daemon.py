@@ -4,8 +4,6 @@ The kernel is a double; pods, their RuntimeClass with its overhead, and NFD's ob
 account has the rights of deploy/node/rbac.yaml and nfd.yaml.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import subprocess

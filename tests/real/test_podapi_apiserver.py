@@ -1,7 +1,5 @@
 """The Pod API of `nodeward node` with a real kube-apiserver: what is shown of a pod's spec, when, and of which pod."""
 
-from __future__ import annotations
-
 import json
 import re
 import tempfile

@@ -1,7 +1,5 @@
 """The Pods API of a real kubelet 1.37, on by default there: its pods are those of the API server, as they are there."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Awaitable, Callable

@@ -3,8 +3,6 @@
 The pods are data, in tests/real/policies, one file a policy.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from functools import partial

@@ -4,8 +4,6 @@ The definitions are of our own making (config_nri_crds.yaml); the account has th
 policy-objects.yaml. The kernel and the runtime are doubles, but for the daemon that is a process of its own.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress

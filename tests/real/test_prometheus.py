@@ -7,8 +7,6 @@ holds 2, and nobody can tell who holds a third; no service makes quotes, so none
 question for one is refused. NFD is there by its objects, and its number follows the ledger.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator, Iterator

@@ -4,8 +4,6 @@ the webhook's, which are about the API server's counters.
 Every name of a metric in the rules must be in the catalogue of what the daemon serves.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

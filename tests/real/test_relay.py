@@ -4,8 +4,6 @@ Where limits are decided the kernel is a folder, and containers are created and 
 has no EPC. What is decided is read from containerd's specification of the container.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

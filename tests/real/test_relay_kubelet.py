@@ -4,8 +4,6 @@ Pods are made and deleted all the time; at the end the relay is taken away. The 
 is called `localhost`: for logs and commands in pods the API server reaches the kubelet by the name of its node.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import signal

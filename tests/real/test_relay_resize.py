@@ -3,8 +3,6 @@
 It is a VM by the configuration that the relay reads. Its handler runs containers by runc, which could do both.
 """
 
-from __future__ import annotations
-
 import ssl
 import urllib.error
 import urllib.request

@@ -3,8 +3,6 @@
 The runtime answers with a URL of its own server, which leads past the relay; our client follows it.
 """
 
-from __future__ import annotations
-
 import json
 import struct
 from collections.abc import Iterator

@@ -1,8 +1,6 @@
 """What `make release` makes, used as a receiver does: checked by sha256sum and minisign, installed by pip; and its
 chart compared with what `helm package` makes."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ What an operator is told about it (docs/fail-closed.md, docs/webhook.md) was see
 refused while the plugin is away and with which words, what is exempt, and the gap that stays.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What `nodeward runtime prepare` writes, as real containerds read it: by `containerd config dump`."""
 
-from __future__ import annotations
-
 import subprocess
 import tomllib
 from pathlib import Path

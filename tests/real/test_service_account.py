@@ -5,8 +5,6 @@ token long before its time. Kubelet's way of changing files is played: a new fol
 The folder is laid over its fixed place in a mount namespace of the daemon's own, so this needs root.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

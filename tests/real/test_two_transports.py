@@ -4,8 +4,6 @@ What containerd tells a plugin of each create, and what its client had asked, ar
 made of them, each told to an engine by NRI's mapping and to a relay's core by CRI's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 from collections.abc import Awaitable

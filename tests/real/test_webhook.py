@@ -6,8 +6,6 @@ cluster, since nothing here routes a Service: it is an ExternalName for the loop
 on which the program serves, and that port is any that is free. Webhooks beside it are called on the loopback.
 """
 
-from __future__ import annotations
-
 import base64
 import http.client
 import json

@@ -9,8 +9,6 @@ where it comes up, and ends its history: with the two options of CROSSING.
 `python -m tests.contract.cpus.kubelet_histories 100000` compares so many, and prints the differences.
 """
 
-from __future__ import annotations
-
 import itertools
 import random
 import sys

@@ -2,8 +2,6 @@
 itself.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from nodeward.doubles.cri_runtime import IMAGE

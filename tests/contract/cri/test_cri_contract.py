@@ -3,8 +3,6 @@
 Where a real end is not built the case skips; scripts/build-peers builds it.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """What kubelet's device manager does with a device plugin."""
 
-from __future__ import annotations
-
 import os
 import socket
 from pathlib import Path

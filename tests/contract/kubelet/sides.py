@@ -1,7 +1,5 @@
 """The ends of kubelet's contract: the doubles, and a real kubelet joined to a real API server."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import threading

@@ -2,8 +2,6 @@
 kubelet 1.37, with the same id. Where the real end is not built the case skips; scripts/build-peers builds it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

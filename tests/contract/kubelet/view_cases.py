@@ -1,7 +1,5 @@
 """What kubelet's PodResources and its Pods API say of pods."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections.abc import Iterator

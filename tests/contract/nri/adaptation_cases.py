@@ -4,8 +4,6 @@ code in each release and on containerd; a case that differs by release says so i
 A case is a coroutine that is given the runtime's end, not listening yet. Its id is its name without `case_`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import functools
 from collections.abc import AsyncIterator, Awaitable, Callable

@@ -4,8 +4,6 @@ the same id.
 Where a real end is not built the case skips; scripts/build-peers builds it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from pathlib import Path

@@ -4,8 +4,6 @@ Its plugins are known from its log, since CRI does not tell of them. What plugin
 OCI spec; containers with unified resources are not started here, since runc refuses those on a host with cgroup v1.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import re

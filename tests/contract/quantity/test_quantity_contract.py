@@ -3,8 +3,6 @@
 Where we refuse on purpose what Kubernetes reads is a case of its own, with its reason in tests/contract/exceptions.py.
 """
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Callable, Mapping

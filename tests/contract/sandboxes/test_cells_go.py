@@ -1,8 +1,6 @@
 """Our cells of profile kata-go against Kata's own Go library: every path, and on this machine's cgroups where each
 process and thread really is."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,8 +1,6 @@
 """Our cells of profile kata-rs against the library of runtime-rs: every path. Where each process really is on this
 machine, test_cgroups_rs.py compares."""
 
-from __future__ import annotations
-
 import pytest
 
 from nodeward.engine.sandboxes.expected import Paths, expected

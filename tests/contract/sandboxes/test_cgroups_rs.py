@@ -4,8 +4,6 @@ Given a shim that starts virtiofsd and a VMM with threads, as Kata's does, then 
 has both cgroup versions, and a test plays the machine's.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ Given a pod's cgroup, a shim and a VMM, when a runtime calls create, place and d
 plan says, in every hierarchy, and nothing is left.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -4,8 +4,6 @@ A name listed here is a choice: protobuf skips what is not declared, and nothing
 message that we have read. A name upstream adds is in no list, and fails the test until somebody has chosen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 

@@ -5,8 +5,6 @@ is its number, label and type, of an enum's value its number, of a method both m
 Comments, options for generators and the order in a file are no facts of a protocol.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 
 from google.protobuf.descriptor_pb2 import (

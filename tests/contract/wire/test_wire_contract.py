@@ -4,8 +4,6 @@ NRI's and ttrpc's come out of the very programs the other tests talk to (`nrisid
 out of Kubernetes' modules, of the release that the kubelet peer has, and the CRI's out of those that containerd has.
 """
 
-from __future__ import annotations
-
 import mmap
 import subprocess
 from collections.abc import Callable, Iterable

@@ -7,7 +7,7 @@ from tests.vm.chains import pytest_inside
 
 pytestmark = pytest.mark.nightly
 
-FILES = ("test_cells_go.py", "test_cells_rs.py", "test_cgroups_rs.py", "test_sandbox_cgroup.py")
+FILES = ("test_cells_go.py", "test_cgroups_rs.py", "test_sandbox_cgroup.py")
 
 
 def test_with_cgroup_v2_and_systemd() -> None:

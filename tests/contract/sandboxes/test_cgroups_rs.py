@@ -1,4 +1,4 @@
-"""Where Kata's runtime-rs puts the processes of a VM sandbox, by the library that it uses.
+"""Our cells of profile kata-rs against the library of Kata's runtime-rs: every path, and where processes really are.
 
 Given a shim that starts virtiofsd and a VMM with threads, as Kata's does, then each is where the table says. The table
 has both cgroup versions, and a test plays the machine's.
@@ -17,13 +17,15 @@ import pytest
 
 from nodeward.engine.sandboxes.expected import Paths as Ours
 from nodeward.engine.sandboxes.expected import expected
-from nodeward.model.sandboxes import CgroupDriver, Profile, TaskRole
+from nodeward.model.sandboxes import CgroupDriver, TaskRole
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
 from tests.peers.cgroupsrs import CgroupsRs, Paths, Places, RefusedError, Sandbox, cgroups_rs
 from tests.peers.daemon import until
 from tests.peers.find import absent
+from tests.sandbox_cells import FS, ID, ODD_PATHS, REACHED, RS, Cell
 
+CELLS = [cell for cell in REACHED if cell.profile is RS]
 OVERHEAD = "/kata_overhead"
 END_S = scaled(15.0)
 
@@ -61,8 +63,29 @@ def running_oracle() -> Iterator[CgroupsRs]:
     ("given", "sandbox"), [(":cri-containerd:s1", "/:cri-containerd:s1"), (None, "/kata_sandboxed_pod/s1"), ("", "/")]
 )
 def test_what_names_no_slice_is_a_folder(oracle: CgroupsRs, given: str | None, sandbox: str) -> None:
-    """The commoner paths are in test_cells_rs.py."""
     assert oracle.paths(Sandbox("s1", given, only=False)) == Paths(False, sandbox, f"{OVERHEAD}/s1")
+
+
+@pytest.mark.parametrize("cell", CELLS, ids=str)
+def test_paths(oracle: CgroupsRs, cell: Cell) -> None:
+    theirs = oracle.paths(Sandbox(ID, cell.paths.cgroups_path, cell.only))
+    ours = expected(RS, cell.only, cell.version, cell.driver, cell.paths)
+    assert (theirs.sandbox, theirs.overhead or "") == (ours.sandbox, ours.overhead)
+    assert theirs.systemd == (cell.driver is CgroupDriver.SYSTEMD)
+
+
+@pytest.mark.parametrize("path", [path for path, profile, _ in ODD_PATHS if profile is RS])
+def test_paths_out_of_the_ordinary(oracle: CgroupsRs, path: str) -> None:
+    theirs = oracle.paths(Sandbox(ID, path, only=True)).sandbox
+    plain = "/" + "/".join(part for part in theirs.split("/") if part)  # the library may leave two slashes
+    assert expected(RS, True, 1, FS, Ours(ID, path)).sandbox == plain
+
+
+@pytest.mark.parametrize("path", ["a--b.slice:p:i", "/x/y.slice:p:i", ".slice:p:i"])
+def test_what_the_library_refuses_has_no_place(oracle: CgroupsRs, path: str) -> None:
+    with pytest.raises(RefusedError):
+        oracle.paths(Sandbox(ID, path, only=True))
+    assert expected(RS, True, 1, FS, Ours(ID, path)).sandbox == ""
 
 
 @pytest.fixture
@@ -104,7 +127,7 @@ def test_places(oracle: CgroupsRs, name: str, mode: str) -> None:
     sandbox, overhead = f"/{name}/pod1/{name}", f"{OVERHEAD}/{name}"
     given = Sandbox(name, sandbox, only=mode == "only")
     version = 2 if hierarchies() == [CGROUP_ROOT] else 1
-    ours = expected(Profile.KATA_RS, mode == "only", version, CgroupDriver.CGROUPFS, Ours(name, sandbox))
+    ours = expected(RS, mode == "only", version, CgroupDriver.CGROUPFS, Ours(name, sandbox))
     with running_shim() as shim:
         before = oracle.read(given, [shim.pid])[shim.pid]
         untouched = {"": before[""]} if version == 1 and "" in before else {}
@@ -127,7 +150,7 @@ if Path("/run/dbus/system_bus_socket").exists():  # as in the guest of tests/vm/
         """The library does not wait until systemd has moved a process."""
         version = 2 if hierarchies() == [CGROUP_ROOT] else 1
         given = Sandbox(name, f"nodewardtest-pod{os.getpid()}.slice:cri-containerd:{name}", only)
-        ours = expected(Profile.KATA_RS, only, version, CgroupDriver.SYSTEMD, Ours(name, given.cgroups_path or ""))
+        ours = expected(RS, only, version, CgroupDriver.SYSTEMD, Ours(name, given.cgroups_path or ""))
         with running_shim() as shim:
             oracle.place(given, shim=shim.pid)
             ids = started(shim)

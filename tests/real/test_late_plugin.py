@@ -5,20 +5,75 @@ time. A plugin that does not is dropped, and hears nothing of what was created m
 whole of what others have reported as containers lost during Synchronize. The cure is to connect again.
 """
 
+import itertools
 import signal
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from tests.peers.churn import churning
 from tests.peers.containerd import IMAGE, Containerd, NriOptions
 from tests.peers.cri import container_config, remove_pod, start
 from tests.peers.daemon import WITHIN_S, daemon, until
 from tests.rigs.containers import a_containerd, pod_of, run_pod
+
+_T = TypeVar("_T")
+THREADS = 4
+
+
+@dataclass(slots=True)
+class Made:
+    id: str
+    begun: float
+    done: float
+
+
+@dataclass(slots=True)
+class Churn:
+    make: Callable[[int], str]
+    made: list[Made] = field(default_factory=list)
+    _numbers: Iterator[int] = field(default_factory=itertools.count)
+    _stop: threading.Event = field(default_factory=threading.Event)
+    _more: threading.Condition = field(default_factory=threading.Condition)
+
+    def work(self) -> None:
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            made = self.make(next(self._numbers))
+            with self._more:
+                self.made.append(Made(made, begun, time.monotonic()))
+                self._more.notify_all()
+
+    def wait_for(self, count: int, timeout_s: float = 60.0) -> None:
+        """Returns when so many more have been made than now."""
+        with self._more:
+            goal = len(self.made) + count
+            assert self._more.wait_for(lambda: len(self.made) >= goal, timeout_s), f"no {count} more in {timeout_s} s"
+
+    def stop(self) -> None:
+        self._stop.set()
+
+
+@contextmanager
+def churning(make: Callable[[int], str]) -> Iterator[Churn]:
+    """`make(number)` in several threads for as long as the block, or until `stop`; what it raises is raised here."""
+    churn = Churn(make)
+    with ThreadPoolExecutor(THREADS) as threads:
+        working = [threads.submit(churn.work) for _ in range(THREADS)]
+        try:
+            yield churn
+        finally:
+            churn.stop()
+        for each in working:
+            each.result()
+
 
 PATIENCE_S = 2.0
 """How long this containerd waits for a plugin: the default."""

@@ -1,8 +1,10 @@
-"""The OCI hook under a real runc and a real misc controller, on cgroup v2 and then on v1."""
+"""The OCI hook under a real runc and a real misc controller, on cgroup v2 and then on v1; and under podman."""
 
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
@@ -12,7 +14,7 @@ from typing import Final
 import grpc
 import pytest
 
-from nodeward.model.settings import LimitsSettings, UnknownPod, Unsupported
+from nodeward.model.settings import LimitsSettings, OnError, UnknownPod, Unsupported
 from nodeward.wire import hook_install, pod_file
 from nodeward.wire.hook_install import Hook
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
@@ -20,7 +22,8 @@ from tests.peers.cri import Cri, container_config, pod_config, start
 from tests.vm.chain_node import ANNOTATION
 from tests.vm.hook_node import FOLDER, KEYS, LEFT, HookNode, rule_of
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, charge, limit, limits, refused, until
-from tests.vm.podman_cases import podman_by_the_daemon, podman_refuses, podman_without_the_daemon
+from tests.vm.podman import HOOKS, Ran
+from tests.vm.systemd import BUNDLED
 
 SLEEP: Final = "echo started; busybox sleep 1000"
 
@@ -219,6 +222,70 @@ def _to_v1() -> None:
 def _mount(*words: str) -> None:
     done = subprocess.run(["mount", *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"mount {' '.join(words)}: {done.stderr}"
+
+
+_FILE = "50-nodeward.json"
+
+
+def podman_by_the_daemon(node: HookNode) -> None:
+    """The daemon's answer is there when the program starts, by crun and by runc; the kernel refuses what is above."""
+    said = subprocess.run(
+        [BUNDLED / "bin/nodeward", "hook", "hooks-d", "--on-error", "refuse", "--folder", str(LEFT)],
+        capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said
+    (HOOKS / _FILE).write_text(said.stdout)
+    for runtime in (node.podman.crun, node.podman.runc):
+        pod = f"by-{runtime.name}"
+        node.knows(pod, {"app": {EPC: "8Ki"}})
+        with node.podman.running(runtime, pod) as (printed, cgroup):
+            assert f"{RESOURCE} {8 * KIB}\n" in printed, printed
+            os.close(charge(cgroup, 8 * KIB))
+            refused(cgroup, 9 * KIB)
+            node.daemon.enforced(pod, "app", "")
+            assert limits(cgroup.parent) == [8 * KIB], "the pod's budget"
+
+
+def podman_without_the_daemon(node: HookNode) -> None:
+    """The daemon is away, and what it left counts. Without --hooks-dir podman reads one folder, and it is not the one
+    in /etc. A pod of which nothing was left, and whose cgroup nobody has made, has its annotation's: podman hands it
+    the controller, which old crun does not. A container that is no pod's is left alone."""
+    runtime = node.podman.crun
+    for folder, found in (("/etc/containers/oci/hooks.d", "max"), ("/usr/share/containers/oci/hooks.d", 8 * KIB)):
+        Path(folder).mkdir(parents=True)
+        shutil.copy(HOOKS / _FILE, folder)
+        ran = node.podman.run(runtime, "by-crun", hooks=None)
+        assert (ran.status, ran.printed.split("\n", 1)[0]) == (0, f"{RESOURCE} {found}"), ran
+    ran = node.podman.run(runtime, "new", annotations={ANNOTATION: str(4 * KIB)})
+    assert f"{RESOURCE} {4 * KIB}\n" in ran.printed, ran
+    alone = node.podman.run(runtime, "")
+    assert f"{RESOURCE} max\n" in alone.printed, alone
+
+
+def podman_refuses(node: HookNode) -> None:
+    """What the rule that the daemon left refuses. runc hands the hook's text on; crun throws it away, and it is in the
+    machine's log with both."""
+    with rule_of(LimitsSettings(unknown_pod=UnknownPod.REFUSE, on_error=OnError.REFUSE)):
+        for runtime in (node.podman.runc, node.podman.crun):
+            ran, said = _logged(node, runtime, "unknown")
+            assert (ran.status != 0, ran.printed) == (True, ""), ran
+            assert "default/unknown, container app: nobody knows this pod" in said, (said, ran)
+            assert (said.partition("]: ")[2] in ran.error) == (runtime is node.podman.runc), ran
+
+
+def _logged(node: HookNode, runtime: Path, pod: str) -> tuple[Ran, str]:
+    """A run, and what whoever listens at /dev/log heard of it."""
+    place = Path("/dev/log")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listener:
+        listener.bind(str(place))
+        try:
+            ran = node.podman.run(runtime, pod)
+            listener.setblocking(False)
+            return ran, listener.recv(4096).decode()
+        except BlockingIOError:
+            return ran, ""
+        finally:
+            place.unlink()
 
 
 CASES: Mapping[str, Callable[[HookNode], None]] = {

@@ -19,13 +19,27 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+import yaml
+
 from nodeward.edges.kubelet import pods_api
 from nodeward.model.view import KeyRow
 from tests.peers.containerd import children
 from tests.peers.nriside import Json, member, objects
-from tests.vm.inside import CGROUPS, SECOND_RESOURCE, amount, cgroup, charge, named, refused, until
-from tests.vm.joined_node import BOX, NAME, PODS, UNTIL_TERM, Node, container
-from tests.vm.joined_relay import decided_by_the_relay
+from tests.vm.inside import (
+    CGROUPS,
+    KIB,
+    RESOURCE,
+    SECOND_RESOURCE,
+    CriRelay,
+    amount,
+    cgroup,
+    charge,
+    limits,
+    named,
+    refused,
+    until,
+)
+from tests.vm.joined_node import BOX, CONTAINERD_FOLDER, NAME, PODS, UNTIL_TERM, Node, container
 
 IDS: Final = "devices.kubevirt.io/sev-esids"
 OUTSIDE: Final = CGROUPS / "machine.slice" / "vm.scope"
@@ -285,6 +299,46 @@ def _unread(pid: int) -> int:
                 found += struct.unpack("i", fcntl.ioctl(end, termios.FIONREAD, bytes(4)))[0]
     os.close(process)
     return found
+
+
+_LISTEN: Final = CONTAINERD_FOLDER / "relay" / "cri.sock"
+_HELD: Final = 12 * KIB
+
+
+def _point_at_relay(node: Node) -> None:
+    """`nodeward kubelet` changes its configuration, as YAML, and it is started again."""
+    config = node.kubelet.plan.folder / "kubelet.json"
+    config.write_text(yaml.safe_dump(json.loads(config.read_text())))
+    line = ["kubelet", "relay", "--kubelet-config", str(config)]
+    for one in (f"relay.listen={_LISTEN}", f"relay.runtime={node.containerd.cri_socket}"):
+        line += ["--set", one]
+    node.daemon.ask(*line)
+    node.kubelet.kill()
+    node.kubelet.start_again()
+    node.kubelet.wait_healthy()
+
+
+def decided_by_the_relay(node: Node) -> None:
+    """Given a kubelet that is pointed at the relay, a pod made by the API has its limit from birth, without NRI."""
+    _LISTEN.parent.mkdir()
+    runtime = node.containerd.cri_socket
+    node.daemon.configure(f"relay: {{limits: true, listen: {_LISTEN}, runtime: {runtime}}}\n")
+    os.environ["NODEWARD_NRI__ENABLED"] = "false"
+    node.cri_relay = CriRelay(node.daemon.config, CONTAINERD_FOLDER / "relay.log")
+    node.more.callback(node.cri_relay.end, signal.SIGKILL)
+    node.cri_relay.start()
+    assert node.daemon.end(signal.SIGTERM) == 0
+    node.daemon.start_beside_relay()
+    _point_at_relay(node)
+    pod = node.run("behind", [container("app", "12Ki"), container("side")])
+    app, side = pod.containers["app"], pod.containers["side"]
+    assert (node.born_with(app), node.born_with(side)) == (f"{RESOURCE} {_HELD}", f"{RESOURCE} 0")
+    assert limits(app, side) == [_HELD, 0]
+    until(lambda: limits(pod.cgroup) == [_HELD], "the pod's budget, by the daemon")
+    until(lambda: node.api.node_ready(NAME), "the node is ready")
+    shown = node.daemon.ask("status")
+    assert "decided at creation by the relay" in shown, shown
+    refused(app, _HELD + 1)
 
 
 CASES: Final = named(

@@ -1,14 +1,16 @@
 """The cases of several runtimes: which path two limits of one container take to the kernel, and that both get there.
 
-They run inside the guest, in this order, on a node that nothing has touched. What a runtime was told is read from the
-container's own OCI configuration. See test_runtimes.py.
+They run inside the guest, in this order, on a node that nothing has touched and with no daemon yet. What a
+runtime was told is read from the container's own OCI configuration. See test_runtimes.py.
 """
 
 import json
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,10 +18,60 @@ from typing import Final
 import grpc
 import pytest
 
-from tests.peers.containerd import NEWEST, OLD, NriOptions
-from tests.vm.chain_node import READS
-from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, limit, refused, until
-from tests.vm.runtime_node import KEYS, NEW_RUNC, OLD_CRUN, OLD_RUNC, RuntimesNode
+from tests.peers.containerd import NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
+from tests.peers.cri import Cri
+from tests.vm.chain_node import READS, Api, Node
+from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, SECOND_RESOURCE, Daemon, limit, refused, until
+
+KEYS: Final = "amd.com/sev-es"
+NEW_RUNC: Final = "runc"
+OLD_RUNC: Final = "runc-old"
+OLD_CRUN: Final = "crun-old"
+_FOLDER: Final = Path("/dev/shm")
+_NRI: Final = Path("/run/nri.sock")
+_SETTINGS: Final = """
+limits: {{resources: {{{epc}: {resource}, {keys}: {second}}}}}
+kube: {{url: "{url}"}}
+"""
+
+
+@dataclass(slots=True)
+class RuntimesNode(Node):
+    handlers: Mapping[str, Path] = field(default_factory=dict)
+    running: ExitStack = field(default_factory=ExitStack)
+
+    def log(self) -> str:
+        return f"{self.daemon.log()}\n{self.containerd.log()}"
+
+    def replace(self, release: Release) -> None:
+        self.pods.clear()
+        self.running.close()
+        self.containerd, self.cri = _containerd(self.running, self.handlers, release)
+
+
+def _containerd(running: ExitStack, handlers: Mapping[str, Path], release: Release) -> tuple[Containerd, Cri]:
+    folder = _FOLDER / release.peer
+    folder.mkdir()
+    containerd = running.enter_context(running_containerd(folder, release=release, handlers=handlers))
+    _NRI.unlink(missing_ok=True)
+    _NRI.symlink_to(containerd.nri_socket)
+    return containerd, running.enter_context(containerd.cri())
+
+
+@contextmanager
+def running_node(runc: str, crun: str) -> Iterator[RuntimesNode]:
+    Path("/dev/stdin").symlink_to("/proc/self/fd/0")  # crun reads it when it updates a container
+    with ExitStack() as running:
+        handlers = {OLD_RUNC: Path(runc), OLD_CRUN: Path(crun)}
+        containerd, cri = _containerd(running, handlers, OLD)
+        api = Api()
+        settings = _SETTINGS.format(epc=EPC, resource=RESOURCE, keys=KEYS, second=SECOND_RESOURCE, url=api.url)
+        daemon = Daemon(_NRI, settings.lstrip())
+        try:
+            yield RuntimesNode(containerd, cri, api, daemon, handlers=handlers, running=running)
+        finally:
+            daemon.end(signal.SIGKILL)
+
 
 _EPC: Final = 8 * KIB
 _KEYS: Final = 2

@@ -3,15 +3,38 @@
 Where we refuse on purpose what Kubernetes reads is a case of its own, with its reason in tests/contract/exceptions.py.
 """
 
+import json
 import random
 import re
-from collections.abc import Callable, Mapping
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 
 import pytest
 
 from nodeward.model.quantity import MAX_VALUE, QuantityError, exact_units, whole_units
-from tests.peers.quantities import Reading, readings
+from tests.patience import scaled
+from tests.peers.find import require
+
+WITHIN_S = scaled(60.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    error: str
+    value: int
+    exact: str
+    """The amount as a decimal number."""
+    sign: int
+
+
+def readings(texts: Sequence[str]) -> list[Reading]:
+    program = str(require("quantities") / "quantities")
+    asked = "".join(f"{json.dumps(text)}\n" for text in texts)
+    done = subprocess.run([program], input=asked, capture_output=True, text=True, timeout=WITHIN_S, check=True)
+    return [Reading(**json.loads(line)) for line in done.stdout.splitlines()]
+
 
 TEXTS = 1000
 """Of each case."""

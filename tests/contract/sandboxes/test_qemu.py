@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +24,7 @@ from nodeward.edges.sandboxes.cgroups import trees
 from nodeward.edges.sandboxes.reader import Reader
 from nodeward.model.sandboxes import Place, TaskRole, VmReading
 from nodeward.model.workload import SandboxId
+from tests.patience import until
 
 QEMU = shutil.which("qemu-system-x86_64")
 pytestmark = [
@@ -68,13 +69,6 @@ class Sandbox:
         until(lambda: self.ticks >= 5 and len(self.threads()) >= 4, "QEMU has its threads and has run")
         os.kill(self.vmm, signal.SIGSTOP)
         until(lambda: all(self.stat(one)[0] == "T" for one in self.threads()), "it is stopped")
-
-
-def until(holds: Callable[[], bool], what: str) -> None:
-    end = time.monotonic() + LONGEST_S
-    while not holds():
-        assert time.monotonic() < end, f"not within {LONGEST_S} s: {what}"
-        time.sleep(0.02)
 
 
 @contextmanager

@@ -79,6 +79,7 @@ def test_containerd_starts_the_daemon_and_after_a_restart_another(
 
 
 def test_a_daemon_that_dies_is_not_started_again_by_containerd(containerd: Containerd, node: Daemon) -> None:
+    """containerd starts its plugins only when it starts itself, so the launched form has nobody who brings it back."""
     until(lambda: containerd.synchronized(PLUGIN) == 1, "containerd calls the daemon it has started")
     pid = holder(node)
     subprocess.run(containerd.inside("kill", "-9", pid), timeout=WITHIN_S, check=True)

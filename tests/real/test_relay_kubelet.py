@@ -209,6 +209,8 @@ def caught(cri: Cri) -> str:
 
 
 def programs(cri: Cri, pods: Mapping[str, int]) -> Counter[str]:
+    """How many containers of each of these pods have begun their program. Where a start was cut off before, kubelet
+    makes another container and counts it as a restart, since it cannot know."""
     found = _containers(cri, "", "CONTAINER_RUNNING", "CONTAINER_EXITED", "CONTAINER_UNKNOWN")  # "" is CREATED
     told = [(pod, cri.call("ContainerStatus", {"container_id": one})) for one, pod in found.items() if pod in pods]
     return Counter(pod for pod, one in told if member(one, "status", "started_at") not in (None, "0"))

@@ -122,6 +122,8 @@ def test_only_a_pod_with_the_webhooks_annotation_needs_the_daemon_where_the_runt
 def test_the_container_in_whose_call_the_plugin_hung_passes_and_the_next_does_not(
     containerd: Containerd, cri: Cri
 ) -> None:
+    """The gap that stays in NRI: a plugin counts as there in the call in which it fails."""
+
     async def story() -> tuple[str, str]:
         silent: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
         hung = RawPlugin({"CreateContainer": lambda request: silent}, events=1 << 3)

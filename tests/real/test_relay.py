@@ -289,6 +289,7 @@ def test_a_relay_after_one_that_was_killed_knows_what_containerd_has(
         wait_for(lambda: heard in log_of(second), heard)
         if streamed:
             assert [len(list(cri.stream(method))) for method in ("StreamPodSandboxes", "StreamContainers")] == [1, 1]
+        wait_for(lambda: people(second, "explain", made).returncode == 0, "container that the relay knows")
         why = people(second, "explain", made).stdout
         cri.call("UpdateContainerResources", update)
         told, top = node.told(made), people(second, "top", "--times", "1").stdout

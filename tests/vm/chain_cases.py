@@ -10,22 +10,32 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import grpc
 import msgspec
 import pytest
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from nodeward.model.view import NodeView
 from tests.peers.containerd import IMAGE
 from tests.vm.chain_node import ANNOTATION, KEYS, Node
+from tests.vm.forked import NODEWARD
+from tests.vm.guest import REPOSITORY
 from tests.vm.inside import CGROUPS, EPC, KIB, RESOURCE, amount, charge, limit, limits, named, refused, until
 
 _WEB: Final = 12 * KIB
 _ORPHAN: Final = 8 * KIB
 _LATER: Final = 4 * KIB
+_WRITTEN: Final = ("misc.max", "cgroup.subtree_control")
 
 
 def declared_in_the_api_server(node: Node) -> None:
@@ -84,31 +94,90 @@ def refusals(node: Node) -> None:
 
 def scraped(node: Node) -> None:
     """What /metrics says of that container is what the kernel's files say."""
-    with urlopen("http://127.0.0.1:9743/metrics", timeout=60) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-        samples = [sample for family in families for sample in family.samples]
-    whose = {"pod": "web", "container": "app", "resource": RESOURCE}
-    found = {  # the parser calls every counter `..._total`
-        f"{one.name.removesuffix('_total')} {one.labels.get('scope', '')}".strip(): one.value
-        for one in samples
-        if whose.items() <= one.labels.items()
-    }
     app = node.pods["web"].containers["app"]
+    found = _metrics("web")
+    shown = _by_the_kernel(app)
+    assert shown["container_misc_events"] == 1, shown
+    assert shown.items() <= _figures(found).items(), found
+    alike = [one.labels for one in found if one.name.startswith("container_misc_")]
+    named = {"id": f"/{app.relative_to(CGROUPS)}", "image": IMAGE, "name": app.name}
+    assert alike == [{**_app_of("web"), **named, "namespace": "default"}] * 2, alike
+
+
+def _app_of(pod: str) -> dict[str, str]:
+    return {"pod": pod, "container": "app", "resource": RESOURCE}
+
+
+def _metrics(pod: str) -> list[Sample]:
+    """What /metrics says of the pod's container; nothing while nobody answers."""
+    try:
+        with urlopen("http://127.0.0.1:9743/metrics", timeout=60) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+    except (URLError, ConnectionError):
+        return []
+    samples = [sample for family in families for sample in family.samples]
+    return [one for one in samples if _app_of(pod).items() <= one.labels.items()]
+
+
+def _figures(samples: Iterable[Sample]) -> dict[str, float]:
+    """By name and scope; the parser calls every counter `..._total`."""
+    return {f"{one.name.removesuffix('_total')} {one.labels.get('scope', '')}".strip(): one.value for one in samples}
+
+
+def _by_the_kernel(app: Path) -> dict[str, float]:
     held, most, peak = (amount(app / f"misc.{name}", RESOURCE) for name in ("current", "max", "peak"))
-    shown = {
+    below, here = (amount(app / f"misc.{name}", f"{RESOURCE}.max") for name in ("events", "events.local"))
+    return {
         "nodeward_misc_usage": held,
         "nodeward_misc_limit": most,
         "nodeward_misc_limited": 1,
         "nodeward_misc_peak": peak,
-        "nodeward_misc_refusals local": 1,
-        "nodeward_misc_refusals subtree": 1,
+        "nodeward_misc_refusals subtree": below,
+        "nodeward_misc_refusals local": here,
         "container_misc_usage": held,
-        "container_misc_events": 1,
+        "container_misc_events": below,
     }
-    assert shown.items() <= found.items(), found
-    alike = [one for one in samples if one.name.startswith("container_misc_") and whose.items() <= one.labels.items()]
-    named = {"id": f"/{app.relative_to(CGROUPS)}", "image": IMAGE, "name": app.name}
-    assert [one.labels for one in alike] == [{**whose, **named, "namespace": "default"}] * 2, alike
+
+
+def exporter_alone(node: Node) -> None:
+    """With the settings that ship, and no capability, it shows what the kernel's files say; a limit that somebody has
+    changed it shows too, and writes nothing, though these files are its user's."""
+    node.api.add("shown", {"app": {EPC: "8Ki"}})
+    app = replace(node, parent="/kubepods").run_pod("shown", ("app",)).containers["app"]
+    charge(app, _ORPHAN)
+    refused(app, 1)
+    assert node.daemon.end(signal.SIGTERM) == 0
+    node.api.add("shown", {"app": {EPC: "8Ki"}}, ids={"app": app.name})
+    with _exporter(node.api.url) as exporter:
+        until(
+            lambda: _by_the_kernel(app).items() <= _figures(_metrics("shown")).items(), "it says what the kernel says"
+        )
+        (app / "misc.max").write_text(f"{RESOURCE} {_LATER}")
+        written = {path: path.read_text() for name in _WRITTEN for path in CGROUPS.rglob(name)}
+        until(lambda: _figures(_metrics("shown"))["nodeward_misc_limit"] == _LATER, "it shows what somebody wrote")
+        assert {path: path.read_text() for path in written} == written
+    assert exporter.returncode == 0
+    node.daemon.start()
+    until(lambda: limit(app) == str(_ORPHAN), "the daemon repairs it")
+
+
+@contextmanager
+def _exporter(url: str) -> Iterator[subprocess.Popen[bytes]]:
+    """It runs while the block does."""
+    settings = yaml.safe_load((REPOSITORY / "deploy/exporter/settings.yaml").read_text())["data"]["nodeward.yaml"]
+    Path("/run/exporter.yaml").write_text(settings)
+    tree = Path("/host/sys/fs/cgroup")
+    tree.mkdir(parents=True)
+    subprocess.run(["mount", "--bind", str(CGROUPS), str(tree)], check=True, timeout=60)
+    command = ["setpriv", "--pdeathsig", "KILL", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs", NODEWARD]
+    command += ["node", "--config", "/run/exporter.yaml", "--set", f"kube.url={url}"]
+    process = subprocess.Popen(command, env={**os.environ, "NODE_NAME": "guest"})
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait(60)
+        subprocess.run(["umount", str(tree)], check=True, timeout=60)
 
 
 def lost_by_the_runtime(node: Node) -> None:
@@ -370,6 +439,7 @@ CASES: Final = named(
     two_owners_fail_every_create,
     over_to_nodeward,
     and_back,
+    exporter_alone,
     replayed,
     uninstalled,
 )

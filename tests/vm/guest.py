@@ -190,8 +190,27 @@ def _user_mode(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> 
         inside = [sys.executable, "-m", "tests.vm.network", ports]
         console.append(f"vec0:transport=raw,ifname={network.INTERFACE}")
     dies_with_us = ["setpriv", "--pdeathsig", "KILL"]
-    kernel = [*dies_with_us, str(guest.kernel), f"mem={machine.memory_mib}M", f"initrd={guest.initramfs}"]
+    kernel = [
+        *dies_with_us,
+        "taskset",
+        "--cpu-list",
+        _one_cpu(),
+        str(guest.kernel),
+        f"mem={machine.memory_mib}M",
+        f"initrd={guest.initramfs}",
+    ]
     return [*(dies_with_us if inside else ()), *inside, *kernel, *console, *words]
+
+
+def _one_cpu() -> str:
+    """The same for every guest of this process: those of other processes have another where there is one.
+
+    A guest is a process for its kernel and one for each program in it, which take turns at every system call. Where
+    each turn wakes another CPU of a virtual machine, a guest takes three times as long.
+    """
+    cpus = sorted(os.sched_getaffinity(0))
+    number = os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")
+    return str(cpus[int(number) % len(cpus)])
 
 
 def _qemu(guest: Guest, machine: Machine, arguments: Mapping[str, str]) -> list[str]:

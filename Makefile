@@ -10,8 +10,8 @@ INSTALL := $(BIN)/pip install --quiet --disable-pip-version-check
 RUNS := $(VENV)/.runs
 READY := $(VENV)/.ready
 
-# How many processes run the tests beside one another. With more, answers that kubelet waits 450 ms for come late.
-JOBS := 2
+# How many processes run the tests beside one another: half of their time they wait.
+JOBS := 4
 
 .PHONY: run demo-metrics demo-vm check test nightly bench simtest explore oracle clean tools bundle image images release man docs
 

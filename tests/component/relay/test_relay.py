@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from nodeward.proto import cri_pb2 as cri
+from tests import patience
 from tests.component.relay.dump_rig import dump
 from tests.component.relay.rig import (
     SERVICE,
@@ -40,6 +41,12 @@ def refused(path: Path, name: str = "Version") -> grpc.RpcError:
     return caught.value
 
 
+def dumped(file: Path, lines: int) -> list[str]:
+    """The dump's lines, once there are so many: what its writer has not taken when the relay ends is lost."""
+    patience.until(lambda: file.exists() and file.read_bytes().count(b"\n") >= lines, f"{lines} lines in the dump")
+    return file.read_text().splitlines()
+
+
 def answered(channel: grpc.Channel) -> bool:
     try:
         return call(channel, "Version", b"v", 1.0) == b"v"
@@ -54,17 +61,17 @@ def answered(channel: grpc.Channel) -> bool:
 
 def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -> None:
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
-    dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*", "--set", "dump.show=[commands]"
+    flags = "--dump-file", str(file), "--set", "dump.rules=full:.*", "--set", "dump.show=[commands]"
     written = "m" * ((16 << 20) - 5)
     body = cri.ExecSyncRequest(container_id=written).SerializeToString()
     with (
         runtime_at(runtime, lambda name, request, context: request),
-        relay_process(listen, runtime, *dumped),
+        relay_process(listen, runtime, *flags),
         client_of(listen) as channel,
     ):
         assert len(body) == 16 << 20
         assert call(channel, "ExecSync", body) == body
-    _, asked, answered = file.read_text().splitlines()
+        _, asked, answered = dumped(file, 3)
     assert asked.endswith(f"REQUEST container_id: {written}")
     assert answered.endswith(f'REPLY stdout: "{b64encode(written.encode()).decode()}"')
     assert "dump ends told=2 lost=0 cut=0 " in log_of(listen)
@@ -72,10 +79,10 @@ def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -
 
 def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path: Path) -> None:
     listen, runtime, file = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "cri.dump"
-    dumped = "--dump-file", str(file), "--set", "dump.rules=full:.*"
+    flags = "--dump-file", str(file), "--set", "dump.rules=full:.*"
     with (
         runtime_at(runtime, lambda name, request, context: request),
-        relay_process(listen, runtime, *dumped),
+        relay_process(listen, runtime, *flags),
         client_of(listen) as channel,
     ):
         call(channel, "ExecSync", bytes((16 << 20) + 1))
@@ -85,9 +92,9 @@ def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path
             odd.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while odd.recv(4096):
                 pass  # the runtime's answer to it, unseen
+        _, asked, answered, unseen = dumped(file, 4)
         told = status(listen)
         shown = people(listen, "status").stdout
-    _, asked, answered, unseen = file.read_text().splitlines()
     assert asked.endswith("REQUEST # 16777217 bytes, of which the relay kept 16777216: not shown")
     assert answered.endswith("REPLY # 16777217 bytes, of which the relay kept 16777216: not shown")
     assert "# the calls of connection 2 are relayed and have no lines from here on: the relay cannot follow" in unseen

@@ -22,7 +22,7 @@ from bench.measure import median, quantile
 from nodeward.doubles.cpus import Plan, sysfs
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.sysfs.topology import read
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.cpus.place import wanted
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 
 from bench.measure import quantile
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from bench.measure import median
 from nodeward.edges.kubelet import mapping
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.ledger.device_ids import id_name
 from nodeward.engine.ledger.step import list_text
 from nodeward.engine.state.ledger import Offer

@@ -5,20 +5,12 @@ its old slice, yields a Fault and is answered by its `on_error`; the others go o
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
+from typing import Any, Generic
 
-from nodeward.engine.cpus.domain import CPUS
 from nodeward.engine.domain import Domain
-from nodeward.engine.gate.domain import GATE
-from nodeward.engine.lately import noted
-from nodeward.engine.ledger.domain import LEDGER
-from nodeward.engine.limits.domain import LIMITS
-from nodeward.engine.notices.domain import NOTICES
-from nodeward.engine.pods.domain import PODS
-from nodeward.engine.sandboxes.domain import SANDBOXES
-from nodeward.engine.state.pods import KnownContainer
-from nodeward.engine.state.root import OpenAsk, State
+from nodeward.engine.root import OpenAsk, S
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
@@ -26,23 +18,30 @@ from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Fault
 MAX_NEEDS = 2
 """An ask may wait for this many facts before it must be answered with what is known."""
 
-_copy: Callable[..., State] = replace
-Domains = tuple[Domain, ...]
-DOMAINS: Domains = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
-"""Notices come first: what an event changes is seen by what was before it."""
+Domains = tuple[Domain[S], ...]
 
 
-def apply(state: State, event: ev.Event, domains: Domains = DOMAINS) -> tuple[State, Decision]:
-    """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
-    after, decision = _applied(state, event, domains)
-    return noted(state, after, event, decision), decision
+@dataclass(frozen=True)
+class Engine(Generic[S]):
+    """Domains that decide together. `noted` is the state after an event, with what it adds for people."""
+
+    domains: Domains[S]
+    noted: Callable[[S, S, ev.Event, Decision], S]
+
+    def apply(self, state: S, event: ev.Event) -> tuple[S, Decision]:
+        """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
+        after, decision = _applied(state, event, self.domains)
+        return self.noted(state, after, event, decision), decision
+
+    def next_wake(self, state: S) -> int | None:
+        """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
+        return min((at for domain in self.domains if (at := domain.next_wake(state)) is not None), default=None)
 
 
-def _applied(state: State, event: ev.Event, domains: Domains) -> tuple[State, Decision]:
+def _applied(state: S, event: ev.Event, domains: Domains[S]) -> tuple[S, Decision]:
     state = replace(state, seq=event.seq, at_ns=event.at_ns)
     if isinstance(event, ev.Question):
-        was = state.pods.containers.get(event.container.id) if isinstance(event, ev.Updating) else None
-        return _answered(*_step_all(state, event, domains), event.ask_id, event, was)
+        return _answered(*_step_all(state, event, domains), event, event, domains)
     if not isinstance(event, ev.News):
         if isinstance(event, ev.SettingsChanged):
             state = replace(state, settings=event.settings)
@@ -55,7 +54,7 @@ def _applied(state: State, event: ev.Event, domains: Domains) -> tuple[State, De
         return state, NOTHING  # the ask has ended meanwhile
     state = replace(state, asks=put(state.asks, event.ask_id, _with_news(ask, event)))
     question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
-    return _answered(*_step_all(state, question, domains), event.ask_id, None, ask.was)
+    return _answered(*_step_all(state, question, domains), question, None, domains)
 
 
 def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
@@ -69,25 +68,30 @@ def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
 
 
 def _answered(
-    state: State, decision: Decision, ask_id: int, new: ev.Question | None, was: KnownContainer | None
-) -> tuple[State, Decision]:
-    """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none. `was`:
-    what an update would change, which is so again where it is refused."""
+    state: S, decision: Decision, question: ev.Question, new: ev.Question | None, domains: Domains[S]
+) -> tuple[S, Decision]:
+    """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none."""
     answer = decision.answer
     if answer is None:
         answer = Final(Adjustment(), Reason("no-opinion"))
         decision = replace(decision, answer=answer)
     if isinstance(answer, Final):
-        if was is not None and isinstance(answer.value, Refusal) and was.container.id in state.pods.containers:
-            containers = put(state.pods.containers, was.container.id, was)
-            state = replace(state, pods=replace(state.pods, containers=containers))
-        return (replace(state, asks=without(state.asks, (ask_id,))) if ask_id in state.asks else state), decision
+        for domain in domains:
+            if domain.answered is not None:
+                state = _with_slice(state, domain, domain.answered(state, question, answer))
+        asks = without(state.asks, (question.ask_id,))
+        return (state if asks is state.asks else replace(state, asks=asks)), decision
     if new is not None:
-        state = replace(state, asks=put(state.asks, ask_id, replace(_new_ask(new), was=was)))
+        state = replace(state, asks=put(state.asks, question.ask_id, _new_ask(new)))
     return state, decision
 
 
-def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, Decision]:
+def _with_slice(state: S, domain: Domain[S], slice_: object) -> S:
+    changed: Any = {domain.name: slice_}
+    return state if slice_ is getattr(state, domain.name) else replace(state, **changed)
+
+
+def _step_all(state: S, event: ev.Event, domains: Domains[S]) -> tuple[S, Decision]:
     merged, reserved, owners = NOTHING, False, dict[str, str]()
     for domain in domains:
         seen = event.of(domain.kinds) if domain.kinds and isinstance(event, ev.Reached | ev.Missed) else event
@@ -98,8 +102,7 @@ def _step_all(state: State, event: ev.Event, domains: Domains) -> tuple[State, D
         except Exception as error:  # a fault in one domain takes no other down
             decision = _faulted(state, domain, event, error)
         else:
-            if slice_ is not getattr(state, domain.name):
-                state = _copy(state, **{domain.name: slice_})
+            state = _with_slice(state, domain, slice_)
         if isinstance(decision.answer, Final) and isinstance(decision.answer.value, Adjustment):
             decision = _owned(decision, decision.answer.value, domain.name, owners)
         if merged is NOTHING and (decision.answer is None or isinstance(decision.answer, Final)):
@@ -125,7 +128,7 @@ def _owned(decision: Decision, given: Adjustment, name: str, owners: dict[str, s
     return replace(decision, faults=decision.faults + twice) if twice else decision
 
 
-def _is_refused(state: State, event: ev.Question, merged: Decision) -> bool:
+def _is_refused(state: S, event: ev.Question, merged: Decision) -> bool:
     """Whether a container that was given something by one domain is not created, because another one refuses. What was
     made durable is never given back so."""
     final, ask = merged.answer, state.asks.get(event.ask_id)
@@ -134,7 +137,7 @@ def _is_refused(state: State, event: ev.Question, merged: Decision) -> bool:
     return isinstance(event, ev.Creating) and isinstance(final, Final) and isinstance(final.value, Refusal)
 
 
-def _given_back(state: State, question: ev.Question, merged: Decision, domains: Domains) -> tuple[State, Decision]:
+def _given_back(state: S, question: ev.Question, merged: Decision, domains: Domains[S]) -> tuple[S, Decision]:
     """After a refusal that overtook what another domain has reserved: that domain hears that nobody waits any more."""
     if question.ask_id not in state.asks:
         state = replace(state, asks=put(state.asks, question.ask_id, _new_ask(question)))
@@ -163,7 +166,7 @@ Waits = tuple[type[Need] | type[Commit], ...]
 BOTH: Waits = (Need, Commit)
 
 
-def _may_wait_for(state: State, event: ev.Event) -> Waits:
+def _may_wait_for(state: S, event: ev.Event) -> Waits:
     """What may still stand before the answer: at most MAX_NEEDS facts, then one Commit, and nothing once it expired."""
     ask = state.asks.get(event.ask_id) if isinstance(event, ev.Question) else None
     if ask is None:
@@ -173,7 +176,7 @@ def _may_wait_for(state: State, event: ev.Event) -> Waits:
     return BOTH if ask.needs < MAX_NEEDS else (Commit,)
 
 
-def _faulted(state: State, domain: Domain, event: ev.Event, error: Exception) -> Decision:
+def _faulted(state: S, domain: Domain[S], event: ev.Event, error: Exception) -> Decision:
     fault = Fault(domain.name, f"{type(error).__name__}: {error}")
     answer = domain.on_fault(state, event, fault) if isinstance(event, ev.Question) else None
     return Decision(answer, faults=(fault,))
@@ -206,8 +209,3 @@ def _merge_answers(one: Decision, two: Decision, waits: Waits) -> Final | Need |
     value = reduce(Adjustment.beside, (final.value for final in finals if isinstance(final.value, Adjustment)))
     reason = next((f.reason for f in finals if f.reason.code not in ("fault", "no-opinion")), finals[0].reason)
     return Final(value, reason)
-
-
-def next_wake(state: State) -> int | None:
-    """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
-    return min((at for domain in DOMAINS if (at := domain.next_wake(state)) is not None), default=None)

@@ -31,6 +31,7 @@ from nodeward.doubles.apiserver import ApiServer
 from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.edges.metrics.mapping import COUNTERS
+from nodeward.engine.state.root import State
 from nodeward.model.podapi import SECTIONS
 from nodeward.model.settings import (
     HookSection,
@@ -243,10 +244,10 @@ async def test_no_canary_leaves_a_daemon(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    cores, left, pod = list[Core](), dict[str, bytes](), planted()
+    cores, left, pod = list[Core[State]](), dict[str, bytes](), planted()
 
     class Noted(podapi.Specs):
-        def __init__(self, core: Core, *more: Any) -> None:
+        def __init__(self, core: Core[State], *more: Any) -> None:
             cores.append(core)
             super().__init__(core, *more)
 

@@ -18,6 +18,7 @@ from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.runtime import SimContainer, SimPod
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.reflector import Missing, PodReader
+from nodeward.engine.all import ENGINE
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Adjustment, Final
 from nodeward.model.events import ApiBack, ApiLost, CapacityRead, Creating, PodGone, PodSeen, SandboxStarted
@@ -62,12 +63,12 @@ async def no_commit(_: str) -> str:
     return "nothing commits here"
 
 
-def wired(reader: PodReader) -> tuple[Core, ApiFacts, Tell]:
+def wired(reader: PodReader) -> tuple[Core[State], ApiFacts, Tell]:
     """A core whose facts come from this reader, and what the runtime's edge tells."""
     kernel, clock = SimKernel({EPC: 1 << 30}), SystemClock()
     slots = slots_of(InlineLane(), kernel, clock)
     by_kind = FactsByKind()
-    core = Core(State(), clock, slots, by_kind, no_commit)
+    core = Core(State(), ENGINE, clock, slots, by_kind, no_commit)
     facts = ApiFacts(reader, core)
     by_kind.offer("pod", partial(facts.fetch, "pod"))
     core.tell(CapacityRead(controller=True, capacity={EPC: 1 << 30}))
@@ -75,7 +76,7 @@ def wired(reader: PodReader) -> tuple[Core, ApiFacts, Tell]:
     return core, facts, facts.listens(core.tell)
 
 
-async def answer(core: Core, question: Creating) -> Final:
+async def answer(core: Core[State], question: Creating) -> Final:
     found = core.ask(question, SECOND)
     return found if isinstance(found, Final) else await found
 
@@ -85,7 +86,7 @@ def bounded() -> asyncio.Timeout:
 
 
 @asynccontextmanager
-async def beside_a_server() -> AsyncIterator[tuple[ApiServer, Core, Tell]]:
+async def beside_a_server() -> AsyncIterator[tuple[ApiServer, Core[State], Tell]]:
     async with bounded(), ApiServer() as server:
         client = PodsClient(settings_for(server), HandClock())
         core, facts, heard = wired(PodReader(client))
@@ -101,7 +102,9 @@ def gets(server: ApiServer) -> int:
 
 
 @told_in(beside_a_server, gives=3)
-async def test_the_sandbox_starts_one_get_and_each_create_joins_it(server: ApiServer, core: Core, heard: Tell) -> None:
+async def test_the_sandbox_starts_one_get_and_each_create_joins_it(
+    server: ApiServer, core: Core[State], heard: Tell
+) -> None:
     server.add_pod(pod("web"))
     heard(SandboxStarted(sandbox("web")))
     heard(SandboxStarted(sandbox("web")))
@@ -115,7 +118,7 @@ async def test_the_sandbox_starts_one_get_and_each_create_joins_it(server: ApiSe
 
 
 @told_in(beside_a_server, gives=3)
-async def test_the_pod_is_known_before_its_first_create(server: ApiServer, core: Core, heard: Tell) -> None:
+async def test_the_pod_is_known_before_its_first_create(server: ApiServer, core: Core[State], heard: Tell) -> None:
     server.add_pod(pod("web"))
     heard(SandboxStarted(sandbox("web")))
     await until(lambda: PodUid("u-web") in core.state.pods.specs)

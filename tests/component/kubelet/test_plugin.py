@@ -26,6 +26,7 @@ from nodeward.doubles.kernel import SimKernel
 from nodeward.doubles.kubelet import AdmissionError, Asks
 from nodeward.edges.kubelet import plugin
 from nodeward.edges.kubelet.folder import Folder, Seen
+from nodeward.engine.all import ENGINE
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Adjustment, Final, Goal, Reason
 from nodeward.model.events import Allocating, Question, Starting
@@ -358,7 +359,9 @@ async def offering(home: Path, offers: ByEdge, *devices: str) -> AsyncIterator[t
     }
     settings = Settings(ledger=LedgerSettings(Mode.ENFORCE, keys, str(home)), kube=KubeSection(enabled=False))
     kernel, clock, failures, loop = SimKernel({}), SystemClock(), list[str](), asyncio.get_running_loop()
-    core = Core(State(settings=settings.engine), clock, slots_of(InlineLane(), kernel, clock), NoFacts(), _no_commit)
+    core = Core(
+        State(settings=settings.engine), ENGINE, clock, slots_of(InlineLane(), kernel, clock), NoFacts(), _no_commit
+    )
 
     def lane() -> ThreadLane:
         return ThreadLane("plugin", loop, lambda job: None)

@@ -25,6 +25,7 @@ from nodeward.edges.kube.settings import KubeSettings
 from nodeward.edges.kubelet import plugin
 from nodeward.edges.kubelet.folder import Around, Folder
 from nodeward.engine.state.pods import Pods
+from nodeward.engine.state.root import State
 from nodeward.model.settings import KubeSection, Settings
 from nodeward.model.sizing import Allocatable
 from nodeward.transport.kube_http import Endpoint
@@ -234,7 +235,7 @@ async def test_what_is_allocatable_is_read_again_and_told_to_the_relay(
     clock = HandClock()
     async with serving(served) as url, asyncio.TaskGroup() as tasks:
         client = PodsClient(KubeSettings(endpoint=Endpoint(url), node_name="n1"), clock)
-        facts = ApiFacts(PodReader(client), cast(Core, None))
+        facts = ApiFacts(PodReader(client), cast(Core[State], None))
         serve = pod_facts.serve(str(tmp_path), Pods, no_answer, no_answer, lambda: facts.allocatable)
         beside = [tasks.create_task(node_status.keep_allocatable(client, facts.learn, clock))]
         beside.append(tasks.create_task(serve))

@@ -13,7 +13,8 @@ from nodeward.app.host.latest import KEPT, MOST_CHARACTERS, MOST_SENTENCES, Late
 from nodeward.app.node.answers import BOUNDS_BITS, decided_rows
 from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.apply import DOMAINS, Domains
+from nodeward.engine.all import DOMAINS, ENGINE
+from nodeward.engine.domain import Domain
 from nodeward.engine.limits.domain import LIMITS
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
@@ -46,13 +47,14 @@ async def no_commit(_: str) -> str:
     return "nothing commits here"
 
 
-def core_with(written: list[str], domains: Domains = DOMAINS) -> Core:
-    def recorder(event: Event, decision: Decision, state: State) -> None:
+def core_with(written: list[str], domains: tuple[Domain[State], ...] = DOMAINS) -> Core[State]:
+    def recorder(event: Event, decision: Decision, state: object) -> None:
+        assert isinstance(state, State)
         written.append(f"{type(event).__name__} {event.seq} after {state.seq}")
 
     kernel, clock = SimKernel({"sgx_epc": 1 << 20}), SystemClock()
     slots = slots_of(InlineLane(), kernel, clock)
-    return Core(State(), clock, slots, NoFacts(), no_commit, recorder, domains)
+    return Core(State(), replace(ENGINE, domains=domains), clock, slots, NoFacts(), no_commit, recorder)
 
 
 async def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
@@ -191,10 +193,10 @@ class Desk:
             after, decision = domain(state, event)
             return after.limits, decision
 
-        domains: Domains = (*DOMAINS, replace(LIMITS, step=step))
+        engine = replace(ENGINE, domains=(*DOMAINS, replace(LIMITS, step=step)))
         slots, state = slots_of(InlineLane(), SimKernel({}), SystemClock()), State()
         state = replace(state, settings=EngineSettings(limits)) if limits else state
-        self.core = Core(state, SystemClock(), slots, NoFacts(), self._commit, domains=domains)
+        self.core = Core(state, engine, SystemClock(), slots, NoFacts(), self._commit)
 
     async def _commit(self, record: str) -> str:
         self.commits.append(record)

@@ -22,6 +22,7 @@ from nodeward.app.host.facts import FactsByKind
 from nodeward.app.host.slots import Slots
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.sysfs import use
+from nodeward.engine.all import ENGINE
 from nodeward.engine.cpus import recorded
 from nodeward.engine.cpus.pools import joined, left, resized
 from nodeward.engine.state.cpus import Cpus
@@ -272,7 +273,7 @@ async def test_a_pool_that_is_used_gets_the_rest_and_a_file_that_cannot_be_read_
     kernel, lane = SimKernel({}), InlineLane()
     rules = PolicySettings("dynamic-pools", reserved=RESERVED_ONE, dynamic_pools=SHOP)
     state = State(settings=EngineSettings(policy=rules))
-    core = Core(state, ManualClock(), Slots(lane, {}, ManualClock()), FactsByKind(), nothing)
+    core = Core(state, ENGINE, ManualClock(), Slots(lane, {}, ManualClock()), FactsByKind(), nothing)
     core.tell(ev.TopologyRead(machine()))
     made = one("a", 2).in_phase(Phase.RUNNING)
     core.tell(ev.Listed((home("a"),), (made,), as_of=0))

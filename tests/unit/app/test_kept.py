@@ -21,7 +21,7 @@ from nodeward.app.settings import load as settings
 from nodeward.app.settings.reload import Reload, SettingsSource, merged
 from nodeward.app.tools.replay import replay
 from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.state.pods import KnownSpec, Pods
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev

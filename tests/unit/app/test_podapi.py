@@ -20,6 +20,7 @@ from nodeward.app.node.pod_devices import PodDevices
 from nodeward.app.node.podapi_answers import EARLY_NS, MOST_REPORTS, Reports
 from nodeward.app.node.pods import NoFacts
 from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.all import ENGINE
 from nodeward.engine.state.pods import KnownSandbox, Pods
 from nodeward.engine.state.root import State
 from nodeward.model.events import GateAsked, GateRecalled, PodGone
@@ -46,7 +47,9 @@ PASS = SetGateRequest("PASSED", namespace="shop", name="web")
 async def life(files: HostFiles, *pods: Gated) -> AsyncIterator[Gates]:
     """One life of the daemon's gates, with what the disk has; these pods have asked."""
     clock = SystemClock()
-    core = Core(State(settings=SETTINGS.engine), clock, slots_of(InlineLane(), folders(), clock), NoFacts(), _unread)
+    core = Core(
+        State(settings=SETTINGS.engine), ENGINE, clock, slots_of(InlineLane(), folders(), clock), NoFacts(), _unread
+    )
     core.tell(read(files, SETTINGS))
     for pod in pods or (POD,):
         core.tell(GateAsked(pod))

@@ -19,6 +19,7 @@ from nodeward.app.process import LockedError, hold_lock, own_domain, owner_of, r
 from nodeward.cli import main
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups import writer
+from nodeward.engine.all import ENGINE
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
@@ -211,13 +212,13 @@ async def no_commit(_: str) -> str:
 
 
 def test_a_recorder_that_fails_stops_no_goal() -> None:
-    def broken(event: Event, decision: Decision, state: State) -> None:
+    def broken(event: Event, decision: Decision, state: object) -> None:
         raise ValueError("cannot be encoded")
 
     kernel, lane, clock = SimKernel({"sgx_epc": 1 << 20}), InlineLane(), SystemClock()
     kernel.make_cgroup(f"{ROOT}/kubepods/pod1")
     slots = slots_of(lane, kernel, clock)
-    core = Core(State(), clock, slots, NoFacts(), no_commit, broken)
+    core = Core(State(), ENGINE, clock, slots, NoFacts(), no_commit, broken)
 
     core.tell(CapacityRead(controller=True, capacity={"sgx_epc": 1 << 20}))
     core.tell(SandboxStarted(Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")))

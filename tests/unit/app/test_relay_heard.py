@@ -375,9 +375,9 @@ def test_where_limits_are_only_observed_a_restore_changes_nothing() -> None:
 def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:
     node, left = Relayed(), [2]
     core = node.limits.core
-    whole = core._domains
+    whole = core._engine
 
-    def failing(step: Step) -> Step:
+    def failing(step: Step[State]) -> Step[State]:
         def once(state: State, event: Event) -> tuple[object, Decision]:
             if left[0] and type(event).__name__ in ("Creating", "Updating"):
                 left[0] -= 1
@@ -386,7 +386,8 @@ def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:
 
         return once
 
-    core._domains = tuple(replace(one, step=failing(one.step)) if one.name == "limits" else one for one in whole)
+    failed = (replace(one, step=failing(one.step)) if one.name == "limits" else one for one in whole.domains)
+    core._engine = replace(whole, domains=tuple(failed))
     runtime = Runtime(node)
     assert node.create(create()) == Pass()
     asyncio.run(runtime.paid())

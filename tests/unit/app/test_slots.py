@@ -15,6 +15,7 @@ from nodeward.app.host.slots import Slots, UnknownKindError
 from nodeward.app.host.start_gate import StartGate
 from nodeward.app.host.undo import UndoList
 from nodeward.doubles.kernel import SimKernel
+from nodeward.engine.all import ENGINE
 from nodeward.engine.limits.answer import leaves_rest
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
@@ -224,7 +225,7 @@ class Desk:
         self.written: dict[str, str] = {}
         slots = Slots(self.lane, dict.fromkeys(("cpuset", "misc.max", "subtree"), self._write), SystemClock())
         state = State(settings=EngineSettings(policy=STATIC_RULES, cpus=cpus))
-        self.core = Core(state, SystemClock(), slots, FactsByKind(), _nothing)
+        self.core = Core(state, ENGINE, SystemClock(), slots, FactsByKind(), _nothing)
         self.gate = StartGate(self.core, slots)
         self.core.tell(ev.TopologyRead(machine()))
         for pod, cpus_of, qos in (("a", 0, "burstable"), ("c", 2, "")):

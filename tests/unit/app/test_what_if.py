@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.app.tools.what_if import MOST_KEPT, WhatIf, what_if
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, UnknownPod, Unsupported

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Final

@@ -8,7 +8,7 @@ from nodeward.aio.clock import SystemClock
 from nodeward.aio.hostfs import OsFiles
 from nodeward.app.host.slots import Slots
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.apply import DOMAINS, apply
+from nodeward.engine.all import ENGINE
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Decision, Target
 from nodeward.model.workload import Phase
@@ -36,11 +36,11 @@ def test_the_example_pins_a_container_and_moves_all_others_by_one_goal(tmp_path:
     (block,) = PAGE.read_text().split("```python\n")[1:]
     exec(HEAD + block.split("```")[0], code)
     made = SimpleNamespace(**code)
-    state, domains = made.WithSpare(), (*DOMAINS, made.SPARE)
+    state, engine = made.WithSpare(), replace(ENGINE, domains=(*ENGINE.domains, made.SPARE))
 
     def told(event: ev.Event) -> Decision:
         nonlocal state
-        state, decision = apply(state, replace(event, seq=state.seq + 1), domains)
+        state, decision = engine.apply(state, replace(event, seq=state.seq + 1))
         assert decision.faults == ()
         return decision
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.apply import DOMAINS, apply, merge, next_wake
+from nodeward.engine.all import DOMAINS, ENGINE
+from nodeward.engine.apply import merge
 from nodeward.engine.domain import Domain, Step
 from nodeward.engine.limits import readings
 from nodeward.engine.limits.domain import LIMITS
@@ -87,7 +88,7 @@ def test_merging_answers(one: Final | Need | None, two: Final | Need | None, exp
 
 
 def test_of_two_domains_that_set_the_same_the_first_one_stands_and_the_fault_names_both() -> None:
-    def gives(adjustment: Adjustment) -> Step:
+    def gives(adjustment: Adjustment) -> Step[State]:
         return lambda state, _: (state.pods, Decision(Final(adjustment, WHY)))
 
     mounts = [(Mount(f"/of-{name}", "/data"),) for name in ("one", "two")]
@@ -95,7 +96,7 @@ def test_of_two_domains_that_set_the_same_the_first_one_stands_and_the_fault_nam
     two = Adjustment({"misc.max": "a 2"}, cpus="4", memory_nodes="1", rdt_class="gold", mounts=mounts[1])
     domains = (Domain("pods", gives(one)), replace(LIMITS, step=gives(two)))
 
-    _, decision = apply(State(), replace(creating("A", "app"), seq=1), domains)
+    _, decision = replace(ENGINE, domains=domains).apply(State(), replace(creating("A", "app"), seq=1))
 
     assert value_of(decision) == replace(one, memory_nodes="1", rdt_class="gold")
     twice = ("misc.max", "cpus", "the mount at /data")
@@ -110,7 +111,7 @@ def broken(state: State, event: ev.Event) -> tuple[object, Decision]:
 def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: OnError) -> None:
     state = State(settings=EngineSettings(LimitsSettings(on_error=on_error)))
     domains = (*DOMAINS[:2], replace(LIMITS, step=broken))
-    after, decision = apply(state, replace(creating("A", "app"), seq=1), domains)
+    after, decision = replace(ENGINE, domains=domains).apply(state, replace(creating("A", "app"), seq=1))
     assert [fault.domain for fault in decision.faults] == ["limits"]
     assert isinstance(decision.answer, Final)
     assert isinstance(decision.answer.value, Refusal) is (on_error is OnError.REFUSE)
@@ -132,7 +133,7 @@ def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(f
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
     domains = tuple(replace(one, step=broken) if one.name == faulty else one for one in DOMAINS)
 
-    _, decision = apply(told.state, creating("A", "app"), domains)
+    _, decision = replace(ENGINE, domains=domains).apply(told.state, creating("A", "app"))
 
     assert [fault.domain for fault in decision.faults] == [faulty]
     assert isinstance(decision.answer, Final)
@@ -146,7 +147,9 @@ def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(f
 def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
     told = node()
     domains = tuple(replace(one, step=broken) if one.name == "pods" else one for one in DOMAINS)
-    _, decision = apply(told.state, ev.Removed(SandboxId("s"), ContainerId("c"), seq=told.state.seq + 1), domains)
+    _, decision = replace(ENGINE, domains=domains).apply(
+        told.state, ev.Removed(SandboxId("s"), ContainerId("c"), seq=told.state.seq + 1)
+    )
     assert [fault.domain for fault in decision.faults] == ["pods"]
 
 
@@ -181,10 +184,11 @@ def test_an_ask_waits_for_at_most_two_facts() -> None:
     def greedy(state: State, event: ev.Event) -> tuple[object, Decision]:
         return state.pods, Decision(NEED)
 
-    state, decision = apply(State(), replace(creating("A", "app"), seq=1), (Domain("pods", greedy),))
+    engine = replace(ENGINE, domains=(Domain("pods", greedy),))
+    state, decision = engine.apply(State(), replace(creating("A", "app"), seq=1))
     answers = [decision.answer]
     for seq in (2, 3):
-        state, decision = apply(state, ev.FactRead(1, seq=seq), (Domain("pods", greedy),))
+        state, decision = engine.apply(state, ev.FactRead(1, seq=seq))
         answers.append(decision.answer)
     assert answers[:2] == [NEED, NEED]
     assert answers[2] == Final(Adjustment(), Reason("no-opinion"))
@@ -293,10 +297,10 @@ def test_drift_is_repaired_three_times_in_five_minutes() -> None:
 def test_a_create_of_which_nothing_more_is_heard_is_given_up() -> None:
     """Which the daemon wakes for, and for nothing else."""
     told = known()
-    assert next_wake(told.state) is None
+    assert ENGINE.next_wake(told.state) is None
     told(creating("A", "app"))
     told.at_ns += 120 * SECOND
-    assert next_wake(told.state) == told.at_ns
+    assert ENGINE.next_wake(told.state) == told.at_ns
     assert list(told.state.pods.creating) == ["A-app"]
     told(ev.Tick())
     assert (told.state.pods.creating, told.state.pods.containers) == ({}, {})

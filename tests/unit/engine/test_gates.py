@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.gate.rule import shut
 from nodeward.engine.show.gate import pod_gate
 from nodeward.engine.state.root import State

@@ -73,7 +73,7 @@ def state(mode: Mode = Mode.ENFORCE) -> State:
     boxes = [sandbox(uid) for uid in "AB"]
     return State(
         EngineSettings(cpus=CpusSettings(mode)),
-        Pods(
+        pods=Pods(
             sandboxes={box.id: KnownSandbox(box, 1) for box in boxes},
             sandbox_of={PodUid(box.pod_uid): box.id for box in boxes},
         ),
@@ -273,7 +273,7 @@ def state_of_vms(vm: Vm = SPLIT, mode: Mode = Mode.OBSERVE) -> State:
     spec = replace(pod_spec("A"), runtime_class="kata", overhead_memory=160 * MI, overhead_cpu_m=250)
     return State(
         EngineSettings(sandboxes=SandboxesSettings(mode, samples=10)),
-        Pods({PodUid("A"): KnownSpec(spec, 1)}, {box.id: KnownSandbox(box, 1)}, sandbox_of={box.pod_uid: box.id}),
+        pods=Pods({PodUid("A"): KnownSpec(spec, 1)}, {box.id: KnownSandbox(box, 1)}, sandbox_of={box.pod_uid: box.id}),
         sandboxes=Sandboxes(
             {"kata-qemu": Handler("kata-qemu", only=False, only_from=FILE, fault="line 3: no value")},
             {box.id: vm},

@@ -20,7 +20,6 @@ from nodeward.app.node import ledger as keys
 from nodeward.app.node.readiness import Readiness
 from nodeward.app.node.wiring import Lanes
 from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Decision
 from nodeward.model.settings import Mode, RecordSection, Settings
@@ -154,7 +153,7 @@ class _Witnessed(RecordWriter):
         super().__init__(life.files, life.disk_lane, settings.path, settings.max_bytes, there)
         self._life, self._saw = life, saw
 
-    def __call__(self, event: ev.Event, decision: Decision, state: State) -> None:
+    def __call__(self, event: ev.Event, decision: Decision, state: object) -> None:
         if self._life.alive:
             super().__call__(event, decision, state)
             self._saw(event, decision, self._life)

@@ -12,7 +12,7 @@ from nodeward.app.tools.replay import replay
 from nodeward.doubles.kernel import SimKernel
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.sampler import Reader
-from nodeward.engine.apply import apply
+from nodeward.engine.all import ENGINE, apply
 from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Goal, Special, Target
@@ -166,7 +166,7 @@ def test_a_machine_that_slept_tries_again_within_a_second() -> None:
     async def story() -> int:
         kernel, lane = SimKernel({EPC: 9}), InlineLane()
         slots = slots_of(lane, kernel, clock)
-        core = Core(State(), clock, slots, NoFacts(), _no_commit)
+        core = Core(State(), ENGINE, clock, slots, NoFacts(), _no_commit)
         core.tell(ev.CapacityRead(controller=True, capacity={EPC: 9}))
         core.ask(ev.Creating(sandbox("B"), container("B", "app")), SECOND)  # tentative for two minutes
         clock.slept_ns += 3600 * SECOND

@@ -11,14 +11,14 @@ from contextlib import suppress
 from functools import partial
 from threading import get_ident
 from time import perf_counter_ns
-from typing import Protocol
+from typing import Generic, Protocol
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.afterwards import Afterwards
 from nodeward.app.host.latest import Latest
-from nodeward.engine.apply import DOMAINS, Domains, apply, next_wake
+from nodeward.engine.apply import Engine
+from nodeward.engine.root import S
 from nodeward.engine.show.explain import note_sentence
-from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, PodEvent, Reason, Target
 from nodeward.model.ports import Tell
@@ -51,9 +51,9 @@ class Facts(Protocol):
 
 
 class Recorder(Protocol):
-    """Hears of every event with its decision, in order."""
+    """Hears of every event with its decision, in order, and of the state before it."""
 
-    def __call__(self, event: ev.Event, decision: Decision, state: State) -> None: ...
+    def __call__(self, event: ev.Event, decision: Decision, state: object) -> None: ...
 
 
 class Performs(Protocol):
@@ -62,28 +62,28 @@ class Performs(Protocol):
     def __call__(self, calls: tuple[PodEvent, ...]) -> None: ...
 
 
-Step = tuple[ev.Event, Decision, State]
+Step = tuple[ev.Event, Decision, object]
 """An event, what was decided, and the state before."""
 
 
-class Core:
+class Core(Generic[S]):
     """One engine state and everything that feeds and follows it."""
 
     def __init__(
         self,
-        state: State,
+        state: S,
+        engine: Engine[S],
         clock: Clock,
         slots: Goals,
         facts: Facts,
         commit: Callable[[str], Awaitable[str]],
         recorder: Recorder | None = None,
-        domains: Domains = DOMAINS,
         calls: Performs | None = None,
     ) -> None:
-        """`commit` makes a record durable; it returns why it could not, or nothing. `domains` are the engine's own, or
-        a test's. `calls` is there where calls are performed at all."""
+        """`commit` makes a record durable; it returns why it could not, or nothing. `calls` is there where calls are
+        performed at all."""
         self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
-        self._commit, self._recorder, self._domains, self._calls = commit, recorder, domains, calls
+        self._commit, self._recorder, self._engine, self._calls = commit, recorder, engine, calls
         self._seq, self._next_ask, self._inside = state.seq, 0, False
         self._afterwards: Afterwards[Step] = Afterwards(self._write_down)
         self._timer: asyncio.TimerHandle | None = None
@@ -101,7 +101,7 @@ class Core:
         slots.connect(self.tell, self._rearm)
 
     @property
-    def state(self) -> State:
+    def state(self) -> S:
         """The state now: a snapshot that never changes."""
         self._on_its_thread()
         return self._state
@@ -132,7 +132,7 @@ class Core:
             clock = self._clock
             event = event.stamped(at_ns=clock.now_ns(), wall_ns=clock.wall_ns(), seq=self._seq, **ask_id)
             before = self._state
-            self._state, decision = apply(before, event, self._domains)
+            self._state, decision = self._engine.apply(before, event)
         finally:
             self._inside = False
         spent_ns = perf_counter_ns() - began_ns
@@ -168,7 +168,7 @@ class Core:
     def wake(self) -> None:
         """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""
         self._timer = self._armed_ns = None
-        due = next_wake(self._state)
+        due = self._engine.next_wake(self._state)
         if due is not None and due <= self._clock.now_ns():
             self.decide(ev.Tick())
         self._slots.run_due()
@@ -176,7 +176,7 @@ class Core:
 
     def next_due_ns(self) -> int | None:
         """When `wake` is wanted next."""
-        times = [at for at in (next_wake(self._state), self._slots.next_due_ns()) if at is not None]
+        times = [at for at in (self._engine.next_wake(self._state), self._slots.next_due_ns()) if at is not None]
         return min(times) if times else None
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from nodeward.app.host.boot import boot_id
 from nodeward.app.host.core import Core
 from nodeward.engine.cpus import recorded
 from nodeward.engine.state.cpus import Cpus
+from nodeward.engine.state.root import State
 from nodeward.model.cpus import Recorded
 from nodeward.model.events import CpusRecalled
 from nodeward.wire import cpus_journal
@@ -73,7 +74,7 @@ def read(files: HostFiles, run_dir: str) -> tuple[str, CpusRecalled]:
 class CpuGrants:
     """The record of one process. Belongs to the loop's thread."""
 
-    def __init__(self, core: Core, files: HostFiles, run_dir: str, lane: Lane, within: Within) -> None:
+    def __init__(self, core: Core[State], files: HostFiles, run_dir: str, lane: Lane, within: Within) -> None:
         self._core, self._files = core, files
         self._boot = ""
         """Until that is known, the file is another process's."""

@@ -6,7 +6,7 @@ all containers are placed anew.
 
 from dataclasses import dataclass, replace
 
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.show import cpus
 from nodeward.engine.state.root import State
 from nodeward.model.events import SettingsChanged

@@ -13,6 +13,7 @@ from nodeward.edges.cgroups import cpusets
 from nodeward.edges.sysfs import topology, use
 from nodeward.engine.cpus.place import wanted
 from nodeward.engine.cpus.step import divides_by_use, latest
+from nodeward.engine.state.root import State
 from nodeward.model.cpuset import CpuSet
 from nodeward.model.events import CpusetsRead, CpusUsed, TopologyRead
 from nodeward.model.ports import ReadSets
@@ -27,7 +28,7 @@ DRIFT_S = 2.0
 """How often the kernel's sets are compared with the wanted ones."""
 
 
-def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core) -> ReadSets:
+def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core[State]) -> ReadSets:
     """Reads the kernel's sets on a lane, while a policy is at work; none where they cannot be read."""
 
     async def read(paths: tuple[str, ...], /) -> Mapping[str, CpuSet]:
@@ -42,7 +43,7 @@ def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core) -> ReadSets:
     return read
 
 
-async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:
+async def watch_topology(files: HostFiles, lane: Lane, core: Core[State], clock: Clock) -> None:
     """Tells the machine's CPUs whenever they are others than before."""
     faults = tuple[str, ...]()
     while True:
@@ -59,7 +60,7 @@ async def watch_topology(files: HostFiles, lane: Lane, core: Core, clock: Clock)
         await clock.sleep(TOPOLOGY_S)
 
 
-async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core, clock: Clock) -> None:
+async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core[State], clock: Clock) -> None:
     """Tells the sets that are not what was read back last, and those that cannot be read any more."""
     while True:
         await clock.sleep(DRIFT_S)
@@ -96,7 +97,7 @@ async def _read_all(files: HostFiles, root: str, lane: Lane, paths: tuple[str, .
         return cpusets.Sets({}, dict.fromkeys((under_way,) if under_way else paths, why)), True
 
 
-async def watch_use(files: HostFiles, lane: Lane, core: Core, clock: Clock) -> None:
+async def watch_use(files: HostFiles, lane: Lane, core: Core[State], clock: Clock) -> None:
     """Tells how much each CPU was used, while the policy divides CPUs by that."""
     before: use.Counters = {}
     while True:

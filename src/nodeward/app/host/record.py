@@ -14,7 +14,6 @@ from nodeward import __version__
 from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.lanes import Lane
 from nodeward.aio.state_file import OneWriter
-from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event
 from nodeward.wire import record
@@ -50,7 +49,7 @@ class RecordWriter:
         self._lost_by = ""
         """Why the last batch was lost, empty once one is written."""
 
-    def __call__(self, event: Event, decision: Decision, state: State) -> None:
+    def __call__(self, event: Event, decision: Decision, state: object) -> None:
         """Records one step. `state` is the state before it."""
         if self._buffered > MAX_BUFFER:
             self._tear("the disk is slower than the events")

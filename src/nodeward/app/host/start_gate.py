@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 class StartGate:
     """`model.ports.AtStart`. Belongs to the loop's thread."""
 
-    def __init__(self, core: Core, slots: Slots) -> None:
+    def __init__(self, core: Core[State], slots: Slots) -> None:
         self._core, self._slots = core, slots
 
     def needed(self) -> bool:

@@ -35,7 +35,7 @@ from nodeward.edges.cgroups.finder import Finder, Turn
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
 from nodeward.edges.sysfs import topology
-from nodeward.engine.apply import DOMAINS
+from nodeward.engine.all import DOMAINS, ENGINE
 from nodeward.engine.ledger.loss import is_frozen
 from nodeward.engine.pods import found
 from nodeward.engine.state.root import State
@@ -117,7 +117,7 @@ def in_kernel(files: HostFiles, tree: Tree) -> InKernel:
 class Inside:
     """What was put together. `tell` is for the edges: `readiness` overhears it on its way to the core."""
 
-    core: Core
+    core: Core[State]
     slots: Slots
     undo: UndoList
     tree: Tree
@@ -158,7 +158,7 @@ def wire(
         slots.require(domain.name, domain.kinds)
     kept = recorder if settings.record.path else None
     began = policy_object.overlaid(settings, disk.chosen)
-    core = Core(State(settings=began.engine), clock, slots, facts, grants.commit, kept, calls=calls)
+    core = Core(State(settings=began.engine), ENGINE, clock, slots, facts, grants.commit, kept, calls=calls)
     tell = readiness.listens(core.tell)
     grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
     if may_grant(settings):
@@ -186,7 +186,7 @@ def wire(
     return Inside(core, slots, undo, tree, reader, reload, tell, grants, pins, components)
 
 
-def _recall(core: Core, tell: Tell, kernel: InKernel, remembered: last_known.Remembered) -> None:
+def _recall(core: Core[State], tell: Tell, kernel: InKernel, remembered: last_known.Remembered) -> None:
     """What the kernel has, and what the disk remembers, before anybody may ask."""
     read = kernel.read
     if not (read.controller or read.tree.fault):  # a fault has been logged when it was found
@@ -205,7 +205,7 @@ def _sampling(
     tree: Tree,
     lane: Lane,
     reader: sampler.Reader,
-    core: Core,
+    core: Core[State],
     readiness: Readiness,
     tell: Tell,
     clock: Clock,

@@ -22,6 +22,7 @@ from nodeward.aio.state_file import StateFile
 from nodeward.app.host.core import Core
 from nodeward.app.node.wiring import Node, Wired, Wiring
 from nodeward.engine.gate.rule import is_denied, shut
+from nodeward.engine.state.root import State
 from nodeward.model.events import GateAsked, GateRecalled, GateSet
 from nodeward.model.gate import Gated, Verdict
 from nodeward.model.podapi import AnswerError, Failure
@@ -89,7 +90,7 @@ def read(files: HostFiles, settings: Settings) -> GateRecalled:
 class Gates:
     """The gates of one daemon. Belongs to the loop's thread."""
 
-    def __init__(self, core: Core, files: HostFiles, lane: Lane, settings: Settings, clock: Clock) -> None:
+    def __init__(self, core: Core[State], files: HostFiles, lane: Lane, settings: Settings, clock: Clock) -> None:
         self._core, self._lane, self._clock = core, lane, clock
         self._file = StateFile(files, path_in(settings.state_dir))
         self._one = asyncio.Lock()

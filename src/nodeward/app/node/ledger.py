@@ -18,6 +18,7 @@ from nodeward.app.host.performers import ByEdge
 from nodeward.app.node.grants import Grants, may_grant
 from nodeward.app.node.wiring import FIRST_PAUSE_S, Component, Node, Note, Wired, Wiring, Withdraw
 from nodeward.engine.ledger.sums import is_tracked
+from nodeward.engine.state.root import State
 from nodeward.model.settings import Attestation, CapacitySource, KeySettings, Mode, Settings
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def keys(
     tree: "Tree",
     counting_lane: Lane,
     disk_lane: Lane,
-    core: Core,
+    core: Core[State],
     clock: Clock,
     facts: FactsByKind,
     grants: Grants,
@@ -79,7 +80,7 @@ def keys(
 
 
 def asked_of_kubelet(
-    settings: Settings, core: Core, clock: Clock, facts: FactsByKind, checkpoint: Fetch | None
+    settings: Settings, core: Core[State], clock: Clock, facts: FactsByKind, checkpoint: Fetch | None
 ) -> list[Component]:
     """Kubelet's own list of pods, and its PodResources where the checkpoint cannot be read. Beside the checkpoint they
     say whose ids they are that are about to start; and what pods ask for, where no API server does."""
@@ -114,7 +115,7 @@ def asked_of_kubelet(
 def device_plugin(
     settings: Settings,
     offers: ByEdge,
-    core: Core,
+    core: Core[State],
     lane: Callable[[], ThreadLane],
     clock: Clock,
     checkpoint: Callable[[], "CheckpointFile"],
@@ -164,7 +165,7 @@ def device_plugin(
     return [(name, partial(offer, one)) for name, one in plugins.items()], withdraw
 
 
-def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:
+def quotes(settings: Settings, core: Core[State], clock: Clock) -> list[Component]:
     """Whether the services answer that make quotes for the VMs, of each kind of key that has one."""
     if settings.ledger.mode is Mode.OFF:
         return []
@@ -182,7 +183,7 @@ def quotes(settings: Settings, core: Core, clock: Clock) -> list[Component]:
 
 
 def nfd(
-    settings: Settings, goals: ByEdge, undo: "UndoList", known: "Sequence[Change]", core: Core, clock: Clock
+    settings: Settings, goals: ByEdge, undo: "UndoList", known: "Sequence[Change]", core: Core[State], clock: Clock
 ) -> tuple[list[Component], Withdraw | None]:
     """What NFD has for this node, and our object beside it; and how to take that away for good. While the ledger is off
     it runs only where `known` changes say that an object of an earlier life may stand, and takes that away."""

@@ -15,6 +15,7 @@ from nodeward.app.host.start_gate import StartGate
 from nodeward.app.node.wiring import Component, Node, Note, Wired, Wiring, serving
 from nodeward.edges.cgroups.performers import performers
 from nodeward.engine.cpus.ask import label_keys
+from nodeward.engine.state.root import State
 from nodeward.model.labels import Keys
 from nodeward.model.ports import ReadSets, Tell
 from nodeward.model.settings import Settings
@@ -22,7 +23,7 @@ from nodeward.model.settings import Settings
 
 def nri(
     settings: Settings,
-    core: Core,
+    core: Core[State],
     tell: Tell,
     clock: Clock,
     oci: OciRuntimes,
@@ -58,7 +59,7 @@ def nri(
 
 
 def hook(
-    settings: Settings, core: Core, tell: Tell, note: Note, files: HostFiles, lane: Lane, clock: Clock
+    settings: Settings, core: Core[State], tell: Tell, note: Note, files: HostFiles, lane: Lane, clock: Clock
 ) -> list[Component]:
     """What the OCI hook asks, and what it goes by while nobody answers."""
     if not settings.hook.enabled:

@@ -19,6 +19,7 @@ from nodeward.app.host.core import Core
 from nodeward.app.node.wiring import Component, Note, serving
 from nodeward.engine.podapi.devices import judged
 from nodeward.engine.show.podapi import pod_named
+from nodeward.engine.state.root import State
 from nodeward.model.errors import NodewardError
 from nodeward.model.pod_devices import Evidence, Judged, PodDevice, PodNuma, Told
 from nodeward.model.podapi import Section
@@ -39,7 +40,7 @@ Sections = tuple[Section[tuple[PodDevice, ...]], Section[PodNuma]]
 class PodDevices:
     """The devices of this node's pods."""
 
-    def __init__(self, settings: Settings, files: HostFiles, core: Core, clock: Clock) -> None:
+    def __init__(self, settings: Settings, files: HostFiles, core: Core[State], clock: Clock) -> None:
         self._settings, self._files, self._core, self._clock = settings, files, core, clock
         self._lane: ThreadLane | None = None
         self._reader: DeviceFiles | None = None

@@ -21,6 +21,7 @@ from nodeward.app.node.pods import ApiFacts, NoFacts
 from nodeward.app.node.wiring import Component, Node, serving
 from nodeward.engine.show import podapi as show
 from nodeward.engine.state.pods import KnownSpec
+from nodeward.engine.state.root import State
 from nodeward.model.annotations import CONFIG_HASH, MIRROR
 from nodeward.model.errors import NodewardError
 from nodeward.model.podapi import (
@@ -67,7 +68,7 @@ class _Kept:
 class Specs:
     """Redacted specs by UID, read where they are asked for; one read of a pod at a time."""
 
-    def __init__(self, core: Core, pods: NoFacts | ApiFacts, clock: Clock) -> None:
+    def __init__(self, core: Core[State], pods: NoFacts | ApiFacts, clock: Clock) -> None:
         self._core, self._pods, self._clock = core, pods, clock
         self._kept: dict[PodUid, _Kept] = {}
         self._reading: dict[PodUid, asyncio.Task[_Kept]] = {}

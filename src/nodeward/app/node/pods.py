@@ -13,6 +13,7 @@ from nodeward.app.host.calls import Calls
 from nodeward.app.host.core import Core
 from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Node, PodFacts, Wired, Wiring
 from nodeward.app.settings.load import name_of_node
+from nodeward.engine.state.root import State
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
@@ -46,7 +47,7 @@ class NoFacts:
 class ApiFacts:
     """Facts from the API server, told to the core as they are found: at most one request a pod under way at a time."""
 
-    def __init__(self, reader: "PodReader", core: Core) -> None:
+    def __init__(self, reader: "PodReader", core: Core[State]) -> None:
         self.reader, self.core = reader, core
         self._under_way: dict[str, asyncio.Task[str]] = {}
         self.allocatable = NOT_TOLD
@@ -114,7 +115,7 @@ class ApiFacts:
             return f"{type(error).__name__}: {error}"
 
 
-def known_pods(settings: Settings, clock: Clock, core: Core) -> NoFacts | ApiFacts:
+def known_pods(settings: Settings, clock: Clock, core: Core[State]) -> NoFacts | ApiFacts:
     """What the API server says of pods, where the settings choose one."""
     if not settings.kube.enabled:
         return NoFacts()
@@ -158,7 +159,7 @@ def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: C
     return [*chosen, ("events", send_events)]
 
 
-def for_relay(settings: Settings, core: Core, pods: PodFacts, gates: "Gates") -> list[Component]:
+def for_relay(settings: Settings, core: Core[State], pods: PodFacts, gates: "Gates") -> list[Component]:
     """What the relay asks of pods. With NRI a relay decides nothing but gates and the sizes of VMs."""
     if settings.nri.enabled and settings.gate.mode is Mode.OFF and settings.sizing.mode is Mode.OFF:
         return []

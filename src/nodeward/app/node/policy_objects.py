@@ -26,6 +26,7 @@ from nodeward.edges.kube import auth
 from nodeward.edges.kube.errors import KubeError, KubeMissingError
 from nodeward.edges.kube.policy_objects import PolicyObjectsClient, Seen
 from nodeward.edges.kube.settings import KubeSettings
+from nodeward.engine.state.root import State
 from nodeward.model.policy_object import PolicyKind, PolicyObject, Said
 from nodeward.model.ports import Tell
 from nodeward.model.settings import Mode, Settings
@@ -45,7 +46,7 @@ class Session:
     """The objects that mean one node."""
 
     def __init__(
-        self, client: PolicyObjectsClient, core: Core, tell: Tell, reload: Reload, clock: Clock, note: Note
+        self, client: PolicyObjectsClient, core: Core[State], tell: Tell, reload: Reload, clock: Clock, note: Note
     ) -> None:
         self._note = note
         self._client, self._core, self._tell, self._reload, self._clock = client, core, tell, reload, clock
@@ -153,7 +154,9 @@ class Session:
             await asyncio.gather(*ends, return_exceptions=True)
 
 
-def components(settings: Settings, clock: Clock, core: Core, tell: Tell, reload: Reload, note: Note) -> list[Component]:
+def components(
+    settings: Settings, clock: Clock, core: Core[State], tell: Tell, reload: Reload, note: Note
+) -> list[Component]:
     """The session."""
     name = name_of_node(settings, os.environ)
     chosen = KubeSettings(endpoint=auth.endpoint_of(settings.kube, os.environ), node_name=name)

@@ -20,6 +20,7 @@ from nodeward.app.host.slots import Slots
 from nodeward.app.host.undo import Change, UndoList, at_once
 from nodeward.app.node.grants import Grants
 from nodeward.edges.cgroups.hierarchy import Tree
+from nodeward.engine.state.root import State
 from nodeward.model.errors import NodewardError
 from nodeward.model.ports import Perform, Tell
 from nodeward.model.settings import Settings
@@ -78,7 +79,7 @@ class Node:
     files: HostFiles
     clock: Clock
     lanes: Lanes
-    core: Core
+    core: Core[State]
     slots: Slots
     by_edge: Mapping[str, ByEdge]
     tree: Tree

@@ -32,6 +32,7 @@ from nodeward.edges.cri import mapping
 from nodeward.edges.sysfs import topology
 from nodeward.engine.cpus.place import wanted
 from nodeward.engine.cpus.pools import apart
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Adjustment
 from nodeward.model.decision import Final as Said
 from nodeward.model.events import Event, Started, TopologyRead, Updated, Updating
@@ -68,7 +69,7 @@ class RelayCpus:
         """Starts that the runtime has been given and has not answered, by the call's number."""
         self._finding: dict[ContainerId, asyncio.Task[None]] = {}
 
-    def begins(self, core: Core, drives: bool) -> Tell:
+    def begins(self, core: Core[State], drives: bool) -> Tell:
         """Tells the core what the machine has, and how the core is to be told what happens. Reads files. `drives`: this
         process drives the policy from the start; else from `recall` on."""
         self._core, self._gate = core, StartGate(core, self.slots)

@@ -15,6 +15,7 @@ from typing import Final
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
 from nodeward.app.node.pod_facts import READ_S, SOCKET
+from nodeward.engine.state.root import State
 from nodeward.model.events import ApiBack, ApiLost, Event, Listed, PodGone, PodSeen, SandboxRemoved, SandboxStopped
 from nodeward.model.ports import Tell
 from nodeward.model.workload import PodSpec, PodUid, Sandbox
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 class DaemonFacts:
     """Facts of the relay's core (`app.host.core.Facts`)."""
 
-    def __init__(self, run_dir: str, core: Callable[[], Core], clock: Clock) -> None:
+    def __init__(self, run_dir: str, core: Callable[[], Core[State]], clock: Clock) -> None:
         self._path, self._core, self._clock = f"{run_dir}/{SOCKET}", core, clock
         self._under_way: dict[PodUid, asyncio.Task[str]] = {}
         self._behind = True

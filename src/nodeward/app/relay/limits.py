@@ -30,6 +30,7 @@ from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.decider import LimitsDecider, Soon
 from nodeward.edges.cri.methods import VERSIONS
+from nodeward.engine.all import ENGINE
 from nodeward.engine.cpus.ask import label_keys
 from nodeward.engine.pods.fault import declaration
 from nodeward.engine.show.lately import lately_rows
@@ -101,7 +102,7 @@ class RelayLimits:
         self.cpus = _cpus(settings, files, self._tree, clock, update) if "cpus" in decides(settings) else None
         goals = self.cpus.slots if self.cpus is not None else NoGoals()
         state = State(settings=_engine(settings))
-        core = self.core = Core(state, clock, goals, self.facts, _commit, recorder)
+        core = self.core = Core(state, ENGINE, clock, goals, self.facts, _commit, recorder)
         self._has = self._read()
         if drives:
             _say(self._has, settings)

@@ -17,6 +17,7 @@ from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
 from nodeward.edges.cri import mapping
 from nodeward.edges.cri.decider import Find
+from nodeward.engine.state.root import State
 from nodeward.model.decision import Adjustment
 from nodeward.model.decision import Final as Said
 from nodeward.model.errors import NodewardError
@@ -43,7 +44,7 @@ class StillUndecidedError(NodewardError):
 class Debts:
     """The containers that are owed a decision. Belongs to the loop's thread."""
 
-    def __init__(self, core: Core, find: Find) -> None:
+    def __init__(self, core: Core[State], find: Find) -> None:
         self._core, self._find = core, find
         self._owed: dict[ContainerId, None] = {}
         self._early: dict[ContainerId, None] = {}

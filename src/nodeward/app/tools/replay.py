@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Decision
 from nodeward.model.events import Event

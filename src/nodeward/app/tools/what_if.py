@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from nodeward.app.host.cpu_plan import with_policy
 from nodeward.app.tools import replay
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.show import cpus, decision_words
 from nodeward.engine.state.cpus import Cpus
 from nodeward.engine.state.root import State

@@ -11,8 +11,9 @@ from dataclasses import replace
 
 from nodeward.engine.ledger import device_ids, refusals, sums
 from nodeward.engine.ledger.kubelet_view import held_ids, needed, specs, versions
+from nodeward.engine.root import OpenAsk
 from nodeward.engine.state.ledger import Ledger, Offer, Reserved
-from nodeward.engine.state.root import OpenAsk, State
+from nodeward.engine.state.root import State
 from nodeward.engine.tables import put, without
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Final, Need, Reason, Refusal

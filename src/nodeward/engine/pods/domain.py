@@ -2,7 +2,7 @@
 
 from nodeward.engine.domain import Domain
 from nodeward.engine.pods.fault import passed_or_refused
-from nodeward.engine.pods.step import TENTATIVE_NS, step
+from nodeward.engine.pods.step import TENTATIVE_NS, answered, step
 from nodeward.engine.state.root import State
 from nodeward.model.decision import Fault, Final
 from nodeward.model.events import Question
@@ -17,4 +17,4 @@ def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.pods.on_error, state.settings.limits.mode)
 
 
-PODS = Domain("pods", step, _next_wake, _on_fault)
+PODS = Domain("pods", step, _next_wake, _on_fault, answered=answered)

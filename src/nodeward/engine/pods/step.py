@@ -9,7 +9,7 @@ from nodeward.engine.state.pods import KnownContainer, KnownSandbox, Pods
 from nodeward.engine.state.root import State
 from nodeward.engine.tables import copied, put, without
 from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Decision, Need
+from nodeward.model.decision import NOTHING, Decision, Final, Need, Refusal
 from nodeward.model.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 
 WINDOW_NS = 10_000_000_000
@@ -28,6 +28,9 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
         case ev.Creating():
             return _creating(state, event)
         case ev.Updating():
+            before = pods.containers.get(event.container.id)
+            if before is not None:
+                pods = replace(pods, updating=put(pods.updating, event.ask_id, before))
             return _spec_needed(state, _seen(pods, event, event.sandbox, event.container), event)
         case ev.Created() | ev.Updated() | ev.Started():
             phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
@@ -47,6 +50,7 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             return (_cgroups_gone(pods, event) if event.gone else pods), NOTHING
         case ev.Abandoned():
             ask = state.asks.get(event.ask_id)
+            pods = _without_update(pods, event.ask_id)
             tentative = ask.creating if ask else None
             if tentative is None or tentative.container.id not in pods.creating:
                 return pods, NOTHING
@@ -68,6 +72,23 @@ def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
             return _listed(pods, event), NOTHING
         case _:
             return _from_api(pods, event), NOTHING
+
+
+def answered(state: State, question: ev.Question, answer: Final) -> Pods:
+    """What an update would have changed is as before where the update is refused."""
+    pods = state.pods
+    before = pods.updating.get(question.ask_id)
+    if before is None:
+        return pods
+    pods = _without_update(pods, question.ask_id)
+    if isinstance(answer.value, Refusal) and before.container.id in pods.containers:
+        pods = replace(pods, containers=put(pods.containers, before.container.id, before))
+    return pods
+
+
+def _without_update(pods: Pods, ask_id: int) -> Pods:
+    updating = without(pods.updating, (ask_id,))
+    return pods if updating is pods.updating else replace(pods, updating=updating)
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Pods, Decision]:

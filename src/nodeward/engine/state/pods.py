@@ -58,6 +58,8 @@ class Pods:
     """When the API server was lost, 0 while it answers or has never answered."""
     creating: Mapping[ContainerId, KnownContainer] = field(default_factory=dict)
     """Containers that are only being created, oldest first: in no other table until they are, or are given up."""
+    updating: Mapping[int, KnownContainer] = field(default_factory=dict)
+    """What each open question of an update would change, by the question's number: so it is again if refused."""
     waits_ns: tuple[int, ...] = ()
     """When each wait for an unknown pod began, within the last ten seconds."""
     runtime: str = ""

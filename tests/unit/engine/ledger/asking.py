@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nodeward.engine.apply import apply
+from nodeward.engine.all import apply
 from nodeward.engine.ledger.device_ids import id_name
 from nodeward.engine.ledger.id_states import stood
 from nodeward.engine.state.ledger import Ledger, Stood

@@ -12,9 +12,10 @@ from typing import NamedTuple
 from nodeward.engine.ledger.device_ids import SETTLE_NS, id_name
 from nodeward.engine.ledger.step import step
 from nodeward.engine.ledger.sums import offer_now
+from nodeward.engine.root import OpenAsk
 from nodeward.engine.state.ledger import Grant, Ledger, Offer
 from nodeward.engine.state.pods import KnownSpec, Pods
-from nodeward.engine.state.root import OpenAsk, State
+from nodeward.engine.state.root import State
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Final, Need
 from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
@@ -130,7 +131,7 @@ def _state(memory: Memory) -> State:
         recalled_ns=1,
         lists=True,
     )
-    return State(SETTINGS, pods, seq=NOW, at_ns=NOW_NS, ledger=ledger)
+    return State(SETTINGS, pods=pods, seq=NOW, at_ns=NOW_NS, ledger=ledger)
 
 
 def _told(state: State, event: ev.Event) -> State:

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeward.cli.keys import lines
-from nodeward.engine.apply import apply, next_wake
+from nodeward.engine.all import ENGINE, apply
 from nodeward.engine.ledger.delays import BOUNDS_MS, row
 from nodeward.engine.ledger.device_ids import MOST_IDS
 from nodeward.engine.show.key_rows import key_rows
@@ -37,10 +37,10 @@ def test_keys_are_offered_once_what_was_granted_is_known_and_grow_after_samples_
 def test_the_first_list_goes_out_after_a_second_whatever_is_silent() -> None:
     node = Node()
     node.tell(ev.GrantsRecalled({TDX: {ID[3]: 1}}))
-    assert next_wake(node.state) == node.at_ns + SECOND
+    assert ENGINE.next_wake(node.state) == node.at_ns + SECOND
     node.after(1)
     node.tell(ev.Tick())
-    assert (node.listed, next_wake(node.state)) == ([(ID[3], True)], None)
+    assert (node.listed, ENGINE.next_wake(node.state)) == ([(ID[3], True)], None)
 
 
 def test_a_sample_that_began_before_one_that_is_known_is_no_news() -> None:

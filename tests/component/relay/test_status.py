@@ -254,13 +254,17 @@ def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
         process.wait(WAIT_S)
 
 
-def scraped(port: int) -> dict[str, float]:
+def metrics(port: int) -> str:
+    """Empty while nobody answers."""
     try:
         with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
-            lines = answer.read().decode().splitlines()
+            return str(answer.read().decode())
     except URLError:
-        return {}
-    found = (line.rpartition(" ") for line in lines if line.startswith("nodeward_relay_"))
+        return ""
+
+
+def scraped(port: int) -> dict[str, float]:
+    found = (line.rpartition(" ") for line in metrics(port).splitlines() if line.startswith("nodeward_relay_"))
     return {name: float(value) for name, _, value in found}
 
 
@@ -273,7 +277,7 @@ def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one
     with daemon(tmp_path, port, "--set", "limits.mode=observe"):
         listen = tmp_path / "cri.sock"
         alone = json.loads(people(listen, "status", "-o", "json").stdout)
-        wait_for(lambda: bool(urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S)), "metrics")
+        wait_for(lambda: bool(metrics(port)), "metrics")
         before = scraped(port)
         with limits.node(tmp_path) as (listen, _):
             with client_of(listen) as channel:
@@ -320,8 +324,7 @@ def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) 
         deaf.listen(64)
         with daemon(tmp_path, port):
             wait_for(lambda: " within 2 s" in (tmp_path / "node.log").read_text(), "word in the log")
-            with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
-                text = answer.read().decode()
+            text = metrics(port)
             shown = people(tmp_path / "cri.sock", "status")
 
     assert "nodeward_build_info" in text

@@ -42,14 +42,9 @@ KUBELETS: Final = (
 )
 """They change the machine and put back what they found: one after the other."""
 LONGEST: Final = (
-    "vm/test_joined",
-    "vm/test_units",
-    "vm/test_cpus",
+    *("vm/test_joined", "vm/test_units", "vm/test_cpus"),
     *KUBELETS,
-    "vm",
-    "real",
-    "contract",
-    "component/test",
+    *("vm", "real", "contract", "component/test"),
 )
 """What begins first, so that no process has a long file left when the others are done."""
 AGAIN: Final = ("component", "contract", "real")
@@ -132,7 +127,7 @@ def pytest_sessionfinish(session: pytest.Session) -> Iterator[None]:
         reporter.write_line(f"NODEWARD_REQUIRE_ALL=1 demands every case, and {skipped} were skipped: see above why")
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
     elif skipped:
-        reporter.write_line(f"{skipped} cases were left out, since what they need is not here; `make tools` brings it")
+        reporter.write_line(f"{skipped} cases were left out: what they need is not here; `make tools` brings it")
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     reporter.write_line(f"{used.ru_utime + used.ru_stime:.0f} s of processor")
 
@@ -144,6 +139,9 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    for report in terminalreporter.stats.get("rerun", ()):
+        terminalreporter.section(f"first try of {report.nodeid}")
+        terminalreporter.write_line(report.longreprtext)
     if LINES:
         terminalreporter.section("seen")
     for line in LINES:

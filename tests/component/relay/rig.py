@@ -165,3 +165,9 @@ def wait_for(true: Callable[[], bool], what: str, within_s: float = WAIT_S) -> N
     while not true():
         assert time.monotonic() < end, f"no {what} within {within_s} s"
         time.sleep(0.01)
+
+
+def dumped(file: Path, lines: int) -> list[str]:
+    """The dump's lines, once there are so many: what its writer has not taken when the relay ends is lost."""
+    wait_for(lambda: file.exists() and file.read_bytes().count(b"\n") >= lines, f"{lines} lines in the dump")
+    return file.read_text().splitlines()

@@ -16,7 +16,6 @@ import grpc
 import pytest
 
 from nodeward.proto import cri_pb2 as cri
-from tests import patience
 from tests.component.relay.dump_rig import dump
 from tests.component.relay.rig import (
     SERVICE,
@@ -24,6 +23,7 @@ from tests.component.relay.rig import (
     Behave,
     call,
     client_of,
+    dumped,
     log_of,
     relay_process,
     runtime_at,
@@ -39,12 +39,6 @@ def refused(path: Path, name: str = "Version") -> grpc.RpcError:
     with client_of(path) as channel, pytest.raises(grpc.RpcError) as caught:
         call(channel, name)
     return caught.value
-
-
-def dumped(file: Path, lines: int) -> list[str]:
-    """The dump's lines, once there are so many: what its writer has not taken when the relay ends is lost."""
-    patience.until(lambda: file.exists() and file.read_bytes().count(b"\n") >= lines, f"{lines} lines in the dump")
-    return file.read_text().splitlines()
 
 
 def answered(channel: grpc.Channel) -> bool:

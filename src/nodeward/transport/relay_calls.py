@@ -14,12 +14,10 @@ from typing import Final
 from nodeward.aio.clock import Clock
 from nodeward.model.relayed import Call, Decider, Ended, Fate, Interest, Message, Meter, Pass, Verdict, Watcher
 from nodeward.wire import grpc_messages
-from nodeward.wire.grpc_messages import PREFIX_BYTES, MessageReader
+from nodeward.wire.grpc_messages import MESSAGE_BYTES, PREFIX_BYTES, MessageReader
 
 COPY_BYTES: Final = 64 << 20
 """Memory for messages that watchers wait for, of all calls together."""
-MESSAGE_BYTES: Final = 16 << 20
-"""The longest message that is copied, and the longest that is held."""
 HELD_BYTES: Final = 64 << 20
 """Request bytes that are kept for decisions, of all calls together."""
 

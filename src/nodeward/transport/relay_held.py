@@ -9,11 +9,12 @@ from typing import Final, Protocol
 
 from nodeward.model.errors import NodewardError
 from nodeward.model.relayed import Call, Refuse, Verdict
-from nodeward.transport.relay_calls import MESSAGE_BYTES, Tracked
+from nodeward.transport.relay_calls import Tracked
 from nodeward.transport.relay_flow import Outgoing
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
+from nodeward.wire.grpc_messages import MESSAGE_BYTES
 from nodeward.wire.header_blocks import encode_literals
 
 HOLD_NS: Final = 5_000_000_000

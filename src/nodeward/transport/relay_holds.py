@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from nodeward.model.relayed import Fate, Pass, Refuse, Replace, Verdict
-from nodeward.transport.relay_calls import MESSAGE_BYTES, CallBook, Stopwatch, Tracked
+from nodeward.transport.relay_calls import CallBook, Stopwatch, Tracked
 from nodeward.transport.relay_flow import FRAME_BYTES, FirstWindow, Outgoing, Window
 from nodeward.transport.relay_held import Owner, failed, hold_ns, message_if_any, message_of
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
+from nodeward.wire.grpc_messages import MESSAGE_BYTES
 from nodeward.wire.http2_frames import Frame
 
 MAX_REFUSED: Final = 4096

@@ -9,11 +9,10 @@ import asyncio
 from typing import Final
 
 from nodeward.model.errors import NodewardError
-from nodeward.transport.relay_calls import MESSAGE_BYTES
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
-from nodeward.wire.grpc_messages import MessageReader, Pieces
+from nodeward.wire.grpc_messages import MESSAGE_BYTES, MessageReader, Pieces
 from nodeward.wire.header_blocks import MAX_BLOCK_BYTES, ShadowDecoder, encode_literals
 
 CANCELLED, DEADLINE_EXCEEDED, UNIMPLEMENTED, UNAVAILABLE = 1, 4, 12, 14

@@ -28,6 +28,8 @@ _UNITS_NS: Final = {b"H": 3_600 * 10**9, b"M": 60 * 10**9, b"S": 10**9, b"m": 10
 _ENCODED: Final = re.compile(rb"%([0-9A-Fa-f]{2})")
 _PLAIN: Final = frozenset(range(0x20, 0x7F)) - {0x25}
 
+MESSAGE_BYTES: Final = 16 << 20
+"""The longest message that is copied, and the longest that is held."""
 VIEWED_BYTES: Final = 4096
 """A shorter piece of a message is copied."""
 Piece = bytes | memoryview

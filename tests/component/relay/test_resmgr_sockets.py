@@ -19,13 +19,13 @@ from nodeward.edges.resmgr import agent, config
 from nodeward.edges.resmgr.agent import UnhealthyError
 from nodeward.edges.resmgr.config import NotPushedError
 from nodeward.transport import unary_server
-from nodeward.transport.relay_calls import MESSAGE_BYTES
 from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError, Exchange
 from nodeward.transport.unary_client import call as asks
 from nodeward.transport.unary_server import RESOURCE_EXHAUSTED, Answer, AnswerError, UnaryServer
 from nodeward.wire import grpc_messages
 from nodeward.wire import http2_frames as h2
 from nodeward.wire.errors import WireError
+from nodeward.wire.grpc_messages import MESSAGE_BYTES
 from nodeward.wire.header_blocks import encode_literals
 from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
 

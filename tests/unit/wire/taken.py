@@ -27,8 +27,8 @@ from nodeward.proto import cri_pb2 as cri
 from nodeward.proto import deviceplugin_pb2, kubepod_pb2, nri_pb2, podresources_pb2, podsapi_pb2
 from nodeward.proto.ttrpc_pb2 import Request
 from nodeward.transport.grpc_unix import MAX_MESSAGE
-from nodeward.transport.relay_calls import MESSAGE_BYTES
 from nodeward.wire import dump_feed, hook_line, kubelet_checkpoint, nfd, nri_mux, oci, ttrpc
+from nodeward.wire.grpc_messages import MESSAGE_BYTES
 from nodeward.wire.kube_objects import MAX_LIST_BYTES, MAX_OBJECT_BYTES
 from tests.unit.wire.codecs import codecs
 

@@ -15,10 +15,8 @@ from typing import Generic, Protocol
 
 from nodeward.aio.clock import Clock
 from nodeward.app.host.afterwards import Afterwards
-from nodeward.app.host.latest import Latest
 from nodeward.engine.apply import Engine
 from nodeward.engine.root import S
-from nodeward.engine.show.explain import note_sentence
 from nodeward.model import events as ev
 from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, PodEvent, Reason, Target
 from nodeward.model.ports import Tell
@@ -62,6 +60,12 @@ class Performs(Protocol):
     def __call__(self, calls: tuple[PodEvent, ...]) -> None: ...
 
 
+class Seen(Protocol):
+    """Hears of every decision, and how long it took; must be quick."""
+
+    def __call__(self, event: ev.Event, decision: Decision, took_ns: int) -> None: ...
+
+
 Step = tuple[ev.Event, Decision, object]
 """An event, what was decided, and the state before."""
 
@@ -79,11 +83,13 @@ class Core(Generic[S]):
         commit: Callable[[str], Awaitable[str]],
         recorder: Recorder | None = None,
         calls: Performs | None = None,
+        seen: Seen | None = None,
     ) -> None:
         """`commit` makes a record durable; it returns why it could not, or nothing. `calls` is there where calls are
-        performed at all."""
+        performed at all. `seen` follows the decisions for people."""
         self._state, self._clock, self._slots, self._facts = state, clock, slots, facts
         self._commit, self._recorder, self._engine, self._calls = commit, recorder, engine, calls
+        self._seen = seen or _nobody
         self._seq, self._next_ask, self._inside = state.seq, 0, False
         self._afterwards: Afterwards[Step] = Afterwards(self._write_down)
         self._timer: asyncio.TimerHandle | None = None
@@ -95,7 +101,6 @@ class Core(Generic[S]):
         """Called soon after the state has changed, once for some events; they only take note."""
         self.took: dict[type[ev.Event], list[int]] = {}
         """How long decisions took, by event: how many by the bits of their nanoseconds, and last the sum of these."""
-        self.latest = Latest()
         self.settles: Callable[[], Awaitable[None] | None] = _nothing
         """What an answer waits for beside its decision: until what was decided stands on disk."""
         slots.connect(self.tell, self._rearm)
@@ -141,7 +146,7 @@ class Core(Generic[S]):
             took = self.took[type(event)] = [0] * (MOST_BITS + 2)
         took[spent_ns.bit_length() if spent_ns >> MOST_BITS == 0 else MOST_BITS] += 1
         took[-1] += spent_ns
-        self.latest.add(event, decision, spent_ns)
+        self._seen(event, decision, spent_ns)
         self._follow(decision)
         self._afterwards.put((event, decision, before))
         return decision
@@ -234,8 +239,6 @@ class Core(Generic[S]):
             raise RuntimeError("the core was asked beside its loop")
 
     def _follow(self, decision: Decision) -> None:
-        for note in decision.notes:
-            log.warning("note=%s what=%r", note.code, note_sentence(note))
         for fault in decision.faults:
             self._fault(fault.domain)
             log.error("domain=%s fault=%s", fault.domain, fault.error)
@@ -263,6 +266,10 @@ class Core(Generic[S]):
         self._armed_ns = due
         wait_s = max(0.0, (due - self._clock.now_ns()) / 1e9)
         self._timer = loop.call_later(min(wait_s, LOOK_S), self.wake)
+
+
+def _nobody(event: ev.Event, decision: Decision, took_ns: int) -> None:
+    """Nobody follows."""
 
 
 def _nothing() -> None:

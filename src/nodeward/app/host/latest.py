@@ -4,13 +4,16 @@ Promises: bounded, and next to nothing for each decision; sentences are made whe
 the engine, nor an event that may be large (a sample of all pods), and decides nothing.
 """
 
+import logging
 from collections import deque
 from dataclasses import dataclass, replace
 
 from nodeward.engine.show.decision_words import about, sentences
+from nodeward.engine.show.explain import note_sentence
 from nodeward.model.decision import NOTHING, Decision, Target
 from nodeward.model.events import Event, Missed, Reached
 
+log = logging.getLogger(__name__)
 KEPT = 256
 MOST_SENTENCES = 8
 MOST_CHARACTERS = 400
@@ -37,7 +40,9 @@ class Latest:
         self._kept: deque[tuple[DecisionRow, int, Decision, Reached | Missed | None]] = deque(maxlen=KEPT)
 
     def add(self, event: Event, decision: Decision, took_ns: int) -> None:
-        """One more, if there is anything to say of it."""
+        """One more, if there is anything to say of it; its notes are in the log too."""
+        for note in decision.notes:
+            log.warning("note=%s what=%r", note.code, note_sentence(note))
         outcome = event if isinstance(event, Reached | Missed) else None
         if outcome is not None or decision != NOTHING:
             row = DecisionRow(event.seq, event.wall_ns, type(event).__name__, about(event), took_ns, 0, ())

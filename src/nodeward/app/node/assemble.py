@@ -19,6 +19,7 @@ from nodeward.app.host import record
 from nodeward.app.host import undo as undo_list
 from nodeward.app.host.core import Core, Facts, Performs
 from nodeward.app.host.cpu_grants import CpuGrants
+from nodeward.app.host.latest import Latest
 from nodeward.app.host.record import RecordWriter
 from nodeward.app.host.slots import GATHER_S, Slots
 from nodeward.app.host.undo import Change, UndoList
@@ -118,6 +119,7 @@ class Inside:
     """What was put together. `tell` is for the edges: `readiness` overhears it on its way to the core."""
 
     core: Core[State]
+    latest: Latest
     slots: Slots
     undo: UndoList
     tree: Tree
@@ -158,7 +160,8 @@ def wire(
         slots.require(domain.name, domain.kinds)
     kept = recorder if settings.record.path else None
     began = policy_object.overlaid(settings, disk.chosen)
-    core = Core(State(settings=began.engine), ENGINE, clock, slots, facts, grants.commit, kept, calls=calls)
+    latest = Latest()
+    core = Core(State(settings=began.engine), ENGINE, clock, slots, facts, grants.commit, kept, calls, latest.add)
     tell = readiness.listens(core.tell)
     grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
     if may_grant(settings):
@@ -183,7 +186,7 @@ def wire(
         ("cpus-record", lambda: pins.keep(clock)),
         ("disk", lambda: last_known.keep(lambda: core.state.pods, files, lanes.disk, settings.state_dir, clock)),
     )
-    return Inside(core, slots, undo, tree, reader, reload, tell, grants, pins, components)
+    return Inside(core, latest, slots, undo, tree, reader, reload, tell, grants, pins, components)
 
 
 def _recall(core: Core[State], tell: Tell, kernel: InKernel, remembered: last_known.Remembered) -> None:

@@ -22,6 +22,7 @@ from nodeward.aio.hostfs import HostFiles
 from nodeward.aio.supervise import forever
 from nodeward.app.doctor.oci_runtimes import OciRuntimes
 from nodeward.app.host.core import Core
+from nodeward.app.host.latest import Latest
 from nodeward.app.process import LockedError, own_domain, owner_of
 from nodeward.app.relay.facts import DaemonFacts
 from nodeward.app.relay.mend import Debts, Update
@@ -102,7 +103,7 @@ class RelayLimits:
         self.cpus = _cpus(settings, files, self._tree, clock, update) if "cpus" in decides(settings) else None
         goals = self.cpus.slots if self.cpus is not None else NoGoals()
         state = State(settings=_engine(settings))
-        core = self.core = Core(state, ENGINE, clock, goals, self.facts, _commit, recorder)
+        core = self.core = Core(state, ENGINE, clock, goals, self.facts, _commit, recorder, seen=Latest().add)
         self._has = self._read()
         if drives:
             _say(self._has, settings)

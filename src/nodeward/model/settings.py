@@ -3,7 +3,6 @@
 The loader is `app.settings.load`. A field's docstring is its description in `nodeward config schema`.
 """
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -351,8 +350,3 @@ class Settings:
         cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)
         asked = self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy, self.sandboxes, self.gate
         return EngineSettings(*asked)
-
-
-def name_of_node(settings: Settings, environ: Mapping[str, str]) -> str:
-    """This node's name in the API server: the setting, the variable of the manifests, else the machine's name."""
-    return settings.node_name or environ.get("NODE_NAME") or os.uname().nodename

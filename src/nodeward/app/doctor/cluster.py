@@ -14,13 +14,14 @@ from urllib.parse import quote
 from nodeward.aio.clock import Clock
 from nodeward.aio.executor import DaemonExecutor
 from nodeward.app.host import nfd_object
+from nodeward.app.settings.load import name_of_node
 from nodeward.edges.kube import auth
 from nodeward.edges.kube.client import PodsClient
 from nodeward.edges.kube.errors import KubeConfigError, KubeDeniedError, KubeError
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.edges.nfd.client import NfdClient
 from nodeward.model.doctor import Access, ApiFacts, ParameterRef, Unlisted
-from nodeward.model.settings import Mode, Settings, name_of_node
+from nodeward.model.settings import Mode, Settings
 from nodeward.transport.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, KubeRefusedError, Waits
 from nodeward.wire import kube_access, kube_neighbours
 from nodeward.wire.errors import WireError

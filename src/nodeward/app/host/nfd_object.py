@@ -5,9 +5,10 @@ from collections.abc import Mapping
 
 from nodeward import __version__
 from nodeward.aio.clock import SystemClock
+from nodeward.app.settings.load import name_of_node
 from nodeward.edges.kube import auth
 from nodeward.edges.nfd.client import NfdClient, Place
-from nodeward.model.settings import Settings, name_of_node
+from nodeward.model.settings import Settings
 from nodeward.transport.kube_http import KubeHttp, Waits
 
 NAMESPACE = "nodeward"

@@ -4,10 +4,11 @@ import asyncio
 from collections.abc import Mapping
 
 from nodeward.aio.clock import Clock, SystemClock
+from nodeward.app.settings.load import name_of_node
 from nodeward.edges.kube import auth
 from nodeward.edges.kube.settings import KubeSettings
 from nodeward.edges.kube.topology_object import TopologyObjectClient
-from nodeward.model.settings import Settings, name_of_node
+from nodeward.model.settings import Settings
 
 KIND = "nrt"
 """Of the change on the undo list."""

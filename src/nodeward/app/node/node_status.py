@@ -15,9 +15,10 @@ from nodeward import __version__
 from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S
+from nodeward.app.settings.load import name_of_node
 from nodeward.edges.kube import auth
 from nodeward.edges.kube.client import PodsClient
-from nodeward.model.settings import Settings, name_of_node
+from nodeward.model.settings import Settings
 from nodeward.model.sizing import Allocatable
 from nodeward.transport.kube_http import KubeHttp, KubeHttpError, KubeRefusedError, Waits
 from nodeward.wire import kube_node

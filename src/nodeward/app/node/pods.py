@@ -12,10 +12,11 @@ from nodeward.aio.clock import Clock
 from nodeward.app.host.calls import Calls
 from nodeward.app.host.core import Core
 from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Node, PodFacts, Wired, Wiring
+from nodeward.app.settings.load import name_of_node
 from nodeward.engine.state.root import State
 from nodeward.model.events import Event, Hooked, PodSeen, SandboxStarted
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Mode, Settings, name_of_node
+from nodeward.model.settings import Mode, Settings
 from nodeward.model.sizing import NOT_TOLD, Allocatable
 
 if TYPE_CHECKING:

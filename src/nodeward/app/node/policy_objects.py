@@ -19,7 +19,7 @@ from nodeward.aio.backoff import Backoff
 from nodeward.aio.clock import Clock
 from nodeward.app.host.core import Core
 from nodeward.app.node.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Note
-from nodeward.app.settings.load import SettingsError
+from nodeward.app.settings.load import SettingsError, name_of_node
 from nodeward.app.settings.policy_object import translated
 from nodeward.app.settings.reload import Reload
 from nodeward.edges.kube import auth
@@ -29,7 +29,7 @@ from nodeward.edges.kube.settings import KubeSettings
 from nodeward.engine.state.root import State
 from nodeward.model.policy_object import PolicyKind, PolicyObject, Said
 from nodeward.model.ports import Tell
-from nodeward.model.settings import Mode, Settings, name_of_node
+from nodeward.model.settings import Mode, Settings
 from nodeward.wire.policy_objects import MAX_ERRORS
 
 log = logging.getLogger(__name__)

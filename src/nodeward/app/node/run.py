@@ -38,12 +38,13 @@ from nodeward.app.node.pushes import pushes
 from nodeward.app.node.readiness import Readiness, tell_systemd
 from nodeward.app.node.relay_reader import RelayReader
 from nodeward.app.node.wiring import Component, Lanes, Node, Note
+from nodeward.app.settings.load import name_of_node
 from nodeward.app.settings.reload import SettingsSource
 from nodeward.edges.cgroups.hierarchy import Tree
 from nodeward.edges.local.server import run as run_local
 from nodeward.model import events as ev
 from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.settings import Driver, Mode, Settings, name_of_node
+from nodeward.model.settings import Driver, Mode, Settings
 
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"

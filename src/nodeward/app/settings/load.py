@@ -8,6 +8,7 @@ since a few bytes of them can become gigabytes.
 import dataclasses
 import enum
 import logging
+import platform
 import posixpath
 import re
 import typing
@@ -724,3 +725,8 @@ def address(listen: str) -> tuple[str, int] | None:
     if (":" in bare and bare == host) or bare != bare.strip() or not bare.isascii():
         return None
     return bare, int(port)
+
+
+def name_of_node(settings: Settings, environ: Mapping[str, str]) -> str:
+    """This node's name in the API server: the setting, the variable of the manifests, else the machine's name."""
+    return settings.node_name or environ.get("NODE_NAME") or platform.node()

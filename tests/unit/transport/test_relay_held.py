@@ -376,6 +376,16 @@ def test_a_decider_that_raises_or_never_answers_is_an_undecided_call() -> None:
     assert (rig.book.counts.faults, rig.book.counts.on_error) == (1, 3)
 
 
+def test_a_call_that_is_held_as_the_relay_ends_is_refused_for_now() -> None:
+    rig = Between(on_error=Refuse(13, "nodeward"))
+    rig.judge.at_once = lambda call, body: None
+    ask(rig, 1, "HoldCreate")
+    rig.session.holds.end()
+    rig.settle_after()
+    assert status(rig, 1) == (b"14", b"nodeward: the relay ends")
+    assert len(rig.judge.abandoned) == 1
+
+
 def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompressed() -> None:
     rig = Between()
     squeezed = message(gzip.compress(b"hello"), compressed=True)

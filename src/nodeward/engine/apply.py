@@ -77,8 +77,13 @@ def _answered(
         decision = replace(decision, answer=answer)
     if isinstance(answer, Final):
         for domain in domains:
-            if domain.answered is not None:
+            if domain.answered is None:
+                continue
+            try:
                 state = _with_slice(state, domain, domain.answered(state, question, answer))
+            except Exception as error:  # as in a step: the others go on, and the answer stands
+                fault = Fault(domain.name, f"{type(error).__name__}: {error}")
+                decision = replace(decision, faults=(*decision.faults, fault))
         asks = without(state.asks, (question.ask_id,))
         return (state if asks is state.asks else replace(state, asks=asks)), decision
     if new is not None:

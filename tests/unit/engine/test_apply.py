@@ -119,6 +119,19 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
     assert after.asks == {}
 
 
+def test_a_domain_that_fails_over_an_answer_takes_nothing_from_it() -> None:
+    def broken_over(state: State, question: ev.Question, answer: Final) -> object:
+        raise RuntimeError("broken")
+
+    told = node()
+    told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
+    engine = replace(ENGINE, domains=(*DOMAINS[:2], replace(LIMITS, answered=broken_over)))
+    after, decision = engine.apply(told.state, replace(creating("A", "app"), seq=told.state.seq + 1))
+    assert [fault.domain for fault in decision.faults] == ["limits"]
+    assert value_of(decision) == Adjustment({"misc.max": "sgx_epc 5"})
+    assert after.asks == {}
+
+
 REFUSING = EngineSettings(
     LimitsSettings(on_error=OnError.REFUSE),
     PodsSettings(on_error=OnError.REFUSE),

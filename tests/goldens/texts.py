@@ -12,7 +12,6 @@ from pathlib import Path
 
 import click
 import msgspec
-import yaml
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -25,7 +24,6 @@ from nodeward.edges.metrics.exposition import pieces
 from nodeward.edges.metrics.mapping import metrics
 from nodeward.engine.show.explain import explain
 from nodeward.engine.show.view import node_view
-from nodeward.model.settings import Settings
 from nodeward.model.view import NodeView
 from tests.unit.edges.metrics.build import RICH
 
@@ -60,15 +58,15 @@ def _of_view(name: str, view: NodeView) -> Iterator[tuple[str, str]]:
 
 
 def _faults() -> str:
-    """What is said where every section, and then every setting, has a value of a wrong type."""
+    """What is said where a setting has a value of a wrong type, for each of them."""
     said = []
-    for path in load._paths(Settings):
+    for path, _, _ in load.sourced(None, {}):
         above, _, last = path.rpartition(".")
         tree: dict[str, object] = {last: {"wrong": ["type"]}}
         for part in reversed(above.split(".")):
             tree = {part: tree} if part else tree
         try:
-            load.from_tree(yaml.safe_load(yaml.safe_dump(tree)), {})
+            load.from_tree(tree, {})
         except load.SettingsError as error:
             said += error.faults
     return "\n".join(said)

@@ -36,7 +36,7 @@ from tests.vm.initramfs import initramfs
 HERE: Final = Path(__file__).parent
 REPOSITORY: Final = HERE.parent.parent
 PREPARE: Final = "scripts/vm-prepare"
-_TOOLS: Final = ("busybox", "setpriv")
+_TOOLS: Final = ("busybox", "setpriv", "taskset")
 _STOCK_TOOLS: Final = ("qemu-system-x86_64", "make", "gcc")
 _ENDED: Final = "guest: program ended with "
 _STOCK_NAMES: Final = ("sev", "sev_es")

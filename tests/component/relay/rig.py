@@ -167,7 +167,7 @@ def wait_for(true: Callable[[], bool], what: str, within_s: float = WAIT_S) -> N
         time.sleep(0.01)
 
 
-def dumped(file: Path, lines: int) -> list[str]:
+def lines_of_dump(file: Path, lines: int) -> list[str]:
     """The dump's lines, once there are so many: what its writer has not taken when the relay ends is lost."""
     wait_for(lambda: file.exists() and file.read_bytes().count(b"\n") >= lines, f"{lines} lines in the dump")
     return file.read_text().splitlines()

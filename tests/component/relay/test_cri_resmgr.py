@@ -17,7 +17,16 @@ import pytest
 from nodeward import __version__
 from nodeward.app.settings import load as settings
 from nodeward.proto import cri_pb2 as cri
-from tests.component.relay.rig import SERVICE, WAIT_S, call, client_of, dumped, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import (
+    SERVICE,
+    WAIT_S,
+    call,
+    client_of,
+    lines_of_dump,
+    relay_process,
+    runtime_at,
+    wait_for,
+)
 
 PROGRAM = Path(sys.executable).parent / "cri-resmgr"
 IMAGES = "/runtime.v1.ImageService"
@@ -78,7 +87,7 @@ def test_the_dumper_of_the_first_readme(tmp_path: Path) -> None:
                 channel.unary_unary(f"{SERVICE}/CreateContainer")(
                     cri.CreateContainerRequest(pod_sandbox_id="abcd1234").SerializeToString(), timeout=WAIT_S
                 )
-        lines = dumped(dump, 11)
+        lines = lines_of_dump(dump, 11)
         process.send_signal(signal.SIGUSR1)
         wait_for(lambda: "log level=debug" in (tmp_path / "cri-resmgr.log").read_text(), "word of the log's level")
         assert (tmp_path / "run" / "relay.sock").is_socket()
@@ -156,7 +165,7 @@ def test_images_of_another_service_are_relayed_at_a_socket_of_their_own(tmp_path
         assert refused.value.code() == grpc.StatusCode.UNIMPLEMENTED
         assert str(own) in refused.value.details()
         assert (of_pods.got, of_images.got) == ([("Version", b"v")], [("PullImage", b"i")])
-        numbers = [line.split("#")[1].split()[0] for line in dumped(dump, 4)[1:]]
+        numbers = [line.split("#")[1].split()[0] for line in lines_of_dump(dump, 4)[1:]]
     assert sorted(numbers) == ["1", "2", "3"]
 
 

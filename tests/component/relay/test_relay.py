@@ -23,7 +23,7 @@ from tests.component.relay.rig import (
     Behave,
     call,
     client_of,
-    dumped,
+    lines_of_dump,
     log_of,
     relay_process,
     runtime_at,
@@ -65,7 +65,7 @@ def test_a_message_of_16_mib_passes_and_stands_whole_in_a_dump(tmp_path: Path) -
     ):
         assert len(body) == 16 << 20
         assert call(channel, "ExecSync", body) == body
-        _, asked, answered = dumped(file, 3)
+        _, asked, answered = lines_of_dump(file, 3)
     assert asked.endswith(f"REQUEST container_id: {written}")
     assert answered.endswith(f'REPLY stdout: "{b64encode(written.encode()).decode()}"')
     assert "dump ends told=2 lost=0 cut=0 " in log_of(listen)
@@ -86,7 +86,7 @@ def test_what_passes_and_is_not_in_the_dump_is_marked_there_and_counted(tmp_path
             odd.sendall(b"GET / HTTP/1.1\r\n\r\n")
             while odd.recv(4096):
                 pass  # the runtime's answer to it, unseen
-        _, asked, answered, unseen = dumped(file, 4)
+        _, asked, answered, unseen = lines_of_dump(file, 4)
         told = status(listen)
         shown = people(listen, "status").stdout
     assert asked.endswith("REQUEST # 16777217 bytes, of which the relay kept 16777216: not shown")

@@ -26,12 +26,12 @@ from bench import plugins, tree
 from bench.key_files import FOREIGN, KEYS, WITH_KEYS
 from bench.measure import calls_of, cpu_us, memory_mib, memory_of, quantile
 from bench.sampler import own_cgroups
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.doubles.kubelet import PLUGIN, AdmissionError, Asks, SimKubelet
-from nodeward.engine.ledger import device_ids
-from nodeward.proto import deviceplugin_pb2 as protocol
-from nodeward.wire.kubelet_checkpoint import PLACE, Data, Entry, File, checksum
+from nodeward.contracts import deviceplugin_pb2 as protocol
+from nodeward.features.keys import device_ids
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kubelet.checkpoint_file import PLACE, Data, Entry, File, checksum
+from nodeward_sim.doubles.kubelet import PLUGIN, AdmissionError, Asks, SimKubelet
 from tests.peers.nriside import nriside
 
 PODS = 500
@@ -60,11 +60,11 @@ def run() -> None:
 async def _daemons() -> None:
     without, idle = await _daemon(offers=False)
     with_it, watching = await _daemon(offers=True)
-    code = "import nodeward.app.node.run, nodeward.edges.nri.session"
+    code = "import nodeward.programs.node.run, nodeward.neighbours.nri.session"
     show = "\nprint(open('/proc/self/smaps_rollup').read())"
     base, grpc = (
         memory_of(subprocess.run([sys.executable, "-c", one + show], check=True, capture_output=True, text=True).stdout)
-        for one in (code, f"{code}, nodeward.transport.grpc_unix")
+        for one in (code, f"{code}, nodeward.neighbours.sockets.grpc_unix")
     )
     own = grpc[0] - base[0]
     more = watching - idle

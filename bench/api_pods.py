@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from bench import plugins, tree
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.nfd import KATA_RULE, worker_object
-from nodeward.model.workload import PodSpec
+from nodeward.core.workload import PodSpec
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.nfd import KATA_RULE, worker_object
 
 NODE_NAME = "bench"
 Json = dict[str, object]

@@ -19,18 +19,18 @@ from pathlib import Path
 from bench import cpus as by_nri
 from bench import plugins
 from bench.measure import median, quantile
-from nodeward.doubles.cpus import Plan, sysfs
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.sysfs.topology import read
-from nodeward.engine.all import apply
-from nodeward.engine.cpus.place import wanted
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Within
-from nodeward.model.settings import EngineSettings
-from nodeward.model.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.decision import Decision
+from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+from nodeward.features.all import apply
+from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Within
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings
+from nodeward.neighbours.sysfs.topology import read
+from nodeward_sim.doubles.cpus import Plan, sysfs
+from nodeward_sim.doubles.kernel import SimKernel
 
 PODS, ROUNDS, LIVES = 500, 5, 400
 PLAN = Plan(sockets=2, nodes=2, cores=16)

@@ -7,8 +7,8 @@ Three figures, in rounds beside a bare Python plugin that answers a constant:
 - a create with two CPUs of its own: CreateContainer, PostCreateContainer and StartContainer together. The last is
   answered when the sets of all 500 others were written and read back.
 
-The machine is a sysfs tree of `nodeward.doubles.cpus`, mounted over this one's for the daemon. The cgroups are files on
-a tmpfs: what the kernel's cpuset controller itself takes for a write is not in the figures.
+The machine is a sysfs tree of `nodeward_sim.doubles.cpus`, mounted over this one's for the daemon. The cgroups are
+files on a tmpfs: what the kernel's cpuset controller itself takes for a write is not in the figures.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from pathlib import Path
 
 from bench import plugins, tree
 from bench.measure import median, memory_mib, quantile
-from nodeward.app.node import last_known
-from nodeward.doubles import cpus
-from nodeward.model.workload import Qos
+from nodeward.core.workload import Qos
+from nodeward.features.pods.effects import last_known
+from nodeward_sim.doubles import cpus
 from tests.peers.nriside import NriSide, Record, member, nriside, number
 
 ROUNDS = 3

@@ -8,8 +8,8 @@ import os
 import subprocess
 import sys
 
-from nodeward.aio.hostfs import OsFiles
 from nodeward.cli.main import cli
+from nodeward.host.hostfs import OsFiles
 
 _SYSTEM = "sys/devices/system"
 

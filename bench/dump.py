@@ -13,12 +13,12 @@ from functools import partial
 from pathlib import Path
 
 from bench.measure import cpu_us, median
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import SystemClock
-from nodeward.app.dump.feed import Feed, Writer
-from nodeward.model.relayed import Call, Ended, Message
-from nodeward.model.settings import DumpSection
-from nodeward.wire import dump_rules
+from nodeward.features.settings import DumpSection
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.cri import dump_rules
+from nodeward.neighbours.cri.calls import Call, Ended, Message
+from nodeward.programs.dump.feed import Feed, Writer
 from tests.component.relay import kubelet_mix
 
 ROUNDS, SECONDS = 5, 5

@@ -8,10 +8,10 @@ import time
 from dataclasses import replace
 
 from bench.measure import quantile
-from nodeward.engine.all import apply
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.features.all import apply
+from nodeward.features.root import State
 
 PODS = 250
 LIVES = 3000

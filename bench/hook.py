@@ -18,9 +18,10 @@ from pathlib import Path
 
 from bench import plugins
 from bench.measure import median
-from nodeward.model.settings import LimitsSettings
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.wire import hook_line, pod_file
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.limits import hook_file
+from nodeward.features.settings import LimitsSettings
+from nodeward.neighbours.hook import line
 
 ROOT = Path(__file__).resolve().parents[1]
 RUNS = 15
@@ -112,8 +113,8 @@ def _write_node(made: Path) -> None:
         ).encode(),
         host / "sys/fs/cgroup/misc.capacity": b"sgx_epc 1048576\n",
         host / f"sys/fs/cgroup{PATH}/misc.max": b"sgx_epc max\n",
-        left / pod_file.name_of(UID): pod_file.encode_pod(spec),
-        left / pod_file.RULE: pod_file.encode_rule(LimitsSettings()),
+        left / hook_file.name_of(UID): hook_file.encode_pod(spec),
+        left / hook_file.RULE: hook_file.encode_rule(LimitsSettings()),
     }.items():
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(content)
@@ -141,7 +142,7 @@ class _Daemon:
         peer, _ = self._socket.accept()
         with peer, peer.makefile("rb") as lines:
             lines.readline()
-            peer.sendall(hook_line.encode_answer(hook_line.HookAnswer({"sgx_epc": 4096}, "", "pass", "declared")))
+            peer.sendall(line.encode_answer(line.HookAnswer({"sgx_epc": 4096}, "", "pass", "declared")))
 
 
 def _took(stdin: bytes, *command: str) -> tuple[float, float]:

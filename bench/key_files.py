@@ -13,12 +13,12 @@ from pathlib import PurePosixPath
 
 from bench import tree
 from bench.sampler import LIKE, LikeFiles
-from nodeward.aio.clock import Clock
-from nodeward.aio.hostfs import FileInfo, HostFiles
-from nodeward.app.node import run as node
-from nodeward.app.settings.reload import SettingsSource
 from nodeward.cli.main import main as nodeward
-from nodeward.model.settings import Settings
+from nodeward.features.settings import Settings
+from nodeward.host.clock import Clock
+from nodeward.host.hostfs import FileInfo, HostFiles
+from nodeward.programs.node import run as node
+from nodeward.settings.reload import SettingsSource
 
 KEYS, WITH_KEYS = 512, 100
 FOREIGN = "/machine.slice"

@@ -10,10 +10,10 @@ import time
 from bench import tree
 from bench.measure import median
 from bench.sampler import LikeFiles, has_misc, own_cgroups
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.keys import LOOK_S, SWEEP_S, KeyReader
-from nodeward.model.workload import PodUid
+from nodeward.core.workload import PodUid
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.keys import LOOK_S, SWEEP_S, KeyReader
 from tests.faults import FaultyFiles
 
 NODE = tree.Shape(pods=500, per_pod=1)

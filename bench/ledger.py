@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from bench.measure import median
-from nodeward.edges.kubelet import mapping
-from nodeward.engine.all import apply
-from nodeward.engine.ledger.device_ids import id_name
-from nodeward.engine.ledger.step import list_text
-from nodeward.engine.state.ledger import Offer
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Commit
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.decision import Commit
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.features.all import apply
+from nodeward.features.keys.device_ids import id_name
+from nodeward.features.keys.state import Offer
+from nodeward.features.keys.step import list_text
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.neighbours.kubelet import mapping
 
 TDX = "devices.kubevirt.io/tdx"
 IDS, PODS, RUNNING = 512, 500, 250

@@ -11,9 +11,9 @@ import os
 import socket
 import sys
 
-from nodeward.proto import nri_pb2
-from nodeward.wire import nri_mux, ttrpc
-from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
+from nodeward.contracts import nri_pb2
+from nodeward.neighbours.nri import mux, ttrpc
+from nodeward.neighbours.nri.ttrpc import Code, Kind, Message, Request, Status
 
 VALUE = "sgx_epc 1048576"
 READ_BYTES = 1 << 16
@@ -60,16 +60,16 @@ def main(path: str) -> None:
     registration = nri_pb2.RegisterPluginRequest(plugin_name="bare", plugin_idx="10").SerializeToString()
     register = Request("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin", registration)
     first = Message(1, Kind.REQUEST, 0, ttrpc.encode_request(register))
-    sock.sendall(nri_mux.encode_message(nri_mux.RUNTIME_SERVICE, ttrpc.encode(first)))
-    frames, messages = nri_mux.MuxDecoder(), ttrpc.MessageDecoder()
+    sock.sendall(mux.encode_message(mux.RUNTIME_SERVICE, ttrpc.encode(first)))
+    frames, messages = mux.MuxDecoder(), ttrpc.MessageDecoder()
     while data := sock.recv(READ_BYTES):
         for frame in frames.feed(data):
-            if frame.connection != nri_mux.PLUGIN_SERVICE:
+            if frame.connection != mux.PLUGIN_SERVICE:
                 continue
             for message in messages.feed(frame.payload):
                 reply = ttrpc.encode_response(answer(ttrpc.decode_request(message.payload)))
                 out = ttrpc.encode(Message(message.stream, Kind.RESPONSE, 0, reply))
-                sock.sendall(nri_mux.encode_message(nri_mux.PLUGIN_SERVICE, out))
+                sock.sendall(mux.encode_message(mux.PLUGIN_SERVICE, out))
 
 
 if __name__ == "__main__":

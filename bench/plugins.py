@@ -17,10 +17,10 @@ from typing import IO
 import msgspec
 
 from bench import tree
-from nodeward.app.node import last_known
-from nodeward.cli import client
-from nodeward.model.view import NodeView
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.pods.effects import last_known
+from nodeward.people import client
+from nodeward.people.rows import NodeView
 from tests.peers.find import peer
 
 FLOORS, DAEMON = ("bare", "go"), "nodeward"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from bench import api_pods, plugins, tree
 from bench.measure import cpu_us, memory_mib, quantile
-from nodeward.cli import client
-from nodeward.proto import podapi_pb2
-from nodeward.transport.grpc_unix import GrpcClient
+from nodeward.contracts import podapi_pb2
+from nodeward.neighbours.sockets.grpc_unix import GrpcClient
+from nodeward.people import client
 
 NODE = tree.Shape(pods=110, per_pod=3, calls=0)
 AT_ONCE, ROUNDS, WITHIN_S = 200, 10, 60.0

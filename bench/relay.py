@@ -10,12 +10,13 @@ two header blocks are the same.
 compared with the `plain` relay beside it, in the same rounds. `limits`, `limits-none` decide creates by a pod's
 annotation, for a kernel that is a folder of files, with so many containers known from the runtime's lists, and none; at
 the end each is asked whether it has changed every create. `lists` decides too, and its engine takes in every list that
-passes, where an installed relay does so once a minute (LISTS_NS in edges/cri/decider.py, the one thing that differs).
-Its client asks as kubelet does, for sandboxes and containers in turn and with time in between, since a list is taken in
-once it has gone on; the relay's last line says how many were. The lists through `limits` are in its first minute, so
-that it reads none of them. `sized` gives VMs their size: it asks for each pod at the socket of the node daemon, which a
-process of its own serves as the daemon does, and logs a line. The pass-through is one process for all of it, and never
-dumps. Memory is that of relays before a runtime with PODS pods, after some thousand calls; `limits-pods` knows these.
+passes, where an installed relay does so once a minute (LISTS_NS in neighbours/cri/decider.py, the one thing that
+differs). Its client asks as kubelet does, for sandboxes and containers in turn and with time in between, since a list
+is taken in once it has gone on; the relay's last line says how many were. The lists through `limits` are in its first
+minute, so that it reads none of them. `sized` gives VMs their size: it asks for each pod at the socket of the node
+daemon, which a process of its own serves as the daemon does, and logs a line. The pass-through is one process for all
+of it, and never dumps. Memory is that of relays before a runtime with PODS pods, after some thousand calls;
+`limits-pods` knows these.
 """
 
 import asyncio
@@ -33,17 +34,17 @@ from typing import IO
 
 from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.plugins import built, running
-from nodeward.aio.clock import SystemClock
-from nodeward.app.relay.limits import RelayLimits
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.local import relay_line as line
-from nodeward.model.events import Removed
-from nodeward.model.relayed import Call, Ended, Message, Replace
-from nodeward.model.settings import Settings
-from nodeward.model.workload import ContainerId, SandboxId
-from nodeward.proto import cri_pb2 as cri
-from nodeward.transport import unary_client
-from nodeward.wire import relay_line
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.events import Removed
+from nodeward.core.workload import ContainerId, SandboxId
+from nodeward.features.settings import Settings
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.cri import relay_line
+from nodeward.neighbours.cri import relay_socket as line
+from nodeward.neighbours.cri.calls import Call, Ended, Message, Replace
+from nodeward.neighbours.sockets import unary_client
+from nodeward.programs.relay.limits import RelayLimits
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.transport.between import Between
 from tests.unit.transport.strict import request
 
@@ -61,17 +62,17 @@ PAUSE_S = 0.025
 """After each list of who asks as kubelet does: longer than until it has been read (LIST_LATER_S and some 5 ms)."""
 EACH_LIST = """
 from nodeward.cli.main import main
-from nodeward.edges.cri import decider
+from nodeward.neighbours.cri import decider
 decider.LISTS_NS = 5_000_000
 main()
 """
 """`nodeward` that has a list read so soon after the last one."""
 DAEMON = """
 import asyncio, sys
-from nodeward.app.node import pod_facts
-from nodeward.engine.state.pods import KnownSpec, Pods
-from nodeward.model.sizing import Allocatable
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.programs.node import relay_door
+from nodeward.features.pods.state import KnownSpec, Pods
+from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 
 UID = PodUid("uid")
 POD = PodSpec(UID, "default", "pod", (ContainerSpec("app", cpu_m=3000, memory_request=1 << 30),))
@@ -80,7 +81,7 @@ async def never(*_):
     return "not asked for here"
 
 pods, node = Pods(specs={UID: KnownSpec(POD, 1)}), Allocatable(2000, 1 << 29)
-asyncio.run(pod_facts.serve(sys.argv[1], lambda: pods, never, never, lambda: node))
+asyncio.run(relay_door.serve(sys.argv[1], lambda: pods, never, never, lambda: node))
 """
 """The socket of a node daemon that knows the pod of `_run`."""
 

@@ -17,11 +17,11 @@ NODE = tree.Shape(pods=110, per_pod=3, calls=2000)
 STEPS = {
     "an empty interpreter": "",
     "asyncio": "import asyncio",
-    "protobuf, NRI's messages": "import asyncio, nodeward.proto.nri_pb2",
-    "msgspec": "import asyncio, nodeward.proto.nri_pb2, msgspec",
-    "aiohttp (web: local socket)": "import asyncio, nodeward.proto.nri_pb2, msgspec, aiohttp.web",
+    "protobuf, NRI's messages": "import asyncio, nodeward.contracts.nri_pb2",
+    "msgspec": "import asyncio, nodeward.contracts.nri_pb2, msgspec",
+    "aiohttp (web: local socket)": "import asyncio, nodeward.contracts.nri_pb2, msgspec, aiohttp.web",
     "all that a daemon imports": (
-        "import nodeward.app.node.run, nodeward.edges.nri.session, nodeward.edges.kube.reflector"
+        "import nodeward.programs.node.run, nodeward.neighbours.nri.session, nodeward.neighbours.kubernetes.reflector"
     ),
 }
 SHOW = "\nprint(open('/proc/self/smaps_rollup').read())"

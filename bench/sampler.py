@@ -17,10 +17,10 @@ from pathlib import Path
 
 from bench import plugins, tree
 from bench.measure import cpu_us, median
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.process import raise_descriptor_limit
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.sampler import Pass, Reader
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.process import raise_descriptor_limit
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.sampler import Pass, Reader
 from tests.faults import FaultyFiles
 from tests.peers.nriside import nriside
 

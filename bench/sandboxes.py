@@ -16,11 +16,11 @@ from pathlib import Path
 
 from bench.measure import median
 from bench.plugins import MissingError, UnfairError
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.process import raise_descriptor_limit
-from nodeward.edges.cgroups.hierarchy import mounted
-from nodeward.edges.sandboxes.cgroups import Trees, trees
-from nodeward.edges.sandboxes.reader import SEARCH_S, Reader
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.process import raise_descriptor_limit
+from nodeward.neighbours.cgroups.hierarchy import mounted
+from nodeward.neighbours.kata.cgroups import Trees, trees
+from nodeward.neighbours.kata.reader import SEARCH_S, Reader
 
 SANDBOXES, THREADS, ROUNDS, WARM = 200, 4, 15, 40
 ROOT = "/sys/fs/cgroup"

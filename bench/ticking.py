@@ -20,14 +20,14 @@ from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 
-from nodeward.aio import loop
-from nodeward.aio.clock import Clock
-from nodeward.aio.executor import DaemonExecutor
-from nodeward.aio.hostfs import HostFiles
-from nodeward.app.node import run as node
-from nodeward.app.settings.reload import SettingsSource
 from nodeward.cli.main import main as nodeward
-from nodeward.model.settings import Settings
+from nodeward.features.settings import Settings
+from nodeward.host import loop
+from nodeward.host.clock import Clock
+from nodeward.host.executor import DaemonExecutor
+from nodeward.host.hostfs import HostFiles
+from nodeward.programs.node import run as node
+from nodeward.settings.reload import SettingsSource
 
 TICK_S = 0.001
 WAITS, CALLBACKS = "waits", "callbacks"

@@ -21,7 +21,7 @@ from pathlib import Path
 from bench import webhook_crowd
 from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.webhook_crowd import Crowd
-from nodeward.edges.webhook.server import PATH
+from nodeward.features.admission.door.server import PATH
 from tests.component.kube.support import make_ca, make_leaf
 from tests.component.webhook.support import port_of, program
 from tests.unit.edges.webhook.rounds import Json, container, pod_of, review

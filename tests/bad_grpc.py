@@ -2,8 +2,8 @@
 
 import socket
 
-from nodeward.wire import http2_frames as h2
-from nodeward.wire.header_blocks import encode_literals
+from nodeward.neighbours.formats import http2_frames as h2
+from nodeward.neighbours.formats.header_blocks import encode_literals
 
 
 def send_bad_path(path: str) -> None:

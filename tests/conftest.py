@@ -17,7 +17,7 @@ from _pytest.terminal import TerminalReporter
 from hypothesis import settings
 from xdist.scheduler import LoadScopeScheduling
 
-from nodeward.aio.loop import new_loop
+from nodeward.host.loop import new_loop
 from tests.rigs.awaited import pytest_pyfunc_call as pytest_pyfunc_call
 from tests.told import LINES
 
@@ -96,7 +96,7 @@ class _Loops(asyncio.DefaultEventLoopPolicy):
 
 @pytest.fixture(autouse=True)
 def loop_of_the_daemon(request: pytest.FixtureRequest) -> Iterator[None]:
-    """`asyncio.run` in a test gives the loop that daemon, relay and webhook have (`app.process.run`)."""
+    """`asyncio.run` in a test gives the loop that daemon, relay and webhook have (`host.process.run`)."""
     if request.path.parent.name not in ON_ANOTHER_LOOP:
         asyncio.set_event_loop_policy(_Loops())
     yield

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from nodeward.sim.scenario import Happening, Scenario
+from nodeward_sim.scenario import Happening, Scenario
 
 AWAY_S = {"kill-daemon": 4.0, "kill-relay": 2.0, "restart-runtime": 1.0, "restart-kubelet": 1.0, "kill-between": 6.0}
 """So long each takes at most until that is back which it takes away, on a machine with something to do."""

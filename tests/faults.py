@@ -12,7 +12,7 @@ import os
 from collections import Counter
 from collections.abc import Sequence
 
-from nodeward.aio.hostfs import FileInfo, HostFiles
+from nodeward.host.hostfs import FileInfo, HostFiles
 
 
 class Stopped(BaseException):

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from nodeward.aio.clock import Clock
-from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import Lane
-from nodeward.app.host.performers import ByEdge
-from nodeward.app.host.slots import Slots
-from nodeward.app.host.undo import UndoList
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.performers import performers
-from nodeward.model.decision import Target
+from nodeward.core.decision import Target
+from nodeward.host.clock import Clock
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import Lane
+from nodeward.host.performers import ByEdge
+from nodeward.host.slots import Slots
+from nodeward.host.undo import UndoList
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.performers import performers
 
 
 def target(text: str) -> Target:

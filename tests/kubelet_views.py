@@ -13,11 +13,11 @@ import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-from nodeward.doubles.kubelet import SimKubelet
-from nodeward.proto import kubepod_pb2 as kubepod
-from nodeward.proto import podresources_pb2 as resources
-from nodeward.proto import podsapi_pb2 as pods
-from nodeward.transport.grpc_unix import GrpcServer
+from nodeward.contracts import kubepod_pb2 as kubepod
+from nodeward.contracts import podresources_pb2 as resources
+from nodeward.contracts import podsapi_pb2 as pods
+from nodeward.neighbours.sockets.grpc_unix import GrpcServer
+from nodeward_sim.doubles.kubelet import SimKubelet
 
 PODS, RESOURCES = "pods-api/pods-api.sock", "pod-resources/kubelet.sock"
 """Below kubelet's folder."""

@@ -32,7 +32,7 @@ MUTATED: Final = (
 PARTS: Final = {
     "mutants": (
         "small changes of rules of the engine, killed, without a test and survived",
-        tuple(f"nodeward.engine.{module}" for module in MUTATED),
+        tuple(f"nodeward.features.{module}" for module in MUTATED),
     ),
     "unit": ("unit and component: long histories, other Pythons", ("tests/unit", "tests/component")),
     "inputs": ("a million damaged inputs for each codec", ("tests/unit/wire", "-m", "fuzz")),

@@ -1,13 +1,13 @@
 """Every cell of profile, mode, cgroup version and driver: where the processes of a VM sandbox are, and who can show it.
 
-The table is written by hand from Kata's page and sources. Unit tests hold `engine.sandboxes.expected` to it, contract
+The table is written by hand from Kata's page and sources. Unit tests hold `features.sandboxes.expected` to it, contract
 tests the real libraries on this machine; a guest can do the same for the cells that it reaches.
 """
 
 from dataclasses import dataclass
 
-from nodeward.engine.sandboxes.expected import Paths
-from nodeward.model.sandboxes import CgroupDriver, Profile
+from nodeward.core.vms import CgroupDriver, Profile
+from nodeward.features.sandboxes.expected import Paths
 
 ID = "sb1"
 UID = "6d1c"

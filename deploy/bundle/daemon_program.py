@@ -7,11 +7,11 @@ program stands in the interpreter's place, so it understands that one call.
 import os
 import sys
 
-CHILD = ["-m", "nodeward.sim.child"]
+CHILD = ["-m", "nodeward_sim.child"]
 
 if __name__ == "__main__":
     if sys.argv[1:3] == CHILD:
-        from nodeward.sim.child import main as child
+        from nodeward_sim.child import main as child
 
         child(*sys.argv[3:])
     elif os.path.basename(sys.argv[0]) == "kubectl-nodeward":

@@ -1,6 +1,6 @@
 """The program `nodeward-oci-hook` of the bundle."""
 
-from nodeward.shims.oci_hook import main
+from nodeward.programs.hook.run import main
 
 if __name__ == "__main__":
     main()

@@ -6,9 +6,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from nodeward.sim import scenario
-from nodeward.sim.scenario import Happening, Scenario
-from nodeward.sim.world import World
+from nodeward_sim import scenario
+from nodeward_sim.scenario import Happening, Scenario
+from nodeward_sim.world import World
 
 
 def lived(

@@ -4,7 +4,7 @@ from itertools import combinations_with_replacement
 
 import pytest
 
-from nodeward.engine.ledger import device_ids
+from nodeward.features.keys import device_ids
 from tests.told import tell
 from tests.unit.engine.ledger import starts, views
 from tests.unit.engine.ledger.alone import Alones

@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nodeward.cli.replay import command
-from nodeward.engine.state.root import State
-from nodeward.wire import record
+from nodeward.core import record
+from nodeward.features.root import State
 from tests.pages import of_page
 from tests.patience import scaled
 from tests.unit.app.test_what_if import lived

@@ -11,15 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.tools import replay, what_if
-from nodeward.model import cpuset
-from nodeward.model.events import ApiLost, RuntimeLost
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.settings import EngineSettings
-from nodeward.sim import charges, scenario
-from nodeward.sim.scenario import Happening
-from nodeward.sim.world import World
-from nodeward.wire import record
+from nodeward.core import cpuset, record
+from nodeward.core.events import ApiLost, RuntimeLost
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.settings import EngineSettings
+from nodeward.programs.once import replay, what_if
+from nodeward_sim import charges, scenario
+from nodeward_sim.scenario import Happening
+from nodeward_sim.world import World
 from tests.component.lives import kills, lived
 from tests.disturbances import JUDGED, judged_s, once
 from tests.patience import scaled

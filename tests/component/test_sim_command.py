@@ -18,7 +18,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from nodeward.cli import main
-from nodeward.cli.sim import command
+from nodeward_sim.verb import command
 from tests.patience import scaled
 
 NODEWARD = Path(sys.executable).parent / "nodeward"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from nodeward.sim import gated, guests, invariants, katas, offered, pinned, relayed, sharing
-from nodeward.sim.scenario import Happening
+from nodeward_sim import gated, guests, invariants, katas, offered, pinned, relayed, sharing
+from nodeward_sim.scenario import Happening
 from tests.component.lives import fires, kills, lived, made
 from tests.patience import patience
 

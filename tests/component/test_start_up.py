@@ -35,17 +35,18 @@ def test_help_loads_no_command_and_no_library() -> None:
         "nodeward.cli",
         "nodeward.cli.exits",
         "nodeward.cli.main",
-        "nodeward.model",
-        "nodeward.model.errors",
+        "nodeward.core",
+        "nodeward.core.errors",
     }
 
 
 def test_a_daemon_loads_no_neighbour_before_it_is_chosen() -> None:
     """Cgroups, the machine's CPUs and the operators' socket are always there."""
-    there = loaded("import nodeward.app.node.run")
+    there = loaded("import nodeward.programs.node.run")
 
-    edges = {name.split(".")[2] for name in there if name.startswith("nodeward.edges.")}
-    assert edges == {"cgroups", "local", "sysfs"}
+    rooms = {name.split(".")[2] for name in there if name.startswith("nodeward.neighbours.")}
+    assert rooms - {"cri", "kubernetes"} == {"cgroups", "formats", "sockets", "sysfs"}
+    assert there & {"nodeward.neighbours.cri.session", "nodeward.neighbours.kubernetes.client"} == set()
     assert there & (NEVER_BY_ITSELF | {"google.protobuf", "uvloop"}) == set()
 
 
@@ -58,7 +59,7 @@ def test_a_runtime_that_calls_for_a_placement_waits_for_little() -> None:
     )
 
     assert there & (OURS | NEVER_BY_ITSELF) == set()
-    assert {name for name in there if name.startswith(("nodeward.edges", "nodeward.transport"))} == set()
+    assert {name for name in there if name.startswith("nodeward.neighbours")} == set()
     assert len([name for name in there if name.startswith("nodeward.")]) <= 24
 
 

@@ -15,16 +15,16 @@ import msgspec
 from click.testing import CliRunner
 from rich.console import Console
 
-from nodeward.app.settings import load
-from nodeward.app.tools.replay import Again, replay, walk
 from nodeward.cli.kubectl import cli as plugin
 from nodeward.cli.main import cli
-from nodeward.cli.table import render
-from nodeward.edges.metrics.exposition import pieces
-from nodeward.edges.metrics.mapping import metrics
-from nodeward.engine.show.explain import explain
-from nodeward.engine.show.view import node_view
-from nodeward.model.view import NodeView
+from nodeward.people.explain import explain
+from nodeward.people.metrics.exposition import pieces
+from nodeward.people.metrics.mapping import metrics
+from nodeward.people.rows import NodeView
+from nodeward.people.table import render
+from nodeward.people.view import node_view
+from nodeward.programs.once.replay import Again, replay, walk
+from nodeward.settings import load
 from tests.unit.edges.metrics.build import RICH
 
 HERE = Path(__file__).parent

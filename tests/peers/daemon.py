@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from nodeward.cli import client
+from nodeward.people import client
 from tests.patience import scaled
 from tests.patience import until as until
 from tests.peers.nriside import Json, Record, text

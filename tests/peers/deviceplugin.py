@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 from google.protobuf.message import Message
 
-from nodeward.proto import deviceplugin_pb2 as protocol
+from nodeward.contracts import deviceplugin_pb2 as protocol
 from tests.patience import scaled
 
 VERSION = "v1beta1"

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from nodeward.engine.show.doctor import MULTI_LINE, version
+from nodeward.people.doctor.findings import MULTI_LINE, version
 from tests.patience import scaled
 from tests.peers.find import absent
 

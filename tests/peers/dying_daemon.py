@@ -11,9 +11,9 @@ import signal
 import sys
 from typing import NoReturn
 
-from nodeward.app.node.grants import Grants
 from nodeward.cli.main import cli
-from nodeward.edges.kubelet.plugin import Plugin
+from nodeward.features.keys.effects.grants import Grants
+from nodeward.neighbours.kubelet.plugin import Plugin
 
 STEPS = ("asked", "decided", "recorded", "answered", "sent")
 STARTS = ("let-through", "told")

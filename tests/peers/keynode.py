@@ -16,9 +16,8 @@ import grpc
 import msgspec
 from google.protobuf.unknown_fields import UnknownFieldSet
 
-from nodeward.edges.kubelet import pod_resources
-from nodeward.proto import podresources_pb2 as resources
-from nodeward.wire import kubelet_checkpoint
+from nodeward.contracts import podresources_pb2 as resources
+from nodeward.neighbours.kubelet import checkpoint_file, pod_resources
 from tests.patience import scaled
 from tests.peers.containerd import IMAGE, Containerd, children, running_containerd
 from tests.peers.daemon import until
@@ -92,7 +91,7 @@ class KeyNode:
         self.has(resource, capacity)
 
     def _written(self) -> int:
-        checkpoint = self.home / kubelet_checkpoint.PLACE
+        checkpoint = self.home / checkpoint_file.PLACE
         return checkpoint.stat().st_ctime_ns if checkpoint.exists() else 0
 
     def create(self, pod: str, resource: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:
@@ -152,7 +151,7 @@ class KeyNode:
         return self.handed_out(resource).get(self.uid(pod), ())
 
     def handed_out(self, resource: str) -> dict[str, tuple[str, ...]]:
-        found = kubelet_checkpoint.decode((self.home / kubelet_checkpoint.PLACE).read_bytes(), [resource])
+        found = checkpoint_file.decode((self.home / checkpoint_file.PLACE).read_bytes(), [resource])
         return {uid: held[resource] for uid, held in found.pods.items() if resource in held}
 
     def restart(self, *, forgets: bool = False) -> None:
@@ -160,13 +159,13 @@ class KeyNode:
         register."""
         with self.down():
             if forgets:
-                (self.home / kubelet_checkpoint.PLACE).unlink()
+                (self.home / checkpoint_file.PLACE).unlink()
 
     def strike_out(self) -> None:
         """Kubelet, which is dead, knows no plugin any more, as after five minutes without one; no pod has an id."""
-        data = kubelet_checkpoint.Data(None, {})
-        file = {"Data": data, "Checksum": kubelet_checkpoint.checksum(data)}
-        (self.home / kubelet_checkpoint.PLACE).write_bytes(msgspec.json.encode(file))
+        data = checkpoint_file.Data(None, {})
+        file = {"Data": data, "Checksum": checkpoint_file.checksum(data)}
+        (self.home / checkpoint_file.PLACE).write_bytes(msgspec.json.encode(file))
 
     @contextmanager
     def down(self) -> Iterator[None]:

@@ -11,14 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from nodeward.aio.clock import SystemClock
-from nodeward.edges.nri import session
-from nodeward.model.decision import Adjustment, Final, Reason, Refusal
-from nodeward.model.events import Event, Question
-from nodeward.proto import nri_pb2
-from nodeward.transport import ttrpc_unix
-from nodeward.transport.ttrpc_unix import Answer, TtrpcPeer
-from nodeward.wire.ttrpc import Request
+from nodeward.contracts import nri_pb2
+from nodeward.core.decision import Adjustment, Final, Reason, Refusal
+from nodeward.core.events import Event, Question
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.nri import session, ttrpc_unix
+from nodeward.neighbours.nri.ttrpc import Request
+from nodeward.neighbours.nri.ttrpc_unix import Answer, TtrpcPeer
 from tests.patience import scaled
 
 WAIT_S = scaled(15.0)

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 
-from nodeward.aio.clock import SystemClock
-from nodeward.doubles.nfd import KATA_RULE, NfdMaster, worker_object
-from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
-from nodeward.wire.nfd import object_name
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.nfd.objects import object_name
+from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttp, Waits
+from nodeward_sim.doubles.nfd import KATA_RULE, NfdMaster, worker_object
 from tests.patience import scaled
 from tests.peers.kubeclient import ApiError
 from tests.peers.nriside import Record, member

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeward.edges.webhook.server import PATH
-from nodeward.model.annotations import KATA_ONLY
+from nodeward.core.annotations import KATA_ONLY
+from nodeward.features.admission.door.server import PATH
 from tests.component.webhook.support import WITHIN_S, install, make_pki, port_of
 from tests.component.webhook.support import program as webhook_program
 from tests.peers.daemon import until

@@ -17,7 +17,7 @@ import grpc
 import pytest
 import yaml
 
-from nodeward.proto import resmgr_agent_pb2 as pb
+from nodeward.contracts import resmgr_agent_pb2 as pb
 from tests.component.relay.rig import WAIT_S, client_of, runtime_at
 from tests.component.relay.test_config_socket import Relayed
 from tests.peers.daemon import until

@@ -23,7 +23,7 @@ import pytest
 from nodeward import __version__
 from nodeward.cli.commit import commit, short
 from nodeward.cli.main import COMMANDS
-from nodeward.edges.webhook.server import PATH
+from nodeward.features.admission.door.server import PATH
 from tests.component.webhook.support import GOOD, JSON_TYPE, make_pki, port_of
 from tests.patience import scaled
 from tests.peers.bundle import require_bundle

@@ -13,9 +13,9 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.edges.resmgr import config as pushing
-from nodeward.model import cpuset
-from nodeward.model.cpuset import CpuSet
+from nodeward.core import cpuset
+from nodeward.core.cpuset import CpuSet
+from nodeward.neighbours.resmgr import config as pushing
 from tests.component.relay.rig import WAIT_S, wait_for
 from tests.peers.cgroups import CGROUP_ROOT
 from tests.peers.containerd import IMAGE, OLD, Containerd

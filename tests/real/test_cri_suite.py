@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.model import cpuset
+from nodeward.core import cpuset
 from tests.component.relay.rig import WAIT_S, relay_process
 from tests.peers import crisuite
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
@@ -165,4 +165,4 @@ def passes_with_a_policy(way: str, went: Went) -> None:
     )
     assert went.cpus == cpuset.text(cpuset.of(os.sched_getaffinity(0)))
     assert "faults=0" in went.log
-    assert "WARNING nodeward.app.host" not in went.log, went.log
+    assert "WARNING nodeward.programs.host" not in went.log, went.log

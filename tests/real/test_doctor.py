@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.doctor.cluster import api
-from nodeward.app.doctor.machine import said_by
-from nodeward.engine.show.doctor import findings, version
-from nodeward.model.doctor import Access, ApiFacts, Facts, Registered
-from nodeward.model.settings import Settings
+from nodeward.features.settings import Settings
+from nodeward.host.clock import SystemClock
+from nodeward.people.doctor.cluster import api
+from nodeward.people.doctor.facts import Access, ApiFacts, Facts, Registered
+from nodeward.people.doctor.findings import findings, version
+from nodeward.people.doctor.machine import said_by
 from tests.patience import scaled
 from tests.peers.find import require
 from tests.peers.nriside import Record

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.host import undo
-from nodeward.app.tools.replay import replay
-from nodeward.model.settings import RecordSection, Settings
+from nodeward.features.settings import RecordSection, Settings
+from nodeward.host import undo
+from nodeward.host.hostfs import OsFiles
+from nodeward.programs.once.replay import replay
 from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig, until
 from tests.peers.find import absent
 

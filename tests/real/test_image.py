@@ -96,7 +96,7 @@ def test_what_is_in_it(blobs: Mapping[str, bytes], archive: Path) -> None:
             for one in files:
                 assert (one.uid, one.gid) == (0, 0), one.name
                 names.add(one.name)
-    assert {"opt/nodeward/bin/nodeward", "opt/nodeward/bin/lib/nodeward/edges/page/static/page.js"} <= names
+    assert {"opt/nodeward/bin/nodeward", "opt/nodeward/bin/lib/nodeward/people/page/static/page.js"} <= names
     assert [
         name for name in names if name.rpartition("/")[2] in ("sh", "bash", "python3", "gcc", "apt-get", "busybox")
     ] == []

@@ -16,16 +16,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.node.pod_facts import SOCKET
-from nodeward.edges.cgroups.hierarchy import mounted
-from nodeward.edges.sandboxes.cgroups import trees
-from nodeward.edges.sandboxes.reader import Reader
-from nodeward.engine.sandboxes.size import size
-from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
-from nodeward.model.sandboxes import Handler, Profile, TaskRole, VmReading
-from nodeward.model.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, SandboxId
-from nodeward.wire import facts_line
+from nodeward.core.vms import Handler, Profile, TaskRole, VmReading
+from nodeward.core.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, SandboxId
+from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
+from nodeward.features.sandboxes.size import size
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cgroups.hierarchy import mounted
+from nodeward.neighbours.cri import facts_line
+from nodeward.neighbours.kata.cgroups import trees
+from nodeward.neighbours.kata.reader import Reader
+from nodeward.programs.node.relay_door import SOCKET
 from tests.component.relay.rig import relay_process
 from tests.component.relay.test_facts import answering
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies

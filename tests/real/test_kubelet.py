@@ -16,7 +16,7 @@ import pytest
 
 from bench.metrics import free_port
 from bench.tree import READ_ONLY
-from nodeward.model.annotations import CONFIG_HASH, MIRROR
+from nodeward.core.annotations import CONFIG_HASH, MIRROR
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.keynode import PODS
 from tests.peers.kubeclient import STRATEGIC

@@ -1,7 +1,7 @@
 """Our NodeFeature object on a real kube-apiserver, beside a double of NFD's master that puts Kata's number on the node.
 
 The account has the rights of deploy/node/rbac.yaml and nfd.yaml and no others. What NFD itself does is a double's
-(`nodeward.doubles.nfd`), which follows the reference; its worker's object is made by hand.
+(`nodeward_sim.doubles.nfd`), which follows the reference; its worker's object is made by hand.
 """
 
 import asyncio
@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.doctor.cluster import api as probe
-from nodeward.app.host import nfd_object
-from nodeward.app.host.performers import ByEdge
-from nodeward.doubles.nfd import worker_object
-from nodeward.edges.nfd.client import NfdClient, Place
-from nodeward.edges.nfd.session import Pace, Session
-from nodeward.model import events as ev
-from nodeward.model.decision import Goal, Reason, Special
-from nodeward.model.settings import Settings
-from nodeward.transport.kube_http import KubeHttp
-from nodeward.wire.nfd import object_name
+from nodeward.core import events as ev
+from nodeward.core.decision import Goal, Reason, Special
+from nodeward.features.keys.effects import nfd_object
+from nodeward.features.settings import Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.performers import ByEdge
+from nodeward.neighbours.nfd.client import NfdClient, Place
+from nodeward.neighbours.nfd.objects import object_name
+from nodeward.neighbours.nfd.session import Pace, Session
+from nodeward.neighbours.sockets.kube_http import KubeHttp
+from nodeward.people.doctor.cluster import api as probe
+from nodeward_sim.doubles.nfd import worker_object
 from tests.goals import target
 from tests.peers.controllers import running_controllers
 from tests.peers.kubeclient import MERGE, ApiError, KubeClient

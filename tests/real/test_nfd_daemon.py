@@ -13,16 +13,16 @@ from pathlib import Path
 
 import msgspec
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.doctor import cluster
-from nodeward.app.host import nfd_object
-from nodeward.app.tools.uninstall import uninstall
-from nodeward.doubles.nfd import KATA_RULE, NfdMaster
-from nodeward.engine.show.doctor_keys import keys
-from nodeward.model.doctor import Finding, KeyFacts
-from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Publisher, Settings, Share
-from nodeward.model.view import NodeView
-from nodeward.transport.kube_http import KubeHttp, Waits
+from nodeward.features.keys.effects import nfd_object
+from nodeward.features.keys.findings import keys
+from nodeward.features.settings import KeySettings, LedgerSettings, Mode, Publisher, Settings, Share
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
+from nodeward.people.doctor import cluster
+from nodeward.people.doctor.facts import Finding, KeyFacts
+from nodeward.people.rows import NodeView
+from nodeward.programs.once.uninstall import uninstall
+from nodeward_sim.doubles.nfd import KATA_RULE, NfdMaster
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.component.daemon.test_keys import until_keys
 from tests.peers.daemon import NODEWARD

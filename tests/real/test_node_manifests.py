@@ -11,11 +11,8 @@ from urllib.parse import urlencode
 import pytest
 import yaml
 
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.model.settings import (
-    MetricsSection,
-    Settings,
-)
+from nodeward.features.settings import MetricsSection, Settings
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, Rig, rig
 from tests.patience import scaled
 from tests.peers.daemon import NODEWARD

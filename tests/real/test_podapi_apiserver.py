@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.cli import client as user
+from nodeward.people import client as user
 from tests import pod_fields
 from tests.peers.daemon import Daemon, daemon, until
 from tests.peers.kubeclient import STRATEGIC

@@ -6,14 +6,14 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
 
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import SystemClock
-from nodeward.edges.kube.mapping import pod_spec
-from nodeward.edges.kubelet import pods_api
-from nodeward.model.events import Event, PodsOfKubelet
-from nodeward.model.workload import PodSpec, PodUid
-from nodeward.transport.grpc_unix import GrpcClient
-from nodeward.wire import kube_objects
+from nodeward.core.events import Event, PodsOfKubelet
+from nodeward.core.workload import PodSpec, PodUid
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.formats import kube_objects
+from nodeward.neighbours.kubelet import pods_api
+from nodeward.neighbours.kubernetes.mapping import pod_spec
+from nodeward.neighbours.sockets.grpc_unix import GrpcClient
 from tests.patience import scaled
 from tests.peers.containerd import IMAGE
 from tests.peers.daemon import until

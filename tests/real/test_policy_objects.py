@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
-from nodeward.model.settings import PolicyObjectsSection, Settings
+from nodeward.features.settings import PolicyObjectsSection, Settings
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
 from tests.component.daemon.rig import ROOT, Rig, rig
 from tests.patience import scaled
 from tests.peers.daemon import daemon, until

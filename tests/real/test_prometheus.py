@@ -20,10 +20,10 @@ import pytest
 
 from bench import api_pods, plugins, tree
 from bench.metrics import free_port
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.doubles.kubelet import PLUGIN, SimKubelet
-from nodeward.proto import deviceplugin_pb2 as protocol
+from nodeward.contracts import deviceplugin_pb2 as protocol
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward_sim.doubles.kubelet import PLUGIN, SimKubelet
 from tests.component.metrics.test_server import site
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import require

@@ -14,9 +14,9 @@ from typing import NamedTuple
 import pytest
 import yaml
 
-from nodeward.edges.metrics.exposition import pieces
-from nodeward.edges.metrics.families import FAMILIES
-from nodeward.edges.metrics.mapping import metrics
+from nodeward.people.metrics.exposition import pieces
+from nodeward.people.metrics.families import FAMILIES
+from nodeward.people.metrics.mapping import metrics
 from tests.patience import scaled
 from tests.peers.find import absent
 from tests.unit.edges.metrics.build import RICH

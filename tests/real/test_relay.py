@@ -20,16 +20,16 @@ import grpc
 import pytest
 
 from bench.metrics import free_port
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.node.pod_pulls import PodPulls
-from nodeward.edges.cri.methods import IMAGE as IMAGE_METHODS
-from nodeward.edges.cri.methods import STREAMING
-from nodeward.edges.local.relay_line import ask_pulls
-from nodeward.engine.state.pods import Pods
-from nodeward.model.podapi_pulls import ResolvePullRequest, ResolvePullResponse
-from nodeward.model.pulls import PullsView
-from nodeward.model.settings import Settings
+from nodeward.core.pulls import PullsView
+from nodeward.features.podapi.effects.pulls import PodPulls
+from nodeward.features.podapi.podapi_pulls import ResolvePullRequest, ResolvePullResponse
+from nodeward.features.pods.state import Pods
+from nodeward.features.settings import Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cri.methods import IMAGE as IMAGE_METHODS
+from nodeward.neighbours.cri.methods import STREAMING
+from nodeward.neighbours.cri.relay_socket import ask_pulls
 from tests.component.relay import test_limits as limits
 from tests.component.relay.rig import WAIT_S, log_of, relay_process, wait_for
 from tests.component.relay.test_status import daemon, people, scraped

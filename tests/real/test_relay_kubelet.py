@@ -21,8 +21,8 @@ import grpc
 import pytest
 import yaml
 
-from nodeward.edges.local.relay_line import ask_pulls
-from nodeward.model.pulls import PullsView
+from nodeward.core.pulls import PullsView
+from nodeward.neighbours.cri.relay_socket import ask_pulls
 from tests.component.relay.rig import log_of, relay_process
 from tests.patience import scaled
 from tests.peers.containerd import Containerd

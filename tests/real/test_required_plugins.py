@@ -13,7 +13,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.engine.admission.notes import required
+from nodeward.features.admission.notes import required
 from tests.peers.containerd import IMAGE, Containerd, NriOptions
 from tests.peers.cri import Cri, container_config, remove_pod, start
 from tests.peers.daemon import WITHIN_S, daemon, until

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.tools.runtime_nri import NEW, PLUGIN, enabled
+from nodeward.programs.once.runtime_nri import NEW, PLUGIN, enabled
 from tests.patience import scaled
 from tests.peers.containerd import NEWEST, OLD, Release
 from tests.peers.find import require

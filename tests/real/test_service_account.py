@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from nodeward.edges.kube.auth import SERVICE_ACCOUNT_DIR
+from nodeward.neighbours.kubernetes.auth import SERVICE_ACCOUNT_DIR
 from tests.peers.daemon import NODEWARD, Daemon, until
 from tests.peers.find import absent
 from tests.peers.kubeclient import KubeClient

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.host.topology_object import remove
-from nodeward.app.tools.uninstall import uninstall
-from nodeward.doubles.cpus import Plan
-from nodeward.model.settings import Settings, TopologyObjectsSection
+from nodeward.features.cpus.effects.zones_object import remove
+from nodeward.features.settings import Settings, TopologyObjectsSection
+from nodeward.programs.once.uninstall import uninstall
+from nodeward_sim.doubles.cpus import Plan
 from tests.component.daemon.rig import Rig, rig
 from tests.component.daemon.test_balloons import by_balloons, runs
 from tests.patience import scaled

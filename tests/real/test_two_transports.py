@@ -9,17 +9,13 @@ import random
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.nri import mapping as nri
-from nodeward.edges.sysfs import topology
-from nodeward.engine.cpus.place import wanted
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.cpuset import text
-from nodeward.model.decision import Adjustment, Decision, Final
-from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, Driver, PolicySettings
-from nodeward.model.pool_rule import (
+from nodeward.contracts import cri_pb2, nri_pb2
+from nodeward.core import events as ev
+from nodeward.core.cpuset import text
+from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.workload import Phase
+from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     BalloonType,
     DynamicPoolsSettings,
@@ -27,12 +23,16 @@ from nodeward.model.pool_rule import (
     Expression,
     Within,
 )
-from nodeward.model.relayed import Refuse, Replace
-from nodeward.model.settings import EngineSettings, Settings
-from nodeward.model.workload import Phase
-from nodeward.proto import cri_pb2, nri_pb2
-from nodeward.transport.ttrpc_unix import Answer
-from nodeward.wire.ttrpc import Request
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, PolicySettings
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, Settings
+from nodeward.neighbours.cri.calls import Refuse, Replace
+from nodeward.neighbours.nri import mapping as nri
+from nodeward.neighbours.nri.ttrpc import Request
+from nodeward.neighbours.nri.ttrpc_unix import Answer
+from nodeward.neighbours.sysfs import topology
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.peers.containerd import IMAGE, Containerd
 from tests.peers.cri import container_config, pod_config, remove_pod
 from tests.peers.nriside import Record

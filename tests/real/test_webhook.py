@@ -23,7 +23,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.edges.webhook.server import PATH
+from nodeward.features.admission.door.server import PATH
 from tests.component.webhook.support import (
     GOOD,
     JSON_TYPE,

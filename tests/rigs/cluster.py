@@ -19,7 +19,7 @@ from urllib.request import Request, urlopen
 
 import yaml
 
-from nodeward.model.settings import KubeSection
+from nodeward.features.settings import KubeSection
 from tests.pages import ROOT
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.kube import ApiServer, running_apiserver

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.doubles.kernel import SimKernel
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import Done, Ended, InlineLane, T
 from tests.unit.engine.build import ManualClock
 

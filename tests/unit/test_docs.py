@@ -19,20 +19,20 @@ from types import ModuleType
 import pytest
 import yaml
 
-from nodeward.app.settings import load as loader
-from nodeward.app.settings import pool_words
-from nodeward.app.settings.meanings import MEANINGS
 from nodeward.cli.main import COMMANDS
-from nodeward.edges.kata.network import CNI, DANS
-from nodeward.edges.metrics.families import FAMILIES
-from nodeward.edges.sandboxes import shim_socket
-from nodeward.engine.limits.readings import Standing
-from nodeward.engine.show.sandbox_words import DEFAULTS, OPTIONS
-from nodeward.model.conditions import CODES
-from nodeward.model.sandboxes import Fit
-from nodeward.model.settings import KeySettings, LedgerSettings, Settings
-from nodeward.model.workload import SandboxId
-from nodeward.wire.kata_config import DEFAULTS_GO, DEFAULTS_RS
+from nodeward.core.conditions import CODES
+from nodeward.core.vms import Fit
+from nodeward.core.workload import SandboxId
+from nodeward.features.cpus.spelling import pools
+from nodeward.features.limits.readings import Standing
+from nodeward.features.sandboxes.words import DEFAULTS, OPTIONS
+from nodeward.features.settings import KeySettings, LedgerSettings, Settings
+from nodeward.neighbours.kata import shim_socket
+from nodeward.neighbours.kata.config_file import DEFAULTS_GO, DEFAULTS_RS
+from nodeward.neighbours.kata.network import CNI, DANS
+from nodeward.people.metrics.families import FAMILIES
+from nodeward.settings import load as loader
+from nodeward.settings.meanings import MEANINGS
 from tests.patience import scaled
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,7 +112,7 @@ def codes(path: Path) -> Iterator[str]:
 
 
 def test_the_page_of_doctor_has_every_code_that_is_no_praise() -> None:
-    named = {code for path in (ROOT / "src/nodeward/engine/show").glob("doctor*.py") for code in codes(path)}
+    named = {code for path in (ROOT / "src/nodeward").rglob("*findings.py") for code in codes(path)}
 
     assert len(named) > 60
     assert sorted(code for code in named if f"`{code}`" not in text("docs/doctor.md")) == []
@@ -201,14 +201,9 @@ def test_the_settings_on_the_page_of_cpu_policies_are_accepted(tmp_path: Path) -
 
 def test_the_page_of_cpu_policies_names_every_option_of_pools() -> None:
     page = text("docs/policies-cpus.md").lower()
-    kinds = [one for section in pool_words.SECTIONS.values() for one in pool_words.kinds(section)]
-    words = {name.replace("_", "") for kind in kinds for name in pool_words.spellings(kind)}
-    left_out = {
-        word
-        for kind in kinds
-        for table in (pool_words.NOT_ENFORCED, pool_words.REFUSED)
-        for word in table.get(kind, ())
-    }
+    kinds = [one for section in pools.SECTIONS.values() for one in pools.kinds(section)]
+    words = {name.replace("_", "") for kind in kinds for name in pools.spellings(kind)}
+    left_out = {word for kind in kinds for table in (pools.NOT_ENFORCED, pools.REFUSED) for word in table.get(kind, ())}
 
     assert [word for word in sorted(words | left_out) if word.lower() not in page] == []
 

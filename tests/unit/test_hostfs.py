@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles, checked_path, opened
+from nodeward.host.hostfs import OsFiles, checked_path, opened
 
 
 @pytest.fixture

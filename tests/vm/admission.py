@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nodeward.edges.webhook.server import PATH
+from nodeward.features.admission.door.server import PATH
 from tests.component.webhook.support import install, make_pki, port_of, program
 from tests.real.policy_cluster import NAMES, SUBRESOURCES, policy
 from tests.real.test_webhook import at_the_loopback

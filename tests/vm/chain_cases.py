@@ -25,7 +25,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from nodeward.model.view import NodeView
+from nodeward.people.rows import NodeView
 from tests.peers.containerd import IMAGE
 from tests.vm.chain_node import ANNOTATION, KEYS, Node
 from tests.vm.forked import NODEWARD

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kube_refusals import Json
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kube_refusals import Json
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config
 from tests.peers.nriside import Record, text

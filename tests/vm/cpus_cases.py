@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
-from nodeward.model import cpuset
+from nodeward.core import cpuset
 from tests.vm.cpus_cluster import by_cluster
 from tests.vm.cpus_node import CpusNode, Pod
 from tests.vm.cpuset_writes import CpusetWrites

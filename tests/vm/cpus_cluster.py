@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeward.model import cpuset
+from nodeward.core import cpuset
 from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.nriside import Json, Record, member
 from tests.real.test_agent import MAPS, OWN, policy, put

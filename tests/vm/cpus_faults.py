@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.host.start_gate import StartGate
-from nodeward.model import cpuset
-from nodeward.model.workload import ContainerId
+from nodeward.core import cpuset
+from nodeward.core.workload import ContainerId
+from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.host.hostfs import OsFiles
 from tests.patience import patience
 
 RECORDS: Final = Path("/dev/shm/cpus/out")

@@ -17,9 +17,9 @@ from typing import Final
 
 import grpc
 
-from nodeward.doubles.cpus import CPU, NODE, Plan, sysfs
-from nodeward.model import cpuset
-from nodeward.model.cpuset import CpuSet
+from nodeward.core import cpuset
+from nodeward.core.cpuset import CpuSet
+from nodeward_sim.doubles.cpus import CPU, NODE, Plan, sysfs
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config
 from tests.peers.nriside import Record, text

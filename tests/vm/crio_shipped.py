@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from nodeward.model import cpuset
-from nodeward.model.cpuset import CpuSet
-from nodeward.model.settings import LimitsSettings, OnError, UnknownPod
+from nodeward.core import cpuset
+from nodeward.core.cpuset import CpuSet
+from nodeward.features.settings import LimitsSettings, OnError, UnknownPod
 from tests.vm.chain_node import ANNOTATION, Api
 from tests.vm.crio import NEW, OLD, Crio, Made
 from tests.vm.guest import REPOSITORY

@@ -93,7 +93,7 @@ class _Forked:
 def _serve(requests: Connection) -> NoReturn:
     """Starts who is asked for and tells who has ended, as long as the runner lives."""
     for name in ("node.run", "relay.run", "process", "settings.load"):
-        import_module(f"nodeward.app.{name}")
+        import_module(f"nodeward.programs.{name}")
     with suppress(EOFError):
         while True:
             asked = requests.recv()

@@ -14,9 +14,10 @@ from typing import Final
 import grpc
 import pytest
 
-from nodeward.model.settings import LimitsSettings, OnError, UnknownPod, Unsupported
-from nodeward.wire import hook_install, pod_file
-from nodeward.wire.hook_install import Hook
+from nodeward.features.limits import hook_file
+from nodeward.features.settings import LimitsSettings, OnError, UnknownPod, Unsupported
+from nodeward.neighbours.hook import install
+from nodeward.neighbours.hook.install import Hook
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, start
 from tests.vm.chain_node import ANNOTATION
@@ -61,7 +62,7 @@ def by_containerd(node: HookNode) -> None:
     """containerd 2.4 without NRI: one handler has our base spec, with the other the CDI device brings the hook."""
     hook = _hook()
     Path("/etc/cdi").mkdir(exist_ok=True)
-    Path("/etc/cdi/nodeward.json").write_bytes(hook_install.cdi(hook))
+    Path("/etc/cdi/nodeward.json").write_bytes(install.cdi(hook))
     _by(node, NEWEST, hook, {"based": "hooked", "cdi": ""})
 
 
@@ -72,7 +73,7 @@ def by_old_containerd(node: HookNode) -> None:
 
 def _hook() -> Hook:
     program = FOLDER / "nodeward-oci-hook"
-    program.write_text(f"#!{sys.executable}\nfrom nodeward.shims.oci_hook import main\nmain()\n")
+    program.write_text(f"#!{sys.executable}\nfrom nodeward.programs.hook.run import main\nmain()\n")
     program.chmod(0o755)
     return Hook(str(program), ("--on-error", "refuse", "--folder", str(LEFT)))
 
@@ -115,9 +116,9 @@ def _configure(containerd: Containerd, hook: Hook) -> None:
     """What `nodeward hook containerd-config` prints, in the handler's table."""
     default = subprocess.run([containerd.peer / "bin/ctr", "oci", "spec"], capture_output=True, check=True).stdout
     spec = containerd.folder / "base.json"
-    spec.write_bytes(hook_install.base_spec(default, hook))
+    spec.write_bytes(install.base_spec(default, hook))
     version = 2 if containerd.release is OLD else 3
-    head, _, rest = hook_install.containerd_lines(str(spec), "hooked", version).partition("\n")
+    head, _, rest = install.containerd_lines(str(spec), "hooked", version).partition("\n")
     path = containerd.folder / "config.toml"
     table = head.replace("runtimes.hooked", "runtimes.'hooked'")
     before = path.read_text()
@@ -142,7 +143,7 @@ def without_the_daemon(node: HookNode) -> None:
 def unwritable(node: HookNode) -> None:
     """misc.max cannot be written: runc's error is our text, and the program never runs; with `pass` it does."""
     for on_error in ("refuse", "pass"):
-        (LEFT / pod_file.RULE).unlink(missing_ok=True)
+        (LEFT / hook_file.RULE).unlink(missing_ok=True)
         notes = {ANNOTATION: str(4 * KIB)}
         bundle, container_id = node.bundle("two", "app", "true", notes, ("--on-error", on_error))
         cgroup = node.cgroup("two", container_id)

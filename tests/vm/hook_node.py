@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nodeward.model.settings import LimitsSettings
-from nodeward.wire import pod_file
+from nodeward.features.limits import hook_file
+from nodeward.features.settings import LimitsSettings
 from tests.patience import scaled
 from tests.peers.find import require
 from tests.vm.chain_node import Api
@@ -28,7 +28,7 @@ from tests.vm.systemd import place_bundle
 FOLDER: Final = Path("/dev/shm/hook")
 LEFT: Final = Path("/dev/shm/left")
 """The settings' hook.folder. Not below /run, of which the containerd of the tests has one of its own."""
-HOOK: Final = ("-c", "from nodeward.shims.oci_hook import main; main()")
+HOOK: Final = ("-c", "from nodeward.programs.hook.run import main; main()")
 """The console script may not be installed where the tests run."""
 KEYS: Final = "amd.com/sev-es"
 _SETTINGS: Final = """
@@ -41,9 +41,9 @@ hook: {{enabled: true, folder: {left}}}
 @contextmanager
 def rule_of(limits: LimitsSettings, folder: Path = LEFT) -> Iterator[None]:
     """While the block runs, the rule that the daemon has left says this."""
-    rule = folder / pod_file.RULE
+    rule = folder / hook_file.RULE
     before = rule.read_bytes()
-    rule.write_bytes(pod_file.encode_rule(limits))
+    rule.write_bytes(hook_file.encode_rule(limits))
     try:
         yield
     finally:

@@ -17,9 +17,9 @@ from unittest.mock import patch
 
 import msgspec
 
-from nodeward.cli import client
 from nodeward.cli.main import main as nodeward
-from nodeward.model.view import CgroupRow, NodeView, ResourceRow
+from nodeward.people import client
+from nodeward.people.rows import CgroupRow, NodeView, ResourceRow
 from tests import patience
 from tests.vm.forked import Process, started
 

@@ -21,8 +21,8 @@ from typing import Final
 
 import yaml
 
-from nodeward.edges.kubelet import pods_api
-from nodeward.model.view import KeyRow
+from nodeward.neighbours.kubelet import pods_api
+from nodeward.people.rows import KeyRow
 from tests.peers.containerd import children
 from tests.peers.nriside import Json, member, objects
 from tests.vm.inside import (

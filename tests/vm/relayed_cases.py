@@ -199,7 +199,7 @@ def daemon_killed(node: RelayedNode) -> None:
     """Without the daemon again: what was written stays; new containers have what their annotations say, and pods no
     budget."""
     node.daemon.end(signal.SIGKILL)
-    until(lambda: "WARNING nodeward.app.relay.facts" in node.relay.log(), "the relay knows it", 20)
+    until(lambda: "WARNING nodeward.programs.relay.facts" in node.relay.log(), "the relay knows it", 20)
     bare, _ = node.run("bare", "app", {})
     noted, born = node.run("noted-alone", "app", _NOTED)
     assert _LINE in born, born

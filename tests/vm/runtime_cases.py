@@ -122,7 +122,8 @@ def changed_by_the_runtime(node: RuntimesNode) -> None:
 def nri_switched_off(node: RuntimesNode) -> None:
     """containerd 1.7 as it comes, with NRI off: the daemon finds containers by cgroup and status, and writes both.
 
-    It waits half a minute for a runtime that was there (edges/cgroups/finder.py); then each search finds what is new.
+    It waits half a minute for a runtime that was there (neighbours/cgroups/finder.py); then each search finds what is
+    new.
     """
     node.containerd.stop()
     node.containerd.configure(NriOptions(disable=True))

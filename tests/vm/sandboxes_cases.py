@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from nodeward.engine.sandboxes.expected import expected
-from nodeward.model.sandbox_rows import SandboxRow
-from nodeward.model.sandboxes import CgroupDriver, Profile, TaskRole
+from nodeward.core.vms import CgroupDriver, Profile, TaskRole
+from nodeward.features.sandboxes.expected import expected
+from nodeward.features.sandboxes.rows import SandboxRow
 from tests.contract.sandboxes.test_cgroups_rs import ROLES, VCPUS, running_shim, started
 from tests.patience import patience
 from tests.peers.cgroupsrs import CgroupsRs, Sandbox, cgroups_rs

@@ -19,7 +19,7 @@ from typing import Final
 import grpc
 import msgspec
 
-from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
+from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 from tests.peers.containerd import IMAGE, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, container_config, remove_pod, start
 from tests.peers.katahost import PASSED_ON, KataOptions, KataSandbox, write_kata

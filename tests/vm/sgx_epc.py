@@ -15,9 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from nodeward.proto import nri_pb2
-from nodeward.transport.ttrpc_unix import Answer
-from nodeward.wire.ttrpc import Request
+from nodeward.contracts import nri_pb2
+from nodeward.neighbours.nri.ttrpc import Request
+from nodeward.neighbours.nri.ttrpc_unix import Answer
 from tests.peers.plugin import RawPlugin, raw_plugin
 
 NAME: Final = "nri-sgx-epc"

@@ -10,8 +10,8 @@ from typing import Final
 
 import msgspec
 
-from nodeward.cli import client
-from nodeward.model.view import CgroupRow, NodeView
+from nodeward.people import client
+from nodeward.people.rows import CgroupRow, NodeView
 from tests.patience import patience
 from tests.peers.containerd import Containerd
 from tests.vm.guest import REPOSITORY

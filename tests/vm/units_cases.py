@@ -13,13 +13,13 @@ from typing import Final
 
 import msgspec
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.cli import client
-from nodeward.doubles.kubelet import SimKubelet
-from nodeward.doubles.qgs import Qgs
-from nodeward.model.settings import LedgerSettings
-from nodeward.model.view import KeyRow, NodeView
+from nodeward.features.settings import LedgerSettings
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.people import client
+from nodeward.people.rows import KeyRow, NodeView
+from nodeward_sim.doubles.kubelet import SimKubelet
+from nodeward_sim.doubles.qgs import Qgs
 from tests.pages import of_page
 from tests.vm.chains import CAPACITY
 from tests.vm.inside import CGROUPS, SECOND_RESOURCE, limit, refused, until

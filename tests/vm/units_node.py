@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from nodeward.app.node import last_known
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.pods.effects import last_known
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, start
 from tests.peers.nriside import Record, text

@@ -9,7 +9,7 @@ from difflib import get_close_matches
 import click
 
 from nodeward.cli import exits
-from nodeward.model.resmgr import AGENT_SOCKET, CONFIG_SOCKET
+from nodeward.neighbours.resmgr.paths import AGENT_SOCKET, CONFIG_SOCKET
 
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
@@ -63,13 +63,13 @@ def command(
       NODE_NAME=node-1 nodeward agent -kubeconfig /etc/kubernetes/agent.conf
       NODE_NAME=node-1 cri-resmgr-agent -config-ns nodeward
     """
-    from nodeward.aio.clock import SystemClock
-    from nodeward.app import process
-    from nodeward.app.agent import Agent, Chosen
-    from nodeward.edges.kube.auth import endpoint_of
-    from nodeward.edges.kube.configmaps import Names
-    from nodeward.edges.kube.errors import KubeConfigError
-    from nodeward.model.settings import KubeSection
+    from nodeward.features.settings import KubeSection
+    from nodeward.host import process
+    from nodeward.host.clock import SystemClock
+    from nodeward.neighbours.kubernetes.auth import endpoint_of
+    from nodeward.neighbours.kubernetes.configmaps import Names
+    from nodeward.neighbours.kubernetes.errors import KubeConfigError
+    from nodeward.programs.agent import Agent, Chosen
 
     node = os.environ.get("NODE_NAME", "")
     if not node:
@@ -96,7 +96,7 @@ def _path(socket: str) -> str:
 )
 def _probe(agent_socket: str, query: str) -> None:
     """Ask this node's agent how it is. Exit code: 0, 1 with the reason, or 2 for wrong options."""
-    from nodeward.edges.resmgr import agent
+    from nodeward.neighbours.resmgr import agent
 
     asyncio.run(agent.check_health(_path(agent_socket), query))
     print("Health check OK")
@@ -114,7 +114,7 @@ def probe() -> None:
 
 def _run(program: click.Command, name: str) -> None:
     """Errors that a person can act on end with 1 and one clear text."""
-    from nodeward.model.errors import NodewardError
+    from nodeward.core.errors import NodewardError
 
     try:
         program(prog_name=name)

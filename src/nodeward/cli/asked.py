@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from nodeward.model.view import NodeView
+    from nodeward.people.rows import NodeView
 
 F = TypeVar("F", bound=Callable[..., object])
 STATES = (
@@ -26,8 +26,8 @@ class Asked:
 
     def of(self, view: "NodeView") -> "NodeView":
         """The picture with these rows, in the order for people. All else is the whole node's."""
-        from nodeward.engine.show.chosen import chosen
-        from nodeward.engine.show.verdict import verdict
+        from nodeward.people.chosen import chosen
+        from nodeward.people.verdict import verdict
 
         first = (view.verdict or verdict(view)).pods
         return replace(view, rows=chosen(view.rows, self.namespace, self.states, self.pod, first))

@@ -17,6 +17,6 @@ def command(path: str | None, on_error: str, folder: str) -> None:
       nodeward cdi > /etc/cdi/nodeward.json
       nodeward cdi --on-error refuse
     """
-    from nodeward.wire import hook_install
+    from nodeward.neighbours.hook import install
 
-    sys.stdout.write(hook_install.cdi(chosen(path, on_error, folder)).decode())
+    sys.stdout.write(install.cdi(chosen(path, on_error, folder)).decode())

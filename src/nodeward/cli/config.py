@@ -29,7 +29,7 @@ def check(path: str) -> None:
 
     The environment counts as well, as for the daemon.
     """
-    from nodeward.app.settings import load as settings
+    from nodeward.settings import load as settings
 
     for warning in settings.misnamed(os.environ):
         print(f"warning: {warning}", file=sys.stderr)
@@ -45,7 +45,7 @@ def check(path: str) -> None:
 @command.command("schema")
 def schema() -> None:
     """Print the JSON Schema of the settings file."""
-    from nodeward.app.settings import load as settings
+    from nodeward.settings import load as settings
 
     print(json.dumps(settings.schema(), indent=2))
 
@@ -68,9 +68,9 @@ def show(config_path: str | None, flags: dict[str, str], changed: bool, output: 
     """
     import msgspec
 
-    from nodeward.app.settings import load as settings
-    from nodeward.model.policy_rule import Amount
-    from nodeward.model.printable import printable
+    from nodeward.core.text import printable
+    from nodeward.features.cpus.settings import Amount
+    from nodeward.settings import load as settings
 
     try:
         found = settings.sourced(config_path, os.environ, flags)

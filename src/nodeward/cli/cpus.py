@@ -21,8 +21,8 @@ def command(socket: str | None, output: str) -> None:
 
     import msgspec
 
-    from nodeward.cli import client
-    from nodeward.engine.show.cpus import drawing
+    from nodeward.features.cpus.view import drawing
+    from nodeward.people import client
 
     view = client.node(socket).cpus
     if output == "json":

@@ -12,8 +12,8 @@ from nodeward.cli import exits
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from nodeward.app.tools.cri_resmgr import Chosen
-    from nodeward.model.settings import Settings
+    from nodeward.features.settings import Settings
+    from nodeward.programs.cri_resmgr.read import Chosen
 
 HELP = """\
 cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or two.
@@ -62,7 +62,7 @@ Examples, the first from CRI Resource Manager's first README:
 
 def main() -> None:
     """The console script. Errors that a person can act on end with 1 and one clear text."""
-    from nodeward.model.errors import NodewardError
+    from nodeward.core.errors import NodewardError
 
     try:
         _run(sys.argv[1:])
@@ -74,8 +74,8 @@ def main() -> None:
 def _run(words: list[str]) -> None:
     import stat
 
-    from nodeward.app.tools import cri_resmgr
-    from nodeward.model.errors import NodewardError
+    from nodeward.core.errors import NodewardError
+    from nodeward.programs.cri_resmgr import read as cri_resmgr
 
     def is_socket(path: str) -> bool:
         try:
@@ -123,11 +123,11 @@ def _run(words: list[str]) -> None:
             _remark(chosen)
             print(chosen.as_file(), end="")
             return
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.relay import last_policy
-    from nodeward.app.settings.pushed import Pushed
-    from nodeward.app.tools import cri_resmgr_pushed
     from nodeward.cli import relay
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.cri_resmgr import last_policy
+    from nodeward.programs.cri_resmgr import pushed as cri_resmgr_pushed
+    from nodeward.settings.pushed import Pushed
 
     files, is_started = OsFiles(), False
 
@@ -174,21 +174,21 @@ def _run(words: list[str]) -> None:
 
 def _list_policies(historic: bool) -> None:
     """The first releases wrote a line of each, without head and bullets."""
-    from nodeward.app.tools import policies
+    from nodeward.features.cpus.spelling import listed
 
     if not historic:
         print("Available policies:")
     bullet = "" if historic else "  * "
-    for row in policies.rows():
+    for row in listed.rows():
         print(f"{bullet}{row.name}: {row.about}")
         for alias in row.aliases:
             print(f"{bullet}{alias}: the same as {row.name}")
 
 
 def _reset(chosen: "Chosen") -> None:
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.relay import last_policy
-    from nodeward.app.settings import pushed
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.cri_resmgr import last_policy
+    from nodeward.settings import pushed
 
     last = ""
     if chosen.resets_policy:
@@ -210,16 +210,16 @@ def _remark(chosen: "Chosen") -> None:
 
 
 def _settings(chosen: "Chosen", given_by: "Mapping[str, str] | None" = None) -> "Settings":
-    from nodeward.app.settings import load as settings
-    from nodeward.app.tools import cri_resmgr
+    from nodeward.programs.cri_resmgr import read as cri_resmgr
+    from nodeward.settings import load as settings
 
     return settings.load(None, os.environ, chosen.pairs, {**cri_resmgr.GIVEN_BY, **(given_by or {})})
 
 
 def _read(path: str) -> str:
     """A configuration file's text; one of more than a mebibyte is none."""
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.tools.cri_resmgr import CriResmgrError
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.cri_resmgr.read import CriResmgrError
 
     try:
         return OsFiles().read(os.path.abspath(path), 1024 * 1024).decode("utf-8")

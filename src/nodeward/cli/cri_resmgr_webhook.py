@@ -8,10 +8,10 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from nodeward.cli import exits
-from nodeward.model.annotations import CRI_RM_RESOURCES
-from nodeward.model.errors import NodewardError
-from nodeward.wire import go_flags
-from nodeward.wire.errors import WireError
+from nodeward.core.annotations import CRI_RM_RESOURCES
+from nodeward.core.errors import NodewardError
+from nodeward.core.wire_errors import WireError
+from nodeward.programs.cri_resmgr import go_flags
 
 HELP = """\
 cri-resmgr-webhook: CRI Resource Manager's annotating webhook, by Nodeward. Options have one dash or two.
@@ -53,9 +53,10 @@ def main() -> None:
         if pairs is None:
             print(HELP, end="")
             return
-        from nodeward.aio.clock import SystemClock
-        from nodeward.app import process, webhook
-        from nodeward.app.settings import load as settings
+        from nodeward.host import process
+        from nodeward.host.clock import SystemClock
+        from nodeward.programs import webhook
+        from nodeward.settings import load as settings
 
         named = {path: f"option -{name}" for name, path in _SETTINGS.items()}
         chosen = settings.load(None, os.environ, pairs, named)

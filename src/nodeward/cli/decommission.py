@@ -4,7 +4,7 @@ import json
 
 import click
 
-from nodeward.cli import client
+from nodeward.people import client
 
 
 @click.command("decommission")

@@ -11,8 +11,8 @@ from nodeward.cli import exits
 from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
-    from nodeward.app.doctor.run import Diagnosis
-    from nodeward.model.settings import Settings
+    from nodeward.features.settings import Settings
+    from nodeward.people.doctor.run import Diagnosis
 
 
 @click.command("doctor")
@@ -37,11 +37,11 @@ def command(
       nodeward doctor -o json | jq '.findings[] | select(.severity == "error")'
       nodeward doctor --set kube.kubeconfig=/root/.kube/config --bundle /tmp/nodeward.tar.gz
     """
-    from nodeward.aio.clock import SystemClock
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.doctor import machine
-    from nodeward.app.doctor import run as doctor
-    from nodeward.cli import client
+    from nodeward.host.clock import SystemClock
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.people import client
+    from nodeward.people.doctor import machine
+    from nodeward.people.doctor import run as doctor
 
     chosen, faults = _settings(config_path, flags)
     place = socket or f"{chosen.run_dir}/nodeward.sock"
@@ -70,7 +70,7 @@ def command(
 
 def _settings(config_path: str | None, flags: dict[str, str]) -> "tuple[Settings, tuple[str, ...]]":
     """The settings; the defaults, and the faults, where they cannot be used."""
-    from nodeward.app.settings import load as settings
+    from nodeward.settings import load as settings
 
     try:
         return settings.load(config_path, os.environ, flags), ()

@@ -16,7 +16,7 @@ import click
 from nodeward.cli import exits
 
 if TYPE_CHECKING:
-    from nodeward.app.dump.read import Wanted
+    from nodeward.programs.dump.read import Wanted
 
 LOOK_S = 0.25
 
@@ -68,7 +68,7 @@ def command(
     if write and shared is not None:
         _write(path, max_bytes, show, shared, go_on)
         return
-    from nodeward.app.dump.read import Wanted
+    from nodeward.programs.dump.read import Wanted
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # who reads this has seen enough: it ends, as others in a pipe do
     try:
@@ -87,12 +87,12 @@ def command(
 
 
 def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int, int, int], go_on: bool) -> None:
-    from nodeward.aio import leftover_time
-    from nodeward.app.dump import writer as dump_writer
-    from nodeward.app.dump.file import DumpFile
-    from nodeward.app.dump.ring import Taker
-    from nodeward.app.dump.tally import Tally
-    from nodeward.wire import dump_text
+    from nodeward.host import leftover_time
+    from nodeward.programs.dump import text as dump_text
+    from nodeward.programs.dump import writer as dump_writer
+    from nodeward.programs.dump.file import DumpFile
+    from nodeward.programs.dump.ring import Taker
+    from nodeward.programs.dump.tally import Tally
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(
@@ -106,9 +106,9 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int,
 
 
 def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
-    from nodeward.app.dump.read import Known, as_json, remark_as_json, text
-    from nodeward.model.printable import printable
-    from nodeward.wire.dump_lines import Dumped, Reader, Remark
+    from nodeward.core.text import printable
+    from nodeward.programs.dump.lines import Dumped, Reader, Remark
+    from nodeward.programs.dump.read import Known, as_json, remark_as_json, text
 
     reader, known, shown = Reader(), Known(), 0
 
@@ -142,7 +142,7 @@ def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
 
 
 def _open(path: str) -> BinaryIO:
-    from nodeward.aio.hostfs import opened
+    from nodeward.host.hostfs import opened
 
     return opened(path)
 
@@ -155,7 +155,7 @@ def _whole(path: str) -> Iterator[bytes]:
 
 def _line(file: BinaryIO, part: bytes = b"") -> bytes:
     """The next line, or what there is of it after `part`; of a long one so much more than is kept, that it shows."""
-    from nodeward.wire.dump_lines import MAX_LINE
+    from nodeward.programs.dump.lines import MAX_LINE
 
     while more := file.readline(MAX_LINE):
         part = part[:MAX_LINE] + more

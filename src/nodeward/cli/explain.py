@@ -24,8 +24,8 @@ def command(what: str, socket: str | None, output: str) -> None:
     """
     from urllib.parse import quote
 
-    from nodeward.cli import client
-    from nodeward.engine.show.explain import explain
+    from nodeward.people import client
+    from nodeward.people.explain import explain
 
     heard = client.relay(socket)
     alone = client.alone(heard.view) if heard.view is not None else None

@@ -28,8 +28,8 @@ def command(what: str, passed: bool, denied: str | None, expires: str | None, so
     """
     import json
 
-    from nodeward.cli import client
-    from nodeward.model.printable import printable
+    from nodeward.core.text import printable
+    from nodeward.people import client
 
     namespace, slash, name = what.partition("/")
     if not slash or not namespace or not name or "/" in name:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from nodeward.wire.hook_install import Hook
+    from nodeward.neighbours.hook.install import Hook
 
 _F = TypeVar("_F", bound=Callable[..., object])
 _OPTIONS = (
@@ -29,7 +29,7 @@ def hook_options(command: _F) -> _F:
 
 def chosen(path: str | None, on_error: str, folder: str) -> "Hook":
     """The hook of these options; an error where the program is nowhere."""
-    from nodeward.wire.hook_install import PROGRAM, Hook
+    from nodeward.neighbours.hook.install import PROGRAM, Hook
 
     beside = Path(sys.executable).parent / PROGRAM
     found = path or (str(beside) if beside.exists() else shutil.which(PROGRAM))
@@ -60,9 +60,9 @@ def print_hooks_d(path: str | None, on_error: str, folder: str) -> None:
       nodeward hook hooks-d > /usr/share/containers/oci/hooks.d/50-nodeward.json
       nodeward hook hooks-d --hook /opt/nodeward/bin/nodeward-oci-hook --on-error refuse
     """
-    from nodeward.wire import hook_install
+    from nodeward.neighbours.hook import install
 
-    sys.stdout.write(hook_install.hooks_d(chosen(path, on_error, folder)).decode())
+    sys.stdout.write(install.hooks_d(chosen(path, on_error, folder)).decode())
 
 
 @command.command("base-spec")
@@ -76,10 +76,10 @@ def print_base_spec(source: BinaryIO, path: str | None, on_error: str, folder: s
       ctr oci spec | nodeward hook base-spec > /etc/containerd/nodeward.json
       nodeward hook base-spec --from default.json --on-error refuse
     """
-    from nodeward.wire import hook_install
+    from nodeward.neighbours.hook import install
 
-    data = source.read(hook_install.MAX_SPEC + 1)
-    sys.stdout.write(hook_install.base_spec(data, chosen(path, on_error, folder)).decode())
+    data = source.read(install.MAX_SPEC + 1)
+    sys.stdout.write(install.base_spec(data, chosen(path, on_error, folder)).decode())
 
 
 @command.command("containerd-config")
@@ -95,6 +95,6 @@ def print_containerd(spec: str, runtime: str, version: str) -> None:
       nodeward hook containerd-config
       nodeward hook containerd-config --version 2 --spec /etc/containerd/base.json
     """
-    from nodeward.wire import hook_install
+    from nodeward.neighbours.hook import install
 
-    sys.stdout.write(hook_install.containerd_lines(spec, runtime, int(version)))
+    sys.stdout.write(install.containerd_lines(spec, runtime, int(version)))

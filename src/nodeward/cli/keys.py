@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from nodeward.model.view import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
+    from nodeward.people.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
 
 
 @click.command("keys")
@@ -26,8 +26,8 @@ def command(socket: str | None, output: str) -> None:
     """
     import msgspec
 
-    from nodeward.cli import client
-    from nodeward.model.view import NodeView
+    from nodeward.people import client
+    from nodeward.people.rows import NodeView
 
     view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)
     if output == "json":

@@ -214,7 +214,7 @@ def _show(told: "list[Status]", output: str) -> None:
     if output == "json":
         print(in_json(told))
     else:
-        from nodeward.cli.table import console
+        from nodeward.people.table import console
 
         console().print(draw(told))
 

@@ -14,14 +14,14 @@ from rich.table import Table
 from rich.text import Text
 
 from nodeward.cli.kubectl_nodes import MAX_SAID, Answer
-from nodeward.cli.table import COLOURS, URGENT
-from nodeward.engine.show.amounts import amount
-from nodeward.engine.show.chosen import Natural, chosen, natural
-from nodeward.engine.show.verdict import away, urgency, verdict
-from nodeward.model.conditions import Level, Severity, Verdict
-from nodeward.model.doctor import Finding
-from nodeward.model.printable import printable
-from nodeward.model.view import SHORT_ID, CgroupRow, NodeView, pod_name
+from nodeward.core.conditions import Level, Severity, Verdict
+from nodeward.core.text import printable
+from nodeward.features.limits.words import amount
+from nodeward.people.chosen import Natural, chosen, natural
+from nodeward.people.doctor.facts import Finding
+from nodeward.people.rows import SHORT_ID, CgroupRow, NodeView, pod_name
+from nodeward.people.table import COLOURS, URGENT
+from nodeward.people.verdict import away, urgency, verdict
 
 T = TypeVar("T")
 _COLUMNS = ("NODE", "POD", "CONTAINER", "RESOURCE", "WANTED", "LIMIT", "USAGE", "REFUSED", "STATE")

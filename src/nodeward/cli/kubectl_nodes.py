@@ -12,9 +12,9 @@ from typing import TypeVar
 
 import msgspec
 
-from nodeward.engine.show.chosen import natural
-from nodeward.model.errors import NodewardError
-from nodeward.model.printable import printable
+from nodeward.core.errors import NodewardError
+from nodeward.core.text import printable
+from nodeward.people.chosen import natural
 
 KUBECTL = "kubectl"
 AT_ONCE = 8

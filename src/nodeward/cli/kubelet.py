@@ -42,9 +42,9 @@ def command(
       nodeward kubelet relay               after systemctl enable --now nodeward-relay
       nodeward kubelet runtime             before the relay is taken away
     """
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.settings import load as settings
-    from nodeward.app.tools import kubelet_endpoint as endpoint
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.once import kubelet_endpoint as endpoint
+    from nodeward.settings import load as settings
 
     relay, files = settings.load(config_path, os.environ, flags).relay, OsFiles()
     where = endpoint.places(files, config, config_dir, flag_files)

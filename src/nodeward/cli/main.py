@@ -43,6 +43,9 @@ COMMANDS = {
     "decommission": "Take back the TEE keys that kubelet is offered on this node.",
     "uninstall": "Take back what Nodeward changed on this node.",
 }
+ELSEWHERE = "nodeward_sim.verb"
+"""Of a package of its own, which the image and the bundle leave out."""
+LEFT_OUT = "the simulation is not part of this installation; `make run` in a checkout of Nodeward starts it"
 
 
 @contextmanager
@@ -89,7 +92,13 @@ class _Lazy(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        command = importlib.import_module(f"nodeward.cli.{cmd_name.replace('-', '_')}").command
+        module = f"nodeward.cli.{cmd_name.replace('-', '_')}" if cmd_name != "sim" else ELSEWHERE
+        try:
+            command = importlib.import_module(module).command
+        except ModuleNotFoundError as error:
+            if error.name != ELSEWHERE.partition(".")[0]:
+                raise
+            raise click.ClickException(LEFT_OUT) from error
         return command if isinstance(command, click.Command) else None
 
     def resolve_command(
@@ -127,7 +136,7 @@ def main() -> None:
 
 def run(group: click.Group, name: str) -> None:
     """Runs the group. Errors that a person can act on end with 1 and one clear text."""
-    from nodeward.model.errors import NodewardError
+    from nodeward.core.errors import NodewardError
 
     try:
         group(prog_name=name)

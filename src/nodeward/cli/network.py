@@ -44,10 +44,9 @@ def check(places: tuple[str, ...], folder: str, output: str) -> None:
 
 
 def _faults(place: str) -> list[tuple[str, str]]:
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.edges.kata import network
-    from nodeward.wire import dan
-    from nodeward.wire.errors import WireError
+    from nodeward.core.wire_errors import WireError
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.neighbours.kata import dan, network
 
     files = OsFiles()
     try:
@@ -77,9 +76,8 @@ def write(sandbox: str, source: BinaryIO, folder: str) -> None:
       nodeward network write 5b0c --from dan.json
       my-plugin | nodeward network write "$CNI_CONTAINERID"
     """
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.edges.kata import network
-    from nodeward.wire import dan
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.neighbours.kata import dan, network
 
     with told():
         print(network.write(OsFiles(), sandbox, source.read(dan.MAX_BYTES + 1), os.path.abspath(folder)))

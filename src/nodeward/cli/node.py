@@ -9,9 +9,9 @@ import click
 from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
-    from nodeward.aio.hostfs import HostFiles
-    from nodeward.app.settings.reload import SettingsSource
-    from nodeward.model.settings import Settings
+    from nodeward.features.settings import Settings
+    from nodeward.host.hostfs import HostFiles
+    from nodeward.settings.reload import SettingsSource
 
 log = logging.getLogger(__name__)
 
@@ -37,11 +37,11 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
       nodeward node --set limits.mode=observe --set kube.enabled=false
       NODEWARD_LIMITS__STRICT=true nodeward node --config /etc/nodeward.yaml
     """
-    from nodeward.aio.clock import SystemClock
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import process
-    from nodeward.app.node import run as node
-    from nodeward.model.settings import Driver
+    from nodeward.features.settings import Driver
+    from nodeward.host import process
+    from nodeward.host.clock import SystemClock
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.node import run as node
 
     pairs = dict(flags)
     if record_path:
@@ -70,11 +70,11 @@ def _may_pin(chosen: "Settings") -> bool:
 
 def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":
     """The settings to start with, and where newer ones come from. A file with faults: the last good ones, if any."""
-    from nodeward.app.settings import last_good
-    from nodeward.app.settings import load as settings
-    from nodeward.app.settings.pushed import Pushed
-    from nodeward.app.settings.reload import SettingsSource
-    from nodeward.app.tools import cri_resmgr_pushed
+    from nodeward.programs.cri_resmgr import pushed as cri_resmgr_pushed
+    from nodeward.settings import last_good
+    from nodeward.settings import load as settings
+    from nodeward.settings.pushed import Pushed
+    from nodeward.settings.reload import SettingsSource
 
     settings.warn(os.environ)
     about = f"file {config_path}" if config_path else "environment and flags"

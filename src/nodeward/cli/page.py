@@ -42,9 +42,10 @@ def command(
       nodeward page --config /etc/nodeward.yaml
       nodeward page --listen 127.0.0.1:9800 --socket /run/nodeward/nodeward.sock
     """
-    from nodeward.app import page, process
-    from nodeward.app.settings import load as settings
-    from nodeward.cli import client
+    from nodeward.host import process
+    from nodeward.people import client
+    from nodeward.programs import page
+    from nodeward.settings import load as settings
 
     found = settings.address(listen)
     if found is None:

@@ -32,8 +32,8 @@ def command(what: str | None, every: bool, spec: bool, socket: str | None, outpu
       nodeward pod shop/web --spec
       nodeward pod shop/web --spec -o json | jq .spec.value
     """
-    from nodeward.cli import client
-    from nodeward.model.printable import printable
+    from nodeward.core.text import printable
+    from nodeward.people import client
 
     if every is (what is not None):
         raise click.UsageError("give NAMESPACE/NAME, such as shop/web, or --list")

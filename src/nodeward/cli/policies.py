@@ -12,9 +12,9 @@ import click
 from nodeward.cli import exits
 
 if TYPE_CHECKING:
-    from nodeward.app.host.cpu_plan import CpuPlan
-    from nodeward.app.tools.policies import PolicyRow
-    from nodeward.app.tools.policy_files import Checked
+    from nodeward.features.cpus.spelling.listed import PolicyRow
+    from nodeward.people.plan import CpuPlan
+    from nodeward.programs.once.policy_files import Checked
 
 SHOWN = 40
 """So many containers the text names; JSON has all."""
@@ -31,9 +31,9 @@ class _ByName(click.Group):
         found = super().get_command(ctx, cmd_name)
         if found is not None:
             return found
-        from nodeward.app.tools import policies
+        from nodeward.features.cpus.spelling import listed
 
-        policies.row_of(cmd_name)  # a misspelt word is told before what stands behind it
+        listed.row_of(cmd_name)  # a misspelt word is told before what stands behind it
         output = click.Option(
             ["-o", "--output"], type=click.Choice(["text", "json"]), default=ctx.params.get("output", "text")
         )
@@ -63,9 +63,9 @@ def command(ctx: click.Context, output: str) -> None:
 
 
 def _explain(name: str, output: str) -> None:
-    from nodeward.app.tools import policies
+    from nodeward.features.cpus.spelling import listed
 
-    rows = (policies.row_of(name),) if name else policies.rows()
+    rows = (listed.row_of(name),) if name else listed.rows()
     if output == "json":
         import msgspec
 
@@ -120,8 +120,8 @@ def check(path: str, output: str) -> None:
       kubectl get -n kube-system balloonspolicy default -o yaml > p.yaml && nodeward policies check p.yaml
       nodeward policies check balloons.yaml -o json | jq '.[].rows[] | select(.verdict == "refused")'
     """
-    from nodeward.app.settings.load import SettingsError
-    from nodeward.app.tools import policy_files
+    from nodeward.programs.once import policy_files
+    from nodeward.settings.load import SettingsError
 
     try:
         found = policy_files.check(path)
@@ -167,8 +167,8 @@ def plan(path: str, record: str | None, socket: str | None, output: str) -> None
       nodeward policies plan balloons.yaml
       nodeward policies plan balloons.yaml --record /var/log/node.record
     """
-    from nodeward.app.settings.load import SettingsError
-    from nodeward.app.tools import policy_files
+    from nodeward.programs.once import policy_files
+    from nodeward.settings.load import SettingsError
 
     try:
         section, chosen = policy_files.policy_of(path)
@@ -180,8 +180,8 @@ def plan(path: str, record: str | None, socket: str | None, output: str) -> None
         replay.read(record, lambda: replay.compare(record, chosen, path, output))
     import msgspec
 
-    from nodeward.app.host.cpu_plan import CpuPlan
-    from nodeward.cli import client
+    from nodeward.people import client
+    from nodeward.people.plan import CpuPlan
 
     answer = client.get("/v1/plan", socket, "POST", json.dumps(section).encode())
     made = msgspec.json.decode(answer, type=CpuPlan)
@@ -204,7 +204,7 @@ def _planned(made: "CpuPlan") -> list[str]:
 
 def _write(lines: Iterable[str]) -> None:
     """Lines with names that others chose."""
-    from nodeward.model.printable import printable
+    from nodeward.core.text import printable
 
     sys.stdout.write("".join(f"{printable(line)}\n" for line in lines))
 

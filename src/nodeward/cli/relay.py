@@ -10,8 +10,8 @@ import click
 from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
-    from nodeward.app.settings.pushed import Pushed
-    from nodeward.model.settings import Settings
+    from nodeward.features.settings import Settings
+    from nodeward.settings.pushed import Pushed
 
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
@@ -46,9 +46,9 @@ def command(
       nodeward relay --listen /run/nodeward/cri.sock --runtime /run/crio/crio.sock
       nodeward relay --dump-file /tmp/cri.dump --dump 'short:.*,full:.*Container$'
     """
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.settings.pushed import Pushed
-    from nodeward.app.tools import cri_resmgr_pushed
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.cri_resmgr import pushed as cri_resmgr_pushed
+    from nodeward.settings.pushed import Pushed
 
     pairs, given_by = dict(flags), {}
     for path, flag, value in (
@@ -76,12 +76,12 @@ def run(
 ) -> None:
     """Relays by the settings until a signal; SIGHUP and `reload_by` have them read again. `started` is called once it
     has sockets. `pushed` has what an agent pushed; `faults` says why a part of the settings is left out at first."""
-    from nodeward.aio.clock import SystemClock
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import process
-    from nodeward.app.relay import run as relay
-    from nodeward.app.settings import load as settings
-    from nodeward.app.settings.reload import SettingsSource
+    from nodeward.host import process
+    from nodeward.host.clock import SystemClock
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.relay import run as relay
+    from nodeward.settings import load as settings
+    from nodeward.settings.reload import SettingsSource
 
     process.set_up_logs(log_level)
     settings.warn(os.environ)

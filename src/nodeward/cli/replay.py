@@ -10,9 +10,9 @@ import click
 from nodeward.cli import exits
 
 if TYPE_CHECKING:
-    from nodeward.app.tools.what_if import Difference, WhatIf
-    from nodeward.model.policy_rule import PolicySettings
-    from nodeward.model.settings import EngineSettings
+    from nodeward.features.cpus.settings import PolicySettings
+    from nodeward.features.settings import EngineSettings
+    from nodeward.programs.once.what_if import Difference, WhatIf
 
 SHOWN = 20
 """Differences that the text names; JSON has more."""
@@ -50,8 +50,8 @@ def command(path: str, settings_path: str | None, output: str) -> None:
 
 def read(path: str, compared: Callable[[], bool]) -> NoReturn:
     """Ends with the exit code of what a record was found to say."""
-    from nodeward.model.errors import NodewardError
-    from nodeward.wire.record import RecordError
+    from nodeward.core.errors import NodewardError
+    from nodeward.core.record import RecordError
 
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # a closed pipe is no fault of the record: it ends, as dump does
     try:
@@ -73,9 +73,9 @@ def _unusable(why: str) -> NoReturn:
 def _again(path: str, output: str) -> bool:
     import msgspec
 
-    from nodeward.aio.hostfs import opened
-    from nodeward.app.tools.replay import replay
-    from nodeward.wire.record import lines_of
+    from nodeward.core.record import lines_of
+    from nodeward.host.hostfs import opened
+    from nodeward.programs.once.replay import replay
 
     with opened(path) as file:
         found = replay(lines_of(file))
@@ -93,7 +93,7 @@ def _again(path: str, output: str) -> bool:
 
 
 def _by_settings(path: str, settings_path: str, output: str) -> bool:
-    from nodeward.app.settings import load as settings
+    from nodeward.settings import load as settings
 
     return compare(path, settings.load(settings_path, {}).engine, settings_path, output)
 
@@ -102,9 +102,9 @@ def compare(path: str, other: "EngineSettings | PolicySettings", of: str, output
     """Shows what other settings, or another CPU policy, decide otherwise than the record has it; `of` is their file."""
     import msgspec
 
-    from nodeward.aio.hostfs import opened
-    from nodeward.app.tools.what_if import what_if
-    from nodeward.wire.record import lines_of
+    from nodeward.core.record import lines_of
+    from nodeward.host.hostfs import opened
+    from nodeward.programs.once.what_if import what_if
 
     with opened(path) as file:
         found = what_if(lines_of(file), other)
@@ -118,7 +118,7 @@ def compare(path: str, other: "EngineSettings | PolicySettings", of: str, output
 
 
 def _refuse_nothing(events: int) -> None:
-    from nodeward.wire.record import RecordError
+    from nodeward.core.record import RecordError
 
     if not events:
         raise RecordError("holds no event that can be decided again; did nodeward node or relay --record write it?")

@@ -34,8 +34,8 @@ def prepare(chosen: str | None, undo: bool, dry_run: bool) -> None:
       nodeward runtime prepare --runtime containerd
       nodeward runtime prepare --undo
     """
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.tools import runtime_nri as nri
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.programs.once import runtime_nri as nri
 
     files = OsFiles()
     found = [chosen] if chosen else nri.there(files)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from nodeward.app.tools.sandbox_cgroup import Machine, Running
-    from nodeward.engine.sandboxes.plan import Processes, Step, Wanted
+    from nodeward.features.sandboxes.effects.placing import Machine, Running
+    from nodeward.features.sandboxes.plan import Processes, Step, Wanted
 
 _F = TypeVar("_F", bound=Callable[..., object])
 _MOST = 1024
@@ -88,7 +88,7 @@ def plan(
       nodeward sandbox-cgroup plan --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --split --version 1
       nodeward sandbox-cgroup plan --sandbox sb1 --cgroups-path system.slice:docker:sb1 --no-pod -o json
     """
-    from nodeward.engine.sandboxes import plan as planner
+    from nodeward.features.sandboxes import plan as planner
 
     wanted = _wanted(int(version) if version else _machine().version, options)
     processes = _processes(wanted, vmm, vcpus, shims, virtiofsd)[0]
@@ -112,7 +112,7 @@ def create(output: str, **options: object) -> None:
     Example:
       nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /pod1/sb1 --memory 1073741824 --overhead 209715200
     """
-    from nodeward.engine.sandboxes import plan as planner
+    from nodeward.features.sandboxes import plan as planner
 
     at = _machine()
     wanted = _wanted(at.version, options)
@@ -133,7 +133,7 @@ def place(
     Example:
       nodeward sandbox-cgroup place --sandbox sb1 --cgroups-path /p/sb1 --split --shim 11 --vmm 12 --vcpu 14 --vcpu 15
     """
-    from nodeward.engine.sandboxes import plan as planner
+    from nodeward.features.sandboxes import plan as planner
 
     at = _machine()
     wanted = _wanted(at.version, options)
@@ -153,7 +153,7 @@ def delete(output: str, **options: object) -> None:
     Example:
       nodeward sandbox-cgroup delete --sandbox sb1 --cgroups-path /kubepods/pod1/sb1
     """
-    from nodeward.engine.sandboxes import plan as planner
+    from nodeward.features.sandboxes import plan as planner
 
     at = _machine()
     wanted = _wanted(at.version, options)
@@ -161,17 +161,17 @@ def delete(output: str, **options: object) -> None:
 
 
 def _machine() -> "Machine":
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.tools import sandbox_cgroup
+    from nodeward.features.sandboxes.effects import placing
+    from nodeward.host.hostfs import OsFiles
 
-    return sandbox_cgroup.machine(OsFiles())
+    return placing.machine(OsFiles())
 
 
 def _wanted(version: int, options: dict[str, object]) -> "Wanted":
     """The sandbox of these options, each checked."""
-    from nodeward.app.tools.sandbox_cgroup import driver_of
-    from nodeward.engine.sandboxes.expected import Paths
-    from nodeward.engine.sandboxes.plan import Wanted, checked_id, checked_path
+    from nodeward.features.sandboxes.effects.placing import driver_of
+    from nodeward.features.sandboxes.expected import Paths
+    from nodeward.features.sandboxes.plan import Wanted, checked_id, checked_path
 
     path = checked_path("--cgroups-path", str(options["cgroups_path"]))
     driver = driver_of(path)
@@ -214,7 +214,7 @@ def _processes(
     wanted: "Wanted", vmm: str | None, vcpus: tuple[str, ...], shims: tuple[str, ...], virtiofsd: str | None
 ) -> "tuple[Processes, dict[int, int]]":
     """What was given, and by number the start that was given with it."""
-    from nodeward.engine.sandboxes.plan import Processes
+    from nodeward.features.sandboxes.plan import Processes
 
     the_vmm, the_files = _numbered("--vmm", vmm), _numbered("--virtiofsd", virtiofsd)
     threads = [_numbered("--vcpu", one) for one in vcpus]
@@ -240,7 +240,7 @@ def _numbered(option: str, text: str | None) -> _Named:
     """A number with or without a start; nothing for nothing."""
     if text is None:
         return _Named()
-    from nodeward.app.tools.sandbox_cgroup import MAX_PID
+    from nodeward.features.sandboxes.effects.placing import MAX_PID
 
     number, mark, start = text.partition(":")
     if not all(one.isascii() and one.isdigit() and len(one) < 20 for one in ((number, start) if mark else (number,))):
@@ -252,8 +252,8 @@ def _numbered(option: str, text: str | None) -> _Named:
 
 def _running(steps: "Sequence[Step]", starts: dict[int, int]) -> "Sequence[Running]":
     """Each process and thread of these steps as it is now, before the first is moved."""
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.tools.sandbox_cgroup import running
+    from nodeward.features.sandboxes.effects.placing import running
+    from nodeward.host.hostfs import OsFiles
 
     files = OsFiles()
     return [running(files, step.pid, step.tid, starts.get(step.tid, 0)) for step in steps]
@@ -262,15 +262,15 @@ def _running(steps: "Sequence[Step]", starts: dict[int, int]) -> "Sequence[Runni
 def _perform(
     at: "Machine", output: str, wanted: "Wanted", phase: str, steps: "Sequence[Step]", known: "Sequence[Running]"
 ) -> None:
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app.tools import sandbox_cgroup
+    from nodeward.features.sandboxes.effects import placing
+    from nodeward.host.hostfs import OsFiles
 
-    sandbox_cgroup.perform(OsFiles(), at, steps, known)
+    placing.perform(OsFiles(), at, steps, known)
     _print(output, wanted, {phase: steps})
 
 
 def _print(output: str, wanted: "Wanted", phases: "Mapping[str, Sequence[Step]]") -> None:
-    from nodeward.engine.sandboxes.plan import note
+    from nodeward.features.sandboxes.plan import note
 
     said = note(wanted)
     if output == "json":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
+    from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 
 OFF = "VM sandboxes are not read: set sandboxes.mode to observe in the daemon's settings and restart it"
 
@@ -39,18 +39,18 @@ def command(what: str | None, part: str | None, socket: str | None, output: str)
     """
     import msgspec
 
-    from nodeward.cli import client, sandbox_lines
-    from nodeward.engine.show import sandbox_words
-    from nodeward.model.sandbox_rows import SandboxesView
+    from nodeward.features.sandboxes import table, words
+    from nodeward.features.sandboxes.rows import SandboxesView
+    from nodeward.people import client
 
     if what is not None and part is not None:
         raise click.UsageError(f"--{part} is of the node: leave {what} out")
     if part == "options":
         if output == "json":
-            both = {"options": sandbox_words.OPTIONS, "defaults": sandbox_words.DEFAULTS}
+            both = {"options": words.OPTIONS, "defaults": words.DEFAULTS}
             print(msgspec.json.encode(both).decode())
         else:
-            _print(sandbox_lines.options())
+            _print(table.options())
         return
     view = client.node(socket).sandboxes
     if what is not None:
@@ -58,7 +58,7 @@ def command(what: str | None, part: str | None, socket: str | None, output: str)
         if output == "json":
             print(msgspec.json.encode(rows).decode())
         else:
-            _print(line for row in rows for line in sandbox_words.sandbox_sentences(row))
+            _print(line for row in rows for line in words.sandbox_sentences(row))
     elif output == "json":
         view = view or SandboxesView("off")
         found = view if part is None else view.handlers if part == "handlers" else view.classes
@@ -66,8 +66,8 @@ def command(what: str | None, part: str | None, socket: str | None, output: str)
     elif view is None:
         print(OFF)
     else:
-        lines = {"handlers": sandbox_lines.handlers, "classes": sandbox_lines.classes}
-        _print(lines.get(part or "", sandbox_lines.sandboxes)(view))
+        lines = {"handlers": table.handlers, "classes": table.classes}
+        _print(lines.get(part or "", table.sandboxes)(view))
 
 
 def _print(lines: Iterator[str]) -> None:
@@ -77,9 +77,9 @@ def _print(lines: Iterator[str]) -> None:
 
 def _meant(view: "SandboxesView | None", what: str) -> "list[SandboxRow]":
     """The sandboxes of this name. NodewardError where there is none."""
-    from nodeward.engine.show.sandbox_words import is_meant
-    from nodeward.model.errors import NodewardError
-    from nodeward.model.printable import printable
+    from nodeward.core.errors import NodewardError
+    from nodeward.core.text import printable
+    from nodeward.features.sandboxes.words import is_meant
 
     if view is None:
         raise NodewardError(OFF)

@@ -33,8 +33,8 @@ def command(
     """
     import msgspec
 
-    from nodeward.cli import client
-    from nodeward.model.view import NodeView
+    from nodeward.people import client
+    from nodeward.people.rows import NodeView
 
     if not only_ready:
         asked = Asked(namespace, states, pod)
@@ -43,7 +43,7 @@ def command(
         if output == "json":
             print(msgspec.json.encode(node).decode())
         else:
-            from nodeward.cli.table import console, judged
+            from nodeward.people.table import console, judged
 
             console().print(judged(node, whole))
         if why := asked.nothing(node):

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nodeward.cli import client
 from nodeward.cli.asked import Asked, row_options
+from nodeward.people import client
 
 if TYPE_CHECKING:
-    from nodeward.model.view import NodeView
+    from nodeward.people.rows import NodeView
 
 
 @click.command("top")
@@ -78,8 +78,8 @@ def _draw(moments: Iterator[tuple["NodeView | None", str]], asked: Asked) -> Non
     """One view in the place of the one before; where standard output is no terminal, one below the other."""
     from rich.live import Live
 
-    from nodeward.cli.table import console, judged, live
-    from nodeward.engine.show.happened import MOST, happened
+    from nodeward.people.happened import MOST, happened
+    from nodeward.people.table import console, judged, live
 
     out = console()
     if not out.is_terminal:

@@ -31,13 +31,14 @@ def command(config_path: str | None, yes: bool) -> None:
     """
     from functools import partial
 
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.app import process
-    from nodeward.app.host import nfd_object, topology_object
-    from nodeward.app.settings import load as settings
-    from nodeward.app.tools.keys_left import keys_left, remove_sockets
-    from nodeward.app.tools.uninstall import due, uninstall
-    from nodeward.edges.kubelet.folder import left_behind
+    from nodeward.features.cpus.effects import zones_object
+    from nodeward.features.keys.effects import nfd_object
+    from nodeward.features.keys.effects.left import keys_left, remove_sockets
+    from nodeward.host import process
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.neighbours.kubelet.folder import left_behind
+    from nodeward.programs.once.uninstall import due, uninstall
+    from nodeward.settings import load as settings
 
     chosen = settings.load(config_path, os.environ)
     files = OsFiles()
@@ -62,7 +63,7 @@ def command(config_path: str | None, yes: bool) -> None:
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
-        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove}
+        removals = {"nfd": nfd_object.remove, "nrt": zones_object.remove}
         by_kind = {kind: partial(remove, chosen, os.environ) for kind, remove in removals.items()}
         left = keys_left(chosen, files)
         result = uninstall(chosen, files, by_kind)

@@ -62,7 +62,7 @@ def check(places: tuple[str, ...], folder: str, output: str) -> None:
 @contextmanager
 def told() -> Iterator[None]:
     """What the system refuses in the block ends the command with one line that names the file and a remedy."""
-    from nodeward.model.errors import NodewardError
+    from nodeward.core.errors import NodewardError
 
     try:
         yield
@@ -74,7 +74,7 @@ def told() -> Iterator[None]:
 
 def report(faults: Sequence[tuple[str, str]], output: str) -> None:
     """Prints what is wrong with which file, and ends with 1 if anything is."""
-    from nodeward.model.printable import printable
+    from nodeward.core.text import printable
 
     if output == "json":
         import json
@@ -90,10 +90,9 @@ def report(faults: Sequence[tuple[str, str]], output: str) -> None:
 
 
 def _faults(place: str) -> list[tuple[str, str]]:
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.edges.kata import volumes
-    from nodeward.wire import direct_volume
-    from nodeward.wire.errors import WireError
+    from nodeward.core.wire_errors import WireError
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.neighbours.kata import direct_volume, volumes
 
     files = OsFiles()
     try:
@@ -121,9 +120,9 @@ def list_volumes(folder: str, output: str) -> None:
       nodeward volume list
       nodeward volume list -o json | jq -r '.[] | select(.sandboxes == []) | .path'
     """
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.edges.kata import volumes
-    from nodeward.model.printable import printable
+    from nodeward.core.text import printable
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.neighbours.kata import volumes
 
     with told():
         found = volumes.listed(OsFiles(), os.path.abspath(folder))
@@ -163,9 +162,9 @@ def add(
       nodeward volume add /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount --device /dev/sdb --fstype ext4
       nodeward volume add /data --device /dev/sdc --fstype xfs --option ro --metadata fsGroup=1000
     """
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.edges.kata import volumes
-    from nodeward.wire.direct_volume import MountInfo
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.neighbours.kata import volumes
+    from nodeward.neighbours.kata.direct_volume import MountInfo
 
     pairs = dict[str, str]()
     for one in metadata:
@@ -191,8 +190,8 @@ def remove(path: str, force: bool, folder: str) -> None:
     Example:
       nodeward volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
     """
-    from nodeward.aio.hostfs import OsFiles
-    from nodeward.edges.kata import volumes
+    from nodeward.host.hostfs import OsFiles
+    from nodeward.neighbours.kata import volumes
 
     with told():
         gone = volumes.remove(OsFiles(), path, os.path.abspath(folder), force=force)
@@ -217,8 +216,8 @@ def hold(path: str, words: tuple[str, ...], socket: str | None) -> None:
     """
     import subprocess
 
-    from nodeward.cli import client
-    from nodeward.model.errors import NodewardError
+    from nodeward.core.errors import NodewardError
+    from nodeward.people import client
 
     holder = f"nodeward volume hold (process {os.getpid()})"
     until = _held(socket, path, holder)
@@ -241,9 +240,9 @@ def _held(socket: str | None, path: str, holder: str) -> float:
     import json
     import time
 
-    from nodeward.cli import client
-    from nodeward.model.errors import NodewardError
-    from nodeward.model.printable import printable
+    from nodeward.core.errors import NodewardError
+    from nodeward.core.text import printable
+    from nodeward.people import client
 
     asked_s = time.monotonic()
     said = json.loads(client.podapi(socket, "/v1/HoldVolume", {"path": path, "holder": holder}))
@@ -257,8 +256,8 @@ def _watched(child: "Popen[bytes]", renewed: Callable[[], float], until: float) 
     import time
     from subprocess import TimeoutExpired
 
-    from nodeward.cli import client
-    from nodeward.model.errors import NodewardError
+    from nodeward.core.errors import NodewardError
+    from nodeward.people import client
 
     while True:
         with suppress(TimeoutExpired):

@@ -24,9 +24,10 @@ def command(config_path: str | None, flags: dict[str, str], log_level: str) -> N
       nodeward webhook --set webhook.certificate_file=/tls/tls.crt --set webhook.key_file=/tls/tls.key
       NODEWARD_LIMITS__MODE=observe nodeward webhook --config /etc/nodeward.yaml
     """
-    from nodeward.aio.clock import SystemClock
-    from nodeward.app import process, webhook
-    from nodeward.app.settings import load as settings
+    from nodeward.host import process
+    from nodeward.host.clock import SystemClock
+    from nodeward.programs import webhook
+    from nodeward.settings import load as settings
 
     chosen = settings.load(config_path, os.environ, flags)
     process.set_up_logs(log_level)

@@ -12,17 +12,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from nodeward.aio.clock import Clock, SystemClock
-from nodeward.aio.hostfs import HostFiles
-from nodeward.app.node import last_known
-from nodeward.app.node import run as node
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.settings.reload import SettingsSource
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.kernel import SimKernel
-from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.pods.effects import last_known
+from nodeward.features.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
+from nodeward.host.clock import Clock, SystemClock
+from nodeward.host.hostfs import HostFiles
+from nodeward.programs.node import run as node
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.settings.reload import SettingsSource
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.kernel import SimKernel
+from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
 from tests.faults import FaultyFiles
 from tests.patience import scaled
 

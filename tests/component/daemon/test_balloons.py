@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.host import cpu_watch
-from nodeward.app.node import assemble
-from nodeward.app.node.answers import answers
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.runtime import SimContainer, SimCpu, SimPod
-from nodeward.doubles.runtime_plugins import RuntimeRefusalError
-from nodeward.engine.state.root import State
-from nodeward.model.cpuset import parse
-from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression, Within
-from nodeward.model.settings import Driver, EngineSettings, RecordSection, Settings
-from nodeward.proto import resmgr_config_pb2 as pb
+from nodeward.contracts import resmgr_config_pb2 as pb
+from nodeward.core.cpuset import parse
+from nodeward.features.cpus.effects import watch
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression, Within
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
+from nodeward.features.root import State
+from nodeward.features.settings import Driver, EngineSettings, RecordSection, Settings
+from nodeward.programs.node import assemble
+from nodeward.programs.node.answers import answers
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
+from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
 from tests.component.daemon.rig import ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig, until
 from tests.component.relay.rig import WAIT_S, client_of
 from tests.patience import scaled
@@ -200,7 +200,7 @@ async def test_a_cpuset_controller_that_is_taken_away_comes_back_and_meanwhile_h
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As systemd does to slices for which nobody asked AllowedCPUs: the container may run on any CPU then."""
-    monkeypatch.setattr(cpu_watch, "DRIFT_S", 0.1)
+    monkeypatch.setattr(watch, "DRIFT_S", 0.1)
 
     async with on(tmp_path, refusing) as node:
         alone = await exclusive(node, "a", 2)
@@ -227,7 +227,7 @@ async def test_while_a_cgroup_cannot_be_read_no_exclusive_program_begins_beside_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call that reads its set hangs in the kernel: what it says is not known, and that is not what it said last."""
-    monkeypatch.setattr(cpu_watch, "DRIFT_S", 0.1)
+    monkeypatch.setattr(watch, "DRIFT_S", 0.1)
     monkeypatch.setattr(assemble, "CGROUP_DEADLINE_S", 0.2)
 
     async with on(tmp_path, refusing) as node:

@@ -16,16 +16,16 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.state_file import OneWriter
-from nodeward.app.host import undo
-from nodeward.app.node import assemble
-from nodeward.app.settings import last_good, reload
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kube_refusals import Json
-from nodeward.doubles.runtime import SimPod, SimRuntime
-from nodeward.edges.kube import events
-from nodeward.model.settings import CgroupsSection, HookSection, KubeSection, Mode, RecordSection, Settings
-from nodeward.transport.kube_http import Waits
+from nodeward.features.settings import CgroupsSection, HookSection, KubeSection, Mode, RecordSection, Settings
+from nodeward.host import undo
+from nodeward.host.state_file import OneWriter
+from nodeward.neighbours.kubernetes import events
+from nodeward.neighbours.sockets.kube_http import Waits
+from nodeward.programs.node import assemble
+from nodeward.settings import last_good, reload
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kube_refusals import Json
+from nodeward_sim.doubles.runtime import SimPod, SimRuntime
 from tests.component.daemon.rig import (
     EPC,
     LOST,

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.model.settings import HookSection, LimitsSettings, OnError, Settings, UnknownPod, Unsupported
-from nodeward.shims.oci_hook import Options, Outcome, ask_socket, run
-from nodeward.transport import line_socket
-from nodeward.wire import hook_line
+from nodeward.features.settings import HookSection, LimitsSettings, OnError, Settings, UnknownPod, Unsupported
+from nodeward.neighbours.hook import line as hook_line
+from nodeward.neighbours.sockets import lines
+from nodeward.programs.hook.run import Options, Outcome, ask_socket, run
+from nodeward.programs.node.assemble import ensure_folder
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, rig, until
 
 PID = 4242
@@ -221,7 +221,7 @@ async def test_a_client_that_makes_no_sense_gets_no_answer_and_changes_nothing(t
 async def test_slow_clients_are_let_go_and_many_are_turned_away(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line_socket, "MOST_CLIENTS", 4)
+    monkeypatch.setattr(lines, "MOST_CLIENTS", 4)
 
     async with hooked(tmp_path) as node:
         path = str(tmp_path / "hook/hook.sock")

@@ -19,20 +19,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.host.boot import BOOT_ID, boot_id
-from nodeward.app.node import grants, grants_boot
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.node.grants import decode, encode
-from nodeward.app.settings.load import from_tree
-from nodeward.cli import client, main
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kube_refusals import Json
-from nodeward.doubles.kubelet import SimKubelet
-from nodeward.doubles.nfd import KATA_RULE, worker_object
-from nodeward.doubles.qgs import Qgs
-from nodeward.model.settings import (
+from nodeward.cli import main
+from nodeward.contracts import kubepod_pb2 as kubepod
+from nodeward.features.keys.effects import grants, grants_boot
+from nodeward.features.keys.effects.grants import decode, encode
+from nodeward.features.settings import (
     Attestation,
     KeySettings,
     KubeSection,
@@ -42,8 +33,18 @@ from nodeward.model.settings import (
     RecordSection,
     Settings,
 )
-from nodeward.proto import kubepod_pb2 as kubepod
-from nodeward.wire import kubelet_checkpoint
+from nodeward.host.boot import BOOT_ID, boot_id
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kubelet import checkpoint_file
+from nodeward.people import client
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.settings.load import from_tree
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kube_refusals import Json
+from nodeward_sim.doubles.kubelet import SimKubelet
+from nodeward_sim.doubles.nfd import KATA_RULE, worker_object
+from nodeward_sim.doubles.qgs import Qgs
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, Trouble, changed, rig, until
 from tests.component.relay.rig import wait_for
 from tests.kubelet_views import SimViews
@@ -276,7 +277,7 @@ def is_there(node: Rig, path: str) -> bool:
 def hand_out(node: Rig) -> None:
     path = make_folder(node, f"{node.settings.ledger.kubelet_dir}/device-plugins")
     pods = [checkpoints.entry("a", {"-1": ["tdx-key-0000"]}, TDX)]
-    node.files.put(f"{path}/{kubelet_checkpoint.PLACE.rpartition('/')[2]}", checkpoints.file(pods, {TDX: []}))
+    node.files.put(f"{path}/{checkpoint_file.PLACE.rpartition('/')[2]}", checkpoints.file(pods, {TDX: []}))
 
 
 def on_record(node: Rig) -> object:

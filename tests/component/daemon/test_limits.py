@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.tools.uninstall import uninstall
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kube_refusals import Json
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.doubles.runtime_plugins import AdaptationSettings
-from nodeward.model.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings, UnknownPod
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings, UnknownPod
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.programs.once.uninstall import uninstall
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kube_refusals import Json
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
+from nodeward_sim.doubles.runtime_plugins import AdaptationSettings
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, changed, rig, until
 
 MISC = f"{ROOT}/misc"

@@ -20,20 +20,12 @@ import yaml
 from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.core import Core
-from nodeward.app.node import podapi
-from nodeward.app.node import run as node
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.settings import load as settings
-from nodeward.cli import client, main
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kernel import SimKernel
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.edges.metrics.mapping import COUNTERS
-from nodeward.engine.state.root import State
-from nodeward.model.podapi import SECTIONS
-from nodeward.model.settings import (
+from nodeward.cli import main
+from nodeward.contracts import podapi_pb2
+from nodeward.features.podapi import wiring
+from nodeward.features.podapi.rows import SECTIONS
+from nodeward.features.root import State
+from nodeward.features.settings import (
     HookSection,
     KubeSection,
     MetricsSection,
@@ -42,8 +34,17 @@ from nodeward.model.settings import (
     RecordSection,
     Settings,
 )
-from nodeward.proto import podapi_pb2
-from nodeward.transport.grpc_unix import GrpcClient
+from nodeward.host.clock import SystemClock
+from nodeward.host.runner import Core
+from nodeward.neighbours.sockets.grpc_unix import GrpcClient
+from nodeward.people import client
+from nodeward.people.metrics.mapping import COUNTERS
+from nodeward.programs.node import run as node
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.settings import load as settings
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kernel import SimKernel
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, TroubledFiles, changed, rig
 from tests.component.kube.support import pod
 from tests.pod_fields import Planted
@@ -246,12 +247,12 @@ async def test_no_canary_leaves_a_daemon(
     caplog.set_level(logging.DEBUG)
     cores, left, pod = list[Core[State]](), dict[str, bytes](), planted()
 
-    class Noted(podapi.Specs):
+    class Noted(wiring.Specs):
         def __init__(self, core: Core[State], *more: Any) -> None:
             cores.append(core)
             super().__init__(core, *more)
 
-    monkeypatch.setattr(podapi, "Specs", Noted)
+    monkeypatch.setattr(wiring, "Specs", Noted)
 
     def command(socket: Path, *words: str) -> None:
         said = CliRunner().invoke(main.cli, [*words, "--socket", str(socket)])

@@ -12,14 +12,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nodeward.app.node import podapi, podapi_answers
-from nodeward.cli import client
 from nodeward.cli.pod import command
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kube_refusals import Json
-from nodeward.doubles.runtime import SimPod
-from nodeward.model.settings import KubeSection, PodapiSection, RecordSection, Settings
-from nodeward.wire.podapi import SERVICE
+from nodeward.features.podapi import wiring
+from nodeward.features.podapi.door.messages import SERVICE
+from nodeward.features.podapi.effects import answers
+from nodeward.features.settings import KubeSection, PodapiSection, RecordSection, Settings
+from nodeward.people import client
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kube_refusals import Json
+from nodeward_sim.doubles.runtime import SimPod
 from tests.component.daemon.rig import STATE, WITHIN_S, Rig, rig, until
 
 CANARY = "c4n4ry"
@@ -269,8 +270,8 @@ async def asks_for_spec(name: str, socket: str) -> None:
 async def test_who_waits_for_a_spec_does_not_keep_a_volume_from_its_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(podapi, "MOST_ASKING", 2)
-    monkeypatch.setitem(podapi_answers.SLOW, "spec", 4 * WITHIN_S)
+    monkeypatch.setattr(wiring, "MOST_ASKING", 2)
+    monkeypatch.setitem(answers.SLOW, "spec", 4 * WITHIN_S)
 
     async with serving(tmp_path) as (_, server, socket):
         slow = pod("u8")

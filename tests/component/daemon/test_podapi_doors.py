@@ -14,13 +14,15 @@ import grpc
 import pytest
 import uvloop
 
-from nodeward.app.node import podapi_answers
-from nodeward.app.node.podapi_watch import MOST_QUEUED, MOST_WATCHERS, Watchers
-from nodeward.edges.podapi import grpc_server, methods, server
-from nodeward.engine.state.pods import KnownSpec, Pods
-from nodeward.engine.state.root import State
-from nodeward.model.errors import NodewardError
-from nodeward.model.podapi import (
+from nodeward.contracts import podapi_pb2
+from nodeward.core.errors import NodewardError
+from nodeward.core.workload import PodSpec, PodUid
+from nodeward.features.podapi.door import grpc as grpc_server
+from nodeward.features.podapi.door import http as server
+from nodeward.features.podapi.door import methods
+from nodeward.features.podapi.effects import answers as podapi_answers
+from nodeward.features.podapi.effects.watch import MOST_QUEUED, MOST_WATCHERS, Watchers
+from nodeward.features.podapi.rows import (
     AnswerError,
     DescribePodRequest,
     Failure,
@@ -30,9 +32,9 @@ from nodeward.model.podapi import (
     Section,
     WatchEvent,
 )
-from nodeward.model.workload import PodSpec, PodUid
-from nodeward.proto import podapi_pb2
-from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from nodeward.features.pods.state import KnownSpec, Pods
+from nodeward.features.root import State
+from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
 from tests.component.daemon.rig import until
 from tests.patience import scaled
 

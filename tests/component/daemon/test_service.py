@@ -19,14 +19,14 @@ from pathlib import Path
 import pytest
 
 from nodeward import __version__
-from nodeward.aio import watchdog
-from nodeward.aio.clock import SystemClock
-from nodeward.app.node.run import run
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kernel import SimKernel
-from nodeward.doubles.runtime import SimRuntime
-from nodeward.model.settings import ColdPlugSection, KubeSection, NriSection, PodapiSection
-from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError
+from nodeward.features.settings import ColdPlugSection, KubeSection, NriSection, PodapiSection
+from nodeward.host import watchdog
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
+from nodeward.programs.node.run import run
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kernel import SimKernel
+from nodeward_sim.doubles.runtime import SimRuntime
 from tests.bad_grpc import send_bad_path
 from tests.component.daemon.rig import WITHIN_S, Trouble, changed, rig
 
@@ -274,7 +274,7 @@ async def test_a_kernel_without_the_misc_controller_is_warned_of_once(
     lacking = Trouble(("read", "stat"), "misc.capacity", errno.ENOENT)
     async with rig(tmp_path, change=changed(node_name="n7"), troubles=(lacking,)) as node:
         await node.until_source("cgroups", True)
-    said = [(one.levelno, one.getMessage()) for one in caplog.records if one.name.startswith("nodeward.app")]
+    said = [(one.levelno, one.getMessage()) for one in caplog.records if one.name.startswith("nodeward.programs")]
     assert said[0] == (logging.INFO, f"daemon begins version={__version__} mode=enforce node=n7")
     warned = [text for level, text in said if level == logging.WARNING]
     assert warned == ["this kernel has no misc controller: nothing can be enforced"]

@@ -13,19 +13,21 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nodeward.app.node import pod_devices, run
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.node.pod_volumes import HOST_ROOT
-from nodeward.cli import client, volume
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.edges.kubelet import cold_plug, pod_resources
-from nodeward.edges.local import relay_line as line
-from nodeward.model.pulls import PullsView, SandboxKey
-from nodeward.model.settings import ColdPlugSection, KubeSection, PodapiSection, Settings
-from nodeward.proto import podresources_pb2 as pb
-from nodeward.transport.grpc_unix import GrpcClient, GrpcError, GrpcServer
-from nodeward.wire import kubelet_checkpoint, relay_line
+from nodeward.cli import volume
+from nodeward.contracts import podresources_pb2 as pb
+from nodeward.core.pulls import PullsView, SandboxKey
+from nodeward.features.podapi.effects import devices as pod_devices
+from nodeward.features.podapi.effects.volumes import HOST_ROOT
+from nodeward.features.settings import ColdPlugSection, KubeSection, PodapiSection, Settings
+from nodeward.neighbours.cri import relay_line
+from nodeward.neighbours.cri import relay_socket as line
+from nodeward.neighbours.kubelet import checkpoint_file, cold_plug, pod_resources
+from nodeward.neighbours.sockets.grpc_unix import GrpcClient, GrpcError, GrpcServer
+from nodeward.people import client
+from nodeward.programs.node import run
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.daemon.test_podapi import pod, post
 from tests.pages import of_page
@@ -188,7 +190,7 @@ def put(node: Rig, path: str, data: bytes) -> None:
 
 def holds(node: Rig, uid: str) -> None:
     rows = [checkpoints.entry(uid, ["vf0"], VF)]
-    put(node, f"{KUBELET}/{kubelet_checkpoint.PLACE}", checkpoints.file(rows, {}))
+    put(node, f"{KUBELET}/{checkpoint_file.PLACE}", checkpoints.file(rows, {}))
 
 
 async def devices(folder: Path, many: int) -> dict[str, object]:

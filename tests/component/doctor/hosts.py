@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import HostFiles, OsFiles
-from nodeward.app.doctor import machine
-from nodeward.app.doctor.run import Around, Diagnosis
-from nodeward.cli.client import DaemonError
-from nodeward.model.doctor import Severity
-from nodeward.model.settings import KubeSection, Settings
+from nodeward.features.settings import KubeSection, Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import HostFiles, OsFiles
+from nodeward.people.client import DaemonError
+from nodeward.people.doctor import machine
+from nodeward.people.doctor.facts import Severity
+from nodeward.people.doctor.run import Around, Diagnosis
 
 EPC = "sgx_epc"
 SOCKET = "/run/nodeward/nodeward.sock"

@@ -14,17 +14,17 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.doctor import machine
-from nodeward.app.doctor import run as doctor
-from nodeward.app.doctor.run import diagnose
-from nodeward.cli import client
 from nodeward.cli.doctor import command
-from nodeward.model.doctor import Layout, Severity
-from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.policy_rule import PolicySettings
-from nodeward.model.settings import CgroupsSection, KubeSection, LedgerSettings, LimitsSettings, NriSection, Settings
-from nodeward.model.view import ComponentRow, KeyRow, NodeView, SettingsRow
+from nodeward.core.cgroup import Hierarchy
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.settings import CgroupsSection, KubeSection, LedgerSettings, LimitsSettings, NriSection, Settings
+from nodeward.host.hostfs import OsFiles
+from nodeward.people import client
+from nodeward.people.doctor import machine
+from nodeward.people.doctor import run as doctor
+from nodeward.people.doctor.facts import Layout, Severity
+from nodeward.people.doctor.run import diagnose
+from nodeward.people.rows import ComponentRow, KeyRow, NodeView, SettingsRow
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
 

@@ -12,13 +12,13 @@ import pytest
 import yaml
 from aiohttp import web
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import HostFiles
-from nodeward.app.doctor.run import Diagnosis, diagnose
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.model.doctor import Access
-from nodeward.model.settings import KubeSection, Settings
-from nodeward.wire import kube_neighbours
+from nodeward.features.settings import KubeSection, Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import HostFiles
+from nodeward.neighbours.kubernetes import cluster
+from nodeward.people.doctor.facts import Access
+from nodeward.people.doctor.run import Diagnosis, diagnose
+from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.doctor.hosts import around, bad, codes, host
 from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
 from tests.rigs.stories import told_in
@@ -158,7 +158,7 @@ def test_others_in_the_cluster_are_found_by_their_names(tmp_path: Path) -> None:
         (lambda: web.Response(status=403, text="{}"), "does not let this user read"),
         (lambda: web.Response(status=503, text="{}"), "daemonsets: 503"),
         (lambda: web.Response(text="{"), "not one that can be read"),
-        (lambda: web.Response(body=b" " * (kube_neighbours.MAX_BYTES + 1)), "a body of more than"),
+        (lambda: web.Response(body=b" " * (cluster.MAX_BYTES + 1)), "a body of more than"),
     ],
     ids=["may-not", "busy", "no-json", "huge"],
 )

@@ -8,14 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.doctor import machine, oci_runtimes
-from nodeward.app.doctor.kubelet import kubelet
-from nodeward.app.doctor.oci_runtimes import OciRuntimes
-from nodeward.app.doctor.run import diagnose
-from nodeward.model.doctor import KubeletFacts, Severity
-from nodeward.model.settings import HookSection, NriSection, RelaySection, Settings
-from nodeward.wire.hook_install import Hook, base_spec, cdi, containerd_lines, hooks_d
+from nodeward.features.settings import HookSection, NriSection, RelaySection, Settings
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.hook.install import Hook, base_spec, cdi, containerd_lines, hooks_d
+from nodeward.people.doctor import machine
+from nodeward.people.doctor.facts import KubeletFacts, Severity
+from nodeward.people.doctor.kubelet import kubelet
+from nodeward.people.doctor.run import diagnose
+from nodeward.programs.node import oci_runtimes
+from nodeward.programs.node.oci_runtimes import OciRuntimes
 from tests.component.doctor.hosts import NO_API, around, bad, codes, host
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_status import people, status_socket

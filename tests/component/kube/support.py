@@ -7,12 +7,12 @@ from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
 
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.edges.kube.client import PodsClient
-from nodeward.edges.kube.reflector import run
-from nodeward.edges.kube.settings import KubeSettings
-from nodeward.model.events import Event
-from nodeward.transport.kube_http import Endpoint, Waits
+from nodeward.core.events import Event
+from nodeward.neighbours.kubernetes.client import PodsClient
+from nodeward.neighbours.kubernetes.reflector import run
+from nodeward.neighbours.kubernetes.settings import KubeSettings
+from nodeward.neighbours.sockets.kube_http import Endpoint, Waits
+from nodeward_sim.doubles.apiserver import ApiServer
 from tests.patience import scaled
 
 E = TypeVar("E", bound=Event)

@@ -9,22 +9,22 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.core import Core
-from nodeward.app.host.facts import FactsByKind
-from nodeward.app.node.pods import MOST_AHEAD, ApiFacts
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.kernel import SimKernel
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.edges.kube.client import PodsClient
-from nodeward.edges.kube.reflector import Missing, PodReader
-from nodeward.engine.all import ENGINE
-from nodeward.engine.state.root import State
-from nodeward.model.decision import Adjustment, Final
-from nodeward.model.events import ApiBack, ApiLost, CapacityRead, Creating, PodGone, PodSeen, SandboxStarted
-from nodeward.model.ports import Tell
-from nodeward.model.settings import KubeSection
-from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.core.decision import Adjustment, Final
+from nodeward.core.events import ApiBack, ApiLost, CapacityRead, Creating, PodGone, PodSeen, SandboxStarted
+from nodeward.core.ports import Tell
+from nodeward.core.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.features.all import ENGINE
+from nodeward.features.pods.wiring import MOST_AHEAD, ApiFacts
+from nodeward.features.root import State
+from nodeward.features.settings import KubeSection
+from nodeward.host.clock import SystemClock
+from nodeward.host.facts import FactsByKind
+from nodeward.host.runner import Core
+from nodeward.neighbours.kubernetes.client import PodsClient
+from nodeward.neighbours.kubernetes.reflector import Missing, PodReader
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.kernel import SimKernel
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import Rig, rig
 from tests.component.kube.support import WITHIN_S, HandClock, pod, settings_for, until
 from tests.goals import slots_of

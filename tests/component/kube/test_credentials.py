@@ -11,14 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.backoff import Backoff
-from nodeward.app.host.calls import MOST_WAITING, Calls
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.edges.kube import events
-from nodeward.edges.kube.client import PodsClient
-from nodeward.model.decision import PodEvent, Reason
-from nodeward.model.events import CallEnded
-from nodeward.transport.kube_http import (
+from nodeward.core.decision import PodEvent, Reason
+from nodeward.core.events import CallEnded
+from nodeward.features.notices.wiring import MOST_WAITING, Calls
+from nodeward.host.backoff import Backoff
+from nodeward.neighbours.kubernetes import events
+from nodeward.neighbours.kubernetes.client import PodsClient
+from nodeward.neighbours.sockets.kube_http import (
     Endpoint,
     KubeCredentialsError,
     KubeHttp,
@@ -27,6 +26,7 @@ from nodeward.transport.kube_http import (
     KubeUnreachableError,
     Waits,
 )
+from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.kube.support import WITHIN_S, Ears, HandClock, make_ca, make_leaf, pod, settings_for, until
 from tests.rigs.stories import told_in
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.edges.kube.client import PodsClient
-from nodeward.edges.kube.reflector import Missing, PodReader, run
-from nodeward.model.events import ApiBack, ApiLost, PodGone, PodSeen, PodsListed
-from nodeward.model.workload import PodSpec
-from nodeward.transport.kube_http import Endpoint
+from nodeward.core.events import ApiBack, ApiLost, PodGone, PodSeen, PodsListed
+from nodeward.core.workload import PodSpec
+from nodeward.neighbours.kubernetes.client import PodsClient
+from nodeward.neighbours.kubernetes.reflector import Missing, PodReader, run
+from nodeward.neighbours.sockets.kube_http import Endpoint
+from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.kube.support import WITHIN_S, Ears, HandClock, pod, reflecting, settings_for, until
 from tests.rigs.stories import told_in
 

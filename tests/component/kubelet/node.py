@@ -7,17 +7,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import ThreadLane
-from nodeward.app.host.performers import ByEdge
-from nodeward.doubles.kubelet import SimKubelet
-from nodeward.edges.kubelet.checkpoint import CheckpointFile
-from nodeward.edges.kubelet.folder import Folder, Offering
-from nodeward.edges.kubelet.plugin import Plugin
-from nodeward.model.decision import Adjustment, Final, Goal, Reason, Refusal, Special
-from nodeward.model.events import Event, PluginTold, Question
-from nodeward.wire.kube_node import OnNode
+from nodeward.core.decision import Adjustment, Final, Goal, Reason, Refusal, Special
+from nodeward.core.events import Event, PluginTold, Question
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.performers import ByEdge
+from nodeward.neighbours.formats.kube_node import OnNode
+from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
+from nodeward.neighbours.kubelet.folder import Folder, Offering
+from nodeward.neighbours.kubelet.plugin import Plugin
+from nodeward_sim.doubles.kubelet import SimKubelet
 from tests.goals import target
 from tests.patience import scaled
 from tests.rigs.stories import Story, told_in

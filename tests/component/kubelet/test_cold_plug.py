@@ -11,18 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.kubelet import cold_plug
-from nodeward.edges.kubelet.cold_plug import GET, Allocations, ColdPlug, numa_of
-from nodeward.edges.kubelet.device_files import DeviceFiles
-from nodeward.edges.kubelet.pod_resources import LIST
-from nodeward.engine.podapi.devices import judged
-from nodeward.model.pod_devices import ContainerNuma, Evidence, Judged, MemoryBlock, PodNuma, Told
-from nodeward.model.workload import PodUid
-from nodeward.proto import podresources_pb2 as pb
-from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
-from nodeward.wire import kubelet_checkpoint, kubelet_claims
+from nodeward.contracts import podresources_pb2 as pb
+from nodeward.core.devices import ContainerNuma, Evidence, Judged, MemoryBlock, PodNuma, Told
+from nodeward.core.workload import PodUid
+from nodeward.features.podapi.devices import judged
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kubelet import checkpoint_file, cold_plug, kubelet_claims
+from nodeward.neighbours.kubelet.cold_plug import GET, Allocations, ColdPlug, numa_of
+from nodeward.neighbours.kubelet.device_files import DeviceFiles
+from nodeward.neighbours.kubelet.pod_resources import LIST
+from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from tests.component.kubelet.node import until
 from tests.patience import scaled
 from tests.rigs.stories import told_in
@@ -75,7 +74,7 @@ class Host:
 
     def holds(self, uid: str) -> None:
         rows = [checkpoints.entry(uid, {"-1": ["vf0"]}, VF)]
-        self.put(f"kubelet/{kubelet_checkpoint.PLACE}", checkpoints.file(rows, {}))
+        self.put(f"kubelet/{checkpoint_file.PLACE}", checkpoints.file(rows, {}))
         self.put(f"kubelet/{kubelet_claims.PLACE}", checkpoints.claims({"shop/gpu": [uid]}))
 
     async def _look(self, names: Collection[str]) -> Evidence:

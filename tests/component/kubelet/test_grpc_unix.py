@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.transport import grpc_unix
-from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Stream, Unary
+from nodeward.neighbours.sockets import grpc_unix
+from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, Stream, Unary
 from tests.patience import scaled
 
 WITHIN_S = scaled(20.0)

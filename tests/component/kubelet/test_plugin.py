@@ -13,26 +13,26 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import ThreadLane
-from nodeward.aio.supervise import forever
-from nodeward.app.host.core import Core
-from nodeward.app.host.performers import ByEdge
-from nodeward.app.node.ledger import checkpoint_file, device_plugin
-from nodeward.app.node.pods import NoFacts
-from nodeward.doubles.kernel import SimKernel
-from nodeward.doubles.kubelet import AdmissionError, Asks
-from nodeward.edges.kubelet import plugin
-from nodeward.edges.kubelet.folder import Folder, Seen
-from nodeward.engine.all import ENGINE
-from nodeward.engine.state.root import State
-from nodeward.model.decision import Adjustment, Final, Goal, Reason
-from nodeward.model.events import Allocating, Question, Starting
-from nodeward.model.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
-from nodeward.proto import deviceplugin_pb2 as protocol
-from nodeward.transport.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
+from nodeward.contracts import deviceplugin_pb2 as protocol
+from nodeward.core.decision import Adjustment, Final, Goal, Reason
+from nodeward.core.events import Allocating, Question, Starting
+from nodeward.features.all import ENGINE
+from nodeward.features.keys.wiring import checkpoint_file, device_plugin
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.root import State
+from nodeward.features.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.performers import ByEdge
+from nodeward.host.runner import Core
+from nodeward.host.supervise import forever
+from nodeward.neighbours.kubelet import plugin
+from nodeward.neighbours.kubelet.folder import Folder, Seen
+from nodeward.neighbours.sockets.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
+from nodeward_sim.doubles.kernel import SimKernel
+from nodeward_sim.doubles.kubelet import AdmissionError, Asks
 from tests.bad_grpc import send_bad_path
 from tests.component.kubelet.node import TDX, WITHIN_S, YES, Node, ids, node, played, refused, until
 from tests.goals import slots_of, target

@@ -14,23 +14,24 @@ from typing import cast
 import pytest
 from aiohttp import web
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.core import Core
-from nodeward.app.node import node_status, pod_facts
-from nodeward.app.node.pods import ApiFacts
-from nodeward.app.relay import facts as relay_facts
-from nodeward.edges.kube.client import PodsClient
-from nodeward.edges.kube.reflector import PodReader
-from nodeward.edges.kube.settings import KubeSettings
-from nodeward.edges.kubelet import plugin
-from nodeward.edges.kubelet.folder import Around, Folder
-from nodeward.engine.state.pods import Pods
-from nodeward.engine.state.root import State
-from nodeward.model.settings import KubeSection, Settings
-from nodeward.model.sizing import Allocatable
-from nodeward.transport.kube_http import Endpoint
-from nodeward.wire.facts_line import Asked
-from nodeward.wire.kube_node import OnNode
+from nodeward.features.pods.effects import node_status
+from nodeward.features.pods.state import Pods
+from nodeward.features.pods.wiring import ApiFacts
+from nodeward.features.root import State
+from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.features.settings import KubeSection, Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.runner import Core
+from nodeward.neighbours.cri.facts_line import Asked
+from nodeward.neighbours.formats.kube_node import OnNode
+from nodeward.neighbours.kubelet import plugin
+from nodeward.neighbours.kubelet.folder import Around, Folder
+from nodeward.neighbours.kubernetes.client import PodsClient
+from nodeward.neighbours.kubernetes.reflector import PodReader
+from nodeward.neighbours.kubernetes.settings import KubeSettings
+from nodeward.neighbours.sockets.kube_http import Endpoint
+from nodeward.programs.node import relay_door
+from nodeward.programs.relay import facts as relay_facts
 from tests.component.kube.support import HandClock
 from tests.component.kubelet.node import NOTHING, TDX, Life, Node, ids, played, until
 from tests.patience import scaled
@@ -236,11 +237,11 @@ async def test_what_is_allocatable_is_read_again_and_told_to_the_relay(
     async with serving(served) as url, asyncio.TaskGroup() as tasks:
         client = PodsClient(KubeSettings(endpoint=Endpoint(url), node_name="n1"), clock)
         facts = ApiFacts(PodReader(client), cast(Core[State], None))
-        serve = pod_facts.serve(str(tmp_path), Pods, no_answer, no_answer, lambda: facts.allocatable)
+        serve = relay_door.serve(str(tmp_path), Pods, no_answer, no_answer, lambda: facts.allocatable)
         beside = [tasks.create_task(node_status.keep_allocatable(client, facts.learn, clock))]
         beside.append(tasks.create_task(serve))
-        await until(lambda: len(asked) > 3 and (tmp_path / pod_facts.SOCKET).is_socket(), "four reads")
-        told = await relay_facts.told(f"{tmp_path}/{pod_facts.SOCKET}", Asked("", "", ""), scaled(5))
+        await until(lambda: len(asked) > 3 and (tmp_path / relay_door.SOCKET).is_socket(), "four reads")
+        told = await relay_facts.told(f"{tmp_path}/{relay_door.SOCKET}", Asked("", "", ""), scaled(5))
         for task in beside:
             task.cancel()
         await client.aclose()

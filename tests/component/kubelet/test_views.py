@@ -12,18 +12,18 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import SystemClock
-from nodeward.edges.kube.mapping import pod_spec
-from nodeward.edges.kubelet import pod_resources, pods_api
-from nodeward.edges.kubelet.pod_resources import PodResources
-from nodeward.edges.kubelet.pods_api import PodsApi
-from nodeward.model.events import Event, KeysHeld, PodsOfKubelet
-from nodeward.model.workload import PodUid
-from nodeward.proto import kubepod_pb2 as pods
-from nodeward.proto import podresources_pb2 as resources
-from nodeward.proto import podsapi_pb2 as pb
-from nodeward.transport.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
+from nodeward.contracts import kubepod_pb2 as pods
+from nodeward.contracts import podresources_pb2 as resources
+from nodeward.contracts import podsapi_pb2 as pb
+from nodeward.core.events import Event, KeysHeld, PodsOfKubelet
+from nodeward.core.workload import PodUid
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.kubelet import pod_resources, pods_api
+from nodeward.neighbours.kubelet.pod_resources import PodResources
+from nodeward.neighbours.kubelet.pods_api import PodsApi
+from nodeward.neighbours.kubernetes.mapping import pod_spec
+from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from tests.patience import scaled
 from tests.rigs.stories import told_in
 

@@ -14,13 +14,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeward.aio import pace
-from nodeward.aio.lanes import ThreadLane
-from nodeward.aio.loop import new_loop
-from nodeward.edges.metrics import server
-from nodeward.edges.metrics.exposition import PIECE_CHARACTERS, pieces
-from nodeward.edges.metrics.mapping import metrics
-from nodeward.model.view import NodeView, Pace
+from nodeward.host import pace
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.loop import new_loop
+from nodeward.people.metrics import server
+from nodeward.people.metrics.exposition import PIECE_CHARACTERS, pieces
+from nodeward.people.metrics.mapping import metrics
+from nodeward.people.rows import NodeView, Pace
 from tests.component.daemon.test_metrics import port
 from tests.patience import scaled
 from tests.unit.edges.metrics.build import full_node, node
@@ -75,7 +75,7 @@ async def ended(reader: asyncio.StreamReader) -> bytes:
 
 @asynccontextmanager
 async def site(caplog: pytest.LogCaptureFixture, draw: Callable[[], NodeView] = node) -> AsyncIterator[Site]:
-    caplog.set_level(logging.INFO, "nodeward.edges.metrics.server")
+    caplog.set_level(logging.INFO, "nodeward.people.metrics.server")
     loop = asyncio.get_running_loop()
     own = Site(draw)
     lane = ThreadLane("metrics", loop, lambda _: None)

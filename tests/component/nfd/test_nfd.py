@@ -12,16 +12,16 @@ import pytest
 import yaml
 from aiohttp import web
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.performers import ByEdge
-from nodeward.doubles.nfd import worker_object
-from nodeward.edges.nfd.client import NfdClient, Place
-from nodeward.edges.nfd.session import Pace, Session
-from nodeward.model.decision import Goal, Reason
-from nodeward.model.events import Event, Missed, NfdSeen, Reached
-from nodeward.model.ports import Tell
-from nodeward.transport.kube_http import Endpoint, KubeHttp, Waits
-from nodeward.wire import nfd
+from nodeward.core.decision import Goal, Reason
+from nodeward.core.events import Event, Missed, NfdSeen, Reached
+from nodeward.core.ports import Tell
+from nodeward.host.clock import SystemClock
+from nodeward.host.performers import ByEdge
+from nodeward.neighbours.nfd import objects
+from nodeward.neighbours.nfd.client import NfdClient, Place
+from nodeward.neighbours.nfd.session import Pace, Session
+from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttp, Waits
+from nodeward_sim.doubles.nfd import worker_object
 from tests.component.kube.support import until
 from tests.goals import target
 from tests.patience import scaled
@@ -56,7 +56,7 @@ class Server:
             case "lies":
                 return web.Response(text='{"metadata": 1, "items": "none"}')
             case "floods":
-                return web.Response(text=" " * (nfd.MAX_BYTES + 1))
+                return web.Response(text=" " * (objects.MAX_BYTES + 1))
             case "never ends":
                 return web.Response(text=json.dumps({"metadata": {"continue": "on"}, "items": []}))
             case "fails":
@@ -108,7 +108,7 @@ async def living(
     [
         ("hangs", "no answer in time"),
         ("lies", "list of NodeFeatures of 32 bytes cannot be read"),
-        ("floods", f"a body of more than {nfd.MAX_BYTES} bytes"),
+        ("floods", f"a body of more than {objects.MAX_BYTES} bytes"),
         ("never ends", "more than 256 of them bear this node's name"),
         ("fails", "500"),
     ],
@@ -167,7 +167,7 @@ async def test_a_write_that_another_came_before_is_tried_again() -> None:
 
 ONCE = Pace(gap_s=0.02, absent_s=2 * WITHIN_S, resync_s=2 * WITHIN_S, unsettled_s=0.02, most_s=0.05)
 """Without another look for its own sake: what is found was told of, or asked for again."""
-OURS = nfd.object_name("n1")
+OURS = objects.object_name("n1")
 EXPIRED = {"kind": "Status", "status": "Failure", "code": 410, "reason": "Expired", "message": "too old"}
 
 
@@ -189,7 +189,7 @@ class Versions(Server):
 
     def _feature(self, name: str, keys: int) -> dict[str, object]:
         made = dict(worker_object("nodeward", "n1", {"tdx.total_keys": str(keys)}))
-        labels = {nfd.NODE_LABEL: "n1", "app.kubernetes.io/managed-by": "nodeward"}
+        labels = {objects.NODE_LABEL: "n1", "app.kubernetes.io/managed-by": "nodeward"}
         mine = {"name": name, "namespace": "nodeward", "uid": str(self.uid), "labels": labels}
         return made | {"metadata": mine | {"resourceVersion": str(self.version)}} if name == OURS else made
 
@@ -500,7 +500,7 @@ async def test_a_number_that_goes_comes_or_changes_is_heard_of_without_another_l
 async def test_where_the_node_may_not_be_watched_its_number_is_read_at_the_next_look(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "nodeward.edges.nfd.session")
+    caplog.set_level("INFO", "nodeward.neighbours.nfd.session")
     api = Numbered(status)
 
     async with beside(api, FAST) as told:

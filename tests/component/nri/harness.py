@@ -5,13 +5,13 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from nodeward.doubles.runtime import SimRuntime
-from nodeward.doubles.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
-from nodeward.edges.nri import session
-from nodeward.edges.nri.session import NriSettings
-from nodeward.model.decision import Adjustment, Final, Reason
-from nodeward.model.events import Event, Question
-from nodeward.model.ports import AtStart
+from nodeward.core.decision import Adjustment, Final, Reason
+from nodeward.core.events import Event, Question
+from nodeward.core.ports import AtStart
+from nodeward.neighbours.nri import session
+from nodeward.neighbours.nri.session import NriSettings
+from nodeward_sim.doubles.runtime import SimRuntime
+from nodeward_sim.doubles.runtime_plugins import NRI_0_12, AdaptationSettings, NriGeneration
 from tests.patience import scaled
 from tests.rigs.stories import Story, told_in
 

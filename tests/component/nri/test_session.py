@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.doubles.runtime import TOLERATE, SimContainer, SimPod, SimRuntime
-from nodeward.doubles.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
-from nodeward.edges.nri.errors import NriSettingsError, RuntimeGoneError
-from nodeward.edges.nri.session import PLUGIN, NriSettings, run
-from nodeward.model.decision import Final
-from nodeward.model.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, SandboxRemoved, Updating
-from nodeward.model.workload import ContainerId, Phase
-from nodeward.proto import nri_pb2
-from nodeward.transport.ttrpc_unix import CallFailedError
-from nodeward.wire.ttrpc import Code, Request
+from nodeward.contracts import nri_pb2
+from nodeward.core.decision import Final
+from nodeward.core.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, SandboxRemoved, Updating
+from nodeward.core.workload import ContainerId, Phase
+from nodeward.neighbours.nri.errors import NriSettingsError, RuntimeGoneError
+from nodeward.neighbours.nri.session import PLUGIN, NriSettings, run
+from nodeward.neighbours.nri.ttrpc import Code, Request
+from nodeward.neighbours.nri.ttrpc_unix import CallFailedError
+from nodeward_sim.doubles.runtime import TOLERATE, SimContainer, SimPod, SimRuntime
+from nodeward_sim.doubles.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
 from tests.component.nri.harness import EPC, WITHIN_S, World, beside, joined, plugged, settings_for, tale
 from tests.rigs.stories import told_in
 from tests.unit.app.relayed import Relayed

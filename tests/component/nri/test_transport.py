@@ -6,8 +6,10 @@ import socket
 
 import pytest
 
-from nodeward.transport import ttrpc_unix
-from nodeward.transport.ttrpc_unix import (
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.nri import mux, ttrpc, ttrpc_unix
+from nodeward.neighbours.nri.ttrpc import Code, Kind, Message, Request, Status
+from nodeward.neighbours.nri.ttrpc_unix import (
     MAX_ANSWERS,
     MAX_CALLS,
     READ_BYTES,
@@ -19,9 +21,6 @@ from nodeward.transport.ttrpc_unix import (
     TooManyCallsError,
     TtrpcPeer,
 )
-from nodeward.wire import nri_mux, ttrpc
-from nodeward.wire.errors import WireError
-from nodeward.wire.ttrpc import Code, Kind, Message, Request, Status
 from tests.unit.simulated import told_by_nri
 from tests.unit.simulated.lifetimes import Left
 from tests.unit.simulated.told_by_nri import NriLifetimes
@@ -49,14 +48,14 @@ def deliver(peer: TtrpcPeer, data: bytes) -> None:
 async def pair(plugin: Handler = echo, runtime: Handler = echo) -> tuple[TtrpcPeer, TtrpcPeer]:
     left, right = socket.socketpair()
     right.setblocking(False)
-    there = TtrpcPeer(runtime, serves=nri_mux.RUNTIME_SERVICE, calls=nri_mux.PLUGIN_SERVICE)
+    there = TtrpcPeer(runtime, serves=mux.RUNTIME_SERVICE, calls=mux.PLUGIN_SERVICE)
     await asyncio.get_running_loop().create_unix_connection(lambda: there, sock=right)
     return await ttrpc_unix.adopt(left.detach(), plugin), there
 
 
-def framed(stream: int, request: Request, connection: int = nri_mux.PLUGIN_SERVICE) -> bytes:
+def framed(stream: int, request: Request, connection: int = mux.PLUGIN_SERVICE) -> bytes:
     message = Message(stream, Kind.REQUEST, 0, ttrpc.encode_request(request))
-    return nri_mux.encode_message(connection, ttrpc.encode(message))
+    return mux.encode_message(connection, ttrpc.encode(message))
 
 
 @pytest.mark.parametrize("size", [0, 1, 4096, 5000, 3 << 20])
@@ -140,7 +139,7 @@ async def test_calls_that_come_together_are_answered_with_one_write() -> None:
     peer.connection_made(transport)
     deliver(peer, b"".join(framed(stream, PING) for stream in (1, 3, 5)))
     assert len(transport.writes) == 1
-    frames = nri_mux.MuxDecoder().feed(transport.writes[0])
+    frames = mux.MuxDecoder().feed(transport.writes[0])
     replies = ttrpc.MessageDecoder().feed(b"".join(frame.payload for frame in frames))
     assert [reply.stream for reply in replies] == [1, 3, 5]
 
@@ -166,8 +165,8 @@ async def test_reading_pauses_while_the_peer_does_not_read_or_too_much_is_unansw
     "data",
     [
         pytest.param(b"\0\0\0\1\xff\xff\xff\xff", id="a frame of 4 GiB"),
-        pytest.param(nri_mux.encode_message(1, b"\xff\xff\xff\xff\0\0\0\1\1\0"), id="a message of 4 GiB"),
-        pytest.param(nri_mux.encode_message(1, b"\0\0\0\1\0\0\0\1\1\0\xff"), id="an envelope that is no protobuf"),
+        pytest.param(mux.encode_message(1, b"\xff\xff\xff\xff\0\0\0\1\1\0"), id="a message of 4 GiB"),
+        pytest.param(mux.encode_message(1, b"\0\0\0\1\0\0\0\1\1\0\xff"), id="an envelope that is no protobuf"),
     ],
 )
 async def test_nonsense_ends_the_connection_with_the_reason(data: bytes) -> None:
@@ -193,7 +192,7 @@ async def test_frames_of_unknown_connections_and_stray_messages_are_dropped() ->
     peer.connection_made(transport)
     stray = ttrpc.encode(Message(99, Kind.RESPONSE, 0, b""))
     deliver(peer, framed(1, PING, connection=7))
-    deliver(peer, nri_mux.encode_message(1, stray) + nri_mux.encode_message(2, stray))
+    deliver(peer, mux.encode_message(1, stray) + mux.encode_message(2, stray))
     assert (transport.writes, transport.closed) == ([], False)
     deliver(peer, framed(1, PING))
     assert len(transport.writes) == 1

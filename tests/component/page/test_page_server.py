@@ -25,11 +25,11 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
-from nodeward.app.host.latest import DecisionRow
-from nodeward.edges.page import server
-from nodeward.edges.page.server import MOST_PAGES, hosts
-from nodeward.model.rows import CgroupRow, ResourceRow
-from nodeward.model.view import ComponentRow, NodeView
+from nodeward.neighbours.cri.rows import CgroupRow, ResourceRow
+from nodeward.people.latest import DecisionRow
+from nodeward.people.page import server
+from nodeward.people.page.server import MOST_PAGES, hosts
+from nodeward.people.rows import ComponentRow, NodeView
 from tests.component.kube.support import until
 from tests.patience import scaled
 from tests.peers.find import absent
@@ -478,5 +478,5 @@ def test_one_page_too_many_says_so(browser: Browser, tmp_path: Path) -> None:
 
 
 def test_uplot_is_the_registrys() -> None:
-    static = Path(__file__).resolve().parents[3] / "src/nodeward/edges/page/static"
+    static = Path(__file__).resolve().parents[3] / "src/nodeward/people/page/static"
     subprocess.run(["sha256sum", "--check", "--strict", "uplot.sha256"], cwd=static, check=True, timeout=scaled(10.0))

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.doubles.qgs import Qgs
-from nodeward.edges import qgs as edge
-from nodeward.model.events import Event, QuotesTold
-from nodeward.wire import qgs
+from nodeward.core.events import Event, QuotesTold
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.qgs import qgs
+from nodeward.neighbours.qgs import quotes as edge
+from nodeward_sim.doubles.qgs import Qgs
 from tests.patience import scaled
 from tests.rigs.stories import told_in
 

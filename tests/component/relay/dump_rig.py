@@ -9,14 +9,14 @@ from pathlib import Path
 
 from click.testing import CliRunner, Result
 
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import Clock, SystemClock
-from nodeward.app.dump.feed import Feed, Writer
 from nodeward.cli.dump import command
-from nodeward.model.relayed import Call, Ended, Message
-from nodeward.model.settings import DumpSection
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_rules
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.features.settings import DumpSection
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import Clock, SystemClock
+from nodeward.neighbours.cri import dump_rules
+from nodeward.neighbours.cri.calls import Call, Ended, Message
+from nodeward.programs.dump.feed import Feed, Writer
 from tests.patience import scaled
 
 RUN = "/runtime.v1.RuntimeService/RunPodSandbox"

@@ -6,7 +6,7 @@ probes run commands, and a few pods come and go.
 
 from collections.abc import Iterator
 
-from nodeward.proto import cri_pb2 as cri
+from nodeward.contracts import cri_pb2 as cri
 
 CONTAINERS = 500
 CALLS = 100

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import grpc
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.loop import new_loop
-from nodeward.app.relay import run as relay
-from nodeward.app.relay.plan import RelayPlan
+from nodeward.host.clock import SystemClock
+from nodeward.host.loop import new_loop
+from nodeward.programs.relay import run as relay
+from nodeward.programs.relay.plan import RelayPlan
 from tests.patience import scaled
 
 SERVICE = "/runtime.v1.RuntimeService"

@@ -18,11 +18,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.app.relay.plan import RelayPlan
-from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
-from nodeward.transport import relay_unix
-from nodeward.transport.relay_session import Session
-from nodeward.wire import grpc_messages
+from nodeward.neighbours.cri import sockets
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.session import Session
+from nodeward.neighbours.formats import grpc_messages
+from nodeward.programs.relay.plan import RelayPlan
 from tests.component.relay.rig import (
     SERVICE,
     WAIT_S,
@@ -240,7 +240,7 @@ def test_as_many_connections_as_there_may_be_are_served_and_one_more_when_one_ha
     resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
     with ExitStack() as stack:
         stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, before)
-        clients = [stack.enter_context(connected(path)) for _ in range(relay_unix.MAX_CONNECTIONS)]
+        clients = [stack.enter_context(connected(path)) for _ in range(sockets.MAX_CONNECTIONS)]
         assert all(map(pinged, clients))
         for _ in range(2):
             with connected(path) as one_more, suppress(ConnectionResetError, BrokenPipeError):

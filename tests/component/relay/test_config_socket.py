@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.proto import resmgr_config_pb2 as pb
+from nodeward.contracts import resmgr_config_pb2 as pb
 from tests.component.relay.rig import WAIT_S, client_of, runtime_at, wait_for
 from tests.peers.nriside import Record, member
 

@@ -15,8 +15,8 @@ import grpc
 import pytest
 
 from nodeward import __version__
-from nodeward.app.settings import load as settings
-from nodeward.proto import cri_pb2 as cri
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.settings import load as settings
 from tests.component.relay.rig import (
     SERVICE,
     WAIT_S,

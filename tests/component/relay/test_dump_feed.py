@@ -16,16 +16,16 @@ from typing import cast
 
 import pytest
 
-from nodeward.aio import leftover_time
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import SystemClock
-from nodeward.app.dump import feed as dump_feed
-from nodeward.app.dump import ring as dump_ring
-from nodeward.app.dump.feed import Feed, Writer
-from nodeward.model.relayed import Call, Interest
-from nodeward.model.settings import DumpSection
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_rules
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.features.settings import DumpSection
+from nodeward.host import leftover_time
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.cri import dump_rules
+from nodeward.neighbours.cri.calls import Call, Interest
+from nodeward.programs.dump import feed as dump_feed
+from nodeward.programs.dump import ring as dump_ring
+from nodeward.programs.dump.feed import Feed, Writer
 from tests.component.relay.dump_rig import CLOSE_S, drained, dump, dumped, feed, message, run_pod
 from tests.component.relay.rig import WAIT_S, wait_for
 

@@ -20,13 +20,13 @@ import grpc
 import pytest
 
 from bench.metrics import free_port
-from nodeward.app.dump.feed import Feed, Writer
 from nodeward.cli import dump as dump_command
-from nodeward.model.relayed import Call, Ended
-from nodeward.model.settings import SECRETS
-from nodeward.model.view import DumpRow
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_text
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.features.settings import SECRETS
+from nodeward.neighbours.cri.calls import Call, Ended
+from nodeward.people.rows import DumpRow
+from nodeward.programs.dump import text
+from nodeward.programs.dump.feed import Feed, Writer
 from tests.component.relay import kubelet_mix
 from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import drained, dump, dumped, message, run_pod, writer_of
@@ -166,9 +166,9 @@ def pods_life() -> list[str]:
         ("ExecSync", words, ["{}"], 2),
     )
     for number, (method, asked, answered, took_ms) in enumerate(story, 1):
-        call, took_ns = dump_text.Call(number, method, "passthrough"), int(took_ms * 1e6)
-        end = dump_text.reply(call, took_ns, answered) if answered else dump_text.failed(call, took_ns, "NOT_FOUND: no")
-        made.append(dump_text.request(call, 1_763_762_571_123_456_789, asked) + end)
+        call, took_ns = text.Call(number, method, "passthrough"), int(took_ms * 1e6)
+        end = text.reply(call, took_ns, answered) if answered else text.failed(call, took_ns, "NOT_FOUND: no")
+        made.append(text.request(call, 1_763_762_571_123_456_789, asked) + end)
     return made
 
 
@@ -224,11 +224,11 @@ def test_whoever_reads_may_stop_when_he_has_seen_enough(tmp_path: Path) -> None:
 
 
 def test_a_strangers_dump_neither_ends_the_reader_nor_grows_in_it(tmp_path: Path) -> None:
-    path, call = tmp_path / "cri.dump", dump_text.Call(7, "RunPodSandbox", "passthrough")
+    path, call = tmp_path / "cri.dump", text.Call(7, "RunPodSandbox", "passthrough")
     laughs = ["a0: &a0 ha", *(f"a{one}: &a{one} [{', '.join([f'*a{one - 1}'] * 10)}]" for one in range(1, 10))]
     laughs += ["config:", "  metadata:", "    name: *a9"]
     hostile = [laughs, ["config: " + "[" * 100_000], ["config: 0x" + "f" * 10_000]]
-    path.write_text("".join(dump_text.request(call, 10**18, one) + dump_text.reply(call, 1, one) for one in hostile))
+    path.write_text("".join(text.request(call, 10**18, one) + text.reply(call, 1, one) for one in hostile))
     told = dump(path, "-o", "json")
     assert (told.exit_code, told.stderr) == (0, "")
     assert [json.loads(line)["request"] for line in told.stdout.splitlines()] == [
@@ -249,10 +249,10 @@ def test_a_line_that_is_longer_than_any_of_a_dump_is_left_out_and_the_rest_is_re
 def test_a_call_whose_one_line_is_too_long_is_told_with_that_line_cut(tmp_path: Path) -> None:
     path, long = tmp_path / "cri.dump", os.urandom(800 << 10)
     shown, request = ("commands",), cri.ExecSyncRequest(cmd=["cat", long.hex()]).SerializeToString()
-    asked = dump_text.body(cri.ExecSyncRequest, request, shown)
-    said = dump_text.body(cri.ExecSyncResponse, cri.ExecSyncResponse(stdout=long).SerializeToString(), shown)
-    call, at_ns = dump_text.Call(7, "ExecSync", "passthrough"), 1_763_762_571_123_456_789
-    path.write_text(dump_text.request(call, at_ns, asked) + dump_text.reply(call, 1_500_000_000, said))
+    asked = text.body(cri.ExecSyncRequest, request, shown)
+    said = text.body(cri.ExecSyncResponse, cri.ExecSyncResponse(stdout=long).SerializeToString(), shown)
+    call, at_ns = text.Call(7, "ExecSync", "passthrough"), 1_763_762_571_123_456_789
+    path.write_text(text.request(call, at_ns, asked) + text.reply(call, 1_500_000_000, said))
     told = dump(path, "--slower-than", "1000", "-o", "json")
     assert (told.exit_code, told.stderr) == (0, "")
     one = json.loads(told.stdout)

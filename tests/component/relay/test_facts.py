@@ -21,16 +21,16 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.app.node.pod_facts import SOCKET
-from nodeward.app.node.pod_facts import SOCKET as FACTS
-from nodeward.cli import client
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.edges.local.relay_line import ask_pulls
-from nodeward.model.settings import Settings
-from nodeward.model.sizing import NOT_TOLD
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import facts_line, relay_line
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.sandboxes.sizing_values import NOT_TOLD
+from nodeward.features.settings import Settings
+from nodeward.neighbours.cri import facts_line, relay_line
+from nodeward.neighbours.cri.relay_socket import ask_pulls
+from nodeward.people import client
+from nodeward.programs.node.relay_door import SOCKET
+from nodeward.programs.node.relay_door import SOCKET as FACTS
+from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.daemon import rig as daemon
 from tests.component.daemon.rig import EPC, Rig
 from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for

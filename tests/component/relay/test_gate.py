@@ -16,11 +16,11 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.app.node.pod_facts import SOCKET
-from nodeward.model.gate import GateSettings
-from nodeward.model.settings import Mode, PodapiSection, Settings
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import facts_line
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.gating import GateSettings
+from nodeward.features.settings import Mode, PodapiSection, Settings
+from nodeward.neighbours.cri import facts_line
+from nodeward.programs.node.relay_door import SOCKET
 from tests.component.daemon import rig as daemon
 from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_facts import answering

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import grpc
 
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import http2_frames as h2
-from nodeward.wire.header_blocks import encode_literals
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.neighbours.formats import http2_frames as h2
+from nodeward.neighbours.formats.header_blocks import encode_literals
 from tests.component.relay.rig import (
     SERVICE,
     WAIT_S,

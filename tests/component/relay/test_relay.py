@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.proto import cri_pb2 as cri
+from nodeward.contracts import cri_pb2 as cri
 from tests.component.relay.dump_rig import dump
 from tests.component.relay.rig import (
     SERVICE,
@@ -355,10 +355,10 @@ def test_a_runtime_behind_a_link_is_found_wherever_the_link_points(tmp_path: Pat
 @pytest.mark.parametrize(
     ("chosen", "never"),
     [
-        ({}, {"google", "re2", "nodeward.app.dump.feed", "nodeward.engine", "nodeward.edges.cgroups"}),
+        ({}, {"google", "re2", "nodeward.programs.dump.feed", "nodeward.core.apply", "nodeward.neighbours.cgroups"}),
         (
             {"relay.limits": "true", "nri.enabled": "false"},
-            {"re2", "nodeward.app.dump.feed", "nodeward.app.host.slots", "nodeward.edges.cgroups.sampler"},
+            {"re2", "nodeward.programs.dump.feed", "nodeward.host.slots", "nodeward.neighbours.cgroups.sampler"},
         ),
     ],
     ids=["passing", "limits"],
@@ -369,12 +369,12 @@ def test_what_is_not_chosen_is_not_imported_before_the_first_call(
     """Each import is time before kubelet's first call."""
     story = (
         "import sys\n"
-        "from nodeward.aio.clock import SystemClock\n"
-        "from nodeward.aio.hostfs import OsFiles\n"
-        "from nodeward.app import process\n"
-        "from nodeward.app.relay import run as relay\n"
-        "from nodeward.app.settings import load as settings\n"
-        "from nodeward.app.settings.reload import SettingsSource\n"
+        "from nodeward.host.clock import SystemClock\n"
+        "from nodeward.host.hostfs import OsFiles\n"
+        "from nodeward.host import process\n"
+        "from nodeward.programs.relay import run as relay\n"
+        "from nodeward.settings import load as settings\n"
+        "from nodeward.settings.reload import SettingsSource\n"
         "import nodeward.cli.relay, uvloop\n"
         "chosen = settings.load(None, {}, eval(sys.argv[1]))\n"
         "relay.plan(chosen, SystemClock(), OsFiles(), SettingsSource(lambda: chosen, 'a test'))\n"
@@ -384,5 +384,5 @@ def test_what_is_not_chosen_is_not_imported_before_the_first_call(
     command = [sys.executable, "-c", story, repr(pairs)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True, cwd=ROOT)
     loaded = set(done.stdout.split())
-    assert ("nodeward.engine" in loaded) == bool(chosen)
+    assert ("nodeward.core.apply" in loaded) == bool(chosen)
     assert not never & loaded

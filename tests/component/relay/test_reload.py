@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.app.process import LockedError, own_domain
+from nodeward.host.process import LockedError, own_domain
 from tests.component.relay.rig import SERVICE, WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_limits import call, create, got, kernel, node, runtime, update
 from tests.component.relay.test_status import people, status

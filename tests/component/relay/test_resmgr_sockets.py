@@ -15,18 +15,18 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.edges.resmgr import agent, config
-from nodeward.edges.resmgr.agent import UnhealthyError
-from nodeward.edges.resmgr.config import NotPushedError
-from nodeward.transport import unary_server
-from nodeward.transport.unary_client import UNIMPLEMENTED, CallFailedError, Exchange
-from nodeward.transport.unary_client import call as asks
-from nodeward.transport.unary_server import RESOURCE_EXHAUSTED, Answer, AnswerError, UnaryServer
-from nodeward.wire import grpc_messages
-from nodeward.wire import http2_frames as h2
-from nodeward.wire.errors import WireError
-from nodeward.wire.grpc_messages import MESSAGE_BYTES
-from nodeward.wire.header_blocks import encode_literals
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.formats import grpc_messages
+from nodeward.neighbours.formats import http2_frames as h2
+from nodeward.neighbours.formats.grpc_messages import MESSAGE_BYTES
+from nodeward.neighbours.formats.header_blocks import encode_literals
+from nodeward.neighbours.resmgr import agent, config
+from nodeward.neighbours.resmgr.agent import UnhealthyError
+from nodeward.neighbours.resmgr.config import NotPushedError
+from nodeward.neighbours.sockets import unary_server
+from nodeward.neighbours.sockets.unary_client import UNIMPLEMENTED, CallFailedError, Exchange
+from nodeward.neighbours.sockets.unary_client import call as asks
+from nodeward.neighbours.sockets.unary_server import RESOURCE_EXHAUSTED, Answer, AnswerError, UnaryServer
 from tests.component.relay.rig import SERVICE, WAIT_S, client_of, runtime_at, wait_for
 
 cancelled = threading.Event()

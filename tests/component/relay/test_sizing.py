@@ -14,19 +14,19 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.node.pod_facts import SOCKET
-from nodeward.app.relay import run as relay
-from nodeward.app.relay import vm_guard
-from nodeward.app.relay.vm_guard import VmGuard
-from nodeward.app.settings import load as settings_files
-from nodeward.model.rows import VmGuardRow
-from nodeward.model.settings import OnError, RelaySection, Settings
-from nodeward.model.sizing import Allocatable
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import facts_line
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.features.settings import OnError, RelaySection, Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cri import facts_line
+from nodeward.neighbours.cri.rows import VmGuardRow
+from nodeward.programs.node.relay_door import SOCKET
+from nodeward.programs.relay import run as relay
+from nodeward.programs.relay import vm_guard
+from nodeward.programs.relay.vm_guard import VmGuard
+from nodeward.settings import load as settings_files
 from tests.component.relay.rig import (
     WAIT_S,
     Runtime,

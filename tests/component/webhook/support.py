@@ -12,11 +12,11 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeward.aio.tls import ReloadingTls
-from nodeward.app.webhook import decider
-from nodeward.edges.webhook.doors import Patience, listen
-from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
-from nodeward.model.settings import Settings
+from nodeward.features.admission.door.doors import Patience, listen
+from nodeward.features.admission.door.server import PATH, Bounds, WebhookServer
+from nodeward.features.settings import Settings
+from nodeward.host.tls import ReloadingTls
+from nodeward.programs.webhook import decider
 from tests.component.kube.support import make_ca, make_leaf
 from tests.patience import scaled
 from tests.rigs.stories import Story, told_in

@@ -13,12 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.tls import shake_hands
-from nodeward.app.webhook import decider
-from nodeward.edges.webhook.connection import Common, Connection
-from nodeward.edges.webhook.doors import Patience
-from nodeward.edges.webhook.server import WebhookServer
-from nodeward.model.settings import Settings
+from nodeward.features.admission.door.connection import Common, Connection
+from nodeward.features.admission.door.doors import Patience
+from nodeward.features.admission.door.server import WebhookServer
+from nodeward.features.settings import Settings
+from nodeward.host.tls import shake_hands
+from nodeward.programs.webhook import decider
 from tests.component.kube.support import until
 from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, served
 from tests.patience import scaled

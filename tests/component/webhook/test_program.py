@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.edges.webhook.server import PATH
+from nodeward.features.admission.door.server import PATH
 from tests.component.webhook import crowd
 from tests.component.webhook.crowd import Client, Said
 from tests.component.webhook.support import GOOD, JSON_TYPE, REQUEST, WITHIN_S, install, port_of, post, program

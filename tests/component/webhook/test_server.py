@@ -16,12 +16,12 @@ import pytest
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser
 
-from nodeward.aio.tls import ReloadingTls, TlsFilesError
-from nodeward.app.webhook import decider
-from nodeward.edges.webhook.doors import Patience, listen
-from nodeward.edges.webhook.server import PATH, Bounds, WebhookServer
-from nodeward.model.admission import Operation, PodAsked, Verdict
-from nodeward.model.settings import LimitsSettings, Mode, Settings
+from nodeward.features.admission.door.doors import Patience, listen
+from nodeward.features.admission.door.server import PATH, Bounds, WebhookServer
+from nodeward.features.admission.values import Operation, PodAsked, Verdict
+from nodeward.features.settings import LimitsSettings, Mode, Settings
+from nodeward.host.tls import ReloadingTls, TlsFilesError
+from nodeward.programs.webhook import decider
 from tests.component.kube.support import until
 from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, install, served, swap
 from tests.patience import scaled

@@ -20,8 +20,8 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.transport.kube_http import Endpoint
+from nodeward.neighbours.sockets.kube_http import Endpoint
+from nodeward_sim.doubles.apiserver import ApiServer
 from tests.patience import scaled
 
 VARIABLE = "NODEWARD_KUBE_APISERVER"

@@ -11,14 +11,14 @@ from urllib.parse import urlencode
 import aiohttp
 import pytest
 
-from nodeward.edges.kube.client import PodsClient
-from nodeward.edges.kube.errors import KubeError
-from nodeward.edges.kube.events import EventSender
-from nodeward.edges.kube.reflector import Missing, PodReader, run
-from nodeward.edges.kube.settings import KubeSettings
-from nodeward.model.events import ApiLost, Event, PodGone, PodSeen, PodsListed
-from nodeward.wire.kube_events import EventObject, created
-from nodeward.wire.kube_objects import PodListPage
+from nodeward.core.events import ApiLost, Event, PodGone, PodSeen, PodsListed
+from nodeward.neighbours.formats.kube_objects import PodListPage
+from nodeward.neighbours.kubernetes.client import PodsClient
+from nodeward.neighbours.kubernetes.errors import KubeError
+from nodeward.neighbours.kubernetes.events import EventSender
+from nodeward.neighbours.kubernetes.kube_events import EventObject, created
+from nodeward.neighbours.kubernetes.reflector import Missing, PodReader, run
+from nodeward.neighbours.kubernetes.settings import KubeSettings
 from tests.component.kube.support import Ears, HandClock
 from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
 from tests.patience import scaled

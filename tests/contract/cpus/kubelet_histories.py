@@ -16,15 +16,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from nodeward.doubles.cpus import Plan, sysfs
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.sysfs.topology import read
-from nodeward.engine.cpus.policies.static import SHARED, STATIC
-from nodeward.model.cpus import Ask, Denied, Ground, Pools
-from nodeward.model.cpuset import CpuSet, ids, of, parse, text
-from nodeward.model.policy_rule import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
-from nodeward.model.topology import Group, Machine
-from nodeward.model.workload import Qos, Role
+from nodeward.core.cpuset import CpuSet, ids, of, parse, text
+from nodeward.core.topology import Group, Machine
+from nodeward.core.workload import Qos, Role
+from nodeward.features.cpus.policies.static import SHARED, STATIC
+from nodeward.features.cpus.settings import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
+from nodeward.features.cpus.values import Ask, Denied, Ground, Pools
+from nodeward.neighbours.sysfs.topology import read
+from nodeward_sim.doubles.cpus import Plan, sysfs
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.peers import cpuoracle
 from tests.peers.cpuoracle import CpuOracle, Place, Step, cpu_oracle
 

@@ -4,8 +4,8 @@ itself.
 
 from collections.abc import Callable
 
-from nodeward.doubles.cri_runtime import IMAGE
-from nodeward.proto import cri_pb2 as cri
+from nodeward.contracts import cri_pb2 as cri
+from nodeward_sim.doubles.cri_runtime import IMAGE
 from tests.component.relay.rig import wait_for
 from tests.contract.cri.sides import (
     Client,

@@ -15,9 +15,9 @@ from typing import TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from nodeward.doubles.cri_runtime import CRI_1_7, CRI_2_4, IMAGE, CriGeneration, CriRuntime
-from nodeward.doubles.runtime import SimRuntime
-from nodeward.proto import cri_pb2 as cri
+from nodeward.contracts import cri_pb2 as cri
+from nodeward_sim.doubles.cri_runtime import CRI_1_7, CRI_2_4, IMAGE, CriGeneration, CriRuntime
+from nodeward_sim.doubles.runtime import SimRuntime
 from tests.patience import scaled
 from tests.peers.containerd import NEWEST, OLD, Containerd, running_containerd
 

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.kata import network
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kata import network
 from tests.peers.containerd import running_containerd
 from tests.peers.cri import pod_config, remove_pod
 from tests.peers.nriside import Record, member, text

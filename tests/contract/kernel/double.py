@@ -2,11 +2,11 @@
 
 import itertools
 
-from nodeward.aio.hostfs import HostFiles
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.kernel import SimKernel
-from nodeward.doubles.processes import Process, Processes
-from nodeward.model import cpuset
+from nodeward.core import cpuset
+from nodeward.host.hostfs import HostFiles
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.kernel import SimKernel
+from nodeward_sim.doubles.processes import Process, Processes
 from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 
 _FIRST_PID = 100

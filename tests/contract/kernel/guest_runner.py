@@ -10,10 +10,10 @@ import sys
 import traceback
 from contextlib import nullcontext
 
-from nodeward.aio.hostfs import HostFiles, OsFiles
-from nodeward.edges.sysfs.topology import read
-from nodeward.model import cpuset
-from nodeward.model.topology import Level
+from nodeward.core import cpuset
+from nodeward.core.topology import Level
+from nodeward.host.hostfs import HostFiles, OsFiles
+from nodeward.neighbours.sysfs.topology import read
 from tests.contract.kernel.cases import CASES, CPU_CASES, V1_CASES
 from tests.contract.kernel.real import DEVICE, Real, v1_mounted
 from tests.contract.kernel.vocabulary import Case

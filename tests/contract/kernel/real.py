@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
-from nodeward.aio.hostfs import HostFiles, OsFiles
-from nodeward.model import cpuset
+from nodeward.core import cpuset
+from nodeward.host.hostfs import HostFiles, OsFiles
 from tests.contract.kernel.vocabulary import CAPACITY, MOUNT, V1_MOUNT
 from tests.patience import scaled
 

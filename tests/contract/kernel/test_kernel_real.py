@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from nodeward.doubles.kernel import SimKernel
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.contract.kernel.cases import CASES, CPU_CASES, V1_CASES
 from tests.contract.kernel.double import EIGHT, Double
 from tests.contract.kernel.guest_runner import BEGIN, CPUS, END, MACHINE, RESULT, VERSIONS, WALK, drawn

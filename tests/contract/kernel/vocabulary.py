@@ -12,7 +12,7 @@ import errno
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
-from nodeward.aio.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles
 
 CAPACITY: Final[Mapping[str, int]] = {"sev": 10, "sev_es": 5}
 MOUNT: Final = "/sys/fs/cgroup"

@@ -4,7 +4,7 @@ import os
 import socket
 from pathlib import Path
 
-from nodeward.wire import kubelet_checkpoint
+from nodeward.neighbours.kubelet import checkpoint_file
 from tests.contract.kubelet.sides import Cases, Node
 from tests.peers.daemon import until
 from tests.peers.deviceplugin import DevicePlugin, register, serving_plugin
@@ -190,16 +190,16 @@ def a_restart_takes_the_sockets_away_and_remembers_who_has_what(node: Node) -> N
 @case
 def the_checkpoint_names_each_pods_ids_and_the_healthy_ones_of_each_plugin(node: Node) -> None:
     def registered() -> tuple[str, ...] | None:
-        data = (node.side.home / kubelet_checkpoint.PLACE).read_bytes()
-        return kubelet_checkpoint.decode(data, [node.resource]).registered.get(node.resource)
+        data = (node.side.home / checkpoint_file.PLACE).read_bytes()
+        return checkpoint_file.decode(data, [node.resource]).registered.get(node.resource)
 
     with node.plugin(["a", "b", "c"]) as plugin:
         until(lambda: registered() == ("a", "b", "c"), "all are registered")
         plugin.offer([("a", True), ("b", True), ("c", False)])
         until(lambda: registered() == ("a", "b"), "the healthy ones are registered")
         node.run("one", counts=(2,))
-        data = (node.side.home / kubelet_checkpoint.PLACE).read_bytes()
-        assert list(kubelet_checkpoint.decode(data, [node.resource]).pods.values()) == [{node.resource: ("a", "b")}]
+        data = (node.side.home / checkpoint_file.PLACE).read_bytes()
+        assert list(checkpoint_file.decode(data, [node.resource]).pods.values()) == [{node.resource: ("a", "b")}]
         node.delete("one")
     node.has(3, 0)
     assert registered() == ("a", "b"), "the end of a plugin is not written down"

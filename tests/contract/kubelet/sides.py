@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.doubles.kubelet import AdmissionError, Asks, SimKubelet
-from nodeward.proto import kubepod_pb2 as kubepod
-from nodeward.wire import kubelet_checkpoint
+from nodeward.contracts import kubepod_pb2 as kubepod
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kubelet import checkpoint_file
+from nodeward_sim.doubles.kubelet import AdmissionError, Asks, SimKubelet
 from tests.kubelet_views import SimViews
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.deviceplugin import DevicePlugin, running_plugin
@@ -67,7 +67,7 @@ class DoubleSide:
         return words if phase == "Pending" else ""
 
     def held(self, pod: str, resource: str) -> tuple[str, ...]:
-        found = kubelet_checkpoint.decode((self.home / kubelet_checkpoint.PLACE).read_bytes(), [resource])
+        found = checkpoint_file.decode((self.home / checkpoint_file.PLACE).read_bytes(), [resource])
         return found.pods.get(self.uid(pod), {}).get(resource, ())
 
     def create(self, pod: str, resource: str, counts: Sequence[int] = (1,), init: Sequence[int] = ()) -> None:

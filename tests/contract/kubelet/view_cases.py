@@ -8,11 +8,11 @@ from pathlib import Path
 
 import grpc
 
-from nodeward.edges.kubelet import pod_resources, pods_api
-from nodeward.proto import podresources_pb2 as resources
-from nodeward.proto import podsapi_pb2 as pods
-from nodeward.wire.kube_objects import PodObject
-from nodeward.wire.kube_protobuf import decode_pod
+from nodeward.contracts import podresources_pb2 as resources
+from nodeward.contracts import podsapi_pb2 as pods
+from nodeward.neighbours.formats.kube_objects import PodObject
+from nodeward.neighbours.kubelet import pod_resources, pods_api
+from nodeward.neighbours.kubelet.kube_protobuf import decode_pod
 from tests.contract.kubelet.sides import Cases, Node
 from tests.patience import scaled
 from tests.peers.daemon import until

@@ -11,10 +11,9 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.doubles.runtime_plugins import RuntimeRefusalError
-from nodeward.model.decision import Final
-from nodeward.model.events import (
+from nodeward.contracts import nri_pb2
+from nodeward.core.decision import Final
+from nodeward.core.events import (
     Created,
     Creating,
     Event,
@@ -31,10 +30,11 @@ from nodeward.model.events import (
     Updated,
     Updating,
 )
-from nodeward.model.workload import Phase
-from nodeward.proto import nri_pb2
-from nodeward.transport.ttrpc_unix import ConnectionEndedError
-from nodeward.wire.nri_mux import FIRST_FRAME_BYTES
+from nodeward.core.workload import Phase
+from nodeward.neighbours.nri.mux import FIRST_FRAME_BYTES
+from nodeward.neighbours.nri.ttrpc_unix import ConnectionEndedError
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
+from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
 from tests.contract.nri.adaptation_sides import RuntimeSide, environment_of
 from tests.peers.plugin import Decide, Ports, RawPlugin, adjust, no_change, nodeward_plugin, raw_plugin, refuse
 

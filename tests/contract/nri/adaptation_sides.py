@@ -14,8 +14,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.doubles.runtime_plugins import (
+from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward_sim.doubles.runtime_plugins import (
     NRI_0_8,
     NRI_0_11,
     NRI_0_12,

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import grpc
 
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.doubles.runtime_plugins import RuntimeRefusalError
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
+from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
 from tests.patience import scaled
 from tests.peers.containerd import IMAGE, NEWEST, OLD, PLAIN, Containerd, NriOptions, running_containerd
 from tests.peers.cri import Cri, pod_config

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.doubles.runtime import SimContainer, SimPod
-from nodeward.doubles.runtime_plugins import RuntimeRefusalError
-from nodeward.model.decision import Adjustment, Final, Reason
-from nodeward.model.pool_rule import IoClass, Scheduler, SchedulingClass
+from nodeward.core.decision import Adjustment, Final, Reason
+from nodeward.features.cpus.pool_settings import IoClass, Scheduler, SchedulingClass
+from nodeward_sim.doubles.runtime import SimContainer, SimPod
+from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
 from tests.contract.nri.containerd_side import containerd_side
 from tests.patience import scaled
 from tests.peers.plugin import nodeward_plugin

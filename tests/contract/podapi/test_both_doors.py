@@ -9,10 +9,10 @@ from pathlib import Path
 
 from google.protobuf import json_format
 
-from nodeward.cli import client
-from nodeward.doubles.apiserver import ApiServer
-from nodeward.doubles.runtime import SimPod, SimRuntime
-from nodeward.proto import podapi_pb2
+from nodeward.contracts import podapi_pb2
+from nodeward.people import client
+from nodeward_sim.doubles.apiserver import ApiServer
+from nodeward_sim.doubles.runtime import SimPod, SimRuntime
 from tests.component.daemon.test_service import SETTINGS, service
 from tests.patience import scaled
 from tests.peers.find import require

@@ -13,7 +13,7 @@ from fractions import Fraction
 
 import pytest
 
-from nodeward.model.quantity import MAX_VALUE, QuantityError, exact_units, whole_units
+from nodeward.core.quantity import MAX_VALUE, QuantityError, exact_units, whole_units
 from tests.patience import scaled
 from tests.peers.find import require
 

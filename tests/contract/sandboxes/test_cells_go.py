@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.engine.sandboxes.expected import Paths, expected
-from nodeward.model.sandboxes import CgroupDriver, TaskRole
+from nodeward.core.vms import CgroupDriver, TaskRole
+from nodeward.features.sandboxes.expected import Paths, expected
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, make_cgroup, remove_cgroups
 from tests.peers.find import absent
 from tests.peers.katahost import KataCell, KataPaths, kata_paths, placing

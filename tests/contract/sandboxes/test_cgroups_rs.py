@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.engine.sandboxes.expected import Paths as Ours
-from nodeward.engine.sandboxes.expected import expected
-from nodeward.model.sandboxes import CgroupDriver, TaskRole
+from nodeward.core.vms import CgroupDriver, TaskRole
+from nodeward.features.sandboxes.expected import Paths as Ours
+from nodeward.features.sandboxes.expected import expected
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, remove_cgroups
 from tests.peers.cgroupsrs import CgroupsRs, Paths, Places, RefusedError, Sandbox, cgroups_rs

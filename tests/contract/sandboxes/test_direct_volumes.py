@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.kata import volumes
-from nodeward.edges.kata.volumes import VolumeFileError
-from nodeward.wire.direct_volume import MountInfo
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kata import volumes
+from nodeward.neighbours.kata.direct_volume import MountInfo
+from nodeward.neighbours.kata.volumes import VolumeFileError
 from tests.peers.katahost import kata_volumes
 
 CSI = "/var/lib/kubelet/pods/0a7a6a22-4fc3-4a63-9d5b-c6a0c2ad7f2f/volumes/kubernetes.io~csi/pvc-1/mount"

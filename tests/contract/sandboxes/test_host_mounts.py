@@ -11,8 +11,8 @@ from tests.peers.find import absent
 
 READER = """
 import json, sys
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.node.pod_volumes import _at_paths
+from nodeward.host.hostfs import OsFiles
+from nodeward.features.podapi.effects.volumes import _at_paths
 print(json.dumps({path: _at_paths(OsFiles(), (path,))[path] for path in sys.argv[1:]}))
 """
 SCRIPT = 'mount -t proc proc /proc && mount -t tmpfs none "$1/real/mount" && shift && exec "$@"'

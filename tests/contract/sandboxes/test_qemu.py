@@ -18,12 +18,12 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.cgroups.hierarchy import mounted
-from nodeward.edges.sandboxes.cgroups import trees
-from nodeward.edges.sandboxes.reader import Reader
-from nodeward.model.sandboxes import Place, TaskRole, VmReading
-from nodeward.model.workload import SandboxId
+from nodeward.core.vms import Place, TaskRole, VmReading
+from nodeward.core.workload import SandboxId
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cgroups.hierarchy import mounted
+from nodeward.neighbours.kata.cgroups import trees
+from nodeward.neighbours.kata.reader import Reader
 from tests.patience import until
 
 QEMU = shutil.which("qemu-system-x86_64")

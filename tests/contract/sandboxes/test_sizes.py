@@ -5,12 +5,12 @@ import os
 from dataclasses import replace
 from itertools import product
 
-from nodeward.engine.sandboxes import sizing
-from nodeward.engine.sandboxes.size import CPU_M, size
-from nodeward.model.annotations import KATA_QUEUES, KATA_SIZES
-from nodeward.model.sandboxes import Handler, Profile, VmReading
-from nodeward.model.sizing import Room
-from nodeward.model.workload import CpuRecord, HostShare, SandboxId
+from nodeward.core.annotations import KATA_QUEUES, KATA_SIZES
+from nodeward.core.vms import Handler, Profile, VmReading
+from nodeward.core.workload import CpuRecord, HostShare, SandboxId
+from nodeward.features.sandboxes import sizing
+from nodeward.features.sandboxes.size import CPU_M, size
+from nodeward.features.sandboxes.sizing_values import Room
 from tests.peers.katahost import KataSize, kata_sizes, kata_vms
 from tests.unit.engine.sandboxes.test_sizing import KATA, MOST, ROWS
 

@@ -1,4 +1,4 @@
-"""Given the contracts that our neighbours are built of, then those in src/nodeward/proto say the same of the wire.
+"""Given the contracts that our neighbours are built of, then those in src/nodeward/contracts say the same of the wire.
 
 NRI's and ttrpc's come out of the very programs the other tests talk to (`nriside -descriptors`), the device plugin's
 out of Kubernetes' modules, of the release that the kubelet peer has, and the CRI's out of those that containerd has.
@@ -13,9 +13,9 @@ from types import ModuleType
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from nodeward.doubles import runtime_plugins
-from nodeward.edges.nri import mapping, session
-from nodeward.proto import cri_pb2, deviceplugin_pb2, nri_pb2, podresources_pb2, podsapi_pb2, ttrpc_pb2
+from nodeward.contracts import cri_pb2, deviceplugin_pb2, nri_pb2, podresources_pb2, podsapi_pb2, ttrpc_pb2
+from nodeward.neighbours.nri import mapping, session
+from nodeward_sim.doubles import runtime_plugins
 from tests.contract.wire import choices
 from tests.contract.wire.facts import beyond, differing, facts
 from tests.patience import scaled

@@ -16,16 +16,16 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeward.aio import heap, pace, sd_notify
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.bounded import BoundedCalls
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.executor import MOST_THREADS, MOST_WAITING, DaemonExecutor
-from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import ThreadLane
-from nodeward.aio.state_file import StateFile
-from nodeward.aio.supervise import WorkEndedError, forever
-from nodeward.aio.watchdog import BEAT_S, STALL_S, Watchdog
+from nodeward.host import heap, pace, sd_notify
+from nodeward.host.backoff import Backoff
+from nodeward.host.bounded import BoundedCalls
+from nodeward.host.clock import SystemClock
+from nodeward.host.executor import MOST_THREADS, MOST_WAITING, DaemonExecutor
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.state_file import StateFile
+from nodeward.host.supervise import WorkEndedError, forever
+from nodeward.host.watchdog import BEAT_S, STALL_S, Watchdog
 from tests.patience import scaled
 
 PATIENCE_S = scaled(30.0)

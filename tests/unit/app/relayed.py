@@ -6,13 +6,13 @@ The engine behind is the real one, by the relay's own wiring, on the simulation'
 from itertools import count
 from typing import Final
 
-from nodeward.app.relay.limits import RelayLimits
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cri.decider import LimitsDecider, Soon
-from nodeward.model.relayed import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import Settings
-from nodeward.proto import cri_pb2 as cri
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.features.settings import Settings
+from nodeward.neighbours.cri.calls import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.decider import LimitsDecider, Soon
+from nodeward.programs.relay.limits import RelayLimits
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.engine.build import ManualClock
 
 LIMIT: Final = {"epc-limit.nri.io/container.app": "8192", "secret.example.com/token": "hidden"}

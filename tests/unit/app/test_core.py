@@ -6,20 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.host.afterwards import MOST, PIECE
-from nodeward.app.host.core import MOST_BITS, Core
-from nodeward.app.host.latest import KEPT, MOST_CHARACTERS, MOST_SENTENCES, Latest
-from nodeward.app.node.answers import BOUNDS_BITS, decided_rows
-from nodeward.app.node.pods import NoFacts
-from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.all import DOMAINS, ENGINE
-from nodeward.engine.domain import Domain
-from nodeward.engine.limits.domain import LIMITS
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import NOTHING, Adjustment, Commit, Decision, Final, Goal, Reason, Refusal, Target
-from nodeward.model.events import (
+from nodeward.core import events as ev
+from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Final, Goal, Reason, Refusal, Target
+from nodeward.core.events import (
     ApiBack,
     Creating,
     Event,
@@ -33,8 +22,19 @@ from nodeward.model.events import (
     Tick,
     Updating,
 )
-from nodeward.model.settings import EngineSettings, LimitsSettings, OnError, UnknownPod
-from nodeward.model.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
+from nodeward.core.feature import Domain
+from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
+from nodeward.features.all import DOMAINS, ENGINE
+from nodeward.features.limits.domain import LIMITS
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, LimitsSettings, OnError, UnknownPod
+from nodeward.host.afterwards import MOST, PIECE
+from nodeward.host.clock import SystemClock
+from nodeward.host.runner import MOST_BITS, Core
+from nodeward.people.latest import KEPT, MOST_CHARACTERS, MOST_SENTENCES, Latest
+from nodeward.programs.node.answers import BOUNDS_BITS, decided_rows
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of
 from tests.lanes import InlineLane
 from tests.unit.engine.build import creating

@@ -11,30 +11,30 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeward.aio.bounded import BoundedCalls
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import ThreadLane
-from nodeward.app.host import cpu_grants, cpu_watch
-from nodeward.app.host.boot import BOOT_ID
-from nodeward.app.host.core import Core
-from nodeward.app.host.facts import FactsByKind
-from nodeward.app.host.slots import Slots
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.sysfs import use
-from nodeward.engine.all import ENGINE
-from nodeward.engine.cpus import recorded
-from nodeward.engine.cpus.pools import joined, left, resized
-from nodeward.engine.state.cpus import Cpus
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.cpus import Grant, Part, Pool, Pools, Recorded
-from nodeward.model.events import CpusRecalled
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType, DynamicPoolsSettings, DynamicPoolType
-from nodeward.model.settings import EngineSettings
-from nodeward.model.workload import Phase
-from nodeward.wire import cpus_journal
+from nodeward.core import events as ev
+from nodeward.core.events import CpusRecalled
+from nodeward.core.workload import Phase
+from nodeward.features.all import ENGINE
+from nodeward.features.cpus import recorded
+from nodeward.features.cpus.effects import grants as cpu_grants
+from nodeward.features.cpus.effects import journal, watch
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, DynamicPoolsSettings, DynamicPoolType
+from nodeward.features.cpus.pools import joined, left, resized
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.state import Cpus
+from nodeward.features.cpus.values import Grant, Part, Pool, Pools, Recorded
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings
+from nodeward.host.boot import BOOT_ID
+from nodeward.host.bounded import BoundedCalls
+from nodeward.host.clock import SystemClock
+from nodeward.host.facts import FactsByKind
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.runner import Core
+from nodeward.host.slots import Slots
+from nodeward.neighbours.sysfs import use
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import InlineLane
 from tests.unit.engine.build import ManualClock
 from tests.unit.engine.cpus.build import RESERVED_ONE, home, machine, one
@@ -64,7 +64,7 @@ def read(path: Path) -> tuple[Recorded | None, str]:
 
 
 def whole(what: Recorded = RECORDED) -> bytes:
-    return cpus_journal.whole(what, "this-boot")
+    return journal.whole(what, "this-boot")
 
 
 def granted(*grants: Grant, pools: dict[str, Pool] | None = None) -> bytes:
@@ -80,7 +80,7 @@ def balloons(pools: dict[str, Pool]) -> bytes:
 
 def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passed_over(path: Path) -> None:
     assert CHANGE is not None
-    line = cpus_journal.line(CHANGE)
+    line = journal.line(CHANGE)
     path.write_bytes(whole() + line)
     assert read(path) == (MORE, "")
     path.write_bytes(whole() + line[:-1])
@@ -123,7 +123,7 @@ def test_a_damaged_record_is_void_and_named(path: Path, case: str) -> None:
     assert "/run/cpus.journal" in fault
 
 
-@pytest.mark.parametrize("content", [b"", cpus_journal.whole(RECORDED, "the boot before")], ids=["empty", "other boot"])
+@pytest.mark.parametrize("content", [b"", journal.whole(RECORDED, "the boot before")], ids=["empty", "other boot"])
 def test_what_another_boot_wrote_is_nothing(path: Path, content: bytes) -> None:
     path.write_bytes(content)
     assert read(path) == (None, "")
@@ -286,7 +286,7 @@ async def test_a_pool_that_is_used_gets_the_rest_and_a_file_that_cannot_be_read_
     first = b"".join(b"cpu%d 0 0 0 0 0 0 0 0\n" % cpu for cpu in range(8))
     second = b"".join(b"cpu%d 500 0 0 500 0 0 0 0\n" % cpu for cpu in range(8))
 
-    task = asyncio.create_task(cpu_watch.watch_use(kernel, lane, core, Looks(kernel, b"x", first, b"x", second)))
+    task = asyncio.create_task(watch.watch_use(kernel, lane, core, Looks(kernel, b"x", first, b"x", second)))
     while not task.done():
         lane.drain()
         await asyncio.sleep(0)

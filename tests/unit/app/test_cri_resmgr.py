@@ -7,14 +7,14 @@ from types import MappingProxyType
 import pytest
 import yaml
 
-from nodeward.app.settings.load import SettingsError, from_tree, load
-from nodeward.app.tools import cri_resmgr
-from nodeward.app.tools.cri_resmgr import CONFIG_SOCKET, Chosen, CriResmgrError
-from nodeward.model.pool_rule import BalloonType
-from nodeward.model.settings import Settings
-from nodeward.wire import dump_rules
+from nodeward.features.cpus.pool_settings import BalloonType
+from nodeward.features.settings import Settings
+from nodeward.neighbours.cri import dump_rules
+from nodeward.programs.cri_resmgr import read
+from nodeward.programs.cri_resmgr.read import CONFIG_SOCKET, Chosen, CriResmgrError
+from nodeward.settings.load import SettingsError, from_tree, load
 
-CONTAINERD = cri_resmgr.RUNTIMES[1]
+CONTAINERD = read.RUNTIMES[1]
 
 
 def choose(
@@ -23,7 +23,7 @@ def choose(
     sockets: tuple[str, ...] = (CONTAINERD,),
     environ: Mapping[str, str] = MappingProxyType({}),
 ) -> Chosen:
-    return cri_resmgr.choose(line.split(), environ, (files or {}).__getitem__, sockets.__contains__)
+    return read.choose(line.split(), environ, (files or {}).__getitem__, sockets.__contains__)
 
 
 def said(config: str) -> list[str]:
@@ -34,9 +34,9 @@ def said(config: str) -> list[str]:
 @pytest.mark.parametrize(
     ("sockets", "said"),
     [
-        ((CONTAINERD, cri_resmgr.RUNTIMES[0]), f"{cri_resmgr.RUNTIMES[0]} is there"),
-        (cri_resmgr.RUNTIMES[2:], f"{cri_resmgr.RUNTIMES[2]} is there"),
-        ((), f"{CONTAINERD} is waited for; none of {', '.join(cri_resmgr.RUNTIMES)} is there"),
+        ((CONTAINERD, read.RUNTIMES[0]), f"{read.RUNTIMES[0]} is there"),
+        (read.RUNTIMES[2:], f"{read.RUNTIMES[2]} is there"),
+        ((), f"{CONTAINERD} is waited for; none of {', '.join(read.RUNTIMES)} is there"),
     ],
 )
 def test_without_a_runtime_the_first_that_is_there_is_taken_and_said(sockets: tuple[str, ...], said: str) -> None:
@@ -282,7 +282,7 @@ def test_rules_and_defaults_of_a_dump_are_those_of_the_generation_that_has_the_o
 
 def test_rules_in_the_environment_are_not_overruled_by_defaults() -> None:
     environ = {"NODEWARD_DUMP__RULES": "short:.*"}
-    chosen = cri_resmgr.choose(["-dump-file", "/d"], environ, DUMP_FILES.__getitem__, bool)
+    chosen = read.choose(["-dump-file", "/d"], environ, DUMP_FILES.__getitem__, bool)
     assert "dump.rules" not in chosen.pairs
 
 
@@ -360,7 +360,7 @@ def test_an_amount_that_is_none_names_the_option_and_the_module() -> None:
     with pytest.raises(
         SettingsError, match=r"^policy\.reserved: 'x' is no amount .* \(by --reserved-resources, or Res"
     ):
-        load(None, {}, choose("-policy static -reserved-resources cpu=x").pairs, cri_resmgr.GIVEN_BY)
+        load(None, {}, choose("-policy static -reserved-resources cpu=x").pairs, read.GIVEN_BY)
 
 
 def test_the_section_of_a_policy_with_pools_is_taken_as_it_is() -> None:

@@ -13,16 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.app.dump import file as dump_file
-from nodeward.app.dump import ring as dump_ring
-from nodeward.app.dump import writer as dump_writer
-from nodeward.app.dump.file import DumpFile, DumpFileError
-from nodeward.app.dump.ring import Giver, Taker
-from nodeward.app.dump.tally import Tally
-from nodeward.model.settings import SECRETS
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_feed, dump_text
-from nodeward.wire.dump_feed import Frame, Kind
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.features.settings import SECRETS
+from nodeward.programs.dump import file as dump_file
+from nodeward.programs.dump import frames as dump_feed
+from nodeward.programs.dump import ring as dump_ring
+from nodeward.programs.dump import text as dump_text
+from nodeward.programs.dump import writer as dump_writer
+from nodeward.programs.dump.file import DumpFile, DumpFileError
+from nodeward.programs.dump.frames import Frame, Kind
+from nodeward.programs.dump.ring import Giver, Taker
+from nodeward.programs.dump.tally import Tally
 
 BYTES = dump_ring.BYTES
 BEGIN = mmap.PAGESIZE

@@ -12,19 +12,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodeward.aio import journal
-from nodeward.aio.hostfs import HostFiles, OsFiles
-from nodeward.aio.journal import Journal
-from nodeward.app.host.boot import BOOT_ID
-from nodeward.app.host.undo import at_once
-from nodeward.app.node import grants_boot
-from nodeward.app.node.grants import Granted, Grants, Recalled, decode, encode, on_record, path_in, read
-from nodeward.app.node.grants_boot import GrantsBoot
-from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.state.ledger import Grant, Offer
-from nodeward.engine.state.root import State
-from nodeward.model.events import Event, GrantsRecalled
-from nodeward.model.settings import LedgerSettings, Mode, Settings
+from nodeward.core.events import Event, GrantsRecalled
+from nodeward.features.keys.effects import grants_boot
+from nodeward.features.keys.effects.grants import Granted, Grants, Recalled, decode, encode, on_record, path_in, read
+from nodeward.features.keys.effects.grants_boot import GrantsBoot
+from nodeward.features.keys.state import Grant, Offer
+from nodeward.features.root import State
+from nodeward.features.settings import LedgerSettings, Mode, Settings
+from nodeward.host import journal
+from nodeward.host.boot import BOOT_ID
+from nodeward.host.hostfs import HostFiles, OsFiles
+from nodeward.host.journal import Journal
+from nodeward.host.undo import at_once
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
 from tests.rigs.daemon import AtOnce, folders

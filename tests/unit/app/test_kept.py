@@ -9,30 +9,32 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodeward.aio.lanes import GivenUpError
-from nodeward.aio.sd_notify import Notifier
-from nodeward.app.host.record import RecordWriter, size
-from nodeward.app.node import assemble, last_known
-from nodeward.app.node.hook_files import Keeper
-from nodeward.app.node.last_known import keep, path_in, read
-from nodeward.app.relay.reload import merged as relay_merged
-from nodeward.app.settings import last_good
-from nodeward.app.settings import load as settings
-from nodeward.app.settings.reload import Reload, SettingsSource, merged
-from nodeward.app.tools.replay import replay
-from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.all import apply
-from nodeward.engine.state.pods import KnownSpec, Pods
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Goal, Reason
-from nodeward.model.events import ApiLost, Event
-from nodeward.model.gate import GateSettings
-from nodeward.model.sandboxes import Profile
-from nodeward.model.sandboxes_rule import SandboxesSettings
-from nodeward.model.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, Settings
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Qos, Source
-from nodeward.wire import pod_file, record
+from nodeward.core import events as ev
+from nodeward.core import record
+from nodeward.core.decision import Goal, Reason
+from nodeward.core.events import ApiLost, Event
+from nodeward.core.gating import GateSettings
+from nodeward.core.vms import Profile
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Qos, Source
+from nodeward.features.all import apply
+from nodeward.features.limits import hook_file
+from nodeward.features.limits.effects.hook_files import Keeper
+from nodeward.features.pods.effects import last_known
+from nodeward.features.pods.effects.last_known import keep, path_in, read
+from nodeward.features.pods.state import KnownSpec, Pods
+from nodeward.features.root import State
+from nodeward.features.sandboxes.settings import SandboxesSettings
+from nodeward.features.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, Settings
+from nodeward.host.lanes import GivenUpError
+from nodeward.host.record_writer import RecordWriter, size
+from nodeward.host.sd_notify import Notifier
+from nodeward.programs.node import assemble
+from nodeward.programs.once.replay import replay
+from nodeward.programs.relay.reload import merged as relay_merged
+from nodeward.settings import last_good
+from nodeward.settings import load as settings
+from nodeward.settings.reload import Reload, SettingsSource, merged
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import Done, Ended, InlineLane, T
@@ -135,7 +137,7 @@ def test_a_static_pods_file_has_the_uid_that_the_runtime_uses() -> None:
     known = specs("mirror")[PodUid("mirror")]
     Keeper(kernel, RUN_FOLDER).bring(RULE, {PodUid("hash"): known}, complete=True)
 
-    assert pod_file.decode_pod(kernel.read(f"{RUN_FOLDER}/pods/hash.json", 9999)).uid == "hash"
+    assert hook_file.decode_pod(kernel.read(f"{RUN_FOLDER}/pods/hash.json", 9999)).uid == "hash"
 
 
 @pytest.mark.parametrize("uid", ["../../etc/x", "a/b", "", ".", "a\n", "x" * 200])

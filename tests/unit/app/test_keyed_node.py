@@ -9,24 +9,16 @@ from random import Random
 
 import pytest
 
-from nodeward.app.host.facts import FactsByKind, either
-from nodeward.app.host.record import RecordWriter
-from nodeward.app.node import assemble, grants
-from nodeward.app.node import ledger as keys
-from nodeward.app.node.readiness import Readiness
-from nodeward.app.node.wiring import Lanes
-from nodeward.app.settings.load import load
 from nodeward.cli.keys import lines
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.kubelet.checkpoint import CheckpointFile
-from nodeward.edges.kubelet.folder import Folder, Offering
-from nodeward.edges.kubelet.plugin import Plugin
-from nodeward.engine.ledger.asks import KEYS_NS
-from nodeward.engine.ledger.device_ids import id_name
-from nodeward.engine.show.key_rows import key_rows
-from nodeward.model import events as ev
-from nodeward.model.settings import (
+from nodeward.contracts import deviceplugin_pb2 as protocol
+from nodeward.core import events as ev
+from nodeward.core.workload import PodUid, Sandbox, SandboxId
+from nodeward.features.keys import wiring as keys
+from nodeward.features.keys.asks import KEYS_NS
+from nodeward.features.keys.device_ids import id_name
+from nodeward.features.keys.effects import grants
+from nodeward.features.keys.view import key_rows
+from nodeward.features.settings import (
     KeySettings,
     KubeSection,
     LedgerSettings,
@@ -36,9 +28,18 @@ from nodeward.model.settings import (
     Publisher,
     Settings,
 )
-from nodeward.model.workload import PodUid, Sandbox, SandboxId
-from nodeward.proto import deviceplugin_pb2 as protocol
-from nodeward.transport.grpc_unix import Code, GrpcError
+from nodeward.features.wiring import Lanes
+from nodeward.host.facts import FactsByKind, either
+from nodeward.host.record_writer import RecordWriter
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
+from nodeward.neighbours.kubelet.folder import Folder, Offering
+from nodeward.neighbours.kubelet.plugin import Plugin
+from nodeward.neighbours.sockets.grpc_unix import Code, GrpcError
+from nodeward.programs.node import assemble
+from nodeward.programs.node.readiness import Readiness
+from nodeward.settings.load import load
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import InlineLane
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLane, VirtualLoop
 

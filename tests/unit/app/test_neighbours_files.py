@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.doctor import runtime_files
-from nodeward.app.tools import kubelet_endpoint as endpoint
-from nodeward.app.tools import runtime_nri as nri
-from nodeward.app.tools.kubelet_endpoint import Edit, Places, PointError
-from nodeward.app.tools.runtime_nri import write
 from nodeward.cli.main import cli
-from nodeward.model.settings import RelaySection
-from nodeward.wire.kubelet_endpoints import RUNTIME
+from nodeward.features.settings import RelaySection
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kata import handlers
+from nodeward.neighbours.kubelet.endpoint_files import RUNTIME
+from nodeward.programs.once import kubelet_endpoint as endpoint
+from nodeward.programs.once import runtime_nri as nri
+from nodeward.programs.once.kubelet_endpoint import Edit, Places, PointError
+from nodeward.programs.once.runtime_nri import write
 
 RELAY = RelaySection()
 OURS = "unix:///run/nodeward/cri.sock"
@@ -217,7 +217,7 @@ root = "/data"  # ours
 @pytest.fixture(name="etc", autouse=True)
 def _etc(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(nri, "CONTAINERD", str(tmp_path / "containerd/config.toml"))
-    monkeypatch.setattr(runtime_files, "_CONTAINERD", str(tmp_path / "containerd/config.toml"))
+    monkeypatch.setattr(handlers, "_CONTAINERD", str(tmp_path / "containerd/config.toml"))
     monkeypatch.setattr(nri, "CRIO", str(tmp_path / "crio/crio.conf"))
     return tmp_path
 

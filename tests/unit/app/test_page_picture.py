@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from nodeward.app.page.picture import HISTORY, Memory, picture, promised
-from nodeward.model.rows import CgroupRow, HappenedRow, ResourceRow
-from nodeward.model.view import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow, NodeView
+from nodeward.neighbours.cri.rows import CgroupRow, HappenedRow, ResourceRow
+from nodeward.people.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow, NodeView
+from nodeward.programs.page.picture import HISTORY, Memory, picture, promised
 
 MIB = 1 << 20
 

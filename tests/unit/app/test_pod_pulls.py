@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.node import pod_pulls
-from nodeward.app.node.pod_pulls import PodPulls, PullRequestError
-from nodeward.engine.state.pods import KnownSandbox, Pods
-from nodeward.model.podapi import Section
-from nodeward.model.podapi_pulls import PodImage, PullState, ReportPullRequest, ResolvePullRequest
-from nodeward.model.pulls import PullRow, PullsView, SandboxKey
-from nodeward.model.settings import Settings
-from nodeward.model.workload import PodUid, Sandbox, SandboxId
-from nodeward.transport.line_socket import LineServer
-from nodeward.wire import relay_line
+from nodeward.core.pulls import PullRow, PullsView, SandboxKey
+from nodeward.core.workload import PodUid, Sandbox, SandboxId
+from nodeward.features.podapi.effects import pulls as pod_pulls
+from nodeward.features.podapi.effects.pulls import PodPulls, PullRequestError
+from nodeward.features.podapi.podapi_pulls import PodImage, PullState, ReportPullRequest, ResolvePullRequest
+from nodeward.features.podapi.rows import Section
+from nodeward.features.pods.state import KnownSandbox, Pods
+from nodeward.features.settings import Settings
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cri import relay_line
+from nodeward.neighbours.sockets.lines import LineServer
 from tests.unit.engine.build import ManualClock
 
 DIGEST = "sha256:" + "a" * 64

@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import FileInfo, HostFiles, OsFiles
-from nodeward.app.node.pod_volumes import FILE, HOST_ROOT, PodVolumeClaims, VolumeRequestError
-from nodeward.edges.kata import network, volumes
-from nodeward.engine.podapi.volumes import LEASE_S
-from nodeward.engine.state.pods import Ended, KnownSandbox, KnownSpec, Pods
-from nodeward.engine.state.root import State
-from nodeward.model.errors import NodewardError
-from nodeward.model.podapi_network import PodInterface, PodNetwork, PodRoute
-from nodeward.model.podapi_volumes import (
+from nodeward.core.errors import NodewardError
+from nodeward.core.podapi_network import PodInterface, PodNetwork, PodRoute
+from nodeward.core.pulls import PullsView
+from nodeward.core.workload import PodUid, SandboxId
+from nodeward.features.podapi import redaction
+from nodeward.features.podapi.effects.volumes import FILE, HOST_ROOT, PodVolumeClaims, VolumeRequestError
+from nodeward.features.podapi.podapi_volumes import (
     GUEST,
     HOST,
     ConfirmVolumeRequest,
@@ -27,10 +25,12 @@ from nodeward.model.podapi_volumes import (
     PodVolumeRow,
     VolumeMount,
 )
-from nodeward.model.pulls import PullsView
-from nodeward.model.workload import PodUid, SandboxId
-from nodeward.wire import pod_redaction
-from nodeward.wire.direct_volume import MountInfo
+from nodeward.features.podapi.volumes import LEASE_S
+from nodeward.features.pods.state import Ended, KnownSandbox, KnownSpec, Pods
+from nodeward.features.root import State
+from nodeward.host.hostfs import FileInfo, HostFiles, OsFiles
+from nodeward.neighbours.kata import network, volumes
+from nodeward.neighbours.kata.direct_volume import MountInfo
 from tests.faults import FaultyFiles
 from tests.rigs.daemon import AtOnce, YieldingClock
 from tests.unit.engine.build import ManualClock, pod_spec, sandbox
@@ -53,7 +53,7 @@ def pod(claim: str = "disk", **mount: object) -> object:
     kept = {"name": "keys", "secret": {"secretName": SECRET}}
     mounts = [{"name": "data", "mountPath": "/d", "readOnly": True, **mount}, {"name": "keys", "mountPath": "/k"}]
     spec = {"containers": [{"name": "app", "volumeMounts": mounts}], "volumes": [data, kept]}
-    return pod_redaction.redacted({"spec": spec})
+    return redaction.redacted({"spec": spec})
 
 
 @dataclass(slots=True)

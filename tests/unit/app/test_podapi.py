@@ -8,29 +8,29 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import HostFiles
-from nodeward.aio.lanes import ThreadLane
-from nodeward.app.host import facts
-from nodeward.app.host.core import Core
-from nodeward.app.host.facts import either
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.node.gate import MOST_VERDICTS, Gates, SetGateError, path_in, read
-from nodeward.app.node.pod_devices import PodDevices
-from nodeward.app.node.podapi_answers import EARLY_NS, MOST_REPORTS, Reports
-from nodeward.app.node.pods import NoFacts
-from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.all import ENGINE
-from nodeward.engine.state.pods import KnownSandbox, Pods
-from nodeward.engine.state.root import State
-from nodeward.model.events import GateAsked, GateRecalled, PodGone
-from nodeward.model.gate import Gated, GateSettings, Verdict
-from nodeward.model.pod_devices import ContainerNuma, Judged
-from nodeward.model.podapi import AnswerError, ReportSandboxRequest
-from nodeward.model.podapi_gate import SetGateRequest
-from nodeward.model.settings import Mode, Settings
-from nodeward.model.workload import PodUid, Sandbox, SandboxId
-from nodeward.proto import podresources_pb2 as pb
+from nodeward.contracts import podresources_pb2 as pb
+from nodeward.core.devices import ContainerNuma, Judged
+from nodeward.core.events import GateAsked, GateRecalled, PodGone
+from nodeward.core.gating import Gated, GateSettings, Verdict
+from nodeward.core.workload import PodUid, Sandbox, SandboxId
+from nodeward.features.all import ENGINE
+from nodeward.features.gate.rows import SetGateRequest
+from nodeward.features.gate.wiring import MOST_VERDICTS, Gates, SetGateError, path_in, read
+from nodeward.features.podapi.effects.answers import EARLY_NS, MOST_REPORTS, Reports
+from nodeward.features.podapi.effects.devices import PodDevices
+from nodeward.features.podapi.rows import AnswerError, ReportSandboxRequest
+from nodeward.features.pods.state import KnownSandbox, Pods
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.root import State
+from nodeward.features.settings import Mode, Settings
+from nodeward.host import facts
+from nodeward.host.clock import SystemClock
+from nodeward.host.facts import either
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.runner import Core
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of
 from tests.lanes import InlineLane

@@ -7,26 +7,26 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.node.policy_objects import Session
-from nodeward.app.node.topology_object import Session as ZonesSession
-from nodeward.app.settings import last_good, policy_object
-from nodeward.app.settings.load import SettingsError, from_tree, load
-from nodeward.app.settings.policy import amount
-from nodeward.app.settings.policy_object import Chosen, translated
-from nodeward.app.settings.pushed import Pushed, path_in
-from nodeward.app.settings.reload import Reload, SettingsSource, merged
-from nodeward.app.tools.cri_resmgr_pushed import over_file
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.kube.errors import KubeAwayError
-from nodeward.edges.kube.policy_objects import Seen
-from nodeward.engine.state.root import State
-from nodeward.model.events import Event
-from nodeward.model.policy_object import PolicyKind, PolicyObject, Said
-from nodeward.model.policy_rule import Amount, AmountKind, Driver, PolicySettings, StaticSettings
-from nodeward.model.settings import CpusSettings, EngineSettings, Mode, PolicyObjectsSection, Settings
-from nodeward.model.zones import NodeZones, Zone
-from nodeward.wire.topology_object import Found, body, found
+from nodeward.core.events import Event
+from nodeward.core.zones import NodeZones, Zone
+from nodeward.features.cpus.effects.topology_object import Session as ZonesSession
+from nodeward.features.cpus.settings import Amount, AmountKind, Driver, PolicySettings, StaticSettings
+from nodeward.features.cpus.spelling.policy import amount
+from nodeward.features.root import State
+from nodeward.features.settings import CpusSettings, EngineSettings, Mode, PolicyObjectsSection, Settings
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kubernetes.errors import KubeAwayError
+from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said
+from nodeward.neighbours.kubernetes.policy_objects import Seen
+from nodeward.neighbours.kubernetes.topology_format import Found, body, found
+from nodeward.programs.cri_resmgr.pushed import over_file
+from nodeward.settings import last_good, policy_object
+from nodeward.settings.follow_object import Session
+from nodeward.settings.load import SettingsError, from_tree, load
+from nodeward.settings.policy_object import Chosen, translated
+from nodeward.settings.pushed import Pushed, path_in
+from nodeward.settings.reload import Reload, SettingsSource, merged
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import InlineLane
 from tests.rigs.daemon import YieldingClock, folders
 

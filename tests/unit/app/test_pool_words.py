@@ -8,11 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.app.settings import last_good
-from nodeward.app.settings.load import SettingsError, from_tree, load, schema
-from nodeward.app.settings.pool_words import MAX_ITEMS, NOT_ENFORCED, SECTIONS, kinds, spellings
-from nodeward.model.policy_rule import PolicySettings
-from nodeward.model.pool_rule import (
+from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     BalloonType,
     CoreType,
@@ -33,7 +29,11 @@ from nodeward.model.pool_rule import (
     StaticPoolsSettings,
     Within,
 )
-from nodeward.model.settings import Settings
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.spelling.pools import MAX_ITEMS, NOT_ENFORCED, SECTIONS, kinds, spellings
+from nodeward.features.settings import Settings
+from nodeward.settings import last_good
+from nodeward.settings.load import SettingsError, from_tree, load, schema
 
 NRI = """
 policy:

@@ -10,22 +10,22 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app import webhook
-from nodeward.app.host.core import Core
-from nodeward.app.node.pods import NoFacts
-from nodeward.app.node.readiness import Readiness
-from nodeward.app.process import LockedError, hold_lock, own_domain, owner_of, raise_descriptor_limit
 from nodeward.cli import main
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import writer
-from nodeward.engine.all import ENGINE
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision
-from nodeward.model.events import CapacityRead, Event, SandboxStarted
-from nodeward.model.settings import LimitsSettings, MetricsSection, Mode, Settings
-from nodeward.model.workload import PodUid, Sandbox, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.decision import Decision
+from nodeward.core.events import CapacityRead, Event, SandboxStarted
+from nodeward.core.workload import PodUid, Sandbox, SandboxId
+from nodeward.features.all import ENGINE
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.root import State
+from nodeward.features.settings import LimitsSettings, MetricsSection, Mode, Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.process import LockedError, hold_lock, own_domain, owner_of, raise_descriptor_limit
+from nodeward.host.runner import Core
+from nodeward.neighbours.cgroups import writer
+from nodeward.programs import webhook
+from nodeward.programs.node.readiness import Readiness
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of
 from tests.lanes import InlineLane
 from tests.unit.engine.build import SECOND, ManualClock
@@ -101,7 +101,7 @@ def test_no_secret_that_a_library_logs_at_debug_is_in_our_log(switch: str) -> No
     """Given hpack, which logs each header that it decodes, a canary in one is not said; our own lines at debug are."""
     code = f"""if True:
         import logging, hpack
-        from nodeward.app.process import debug_switch, set_up_logs
+        from nodeward.host.process import debug_switch, set_up_logs
         set_up_logs({switch!r})
         {switch!r} == "debug" or debug_switch("info")()
         hpack.Decoder().decode(hpack.Encoder().encode([("authorization", "Bearer CANARY"), ("grpc-message", "CANARY")]))

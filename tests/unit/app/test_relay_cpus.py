@@ -7,19 +7,19 @@ from typing import Final
 
 import pytest
 
-from nodeward.app.host import cpu_grants
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.relay import cpus as relay_cpus
-from nodeward.doubles.cpus import Plan
-from nodeward.model import cpuset
-from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType, Expression
-from nodeward.model.relayed import Call, Ended, Message, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import Settings
-from nodeward.model.workload import ContainerId
-from nodeward.proto import cri_pb2 as cri
-from nodeward.transport import unary_client
-from nodeward.transport.unary_client import NO_STATUS, UNAVAILABLE, CallFailedError
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core import cpuset
+from nodeward.core.workload import ContainerId
+from nodeward.features.cpus.effects import grants
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
+from nodeward.features.settings import Settings
+from nodeward.neighbours.cri.calls import Call, Ended, Message, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.sockets import unary_client
+from nodeward.neighbours.sockets.unary_client import NO_STATUS, UNAVAILABLE, CallFailedError
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.programs.relay import cpus as relay_cpus
+from nodeward_sim.doubles.cpus import Plan
 from tests.lanes import InlineLane
 from tests.unit.app.relayed import Relayed
 from tests.unit.engine.build import ManualClock
@@ -214,7 +214,7 @@ async def test_a_create_is_answered_once_its_cpus_are_on_record_for_whoever_driv
     while not asked.done():
         await node.written()
     assert given(await asked) == "1-2"
-    _, next_one = cpu_grants.read(node.kernel, "/run/nodeward")
+    _, next_one = grants.read(node.kernel, "/run/nodeward")
     assert next_one.recorded is not None
     assert {key: cpuset.text(grant.own) for key, grant in next_one.recorded.pools.grants.items()} == {"uid-/c2": "1-2"}
 

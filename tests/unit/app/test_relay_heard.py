@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.edges.cri import decider
-from nodeward.edges.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT, MOST_RESTORED
-from nodeward.engine.domain import Step
-from nodeward.engine.state.root import State
-from nodeward.model.decision import Decision
-from nodeward.model.events import Event
-from nodeward.model.relayed import Call, Ended, Interest, Message, Pass
-from nodeward.model.settings import LimitsSettings, Mode, OnError, Settings
-from nodeward.model.workload import ContainerId, CpuRecord, Phase, SandboxId
-from nodeward.proto import cri_pb2 as cri
-from nodeward.transport.unary_client import CallFailedError
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.decision import Decision
+from nodeward.core.events import Event
+from nodeward.core.feature import Step
+from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
+from nodeward.features.root import State
+from nodeward.features.settings import LimitsSettings, Mode, OnError, Settings
+from nodeward.neighbours.cri import decider
+from nodeward.neighbours.cri.calls import Call, Ended, Interest, Message, Pass
+from nodeward.neighbours.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT, MOST_RESTORED
+from nodeward.neighbours.sockets.unary_client import CallFailedError
 from tests.unit.app.relayed import Relayed, create, listed, sandbox_config, updated
 
 

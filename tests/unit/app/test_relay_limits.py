@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.app.node.pod_facts import SOCKET
-from nodeward.app.process import own_domain
-from nodeward.app.relay.limits import OWNER_AGAIN_S, OWNER_GONE, RelayLimits
-from nodeward.app.relay.run import Chain, ImagesElsewhere
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cri.decider import STATUSES
-from nodeward.model.annotations import OWN_LIMITS
-from nodeward.model.decision import Refused
-from nodeward.model.events import ApiBack, PodSeen
-from nodeward.model.relayed import Call, Interest, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import (
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.annotations import OWN_LIMITS
+from nodeward.core.decision import Refused
+from nodeward.core.events import ApiBack, PodSeen
+from nodeward.core.wire_errors import WireError
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.settings import (
     LimitsSettings,
     Mode,
     NriSection,
@@ -30,9 +25,14 @@ from nodeward.model.settings import (
     UnknownPod,
     Unsupported,
 )
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire.errors import WireError
+from nodeward.host.clock import SystemClock
+from nodeward.host.process import own_domain
+from nodeward.neighbours.cri.calls import Call, Interest, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.decider import STATUSES
+from nodeward.programs.node.relay_door import SOCKET
+from nodeward.programs.relay.limits import OWNER_AGAIN_S, OWNER_GONE, RelayLimits
+from nodeward.programs.relay.run import Chain, ImagesElsewhere
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.app.relayed import Relayed, create, created, listed, sandbox_config, update, updated
 from tests.unit.engine.build import ManualClock
 
@@ -395,7 +395,7 @@ def broken(*_: object) -> None:
     raise RuntimeError("broken")
 
 
-PLACES = {"limits": "nodeward.engine.limits.step.answer", "pods": "nodeward.engine.pods.step._creating"}
+PLACES = {"limits": "nodeward.features.limits.step.answer", "pods": "nodeward.features.pods.step._creating"}
 
 
 @pytest.mark.parametrize("spec", [False, True], ids=["annotation", "spec"])

@@ -13,31 +13,31 @@ from types import SimpleNamespace
 
 import pytest
 
-from nodeward.aio import sd_notify
-from nodeward.aio.backoff import Backoff
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.dump.feed import Feed, Writer
-from nodeward.app.node.assemble import ensure_folder
-from nodeward.app.node.relay_reader import RelayReader
-from nodeward.app.relay import last_policy
-from nodeward.app.relay.gate import RelayGate
-from nodeward.app.relay.last_policy import PolicySwitchError
-from nodeward.app.relay.reload import RelayReload, merged
-from nodeward.app.relay.run import Chain
-from nodeward.app.settings.pushed import Pushed
-from nodeward.app.settings.reload import SettingsSource
-from nodeward.app.tools.cri_resmgr_pushed import over_file
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cri.gatekeeper import Gatekeeper
-from nodeward.model.gate import GateAt, GateSettings
-from nodeward.model.policy_rule import Driver, PolicySettings
-from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
-from nodeward.model.settings import CpusSettings, DumpSection, Mode, Settings
-from nodeward.model.view import DoorRow, RelayView
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_rules
-from nodeward.wire.errors import WireError
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.gating import GateAt, GateSettings
+from nodeward.core.wire_errors import WireError
+from nodeward.features.cpus.settings import Driver, PolicySettings
+from nodeward.features.settings import CpusSettings, DumpSection, Mode, Settings
+from nodeward.host import sd_notify
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cri import dump_rules
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.sandbox_calls import Gatekeeper
+from nodeward.people.rows import DoorRow, RelayView
+from nodeward.programs.cri_resmgr import last_policy
+from nodeward.programs.cri_resmgr.last_policy import PolicySwitchError
+from nodeward.programs.cri_resmgr.pushed import over_file
+from nodeward.programs.dump.feed import Feed, Writer
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.programs.node.relay_reader import RelayReader
+from nodeward.programs.relay.gate import RelayGate
+from nodeward.programs.relay.reload import RelayReload, merged
+from nodeward.programs.relay.run import Chain
+from nodeward.settings.pushed import Pushed
+from nodeward.settings.reload import SettingsSource
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.unit.engine.build import ManualClock
 
@@ -208,7 +208,7 @@ async def test_a_relay_is_missing_as_long_as_one_is_expected(
             raise one
         return one
 
-    monkeypatch.setattr("nodeward.edges.local.relay_line.ask", ask)
+    monkeypatch.setattr("nodeward.neighbours.cri.relay_socket.ask", ask)
     reader = RelayReader("/run/nodeward", ManualClock(), wanted=wanted)
     for _ in heard:
         await reader.look()

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import GivenUpError
-from nodeward.app.node.sandbox_watch import BATCH, CONFIGS_S, GUESTS_S, Watch
-from nodeward.app.tools.sandbox_cgroup import Machine, PlacementError, Running, machine, perform, running
-from nodeward.edges.sandboxes import shim_socket
-from nodeward.engine.sandboxes.plan import Act, Step, Trees
-from nodeward.engine.state.pods import KnownSandbox, Pods
-from nodeward.engine.state.root import State
-from nodeward.engine.state.sandboxes import Sandboxes
-from nodeward.model.events import Event, HandlersRead, VmsRead
-from nodeward.model.sandboxes import Handler, Place, TaskRole
-from nodeward.model.settings import EngineSettings, Mode, SandboxesSettings
-from nodeward.model.workload import SandboxId
+from nodeward.core.events import Event, HandlersRead, VmsRead
+from nodeward.core.vms import Handler, Place, TaskRole
+from nodeward.core.workload import SandboxId
+from nodeward.features.pods.state import KnownSandbox, Pods
+from nodeward.features.root import State
+from nodeward.features.sandboxes.effects.placing import Machine, PlacementError, Running, machine, perform, running
+from nodeward.features.sandboxes.effects.watch import BATCH, CONFIGS_S, GUESTS_S, Watch
+from nodeward.features.sandboxes.plan import Act, Step, Trees
+from nodeward.features.sandboxes.state import Sandboxes
+from nodeward.features.settings import EngineSettings, Mode, SandboxesSettings
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.lanes import GivenUpError
+from nodeward.neighbours.kata import shim_socket
 from tests.lanes import Done, Ended, T
 from tests.unit.engine.build import ManualClock, sandbox
 

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.doctor.oci_runtimes import OciRuntimes
-from nodeward.app.node.limits import nri
-from nodeward.app.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml
 from nodeward.cli import config, doctor, node, relay, webhook
-from nodeward.edges.nri.errors import NriSettingsError
-from nodeward.model.settings import KeySettings, Mode, Settings
+from nodeward.features.limits.wiring import nri
+from nodeward.features.settings import KeySettings, Mode, Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.nri.errors import NriSettingsError
+from nodeward.programs.node.oci_runtimes import OciRuntimes
+from nodeward.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml
 from tests.unit.app.test_core import core_with
 
 

@@ -6,26 +6,26 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.lanes import GivenUpError
-from nodeward.app.host.core import Core
-from nodeward.app.host.facts import FactsByKind
-from nodeward.app.host.performers import ByEdge
-from nodeward.app.host.slots import Slots, UnknownKindError
-from nodeward.app.host.start_gate import StartGate
-from nodeward.app.host.undo import UndoList
-from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.all import ENGINE
-from nodeward.engine.limits.answer import leaves_rest
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Goal, Reason, Special, Target
-from nodeward.model.events import Event, Missed, Reached
-from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.policy_rule import CpusSettings, OnLate
-from nodeward.model.ports import Written
-from nodeward.model.settings import EngineSettings, LimitsSettings
-from nodeward.model.workload import ContainerId, Phase
+from nodeward.core import events as ev
+from nodeward.core.cgroup import Hierarchy
+from nodeward.core.decision import Goal, Reason, Special, Target
+from nodeward.core.events import Event, Missed, Reached
+from nodeward.core.ports import Written
+from nodeward.core.workload import ContainerId, Phase
+from nodeward.features.all import ENGINE
+from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.features.cpus.settings import CpusSettings, OnLate
+from nodeward.features.limits.answer import leaves_rest
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, LimitsSettings
+from nodeward.host.clock import SystemClock
+from nodeward.host.facts import FactsByKind
+from nodeward.host.lanes import GivenUpError
+from nodeward.host.performers import ByEdge
+from nodeward.host.runner import Core
+from nodeward.host.slots import Slots, UnknownKindError
+from nodeward.host.undo import UndoList
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of, target
 from tests.lanes import Done, Ended, InlineLane, T
 from tests.unit.engine.build import EPC, ManualClock

@@ -10,14 +10,14 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from nodeward.app.host.boot import BOOT_ID
-from nodeward.app.host.undo import Change, UndoList, read, standing
-from nodeward.app.tools.uninstall import uninstall
 from nodeward.cli import uninstall as cli
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import writer
-from nodeward.model.decision import Goal, Reason, Special
-from nodeward.model.settings import Settings
+from nodeward.core.decision import Goal, Reason, Special
+from nodeward.features.settings import Settings
+from nodeward.host.boot import BOOT_ID
+from nodeward.host.undo import Change, UndoList, read, standing
+from nodeward.neighbours.cgroups import writer
+from nodeward.programs.once.uninstall import uninstall
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane

@@ -5,13 +5,21 @@ from dataclasses import dataclass, field, replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.app.tools.what_if import MOST_KEPT, WhatIf, what_if
-from nodeward.engine.all import apply
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, OnError, PodsSettings, UnknownPod, Unsupported
-from nodeward.model.workload import Phase
-from nodeward.wire import record
+from nodeward.core import events as ev
+from nodeward.core import record
+from nodeward.core.workload import Phase
+from nodeward.features.all import apply
+from nodeward.features.root import State
+from nodeward.features.settings import (
+    EngineSettings,
+    LimitsSettings,
+    Mode,
+    OnError,
+    PodsSettings,
+    UnknownPod,
+    Unsupported,
+)
+from nodeward.programs.once.what_if import MOST_KEPT, WhatIf, what_if
 from tests.unit.engine.build import EPC, container_spec, creating, pod_spec, sandbox, started
 from tests.unit.engine.cpus.build import STATIC_RULES, home, machine, one
 

@@ -17,16 +17,17 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from nodeward.app.doctor.run import Diagnosis
-from nodeward.cli import agent, client, exits, gate, pod
-from nodeward.cli.client import DaemonError
+from nodeward.cli import agent, exits, gate, pod
 from nodeward.cli.doctor import _print
 from nodeward.cli.kubectl import cli as plugin
 from nodeward.cli.main import cli
-from nodeward.model.doctor import Finding, Severity
-from nodeward.model.rows import CgroupRow
-from nodeward.model.sandbox_rows import ClassRow, HandlerRow, SandboxesView, SandboxRow
-from nodeward.model.view import NodeView
+from nodeward.features.sandboxes.rows import ClassRow, HandlerRow, SandboxesView, SandboxRow
+from nodeward.neighbours.cri.rows import CgroupRow
+from nodeward.people import client
+from nodeward.people.client import DaemonError
+from nodeward.people.doctor.facts import Finding, Severity
+from nodeward.people.doctor.run import Diagnosis
+from nodeward.people.rows import NodeView
 from tests.patience import scaled
 from tests.unit.engine.test_doctor import WELL
 

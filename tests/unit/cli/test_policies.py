@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nodeward.app.tools import cri_resmgr
-from nodeward.app.tools.cri_resmgr_pushed import over_file
-from nodeward.app.tools.policies import UnknownPolicyError
 from nodeward.cli import network, policies, volume
 from nodeward.cli.sandbox_cgroup import command
-from nodeward.edges.kata.volumes import VolumeFileError
-from nodeward.engine.cpus.policies.table import POLICIES
-from nodeward.engine.sandboxes.plan import PlanError
-from nodeward.model.errors import NodewardError
-from nodeward.model.policy_rule import STATIC_OPTIONS
-from nodeward.wire.errors import WireError
+from nodeward.core.errors import NodewardError
+from nodeward.core.wire_errors import WireError
+from nodeward.features.cpus.policies.table import POLICIES
+from nodeward.features.cpus.settings import STATIC_OPTIONS
+from nodeward.features.cpus.spelling.listed import UnknownPolicyError
+from nodeward.features.sandboxes.plan import PlanError
+from nodeward.neighbours.kata.volumes import VolumeFileError
+from nodeward.programs.cri_resmgr import read
+from nodeward.programs.cri_resmgr.pushed import over_file
 
 
 def test_every_policy_of_the_table_has_a_line_and_a_row() -> None:
@@ -125,7 +125,7 @@ def test_each_door_reads_each_spelling_of_a_policys_keys(tmp_path: Path, keys: t
     text = "policy:\n" + "".join(f"  {line}\n" for line in section.splitlines())
     assert verdicts(tmp_path, text) == {}
     pushed = over_file(None, {}, {})({"policy": section}).policy
-    given = cri_resmgr.choose(["-force-config", "/c"], {}, lambda _: text, lambda _: True)
+    given = read.choose(["-force-config", "/c"], {}, lambda _: text, lambda _: True)
     assert (given.pairs["policy.available"], given.pairs["policy.reserved"]) == ("cpuset:0-7", "1")
     assert (pushed.active, str(pushed.available), str(pushed.reserved)) == ("balloons", "cpuset:0-7", "1")
 

@@ -10,12 +10,12 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from nodeward.cli import kubectl_nodes as nodes
-from nodeward.cli.decided import Decided, LatestDecisions
 from nodeward.cli.kubectl import cli
 from nodeward.cli.kubectl_answers import draw, in_json, status_of
-from nodeward.cli.table import render
-from nodeward.engine.show.amounts import amount
-from nodeward.model.view import CgroupRow, HappenedRow, KeyRow, NodeView, ResourceRow
+from nodeward.features.limits.words import amount
+from nodeward.people.rows import CgroupRow, HappenedRow, KeyRow, NodeView, ResourceRow
+from nodeward.people.table import render
+from nodeward_sim.decided import Decided, LatestDecisions
 
 KI, MI, GI = 1024, 1024**2, 1024**3
 

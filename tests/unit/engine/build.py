@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from nodeward.engine.all import apply
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Final
-from nodeward.model.settings import EngineSettings, LimitsSettings
-from nodeward.model.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
+from nodeward.features.all import apply
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, LimitsSettings
 
 EPC = "sgx_epc"
 SECOND = 1_000_000_000

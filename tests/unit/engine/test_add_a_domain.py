@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from nodeward.aio.clock import SystemClock
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.host.slots import Slots
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.all import ENGINE
-from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision, Target
-from nodeward.model.workload import Phase
+from nodeward.core import events as ev
+from nodeward.core.decision import Adjustment, Decision, Target
+from nodeward.core.workload import Phase
+from nodeward.features.all import ENGINE
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.slots import Slots
+from nodeward.neighbours.cgroups.hierarchy import Tree
 from tests.lanes import InlineLane
 from tests.unit.engine.build import container, creating, sandbox, value_of
 
@@ -19,14 +19,14 @@ PAGE = Path(__file__).parents[3] / "docs" / "add-a-domain.md"
 HEAD = """
 from collections.abc import Mapping
 
-from nodeward.aio.hostfs import HostFiles
-from nodeward.app.node.wiring import Remember, Wired, Wiring
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.domain import Domain
-from nodeward.engine.state.root import State
-from nodeward.model.decision import NOTHING, Adjustment, Decision, Final, Goal, Reason, Target
-from nodeward.model.events import Creating, Event, Started, Stopped
-from nodeward.model.ports import Perform, Written
+from nodeward.host.hostfs import HostFiles
+from nodeward.features.wiring import Remember, Wired, Wiring
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.core.feature import Domain
+from nodeward.features.root import State
+from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Reason, Target
+from nodeward.core.events import Creating, Event, Started, Stopped
+from nodeward.core.ports import Perform, Written
 from dataclasses import dataclass, field, replace
 """
 

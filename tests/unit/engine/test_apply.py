@@ -4,17 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.all import DOMAINS, ENGINE
-from nodeward.engine.apply import merge
-from nodeward.engine.domain import Domain, Step
-from nodeward.engine.limits import readings
-from nodeward.engine.limits.domain import LIMITS
-from nodeward.engine.limits.readings import Standing, differs, standing
-from nodeward.engine.notices import step as notices
-from nodeward.engine.state.limits import Wanted
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import (
+from nodeward.core import events as ev
+from nodeward.core.apply import merge
+from nodeward.core.decision import (
     Adjustment,
     Commit,
     Decision,
@@ -27,7 +19,16 @@ from nodeward.model.decision import (
     Special,
     Target,
 )
-from nodeward.model.settings import (
+from nodeward.core.feature import Domain, Step
+from nodeward.core.workload import ContainerId, SandboxId
+from nodeward.features.all import DOMAINS, ENGINE
+from nodeward.features.limits import readings
+from nodeward.features.limits.domain import LIMITS
+from nodeward.features.limits.readings import Standing, differs, standing
+from nodeward.features.limits.state import Wanted
+from nodeward.features.notices import step as notices
+from nodeward.features.root import State
+from nodeward.features.settings import (
     CpusSettings,
     EngineSettings,
     LimitsSettings,
@@ -36,7 +37,6 @@ from nodeward.model.settings import (
     PodsSettings,
     Unsupported,
 )
-from nodeward.model.workload import ContainerId, SandboxId
 from tests.goals import target
 from tests.unit.engine.build import (
     EPC,

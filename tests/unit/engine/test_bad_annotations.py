@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 import pytest
 
-from nodeward.edges.cri import mapping as cri_mapping
-from nodeward.edges.hook import mapping as hook_mapping
-from nodeward.edges.nri import mapping as nri_mapping
-from nodeward.engine.show.explain import explain
-from nodeward.engine.show.view import node_view
-from nodeward.model import events as ev
-from nodeward.model.annotations import MAX_VALUE, OWN_LIMITS
-from nodeward.model.decision import Adjustment, Decision, Final, Refusal, Refused
-from nodeward.model.settings import LimitsSettings, UnknownPod
-from nodeward.model.workload import Sandbox
-from nodeward.proto import cri_pb2, nri_pb2
-from nodeward.wire.hook_line import HookRequest, decode_request, encode_request
+from nodeward.contracts import cri_pb2, nri_pb2
+from nodeward.core import events as ev
+from nodeward.core.annotations import MAX_VALUE, OWN_LIMITS
+from nodeward.core.decision import Adjustment, Decision, Final, Refusal, Refused
+from nodeward.core.workload import Sandbox
+from nodeward.features.settings import LimitsSettings, UnknownPod
+from nodeward.neighbours.cri import mapping as cri_mapping
+from nodeward.neighbours.hook import mapping as hook_mapping
+from nodeward.neighbours.hook.line import HookRequest, decode_request, encode_request
+from nodeward.neighbours.nri import mapping as nri_mapping
+from nodeward.people.explain import explain
+from nodeward.people.view import node_view
 from tests.unit.engine.build import EPC, Told, container, node, value_of
 
 UID = "0f2a4c6e-1111-2222-3333-444455556666"

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeward.engine.show.doctor import findings, lines, version, worst
-from nodeward.engine.show.doctor_cluster import OUR_WEBHOOKS
-from nodeward.model.cpu_rows import CpusView
-from nodeward.model.doctor import (
+from nodeward.core.cgroup import Hierarchy
+from nodeward.features.cpus.rows import CpusView
+from nodeward.people.doctor.cluster_findings import OUR_WEBHOOKS
+from nodeward.people.doctor.facts import (
     Access,
     ApiFacts,
     CgroupFacts,
@@ -29,7 +29,7 @@ from nodeward.model.doctor import (
     Severity,
     Unlisted,
 )
-from nodeward.model.hierarchy import Hierarchy
+from nodeward.people.doctor.findings import findings, lines, version, worst
 from tests.unit.engine.build import EPC
 
 ROOT = "/sys/fs/cgroup"

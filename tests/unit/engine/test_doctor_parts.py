@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from nodeward.engine.show.doctor_cold_plug import cold_plug
-from nodeward.engine.show.doctor_keys import keys
-from nodeward.engine.show.doctor_relay import relay
-from nodeward.engine.show.doctor_sandboxes import OUR_POLICY, sandboxes
-from nodeward.engine.show.doctor_sizing import sizing
-from nodeward.model.annotations import KATA_CONFIG, KATA_ONLY
-from nodeward.model.doctor import (
+from nodeward.core.annotations import KATA_CONFIG, KATA_ONLY
+from nodeward.core.vms import Handler, Profile
+from nodeward.features.keys.findings import keys
+from nodeward.features.limits.settings import Mode
+from nodeward.features.podapi.findings import cold_plug
+from nodeward.features.sandboxes.doctor_sizing import sizing
+from nodeward.features.sandboxes.findings import OUR_POLICY, sandboxes
+from nodeward.features.sandboxes.sizing_values import SizingRow, SizingSettings
+from nodeward.people.doctor.facts import (
     ColdPlugFacts,
     Finding,
     KeyFacts,
@@ -23,10 +25,18 @@ from nodeward.model.doctor import (
     Unlisted,
     VmFacts,
 )
-from nodeward.model.limits_rule import Mode
-from nodeward.model.sandboxes import Handler, Profile
-from nodeward.model.sizing import SizingRow, SizingSettings
-from nodeward.model.view import CallRow, DoorRow, DriverRow, DumpRow, KeyHolder, KeyOffer, KeyRow, KeySharing, RelayView
+from nodeward.people.doctor.relay_findings import relay
+from nodeward.people.rows import (
+    CallRow,
+    DoorRow,
+    DriverRow,
+    DumpRow,
+    KeyHolder,
+    KeyOffer,
+    KeyRow,
+    KeySharing,
+    RelayView,
+)
 
 LISTEN, RUNTIME = "/run/nodeward/cri.sock", "/run/containerd/containerd.sock"
 KUBELET = KubeletFacts("process 7", LISTEN, LISTEN)

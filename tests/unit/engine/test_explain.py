@@ -6,15 +6,15 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from nodeward.cli.table import render
-from nodeward.engine.limits import promise
-from nodeward.engine.show.explain import LEAST_ID, explain
-from nodeward.engine.show.view import node_view
-from nodeward.model import events as ev
-from nodeward.model.annotations import OWN_LIMITS, UPSTREAM_EPC
-from nodeward.model.settings import LimitsSettings, Mode, UnknownPod
-from nodeward.model.view import SHORT_ID, NodeView
-from nodeward.model.workload import ContainerId, ContainerSpec, PodUid
+from nodeward.core import events as ev
+from nodeward.core.annotations import OWN_LIMITS, UPSTREAM_EPC
+from nodeward.core.workload import ContainerId, ContainerSpec, PodUid
+from nodeward.features.limits import promise
+from nodeward.features.settings import LimitsSettings, Mode, UnknownPod
+from nodeward.people.explain import LEAST_ID, explain
+from nodeward.people.rows import SHORT_ID, NodeView
+from nodeward.people.table import render
+from nodeward.people.view import node_view
 from tests.goals import target
 from tests.unit.engine.build import EPC, RULE, SECOND, Told, container_spec, node, pod_spec, running, started
 

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
-from nodeward.engine.show.view import node_view
-from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Decision
-from nodeward.model.events import FoundCgroup, MiscReading
-from nodeward.model.settings import LimitsSettings, Mode
-from nodeward.model.view import CgroupRow
-from nodeward.model.workload import Container, ContainerId, Phase, PodSpec, PodUid, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.decision import Adjustment, Decision
+from nodeward.core.events import FoundCgroup, MiscReading
+from nodeward.core.workload import Container, ContainerId, Phase, PodSpec, PodUid, SandboxId
+from nodeward.features.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
+from nodeward.features.settings import LimitsSettings, Mode
+from nodeward.people.rows import CgroupRow
+from nodeward.people.view import node_view
 from tests.unit.engine.build import (
     EPC,
     Told,

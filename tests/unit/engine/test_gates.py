@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.all import apply
-from nodeward.engine.gate.rule import shut
-from nodeward.engine.show.gate import pod_gate
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.annotations import GATE
-from nodeward.model.decision import Decision, Final, Refusal, Refused
-from nodeward.model.gate import Gated, GateSettings, Verdict, gated
-from nodeward.model.settings import Attestation, EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core import events as ev
+from nodeward.core.annotations import GATE
+from nodeward.core.decision import Decision, Final, Refusal, Refused
+from nodeward.core.gating import Gated, GateSettings, Verdict, gated
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.all import apply
+from nodeward.features.gate.rule import shut
+from nodeward.features.gate.view import pod_gate
+from nodeward.features.root import State
+from nodeward.features.settings import Attestation, EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
 from tests.unit.engine.build import SECOND, Told, creating, sandbox
 
 U = PodUid("u")

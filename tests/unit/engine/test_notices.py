@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.notices.step import AGAIN_NS, MOST_NOTICES, MOST_SENT, QUIET_NS
-from nodeward.engine.notices.text import told as words
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision, PodEvent, Target
-from nodeward.model.settings import EngineSettings, LimitsSettings, Mode
-from nodeward.model.workload import Container, ContainerId, ContainerSpec, Phase, Role, Sandbox
+from nodeward.core import events as ev
+from nodeward.core.decision import Decision, PodEvent, Target
+from nodeward.core.workload import Container, ContainerId, ContainerSpec, Phase, Role, Sandbox
+from nodeward.features.notices.step import AGAIN_NS, MOST_NOTICES, MOST_SENT, QUIET_NS
+from nodeward.features.notices.words import told as words
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, LimitsSettings, Mode
 from tests.goals import target
 from tests.unit.engine.build import (
     EPC,

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from nodeward.engine.notices.keys import HOLDS_NS, STALE_NS
-from nodeward.engine.notices.step import AGAIN_NS, QUIET_NS
-from nodeward.engine.notices.text import told as words
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision, PodEvent
-from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Publisher, Share
-from nodeward.model.tee import PluginStanding
-from nodeward.wire.kube_events import MOST_NOTE
+from nodeward.core import events as ev
+from nodeward.core.decision import Decision, PodEvent
+from nodeward.features.keys.terms import PluginStanding
+from nodeward.features.notices.keys import HOLDS_NS, STALE_NS
+from nodeward.features.notices.step import AGAIN_NS, QUIET_NS
+from nodeward.features.notices.words import told as words
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, LimitsSettings, Mode, Publisher, Share
+from nodeward.neighbours.kubernetes.kube_events import MOST_NOTE
 from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, offering
 

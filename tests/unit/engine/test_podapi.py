@@ -4,19 +4,26 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.podapi.devices import judged
-from nodeward.engine.sandboxes import sizing
-from nodeward.engine.show import podapi as show
-from nodeward.engine.show.podapi_size import computed
-from nodeward.engine.state.pods import Ended, KnownSandbox, KnownSpec, Pods
-from nodeward.engine.state.root import State
-from nodeward.engine.state.sandboxes import Sandboxes, Vm
-from nodeward.model.pod_devices import CdiDevice, CdiFault, DeviceKind, Evidence, Told, kind_of
-from nodeward.model.podapi import ComputeSizeRequest, PodCgroup, PodTotals, PodVmSize, ReportSandboxRequest, Selector
-from nodeward.model.pulls import SandboxKey
-from nodeward.model.sandboxes import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
-from nodeward.model.sizing import Allocatable, Room, SizingSettings
-from nodeward.model.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
+from nodeward.core.devices import CdiDevice, CdiFault, DeviceKind, Evidence, Told, kind_of
+from nodeward.core.pulls import SandboxKey
+from nodeward.core.vms import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
+from nodeward.core.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
+from nodeward.features.podapi import view as show
+from nodeward.features.podapi.devices import judged
+from nodeward.features.podapi.rows import (
+    ComputeSizeRequest,
+    PodCgroup,
+    PodTotals,
+    PodVmSize,
+    ReportSandboxRequest,
+    Selector,
+)
+from nodeward.features.podapi.size_view import computed
+from nodeward.features.pods.state import Ended, KnownSandbox, KnownSpec, Pods
+from nodeward.features.root import State
+from nodeward.features.sandboxes import sizing
+from nodeward.features.sandboxes.sizing_values import Allocatable, Room, SizingSettings
+from nodeward.features.sandboxes.state import Sandboxes, Vm
 
 MIB = 1 << 20
 UID, ID = PodUid("u1"), SandboxId("s1")

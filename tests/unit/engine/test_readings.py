@@ -4,19 +4,19 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.lately import MOST
-from nodeward.engine.limits.readings import standing
-from nodeward.engine.show.explain import explain
-from nodeward.engine.show.verdict import verdict
-from nodeward.engine.show.view import node_view
-from nodeward.model import events as ev
-from nodeward.model.conditions import Level, Verdict
-from nodeward.model.decision import Decision, Special
-from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.sandboxes import UNLIMITED
-from nodeward.model.settings import EngineSettings, LimitsSettings, Mode, Unsupported
-from nodeward.model.times import LATELY_NS
-from nodeward.model.workload import ContainerId, Phase, PodUid
+from nodeward.core import events as ev
+from nodeward.core.cgroup import Hierarchy
+from nodeward.core.conditions import Level, Verdict
+from nodeward.core.decision import Decision, Special
+from nodeward.core.times import LATELY_NS
+from nodeward.core.vms import UNLIMITED
+from nodeward.core.workload import ContainerId, Phase, PodUid
+from nodeward.features.lately.step import MOST
+from nodeward.features.limits.readings import standing
+from nodeward.features.settings import EngineSettings, LimitsSettings, Mode, Unsupported
+from nodeward.people.explain import explain
+from nodeward.people.verdict import verdict
+from nodeward.people.view import node_view
 from tests.goals import target
 from tests.unit.engine.build import (
     EPC,

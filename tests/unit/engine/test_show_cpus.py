@@ -4,33 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.cli import sandbox_lines
-from nodeward.cli.cpu_lines import cpu_lines, cpus_by_container
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.sysfs.topology import read
-from nodeward.engine.show.cpu_words import cpu_sentence
-from nodeward.engine.show.cpus import cpus_view, drawing
-from nodeward.engine.show.explain import explain
-from nodeward.engine.show.sandbox_words import mode_sentence
-from nodeward.engine.show.sandboxes import sandboxes_view
-from nodeward.engine.show.view import node_view
-from nodeward.engine.show.zones import NOTHING, zones
-from nodeward.engine.state.cpus import Cpus, Held
-from nodeward.engine.state.pods import KnownSandbox, KnownSpec, Pods
-from nodeward.engine.state.root import State
-from nodeward.engine.state.sandboxes import Sandboxes, Vm
-from nodeward.model import cpuset
-from nodeward.model import events as ev
-from nodeward.model.cpu_rows import CpusView
-from nodeward.model.cpus import Grant, Pool
-from nodeward.model.cpus import Pools as PoolsOfPolicy
-from nodeward.model.events import SandboxStarted, VmsRead
-from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType
-from nodeward.model.refusal import Reason
-from nodeward.model.sandbox_rows import SandboxesView, SandboxRow
-from nodeward.model.sandboxes import (
+from nodeward.core import cpuset
+from nodeward.core import events as ev
+from nodeward.core.events import SandboxStarted, VmsRead
+from nodeward.core.refusal import Reason
+from nodeward.core.topology import MemoryNode
+from nodeward.core.vms import (
     CgroupDriver,
     CgroupReading,
     Drift,
@@ -48,11 +27,32 @@ from nodeward.model.sandboxes import (
     VmReading,
     VmSize,
 )
-from nodeward.model.sandboxes_rule import SandboxesSettings
-from nodeward.model.settings import EngineSettings, Mode
-from nodeward.model.topology import MemoryNode
-from nodeward.model.workload import ContainerId, PodUid, Sandbox, SandboxId
-from nodeward.model.zones import CpuAmount, NodeZones, Zone
+from nodeward.core.workload import ContainerId, PodUid, Sandbox, SandboxId
+from nodeward.core.zones import CpuAmount, NodeZones, Zone
+from nodeward.features.cpus.cpu_lines import cpu_lines, cpus_by_container
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType
+from nodeward.features.cpus.rows import CpusView
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
+from nodeward.features.cpus.state import Cpus, Held
+from nodeward.features.cpus.values import Grant, Pool
+from nodeward.features.cpus.values import Pools as PoolsOfPolicy
+from nodeward.features.cpus.view import cpus_view, drawing
+from nodeward.features.cpus.words import cpu_sentence
+from nodeward.features.cpus.zones import NOTHING, zones
+from nodeward.features.pods.state import KnownSandbox, KnownSpec, Pods
+from nodeward.features.root import State
+from nodeward.features.sandboxes import table
+from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
+from nodeward.features.sandboxes.settings import SandboxesSettings
+from nodeward.features.sandboxes.state import Sandboxes, Vm
+from nodeward.features.sandboxes.view import sandboxes_view
+from nodeward.features.sandboxes.words import mode_sentence
+from nodeward.features.settings import EngineSettings, Mode
+from nodeward.neighbours.sysfs.topology import read
+from nodeward.people.explain import explain
+from nodeward.people.view import node_view
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.engine.build import SECOND, Told, pod_spec, sandbox
 from tests.unit.engine.cpus.build import create, told
 from tests.unit.engine.cpus.machines import machine
@@ -363,7 +363,7 @@ def test_two_vms_in_one_pods_cgroup_are_counted_together_and_both_are_named() ->
     read(boxes[0], 4)
 
     assert both.sandboxes is not None
-    lines = "\n".join(sandbox_lines.sandboxes(both.sandboxes))
+    lines = "\n".join(table.sandboxes(both.sandboxes))
     sum_ = "limit 512Mi - VM 256Mi - overhead 80Mi (measured) - 336Mi of the VM of s-B in the same pod"
     assert f"shop/pod-A (s-A): {sum_} = 160Mi too little: will be killed at 96Mi of guest memory" in lines
     assert "shop/pod-A (s-B): " in lines
@@ -382,14 +382,14 @@ def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of_which
     assert [one.id for one in view.sandboxes.rows] == ["s-A", "forged"]
     assert (explain(view, "forg") or [""])[0].startswith("sandbox forged: VM")
     assert explain(view, "for") is None
-    lines = [line for line, _ in sandbox_lines.status(view)]
+    lines = [line for line, _ in table.status(view)]
     assert lines[0].startswith("sandboxes observe | 2 VM sandbox(es)")
     assert (len(lines), lines[-1].startswith("... and ")) == (7, True)
-    assert sandbox_lines.status(node_view(state_of_vms(mode=Mode.OFF), 0, {})) == []
+    assert table.status(node_view(state_of_vms(mode=Mode.OFF), 0, {})) == []
 
 
 def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:
-    assert list(sandbox_lines.sandboxes(shown_sandboxes())) == [
+    assert list(table.sandboxes(shown_sandboxes())) == [
         "sandboxes observe | 1 VM sandbox(es): 1 fits | 1 with drift",
         "POD         HANDLER    ONLY          VMM   VM     LIMIT  MEMORY  OVERHEAD  CPU  FIT   ELSEWHERE",
         "shop/pod-A  kata-qemu  false (file)  qemu  256Mi  512Mi  ?       100Mi     ?    fits  vmm",
@@ -403,7 +403,7 @@ def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:
 
 
 def test_a_class_has_what_was_measured_declared_and_recommended() -> None:
-    assert list(sandbox_lines.classes(shown_sandboxes()))[:4] == [
+    assert list(table.classes(shown_sandboxes()))[:4] == [
         "CLASS  SAMPLES  SANDBOXES          P50    P95    P99    DECLARED  RECOMMENDED",
         "kata   100      4          memory  100Mi  100Mi  200Mi  160Mi     220Mi",
         "                           cpu     50m    50m    50m    250m      60m",

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.model.quantity import (
+from nodeward.core.quantity import (
     MAX_VALUE,
     QuantityError,
     binary_text,

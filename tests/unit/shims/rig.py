@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from nodeward.doubles.kernel import SimKernel
-from nodeward.model.settings import LimitsSettings
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.shims.oci_hook import Options, Outcome, run
-from nodeward.wire import hook_line, pod_file
-from nodeward.wire.hook_line import HookAnswer
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.limits import hook_file
+from nodeward.features.settings import LimitsSettings
+from nodeward.neighbours.hook import line as hook_line
+from nodeward.neighbours.hook.line import HookAnswer
+from nodeward.programs.hook.run import Options, Outcome, run
+from nodeward_sim.doubles.kernel import SimKernel
 
 EPC = "sgx_epc"
 ROOT = "/sys/fs/cgroup"
@@ -67,9 +68,9 @@ class HookRig:
         self.cgroup(CGROUP)
         self.process_in(self.process or CGROUP)
         if self.left or self.rule:
-            self.kernel.replace(f"{FOLDER}/{pod_file.RULE}", pod_file.encode_rule(self.rule or LimitsSettings()))
+            self.kernel.replace(f"{FOLDER}/{hook_file.RULE}", hook_file.encode_rule(self.rule or LimitsSettings()))
         for spec in self.left:
-            self.kernel.replace(f"{FOLDER}/{pod_file.name_of(spec.uid)}", pod_file.encode_pod(spec))
+            self.kernel.replace(f"{FOLDER}/{hook_file.name_of(spec.uid)}", hook_file.encode_pod(spec))
 
     def cgroup(self, path: str) -> None:
         self.kernel.make_cgroup(ROOT + path)

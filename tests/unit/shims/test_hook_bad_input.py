@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.model.settings import LimitsSettings, OnError
-from nodeward.model.workload import PodUid
-from nodeward.shims.oci_hook import Options, Outcome, ask_socket, parse, run
-from nodeward.wire import hook_line, oci
+from nodeward.core.workload import PodUid
+from nodeward.features.settings import LimitsSettings, OnError
+from nodeward.neighbours.hook import line as hook_line
+from nodeward.neighbours.hook import oci
+from nodeward.programs.hook.run import Options, Outcome, ask_socket, parse, run
 from tests.faults import FaultyFiles
 from tests.unit.shims.rig import CGROUP, CRI, FOLDER, ID, POD, SPEC, UID, HookRig, no_daemon
 

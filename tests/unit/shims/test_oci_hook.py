@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.doubles.kernel import SimKernel
-from nodeward.model.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
-from nodeward.model.workload import PodSpec
-from nodeward.shims.oci_hook import Options, Outcome, ask_socket, log, parse, run
-from nodeward.wire import cgroup_paths, hook_line, oci
+from nodeward.core.workload import PodSpec
+from nodeward.features.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.formats import cgroup_paths
+from nodeward.neighbours.hook import line as hook_line
+from nodeward.neighbours.hook import oci
+from nodeward.programs.hook.run import Options, Outcome, ask_socket, log, parse, run
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.shims.rig import (
     ANNOTATIONS,
     BUNDLE,
@@ -328,7 +330,7 @@ def test_a_resource_whose_write_fails_does_not_keep_the_others_from_theirs_nor_t
     assert "starts all the same" in outcome.said
 
 
-PROGRAM = [sys.executable, "-c", "from nodeward.shims.oci_hook import main; main()"]
+PROGRAM = [sys.executable, "-c", "from nodeward.programs.hook.run import main; main()"]
 
 
 def test_the_program_says_what_is_wrong_on_stderr_and_in_its_exit_code() -> None:
@@ -345,14 +347,14 @@ def test_an_endless_state_is_not_waited_for() -> None:
     assert (done.returncode, b"OCI state: more than 1048576 bytes" in done.stderr) == (1, True)
 
 
-ENGINE = ("nodeward.model.decision", "nodeward.model.events", "nodeward.model.settings", "nodeward.engine.state.root")
+ENGINE = ("nodeward.core.decision", "nodeward.core.events", "nodeward.features.settings", "nodeward.features.root")
 
 
 @pytest.mark.parametrize(
     ("module", "heavy"),
     [
-        ("nodeward.shims.oci_hook", ("dataclasses", "nodeward.engine", "nodeward.model.settings", "socket")),
-        ("nodeward.shims.alone", ("fractions", *ENGINE)),
+        ("nodeward.programs.hook.run", ("dataclasses", "nodeward.features", "nodeward.features.settings", "socket")),
+        ("nodeward.programs.hook.alone", ("fractions", *ENGINE)),
     ],
 )
 def test_the_hook_imports_next_to_nothing(module: str, heavy: tuple[str, ...]) -> None:

@@ -10,18 +10,18 @@ from random import Random
 
 import pytest
 
-from nodeward.app.settings.load import SettingsError
-from nodeward.doubles.cpus import Plan
-from nodeward.doubles.kernel import CGROUP_MOUNT, SimKernel
-from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.doubles.runtime_plugins import Plugin
-from nodeward.model.view import NodeView
-from nodeward.sim.clock import LEAST_PACE, NodeClock
-from nodeward.sim.invariants import STUCK, Judge
-from nodeward.sim.pinned import EMPTY, MOVED, NEEDLESS, OVERLAP, WRONG, Pinned
-from nodeward.sim.scenario import ACTIONS, ALLOWED, Happening, Scenario, load
-from nodeward.transport import ttrpc_unix
-from nodeward.transport.ttrpc_unix import TtrpcPeer
+from nodeward.neighbours.nri import ttrpc_unix
+from nodeward.neighbours.nri.ttrpc_unix import TtrpcPeer
+from nodeward.people.rows import NodeView
+from nodeward.settings.load import SettingsError
+from nodeward_sim.clock import LEAST_PACE, NodeClock
+from nodeward_sim.doubles.cpus import Plan
+from nodeward_sim.doubles.kernel import CGROUP_MOUNT, SimKernel
+from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
+from nodeward_sim.doubles.runtime_plugins import Plugin
+from nodeward_sim.invariants import STUCK, Judge
+from nodeward_sim.pinned import EMPTY, MOVED, NEEDLESS, OVERLAP, WRONG, Pinned
+from nodeward_sim.scenario import ACTIONS, ALLOWED, Happening, Scenario, load
 
 DOCUMENT = (Path(__file__).resolve().parents[3] / "docs" / "scenarios.md").read_text("utf-8")
 

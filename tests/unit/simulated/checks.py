@@ -6,15 +6,15 @@ Each check returns sentences, none where all is well. They know the plans, never
 import errno
 from collections.abc import Sized
 
-from nodeward.app.host import undo
-from nodeward.app.tools.replay import replay
-from nodeward.app.tools.uninstall import uninstall
-from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.show.view import node_view
-from nodeward.model.decision import Target
-from nodeward.model.settings import Mode, Settings
-from nodeward.wire import misc_files
-from nodeward.wire.record import RecordError
+from nodeward.core.decision import Target
+from nodeward.core.record import RecordError
+from nodeward.features.settings import Mode, Settings
+from nodeward.host import undo
+from nodeward.neighbours.formats import misc_files
+from nodeward.people.view import node_view
+from nodeward.programs.once.replay import replay
+from nodeward.programs.once.uninstall import uninstall
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.simulated.life import RECORD, Life
 from tests.unit.simulated.plans import EPC
 from tests.unit.simulated.world import ROOT, World

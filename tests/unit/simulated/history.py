@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from random import Random
 
-from nodeward.app.node import assemble
-from nodeward.doubles.kernel import SimKernel
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision
-from nodeward.model.settings import LimitsSettings, RecordSection, Settings, UnknownPod, Unsupported
-from nodeward.model.workload import ContainerSpec, Phase, Role
-from nodeward.wire import record
+from nodeward.core import events as ev
+from nodeward.core import record
+from nodeward.core.decision import Decision
+from nodeward.core.workload import ContainerSpec, Phase, Role
+from nodeward.features.settings import LimitsSettings, RecordSection, Settings, UnknownPod, Unsupported
+from nodeward.programs.node import assemble
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import Stopped
 from tests.unit.simulated import checks
 from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings

@@ -14,15 +14,15 @@ from types import MappingProxyType
 
 import msgspec
 
-from nodeward.app.node import grants
-from nodeward.doubles.kernel import SimKernel
-from nodeward.engine.ledger import device_ids
-from nodeward.model import events as ev
-from nodeward.model.decision import Final, Refusal
-from nodeward.model.settings import KeySettings, LedgerSettings, Mode, Publisher
-from nodeward.model.workload import ContainerSpec, PodUid, Sandbox
-from nodeward.wire import kubelet_checkpoint
-from nodeward.wire.kubelet_checkpoint import Data, Entry
+from nodeward.core import events as ev
+from nodeward.core.decision import Final, Refusal
+from nodeward.core.workload import ContainerSpec, PodUid, Sandbox
+from nodeward.features.keys import device_ids
+from nodeward.features.keys.effects import grants
+from nodeward.features.settings import KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.neighbours.kubelet import checkpoint_file
+from nodeward.neighbours.kubelet.checkpoint_file import Data, Entry
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.simulated.life import SETTINGS, Life
 from tests.unit.simulated.lifetimes import ROOT, Lifetimes
 from tests.unit.simulated.plans import EPC
@@ -45,8 +45,8 @@ def disk_of(kernel: SimKernel) -> None:
 def write_checkpoint(kernel: SimKernel, keys: int, held: dict[PodUid, str]) -> None:
     entries = tuple(Entry(uid, "compute", TDX, {-1: (name,)}, b"") for uid, name in held.items())
     data = Data(entries or None, {TDX: tuple(device_ids.id_name(KEY, number) for number in range(keys))})
-    file = {"Data": data, "Checksum": kubelet_checkpoint.checksum(data)}
-    kernel.replace(f"{FOLDER}/{kubelet_checkpoint.PLACE}", msgspec.json.encode(file))
+    file = {"Data": data, "Checksum": checkpoint_file.checksum(data)}
+    kernel.replace(f"{FOLDER}/{checkpoint_file.PLACE}", msgspec.json.encode(file))
 
 
 @dataclass(frozen=True, slots=True)

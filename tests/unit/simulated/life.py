@@ -1,8 +1,8 @@
 """One life of the daemon in a simulated history: the production core, slots, undo list, record and sampler.
 
-Put together by `app.node.assemble` as on a node, on virtual lanes; only the watcher is left out, since it does nothing
-but wait. What survives a life is the kernel double with its disk; `kill` drops all the rest. `ChaosFiles` stands
-between.
+Put together by `programs.node.assemble` as on a node, on virtual lanes; only the watcher is left out, since it does
+nothing but wait. What survives a life is the kernel double with its disk; `kill` drops all the rest. `ChaosFiles`
+stands between.
 """
 
 import asyncio
@@ -11,19 +11,20 @@ from dataclasses import dataclass
 from functools import partial
 from random import Random
 
-from nodeward.aio.hostfs import HostFiles
-from nodeward.app.host.core import Facts
-from nodeward.app.host.facts import FactsByKind
-from nodeward.app.host.record import RecordWriter
-from nodeward.app.node import assemble, grants
-from nodeward.app.node import ledger as keys
-from nodeward.app.node.readiness import Readiness
-from nodeward.app.node.wiring import Lanes
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision
-from nodeward.model.settings import Mode, RecordSection, Settings
-from nodeward.model.tee import PluginStanding
+from nodeward.core import events as ev
+from nodeward.core.decision import Decision
+from nodeward.features.keys import wiring as keys
+from nodeward.features.keys.effects import grants
+from nodeward.features.keys.terms import PluginStanding
+from nodeward.features.settings import Mode, RecordSection, Settings
+from nodeward.features.wiring import Lanes
+from nodeward.host.facts import FactsByKind
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.record_writer import RecordWriter
+from nodeward.host.runner import Facts
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.programs.node import assemble
+from nodeward.programs.node.readiness import Readiness
 from tests.faults import FaultyFiles, Stopped
 from tests.lanes import InlineLane
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLane

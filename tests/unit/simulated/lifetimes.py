@@ -11,12 +11,8 @@ from dataclasses import dataclass, replace
 from random import Random
 from types import MappingProxyType
 
-from nodeward.app.host.core import Facts
-from nodeward.app.node.pods import NoFacts
-from nodeward.doubles.kernel import SimKernel
-from nodeward.model import events as ev
-from nodeward.model.settings import RecordSection
-from nodeward.model.workload import (
+from nodeward.core import events as ev
+from nodeward.core.workload import (
     Container,
     ContainerId,
     ContainerSpec,
@@ -27,6 +23,10 @@ from nodeward.model.workload import (
     Sandbox,
     SandboxId,
 )
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.settings import RecordSection
+from nodeward.host.runner import Facts
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.simulated.life import RECORD, SETTINGS, Life, Surroundings
 from tests.unit.simulated.plans import EPC, PAGE
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLoop

@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from random import Random
 
-from nodeward.model.settings import LimitsSettings, UnknownPod
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.features.settings import LimitsSettings, UnknownPod
 
 EPC = "sgx_epc"
 PAGE = 4096

@@ -17,9 +17,9 @@ from random import Random
 
 import pytest
 
-from nodeward.edges.cgroups import sampler
-from nodeward.model import events as ev
-from nodeward.model.workload import PodSpec, PodUid, Role
+from nodeward.core import events as ev
+from nodeward.core.workload import PodSpec, PodUid, Role
+from nodeward.neighbours.cgroups import sampler
 from tests.unit.simulated import checks
 from tests.unit.simulated.history import History, run, virtual_loop
 from tests.unit.simulated.keyed import KEYS, KeyedLifetimes

@@ -5,19 +5,19 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.app.host.core import Core
-from nodeward.app.host.record import RecordWriter
-from nodeward.app.node.pods import NoFacts
-from nodeward.app.tools.replay import replay
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.sampler import Reader
-from nodeward.engine.all import ENGINE, apply
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Goal, Special, Target
-from nodeward.model.settings import LimitsSettings, UnknownPod
-from nodeward.model.workload import Phase, PodUid
+from nodeward.core import events as ev
+from nodeward.core.decision import Goal, Special, Target
+from nodeward.core.workload import Phase, PodUid
+from nodeward.features.all import ENGINE, apply
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.root import State
+from nodeward.features.settings import LimitsSettings, UnknownPod
+from nodeward.host.record_writer import RecordWriter
+from nodeward.host.runner import Core
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.sampler import Reader
+from nodeward.programs.once.replay import replay
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of
 from tests.lanes import InlineLane

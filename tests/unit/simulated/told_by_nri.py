@@ -11,13 +11,13 @@ import tempfile
 from dataclasses import replace
 from pathlib import Path
 
-from nodeward.app.host.start_gate import StartGate
-from nodeward.doubles.runtime import SimContainer, SimPod, SimRuntime
-from nodeward.edges.nri import session
-from nodeward.edges.nri.session import NriSettings
-from nodeward.model import events as ev
-from nodeward.model.settings import NriSection
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.core import events as ev
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.features.settings import NriSection
+from nodeward.neighbours.nri import session
+from nodeward.neighbours.nri.session import NriSettings
+from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
 from tests.unit.simulated.life import SETTINGS, Life
 from tests.unit.simulated.lifetimes import Lifetimes
 from tests.unit.simulated.plans import EPC, PAGE

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from nodeward.doubles.kernel import SimKernel
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.simulated.plans import EPC, PAGE
 from tests.unit.simulated.virtual import Pace
 from tests.unit.simulated.world import ROOT, World

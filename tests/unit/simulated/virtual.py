@@ -12,14 +12,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from random import Random
 
-from nodeward.aio.lanes import GivenUpError
+from nodeward.host.lanes import GivenUpError
 from tests.faults import Stopped
 from tests.lanes import Done, Ended, T
 
 BOOTED_NS = 5_000_000_000
 WALL_NS = 1_700_000_000_000_000_000
 MOST_HUNG = 2
-"""A lane has one replacement thread: when that hangs too, it takes nothing (aio.lanes)."""
+"""A lane has one replacement thread: when that hangs too, it takes nothing (host.lanes)."""
 
 
 class _NoWaiting(selectors.SelectSelector):

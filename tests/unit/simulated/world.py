@@ -11,12 +11,9 @@ import hashlib
 from dataclasses import dataclass, field, replace
 from random import Random
 
-from nodeward.app.node.pods import NoFacts
-from nodeward.doubles.kernel import SimKernel
-from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Final, Refusal
-from nodeward.model.settings import Settings
-from nodeward.model.workload import (
+from nodeward.core import events as ev
+from nodeward.core.decision import Adjustment, Final, Refusal
+from nodeward.core.workload import (
     Container,
     ContainerId,
     ContainerSpec,
@@ -27,7 +24,10 @@ from nodeward.model.workload import (
     Sandbox,
     SandboxId,
 )
-from nodeward.wire import misc_files
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.settings import Settings
+from nodeward.neighbours.formats import misc_files
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.simulated.life import Life
 from tests.unit.simulated.plans import EPC, PAGE, Plan
 from tests.unit.simulated.virtual import VirtualClock

@@ -6,9 +6,9 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from nodeward.model.relayed import Call, Ended, Fate, Interest, Message, Pass, Refuse, Verdict
-from nodeward.transport.relay_calls import CallBook
-from nodeward.transport.relay_session import Session
+from nodeward.neighbours.cri.book import CallBook
+from nodeward.neighbours.cri.calls import Call, Ended, Fate, Interest, Message, Pass, Refuse, Verdict
+from nodeward.neighbours.cri.session import Session
 from tests.unit.transport.strict import StrictEnd, message, request
 
 OK = ((b":status", b"200"), (b"content-type", b"application/grpc"))

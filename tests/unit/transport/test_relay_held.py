@@ -8,12 +8,12 @@ from types import FrameType
 
 import pytest
 
-from nodeward.model.relayed import Call, Pass, Refuse, Replace, Verdict
-from nodeward.transport import relay_calls
-from nodeward.transport.relay_flow import FRAME_BYTES
-from nodeward.transport.relay_held import HOLD_NS
-from nodeward.transport.relay_session import Session
-from nodeward.wire.errors import WireError
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.cri import book
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.flow import FRAME_BYTES
+from nodeward.neighbours.cri.held import HOLD_NS
+from nodeward.neighbours.cri.session import Session
 from tests.unit.transport.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
 from tests.unit.transport.strict import (
     DATA,
@@ -215,7 +215,7 @@ def test_a_held_call_whose_caller_or_runtime_goes_is_abandoned(how: str) -> None
     assert rig.judge.abandoned == [1]
     assert rig.runtime.streams[1].body == b""
     assert len(rig.watcher.ends()) == 1
-    assert rig.book.holds.left == relay_calls.HELD_BYTES
+    assert rig.book.holds.left == book.HELD_BYTES
     if how == "runtime answers":
         assert status(rig, 1) == (b"12", b"unknown method")
         assert rig.runtime.streams[1].resets == [8], "the runtime does not wait for a request that never comes"
@@ -284,13 +284,13 @@ def test_a_request_that_does_not_end_is_held_no_longer_either(on_error: Refuse |
     rig.settle()
     assert rig.judge.expected == {1: HOLD_NS, 3: 800_000_000}
     assert rig.runtime.streams[1].body == rig.runtime.streams[3].body == b""
-    assert rig.book.holds.left < relay_calls.HELD_BYTES - 1000
+    assert rig.book.holds.left < book.HELD_BYTES - 1000
 
     for stream in (1, 3):
         rig.session.holds.late(stream, ending=False)
     rig.settle_after()
 
-    assert rig.book.holds.left == relay_calls.HELD_BYTES
+    assert rig.book.holds.left == book.HELD_BYTES
     assert (rig.judge.asked, rig.book.counts.on_error) == ({}, 2)
     if on_error is None:
         rig.client.data(1, whole[500:], end=True)
@@ -403,7 +403,7 @@ def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompre
 @pytest.mark.parametrize("on_error", [None, Refuse(13, "nodeward")], ids=["pass", "refuse"])
 def test_what_is_held_in_all_is_bounded_and_a_call_without_room_goes_by_on_error(on_error: Refuse | None) -> None:
     rig, other = Between(on_error=on_error), Between(greet=False)
-    assert rig.book.holds.left == rig.book.holds.total == relay_calls.HELD_BYTES == 64 << 20
+    assert rig.book.holds.left == rig.book.holds.total == book.HELD_BYTES == 64 << 20
     other.session = Session(rig.book, other.judge, rig.book.connection())
     other.settle()
     rig.book.holds.left = rig.book.holds.total = 2 * (len(message(b"h" * 9_000)) + FRAME_BYTES)

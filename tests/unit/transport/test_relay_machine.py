@@ -17,10 +17,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from nodeward.model.relayed import Pass, Refuse, Replace, Verdict
-from nodeward.transport import relay_calls
-from nodeward.transport.relay_flow import FirstWindow, Outgoing, Window
-from nodeward.transport.relay_turn import LOOK_BYTES, LOOK_LATER_S, LOOK_READS, TURN_BYTES, Turn
+from nodeward.neighbours.cri import book
+from nodeward.neighbours.cri.calls import Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.flow import FirstWindow, Outgoing, Window
+from nodeward.neighbours.cri.turn import LOOK_BYTES, LOOK_LATER_S, LOOK_READS, TURN_BYTES, Turn
 from tests.unit.transport.between import OK, TRAILERS, Between, HandClock
 from tests.unit.transport.strict import FRAME, INITIAL, MAX_STREAM, TABLE, message, request
 
@@ -201,7 +201,7 @@ class Sessions(RuleBasedStateMachine):
         assert rig.book.counts.lost_sight == 0
         assert rig.client.send_window == rig.runtime.granted
         assert rig.runtime.send_window == rig.client.granted
-        assert rig.book.holds.left == relay_calls.HELD_BYTES
+        assert rig.book.holds.left == book.HELD_BYTES
         for stream, asked in self.asked.items():
             near, far = rig.client.streams[stream], rig.runtime.streams[stream]
             if not (near.gone or far.gone or near.got_end):

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import pytest
 
-from nodeward.model.relayed import Call, Fate, Interest, Pass, Refuse, Replace, Verdict
-from nodeward.transport import relay_calls, relay_flow
-from nodeward.transport.relay_calls import HELD_BYTES
-from nodeward.transport.relay_flow import FRAME_BYTES
-from nodeward.transport.relay_holds import MAX_REFUSED
-from nodeward.transport.relay_session import MAX_CALLS
+from nodeward.neighbours.cri import book, flow
+from nodeward.neighbours.cri.book import HELD_BYTES
+from nodeward.neighbours.cri.calls import Call, Fate, Interest, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.flow import FRAME_BYTES
+from nodeward.neighbours.cri.holds import MAX_REFUSED
+from nodeward.neighbours.cri.session import MAX_CALLS
 from tests.unit.transport.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
 from tests.unit.transport.strict import (
     ACK,
@@ -70,7 +70,7 @@ def test_a_reset_ends_a_call_without_a_status(who: str) -> None:
 
 
 def test_messages_that_find_no_memory_are_cut_and_pass_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(relay_calls, "MESSAGE_BYTES", 10)
+    monkeypatch.setattr(book, "MESSAGE_BYTES", 10)
     rig = Between(enforces=False)
     rig.book.copies.left = 15
     ask(rig, 1, "Version", b"a" * 30)
@@ -395,7 +395,7 @@ def test_a_held_request_in_frames_without_end_takes_no_more_memory_than_may_be_h
 def test_a_request_that_the_runtime_does_not_take_waits_in_no_more_frames_than_may_be(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay_flow, "MAX_WAITING", 100)
+    monkeypatch.setattr(flow, "MAX_WAITING", 100)
     rig = Between()
     rig.book.holds.left = rig.book.holds.total = 70_000
     rig.client.headers(1, request("HoldCreate"))

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from nodeward.wire.kubelet_checkpoint import Data, checksum
+from nodeward.neighbours.kubelet.checkpoint_file import Data, checksum
 
 
 def claims(pods: Mapping[str, Sequence[str] | None]) -> bytes:

@@ -12,51 +12,38 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 
-from nodeward.edges.nri.session import PLUGIN, NriSettings, Session
-from nodeward.engine.cpus import recorded
-from nodeward.model.cpus import Change, Grant, Pool, Pools, Recorded
-from nodeward.model.decision import Adjustment, Final, Reason
-from nodeward.model.events import Event, Question, SandboxStarted
-from nodeward.model.gate import Gated
-from nodeward.model.policy_object import PolicyKind
-from nodeward.model.policy_rule import PolicySettings
-from nodeward.model.pulls import PullRow, PullsView, SandboxKey
-from nodeward.model.rows import CallRow, DoorRow, RelayView
-from nodeward.model.settings import LimitsSettings
-from nodeward.model.sizing import Allocatable
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
-from nodeward.model.zones import CpuAmount, NodeZones, Zone
-from nodeward.proto import nri_pb2
-from nodeward.wire import (
-    cgroup_mounts,
-    cgroup_paths,
-    cpus_journal,
-    facts_line,
-    hook_install,
-    hook_line,
-    kube_access,
-    kube_configmaps,
-    kube_neighbours,
-    kube_node,
-    kube_objects,
-    misc_files,
-    nfd,
-    nri_mux,
-    oci,
-    pod_file,
-    policy_objects,
-    qgs,
-    record,
-    relay_line,
-    topology_object,
-    ttrpc,
-)
-from nodeward.wire.admission_review import annotations_of, decode_review
-from nodeward.wire.hook_install import Hook
-from nodeward.wire.hook_line import HookAnswer, HookRequest
-from nodeward.wire.nri_mux import MuxDecoder
-from nodeward.wire.record import RecordError
-from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
+from nodeward.contracts import nri_pb2
+from nodeward.core import record
+from nodeward.core.decision import Adjustment, Final, Reason
+from nodeward.core.events import Event, Question, SandboxStarted
+from nodeward.core.gating import Gated
+from nodeward.core.pulls import PullRow, PullsView, SandboxKey
+from nodeward.core.record import RecordError
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
+from nodeward.core.zones import CpuAmount, NodeZones, Zone
+from nodeward.features.admission.door.review import annotations_of, decode_review
+from nodeward.features.cpus import recorded
+from nodeward.features.cpus.effects import journal
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.values import Change, Grant, Pool, Pools, Recorded
+from nodeward.features.limits import hook_file
+from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.features.settings import LimitsSettings
+from nodeward.neighbours.cri import facts_line, relay_line
+from nodeward.neighbours.cri.rows import CallRow, DoorRow, RelayView
+from nodeward.neighbours.formats import cgroup_mounts, cgroup_paths, kube_node, kube_objects, misc_files
+from nodeward.neighbours.hook import install, oci
+from nodeward.neighbours.hook import line as hook_line
+from nodeward.neighbours.hook.install import Hook
+from nodeward.neighbours.hook.line import HookAnswer, HookRequest
+from nodeward.neighbours.kubernetes import cluster, kube_access, kube_configmaps, policy_format, topology_format
+from nodeward.neighbours.kubernetes.policy_object import PolicyKind
+from nodeward.neighbours.nfd import objects
+from nodeward.neighbours.nri import mux, ttrpc
+from nodeward.neighbours.nri.mux import MuxDecoder
+from nodeward.neighbours.nri.session import PLUGIN, NriSettings, Session
+from nodeward.neighbours.nri.ttrpc import Kind, Message, MessageDecoder
+from nodeward.neighbours.qgs import qgs
 from tests.unit.engine.cpus.machines import W
 from tests.unit.wire import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
 from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
@@ -97,7 +84,7 @@ def _message(method: str, payload: bytes) -> bytes:
 
 
 def _muxed(method: str, payload: bytes) -> bytes:
-    return nri_mux.encode_message(nri_mux.PLUGIN_SERVICE, _message(method, payload))
+    return mux.encode_message(mux.PLUGIN_SERVICE, _message(method, payload))
 
 
 def _samples(frame: Callable[[str, bytes], bytes], padding: int = 0) -> list[Sample]:
@@ -165,14 +152,14 @@ def _read_review(data: bytes) -> None:
 def _read_kube_lists(data: bytes) -> None:
     """Each reads it, since what was asked for stands outside of the bytes."""
     if b"policyName" in data:
-        kube_neighbours.parameters(data)
-        kube_neighbours.bound_policies(data)
+        cluster.parameters(data)
+        cluster.bound_policies(data)
     elif b"handler" in data:
-        kube_neighbours.runtime_classes(data)
+        cluster.runtime_classes(data)
     else:
-        kube_neighbours.webhooks(data)
+        cluster.webhooks(data)
     if b"metadata" in data:
-        kube_neighbours.daemon_set_names(data)
+        cluster.daemon_set_names(data)
     elif b"status" in data:
         kube_access.is_allowed(data)
 
@@ -190,33 +177,33 @@ def _read_config_maps(data: bytes) -> None:
 @whole
 def _read_nfd(data: bytes) -> None:
     if b'"items"' in data:
-        nfd.page(data)
-        nfd.running(data)
+        objects.page(data)
+        objects.running(data)
     elif b'"object"' in data:
-        nfd.on_node(data, ("tdx.intel.com/keys", "cpu"))
+        objects.on_node(data, ("tdx.intel.com/keys", "cpu"))
     elif b'"capacity"' in data:
-        nfd.node(data, ("tdx.intel.com/keys", "cpu"))
+        objects.node(data, ("tdx.intel.com/keys", "cpu"))
     else:
-        found = nfd.node_feature(data)
-        nfd.says(found, "n1", nfd.controller_of(data), {"tdx": 12})
+        found = objects.node_feature(data)
+        objects.says(found, "n1", objects.controller_of(data), {"tdx": 12})
 
 
 @whole
 def _read_policies(data: bytes) -> None:
     if b'"items"' in data:
-        policy_objects.version_of(data)
+        policy_format.version_of(data)
     elif b'"object"' in data:
-        policy_objects.touched(data)
-        policy_objects.group_in(data)
+        policy_format.touched(data)
+        policy_format.group_in(data)
     else:
-        policy_objects.group(data)
-        policy_objects.status_patch("n1", policy_objects.policy_object(data, PolicyKind.BALLOONS, "n1").said, "")
+        policy_format.group(data)
+        policy_format.status_patch("n1", policy_format.policy_object(data, PolicyKind.BALLOONS, "n1").said, "")
 
 
 @whole
 def _read_zones(data: bytes) -> None:
-    topology_object.found(data).says(ZONES)
-    topology_object.uid_of_node(data)
+    topology_format.found(data).says(ZONES)
+    topology_format.uid_of_node(data)
 
 
 # ---- this machine's files and names, the daemon's own record
@@ -264,13 +251,13 @@ def _cpus_journal(padding: int = 0) -> list[Sample]:
     grant = Grant("u/app", pool="shared", part_m=100, namespace="n" * (1 + padding))
     there = Recorded(W, PolicySettings("static"), Pools({"shared": Pool(6, members=("u/app",))}, {"u/app": grant}))
     change = Change(("u/app",), (grant,), {"shared": Pool(2), "gone": None}, {"u/app": 1})
-    head = cpus_journal.whole(there, "b")
-    return [Sample(head), Sample(cpus_journal.line(change), lambda payload: head + payload)]
+    head = journal.whole(there, "b")
+    return [Sample(head), Sample(journal.line(change), lambda payload: head + payload)]
 
 
 @whole
 def _read_cpus_journal(data: bytes) -> None:
-    found = cpus_journal.read(data, "b")
+    found = journal.read(data, "b")
     if found is not None:
         now = found.recorded
         for change in found.changes:
@@ -313,7 +300,7 @@ def _read_facts(data: bytes) -> None:
 
 def _pod_files(padding: int = 0) -> list[Sample]:
     spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
-    return [Sample(pod_file.encode_pod(spec)), Sample(pod_file.encode_rule(LimitsSettings()))]
+    return [Sample(hook_file.encode_pod(spec)), Sample(hook_file.encode_rule(LimitsSettings()))]
 
 
 def _status(padding: int = 0) -> list[Sample]:
@@ -335,10 +322,10 @@ def _read_status(data: bytes) -> None:
 def _read_spec(data: bytes) -> None:
     """A spec as the command reads it; what else there is as doctor does, which leaves out what is no JSON."""
     if b"mounts" in data:
-        hook_install.base_spec(data, Hook("/opt/nodeward-oci-hook"))
+        install.base_spec(data, Hook("/opt/nodeward-oci-hook"))
         return
     with suppress(ValueError, RecursionError):
-        list(hook_install.programs(json.loads(data)))
+        list(install.programs(json.loads(data)))
 
 
 def _quotes() -> list[Sample]:
@@ -356,49 +343,59 @@ def _read_quotes(data: bytes) -> None:
 def codecs(padding: int = 0) -> dict[str, Codec]:
     """Every codec by the name its corpus folder has. `padding` makes the samples larger by so many bytes."""
     return {
-        "mux": Codec(_samples(_muxed, padding), _read_mux, ("nri_mux", "ttrpc")),
-        "ttrpc": Codec(_samples(_message, padding), _read_messages, ("ttrpc",)),
-        "nri": Codec(_samples(_envelope, padding), _read_envelope, ("ttrpc", "cpu_record")),
+        "mux": Codec(_samples(_muxed, padding), _read_mux, ("nri.mux", "nri.ttrpc")),
+        "ttrpc": Codec(_samples(_message, padding), _read_messages, ("nri.ttrpc",)),
+        "nri": Codec(_samples(_envelope, padding), _read_envelope, ("nri.ttrpc", "formats.cpu_record")),
         "watch": Codec(
-            [Sample(one.payload, b"\n%b\n".__mod__) for one in texts("watch", padding)], _read_watch, ("kube_objects",)
+            [Sample(one.payload, b"\n%b\n".__mod__) for one in texts("watch", padding)],
+            _read_watch,
+            ("formats.kube_objects",),
         ),
-        "pod-list": Codec(texts("pod-list", padding), whole(kube_objects.decode_pod_list), ("kube_objects",)),
-        "review": Codec(texts("review", padding), _read_review, ("admission_review",)),
-        "kube-lists": Codec(texts("kube-lists", padding), _read_kube_lists, ("kube_access", "kube_neighbours")),
+        "pod-list": Codec(texts("pod-list", padding), whole(kube_objects.decode_pod_list), ("formats.kube_objects",)),
+        "review": Codec(texts("review", padding), _read_review, ("admission.door.review",)),
+        "kube-lists": Codec(
+            texts("kube-lists", padding),
+            _read_kube_lists,
+            ("kubernetes.kube_access", "kubernetes.cluster"),
+        ),
         "kube-node": Codec(
-            texts("kube-node", padding), whole(lambda data: kube_node.on_node(data, "a/b")), ("kube_node",)
+            texts("kube-node", padding),
+            whole(lambda data: kube_node.on_node(data, "a/b")),
+            ("formats.kube_node",),
         ),
         "kube-configmaps": Codec(
-            texts("kube-configmaps", padding), _read_config_maps, ("kube_configmaps", "node_marks")
+            texts("kube-configmaps", padding),
+            _read_config_maps,
+            ("kubernetes.kube_configmaps", "kubernetes.node_marks"),
         ),
-        "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd",)),
-        "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("policy_objects",)),
-        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("topology_object",)),
-        "misc-files": Codec(texts("misc-files", padding), _read_misc, ("misc_files",)),
-        "cgroup-paths": Codec(texts("cgroup-paths", padding), _read_path, ("cgroup_paths",)),
-        "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("cgroup_mounts",)),
-        "oci": Codec(texts("oci", padding), _read_oci, ("oci",)),
-        "hook-install": Codec(texts("hook-install", padding), _read_spec, ("hook_install",)),
+        "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd.objects",)),
+        "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("kubernetes.policy_format",)),
+        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("kubernetes.topology_format",)),
+        "misc-files": Codec(texts("misc-files", padding), _read_misc, ("formats.misc_files",)),
+        "cgroup-paths": Codec(texts("cgroup-paths", padding), _read_path, ("formats.cgroup_paths",)),
+        "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("formats.cgroup_mounts",)),
+        "oci": Codec(texts("oci", padding), _read_oci, ("hook.oci",)),
+        "hook-install": Codec(texts("hook-install", padding), _read_spec, ("hook.install",)),
         "hook-line": Codec(
             _hook(padding),
             whole(lambda data: (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)),
-            ("hook_line",),
+            ("hook.line",),
         ),
-        "facts-line": Codec(_facts(padding), _read_facts, ("facts_line", "json_line")),
-        "relay-line": Codec(_status(padding), _read_status, ("relay_line", "json_line")),
+        "facts-line": Codec(_facts(padding), _read_facts, ("cri.facts_line", "cri.json_line")),
+        "relay-line": Codec(_status(padding), _read_status, ("cri.relay_line", "cri.json_line")),
         "pod-file": Codec(
             _pod_files(padding),
-            whole(lambda data: (pod_file.decode_rule if b'"limits"' in data else pod_file.decode_pod)(data)),
-            ("pod_file",),
+            whole(lambda data: (hook_file.decode_rule if b'"limits"' in data else hook_file.decode_pod)(data)),
+            ("limits.hook_file",),
         ),
-        "qgs": Codec(_quotes(), _read_quotes, ("qgs",)),
+        "qgs": Codec(_quotes(), _read_quotes, ("qgs.qgs",)),
         "record": Codec(
             _record(padding),
             whole(lambda data: list(record.read(iter(data.splitlines(keepends=True))))),
-            ("record",),
+            ("core.record",),
             RecordError,
         ),
-        "cpus-journal": Codec(_cpus_journal(padding), _read_cpus_journal, ("cpus_journal",)),
+        "cpus-journal": Codec(_cpus_journal(padding), _read_cpus_journal, ("cpus.effects.journal",)),
         **codecs_of_kubelet.codecs(padding),
         **codecs_of_relay.codecs(padding),
         **codecs_of_sandboxes.codecs(padding),

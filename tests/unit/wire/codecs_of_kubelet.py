@@ -3,12 +3,12 @@
 import functools
 from collections.abc import Sequence
 
-from nodeward.edges.kubelet import mapping as device_plugin
-from nodeward.edges.kubelet.errors import RequestError
-from nodeward.proto import deviceplugin_pb2, kubepod_pb2, podresources_pb2, podsapi_pb2
-from nodeward.wire import cdi_spec, kubelet_checkpoint, kubelet_claims, kubelet_endpoints
-from nodeward.wire.kube_protobuf import decode_pod
-from nodeward.wire.messages import read
+from nodeward.contracts import deviceplugin_pb2, kubepod_pb2, podresources_pb2, podsapi_pb2
+from nodeward.neighbours.formats.protobuf import read
+from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file, endpoint_files, kubelet_claims
+from nodeward.neighbours.kubelet import mapping as device_plugin
+from nodeward.neighbours.kubelet.errors import RequestError
+from nodeward.neighbours.kubelet.kube_protobuf import decode_pod
 from tests.unit.wire import checkpoints
 from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
 
@@ -23,8 +23,8 @@ def _checkpoints(padding: int = 0) -> list[Sample]:
 
 @whole
 def _read_checkpoint(data: bytes) -> None:
-    kubelet_checkpoint.holders(data)
-    kubelet_checkpoint.decode(data, ("a.b/tdx",))
+    checkpoint_file.holders(data)
+    checkpoint_file.decode(data, ("a.b/tdx",))
 
 
 @whole
@@ -43,12 +43,12 @@ def _claims(padding: int = 0) -> list[Sample]:
 def _read_endpoints(data: bytes) -> None:
     """As a configuration or as flags, changed to the relay's endpoint and changed back."""
     text = data.decode("utf-8", "replace")
-    ours = {kubelet_endpoints.RUNTIME: "unix:///run/nodeward/cri.sock"}
+    ours = {endpoint_files.RUNTIME: "unix:///run/nodeward/cri.sock"}
     if "ARGS" in text:
-        kubelet_endpoints.in_flags(text)
-        kubelet_endpoints.back(kubelet_endpoints.flags_with(text, ours), ours.values())
+        endpoint_files.in_flags(text)
+        endpoint_files.back(endpoint_files.flags_with(text, ours), ours.values())
     else:
-        kubelet_endpoints.in_config(text)
+        endpoint_files.in_config(text)
 
 
 def _pods(padding: int = 0) -> list[Sample]:
@@ -113,15 +113,15 @@ def _read_device_call(data: bytes) -> None:
 
 def codecs(padding: int) -> dict[str, Codec]:
     return {
-        "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet_checkpoint",)),
-        "kubelet-claims": Codec(_claims(padding), whole(kubelet_claims.decode), ("kubelet_claims",)),
-        "cdi-spec": Codec(texts("cdi-spec", padding), _read_cdi_spec, ("cdi_spec",)),
-        "kubelet-endpoints": Codec(texts("kubelet-endpoints", padding), _read_endpoints, ("kubelet_endpoints",)),
-        "pods-api": Codec(_pods(padding), _read_pods, ("kube_protobuf", "messages")),
+        "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet.checkpoint_file",)),
+        "kubelet-claims": Codec(_claims(padding), whole(kubelet_claims.decode), ("kubelet.kubelet_claims",)),
+        "cdi-spec": Codec(texts("cdi-spec", padding), _read_cdi_spec, ("kubelet.cdi_spec",)),
+        "kubelet-endpoints": Codec(texts("kubelet-endpoints", padding), _read_endpoints, ("kubelet.endpoint_files",)),
+        "pods-api": Codec(_pods(padding), _read_pods, ("kubelet.kube_protobuf", "formats.protobuf")),
         "pod-resources": Codec(
             _resources(padding),
             whole(lambda data: read("PodResources", podresources_pb2.ListPodResourcesResponse, data)),
-            ("messages",),
+            ("formats.protobuf",),
         ),
         "device-plugin": Codec(_device_calls(padding), _read_device_call, (), RequestError),
     }

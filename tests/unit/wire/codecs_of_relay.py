@@ -6,12 +6,16 @@ import io
 import random
 from collections.abc import Callable, Sequence
 
-from nodeward.edges.cri import mapping as cri_mapping
-from nodeward.model.decision import Adjustment
-from nodeward.model.relayed import Pass
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_feed, dump_rules, dump_text, dump_tree, go_flags, grpc_messages
-from nodeward.wire.dump_lines import MAX_LINE, Reader
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.decision import Adjustment
+from nodeward.neighbours.cri import dump_rules
+from nodeward.neighbours.cri import mapping as cri_mapping
+from nodeward.neighbours.cri.calls import Pass
+from nodeward.neighbours.formats import grpc_messages
+from nodeward.programs.cri_resmgr import go_flags
+from nodeward.programs.dump import dump_tree, frames
+from nodeward.programs.dump import text as dump_text
+from nodeward.programs.dump.lines import MAX_LINE, Reader
 from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
 from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
@@ -132,7 +136,7 @@ def _dumped(padding: int = 0) -> list[Sample]:
 
     def framed(payload: bytes) -> bytes:
         path = "/runtime.v1.RuntimeService/CreateContainer"
-        return b"".join(dump_feed.encode(dump_feed.Frame(dump_feed.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))))
+        return b"".join(frames.encode(frames.Frame(frames.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))))
 
     create = cri.CreateContainerRequest(pod_sandbox_id="s" * (1 + padding))
     create.config.envs.add(key="TOKEN", value=b"hidden")
@@ -141,7 +145,7 @@ def _dumped(padding: int = 0) -> list[Sample]:
 
 
 def _read_dumped(pieces: Sequence[bytes], reached: Reached) -> None:
-    reader = dump_feed.FrameReader()
+    reader = frames.FrameReader()
     for piece in pieces:
         for told in reader.feed(piece):
             reached()
@@ -203,20 +207,26 @@ def _read_flags(data: bytes) -> None:
 
 
 def codecs(padding: int) -> dict[str, Codec]:
-    relayed = ("http2_frames", "header_blocks", "grpc_messages")
+    relayed = (
+        "formats.http2_frames",
+        "formats.header_blocks",
+        "formats.grpc_messages",
+    )
     passed, held = _calls_of_cri(("Version", "HoldCreate"), padding), _calls_of_cri(("HoldCreate",), padding)
     return {
         "relay": Codec(passed, functools.partial(_read_cri, False), relayed[:2]),
         "relay-held": Codec(held, functools.partial(_read_cri, True), relayed),
         "relay-answers": Codec(_answers_of_cri(padding), functools.partial(_read_answers_of_cri, False), relayed),
         "relay-answers-held": Codec(_answers_of_cri(padding), functools.partial(_read_answers_of_cri, True), relayed),
-        "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri, ("messages",)),
-        "grpc": Codec(_compressed(padding), _read_grpc, ("grpc_messages",)),
-        "dump": Codec(_dumped(padding), _read_dumped, ("dump_feed", "dump_text")),
-        "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump_lines",)),
+        "cri-messages": Codec(_messages_of_cri(padding), _read_messages_of_cri, ("formats.protobuf",)),
+        "grpc": Codec(_compressed(padding), _read_grpc, ("formats.grpc_messages",)),
+        "dump": Codec(_dumped(padding), _read_dumped, ("dump.frames", "dump.text")),
+        "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump.lines",)),
         "dump-tree": Codec(
-            texts("dump-tree", padding), whole(lambda data: dump_tree.parse(data.split(b"\n"))), ("dump_tree",)
+            texts("dump-tree", padding),
+            whole(lambda data: dump_tree.parse(data.split(b"\n"))),
+            ("dump.dump_tree",),
         ),
-        "dump-rules": Codec(texts("dump-rules", padding), _read_rules, ("dump_rules",)),
-        "go-flags": Codec(texts("go-flags", padding), _read_flags, ("go_flags",)),
+        "dump-rules": Codec(texts("dump-rules", padding), _read_rules, ("cri.dump_rules",)),
+        "go-flags": Codec(texts("go-flags", padding), _read_flags, ("cri_resmgr.go_flags",)),
     }

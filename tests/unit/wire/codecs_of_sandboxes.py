@@ -1,19 +1,10 @@
 """What is read of VM sandboxes: files below /proc, command lines, configurations, a guest's metrics."""
 
-from nodeward.model.podapi import ReportSandboxRequest
-from nodeward.wire import (
-    cgroup_paths,
-    cni_result,
-    dan,
-    direct_volume,
-    guest_meminfo,
-    guest_ram,
-    kata_config,
-    kata_processes,
-    pod_redaction,
-    podapi,
-    proc_files,
-)
+from nodeward.features.podapi import redaction
+from nodeward.features.podapi.door import messages
+from nodeward.features.podapi.rows import ReportSandboxRequest
+from nodeward.neighbours.formats import cgroup_paths, proc_files
+from nodeward.neighbours.kata import cni_result, config_file, dan, direct_volume, guest_meminfo, guest_ram, processes
 from tests.unit.wire.sample import Codec, texts, whole
 
 
@@ -37,34 +28,40 @@ def _read_files(data: bytes) -> None:
 
 @whole
 def _read_config(data: bytes) -> None:
-    table = kata_config.parse(data)
-    said = [kata_config.Source("/etc/x.toml", table)]
-    kata_config.default_handler(said, said)
-    kata_config.names(said, said)
-    for handler in kata_config.handlers([table], [table], {}):
-        kata_config.with_kata(handler, said)
-        kata_config.pulls(handler.name, said, said, said, said)
+    table = config_file.parse(data)
+    said = [config_file.Source("/etc/x.toml", table)]
+    config_file.default_handler(said, said)
+    config_file.names(said, said)
+    for handler in config_file.handlers([table], [table], {}):
+        config_file.with_kata(handler, said)
+        config_file.pulls(handler.name, said, said, said, said)
 
 
 @whole
 def _read_request(data: bytes) -> None:
     form, data = data[:1], data[1:]
     if form == b"{":
-        podapi.request_of_json(ReportSandboxRequest, form + data)
+        messages.request_of_json(ReportSandboxRequest, form + data)
     else:
-        podapi.request_of_message("ReportSandbox", ReportSandboxRequest, data)
+        messages.request_of_message("ReportSandbox", ReportSandboxRequest, data)
 
 
 def codecs(padding: int) -> dict[str, Codec]:
     reads = {
-        "proc-files": (_read_files, ("proc_files", "cgroup_paths", "guest_ram")),
-        "kata-processes": (whole(kata_processes.claim), ("kata_processes",)),
-        "kata-config": (_read_config, ("kata_config",)),
-        "pod-redaction": (whole(lambda data: pod_redaction.redacted(pod_redaction.decode(data))), ("pod_redaction",)),
-        "podapi": (_read_request, ("podapi",)),
-        "direct-volume": (whole(direct_volume.read), ("direct_volume", "json_tree")),
-        "dan": (whole(dan.read), ("dan", "json_tree")),
-        "cni-result": (whole(lambda data: cni_result.read(data, "s")), ("cni_result",)),
-        "guest-meminfo": (whole(lambda data: guest_meminfo.used(data, 1 << 31)), ("guest_meminfo",)),
+        "proc-files": (
+            _read_files,
+            ("formats.proc_files", "formats.cgroup_paths", "kata.guest_ram"),
+        ),
+        "kata-processes": (whole(processes.claim), ("kata.processes",)),
+        "kata-config": (_read_config, ("kata.config_file",)),
+        "pod-redaction": (
+            whole(lambda data: redaction.redacted(redaction.decode(data))),
+            ("podapi.redaction",),
+        ),
+        "podapi": (_read_request, ("podapi.door.messages",)),
+        "direct-volume": (whole(direct_volume.read), ("kata.direct_volume", "kata.json_tree")),
+        "dan": (whole(dan.read), ("kata.dan", "kata.json_tree")),
+        "cni-result": (whole(lambda data: cni_result.read(data, "s")), ("kata.cni_result",)),
+        "guest-meminfo": (whole(lambda data: guest_meminfo.used(data, 1 << 31)), ("kata.guest_meminfo",)),
     }
     return {name: Codec(texts(name, padding), *read) for name, read in reads.items()}

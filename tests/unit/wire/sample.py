@@ -6,8 +6,8 @@ from pathlib import Path
 
 import yaml
 
-from nodeward.model.errors import NodewardError
-from nodeward.wire.errors import WireError
+from nodeward.core.errors import NodewardError
+from nodeward.core.wire_errors import WireError
 
 Reached = Callable[[], None]
 """To be called when the decoder of payloads is about to get something of this input."""
@@ -26,7 +26,7 @@ class Codec:
     samples: Sequence[Sample]
     read: Callable[[Sequence[bytes], Reached], None]
     modules: Sequence[str]
-    """Those of `nodeward.wire` that it reads by."""
+    """Those that it reads by: `nri.mux` is `nodeward.neighbours.nri.mux`."""
     error: type[NodewardError] = WireError
 
 

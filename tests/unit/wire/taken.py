@@ -22,20 +22,25 @@ from typing import TYPE_CHECKING
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from nodeward.model.errors import NodewardError
-from nodeward.proto import cri_pb2 as cri
-from nodeward.proto import deviceplugin_pb2, kubepod_pb2, nri_pb2, podresources_pb2, podsapi_pb2
-from nodeward.proto.ttrpc_pb2 import Request
-from nodeward.transport.grpc_unix import MAX_MESSAGE
-from nodeward.wire import dump_feed, hook_line, kubelet_checkpoint, nfd, nri_mux, oci, ttrpc
-from nodeward.wire.grpc_messages import MESSAGE_BYTES
-from nodeward.wire.kube_objects import MAX_LIST_BYTES, MAX_OBJECT_BYTES
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.contracts import deviceplugin_pb2, kubepod_pb2, nri_pb2, podresources_pb2, podsapi_pb2
+from nodeward.contracts.ttrpc_pb2 import Request
+from nodeward.core.errors import NodewardError
+from nodeward.neighbours.formats.grpc_messages import MESSAGE_BYTES
+from nodeward.neighbours.formats.kube_objects import MAX_LIST_BYTES, MAX_OBJECT_BYTES
+from nodeward.neighbours.hook import line as hook_line
+from nodeward.neighbours.hook import oci
+from nodeward.neighbours.kubelet import checkpoint_file
+from nodeward.neighbours.nfd import objects
+from nodeward.neighbours.nri import mux, ttrpc
+from nodeward.neighbours.sockets.grpc_unix import MAX_MESSAGE
+from nodeward.programs.dump import frames
 from tests.unit.wire.codecs import codecs
 
 if TYPE_CHECKING:
     from google._upb import _message
 
-    from nodeward.wire.messages import Described
+    from nodeward.neighbours.formats.protobuf import Described
 
     Field = FieldDescriptor | _message.FieldDescriptor
 
@@ -123,7 +128,7 @@ def _called(method: str, payload: bytes) -> bytes:
 
 def _sent(envelope: bytes) -> bytes:
     message = ttrpc.encode(ttrpc.Message(1, ttrpc.Kind.REQUEST, 0, envelope))
-    return nri_mux.encode_message(nri_mux.PLUGIN_SERVICE, message)
+    return mux.encode_message(mux.PLUGIN_SERVICE, message)
 
 
 def _listed(pod: bytes) -> bytes:
@@ -132,8 +137,8 @@ def _listed(pod: bytes) -> bytes:
 
 def _dumped(payload: bytes) -> bytes:
     path = "/runtime.v1.RuntimeService/CreateContainer"
-    frame = dump_feed.Frame(dump_feed.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))
-    return b"".join(dump_feed.encode(frame))
+    frame = frames.Frame(frames.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))
+    return b"".join(frames.encode(frame))
 
 
 def _device_calls() -> Iterator[Hostile]:
@@ -211,12 +216,12 @@ JSON: Mapping[str, Sequence[tuple[str, int, str, str, str]]] = {
             ("annotations", size, REVIEW + '"metadata":{"annotations":{', '"%x":0', "}}}}"),
         )
     ],
-    "nfd": [("objects", size, '{"metadata":{},"items":[', "{}", "]}") for size in (30_000, nfd.MAX_BYTES)],
+    "nfd": [("objects", size, '{"metadata":{},"items":[', "{}", "]}") for size in (30_000, objects.MAX_BYTES)],
     "kube-node": [
         ("managed fields", 4 << 20, '{"status":{},"metadata":{"managedFields":[', "{}", "]}}"),
         ("capacity", 4 << 20, '{"status":{"capacity":{', '"%x":"1"', "}}}"),
     ],
-    "kubelet-checkpoint": [("entries", kubelet_checkpoint.MAX_BYTES, '{"Data":{"PodDeviceEntries":[', ENTRY, "]}}")],
+    "kubelet-checkpoint": [("entries", checkpoint_file.MAX_BYTES, '{"Data":{"PodDeviceEntries":[', ENTRY, "]}}")],
     "hook-line": [("annotations", hook_line.MAX_REQUEST, '{"annotations":{', '"%x":""', "}}")],
     "oci": [  # too many, and as many as may be
         ("annotations", oci.MAX_CONFIG, '{"annotations":{', element, "}}") for element in ('"%x":""', '"%032x":""')

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.wire import json_patch
-from nodeward.wire.admission_review import annotations_of, decode_review, encode_allowed, encode_refused
-from nodeward.wire.errors import WireError
+from nodeward.core.wire_errors import WireError
+from nodeward.features.admission.door import json_patch
+from nodeward.features.admission.door.review import annotations_of, decode_review, encode_allowed, encode_refused
 from tests.unit.edges.webhook.rounds import Json, applied, container, pod_of, review
 
 LIMIT = 1 << 20

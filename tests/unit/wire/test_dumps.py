@@ -14,13 +14,17 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.proto import cri_pb2 as cri
-from nodeward.wire import dump_feed, dump_lines, dump_rules, dump_text, dump_tree
-from nodeward.wire.dump_feed import Frame, FrameReader, Kind
-from nodeward.wire.dump_lines import CUT, Dumped, Reader, Remark
-from nodeward.wire.dump_rules import Level, parse
-from nodeward.wire.dump_text import Call
-from nodeward.wire.errors import WireError
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.cri import dump_rules
+from nodeward.neighbours.cri.dump_rules import Level, parse
+from nodeward.programs.dump import dump_tree
+from nodeward.programs.dump import frames as dump_feed
+from nodeward.programs.dump import lines as dump_lines
+from nodeward.programs.dump import text as dump_text
+from nodeward.programs.dump.frames import Frame, FrameReader, Kind
+from nodeward.programs.dump.lines import CUT, Dumped, Reader, Remark
+from nodeward.programs.dump.text import Call
 
 u64 = st.integers(0, 2**63 - 1)
 frames = st.builds(

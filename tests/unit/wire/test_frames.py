@@ -13,11 +13,11 @@ from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.wire import grpc_messages, nri_mux, ttrpc
-from nodeward.wire import http2_frames as h2
-from nodeward.wire.errors import WireError
-from nodeward.wire.grpc_messages import MessageReader
-from nodeward.wire.header_blocks import (
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.formats import grpc_messages
+from nodeward.neighbours.formats import http2_frames as h2
+from nodeward.neighbours.formats.grpc_messages import MessageReader
+from nodeward.neighbours.formats.header_blocks import (
     MAX_BLOCK_BYTES,
     MAX_SETTINGS_UNDER_WAY,
     MAX_TABLE_BYTES,
@@ -25,8 +25,9 @@ from nodeward.wire.header_blocks import (
     ShadowDecoder,
     encode_literals,
 )
-from nodeward.wire.nri_mux import MuxDecoder, MuxFrame
-from nodeward.wire.ttrpc import Kind, Message, MessageDecoder
+from nodeward.neighbours.nri import mux, ttrpc
+from nodeward.neighbours.nri.mux import MuxDecoder, MuxFrame
+from nodeward.neighbours.nri.ttrpc import Kind, Message, MessageDecoder
 from tests.unit.wire import mutator
 
 FRAMES = st.lists(
@@ -386,7 +387,7 @@ def test_success_without_content_is_no_bytes() -> None:
 )
 def test_the_first_frame_of_a_message_fits_the_buffer_of_the_go_side(length: int, frames: list[int]) -> None:
     message = bytes(length)
-    decoded = MuxDecoder().feed(nri_mux.encode_message(1, message))
+    decoded = MuxDecoder().feed(mux.encode_message(1, message))
     assert [len(frame.payload) for frame in decoded] == frames
     assert b"".join(frame.payload for frame in decoded) == message
 

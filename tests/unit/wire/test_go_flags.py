@@ -2,8 +2,8 @@
 
 import pytest
 
-from nodeward.wire import go_flags
-from nodeward.wire.errors import WireError
+from nodeward.core.wire_errors import WireError
+from nodeward.programs.cri_resmgr import go_flags
 
 KNOWN = {
     "policy": False,

@@ -7,8 +7,8 @@ import pytest
 from click.testing import CliRunner
 
 from nodeward.cli.main import cli
-from nodeward.wire.errors import WireError
-from nodeward.wire.hook_install import Hook, base_spec, cdi, containerd_lines, hooks_d
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.hook.install import Hook, base_spec, cdi, containerd_lines, hooks_d
 
 HOOK = Hook("/opt/nodeward/bin/nodeward-oci-hook", ("--on-error", "pass", "--folder", "/run/nodeward"))
 ENTRY = {

@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.model import cpuset
-from nodeward.model.workload import CpuRecord
-from nodeward.wire import cgroup_mounts, misc_files, nfd, qgs
-from nodeward.wire.cgroup_mounts import MAX_LINE, Mount
-from nodeward.wire.cgroup_paths import (
+from nodeward.core import cpuset
+from nodeward.core.wire_errors import WireError
+from nodeward.core.workload import CpuRecord
+from nodeward.neighbours.formats import cgroup_mounts, misc_files
+from nodeward.neighbours.formats.cgroup_mounts import MAX_LINE, Mount
+from nodeward.neighbours.formats.cgroup_paths import (
     by_controller,
     container_id,
     container_path,
@@ -24,8 +25,9 @@ from nodeward.wire.cgroup_paths import (
     pod_uid,
     pods_root,
 )
-from nodeward.wire.cpu_record import MAX_QUOTA, cpu_record
-from nodeward.wire.errors import WireError
+from nodeward.neighbours.formats.cpu_record import MAX_QUOTA, cpu_record
+from nodeward.neighbours.nfd import objects as nfd
+from nodeward.neighbours.qgs import qgs
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,15}", fullmatch=True)
 

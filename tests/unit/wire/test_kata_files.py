@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.model.podapi_network import PodInterface, PodNetwork, PodRoute
-from nodeward.wire import cni_result, dan, direct_volume
-from nodeward.wire.direct_volume import MountInfo
-from nodeward.wire.errors import WireError
-from nodeward.wire.json_tree import is_secret
+from nodeward.core.podapi_network import PodInterface, PodNetwork, PodRoute
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.kata import cni_result, dan, direct_volume
+from nodeward.neighbours.kata.direct_volume import MountInfo
+from nodeward.neighbours.kata.json_tree import is_secret
 
 SECRET = "s3cr3t-canary"
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)

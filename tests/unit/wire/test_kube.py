@@ -7,18 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.model.sizing import Allocatable
-from nodeward.proto import kubepod_pb2 as pb
-from nodeward.wire import kube_objects, kube_protobuf
-from nodeward.wire.errors import WireError
-from nodeward.wire.kube_events import MOST_NOTE, EventObject, created, path_of
-from nodeward.wire.kube_node import OnNode, allocatable, on_node
-from nodeward.wire.kube_objects import (
-    LineSplitter,
-    decode_pod,
-    decode_watch_line,
-)
-from nodeward.wire.node_marks import Marks, next_patch
+from nodeward.contracts import kubepod_pb2 as pb
+from nodeward.core.wire_errors import WireError
+from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.neighbours.formats import kube_objects
+from nodeward.neighbours.formats.kube_node import OnNode, allocatable, on_node
+from nodeward.neighbours.formats.kube_objects import LineSplitter, decode_pod, decode_watch_line
+from nodeward.neighbours.kubelet import kube_protobuf
+from nodeward.neighbours.kubernetes.kube_events import MOST_NOTE, EventObject, created, path_of
+from nodeward.neighbours.kubernetes.node_marks import Marks, next_patch
 from tests.unit.edges.webhook.rounds import at
 
 POD: dict[str, object] = {

@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.wire import kubelet_checkpoint
-from nodeward.wire import kubelet_endpoints as text
-from nodeward.wire.errors import WireError
-from nodeward.wire.kubelet_checkpoint import Checkpoint, decode
-from nodeward.wire.kubelet_endpoints import IMAGES, RUNTIME
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.kubelet import checkpoint_file
+from nodeward.neighbours.kubelet import endpoint_files as text
+from nodeward.neighbours.kubelet.checkpoint_file import Checkpoint, decode
+from nodeward.neighbours.kubelet.endpoint_files import IMAGES, RUNTIME
 from tests.unit.wire import checkpoints
 
 TDX = "devices.kubevirt.io/tdx"
@@ -85,7 +85,7 @@ def test_what_is_written_is_read_back(held: dict[str, list[str]]) -> None:
         pytest.param(REAL.replace(b"tdx11", b"tdx12", 1), "Checksum is not that of Data", id="other-id"),
         pytest.param(REAL.replace(b"tdx4", b"tdx5", 1), "Checksum is not that of Data", id="other-registered"),
         pytest.param(REAL[: REAL.index(b',"Checksum"')] + b"}", "missing required field `Checksum`", id="no-checksum"),
-        pytest.param(b" " * (kubelet_checkpoint.MAX_BYTES + 1), "at most 16777216 are read", id="large"),
+        pytest.param(b" " * (checkpoint_file.MAX_BYTES + 1), "at most 16777216 are read", id="large"),
     ],
 )
 def test_garbage_is_refused_with_its_place(said: bytes, fault: str) -> None:
@@ -128,7 +128,7 @@ def test_a_checksum_is_made_in_pieces_between_which_others_may_have_the_interpre
 
 
 def test_a_file_too_large_to_be_summed_is_believed_by_its_json() -> None:
-    padded = REAL.replace(b"2418950810", b"1") + b" " * kubelet_checkpoint.MAX_CHECKED_BYTES
+    padded = REAL.replace(b"2418950810", b"1") + b" " * checkpoint_file.MAX_CHECKED_BYTES
     assert len(decode(padded, [TDX]).pods) == 2
 
 

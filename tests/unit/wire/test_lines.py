@@ -7,16 +7,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.model.gate import Gated
-from nodeward.model.limits_rule import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
-from nodeward.model.pulls import PullRow, PullsView, SandboxKey
-from nodeward.model.rows import AddedRow, CallRow, CgroupRow, DoorRow, DriverRow, DumpRow, RelayView, ResourceRow
-from nodeward.model.sizing import Allocatable
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role, Source
-from nodeward.wire import facts_line, hook_line, pod_file, relay_line
-from nodeward.wire.errors import WireError
-from nodeward.wire.facts_line import Answer, Asked, AskedGate, IsOpen, SenselessPodError
-from nodeward.wire.hook_line import HookAnswer, HookRequest
+from nodeward.core.gating import Gated
+from nodeward.core.pulls import PullRow, PullsView, SandboxKey
+from nodeward.core.wire_errors import WireError
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role, Source
+from nodeward.features.limits import hook_file
+from nodeward.features.limits.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
+from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.neighbours.cri import facts_line, relay_line
+from nodeward.neighbours.cri.facts_line import Answer, Asked, AskedGate, IsOpen, SenselessPodError
+from nodeward.neighbours.cri.rows import (
+    AddedRow,
+    CallRow,
+    CgroupRow,
+    DoorRow,
+    DriverRow,
+    DumpRow,
+    RelayView,
+    ResourceRow,
+)
+from nodeward.neighbours.hook import line as hook_line
+from nodeward.neighbours.hook.line import HookAnswer, HookRequest
 
 POD = PodSpec(
     PodUid("u"),
@@ -177,8 +188,8 @@ def test_what_is_left_for_the_hook(pod: PodSpec, rule: LimitsSettings) -> None:
     """Of a pod only what limits need; every setting."""
     bare = tuple(replace(one, faults=()) for one in pod.containers)
     left = PodSpec(pod.uid, pod.namespace, pod.name, bare, pod.overhead, Source.DISK)
-    assert pod_file.decode_pod(pod_file.encode_pod(pod)) == left
-    assert pod_file.decode_rule(pod_file.encode_rule(rule)) == rule
+    assert hook_file.decode_pod(hook_file.encode_pod(pod)) == left
+    assert hook_file.decode_rule(hook_file.encode_rule(rule)) == rule
 
 
 @given(views)
@@ -208,7 +219,7 @@ def test_a_relay_that_does_not_know_the_question_is_older() -> None:
 
 def test_true_is_no_amount() -> None:
     pod = PodSpec(PodUid("u"), "shop", "web", (ContainerSpec("app", declared={"sgx_epc": 77}),))
-    damaged = pod_file.encode_pod(pod).replace(b"77", b"true")
+    damaged = hook_file.encode_pod(pod).replace(b"77", b"true")
     assert json.loads(damaged)["pod"]["containers"] == [["app", "container", {"sgx_epc": True}]]
     with pytest.raises(WireError, match="whole number"):
-        pod_file.decode_pod(damaged)
+        hook_file.decode_pod(damaged)

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from nodeward.model import podapi as model
-from nodeward.model import podapi_gate as gate
-from nodeward.model import podapi_pulls as pulls
-from nodeward.model import podapi_volumes as volumes
-from nodeward.proto import podapi_pb2
-from nodeward.wire import podapi as codec
-from nodeward.wire.errors import WireError
+from nodeward.contracts import podapi_pb2
+from nodeward.core.wire_errors import WireError
+from nodeward.features.gate import rows as gate
+from nodeward.features.podapi import podapi_pulls as pulls
+from nodeward.features.podapi import podapi_volumes as volumes
+from nodeward.features.podapi import rows as model
+from nodeward.features.podapi.door import messages as codec
 
 KINDS = {
     "DescribePod": (model.DescribePodRequest, model.PodDescription),

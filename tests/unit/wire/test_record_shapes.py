@@ -7,16 +7,16 @@ from enum import Enum
 from types import ModuleType, UnionType
 from typing import Union, get_args, get_origin, get_type_hints
 
-from nodeward.engine.state.root import State
-from nodeward.model import events
-from nodeward.model.decision import Decision
-from nodeward.wire.record import FORMAT
+from nodeward.core import events
+from nodeward.core.decision import Decision
+from nodeward.core.record import FORMAT
+from nodeward.features.root import State
 
 SHAPES = {6: "e798490c765283c7"}
 """A digest of all that is recorded, by format. One entry is enough: of the newest."""
 
 MEND = """the shapes of recorded events, decisions or state are not those of SHAPES here.
-If `git log -1 -G'^FORMAT' -- src/nodeward/wire/record.py` is older than the last release, raise FORMAT by one.
+If `git log -1 -G'^FORMAT' -- src/nodeward/core/record.py` is older than the last release, raise FORMAT by one.
 Then let SHAPES in tests/unit/wire/test_record_shapes.py be {%s: "%s"}."""
 
 

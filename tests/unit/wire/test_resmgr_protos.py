@@ -10,7 +10,7 @@ from pathlib import Path
 
 from google.protobuf.descriptor import FieldDescriptor, FileDescriptor
 
-from nodeward.proto import resmgr_agent_pb2, resmgr_config_pb2
+from nodeward.contracts import resmgr_agent_pb2, resmgr_config_pb2
 
 AGENT = {
     "GetNodeRequest": "",
@@ -72,6 +72,6 @@ ROOT = Path(__file__).resolve().parents[3]
 
 def test_regeneration_gives_the_same_bytes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "scripts/generate-protos"), str(tmp_path)], check=True, timeout=60)
-    made = {path.name: path.read_bytes() for path in (tmp_path / "nodeward/proto").iterdir()}
-    kept = {path.name: path.read_bytes() for path in (ROOT / "src/nodeward/proto").glob("*_pb2.py*")}
+    made = {path.name: path.read_bytes() for path in (tmp_path / "nodeward/contracts").iterdir()}
+    kept = {path.name: path.read_bytes() for path in (ROOT / "src/nodeward/contracts").glob("*_pb2.py*")}
     assert made == kept

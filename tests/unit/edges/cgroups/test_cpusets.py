@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import cpusets, places
-from nodeward.edges.cgroups.cpusets import performers, read_sets
-from nodeward.model import cpuset
-from nodeward.model.decision import Goal, Special, Target
-from nodeward.model.ports import Written
-from nodeward.model.refusal import Reason
+from nodeward.core import cpuset
+from nodeward.core.decision import Goal, Special, Target
+from nodeward.core.ports import Written
+from nodeward.core.refusal import Reason
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cgroups import cpusets, places
+from nodeward.neighbours.cgroups.cpusets import performers, read_sets
+from nodeward_sim.doubles.kernel import SimKernel
 
 ROOT, APP = "/sys/fs/cgroup", "/kubepods/podu/app"
 

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import sampler
-from nodeward.edges.cgroups.finder import LIST_AGAIN, RUNTIME_AWAY_S, Finder, Turn
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.model import events as ev
-from nodeward.model.workload import ContainerId, PodUid
+from nodeward.core import events as ev
+from nodeward.core.workload import ContainerId, PodUid
+from nodeward.neighbours.cgroups import sampler
+from nodeward.neighbours.cgroups.finder import LIST_AGAIN, RUNTIME_AWAY_S, Finder, Turn
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
 from tests.unit.engine.build import SECOND, ManualClock

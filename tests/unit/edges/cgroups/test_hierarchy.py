@@ -6,19 +6,19 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.app.host.undo import UndoList
-from nodeward.app.host.undo import read as read_undo
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import writer
-from nodeward.edges.cgroups.capacity import read_capacity
-from nodeward.edges.cgroups.finder import Finder
-from nodeward.edges.cgroups.hierarchy import Tree, find
-from nodeward.edges.cgroups.sampler import Reader
-from nodeward.edges.cgroups.v1_cleanup import V1Cleanup
-from nodeward.edges.cgroups.watcher import Watcher
-from nodeward.model.decision import Goal, Reason
-from nodeward.model.hierarchy import Hierarchy
+from nodeward.core.cgroup import Hierarchy
+from nodeward.core.decision import Goal, Reason
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.undo import UndoList
+from nodeward.host.undo import read as read_undo
+from nodeward.neighbours.cgroups import writer
+from nodeward.neighbours.cgroups.capacity import read_capacity
+from nodeward.neighbours.cgroups.finder import Finder
+from nodeward.neighbours.cgroups.hierarchy import Tree, find
+from nodeward.neighbours.cgroups.sampler import Reader
+from nodeward.neighbours.cgroups.v1_cleanup import V1Cleanup
+from nodeward.neighbours.cgroups.watcher import Watcher
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
 from tests.lanes import InlineLane

@@ -6,13 +6,13 @@ from collections import Counter
 
 import pytest
 
-from nodeward.aio.lanes import GivenUpError, ThreadLane
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import keys
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.keys import LOOK_S, SWEEP_S, KeyPoll, KeyReader
-from nodeward.model.events import Event, KeysRead
-from nodeward.model.workload import PodUid
+from nodeward.core.events import Event, KeysRead
+from nodeward.core.workload import PodUid
+from nodeward.host.lanes import GivenUpError, ThreadLane
+from nodeward.neighbours.cgroups import keys
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.keys import LOOK_S, SWEEP_S, KeyPoll, KeyReader
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
 from tests.told import tell

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import keys
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.keys import KeyReader
-from nodeward.model.events import HeldElsewhere, KeysRead
-from nodeward.model.workload import PodUid
+from nodeward.core.events import HeldElsewhere, KeysRead
+from nodeward.core.workload import PodUid
+from nodeward.neighbours.cgroups import keys
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.keys import KeyReader
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 
 if TYPE_CHECKING:

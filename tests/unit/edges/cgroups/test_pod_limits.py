@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.cgroups.pod_limits import performers
-from nodeward.model.decision import Goal, Special, Target
-from nodeward.model.ports import Written
-from nodeward.model.refusal import Reason
+from nodeward.core.decision import Goal, Special, Target
+from nodeward.core.ports import Written
+from nodeward.core.refusal import Reason
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cgroups.pod_limits import performers
 
 ROOT, POD = "/sys/fs/cgroup", "/pods/podu1"
 PAGE = 4096

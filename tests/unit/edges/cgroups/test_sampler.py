@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import sampler
-from nodeward.edges.cgroups.capacity import read_capacity
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.engine.limits.readings import standing
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision
-from nodeward.model.events import MiscReading
-from nodeward.wire import record
+from nodeward.core import events as ev
+from nodeward.core import record
+from nodeward.core.decision import Decision
+from nodeward.core.events import MiscReading
+from nodeward.features.limits.readings import standing
+from nodeward.neighbours.cgroups import sampler
+from nodeward.neighbours.cgroups.capacity import read_capacity
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import target
 from tests.lanes import InlineLane

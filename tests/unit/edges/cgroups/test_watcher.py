@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from nodeward.aio.lanes import GivenUpError
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups import watcher
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.watcher import Watcher
-from nodeward.model import events as ev
+from nodeward.core import events as ev
+from nodeward.host.lanes import GivenUpError
+from nodeward.neighbours.cgroups import watcher
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.watcher import Watcher
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.lanes import Done, Ended, T
 from tests.unit.engine.build import ManualClock

@@ -10,16 +10,16 @@ from itertools import count
 
 import pytest
 
-from nodeward.edges.cri import mapping
-from nodeward.edges.cri.counts import BOUNDS_BITS, CallCounts
-from nodeward.edges.cri.pulls import MOST_PULLS, PullBook
-from nodeward.model.decision import Adjustment, Mount
-from nodeward.model.pool_rule import SchedulingClass
-from nodeward.model.pulls import PullRow
-from nodeward.model.relayed import Call, Ended, Fate, Interest, Message
-from nodeward.model.sizing import Sized, Way
-from nodeward.model.workload import CpuRecord
-from nodeward.proto import cri_pb2 as cri
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.decision import Adjustment, Mount
+from nodeward.core.pulls import PullRow
+from nodeward.core.workload import CpuRecord
+from nodeward.features.cpus.pool_settings import SchedulingClass
+from nodeward.features.sandboxes.sizing_values import Sized, Way
+from nodeward.neighbours.cri import mapping
+from nodeward.neighbours.cri.calls import Call, Ended, Fate, Interest, Message
+from nodeward.neighbours.cri.counts import BOUNDS_BITS, CallCounts
+from nodeward.neighbours.cri.pulls import MOST_PULLS, PullBook
 
 GIVEN = Adjustment({"misc.max": "a 1"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data"),))
 

@@ -9,8 +9,11 @@ import msgspec
 import pytest
 import yaml
 
-from nodeward.edges.kube.auth import endpoint_of, from_kubeconfig, in_cluster
-from nodeward.edges.kube.errors import (
+from nodeward.core.workload import PodSpec
+from nodeward.features.settings import DEFAULT_RESOURCES, KubeSection
+from nodeward.neighbours.formats.kube_objects import StatusObject, decode_pod
+from nodeward.neighbours.kubernetes.auth import endpoint_of, from_kubeconfig, in_cluster
+from nodeward.neighbours.kubernetes.errors import (
     KubeAwayError,
     KubeConfigError,
     KubeDeniedError,
@@ -19,12 +22,9 @@ from nodeward.edges.kube.errors import (
     KubeMissingError,
     from_transport,
 )
-from nodeward.edges.kube.mapping import pod_spec
-from nodeward.edges.kube.settings import KubeSettings
-from nodeward.model.settings import DEFAULT_RESOURCES, KubeSection
-from nodeward.model.workload import PodSpec
-from nodeward.transport.kube_http import Endpoint, KubeHttpError, KubeRefusedError, KubeTimeoutError
-from nodeward.wire.kube_objects import StatusObject, decode_pod
+from nodeward.neighbours.kubernetes.mapping import pod_spec
+from nodeward.neighbours.kubernetes.settings import KubeSettings
+from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttpError, KubeRefusedError, KubeTimeoutError
 
 Json = dict[str, object]
 

@@ -16,17 +16,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.aio.lanes import GivenUpError
-from nodeward.edges.kubelet import checkpoint
-from nodeward.edges.kubelet.checkpoint import CheckpointFile, CheckpointPoll, CheckpointReader
-from nodeward.edges.kubelet.folder import Around, Folder, Offering, of_status, rival
-from nodeward.edges.kubelet.plugin import SETTLED_S, Published
-from nodeward.model.events import Event, KeysHeld
-from nodeward.model.workload import PodUid
-from nodeward.wire import kubelet_checkpoint
-from nodeward.wire.kube_node import OnNode
-from nodeward.wire.kubelet_checkpoint import PLACE, Data, checksum
+from nodeward.core.events import Event, KeysHeld
+from nodeward.core.workload import PodUid
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.lanes import GivenUpError
+from nodeward.neighbours.formats.kube_node import OnNode
+from nodeward.neighbours.kubelet import checkpoint, checkpoint_file
+from nodeward.neighbours.kubelet.checkpoint import CheckpointFile, CheckpointPoll, CheckpointReader
+from nodeward.neighbours.kubelet.checkpoint_file import PLACE, Data, checksum
+from nodeward.neighbours.kubelet.folder import Around, Folder, Offering, of_status, rival
+from nodeward.neighbours.kubelet.plugin import SETTLED_S, Published
 from tests.lanes import InlineLane
 from tests.unit.engine.build import SECOND, ManualClock
 from tests.unit.wire import checkpoints
@@ -292,15 +291,15 @@ def test_a_checkpoint_that_is_the_same_is_not_decoded_again(
     """Nor by the next who looks: its checksum takes 20 ms on a full node, and the ledger looks at it, and each kind
     that is offered, for as long as it is registered."""
     decoded = list[bytes]()
-    really = kubelet_checkpoint.decode
+    really = checkpoint_file.decode
 
     def decode(
-        data: bytes, resources: Iterable[str], pieces: kubelet_checkpoint.Pieces = iter
-    ) -> kubelet_checkpoint.Checkpoint:
+        data: bytes, resources: Iterable[str], pieces: checkpoint_file.Pieces = iter
+    ) -> checkpoint_file.Checkpoint:
         decoded.append(data)
         return really(data, resources, pieces)
 
-    monkeypatch.setattr(kubelet_checkpoint, "decode", decode)
+    monkeypatch.setattr(checkpoint_file, "decode", decode)
     file = CheckpointFile(OsFiles(), str(home), [RIVALS.resource])
     folder, ledger = Folder(str(home), str(home), RIVALS, file), CheckpointReader(file)
     for number, ids in enumerate((OURS, THEIRS)):

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.edges.kubelet import mapping
-from nodeward.edges.kubelet.errors import RequestError
-from nodeward.proto import deviceplugin_pb2 as protocol
+from nodeward.contracts import deviceplugin_pb2 as protocol
+from nodeward.neighbours.kubelet import mapping
+from nodeward.neighbours.kubelet.errors import RequestError
 
 IDS = st.lists(st.integers(0, 11_000).map(lambda number: f"tdx-key-{number:04d}"), max_size=40, unique=True)
 

@@ -13,18 +13,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
 from nodeward import __version__
-from nodeward.edges.metrics import mapping, sandboxes
-from nodeward.edges.metrics.families import FAMILIES
-from nodeward.edges.metrics.mapping import MOST_CHARACTERS
-from nodeward.engine.ledger.refusals import REMEDIES
-from nodeward.model.tee import REFUSALS
-from nodeward.model.view import (
-    ComponentRow,
-    KeyOffer,
-    KeyRow,
-    KeySharing,
-    NodeView,
-)
+from nodeward.features.keys.refusals import REMEDIES
+from nodeward.features.keys.terms import REFUSALS
+from nodeward.features.sandboxes import metrics
+from nodeward.people.metrics import mapping
+from nodeward.people.metrics.families import FAMILIES
+from nodeward.people.metrics.mapping import MOST_CHARACTERS
+from nodeward.people.rows import ComponentRow, KeyOffer, KeyRow, KeySharing, NodeView
 from tests.unit.edges.metrics.build import (
     APP,
     HELD,
@@ -257,7 +252,7 @@ def test_while_sandboxes_are_off_no_series_speaks_of_them() -> None:
 
 
 def test_beyond_the_bound_sandboxes_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sandboxes, "MOST_SANDBOXES", 3)
+    monkeypatch.setattr(metrics, "MOST_SANDBOXES", 3)
     rows = tuple(replace(KNOWN, id=f"{number:064x}") for number in range(10))
     view = replace(VMS, sandboxes=replace(SANDBOXES, rows=rows))
 

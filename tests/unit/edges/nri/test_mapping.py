@@ -5,16 +5,16 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.aio.backoff import Backoff
-from nodeward.edges.nri import mapping
-from nodeward.edges.nri.errors import NriSettingsError
-from nodeward.edges.nri.session import NriSettings, from_environment
-from nodeward.model.annotations import MAX_VALUE, TOO_LONG
-from nodeward.model.decision import Adjustment, Mount
-from nodeward.model.events import Created, Removed
-from nodeward.model.pool_rule import IoClass, Scheduler, SchedulerFlag, SchedulingClass
-from nodeward.model.workload import ContainerId, CpuRecord, Phase, SandboxId
-from nodeward.proto import nri_pb2
+from nodeward.contracts import nri_pb2
+from nodeward.core.annotations import MAX_VALUE, TOO_LONG
+from nodeward.core.decision import Adjustment, Mount
+from nodeward.core.events import Created, Removed
+from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
+from nodeward.features.cpus.pool_settings import IoClass, Scheduler, SchedulerFlag, SchedulingClass
+from nodeward.host.backoff import Backoff
+from nodeward.neighbours.nri import mapping
+from nodeward.neighbours.nri.errors import NriSettingsError
+from nodeward.neighbours.nri.session import NriSettings, from_environment
 
 
 @pytest.mark.parametrize(

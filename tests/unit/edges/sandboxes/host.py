@@ -4,11 +4,11 @@ import errno
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.sandboxes.cgroups import Trees
-from nodeward.edges.sandboxes.reader import Reader, Round
-from nodeward.model.sandboxes import VmReading
-from nodeward.model.workload import SandboxId
+from nodeward.core.vms import VmReading
+from nodeward.core.workload import SandboxId
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.kata.cgroups import Trees
+from nodeward.neighbours.kata.reader import Reader, Round
 from tests.unit.engine.build import SECOND, ManualClock
 
 A, B = SandboxId("a1" * 32), SandboxId("b2" * 32)

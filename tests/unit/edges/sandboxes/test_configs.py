@@ -10,11 +10,11 @@ import msgspec
 import pytest
 import yaml
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.edges.sandboxes import configs, shim_socket
-from nodeward.edges.sandboxes.cgroups import Trees, trees
-from nodeward.model.sandboxes import Handler, Profile
-from nodeward.wire.cgroup_mounts import Mount
+from nodeward.core.vms import Handler, Profile
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.formats.cgroup_mounts import Mount
+from nodeward.neighbours.kata import configs, shim_socket
+from nodeward.neighbours.kata.cgroups import Trees, trees
 
 MIB = 1 << 20
 GO, DROP_INS = "/opt/kata/configuration-qemu.toml", "/opt/kata/config.d"

@@ -5,16 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.edges.sandboxes import finder
-from nodeward.edges.sandboxes.cgroups import Trees
-from nodeward.edges.sandboxes.reader import SEARCH_S
-from nodeward.edges.sandboxes.tasks import PAGE
-from nodeward.engine.show.sandboxes import sandboxes_view
-from nodeward.engine.state.root import State
-from nodeward.model.events import VmsRead
-from nodeward.model.sandboxes import UNLIMITED, CgroupDriver, Place, TaskRole
-from nodeward.model.sandboxes_rule import SandboxesSettings
-from nodeward.model.settings import EngineSettings, Mode
+from nodeward.core.events import VmsRead
+from nodeward.core.vms import UNLIMITED, CgroupDriver, Place, TaskRole
+from nodeward.features.root import State
+from nodeward.features.sandboxes.settings import SandboxesSettings
+from nodeward.features.sandboxes.view import sandboxes_view
+from nodeward.features.settings import EngineSettings, Mode
+from nodeward.neighbours.kata import finder
+from nodeward.neighbours.kata.cgroups import Trees
+from nodeward.neighbours.kata.reader import SEARCH_S
+from nodeward.neighbours.kata.tasks import PAGE
 from tests.unit.edges.sandboxes.host import POD, V1, V2, A, B, Host, qemu, shim
 from tests.unit.engine.build import Told
 

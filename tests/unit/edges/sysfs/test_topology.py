@@ -4,14 +4,14 @@ import os
 
 import pytest
 
-from nodeward.aio.hostfs import OsFiles
-from nodeward.doubles.cpus import CPU, NODE, Plan, sysfs
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.sysfs import use
-from nodeward.edges.sysfs.topology import read, read_counted
-from nodeward.model import cpuset
-from nodeward.model.topology import Group, Level, Machine, MemoryNode
-from nodeward.wire.errors import WireError
+from nodeward.core import cpuset
+from nodeward.core.topology import Group, Level, Machine, MemoryNode
+from nodeward.core.wire_errors import WireError
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.sysfs import use
+from nodeward.neighbours.sysfs.topology import read, read_counted
+from nodeward_sim.doubles.cpus import CPU, NODE, Plan, sysfs
+from nodeward_sim.doubles.kernel import SimKernel
 
 ONE_SOCKET = Plan(sockets=1, nodes=1, threads=1)
 EIGHT_NODES = Plan(nodes=4, interleaved=True)

@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from nodeward.edges.webhook import mapping
-from nodeward.engine.admission.decide import admit
-from nodeward.model.admission import AdmissionRule, Verdict
-from nodeward.wire import json_patch
-from nodeward.wire.admission_review import decode_review
+from nodeward.features.admission.decide import admit
+from nodeward.features.admission.door import json_patch, mapping
+from nodeward.features.admission.door.review import decode_review
+from nodeward.features.admission.values import AdmissionRule, Verdict
 
 Json: TypeAlias = dict[str, object]
 RULE = AdmissionRule()

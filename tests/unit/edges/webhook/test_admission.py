@@ -14,17 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.cli.cri_resmgr_webhook import pairs_of
-from nodeward.edges.kube.mapping import pod_spec
-from nodeward.edges.webhook import mapping
-from nodeward.edges.webhook.refusal_log import APART_S, RefusalLog
-from nodeward.engine.admission.requests import MAX_TEXT, annotated
-from nodeward.engine.limits.promise import promise
-from nodeward.model.admission import AdmissionRule, Verdict
-from nodeward.model.settings import LimitsSettings
-from nodeward.wire import json_patch
-from nodeward.wire.admission_review import decode_review
-from nodeward.wire.errors import WireError
-from nodeward.wire.kube_objects import decode_pod
+from nodeward.core.wire_errors import WireError
+from nodeward.features.admission.door import json_patch, mapping
+from nodeward.features.admission.door.refusal_log import APART_S, RefusalLog
+from nodeward.features.admission.door.review import decode_review
+from nodeward.features.admission.requests import MAX_TEXT, annotated
+from nodeward.features.admission.values import AdmissionRule, Verdict
+from nodeward.features.limits.promise import promise
+from nodeward.features.settings import LimitsSettings
+from nodeward.neighbours.formats.kube_objects import decode_pod
+from nodeward.neighbours.kubernetes.mapping import pod_spec
 from tests.unit.edges.webhook.rounds import Json, admitted, applied, at, container, notes, pod_of, review
 
 EPC, ENCLAVE = "sgx.intel.com/epc", "sgx.intel.com/enclave"

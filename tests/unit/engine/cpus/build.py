@@ -2,16 +2,16 @@
 
 from dataclasses import replace
 
-from nodeward.engine.cpus.place import wanted
-from nodeward.engine.cpus.policies.static import STATIC
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.cpuset import text
-from nodeward.model.decision import Decision, Final, Refusal
-from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
-from nodeward.model.settings import EngineSettings
-from nodeward.model.topology import Group, Machine
-from nodeward.model.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.cpuset import text
+from nodeward.core.decision import Decision, Final, Refusal
+from nodeward.core.topology import Group, Machine
+from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
+from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.policies.static import STATIC
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import Told, adjusted
 
 RESERVED_ONE = Amount(AmountKind.QUANTITY, milli=1000)

@@ -10,18 +10,27 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from nodeward.engine.cpus import recorded
-from nodeward.engine.cpus.place import wanted
-from nodeward.engine.cpus.pools import apart
-from nodeward.engine.cpus.requested import shares_of
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.annotations import STATIC_POOL
-from nodeward.model.cpus import Recorded
-from nodeward.model.cpuset import ids, parse, text
-from nodeward.model.decision import Adjustment, Decision, Final
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.pool_rule import (
+from nodeward.core import events as ev
+from nodeward.core.annotations import STATIC_POOL
+from nodeward.core.cpuset import ids, parse, text
+from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.topology import Group, Machine
+from nodeward.core.workload import (
+    Container,
+    ContainerId,
+    ContainerSpec,
+    CpuRecord,
+    Phase,
+    PodSpec,
+    PodUid,
+    Qos,
+    Sandbox,
+    SandboxId,
+)
+from nodeward.features.cpus import recorded
+from nodeward.features.cpus.effects import journal as cpus_journal
+from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     BalloonType,
     CpuList,
@@ -34,21 +43,12 @@ from nodeward.model.pool_rule import (
     StaticPoolsSettings,
     Within,
 )
-from nodeward.model.settings import EngineSettings
-from nodeward.model.topology import Group, Machine
-from nodeward.model.workload import (
-    Container,
-    ContainerId,
-    ContainerSpec,
-    CpuRecord,
-    Phase,
-    PodSpec,
-    PodUid,
-    Qos,
-    Sandbox,
-    SandboxId,
-)
-from nodeward.wire import cpus_journal
+from nodeward.features.cpus.pools import apart
+from nodeward.features.cpus.requested import shares_of
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.values import Recorded
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.machines import machine
 

@@ -4,13 +4,13 @@ from collections.abc import Iterable
 
 from hypothesis import strategies as st
 
-from nodeward.engine.cpus.place import admitted, all_placed
-from nodeward.engine.cpus.policies.table import policy_of
-from nodeward.engine.cpus.pools import changed, set_of
-from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pools
-from nodeward.model.cpuset import CpuSet, of, text
-from nodeward.model.policy_rule import PolicySettings
-from nodeward.model.topology import Group, Machine
+from nodeward.core.cpuset import CpuSet, of, text
+from nodeward.core.topology import Group, Machine
+from nodeward.features.cpus.place import admitted, all_placed
+from nodeward.features.cpus.policies.table import policy_of
+from nodeward.features.cpus.pools import changed, set_of
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pools
 
 
 def machine(

@@ -8,18 +8,26 @@ from hypothesis import assume
 from hypothesis import given as given_any
 from hypothesis import strategies as st
 
-from nodeward.engine.cpus.barrier import in_the_way
-from nodeward.engine.cpus.place import all_placed
-from nodeward.engine.cpus.policies.table import policy_of
-from nodeward.engine.cpus.pools import set_of
-from nodeward.model import annotations as keys
-from nodeward.model import events as ev
-from nodeward.model.cpus import Ask, Ground, Pools
-from nodeward.model.cpuset import parse, text
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.pool_rule import BalloonsSettings, BalloonType, CoreType, Creation, Expression, Priority, Within
-from nodeward.model.topology import Machine
-from nodeward.model.workload import ContainerId, Phase, Qos
+from nodeward.core import annotations as keys
+from nodeward.core import events as ev
+from nodeward.core.cpuset import parse, text
+from nodeward.core.topology import Machine
+from nodeward.core.workload import ContainerId, Phase, Qos
+from nodeward.features.cpus.barrier import in_the_way
+from nodeward.features.cpus.place import all_placed
+from nodeward.features.cpus.policies.table import policy_of
+from nodeward.features.cpus.pool_settings import (
+    BalloonsSettings,
+    BalloonType,
+    CoreType,
+    Creation,
+    Expression,
+    Priority,
+    Within,
+)
+from nodeward.features.cpus.pools import set_of
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.values import Ask, Ground, Pools
 from tests.unit.engine.cpus import build
 from tests.unit.engine.cpus.build import create, given, sets, settle, told, writes
 from tests.unit.engine.cpus.machines import PolicyNode, W, machine, refusal, shapes

@@ -5,25 +5,25 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.engine.cpus.policies import table
-from nodeward.engine.cpus.policy import Policy
-from nodeward.engine.cpus.pools import changed, set_of
-from nodeward.model.cpus import Ask, Denied, Ground, Pools
-from nodeward.model.cpuset import text
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings
-from nodeward.model.workload import Qos
+from nodeward.core.cpuset import text
+from nodeward.core.workload import Qos
+from nodeward.features.cpus.policies import table
+from nodeward.features.cpus.policy import Policy
+from nodeward.features.cpus.pools import changed, set_of
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.values import Ask, Denied, Ground, Pools
 from tests.unit.engine.cpus.build import create, given, told
 from tests.unit.engine.cpus.machines import W, machine
 
 PAGE = (Path(__file__).parents[4] / "docs" / "policies-cpus.md").read_text()
 HEAD = """
 from dataclasses import replace
-from nodeward.engine.cpus.amounts import universe
-from nodeward.engine.cpus.policy import Policy
-from nodeward.engine.cpus.pools import joined, left
-from nodeward.model.cpus import Ask, Denied, Grant, Ground, Pool, Pools
-from nodeward.model.cpuset import CpuSet, text
-from nodeward.model.refusal import Reason
+from nodeward.features.cpus.amounts import universe
+from nodeward.features.cpus.policy import Policy
+from nodeward.features.cpus.pools import joined, left
+from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pool, Pools
+from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.refusal import Reason
 """
 
 

@@ -7,17 +7,15 @@ import pytest
 from hypothesis import given as drawn
 from hypothesis import strategies as st
 
-from nodeward.engine.cpus.memory import nodes_of
-from nodeward.engine.cpus.policies.dynamic_pools import sizes
-from nodeward.engine.cpus.pools import changed, set_of
-from nodeward.engine.show.cpus import cpu_sentences, cpus_view
-from nodeward.model import annotations as keys
-from nodeward.model import events as ev
-from nodeward.model.cpus import Ask
-from nodeward.model.cpuset import ids, of, parse, text
-from nodeward.model.decision import Decision, Target
-from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, MemoryNodes, PolicySettings
-from nodeward.model.pool_rule import (
+from nodeward.core import annotations as keys
+from nodeward.core import events as ev
+from nodeward.core.cpuset import ids, of, parse, text
+from nodeward.core.decision import Decision, Target
+from nodeward.core.topology import Group, Machine, MemoryNode
+from nodeward.core.workload import Phase, Qos
+from nodeward.features.cpus.memory import nodes_of
+from nodeward.features.cpus.policies.dynamic_pools import sizes
+from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     BalloonType,
     CpuList,
@@ -30,9 +28,11 @@ from nodeward.model.pool_rule import (
     StaticPool,
     StaticPoolsSettings,
 )
-from nodeward.model.settings import Mode
-from nodeward.model.topology import Group, Machine, MemoryNode
-from nodeward.model.workload import Phase, Qos
+from nodeward.features.cpus.pools import changed, set_of
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, MemoryNodes, PolicySettings
+from nodeward.features.cpus.values import Ask
+from nodeward.features.cpus.view import cpu_sentences, cpus_view
+from nodeward.features.settings import Mode
 from tests.unit.engine.build import Told, adjusted
 from tests.unit.engine.cpus import build, histories
 from tests.unit.engine.cpus.build import create, end, refused, stop, told

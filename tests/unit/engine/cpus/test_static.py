@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.cpus.kubelet_take import Options, take
-from nodeward.engine.cpus.pools import set_of
-from nodeward.model.annotations import PREFER_ISOLATED
-from nodeward.model.cpus import Ask
-from nodeward.model.cpuset import of as cpuset_of
-from nodeward.model.cpuset import parse
-from nodeward.model.policy_rule import Amount, AmountKind, PolicySettings, StaticSettings
-from nodeward.model.refusal import Reason
-from nodeward.model.topology import Machine
-from nodeward.model.workload import Qos, Role
+from nodeward.core.annotations import PREFER_ISOLATED
+from nodeward.core.cpuset import of as cpuset_of
+from nodeward.core.cpuset import parse
+from nodeward.core.refusal import Reason
+from nodeward.core.topology import Machine
+from nodeward.core.workload import Qos, Role
+from nodeward.features.cpus.policies.kubelet_take import Options, take
+from nodeward.features.cpus.pools import set_of
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings, StaticSettings
+from nodeward.features.cpus.values import Ask
 from tests.unit.engine.cpus.machines import PolicyNode, W, machine, refusal, shapes
 
 CORE_0 = Amount(AmountKind.CPUSET, parse("0,16"))

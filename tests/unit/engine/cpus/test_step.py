@@ -4,15 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.cpus.barrier import in_the_way
-from nodeward.engine.show.cpus import cpus_view
-from nodeward.model import events as ev
-from nodeward.model.annotations import CRI_RM_RESOURCES
-from nodeward.model.cpuset import ids, parse
-from nodeward.model.decision import Decision
-from nodeward.model.policy_rule import Amount, AmountKind, CpusSettings, PolicySettings
-from nodeward.model.settings import Mode, OnError
-from nodeward.model.workload import (
+from nodeward.core import events as ev
+from nodeward.core.annotations import CRI_RM_RESOURCES
+from nodeward.core.cpuset import ids, parse
+from nodeward.core.decision import Decision
+from nodeward.core.workload import (
     Container,
     ContainerId,
     ContainerSpec,
@@ -24,6 +20,10 @@ from nodeward.model.workload import (
     Sandbox,
     Source,
 )
+from nodeward.features.cpus.barrier import in_the_way
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
+from nodeward.features.cpus.view import cpus_view
+from nodeward.features.settings import Mode, OnError
 from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.build import (
     RESERVED_ONE,

@@ -4,16 +4,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from nodeward.engine.all import apply
-from nodeward.engine.ledger.device_ids import id_name
-from nodeward.engine.ledger.id_states import stood
-from nodeward.engine.state.ledger import Ledger, Stood
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Commit, Decision, Final, Goal, Need, Refusal, Special
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
-from nodeward.model.tee import KeyState
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.core import events as ev
+from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Need, Refusal, Special
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.features.all import apply
+from nodeward.features.keys.device_ids import id_name
+from nodeward.features.keys.id_states import stood
+from nodeward.features.keys.state import Ledger, Stood
+from nodeward.features.keys.terms import KeyState
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
 from tests.unit.engine.build import SECOND, sandbox
 
 TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"

@@ -9,17 +9,17 @@ from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
 
-from nodeward.engine.ledger.device_ids import SETTLE_NS, id_name
-from nodeward.engine.ledger.step import step
-from nodeward.engine.ledger.sums import offer_now
-from nodeward.engine.root import OpenAsk
-from nodeward.engine.state.ledger import Grant, Ledger, Offer
-from nodeward.engine.state.pods import KnownSpec, Pods
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Adjustment, Commit, Final, Need
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, SandboxId
+from nodeward.core import events as ev
+from nodeward.core.decision import Adjustment, Commit, Final, Need
+from nodeward.core.state import OpenAsk
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, SandboxId
+from nodeward.features.keys.device_ids import SETTLE_NS, id_name
+from nodeward.features.keys.state import Grant, Ledger, Offer
+from nodeward.features.keys.step import step
+from nodeward.features.keys.sums import offer_now
+from nodeward.features.pods.state import KnownSpec, Pods
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
 
 TDX = "devices.kubevirt.io/tdx"
 SETTINGS = EngineSettings(

@@ -18,9 +18,9 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 from typing import NamedTuple
 
-from nodeward.engine.ledger.device_ids import SETTLE_NS, id_name
-from nodeward.model import events as ev
-from nodeward.model.workload import Container, ContainerId, PodUid
+from nodeward.core import events as ev
+from nodeward.core.workload import Container, ContainerId, PodUid
+from nodeward.features.keys.device_ids import SETTLE_NS, id_name
 from tests.unit.engine.build import container, sandbox
 from tests.unit.engine.ledger.asking import TDX, Node, launcher
 from tests.unit.engine.ledger.walk import copied, worlds

@@ -5,9 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.model import events as ev
-from nodeward.model.settings import Attestation
-from nodeward.model.workload import ContainerId, PodUid
+from nodeward.core import events as ev
+from nodeward.core.workload import ContainerId, PodUid
+from nodeward.features.settings import Attestation
 from tests.unit.engine.build import container, sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, launcher, offering, with_row
 

@@ -7,17 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.cli.keys import lines
-from nodeward.engine.ledger import kubelet_view as handed_out
-from nodeward.engine.ledger.kubelet_view import specs
-from nodeward.engine.pods.budget import pod_budget
-from nodeward.engine.show.explain import explain
-from nodeward.engine.show.key_rows import key_rows
-from nodeward.engine.show.view import node_view
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode
-from nodeward.model.view import KeyHolder, KeyRow
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.core import events as ev
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
+from nodeward.features.keys import kubelet_view as handed_out
+from nodeward.features.keys.kubelet_view import specs
+from nodeward.features.keys.view import key_rows
+from nodeward.features.pods.budget import pod_budget
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.people.explain import explain
+from nodeward.people.rows import KeyHolder, KeyRow
+from nodeward.people.view import node_view
 from tests.unit.engine.build import SECOND, Told, sandbox
 
 TDX = "devices.kubevirt.io/tdx"

@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger import device_ids, kubelet_view, sums
-from nodeward.engine.ledger.rule import Claim, Count, count
-from nodeward.engine.state.ledger import Offer
-from nodeward.model.workload import PodUid
+from nodeward.core.workload import PodUid
+from nodeward.features.keys import device_ids, kubelet_view, sums
+from nodeward.features.keys.rule import Claim, Count, count
+from nodeward.features.keys.state import Offer
 from tests.told import tell
 from tests.unit.engine.ledger import starts, views
 from tests.unit.engine.ledger.alone import Alones

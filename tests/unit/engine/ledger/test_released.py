@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.ledger.device_ids import SETTLE_NS
-from nodeward.engine.show.key_rows import key_rows
-from nodeward.model import events as ev
-from nodeward.model.tee import PluginStanding
-from nodeward.model.view import KeyRow
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core import events as ev
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.keys.device_ids import SETTLE_NS
+from nodeward.features.keys.terms import PluginStanding
+from nodeward.features.keys.view import key_rows
+from nodeward.people.rows import KeyRow
 from tests.unit.engine.build import sandbox
 from tests.unit.engine.ledger.asking import ID, KATA, TDX, Node, kata, launcher
 

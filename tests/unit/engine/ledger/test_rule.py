@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.doubles.kernel import SimKernel
-from nodeward.edges.cgroups.hierarchy import Tree
-from nodeward.edges.cgroups.keys import KeyReader
-from nodeward.engine.ledger import device_ids
-from nodeward.engine.ledger.device_ids import GROW_NS
-from nodeward.engine.ledger.rule import Claim, count, together
-from nodeward.engine.show.key_rows import key_rows
-from nodeward.engine.state.ledger import Grant, Offer
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.settings import EngineSettings, KeySettings, LedgerSettings, Mode
-from nodeward.model.view import KeyRow
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.core import events as ev
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.keys import device_ids
+from nodeward.features.keys.device_ids import GROW_NS
+from nodeward.features.keys.rule import Claim, count, together
+from nodeward.features.keys.state import Grant, Offer
+from nodeward.features.keys.view import key_rows
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.keys import KeyReader
+from nodeward.people.rows import KeyRow
+from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.unit.engine.build import Told
 

@@ -6,8 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.ledger.rule import Claim, Count, count
-from nodeward.engine.ledger.share import (
+from nodeward.core import events as ev
+from nodeward.core.decision import Special, Target
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.keys.rule import Claim, Count, count
+from nodeward.features.keys.share import (
     Shares,
     asked_by_nfd,
     capacity_of,
@@ -16,13 +19,12 @@ from nodeward.engine.ledger.share import (
     outside_of_pods,
     shares,
 )
-from nodeward.engine.ledger.sums import can_share
-from nodeward.engine.show.key_rows import key_rows
-from nodeward.engine.show.sharing_rows import TDX_LEFT_OUT, removals
-from nodeward.engine.state.root import State
-from nodeward.model import events as ev
-from nodeward.model.decision import Special, Target
-from nodeward.model.settings import (
+from nodeward.features.keys.sharing_view import TDX_LEFT_OUT, removals
+from nodeward.features.keys.sums import can_share
+from nodeward.features.keys.terms import PluginStanding
+from nodeward.features.keys.view import key_rows
+from nodeward.features.root import State
+from nodeward.features.settings import (  # fmt: skip
     Attestation,
     CapacitySource,
     EngineSettings,
@@ -32,10 +34,8 @@ from nodeward.model.settings import (
     Mode,
     Publisher,
     Share,
-)  # fmt: skip
-from nodeward.model.tee import PluginStanding
-from nodeward.model.view import KeyFence, KeyRow, KeySharing
-from nodeward.model.workload import ContainerSpec, PodSpec, PodUid
+)
+from nodeward.people.rows import KeyFence, KeyRow, KeySharing
 from tests.unit.engine.build import SECOND, Told, sandbox
 
 OURS, THEIRS = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
@@ -152,7 +152,7 @@ def told(key: KeySettings, *events: ev.Event) -> State:
 
 
 def pod(uid: str, name: str, amount: int, *, terminal: bool = False) -> ev.PodSeen:
-    """A pod whose overhead asks by this name, as `edges.kube.mapping` reads it."""
+    """A pod whose overhead asks by this name, as `neighbours.kubernetes.mapping` reads it."""
     asked = {name: amount}
     return ev.PodSeen(PodSpec(PodUid(uid), "shop", uid, (ContainerSpec("c"),), overhead=asked, terminal=terminal))
 

@@ -8,16 +8,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nodeward.cli.keys import lines
-from nodeward.engine.all import ENGINE, apply
-from nodeward.engine.ledger.delays import BOUNDS_MS, row
-from nodeward.engine.ledger.device_ids import MOST_IDS
-from nodeward.engine.show.key_rows import key_rows
-from nodeward.engine.state.ledger import Delays
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision, Target
-from nodeward.model.settings import Mode, Share
-from nodeward.model.tee import PluginStanding
-from nodeward.model.workload import PodUid
+from nodeward.core import events as ev
+from nodeward.core.decision import Decision, Target
+from nodeward.core.workload import PodUid
+from nodeward.features.all import ENGINE, apply
+from nodeward.features.keys.delays import BOUNDS_MS, row
+from nodeward.features.keys.device_ids import MOST_IDS
+from nodeward.features.keys.state import Delays
+from nodeward.features.keys.terms import PluginStanding
+from nodeward.features.keys.view import key_rows
+from nodeward.features.settings import Mode, Share
 from tests.unit.engine.build import SECOND
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, launcher, offering, with_row
 

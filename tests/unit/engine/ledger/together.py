@@ -21,10 +21,10 @@ from operator import add
 from time import process_time
 from typing import NamedTuple, TypeVar
 
-from nodeward.engine.ledger import device_ids
-from nodeward.engine.ledger.rule import count
-from nodeward.engine.state.ledger import Grant, Offer
-from nodeward.model.workload import PodUid
+from nodeward.core.workload import PodUid
+from nodeward.features.keys import device_ids
+from nodeward.features.keys.rule import count
+from nodeward.features.keys.state import Grant, Offer
 from tests.unit.engine.ledger.alone import ALIVE, BOXED, ENDED, IDLE, LET, LOST, WAITING, Alones, Id, Pod
 from tests.unit.engine.ledger.played import Memory, Seen
 

@@ -21,12 +21,12 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple, TypeVar
 
-from nodeward.app.node.grants import on_record
-from nodeward.engine.ledger.device_ids import SETTLE_NS, id_name
-from nodeward.engine.ledger.kubelet_view import uid_of
-from nodeward.engine.state.ledger import Grant
-from nodeward.model import events as ev
-from nodeward.model.workload import PodUid
+from nodeward.core import events as ev
+from nodeward.core.workload import PodUid
+from nodeward.features.keys.device_ids import SETTLE_NS, id_name
+from nodeward.features.keys.effects.grants import on_record
+from nodeward.features.keys.kubelet_view import uid_of
+from nodeward.features.keys.state import Grant
 from tests.unit.engine.build import sandbox
 from tests.unit.engine.ledger.asking import TDX, Node, launcher
 from tests.unit.engine.ledger.walk import copied, worlds

@@ -8,9 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from nodeward.engine.podapi import volumes
-from nodeward.engine.podapi.volumes import LEASE_S, MAKING_S, MOST_CLAIMS, Claim, Claims, Host, PodVolumes, Standing
-from nodeward.model.podapi_volumes import (
+from nodeward.core.workload import PodUid, SandboxId
+from nodeward.features.podapi import volumes
+from nodeward.features.podapi.podapi_volumes import (
     GUEST,
     HOST,
     ConfirmVolumeRequest,
@@ -19,7 +19,7 @@ from nodeward.model.podapi_volumes import (
     VolumeMount,
     VolumeOffer,
 )
-from nodeward.model.workload import PodUid, SandboxId
+from nodeward.features.podapi.volumes import LEASE_S, MAKING_S, MOST_CLAIMS, Claim, Claims, Host, PodVolumes, Standing
 
 SECOND = 1_000_000_000
 DATA = SpecVolume("data", "persistentVolumeClaim", "disk", mounts=(VolumeMount("app"),))

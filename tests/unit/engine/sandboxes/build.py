@@ -1,7 +1,7 @@
 """VM sandboxes as they are read: Kata with everything in the pod's cgroup, unless a test says otherwise."""
 
-from nodeward.model.sandboxes import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading
-from nodeward.model.workload import SandboxId
+from nodeward.core.vms import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading
+from nodeward.core.workload import SandboxId
 
 MIB, GIB = 1 << 20, 1 << 30
 SECOND = 1_000_000_000

@@ -6,19 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.sandboxes.headroom import headroom, need
-from nodeward.engine.sandboxes.recommend import (
-    MOST_COUNTED,
-    PERCENTILES,
-    bound,
-    percentile,
-    recommend,
-    unaccounted,
-    with_margin,
-    with_sample,
-)
-from nodeward.engine.sandboxes.usage import usage
-from nodeward.model.sandboxes import (
+from nodeward.core.vms import (
     UNLIMITED,
     CgroupReading,
     Fit,
@@ -31,7 +19,19 @@ from nodeward.model.sandboxes import (
     VmReading,
     VmSize,
 )
-from nodeward.model.settings import SandboxesSettings
+from nodeward.features.sandboxes.headroom import headroom, need
+from nodeward.features.sandboxes.recommend import (
+    MOST_COUNTED,
+    PERCENTILES,
+    bound,
+    percentile,
+    recommend,
+    unaccounted,
+    with_margin,
+    with_sample,
+)
+from nodeward.features.sandboxes.usage import usage
+from nodeward.features.settings import SandboxesSettings
 from tests.unit.engine.sandboxes.build import GIB, IN, MIB, OVERHEAD, POD, SECOND, pod, reading, shim, task, vcpu, vmm
 
 

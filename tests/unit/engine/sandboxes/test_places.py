@@ -4,12 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.sandboxes import drift as codes
-from nodeward.engine.sandboxes.drift import Rules, drift
-from nodeward.engine.sandboxes.expected import Paths, expected, of_pod
-from nodeward.engine.sandboxes.mode import handed_on, mode, recognised
-from nodeward.model.annotations import KATA_ONLY
-from nodeward.model.sandboxes import (
+from nodeward.core.annotations import KATA_ONLY
+from nodeward.core.vms import (
     UNLIMITED,
     CgroupDriver,
     CgroupReading,
@@ -22,7 +18,11 @@ from nodeward.model.sandboxes import (
     TaskRole,
     VmReading,
 )
-from nodeward.model.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
+from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
+from nodeward.features.sandboxes import drift as codes
+from nodeward.features.sandboxes.drift import Rules, drift
+from nodeward.features.sandboxes.expected import Paths, expected, of_pod
+from nodeward.features.sandboxes.mode import handed_on, mode, recognised
 from tests.sandbox_cells import (
     CELLS,
     CGROUPS_PATH,

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.sandboxes.expected import Paths
-from nodeward.engine.sandboxes.plan import (
+from nodeward.core.vms import CgroupDriver, TaskRole
+from nodeward.features.sandboxes.expected import Paths
+from nodeward.features.sandboxes.plan import (
     Act,
     PlanError,
     Processes,
@@ -20,7 +21,6 @@ from nodeward.engine.sandboxes.plan import (
     note,
     place,
 )
-from nodeward.model.sandboxes import CgroupDriver, TaskRole
 from tests.sandbox_cells import FS, SYSTEMD
 
 PATHS = Paths("s1", "/p/s1", containers=(("c1", "/p/c1"),))

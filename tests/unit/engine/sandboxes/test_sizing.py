@@ -6,13 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.engine.sandboxes import sizing, ways
-from nodeward.engine.sandboxes.fixed import changes, resizes, why_no_resize
-from nodeward.engine.sandboxes.size import cpu_limit_m, size
-from nodeward.model.annotations import CRI_SIZES, KATA_QUEUES, KATA_SIZES
-from nodeward.model.sandboxes import Handler, Profile, VmSize
-from nodeward.model.sizing import Allocatable, Room, Sized, SizingSettings, Way, unlimited
-from nodeward.model.workload import (
+from nodeward.core.annotations import CRI_SIZES, KATA_QUEUES, KATA_SIZES
+from nodeward.core.vms import Handler, Profile, VmSize
+from nodeward.core.workload import (
     NO_SHARE,
     Container,
     ContainerId,
@@ -24,6 +20,10 @@ from nodeward.model.workload import (
     Role,
     WholePod,
 )
+from nodeward.features.sandboxes import sizing, ways
+from nodeward.features.sandboxes.fixed import changes, resizes, why_no_resize
+from nodeward.features.sandboxes.size import cpu_limit_m, size
+from nodeward.features.sandboxes.sizing_values import Allocatable, Room, Sized, SizingSettings, Way, unlimited
 from tests.unit.engine.sandboxes import build
 from tests.unit.engine.sandboxes.build import GIB, ID, MIB, reading
 

@@ -4,12 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from nodeward.engine.sandboxes.limits import LARGEST_PAGE, Overhead, declared, limits, own_cgroup, wish
-from nodeward.engine.sandboxes.step import MOST_CLASSES
-from nodeward.engine.state.sandboxes import Limited, Sandboxes, Vm
-from nodeward.model import events as ev
-from nodeward.model.decision import Decision, Special, Target
-from nodeward.model.sandboxes import (
+from nodeward.core import events as ev
+from nodeward.core.decision import Decision, Special, Target
+from nodeward.core.vms import (
     UNLIMITED,
     CgroupDriver,
     CgroupReading,
@@ -23,8 +20,7 @@ from nodeward.model.sandboxes import (
     Usage,
     VmReading,
 )
-from nodeward.model.settings import EngineSettings, Mode, SandboxesSettings
-from nodeward.model.workload import (
+from nodeward.core.workload import (
     Container,
     ContainerId,
     ContainerSpec,
@@ -37,6 +33,10 @@ from nodeward.model.workload import (
     SandboxId,
     WholePod,
 )
+from nodeward.features.sandboxes.pod_limits import LARGEST_PAGE, Overhead, declared, limits, own_cgroup, wish
+from nodeward.features.sandboxes.state import Limited, Sandboxes, Vm
+from nodeward.features.sandboxes.step import MOST_CLASSES
+from nodeward.features.settings import EngineSettings, Mode, SandboxesSettings
 from tests.unit.engine.build import Told
 from tests.unit.engine.sandboxes.build import GIB, ID, IN, MIB, POD, RS, SECOND, pod, reading, shim, vcpu, vmm
 

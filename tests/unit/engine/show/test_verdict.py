@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 import yaml
 
-from nodeward.engine.show.chosen import chosen, natural, ordered
-from nodeward.engine.show.happened import happened
-from nodeward.engine.show.verdict import verdict
-from nodeward.model.conditions import CODES, Level, Severity
-from nodeward.model.hierarchy import Hierarchy
-from nodeward.model.rows import CgroupRow
-from nodeward.model.sandbox_rows import DriftRow, FitRow, SandboxesView, SandboxRow
-from nodeward.model.view import ComponentRow, GatedRow, GatesView, KeyRow, NodeView, ResourceRow, SettingsRow
+from nodeward.core.cgroup import Hierarchy
+from nodeward.core.conditions import CODES, Level, Severity
+from nodeward.features.sandboxes.rows import DriftRow, FitRow, SandboxesView, SandboxRow
+from nodeward.neighbours.cri.rows import CgroupRow
+from nodeward.people.chosen import chosen, natural, ordered
+from nodeward.people.happened import happened
+from nodeward.people.rows import ComponentRow, GatedRow, GatesView, KeyRow, NodeView, ResourceRow, SettingsRow
+from nodeward.people.verdict import verdict
 
 
 def pod(name: str, state: str = "enforced") -> CgroupRow:

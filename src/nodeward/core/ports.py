@@ -1,0 +1,79 @@
+"""What an edge is given by the wiring, so that it never imports the engine."""
+
+from collections.abc import Awaitable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from nodeward.core.cpuset import CpuSet
+from nodeward.core.decision import Final, Goal, Target
+from nodeward.core.events import Event, Question
+from nodeward.core.workload import ContainerId
+
+
+class Tell(Protocol):
+    """Says that something happened. Returns the event's sequence number; never raises, never waits."""
+
+    def __call__(self, event: Event) -> int: ...
+
+
+class Ask(Protocol):
+    """Asks for a decision. A Final at once in the normal case; an awaitable of it where a fact is needed first.
+
+    The awaitable always ends within `within_ns`, with whatever can be said by then. Cancelling it abandons the ask."""
+
+    def __call__(self, question: Question, within_ns: int) -> Final | Awaitable[Final]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was done for a goal: `wrote` is false where the value was there already; `old` is the value before."""
+
+    wrote: bool
+    old: str
+
+
+class Perform(Protocol):
+    """Makes a goal so at one of its targets, on the lane of calls that can sleep.
+
+    It reads, writes only what differs, and reads back. ABSENT is taken back only where `may_take_back` says that the
+    value is of our making. OSError where it failed; it is tried again."""
+
+    def __call__(self, target: Target, goal: Goal, may_take_back: bool, /) -> Written: ...
+
+
+class Wants(Protocol):
+    """The newest value of each target of one kind, for an edge that performs it itself (host.performers)."""
+
+    @property
+    def number(self) -> int: ...
+
+    def value(self, where: str) -> str | None: ...
+
+    async def changed(self, since: int) -> int: ...
+
+    def reached(self, where: str) -> None: ...
+
+    def missed(self, where: str, why: str) -> None: ...
+
+
+class AtStart(Protocol):
+    """What stands between a container's creation and the first instruction of its program."""
+
+    def needed(self) -> bool:
+        """Whether a program may have to wait."""
+
+    async def written(self, container_id: ContainerId, within_s: float) -> str:
+        """Returns within that time: empty where the program may begin, else why it must not."""
+
+
+class ReadSets(Protocol):
+    """Which CPUs the kernel has for containers (`cpuset.cpus`), by cgroup path; 0 for one that is not pinned. Those
+    that cannot be read are left out. Never raises."""
+
+    async def __call__(self, paths: tuple[str, ...], /) -> Mapping[str, CpuSet]: ...
+
+
+class Sequence(Protocol):
+    """The core's sequence number now, for the `as_of` of a list that is about to be requested."""
+
+    def __call__(self) -> int: ...

@@ -1,1 +1,0 @@
-"""NEIGHBOUR: the operators, on the daemon's local socket."""

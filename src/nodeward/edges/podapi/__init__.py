@@ -1,1 +1,0 @@
-"""The Pod API's socket."""

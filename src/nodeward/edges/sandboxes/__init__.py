@@ -1,1 +1,0 @@
-"""VM sandboxes on the host: their processes, cgroups, configurations and metrics, as values. Reads only."""

@@ -1,0 +1,116 @@
+"""What is looked at for the domain `cpus`: the machine's CPUs, the sets that the kernel has, and a drift of these."""
+
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
+
+from nodeward.core.cpuset import CpuSet
+from nodeward.core.events import CpusetsRead, CpusUsed, TopologyRead
+from nodeward.core.ports import ReadSets
+from nodeward.core.wire_errors import WireError
+from nodeward.features.cpus.effects.start_barrier import pins
+from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.step import divides_by_use, latest
+from nodeward.features.root import State
+from nodeward.host.clock import Clock
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import GivenUpError, Lane, done_on
+from nodeward.host.runner import Core
+from nodeward.neighbours.cgroups import cpusets
+from nodeward.neighbours.sysfs import topology, use
+
+log = logging.getLogger(__name__)
+TOPOLOGY_S = 10.0
+"""How often it is looked whether CPUs have come or gone."""
+USE_S = 10.0
+"""Over so long the use of CPUs is measured, where a policy divides them by it."""
+DRIFT_S = 2.0
+"""How often the kernel's sets are compared with the wanted ones."""
+
+
+def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core[State]) -> ReadSets:
+    """Reads the kernel's sets on a lane, while a policy is at work; none where they cannot be read."""
+
+    async def read(paths: tuple[str, ...], /) -> Mapping[str, CpuSet]:
+        if not pins(core.state):
+            return {}
+        try:
+            return (await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, paths))).found
+        except (GivenUpError, OSError) as error:
+            log.warning("cpusets=unread error=%s so='the runtime's record stands for them'", error)
+            return {}
+
+    return read
+
+
+async def watch_topology(files: HostFiles, lane: Lane, core: Core[State], clock: Clock) -> None:
+    """Tells the machine's CPUs whenever they are others than before."""
+    faults = tuple[str, ...]()
+    while True:
+        machine = await done_on(lane, "topology", partial(topology.read, files))
+        if not machine.online and machine.faults != faults:
+            faults = machine.faults
+            log.error("cpus=unknown fault=%r so='no policy gives CPUs'", "; ".join(faults))
+        if machine.online and machine != latest(core.state.cpus):
+            log.info(
+                "cpus online=%d isolated=%d nodes=%d faults=%d",
+                *(machine.online.bit_count(), machine.isolated.bit_count(), len(machine.nodes), len(machine.faults)),
+            )
+            core.tell(TopologyRead(machine))
+        await clock.sleep(TOPOLOGY_S)
+
+
+async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core[State], clock: Clock) -> None:
+    """Tells the sets that are not what was read back last, and those that cannot be read any more."""
+    while True:
+        await clock.sleep(DRIFT_S)
+        if not pins(core.state):
+            continue
+        cpus, as_of = core.state.cpus, core.seq()
+        at = {
+            held.path: to
+            for held in cpus.held.values()
+            if held.path and held.has and (to := wanted(cpus.pools, held.key))
+        }
+        found, hangs = await _read_all(files, root, lane, tuple(at))
+        others = {path: cpus for path, cpus in found.found.items() if cpus != at[path]}
+        if others or found.lost:
+            core.tell(CpusetsRead(others, as_of, found.lost, hangs))
+
+
+async def _read_all(files: HostFiles, root: str, lane: Lane, paths: tuple[str, ...]) -> tuple[cpusets.Sets, bool]:
+    """The set of each cgroup, and whether the reading was given up. Where a call hangs, the cgroup at which it hangs is
+    lost, and the next round reads the others; where nothing can be read, all are lost."""
+    under_way = ""
+
+    def noted() -> Iterator[str]:
+        nonlocal under_way
+        for path in paths:
+            under_way = path
+            yield path
+
+    try:
+        return await done_on(lane, "cpusets", partial(cpusets.read_sets, files, root, noted())), False
+    except (GivenUpError, OSError) as error:
+        log.warning("cpusets=unread path=%s error=%s so='it counts as running on any CPU'", under_way or root, error)
+        why = f"the reading was given up: {error}"
+        return cpusets.Sets({}, dict.fromkeys((under_way,) if under_way else paths, why)), True
+
+
+async def watch_use(files: HostFiles, lane: Lane, core: Core[State], clock: Clock) -> None:
+    """Tells how much each CPU was used, while the policy divides CPUs by that."""
+    before: use.Counters = {}
+    while True:
+        await clock.sleep(USE_S)
+        if not divides_by_use(core.state.cpus):
+            before = {}
+            continue
+        try:
+            now = await done_on(lane, "use", partial(use.read, files))
+        except (GivenUpError, OSError, WireError) as error:
+            log.warning("use=unread error=%s so='CPUs stay divided as they are'", error)
+            continue
+        used = use.between(before, now)
+        before = now
+        if used:
+            core.tell(CpusUsed(used))

@@ -1,0 +1,111 @@
+"""Memory nodes (`cpuset.mems`) that follow a container's CPUs, where `cpus.memory` or the policy says so.
+
+A new container begins with the nodes of its CPUs, and of each other type of memory the closest node. A container that
+runs is only ever given more: to take a node away makes the kernel move its pages (cgroup v2), which stalls it. One that
+was not pinned at its creation never is. Nodes are counted as bits, as CPUs are.
+"""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
+
+from nodeward.core.cpuset import CpuSet, of, text
+from nodeward.core.decision import Decision, Goal, Reason, Target
+from nodeward.core.tables import beside
+from nodeward.core.topology import Machine, MemoryNode
+from nodeward.core.workload import Container, ContainerId, Phase
+from nodeward.features.cpus.pool_settings import MemoryType
+from nodeward.features.cpus.pools import set_of
+from nodeward.features.cpus.settings import MemoryNodes
+from nodeward.features.cpus.state import Cpus, Held
+from nodeward.features.cpus.values import Grant, Pools
+from nodeward.features.root import State
+from nodeward.features.settings import Mode
+
+KIND = "cpuset.mems"
+"""Goals whose value is the nodes that a cgroup has at least, if it has any of its own."""
+
+
+def nodes_of(machine: Machine, cpus: CpuSet, wanted: Collection[MemoryType] = ()) -> CpuSet:
+    """The memory nodes for these CPUs: of the types that are wanted (none: all), where there are any of them. 0: they
+    cannot be told, and any are good."""
+    there = [node for node in machine.memory if node.bytes > 0]
+    near = [node for node in machine.memory if node.cpus & cpus]
+    if not near or not there:
+        return 0
+    zone = [node for node in near if node.bytes > 0]
+    types = {node.id: _type(node, there) for node in there}
+    for one in wanted or MemoryType:
+        if all(types[node.id] is not one for node in zone):
+            zone += _closest(near, [node for node in there if types[node.id] is one])
+    if wanted:
+        zone = [node for node in zone if types[node.id] in wanted] or zone
+    if not any(node.normal for node in zone):
+        normal = [node for node in there if node.normal]
+        zone += _closest(near, [node for node in normal if types[node.id] in wanted] or normal)
+    return of(node.id for node in zone)
+
+
+def _type(node: MemoryNode, there: Sequence[MemoryNode]) -> MemoryType:
+    if node.cpus:
+        return MemoryType.DRAM
+    dram = [one.bytes for one in there if one.cpus]
+    return MemoryType.HBM if dram and node.bytes * len(dram) < sum(dram) else MemoryType.PMEM
+
+
+def _closest(near: Iterable[MemoryNode], others: Sequence[MemoryNode]) -> list[MemoryNode]:
+    """All of `others` that have the smallest distance from any of `near`; all of them where sysfs tells none."""
+    far = max((*(distance for one in near for distance in one.distances.values()), 0)) + 1
+    to = {other.id: min(one.distances.get(other.id, far) for one in near) for other in others}
+    least = min(to.values(), default=0)
+    return [other for other in others if to[other.id] == least]
+
+
+def at_creation(state: State, one: Container, at: Pools, grant: Grant) -> CpuSet:
+    """The nodes that a new container is given; 0 to leave them: by the settings, where kubelet's memory manager has
+    given it some, or where it would get every node."""
+    machine, rule = state.cpus.machine, state.settings.cpus.memory
+    pins = grant.pins_memory if grant.pins_memory is not None else rule is MemoryNodes.FOLLOW
+    cpus = _cpus(at, grant)
+    if machine is None or not cpus or one.cpu.mems or not pins or rule is MemoryNodes.OFF:
+        return 0
+    found = nodes_of(machine, cpus, grant.memory_types)
+    return 0 if found == of(node.id for node in machine.memory if node.bytes > 0) else found
+
+
+def widened(machine: Machine | None, has: CpuSet, at: Pools, key: str) -> CpuSet:
+    """The nodes of a container that has some, with those of its CPUs now, or of all CPUs."""
+    if not has or machine is None:
+        return has
+    grant = at.grants.get(key)
+    cpus, types = (_cpus(at, grant), grant.memory_types) if grant is not None else (0, ())
+    return has | nodes_of(machine, cpus or machine.online, types)
+
+
+def followed(state: State, cpus: Cpus, decision: Decision) -> tuple[Cpus, Decision]:
+    """The slice and decision with what follows for memory nodes from `cpus`, the CPUs as they are decided now. There is
+    a goal for each cgroup that is there and has fewer nodes than it is to have."""
+    if cpus.held is state.cpus.held and cpus.pools is state.cpus.pools:
+        return cpus, decision
+    new, places = dict[ContainerId, Held](), dict[CpuSet, list[str]]()
+    for one, held in cpus.held.items():
+        if not held.mems or held.key in cpus.unplaced:
+            continue
+        to, known = widened(cpus.machine, held.mems, cpus.pools, held.key), state.pods.containers.get(one)
+        runs = known is not None and known.container.phase is Phase.RUNNING and bool(held.path)
+        writes = runs and state.settings.cpus.mode is Mode.ENFORCE and to != held.mems_asked
+        if writes:
+            places.setdefault(to, []).append(held.path)
+        if writes or to != held.mems:
+            new[one] = replace(held, mems=to, mems_asked=to if writes else held.mems_asked)
+    if not new:
+        return cpus, decision
+    goals = tuple(
+        Goal(Target(KIND, paths[0], "memory"), text(to), Reason("cpus-memory"), also=tuple(paths[1:]))
+        for to, paths in places.items()
+    )
+    return replace(cpus, held=beside(cpus.held, new)), replace(decision, goals=decision.goals + goals)
+
+
+def _cpus(at: Pools, grant: Grant) -> CpuSet:
+    """Those by which it is counted, also where it may run on others."""
+    return set_of(at, grant if grant.pinned else replace(grant, pinned=True))

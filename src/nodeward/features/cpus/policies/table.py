@@ -1,0 +1,21 @@
+"""The policies by name. A new one is a module beside this one and one line here."""
+
+from collections.abc import Mapping
+
+from nodeward.features.cpus.policies.balloons import BALLOONS
+from nodeward.features.cpus.policies.dynamic_pools import DYNAMIC_POOLS
+from nodeward.features.cpus.policies.none import NONE
+from nodeward.features.cpus.policies.podpools import PODPOOLS
+from nodeward.features.cpus.policies.static import STATIC
+from nodeward.features.cpus.policies.static_plus import STATIC_PLUS
+from nodeward.features.cpus.policies.static_pools import STATIC_POOLS
+from nodeward.features.cpus.policy import Policy
+
+_ALL = (NONE, STATIC, STATIC_PLUS, BALLOONS, PODPOOLS, STATIC_POOLS, DYNAMIC_POOLS)
+POLICIES: Mapping[str, Policy] = {policy.name: policy for policy in _ALL}
+ALIASES: Mapping[str, str] = {"null": "none", "": "none", "static+": "static-plus"}
+
+
+def policy_of(name: str) -> Policy:
+    """The policy of this name or alias. KeyError for none."""
+    return POLICIES[ALIASES.get(name, name)]

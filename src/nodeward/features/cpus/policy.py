@@ -1,0 +1,49 @@
+"""What a CPU policy is: four pure functions over one state (`features.cpus.values.Pools`).
+
+The room around it (`features.cpus.step`) does the rest for every policy: who is asked in which order, what others get
+when a set changes, restarts, resizes, changes of settings, the wait before a program starts, `explain` and metrics.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from nodeward.core.cpuset import CpuSet
+from nodeward.features.cpus.pool_settings import RESERVED
+from nodeward.features.cpus.values import Ask, Denied, Ground, Pools
+
+
+def _of_pool(_: Ground, at: Pools) -> CpuSet:
+    """The CPUs of the pool of that name."""
+    return at.pools[RESERVED].cpus if RESERVED in at.pools else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """One policy."""
+
+    name: str
+    about: str
+    """One line for `nodeward policies`."""
+    begin: Callable[[Ground], Pools | Denied]
+    """The pools before any container; Denied where the settings do not fit the machine: they are refused whole."""
+    admit: Callable[[Ground, Pools, Ask], Pools | Denied]
+    """With this container. It may have a grant already: then this is a restart, a resize or a late word on what it
+    requests, and it keeps what it may keep. On Denied nothing has changed."""
+    release: Callable[[Ground, Pools, str], Pools]
+    """Without the container of this key; as before where it is not there."""
+    rebalance: Callable[[Ground, Pools, Mapping[int, int]], Pools] | None = None
+    """By the measured use of each CPU in thousandths, for policies that divide by use."""
+    keeps: bool = True
+    """Whether a container's own CPUs stay its own until its pod ends, as kubelet does it; else until it ends."""
+    keeps_pools: bool = False
+    """Whether its place in a pool stays its own likewise."""
+    resume: Callable[[Ground, Pools, Sequence[Ask]], Pools] | None = None
+    """With those of these containers that run already, and may stay in their pools (`Ask.has`). None: a container's
+    set says nothing of its pool."""
+    room_m: Callable[[Ground, Pools, str], int] | None = None
+    """How much the containers of the pool may request together at most, beside what others have. None: no more than its
+    CPUs now."""
+    reserved: Callable[[Ground, Pools], CpuSet] = _of_pool
+    """The CPUs that are kept for the system."""
+    needs: tuple[str, ...] = ()
+    """Settings without which it does not begin, for `nodeward policies`."""

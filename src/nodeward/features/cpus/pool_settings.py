@@ -1,0 +1,260 @@
+"""The settings of the policies with pools, in CRI Resource Manager's and nri-plugins' words.
+
+Only what Nodeward does is here. What it takes and does not enforce, and what it refuses, is in
+`features.cpus.spelling.pools`.
+"""
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+DEFAULT, RESERVED, SHARED = "default", "reserved", "shared"
+"""Types and pools that are there without being written down."""
+EXCLUSIVE_CORES = "cmk.intel.com/exclusive-cores"
+"""The extended resource of lists of CPUs: a node has as many as its exclusive pools do."""
+SYSTEM_NAMESPACE = "kube-system"
+"""Its containers run on the reserved CPUs."""
+
+
+class Priority(Enum):
+    """Which CPUs are taken first where a machine has different ones."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+    NONE = "none"
+
+
+class Within(Enum):
+    """In whose surroundings idle CPUs are lent to a balloon."""
+
+    NOWHERE = ""
+    SYSTEM = "system"
+    PACKAGE = "package"
+    DIE = "die"
+    NUMA = "numa"
+    L2CACHE = "l2cache"
+    CORE = "core"
+    THREAD = "thread"
+
+
+class MemoryType(Enum):
+    """Of a NUMA node. As nri-plugins tells them apart: a node with CPUs is DRAM, a small one without is HBM, another
+    one PMEM."""
+
+    DRAM = "DRAM"
+    HBM = "HBM"
+    PMEM = "PMEM"
+
+
+class CoreType(Enum):
+    """Of a hybrid machine."""
+
+    ANY = ""
+    EFFICIENT = "efficient"
+    PERFORMANCE = "performance"
+
+
+class Creation(Enum):
+    """Of which components an instance of a composite type is made."""
+
+    ALL = "all"
+    BALANCE = "balance-balloons"
+
+
+class FillOrder(Enum):
+    """Which of several pools a pod goes to."""
+
+    BALANCED = "Balanced"
+    PACKED = "Packed"
+    FIRST_FREE = "FirstFree"
+
+
+class Scheduler(Enum):
+    """A policy of the kernel's scheduler."""
+
+    NONE = "none"
+    """As the runtime has it."""
+    OTHER = "other"
+    FIFO = "fifo"
+    RR = "rr"
+    BATCH = "batch"
+    IDLE = "idle"
+    DEADLINE = "deadline"
+
+
+class SchedulerFlag(Enum):
+    """Of sched_setattr(2)."""
+
+    RESET_ON_FORK = "reset-on-fork"
+    RECLAIM = "reclaim"
+    DL_OVERRUN = "dl-overrun"
+    KEEP_POLICY = "keep-policy"
+    KEEP_PARAMS = "keep-params"
+    UTIL_CLAMP_MIN = "util-clamp-min"
+    UTIL_CLAMP_MAX = "util-clamp-max"
+
+
+class IoClass(Enum):
+    """Of ioprio_set(2)."""
+
+    NONE = "none"
+    """As the runtime has it."""
+    RT = "rt"
+    BE = "be"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingClass:
+    """How the kernel schedules a container's processes and their block I/O. `runtime`, `deadline` and `period` are of
+    the scheduler `deadline`, in nanoseconds as OCI and the kernel count them; nri-plugins hands them on as they are."""
+
+    name: str = ""
+    policy: Scheduler = Scheduler.NONE
+    priority: int = 0
+    flags: tuple[SchedulerFlag, ...] = ()
+    nice: int = 0
+    runtime: int = 0
+    deadline: int = 0
+    period: int = 0
+    io_class: IoClass = IoClass.NONE
+    io_priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """A condition on a container, such as `{key: pod/name, operator: In, values: [a, b]}`."""
+
+    key: str = ""
+    operator: str = ""
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BalloonType:
+    """A type of balloons. 0 for `max_cpus` and `max_balloons` is no limit, -1 for `max_cpus` lets nobody in."""
+
+    name: str = ""
+    namespaces: tuple[str, ...] = ()
+    match_expressions: tuple[Expression, ...] = ()
+    group_by: str = ""
+    min_cpus: int = 0
+    max_cpus: int = 0
+    min_balloons: int = 0
+    max_balloons: int = 0
+    allocator_priority: Priority = Priority.HIGH
+    prefer_new_balloons: bool = False
+    prefer_spreading_pods: bool = False
+    prefer_per_namespace_balloon: bool = False
+    prefer_spread_on_physical_cores: bool | None = None
+    """None: as the policy's."""
+    allocator_topology_balancing: bool | None = None
+    """None: as the policy's."""
+    prefer_isol_cpus: bool = False
+    prefer_core_type: CoreType = CoreType.ANY
+    share_idle_cpus_in_same: Within = Within.NOWHERE
+    hide_hyperthreads: bool = False
+    components: tuple[str, ...] = ()
+    """Names of types; then an instance has no CPUs but theirs."""
+    component_creation: Creation = Creation.ALL
+    pin_memory: bool | None = None
+    """None: as the policy's."""
+    memory_types: tuple[MemoryType, ...] = ()
+    """Of which its memory is; none means any."""
+    scheduling_class: str = ""
+    """A name in the policy's `scheduling_classes`; empty for none."""
+
+
+@dataclass(frozen=True, slots=True)
+class BalloonsSettings:
+    """Of the policy `balloons`."""
+
+    pin_cpu: bool = True
+    reserved_pool_namespaces: tuple[str, ...] = ()
+    """Besides kube-system."""
+    allocator_topology_balancing: bool = False
+    prefer_spread_on_physical_cores: bool = False
+    preserve: tuple[Expression, ...] = ()
+    """Containers for which one holds are left alone."""
+    balloon_types: tuple[BalloonType, ...] = ()
+    pin_memory: bool = True
+    scheduling_classes: tuple[SchedulingClass, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodPool:
+    """Pools of one size. `instances`: how many, as `2`, `7 cpus` or `50%`; `max_pods`: in each of them, 0 for any."""
+
+    name: str = ""
+    cpu: int = 0
+    max_pods: int = 0
+    instances: str = ""
+    fill_order: FillOrder = FillOrder.BALANCED
+
+
+_INSTANCES = re.compile(r"([0-9]{1,4}) *(cpus?|%)?", re.ASCII | re.IGNORECASE)
+
+
+def instances(text: str, cpu: int, free: int) -> int | None:
+    """How many pools of so many CPUs `PodPool.instances` means where so many are free; None where it says no number."""
+    found = _INSTANCES.fullmatch(text.strip() or "1")
+    if found is None:
+        return None
+    number, unit = int(found[1]), (found[2] or "").lower()
+    return free * number // 100 // cpu if unit == "%" else number // cpu if unit else number
+
+
+@dataclass(frozen=True, slots=True)
+class PodpoolsSettings:
+    """Of the policy `podpools`."""
+
+    pin_cpu: bool = True
+    pools: tuple[PodPool, ...] = ()
+    pin_memory: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class CpuList:
+    """CPUs that are given together."""
+
+    socket: int = 0
+    cpuset: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPool:
+    """Lists of CPUs. `exclusive`: a container has as many lists as it asks for, alone; else lists are shared."""
+
+    name: str = ""
+    exclusive: bool = False
+    cpu_lists: tuple[CpuList, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StaticPoolsSettings:
+    """Of the policy `static-pools`. A node agent labels and taints the node."""
+
+    pools: tuple[StaticPool, ...] = ()
+    label_node: bool = False
+    taint_node: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicPoolType:
+    """One pool, whose size follows requests."""
+
+    name: str = ""
+    namespaces: tuple[str, ...] = ()
+    allocator_priority: Priority = Priority.HIGH
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicPoolsSettings:
+    """Of the policy `dynamic-pools`."""
+
+    pin_cpu: bool = True
+    reserved_pool_namespaces: tuple[str, ...] = ()
+    """Besides kube-system."""
+    dynamic_pool_types: tuple[DynamicPoolType, ...] = ()
+    pin_memory: bool = True

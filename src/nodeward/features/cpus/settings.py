@@ -1,0 +1,125 @@
+"""The settings of the domain `cpus`: the section `policy` says which CPUs containers get, in CRI Resource Manager's
+words; the section `cpus` says how that is carried out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from nodeward.core.cpuset import CpuSet, text
+from nodeward.features.cpus.pool_settings import (
+    BalloonsSettings,
+    DynamicPoolsSettings,
+    PodpoolsSettings,
+    StaticPoolsSettings,
+)
+from nodeward.features.limits.settings import Mode, OnError
+
+
+class Driver(Enum):
+    """Who carries the decisions to the runtime."""
+
+    NRI = "nri"
+    RELAY = "relay"
+
+
+MOST_LATE_MS: Mapping[Driver, int] = {Driver.NRI: 1000, Driver.RELAY: 4000}
+"""The largest `late_ms`: the transport answers a runtime, or kubelet, at the latest after so long."""
+
+
+class OnLate(Enum):
+    """What becomes of a container whose own CPUs are not free of others in time."""
+
+    START = "start"
+    REFUSE = "refuse"
+
+
+class MemoryNodes(Enum):
+    """Which NUMA nodes' memory a container may use: any; by the policy's `pinMemory`, if it has that; always those of
+    its CPUs, unless `pinMemory` is false."""
+
+    OFF = "off"
+    POLICY = "policy"
+    FOLLOW = "follow"
+
+
+class AmountKind(Enum):
+    """How an amount of CPUs is given."""
+
+    NONE = "none"
+    CPUSET = "cpuset"
+    EXCLUDE = "exclude-cpuset"
+    QUANTITY = "quantity"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """An amount of CPUs as CRI Resource Manager and nri-plugins write it (`reference`: `cpuset:0-3`, `750m`, `2`)."""
+
+    kind: AmountKind = AmountKind.NONE
+    cpus: CpuSet = 0
+    """For CPUSET and EXCLUDE."""
+    milli: int = 0
+    """For QUANTITY, in thousandths of a CPU."""
+
+    def __str__(self) -> str:
+        """As settings have it; empty for none."""
+        match self.kind:
+            case AmountKind.NONE:
+                return ""
+            case AmountKind.QUANTITY:
+                return f"{self.milli}m" if self.milli % 1000 else str(self.milli // 1000)
+            case kind:
+                return f"{kind.value}:{text(self.cpus)}"
+
+
+STATIC_OPTIONS: Mapping[str, str] = {
+    "full-pcpus-only": "whole cores only: requests that are no multiple of a core's threads are refused",
+    "strict-cpu-reservation": "the reserved CPUs are not among those that others share",
+    "prefer-align-cpus-by-uncorecache": "CPUs of one uncore cache where that can be",
+    "distribute-cpus-across-numa": "where one NUMA node is not enough, evenly over several",
+    "align-by-socket": "with distribute-cpus-across-numa, CPUs of one socket where one has enough",
+    "distribute-cpus-across-cores": "threads of different cores rather than whole cores",
+}
+"""Kubelet's CPU manager policy options that the policy `static` has, and what each means."""
+
+
+@dataclass(frozen=True, slots=True)
+class StaticSettings:
+    """Of the policy `static`. `relaxed_isolation`: CPUs that the kernel isolates are tried first for every container
+    with CPUs of its own. `options`: kubelet's CPU manager policy options by their own names: full-pcpus-only, ..."""
+
+    relaxed_isolation: bool = False
+    options: Mapping[str, bool] = field(default_factory=dict)
+
+
+NO_POLICY = ("", "none", "null")
+"""Names of the policy that pins nothing; `null` is CRI Resource Manager's."""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicySettings:
+    """Which CPUs containers get. `active`: the policy's name, see `nodeward policies`. `available`: the CPUs that
+    containers may have at all; `reserved`: those kept for the system, as `cpuset:0,32` or as a number of CPUs."""
+
+    active: str = "none"
+    available: Amount = field(default_factory=Amount)
+    reserved: Amount = field(default_factory=Amount)
+    static: StaticSettings = field(default_factory=StaticSettings)
+    balloons: BalloonsSettings = field(default_factory=BalloonsSettings)
+    podpools: PodpoolsSettings = field(default_factory=PodpoolsSettings)
+    static_pools: StaticPoolsSettings = field(default_factory=StaticPoolsSettings)
+    dynamic_pools: DynamicPoolsSettings = field(default_factory=DynamicPoolsSettings)
+
+
+@dataclass(frozen=True, slots=True)
+class CpusSettings:
+    """The domain `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
+    of a container with CPUs of its own when others are still on them after `late_ms`. `memory`: whether a new
+    container's memory is that of the NUMA nodes of its CPUs, see MemoryNodes."""
+
+    mode: Mode = Mode.ENFORCE
+    driver: Driver = Driver.NRI
+    on_error: OnError = OnError.PASS
+    on_late: OnLate = OnLate.START
+    late_ms: int = 1000
+    memory: MemoryNodes = MemoryNodes.POLICY

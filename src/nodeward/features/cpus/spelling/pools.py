@@ -1,0 +1,534 @@
+"""The sections of policies with pools, in every spelling: `MinCPUs`, `minCPUs` and `min_cpus` are one key.
+
+Promises: every fault is collected with its path; each option of nri-plugins and CRI Resource Manager is read, or
+refused by name with the reason, or taken and said in the log not to be enforced. Sizes are bounded, so that no file
+costs more than it has bytes. Must not judge what only the machine can tell.
+"""
+
+import dataclasses
+import logging
+import re
+import typing
+from collections.abc import Iterator, Mapping
+from enum import Enum
+from typing import TypeVar
+
+from nodeward.core import cpuset
+from nodeward.core.cpuset import MAX_CPU
+from nodeward.core.labels import MOST, OWN, PREFIXES
+from nodeward.features.cpus.expression import KEYS, OPERATORS, keys_of, labels_named, pieces, references
+from nodeward.features.cpus.pool_settings import (
+    DEFAULT,
+    RESERVED,
+    BalloonsSettings,
+    BalloonType,
+    Creation,
+    DynamicPoolsSettings,
+    DynamicPoolType,
+    Expression,
+    PodPool,
+    PodpoolsSettings,
+    Priority,
+    Scheduler,
+    StaticPool,
+    StaticPoolsSettings,
+    instances,
+)
+from nodeward.features.cpus.spelling.words import near, shown, switch
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+SECTIONS: Mapping[str, type] = {
+    "balloons": BalloonsSettings,
+    "podpools": PodpoolsSettings,
+    "static_pools": StaticPoolsSettings,
+    "dynamic_pools": DynamicPoolsSettings,
+}
+MAX_ITEMS = 256
+"""Of a list, and keys of a section."""
+MAX_TEXT = 256
+"""Characters of a text."""
+MAX_PARTS = 64
+"""Components of one balloon, those of its components counted too: a few types of types would be billions."""
+MAX_FIRST = 256
+"""Balloons that all types together have before any container."""
+_CLASSES = "frequencies and idle states of CPUs are not set by Nodeward yet"
+_IRQS = "interrupts are not moved by Nodeward"
+_LOADS = "load classes do not keep balloons apart yet"
+_ELSEWHERE = "pools are not read from other files; write them here, below pools"
+_ZONES = "containers are no zones of the NodeResourceTopology object (topology_objects.enabled)"
+NOT_ENFORCED: Mapping[type, Mapping[str, str]] = {
+    BalloonsSettings: {
+        "idleCPUClass": _CLASSES,
+        "cpuClasses": _CLASSES,
+        "turboDomain": _CLASSES,
+        "loadClasses": _LOADS,
+        "controllableInterrupts": _IRQS,
+        "showContainersInNrt": _ZONES,
+    },
+    BalloonType: {
+        "cpuClass": _CLASSES,
+        "loads": _LOADS,
+        "irqClaim": _IRQS,
+        "irqMode": _IRQS,
+        "showContainersInNrt": _ZONES,
+    },
+    DynamicPoolType: {"cpuClass": _CLASSES},
+}
+"""Keys that are taken and have no effect, and why."""
+REFUSED: Mapping[type, Mapping[str, str]] = {
+    BalloonsSettings: {
+        "availableResources": "stands beside the section, as policy.availableResources",
+        "reservedResources": "stands beside the section, as policy.reservedResources",
+    },
+    BalloonType: {
+        "preferCloseToDevices": "which CPUs are close to a device is not read yet; leave it out",
+    },
+    StaticPoolsSettings: {"confFilePath": _ELSEWHERE, "confDirPath": _ELSEWHERE, "confFileDir": _ELSEWHERE},
+}
+"""Keys without which a node would run otherwise than its operator believes, and why they are refused."""
+_SPELLED = {"prefer_isol_cpus": "preferIsolCpus"}
+_WRAPPED = {"preserve": "matchExpressions", "components": "balloonType"}
+"""Keys whose values stand in a section of one key of their own."""
+_LIMITS: Mapping[str, tuple[int, int]] = {
+    "priority": (0, 99),
+    "nice": (-20, 19),
+    "io_priority": (0, 7),
+    **dict.fromkeys(("runtime", "deadline", "period"), (0, 2**63 - 1)),
+}
+"""Of numbers of a scheduling class; all others count CPUs, or what there is one of a CPU."""
+_LABEL = re.compile(r"(?:pod/)?labels/(?:[a-z0-9][a-z0-9.-]*/)?[A-Za-z0-9](?:[A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}")
+_PATTERN = re.compile(r"(?:[^\[]|\[(?!!)\^?+(?:[^]-](?:-[^]-])?)+\])*", re.DOTALL)
+"""What Go's path matching takes, between slashes; a class that has a slash is refused here. So is `[!`, which is a
+negation in Python and none in Go."""
+
+
+# ---- spelling --------------------------------------------------------------------------------------------------------
+
+
+def spellings(kind: type) -> dict[str, str]:
+    """Every usual spelling of each field, and the field's name."""
+    found = dict[str, str]()
+    for one in dataclasses.fields(kind):
+        camel = _camel(one.name)
+        pascal = "CPU" + camel[3:] if camel.startswith("cpu") else camel[0].upper() + camel[1:]
+        found |= dict.fromkeys((one.name, camel, pascal), one.name)
+    return found
+
+
+def _camel(name: str) -> str:
+    """As nri-plugins writes it."""
+    first, *rest = name.split("_")
+    words = {"cpus": "CPUs", "cpu": "CPU"}
+    return _SPELLED.get(name) or first + "".join(words.get(word, word.capitalize()) for word in rest)
+
+
+def _plain(name: object) -> str:
+    return str(name).replace("_", "").lower()
+
+
+def kinds(kind: type) -> Iterator[type]:
+    """The class of a section, and those of what is in it."""
+    yield kind
+    for hint in typing.get_type_hints(kind).values():
+        for part in typing.get_args(hint):
+            if dataclasses.is_dataclass(part) and isinstance(part, type):
+                yield from kinds(part)
+
+
+def schema() -> dict[str, object]:
+    """Of the JSON Schema what the classes cannot say: every spelling of each key."""
+    return {one.__name__: _schema_of(one) for section in SECTIONS.values() for one in kinds(section)}
+
+
+def _schema_of(kind: type) -> dict[str, object]:
+    hints = typing.get_type_hints(kind)
+    properties: dict[str, object] = {
+        spelling: _wrapped_schema(name, hints[name]) for spelling, name in spellings(kind).items()
+    }
+    for name in NOT_ENFORCED.get(kind, {}):
+        properties |= {name: {}, name[0].upper() + name[1:]: {}}
+    told = {"title": kind.__name__, "description": kind.__doc__, "type": "object"}
+    return {**told, "properties": properties, "additionalProperties": False}
+
+
+def _wrapped_schema(name: str, hint: object) -> object:
+    own = _hint_schema(hint)
+    if name not in _WRAPPED:
+        return own
+    inner = {"type": "object", "properties": {_WRAPPED[name]: {}}}
+    if name == "components":
+        return {"type": "array", "items": {"anyOf": [{"type": "string"}, inner]}}
+    return {"anyOf": [own, inner]}
+
+
+def _hint_schema(hint: object) -> object:
+    if hint is bool or bool in typing.get_args(hint):
+        return {"enum": [True, False, "true", "false", None]}
+    if hint is int:
+        return {"type": ["integer", "string"]}
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return {"type": ["string", "integer"]}
+    if typing.get_origin(hint) is tuple:
+        (item, _) = typing.get_args(hint)
+        if item is StaticPool:
+            return {"type": ["array", "object", "null"]}
+        items = {"type": "string"} if item is str or issubclass(item, Enum) else {"$ref": f"#/$defs/{item.__name__}"}
+        return {"type": ["array", "null"], "items": items}
+    return {"type": ["string", "number"]}
+
+
+# ---- values ----------------------------------------------------------------------------------------------------------
+
+
+def read(kind: type[T], section: object, where: str, faults: list[str]) -> T:
+    """A policy's section, one of SECTIONS; the default stands in for what has a fault."""
+    before = len(faults)
+    found = _section(kind, section, where, faults)
+    if len(faults) == before:
+        match found:
+            case BalloonsSettings():
+                faults += _balloon_faults(found, section, where)
+            case PodpoolsSettings():
+                faults += _name_faults([one.name for one in found.pools], f"{where}.pools")
+                faults += (fault for i, one in enumerate(found.pools) for fault in _pod_pool_faults(one, i, where))
+            case StaticPoolsSettings():
+                faults += _name_faults([one.name for one in found.pools], f"{where}.pools")
+                faults += _list_faults(found.pools, f"{where}.pools")
+            case DynamicPoolsSettings():
+                names = [RESERVED, *(one.name for one in found.dynamic_pool_types)]
+                faults += _name_faults(names, f"{where}.dynamic_pool_types", built_in=1)
+                faults += _pattern_faults(found.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
+                for i, one in enumerate(found.dynamic_pool_types):
+                    faults += _pattern_faults(one.namespaces, f"{where}.dynamic_pool_types[{i}].namespaces")
+    return found if len(faults) == before else kind()
+
+
+def _section(kind: type[T], section: object, where: str, faults: list[str]) -> T:
+    if section is None:
+        return kind()
+    if not isinstance(section, dict):
+        faults.append(f"{where}: is {shown(section)}, must be a section with keys")
+        return kind()
+    if len(section) > MAX_ITEMS:
+        faults.append(f"{where}: has {len(section)} keys; a section has at most {MAX_ITEMS}")
+        return kind()
+    names = [one.name for one in dataclasses.fields(typing.cast(type, kind))]
+    fields, hints = {_plain(name): name for name in names}, typing.get_type_hints(kind)
+    idle = {_plain(key): why for key, why in NOT_ENFORCED.get(kind, {}).items()}
+    barred = {_plain(key): why for key, why in REFUSED.get(kind, {}).items()}
+    found, seen = dict[str, object](), dict[str, object]()
+    for name, value in section.items():
+        here, word = f"{where}.{str(name)[:MAX_TEXT]}", _plain(name)
+        if word in seen:
+            faults.append(f"{here}: is the setting {seen[word]} again; keep one of them")
+        elif word in fields:
+            found[fields[word]] = _value(fields[word], hints[fields[word]], value, here, faults)
+        elif word in barred:
+            faults += [f"{here}: {barred[word]}"] if value else []
+        elif word in idle:
+            log.warning("settings=not-enforced key=%s why=%r", here, idle[word])
+        else:
+            usual = [one for one in spellings(kind) if "_" in str(name) or "_" not in one]
+            meant = near(str(name), usual, NOT_ENFORCED.get(kind, {}))
+            every = ", ".join(map(_camel, names))
+            faults.append(f"{here}: unknown key; {f'did you mean {meant}?' if meant else f'known keys are {every}'}")
+        seen[word] = name
+    return kind(**found)
+
+
+def _value(name: str, hint: object, value: object, where: str, faults: list[str]) -> object:
+    if hint is bool:
+        return switch(value, where, faults)
+    if bool in typing.get_args(hint):
+        return None if value is None else switch(value, where, faults)
+    if hint is int:
+        return _number(value, where, faults, *_LIMITS.get(name, (-1, MAX_CPU + 1)))
+    if isinstance(hint, type) and issubclass(hint, Enum):
+        return _word(hint, value, where, faults)
+    if typing.get_origin(hint) is tuple:
+        return _items(name, typing.get_args(hint)[0], value, where, faults)
+    return _text(value, where, faults)
+
+
+def _number(value: object, where: str, faults: list[str], least: int, most: int) -> int:
+    digits = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if re.fullmatch(r"-?[0-9]{1,19}", digits, re.ASCII) and least <= int(digits) <= most:
+        return int(digits)
+    faults.append(f"{where}: {shown(value)} is no whole number from {least} to {most}")
+    return 0
+
+
+def _text(value: object, where: str, faults: list[str]) -> str:
+    if isinstance(value, str | int) and not isinstance(value, bool) and len(str(value)[: MAX_TEXT + 1]) <= MAX_TEXT:
+        return str(value)
+    faults.append(f"{where}: {shown(value)} is no text of at most {MAX_TEXT} characters")
+    return ""
+
+
+def _word(kind: type[Enum], value: object, where: str, faults: list[str]) -> Enum:
+    """One of the words, in any case; CRI Resource Manager has numbers for priorities."""
+    words = {str(one.value).lower(): one for one in kind}
+    if kind is Priority:
+        words |= {str(i): one for i, one in enumerate(Priority)}
+    if value is None or value == "":
+        return words.get("", next(iter(kind)))
+    found = words.get(str(value).lower()) if isinstance(value, str | int) and not isinstance(value, bool) else None
+    if found is None:
+        every = ", ".join(str(one.value) for one in kind if one.value)
+        faults.append(f"{where}: {shown(value)} is not allowed; one of {every}")
+    return found or next(iter(kind))
+
+
+def _items(name: str, item: type, value: object, where: str, faults: list[str]) -> tuple[object, ...]:
+    if name == "preserve" and isinstance(value, dict):
+        value, where = _unwrapped(value, _WRAPPED[name], where, faults), f"{where}.{_WRAPPED[name]}"
+    if value is None:
+        return ()
+    if item is StaticPool and isinstance(value, dict):
+        value = [one | {"name": key} if isinstance(one, dict) else {"name": key} for key, one in value.items()]
+    if not isinstance(value, list | tuple) or len(value) > MAX_ITEMS:
+        faults.append(f"{where}: is {shown(value)}, must be a list of at most {MAX_ITEMS} items")
+        return ()
+    found = list[object]()
+    for i, one in enumerate(value):
+        here = f"{where}[{i}]"
+        if name == "components" and isinstance(one, dict):
+            one = _unwrapped(one, _WRAPPED[name], here, faults)
+        if issubclass(item, Enum):
+            found.append(_word(item, one, here, faults))
+        else:
+            found.append(_text(one, here, faults) if item is str else _section(item, one, here, faults))
+    return tuple(found)
+
+
+def _unwrapped(value: Mapping[object, object], key: str, where: str, faults: list[str]) -> object:
+    """What stands under the one key."""
+    inside = None
+    for name, one in value.items():
+        if _plain(name) == _plain(key):
+            inside = one
+        else:
+            faults.append(f"{where}.{str(name)[:MAX_TEXT]}: unknown key; the only one is {key}")
+    return inside
+
+
+# ---- rules -----------------------------------------------------------------------------------------------------------
+
+
+def _expression_faults(one: Expression, where: str) -> Iterator[str]:
+    split = keys_of(one.key)
+    for key in split[1] if split is not None else [one.key]:
+        if not _is_key(key) and one.operator != "AlwaysTrue":
+            yield f"{where}.key: {_key_fault(key)}"
+    if one.operator not in OPERATORS:
+        meant = near(one.operator, OPERATORS)
+        hint = f"did you mean {meant}?" if meant else f"operators are {', '.join(OPERATORS)}"
+        yield f"{where}.operator: {one.operator!r} is no operator; {hint}"
+        return
+    least, most = OPERATORS[one.operator]
+    if not least <= len(one.values) <= most:
+        many = {(1, 1): "exactly one value", (0, 0): "no values"}.get((least, most), "at least one value")
+        yield f"{where}.values: {one.operator} takes {many}, and there are {len(one.values)}"
+    if one.operator.startswith("Matches"):
+        yield from _pattern_faults(one.values, f"{where}.values")
+
+
+def _pattern_faults(patterns: tuple[str, ...], where: str) -> Iterator[str]:
+    for i, one in enumerate(patterns):
+        if "\\" in one:
+            yield f"{where}[{i}]: {one!r}: a backslash in a pattern is not supported; write [*] for a star"
+        elif not all(map(_PATTERN.fullmatch, one.split("/"))):
+            yield f"{where}[{i}]: {one!r} is no pattern; write a class of letters as [a-z] or [^a-z], without a slash"
+
+
+def _is_key(key: str) -> bool:
+    return key in KEYS or _LABEL.fullmatch(key) is not None
+
+
+def _key_fault(key: str) -> str:
+    if key.startswith(PREFIXES):
+        return f"{key!r}: {key.partition(OWN)[2]!r} is no name of a label; write one such as app.kubernetes.io/name"
+    if key.startswith("tags/") or key in ("id", "pod/id"):
+        return f"{key!r}: a container has none when it is placed; match by {', '.join(KEYS)} or pod/labels/NAME"
+    meant = near(key, KEYS)
+    names = f"{', '.join(KEYS)}, labels/NAME, pod/labels/NAME"
+    return f"{key!r} is no key; {f'did you mean {meant}?' if meant else f'keys are {names}'}"
+
+
+def _name_faults(names: list[str], where: str, built_in: int = 0) -> Iterator[str]:
+    """Of names that may be written in an annotation. The first ones are there without being written down."""
+    for i, name in enumerate(names[built_in:]):
+        if not _NAME.fullmatch(name):
+            yield f"{where}[{i}].name: {name!r} must be 1 to 63 letters, digits and any of _ . -"
+        elif name in names[: i + built_in]:
+            yield f"{where}[{i}].name: {name!r} is the name of another one too; names are unique"
+
+
+def _pod_pool_faults(one: PodPool, i: int, where: str) -> Iterator[str]:
+    here, built_in = f"{where}.pools[{i}]", one.name in (DEFAULT, RESERVED)
+    if one.cpu < (0 if built_in else 1):
+        yield f"{here}.CPU: {one.cpu} is no number of CPUs; write 1 or more"
+    if one.max_pods < 0:
+        yield f"{here}.MaxPods: {one.max_pods} is less than 0"
+    count = instances(one.instances, 1, 0)
+    if count is None:
+        yield f"{here}.Instances: {one.instances!r} is no number of pools; write 2, 7 cpus or 50%"
+    elif one.instances.rstrip().endswith("%") and not instances(one.instances, 1, 1 << 20):
+        yield f"{here}.Instances: {one.instances!r} is no share of the CPUs; give at least 1%"
+    elif one.cpu > 0 and one.instances.rstrip()[-1:].isalpha() and not instances(one.instances, one.cpu, 0):
+        yield f"{here}.Instances: {one.instances!r} is not enough for one pool of {one.cpu} CPUs; give at least these"
+    elif built_in and one.instances not in ("", "1"):
+        yield f"{here}.Instances: there is one pool {one.name}; leave it out"
+
+
+def _list_faults(pools: tuple[StaticPool, ...], where: str) -> Iterator[str]:
+    taken = 0
+    lists = [(f"{where}.{one.name}.cpuLists[{i}].Cpuset", it) for one in pools for i, it in enumerate(one.cpu_lists)]
+    for here, given in lists:
+        try:
+            found = cpuset.parse(given.cpuset)
+        except ValueError as error:
+            yield f"{here}: {shown(given.cpuset)}: {error}"
+            continue
+        if not found:
+            yield f"{here}: it names no CPU; write CPUs as the kernel does, such as 0-3,8"
+        elif found & taken:
+            twice = cpuset.text(found & taken)
+            yield f"{here}: {shown(given.cpuset)}: CPUs {twice} are in a list before it too; name each CPU in one list"
+        taken |= found
+
+
+def _balloon_faults(rules: BalloonsSettings, section: object, where: str) -> Iterator[str]:
+    for i, one in enumerate(rules.preserve):
+        yield from _expression_faults(one, f"{where}.preserve[{i}]")
+    yield from _pattern_faults(rules.reserved_pool_namespaces, f"{where}.reservedPoolNamespaces")
+    types = dict[str, BalloonType]()
+    yield from _name_faults([kind.name for kind in rules.balloon_types], f"{where}.balloon_types")
+    for i, kind in enumerate(rules.balloon_types):
+        here = f"{where}.balloon_types[{i}]"
+        types[kind.name] = kind
+        yield from _limit_faults(kind, here)
+        yield from _pattern_faults(kind.namespaces, f"{here}.namespaces")
+        for j, one in enumerate(kind.match_expressions):
+            yield from _expression_faults(one, f"{here}.matchExpressions[{j}]")
+        try:
+            pieces(kind.group_by)
+        except ValueError as error:
+            yield f"{here}.groupBy: {error}"
+        for key in references(kind.group_by):
+            if not _is_key(key) and keys_of(key) is None:
+                yield f"{here}.groupBy: {_key_fault(key)}"
+    sizes = dict[str, int]()
+    for i, kind in enumerate(rules.balloon_types):
+        yield from _component_faults(kind, types, sizes, f"{where}.balloon_types[{i}]")
+    if (first := sum(max(kind.min_balloons, 0) for kind in rules.balloon_types)) > MAX_FIRST:
+        yield f"{where}.balloon_types: minBalloons of all types are {first} together; at most {MAX_FIRST}"
+    named = labels_named(rules)
+    if len(named) > MOST:
+        yield f"{where}: expressions name {len(named)} labels, more than {MOST}; match by fewer"
+    yield from _scheduling_faults(rules, where)
+    yield from _class_faults(section, where)
+
+
+def _scheduling_faults(rules: BalloonsSettings, where: str) -> Iterator[str]:
+    names = [one.name for one in rules.scheduling_classes]
+    yield from _name_faults(names, f"{where}.scheduling_classes")
+    for i, one in enumerate(rules.scheduling_classes):
+        here = f"{where}.scheduling_classes[{i}]"
+        if (one.policy in (Scheduler.FIFO, Scheduler.RR)) != (one.priority > 0):
+            yield f"{here}.priority: {one.priority}: fifo and rr need one from 1 to 99, and others have none"
+        is_timed = 0 < one.runtime <= one.deadline <= (one.period or one.deadline)
+        if one.policy is Scheduler.DEADLINE and not is_timed:
+            yield f"{here}: deadline needs runtime, deadline and period in nanoseconds, none less than the one before"
+    for i, kind in enumerate(rules.balloon_types):
+        if kind.scheduling_class and kind.scheduling_class not in names:
+            chosen = f"{kind.scheduling_class!r} is no scheduling class; define it in schedulingClasses"
+            yield f"{where}.balloon_types[{i}].schedulingClass: {chosen}"
+
+
+def _limit_faults(kind: BalloonType, where: str) -> Iterator[str]:
+    for low, high, word, least in (
+        (kind.min_cpus, kind.max_cpus, "CPUs", -1),
+        (kind.min_balloons, kind.max_balloons, "Balloons", 0),
+    ):
+        if low < 0:
+            yield f"{where}.min{word}: {low} is less than 0"
+        if high < least:
+            yield f"{where}.max{word}: {high} is less than {least}"
+        elif high and low > max(high, 0):
+            yield f"{where}.min{word}: {low} is more than max{word}, which is {high}; lower the one or raise the other"
+    if kind.name == RESERVED and max(kind.min_balloons, kind.max_balloons) > 1:
+        yield f"{where}: there is one balloon of the type {RESERVED}; leave minBalloons and maxBalloons out, or write 1"
+
+
+def _component_faults(
+    kind: BalloonType, types: Mapping[str, BalloonType], sizes: dict[str, int], where: str
+) -> Iterator[str]:
+    if not kind.components:
+        if kind.component_creation is not Creation.ALL:
+            yield f"{where}.componentCreation: there are no components; name them, or leave it out"
+        return
+    own = ("allocator_topology_balancing", "prefer_spread_on_physical_cores", "prefer_isol_cpus")
+    given = [_camel(name) for name in own if getattr(kind, name) not in (None, False)]
+    given += ["preferCoreType"] if kind.prefer_core_type.value else []
+    for name in given:
+        yield f"{where}.{name}: a type with components has no CPUs of its own; write it at the components"
+    for name in kind.components:
+        if name not in types:
+            meant = near(name, types)
+            yield f"{where}.components: {name!r} is no type; {f'did you mean {meant}?' if meant else 'define it'}"
+    if kind.name in _reached(kind, types):
+        yield f"{where}.components: {kind.name} is among the components of its own components; leave one out"
+    elif _parts(kind.name, types, sizes) > MAX_PARTS:
+        yield f"{where}.components: a balloon has more than {MAX_PARTS} components, with those of its components"
+
+
+def _parts(name: str, types: Mapping[str, BalloonType], sizes: dict[str, int]) -> int:
+    """How many components a balloon of the type has in the end, or one more than MAX_PARTS. `sizes` has those that are
+    known; a type that is in itself counts as one."""
+    if name not in sizes:
+        sizes[name] = 1
+        inner = types[name].components if name in types else ()
+        sizes[name] = min(sum(_parts(one, types, sizes) for one in inner) or 1, MAX_PARTS + 1)
+    return sizes[name]
+
+
+def _reached(kind: BalloonType, types: Mapping[str, BalloonType]) -> set[str]:
+    """Names of all components, and of theirs."""
+    found, left = set[str](), list(kind.components)
+    while left:
+        name = left.pop()
+        if name not in found:
+            found.add(name)
+            left += types[name].components if name in types else ()
+    return found
+
+
+def _class_faults(section: object, where: str) -> Iterator[str]:
+    """Of load and CPU classes, which are not enforced: names that nothing defines."""
+    if not isinstance(section, dict):
+        return
+    at = {_plain(name): value for name, value in section.items()}
+    loads = dict(_named(at.get("loadclasses")))
+    for name, one in loads.items():
+        if not one.get("level"):
+            yield f"{where}.loadClasses: the class {name[:64]!r} has no level; write core or l2cache"
+    types = at.get("balloontypes")
+    for i, raw in enumerate(types if isinstance(types, list) else ()):
+        kind = {_plain(name): value for name, value in raw.items()} if isinstance(raw, dict) else {}
+        here = f"{where}.balloon_types[{i}]"
+        wanted = kind.get("loads")
+        for load in wanted if isinstance(wanted, list) else [wanted] if wanted else []:
+            if not isinstance(load, str) or load not in loads:
+                yield f"{here}.loads: {shown(load)} is no load class; define it in loadClasses"
+        if kind.get("components") and kind.get("cpuclass"):
+            yield f"{here}.cpuClass: a type with components has no CPUs of its own; write it at the components"
+
+
+def _named(classes: object) -> Iterator[tuple[str, Mapping[str, object]]]:
+    for one in classes[:MAX_ITEMS] if isinstance(classes, list) else ():
+        if isinstance(one, dict):
+            plain = {_plain(key): value for key, value in one.items()}
+            yield str(plain.get("name", ""))[:MAX_TEXT], plain

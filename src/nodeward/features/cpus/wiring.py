@@ -1,0 +1,25 @@
+"""What the domain `cpus` needs: who writes cpusets, who looks at the CPUs and their use, and who finds a drift."""
+
+from nodeward.features.cpus.effects.watch import watch_drift, watch_topology, watch_use
+from nodeward.features.wiring import Component, Node, Wired, Wiring
+from nodeward.neighbours.cgroups import cpusets
+
+
+def _components(node: Node) -> Wired:
+    parts: tuple[Component, ...] = (
+        ("topology", lambda: watch_topology(node.files, node.lanes.disk, node.core, node.clock)),
+        (
+            "cpusets",
+            lambda: watch_drift(node.files, node.settings.cgroups.root, node.lanes.cgroup, node.core, node.clock),
+        ),
+        ("use", lambda: watch_use(node.files, node.lanes.disk, node.core, node.clock)),
+    )
+    if not node.settings.kube.enabled:
+        return Wired(parts)
+    from nodeward.features.cpus.effects import topology_object
+
+    told = topology_object.wired(node)
+    return Wired((*parts, *told.components), told.withdraw)
+
+
+WIRING = Wiring(_components, lambda files, tree, _: cpusets.performers(files, tree.root))

@@ -1,0 +1,139 @@
+"""The CPUs as zones of a NodeResourceTopology object: packages, NUMA nodes, and the pools of the policy in force.
+
+A NUMA node is named as NFD's topology updater names it (`node-0`, type `Node`), since the scheduler's plugin
+NodeResourceTopologyMatch looks at no other type. Balloons are told as nri-plugins tells them. Nothing is decided here.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from nodeward.core import cpuset
+from nodeward.core.cpuset import CpuSet
+from nodeward.core.tables import kept
+from nodeward.core.topology import Machine
+from nodeward.core.zones import CpuAmount, NodeZones, Zone
+from nodeward.features.cpus.amounts import universe
+from nodeward.features.cpus.policies.pools_with_rules import requested_m
+from nodeward.features.cpus.policies.table import policy_of
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.step import is_unfit
+from nodeward.features.cpus.values import Denied, Ground, Pool, Pools
+from nodeward.features.root import State
+from nodeward.features.settings import Mode
+
+POLICY = "TopologyPolicy"
+NUMA, PACKAGE, BALLOON, POOL = "Node", "socket", "balloon", "pool"
+NOTHING = NodeZones()
+
+
+def zones(state: State) -> NodeZones | None:
+    """The zones now. NOTHING while no policy divides CPUs; None while it is not known who is there."""
+    cpus = state.cpus
+    if state.settings.cpus.mode is Mode.OFF:
+        return NOTHING
+    if cpus.machine is None or not state.pods.runtime or is_unfit(cpus):
+        return None
+    if not cpus.pools.pools:
+        return NOTHING
+    ground = Ground(cpus.machine, cpus.rules)
+    of = _uses(ground, cpus.pools)
+    return NodeZones((*_packages(of), *_nodes(of), *_pools(ground, cpus.pools)), {POLICY: cpus.rules.active})
+
+
+@dataclass(frozen=True, slots=True)
+class _Uses:
+    """What becomes of the machine's CPUs."""
+
+    machine: Machine
+    at: Pools
+    reserved: CpuSet
+    own: CpuSet
+    usable: CpuSet
+    """Those that containers can get, by the policy's settings."""
+
+
+def _uses(ground: Ground, at: Pools) -> _Uses:
+    reserved, own, usable = policy_of(ground.rules.active).reserved(ground, at), 0, universe(ground)
+    for grant in at.grants.values():
+        own |= grant.own
+    return _Uses(ground.machine, at, reserved, own, 0 if isinstance(usable, Denied) else usable & ~reserved)
+
+
+def _packages(of: _Uses) -> Iterator[Zone]:
+    for one in of.machine.packages:
+        yield Zone(_package(one.id), PACKAGE, _amount(of, one.cpus), attributes=_sets(of, one.cpus))
+
+
+def _nodes(of: _Uses) -> Iterator[Zone]:
+    memory = {one.id: one for one in of.machine.memory}
+    groups = {one.id: one.cpus for one in of.machine.nodes}
+    for number in sorted(dict.fromkeys((*memory, *groups))):
+        inside, known = groups.get(number, 0), memory.get(number)
+        above = next((one.id for one in of.machine.packages if inside and not inside & ~one.cpus), None)
+        bytes_ = {"memory capacity": str(known.bytes)} if known is not None and known.bytes else {}
+        yield Zone(
+            _node(number),
+            NUMA,
+            _amount(of, inside) if inside else None,
+            _package(above) if above is not None else "",
+            {_node(to): cost for to, cost in sorted(known.distances.items())} if known is not None else {},
+            {**_sets(of, inside), **bytes_},
+        )
+
+
+def _package(number: int) -> str:
+    return f"socket #{number}"
+
+
+def _node(number: int) -> str:
+    return f"node-{number}"
+
+
+def _amount(of: _Uses, inside: CpuSet) -> CpuAmount:
+    """Of CPUs of the machine. What a pool's containers request counts on each usable CPU of the pool alike."""
+    usable = inside & of.usable
+    free_m = 1000 * (usable & ~of.own).bit_count()
+    for name, pool in of.at.pools.items():
+        if part := (pool.cpus & usable).bit_count():
+            free_m -= -(-requested_m(of.at, name) * part // (pool.cpus & of.usable).bit_count())
+    return CpuAmount(1000 * inside.bit_count(), 1000 * usable.bit_count(), max(free_m, 0))
+
+
+def _sets(of: _Uses, inside: CpuSet) -> dict[str, str]:
+    sets = {
+        "cpuset": inside,
+        "exclusive cpuset": inside & of.own,
+        "reserved cpuset": inside & of.reserved,
+        "isolated cpuset": inside & of.machine.isolated,
+    }
+    return {name: cpuset.text(found) for name, found in sets.items() if found}
+
+
+def _pools(ground: Ground, at: Pools) -> Iterator[Zone]:
+    policy, capacity_m = policy_of(ground.rules.active), 1000 * ground.machine.online.bit_count()
+    for name, pool in at.pools.items():
+        has_m, requested = 1000 * pool.cpus.bit_count(), requested_m(at, name)
+        most_m, room_m = has_m, has_m
+        if policy.room_m is not None:
+            most_m = policy.room_m(ground, Pools({**_begun(ground.machine, ground.rules), name: pool}), name)
+            room_m = policy.room_m(ground, at, name)
+        yield Zone(
+            name,
+            BALLOON if policy.room_m is not None else POOL,
+            CpuAmount(capacity_m, min(most_m, capacity_m), max(min(room_m, capacity_m) - requested, 0)),
+            attributes={**_pool_sets(pool), "excess cpus": f"{max(has_m - requested, 0)}m"},
+        )
+
+
+@kept
+def _begun(machine: Machine, rules: PolicySettings) -> Mapping[str, Pool]:
+    """The pools before any container."""
+    found = policy_of(rules.active).begin(Ground(machine, rules))
+    return {} if isinstance(found, Denied) else found.pools
+
+
+def _pool_sets(pool: Pool) -> dict[str, str]:
+    parts = ", ".join(f"{{{cpuset.text(part.cpus)}}}" for part in pool.parts) if len(pool.parts) > 1 else ""
+    components = f"{{{parts}}}" if parts else ""
+    found = {"cpuset": cpuset.text(pool.cpus), "shared cpuset": cpuset.text(pool.lent), "component cpusets": components}
+    return {name: text for name, text in found.items() if text}

@@ -1,0 +1,88 @@
+"""How events change what is known of gates, and what a container's creation is answered while its pod's is shut."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import TypeVar
+
+from nodeward.core import events as ev
+from nodeward.core.decision import NOTHING, Decision, Final, Reason, Refusal
+from nodeward.core.gating import Gated, gated, refusal
+from nodeward.core.tables import put, without
+from nodeward.core.workload import PodUid
+from nodeward.features.gate.rule import is_denied, shut
+from nodeward.features.gate.state import AtGate, Gate, Said
+from nodeward.features.root import State
+from nodeward.features.settings import Mode
+
+MOST_PODS = 1024
+"""At the gate; of more the one that asked first is forgotten. It asks again."""
+_Entry = TypeVar("_Entry", AtGate, Said)
+
+
+def step(state: State, event: ev.Event) -> tuple[Gate, Decision]:
+    """The slice after `event`, with a refusal where a container is created too soon."""
+    gate = state.gate
+    match event:
+        case ev.Creating() if state.settings.gate.mode is not Mode.OFF:
+            return _creating(state, event)
+        case ev.GateAsked() if state.settings.gate.mode is not Mode.OFF:
+            return _at_gate(gate, event.pod, event.seq), NOTHING
+        case ev.GateSet() if not is_denied(state, event.uid):
+            return replace(gate, verdicts=put(gate.verdicts, event.uid, Said(event.verdict, event.seq))), NOTHING
+        case ev.GateRecalled():
+            return Gate(
+                verdicts={uid: Said(one, event.seq) for uid, one in event.verdicts.items()}, fault=event.fault
+            ), NOTHING
+        case ev.PodGone():
+            return _without(gate, (event.uid,)), NOTHING
+        case ev.PodsListed():
+            return _without(gate, _absent(state, event.as_of)), NOTHING
+        case _:
+            return gate, NOTHING
+
+
+def gate_of(state: State, event: ev.Creating) -> Gated | None:
+    """The gate of the container's pod, None for none."""
+    home = event.sandbox
+    named = home.pod_uid, home.namespace, home.name
+    return gated(state.settings.gate.handlers, home.handler, home.annotations, named)
+
+
+def _creating(state: State, event: ev.Creating) -> tuple[Gate, Decision]:
+    rule, pod = state.settings.gate, gate_of(state, event)
+    if pod is None:
+        return state.gate, NOTHING
+    gate, why = _at_gate(state.gate, pod, event.seq), shut(state, pod, event.wall_ns)
+    if not why:
+        return gate, NOTHING
+    gate, text = replace(gate, refused=gate.refused + 1), refusal(pod, why)
+    if rule.mode is Mode.OBSERVE:
+        return gate, Decision(notes=(Reason("gate", (f"{text}; gate.mode is observe, so it starts",)),))
+    return gate, Decision(Final(Refusal(text), Reason("gate", (text,))))
+
+
+def _at_gate(gate: Gate, pod: Gated, seq: int) -> Gate:
+    uid = PodUid(pod.uid)
+    pods = {**without(gate.pods, (uid,)), uid: AtGate(pod, seq)}  # the newest is the last
+    while len(pods) > MOST_PODS:
+        del pods[next(iter(pods))]
+    return replace(gate, pods=pods)
+
+
+def _absent(state: State, as_of: int) -> list[PodUid]:
+    """The pods that a list proves to be gone: not those that the runtime has, such as a static pod without a mirror."""
+    pods = state.pods
+
+    def gone(table: Mapping[PodUid, _Entry]) -> list[PodUid]:
+        late = (uid for uid, one in table.items() if one.seq <= as_of)
+        return [uid for uid in late if uid not in pods.specs and uid not in pods.sandbox_of]
+
+    return [*gone(state.gate.pods), *gone(state.gate.verdicts)]
+
+
+def _without(gate: Gate, uids: Iterable[PodUid]) -> Gate:
+    gone = tuple(uids)
+    pods, verdicts = without(gate.pods, gone), without(gate.verdicts, gone)
+    if pods is gate.pods and verdicts is gate.verdicts:
+        return gate
+    return replace(gate, pods=pods, verdicts=verdicts)

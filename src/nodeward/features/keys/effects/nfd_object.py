@@ -1,0 +1,46 @@
+"""Where our NodeFeature object stands, said in one place, and its removal by `nodeward uninstall`."""
+
+import asyncio
+from collections.abc import Mapping
+
+from nodeward import __version__
+from nodeward.features.settings import Settings
+from nodeward.host.clock import SystemClock
+from nodeward.neighbours.kubernetes import auth
+from nodeward.neighbours.nfd.client import NfdClient, Place
+from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
+from nodeward.settings.load import name_of_node
+
+NAMESPACE = "nodeward"
+"""Where there is no pod that says another: that of the manifests."""
+WAITS = Waits(connect_s=5.0, read_s=10.0, total_s=10.0)
+
+
+def place(settings: Settings, environ: Mapping[str, str]) -> Place:
+    """By the variables of the manifests, where the daemon is a pod."""
+    namespace = environ.get("POD_NAMESPACE", "")
+    return Place(
+        name_of_node(settings, environ), namespace or NAMESPACE, environ.get("POD_NAME", "") if namespace else ""
+    )
+
+
+def target(of: Place) -> str:
+    """The change on the undo list."""
+    return f"nfd:{of.namespace}/{of.name}"
+
+
+def remove(settings: Settings, environ: Mapping[str, str], path: str) -> str:
+    """Deletes the object NAMESPACE/NAME if it is ours; what became of it. NodewardError where that cannot be done."""
+    return asyncio.run(_remove(settings, environ, path))
+
+
+async def _remove(settings: Settings, environ: Mapping[str, str], path: str) -> str:
+    namespace, _, name = path.partition("/")
+    endpoint = auth.endpoint_of(settings.kube, environ)
+    async with KubeHttp(endpoint, SystemClock(), user_agent=f"nodeward/{__version__}") as http:
+        client = NfdClient(http, Place(name_of_node(settings, environ), namespace), WAITS)
+        found = await client.named(name)
+        if found is None:
+            return "is gone already"
+        await client.remove(found)
+        return "deleted"

@@ -1,0 +1,340 @@
+"""How events change the ledger, and what follows: the lists of ids that kubelet is offered, and NFD's numbers.
+
+Each sample of the kernel's counters, and each view of kubelet's, is taken into the offers; a list goes out where it has
+changed. Lists and numbers are goals, so an edge performs the newest one, however often it has to begin anew. In mode
+observe the offers are kept up as far as can be told, and nothing goes out.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from nodeward.core import events as ev
+from nodeward.core.decision import NOTHING, Decision, Goal, Reason, Special, Target
+from nodeward.core.tables import kept, put, without
+from nodeward.core.workload import PodUid
+from nodeward.features.keys import asks, delays, device_ids, loss, orphans, sums
+from nodeward.features.keys.id_states import stood
+from nodeward.features.keys.kubelet_view import asking, ended, frozen, held_ids, may_take, specs, stands_in
+from nodeward.features.keys.outside import attributed
+from nodeward.features.keys.pods_api_loss import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
+from nodeward.features.keys.share import may_follow
+from nodeward.features.keys.state import Ledger, Offer
+from nodeward.features.root import State
+from nodeward.features.settings import Attestation, KeySettings, Mode
+
+FIRST_LIST_NS = 1_000_000_000
+"""So long after the journal was read the first list goes out, whatever else is known by then."""
+_HEARD = (
+    *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
+    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack, ev.PodsListed, ev.Stopped),
+    *(ev.Reached, ev.Missed),
+)
+
+
+def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
+    """The slice after `event`, and what follows."""
+    if not isinstance(event, _HEARD):
+        return state.ledger, NOTHING
+    if isinstance(event, ev.Allocating | ev.Starting):
+        ledger, answer = (
+            asks.allocating(state, event) if isinstance(event, ev.Allocating) else asks.starting(state, event)
+        )
+        ledger, goals = _listed(replace(state, ledger=ledger), numbers=False)
+        return _stood(state, ledger), Decision(answer, goals)
+    if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
+        before = state.ledger
+        gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
+        return Ledger(api_heard=before.api_heard), Decision(goals=gone)
+    ledger = delays.told(state, _changed(state, event), event)
+    if ledger is state.ledger and not isinstance(event, ev.PodsListed):  # the edge writes numbers once pods are known
+        return ledger, NOTHING
+    ledger, goals = _listed(replace(state, ledger=ledger))
+    return _stood(state, ledger), Decision(goals=goals) if goals else NOTHING
+
+
+def _stood(state: State, ledger: Ledger) -> Ledger:
+    """The slice with how it stands with each id now."""
+    found = stood(replace(state, ledger=ledger), state.ledger)
+    return ledger if found is ledger.stood else replace(ledger, stood=found)
+
+
+def next_wake(state: State) -> int | None:
+    """When the first list is due at the latest; None where it has gone out, or waits for nothing but the journal."""
+    ledger = state.ledger
+    return ledger.recalled_ns + FIRST_LIST_NS if ledger.recalled_ns and not ledger.lists and ledger.offers else None
+
+
+def _changed(state: State, event: ev.Event) -> Ledger:
+    ledger = state.ledger
+    match event:
+        case ev.KeysRead():
+            if ledger.sample is not None and event.as_of < ledger.sample.as_of:
+                return ledger  # it began before one that is here already
+            event, outside = attributed(state, event)
+            ledger = replace(ledger, outside=outside) if outside or ledger.outside else ledger
+            since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
+            later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
+            later = loss.later(_stood_in(state, later), event)
+            if loss.is_frozen(later) and stands_in(replace(state, ledger=later)):
+                later = loss.stood_in(later, event)
+            return _offered(state, later, grows=True)
+        case ev.KeysHeld():
+            return loss.viewed(_viewed(state, event), event)
+        case ev.GrantsRecalled():
+            return _recalled(state, event)
+        case ev.PodsOfKubelet():
+            if event.fault:
+                return replace(ledger, of_kubelet_fault=event.fault, of_kubelet_absent=event.absent)
+            heard = replace(ledger, of_kubelet=event, of_kubelet_fault="", of_kubelet_absent=False, without_api_ns=0)
+            return replace(heard, of_kubelet_restarts=restarts(ledger))
+        case ev.ApiBack():
+            return ledger if ledger.api_heard else replace(ledger, api_heard=True)
+        case ev.NfdSeen():
+            return replace(ledger, nfd=ledger.nfd if event.fault else event, nfd_fault=event.fault)
+        case ev.PluginTold():
+            told = replace(ledger, plugins=put(ledger.plugins, event.resource, event))
+            return told if restarts(told) == restarts(ledger) else replace(told, without_api_ns=0)
+        case ev.QuotesTold():
+            before = ledger.quotes.get(event.key)
+            if before is not None and (before.answers, before.why) == (event.answers, event.why):
+                return ledger
+            return _offered(state, replace(ledger, quotes=put(ledger.quotes, event.key, event)), grows=False)
+        case ev.Abandoned():
+            return asks.given_back(ledger, event.ask_id)
+        case ev.Stopped():
+            return _stopped(state, event)
+        case ev.SettingsChanged():
+            return _offered(state, replace(ledger, quotes=_asked_for(state)), grows=False)
+        case ev.Reached() | ev.Missed():
+            return _outcome(ledger, event)
+        case ev.Tick():
+            due = next_wake(state)
+            return replace(ledger, lists=True) if due is not None and due <= event.at_ns else ledger
+        case _:
+            return ledger
+
+
+def _like(before: ev.KeysRead | None, event: ev.KeysRead) -> ev.KeysRead:
+    """The sample, with the table of the one before where no pod's counter has moved: what was found by that holds."""
+    return replace(event, pods=before.pods) if before is not None and before.pods == event.pods else event
+
+
+def _offered(state: State, ledger: Ledger, *, grows: bool) -> Ledger:
+    """The slice with every kind published anew by what is known now."""
+    state = replace(state, ledger=ledger)
+    kinds = state.settings.ledger.keys.items()
+    offers = {key: sums.published(state, key, grows=grows) for key, kind in kinds if sums.is_tracked(kind)}
+    return replace(ledger, offers=offers) if offers or ledger.offers else ledger
+
+
+def _asked_for(state: State) -> Mapping[str, ev.QuotesTold]:
+    """What the services that make quotes said, without those that nobody is to ask now: what they said would be old
+    when they are asked again."""
+    kinds, quotes = state.settings.ledger.keys, state.ledger.quotes
+    old = [key for key in quotes if key not in kinds or kinds[key].attestation is Attestation.OFF]
+    return without(quotes, old)
+
+
+def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
+    ledger = state.ledger
+    if event.answered is not None:
+        ledger = replace(ledger, list_answers=event.answered)
+    if event.fault and not event.pods and not event.answered:
+        return replace(ledger, held_fault=event.fault)
+    if ledger.held is not None and event.as_of < ledger.held_as_of:
+        return ledger
+    before, resumes = ledger.held, not ledger.viewed
+    if event.fault and not (event.answered and stands_in(replace(state, ledger=_with(ledger, event)))):
+        event = _added(before, event)
+    same = before is not None and before.pods == event.pods and before.registered == event.registered
+    whole = ledger.held_whole or not event.fault
+    ledger = _later(ledger, event.at_ns)
+    ledger = replace(ledger, held_fault=event.fault, held_as_of=event.as_of, held_whole=whole)
+    ledger = replace(ledger, viewed=ledger.viewed or whole)
+    if api_is_gone(ledger):
+        ledger = replace(ledger, of_kubelet=still_there(state, ledger.of_kubelet))
+    if not same:
+        ledger = replace(ledger, held=event, held_awake_ns=0)
+    state = replace(state, ledger=ledger)
+    offers = dict(ledger.offers)
+    for key, kind in state.settings.ledger.keys.items():
+        if not sums.is_tracked(kind):
+            continue
+        view = held_ids(state, kind.publish)
+        offer = offers.get(key, Offer())
+        known = offer.held
+        charged, read_ns = _most(state, key, offer, view), min(event.read_ns or event.at_ns, event.at_ns)
+        offer = _still_starting(state, kind, offer, view, read_ns)
+        over = ended(state, view)
+        offer = device_ids.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=_stays(state))
+        offers[key] = device_ids.resumed(offer, known, sums.least(state, key), event.at_ns) if resumes else offer
+    return replace(ledger, offers=offers)
+
+
+def _stays(state: State) -> bool:
+    """Whether what nobody has in the newest view is not released all the same."""
+    return frozen(state) or (bool(state.ledger.held_fault) and not state.pods.api_up)
+
+
+def _with(ledger: Ledger, event: ev.KeysHeld) -> Ledger:
+    """The slice as it would be with this view in the place of what was read before."""
+    return replace(ledger, held=event, held_fault=event.fault)
+
+
+def _stood_in(state: State, ledger: Ledger) -> Ledger:
+    """The slice once other words of kubelet's stand in for a first view: who has its sandbox, and not all keys that it
+    asks for, may have been let start in the life before."""
+    state = replace(state, ledger=ledger)
+    if ledger.viewed or not stands_in(state):
+        return ledger
+    offers = dict(ledger.offers)
+    for key, kind in state.settings.ledger.keys.items():
+        if sums.is_tracked(kind):
+            offer = offers.get(key, Offer())
+            offers[key] = device_ids.maybe_let(offer, sums.started(state, key), sums.least(state, key), state.at_ns)
+    return replace(ledger, viewed=True, offers=offers)
+
+
+def _stopped(state: State, event: ev.Stopped) -> Ledger:
+    """A container whose start was let through has stopped, perhaps before it took its key."""
+    ledger, uid = state.ledger, event.sandbox.pod_uid
+    for key, offer in ledger.offers.items():
+        resource = state.settings.ledger.keys[key].publish
+        if uid in offer.passed and event.container.name in asking(state, uid, resource):
+            after = replace(offer, stopped_ns=put(offer.stopped_ns, uid, event.at_ns))
+            ledger = replace(ledger, offers=put(ledger.offers, key, after))
+    return ledger
+
+
+def _still_starting(state: State, kind: KeySettings, offer: Offer, view: device_ids.Held, read_ns: int) -> Offer:
+    """The offer without the starts that are over though no key was taken: of pods that have ended, whose containers
+    have stopped, or whom no view shows any more."""
+    if not offer.passed:
+        return offer
+    known = specs(state)
+    over = [uid for uid in offer.passed if uid in known and known[uid].terminal]
+    quiet = [uid for uid, at_ns in offer.stopped_ns.items() if state.at_ns - at_ns >= device_ids.SETTLE_NS]
+    told = bool(state.pods.sandboxes)  # by a runtime: else nobody knows of any container
+    over += [uid for uid in quiet if told and not may_take(state, uid, kind.publish)]
+    unseen = [uid for uid in offer.passed if not (uid in view or uid in known or uid in state.pods.sandbox_of)]
+    return device_ids.still_starting(offer, over, () if frozen(state) else unseen, read_ns)
+
+
+def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:
+    """What was read before, and what is told beside the fault: that only adds, since what it leaves out may stand."""
+    if before is None:
+        return event
+    pods = {uid: dict(ids) for uid, ids in before.pods.items()}
+    for uid, ids in event.pods.items():
+        mine = pods.setdefault(uid, {})
+        for resource, names in ids.items():
+            mine[resource] = tuple(dict.fromkeys((*mine.get(resource, ()), *names)))
+    return replace(event, pods=pods, registered=before.registered)
+
+
+def _later(ledger: Ledger, at_ns: int) -> Ledger:
+    """The slice after a sign of life: what has stood until now has stood for so long while the machine was awake."""
+    spent = device_ids.awake(ledger.heard_ns, at_ns)
+    stood = ledger.held_awake_ns + spent if ledger.held is not None else 0
+    without = min(ledger.without_api_ns + spent, GONE_NS) if serves_without_api(ledger) else 0
+    return replace(ledger, held_awake_ns=min(stood, device_ids.SETTLE_NS), without_api_ns=without, heard_ns=at_ns)
+
+
+def _most(state: State, key: str, offer: Offer, view: device_ids.Held) -> Mapping[PodUid, int]:
+    """What each pod holds at most: what cannot be read may be held."""
+    sample = state.ledger.sample
+    if sample is None:
+        had = (uid for grant in offer.grants.values() for uid in grant.had)
+        return dict.fromkeys((*view, *offer.held, *had), 1)
+    return {**{uid: max(of) for uid, of in sums.reads(sample, key).items()}, **dict.fromkeys(sample.unread, 1)}
+
+
+def _recalled(state: State, event: ev.GrantsRecalled) -> Ledger:
+    ledger = state.ledger
+    offers = dict(ledger.offers)
+    for key, kind in state.settings.ledger.keys.items():
+        if sums.is_tracked(kind):
+            offer = replace(offers.get(key, Offer()), published=0, grow_to=0, grow_since_ns=0)
+            offers[key] = device_ids.recalled(offer, event.grants.get(kind.publish, {}), event.at_ns, event.seq)
+    recalled_ns = ledger.recalled_ns or event.at_ns or 1
+    ledger = replace(ledger, offers=offers, recalled_ns=recalled_ns, journal_fault=event.fault)
+    return loss.told(ledger, event) if event.lost else ledger
+
+
+def _listed(state: State, *, numbers: bool = True) -> tuple[Ledger, tuple[Goal, ...]]:
+    """The slice with the lists and numbers as they are to stand, and the goals that bring them about. Without `numbers`
+    those stay: kubelet waits, and the next sample sees to them."""
+    ledger = state.ledger
+    if not ledger.lists and ledger.recalled_ns and ledger.sample is not None:
+        ledger = replace(ledger, lists=ledger.held is not None or bool(ledger.held_fault))
+    listed: Mapping[str, str] = {}
+    shared: Mapping[str, str] = {}
+    if state.settings.ledger.mode is Mode.ENFORCE:
+        listed = _lists(state) if ledger.lists else {}
+        shared = _numbers(state) if numbers else ledger.numbers
+    goals = (*_changes("offer", ledger.listed, listed), *_changes("nfd", ledger.numbers, shared))
+    return (replace(ledger, listed=listed, numbers=shared) if goals else ledger), goals
+
+
+def _changes(kind: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Goal]:
+    """The goals that bring about what is to stand now."""
+    for where, text in now.items():
+        if before.get(where) != text:
+            target = Target(kind, where)
+            yield Goal(target, text, Reason("offered", (str(target),)))
+    for where in before:
+        if where not in now:
+            target = Target(kind, where)
+            yield Goal(target, Special.ABSENT, Reason("not-offered", (str(target),)))
+
+
+def _outcome(ledger: Ledger, event: ev.Reached | ev.Missed) -> Ledger:
+    """Remembers why goals were missed, until they are reached."""
+    misses = {kind: dict(of) for kind, of in ledger.misses.items()}
+    if isinstance(event, ev.Missed):
+        for target, why in event.why:
+            misses.setdefault(target.kind, {})[target.where] = why
+    else:
+        for target in event.targets:
+            misses.get(target.kind, {}).pop(target.where, None)
+    misses = {kind: of for kind, of in misses.items() if of}
+    return ledger if misses == ledger.misses else replace(ledger, misses=misses)
+
+
+def _lists(state: State) -> dict[str, str]:
+    """What kubelet is to be told of each kind that we publish; nothing of one that this node has never had."""
+    wanted = {}
+    for key, offer in state.ledger.offers.items():
+        kind = state.settings.ledger.keys[key]
+        if offer.size or offer.grants or kind.publish in state.ledger.listed:
+            wanted[kind.publish] = list_text(offer, key)
+    return wanted
+
+
+def _numbers(state: State) -> dict[str, str]:
+    """What NFD's number of each kind is to be, where the settings want it to follow the ledger; while nothing can be
+    counted, what it was."""
+    wanted: dict[str, str] = {}
+    for key, kind in state.settings.ledger.keys.items():
+        if not may_follow(key, kind):
+            continue
+        count = sums.counted(state, key)
+        if count is None:
+            text = state.ledger.numbers.get(key, "")
+        else:
+            total = sums.shared(state, key, count, count.free).total
+            text = "" if total is None else str(total)
+        if text:
+            wanted[key] = text
+    return wanted
+
+
+def list_text(offer: Offer, key: str) -> str:
+    """The list of devices as a goal's text: `[[id, healthy], ...]`."""
+    return _text(device_ids.devices(offer, key))
+
+
+@kept
+def _text(devices: device_ids.Devices) -> str:
+    return json.dumps(devices, separators=(",", ":"))

@@ -1,0 +1,248 @@
+"""What the domain `ledger` needs: who counts TEE keys, who offers them to kubelet, and who shares them with NFD."""
+
+import asyncio
+import os
+import random
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from nodeward import __version__
+from nodeward.features.keys.effects.grants import Grants, may_grant
+from nodeward.features.keys.sums import is_tracked
+from nodeward.features.root import State
+from nodeward.features.settings import Attestation, CapacitySource, KeySettings, Mode, Settings
+from nodeward.features.wiring import FIRST_PAUSE_S, Component, Node, Note, Wired, Wiring, Withdraw
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import Clock
+from nodeward.host.facts import FactsByKind, Fetch, either
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import Lane, ThreadLane
+from nodeward.host.performers import ByEdge
+from nodeward.host.runner import Core
+
+if TYPE_CHECKING:
+    from nodeward.host.undo import Change, UndoList
+    from nodeward.neighbours.cgroups.hierarchy import Tree
+    from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
+
+
+def checkpoint_file(settings: Settings, files: HostFiles) -> "CheckpointFile":
+    """Kubelet's word of what it has handed out, for the ledger and for all who offer."""
+    from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
+
+    return CheckpointFile(files, settings.ledger.kubelet_dir, _resources(settings))
+
+
+def _resources(settings: Settings) -> Sequence[str]:
+    return [name for row in settings.ledger.keys.values() for name in row.resources]
+
+
+def keys(
+    settings: Settings,
+    files: HostFiles,
+    tree: "Tree",
+    counting_lane: Lane,
+    disk_lane: Lane,
+    core: Core[State],
+    clock: Clock,
+    facts: FactsByKind,
+    grants: Grants,
+    checkpoint: Callable[[], "CheckpointFile"],
+) -> tuple[list[Component], Fetch | None]:
+    """The counters of TEE keys, what kubelet has handed out of them, and what is granted, by the host's files alone;
+    and how kubelet's checkpoint is read anew. Nothing where keys are not counted."""
+    if settings.ledger.mode is Mode.OFF:
+        return [], None
+    from nodeward.features.keys.loss import is_frozen
+    from nodeward.features.pods.found import pod_cgroups
+    from nodeward.neighbours.cgroups import keys as counters
+    from nodeward.neighbours.kubelet.checkpoint import CheckpointPoll, CheckpointReader
+
+    reader, kinds = counters.KeyReader(files, tree, settings.cgroups.kubelet_root), tuple(settings.ledger.keys)
+    handed_out = CheckpointReader(checkpoint())
+
+    def homes() -> counters.Homes:
+        return pod_cgroups(core.state.pods)
+
+    def given_out() -> bool:  # by kubelet's word alone too: no grant of an earlier boot is on record
+        ledger = core.state.ledger
+        return any(offer.grants for offer in ledger.offers.values()) or is_frozen(ledger)
+
+    counting = counters.KeyPoll(counting_lane, reader, kinds, homes, core.tell, core.seq, clock)
+    looking = CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)
+    facts.offer("keys", counting.fetch)
+    facts.offer("held", looking.fetch)
+    chosen: list[Component] = [("keys", counting.run), ("checkpoint", looking.run)]
+    if may_grant(settings):
+        chosen.append(("grants", lambda: grants.keep(core.tell, clock)))
+    return chosen, looking.fetch
+
+
+def asked_of_kubelet(
+    settings: Settings, core: Core[State], clock: Clock, facts: FactsByKind, checkpoint: Fetch | None
+) -> list[Component]:
+    """Kubelet's own list of pods, and its PodResources where the checkpoint cannot be read. Beside the checkpoint they
+    say whose ids they are that are about to start; and what pods ask for, where no API server does."""
+    is_wanted = any(map(is_tracked, settings.ledger.keys.values())) or not settings.kube.enabled
+    if checkpoint is None or not is_wanted:
+        return []
+    from nodeward.features.keys.kubelet_view import uid_of
+    from nodeward.neighbours.kubelet import pod_resources, pods_api
+    from nodeward.neighbours.kubernetes.mapping import pod_spec
+    from nodeward.neighbours.sockets.grpc_unix import GrpcClient
+
+    folder = settings.ledger.root.rstrip("/")
+    path, beside = f"{folder}/{pods_api.PLACE}", f"{folder}/{pod_resources.PLACE}"
+    spec, pauses = partial(pod_spec, resources=settings.engine.declared), Backoff(FIRST_PAUSE_S, 10.0, random.random)
+    pods = pods_api.PodsApi(lambda: GrpcClient(path), spec, core.tell, core.seq, clock, pauses)
+    pods.newest_view = lambda: core.state.ledger.held.seq if core.state.ledger.held is not None else 0
+
+    devices = pod_resources.PodResources(
+        lambda: GrpcClient(beside),
+        lambda namespace, name: uid_of(core.state, namespace, name),
+        lambda: core.state.ledger.held_fault,
+        _resources(settings),
+        core.tell,
+        core.seq,
+        clock,
+    )
+
+    facts.offer("held", partial(either, (checkpoint, pods.fetch), devices.fetch))
+    return [("pods-of-kubelet", pods.run), ("pod-resources", devices.run)]
+
+
+def device_plugin(
+    settings: Settings,
+    offers: ByEdge,
+    core: Core[State],
+    lane: Callable[[], ThreadLane],
+    clock: Clock,
+    checkpoint: Callable[[], "CheckpointFile"],
+    note: Note,
+) -> tuple[list[Component], Withdraw | None]:
+    """The device plugin of each kind of key that we publish, each a component of its own, and how to withdraw them.
+    They are there while the ledger only observes too, since that changes while the daemon lives; nothing is published
+    then."""
+    rows = {key: row for key, row in settings.ledger.keys.items() if is_tracked(row)}
+    if settings.ledger.mode is Mode.OFF or not rows:
+        return [], None
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log, on our standard error, tells of each peer's end
+    from nodeward.features.keys.device_ids import id_name
+    from nodeward.features.pods.effects import node_status
+    from nodeward.neighbours.kubelet.folder import Folder, Offering
+    from nodeward.neighbours.kubelet.plugin import Plugin
+
+    def quoting(key: str) -> tuple[str, bool]:
+        row = core.state.settings.ledger.keys.get(key, KeySettings())
+        folder = os.path.dirname(row.attestation_socket)
+        return ("" if row.attestation is Attestation.OFF else folder), row.attestation is Attestation.ENFORCE
+
+    def devices(key: str) -> Sequence[str]:
+        return core.state.settings.ledger.keys.get(key, KeySettings()).devices
+
+    on_node = node_status.reader(settings, os.environ, clock)
+
+    def plugin(key: str, row: KeySettings) -> Plugin:
+        ids_begin = id_name(key, 0).removesuffix("0000")
+        asked = partial(quoting, key), partial(on_node, row.publish), partial(devices, key)
+        one = Offering(key, row.publish, ids_begin, *asked)
+        folder = Folder(settings.ledger.kubelet_dir, settings.ledger.root, one, checkpoint())
+        return Plugin(one, folder, offers, core.ask, core.tell, clock, partial(note, f"device-plugin-{key}"))
+
+    plugins = {f"device-plugin-{key}": plugin(key, row) for key, row in rows.items()}
+
+    async def offer(one: Plugin) -> None:
+        looking = lane()
+        try:
+            await one.run(looking, random.random)
+        finally:
+            looking.close(0.0)
+
+    async def withdraw() -> tuple[str, ...]:
+        return tuple(await asyncio.gather(*(one.withdraw() for one in plugins.values())))
+
+    return [(name, partial(offer, one)) for name, one in plugins.items()], withdraw
+
+
+def quotes(settings: Settings, core: Core[State], clock: Clock) -> list[Component]:
+    """Whether the services answer that make quotes for the VMs, of each kind of key that has one."""
+    if settings.ledger.mode is Mode.OFF:
+        return []
+    from nodeward.neighbours.qgs import quotes as qgs
+
+    def wanted(key: str) -> str:
+        row = core.state.settings.ledger.keys.get(key, KeySettings())
+        is_asked = core.state.settings.ledger.mode is not Mode.OFF and row.attestation is not Attestation.OFF
+        return row.attestation_socket if is_asked else ""
+
+    def asks(key: str) -> Component:
+        return f"quotes-{key}", lambda: qgs.run(key, lambda: wanted(key), core.tell, clock)
+
+    return [asks(key) for key, row in settings.ledger.keys.items() if row.attestation_socket]
+
+
+def nfd(
+    settings: Settings, goals: ByEdge, undo: "UndoList", known: "Sequence[Change]", core: Core[State], clock: Clock
+) -> tuple[list[Component], Withdraw | None]:
+    """What NFD has for this node, and our object beside it; and how to take that away for good. While the ledger is off
+    it runs only where `known` changes say that an object of an earlier life may stand, and takes that away."""
+    there = any(change.target.startswith("nfd:") for change in known)
+    if not settings.kube.enabled or (settings.ledger.mode is Mode.OFF and not there):
+        return [], None
+    from nodeward.features.keys.effects import nfd_object
+    from nodeward.features.keys.share import may_follow
+    from nodeward.features.keys.sums import can_share
+    from nodeward.neighbours.kubernetes import auth
+    from nodeward.neighbours.nfd.client import NfdClient
+    from nodeward.neighbours.nfd.session import Session
+    from nodeward.neighbours.sockets.kube_http import KubeHttp
+
+    place = nfd_object.place(settings, os.environ)
+    endpoint = auth.endpoint_of(settings.kube, os.environ)
+    resources = {key: row.resources for key, row in settings.ledger.keys.items()}
+
+    def ready() -> bool:
+        return core.state.settings.ledger.mode is not Mode.ENFORCE or can_share(core.state)
+
+    def asked() -> bool:
+        ledger = core.state.settings.ledger
+        return there or any(
+            (ledger.mode is Mode.ENFORCE and may_follow(key, row)) or row.capacity_from is CapacitySource.NFD
+            for key, row in ledger.keys.items()
+        )
+
+    def remember() -> None:
+        undo.remember(nfd_object.target(place), "absent")
+
+    http = KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}")
+    ours = [row.publish for row in settings.ledger.keys.values()]
+    session = Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked, ours=ours)
+
+    async def share() -> None:
+        try:
+            await session.forever()
+        finally:
+            await http.aclose()  # opens itself again at the next request
+
+    return [("nfd", share)], session.retire
+
+
+def _components(node: Node) -> Wired:
+    settings, files, clock, core = node.settings, node.files, node.clock, node.core
+    checkpoint = cache(partial(checkpoint_file, settings, files))
+    looking = partial(node.lane, "plugin")
+    plugin, withdraw = device_plugin(settings, node.by_edge["offer"], core, looking, clock, checkpoint, node.note)
+    counted, handed_out = keys(
+        *(settings, files, node.tree, node.lanes.keys or node.lanes.cgroup, node.lanes.disk, core, clock, node.facts),
+        *(node.grants, checkpoint),
+    )
+    shared, retire = nfd(settings, node.by_edge["nfd"], node.undo, node.changes, core, clock)
+    asked = asked_of_kubelet(settings, core, clock, node.facts, handed_out)
+    return Wired(
+        (*plugin, *counted, *asked, *quotes(settings, core, clock), *shared),
+        tuple(one for one in (withdraw, retire) if one is not None),
+    )
+
+
+WIRING = Wiring(_components, lambda *_: {kind: ByEdge(kind) for kind in ("offer", "nfd")})

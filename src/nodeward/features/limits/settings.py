@@ -1,0 +1,55 @@
+"""The settings of the domain `limits`, apart from the others: the OCI hook decides by them where no daemon answers, and
+each value more costs it half a millisecond.
+
+`features.settings` has these names too, and is where all others find them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from types import MappingProxyType
+
+DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "sgx_epc"})
+"""Extended resources of the API to the misc controller's names, unless the settings have others."""
+
+
+class Mode(Enum):
+    """What a domain may do. Observe decides and shows, and performs nothing."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+class OnError(Enum):
+    """What a domain's own failure means for the container that waits: start it, or refuse it."""
+
+    PASS = "pass"
+    REFUSE = "refuse"
+
+
+class Unsupported(Enum):
+    """What a declared resource means that this kernel does not have."""
+
+    ALLOW_UNENFORCED = "allow-unenforced"
+    REFUSE = "refuse"
+
+
+class UnknownPod(Enum):
+    """What a container gets whose pod nobody knows in time; mended when the pod becomes known."""
+
+    UNLIMITED = "unlimited"
+    ZERO = "zero"
+    REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class LimitsSettings:
+    """The domain `limits`: misc limits of containers and pods."""
+
+    mode: Mode = Mode.ENFORCE
+    on_error: OnError = OnError.PASS
+    strict: bool = False
+    unsupported: Unsupported = Unsupported.ALLOW_UNENFORCED
+    unknown_pod: UnknownPod = UnknownPod.UNLIMITED
+    resources: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_RESOURCES))

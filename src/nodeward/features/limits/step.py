@@ -1,0 +1,192 @@
+"""How events change what each cgroup is to have, and which goals follow.
+
+`wanted` says for each cgroup what it is to have. Whatever may change that (a pod seen, a container started, the
+kernel's capacity, a list) recomputes the cgroups of the pods concerned and emits goals for them; the slots make goals
+cheap to repeat, so restart, adoption, late knowledge and drift repair are this one path.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from nodeward.core import events as ev
+from nodeward.core.decision import NOTHING, Decision, Goal
+from nodeward.core.tables import beside, without
+from nodeward.core.workload import ContainerId, Phase, PodUid
+from nodeward.features.limits import readings
+from nodeward.features.limits.answer import answer
+from nodeward.features.limits.goals import forget, limit_goals, subtree_goals
+from nodeward.features.limits.state import Limits, Wanted
+from nodeward.features.limits.want import container_wanted, given_to, pod_outline, pod_wanted
+from nodeward.features.pods.found import homes
+from nodeward.features.root import State
+from nodeward.features.settings import Mode
+
+
+def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
+    """The slice after `event`, with answer and goals. `state.pods` has already seen the event."""
+    limits = state.limits
+    if state.settings.limits.mode is Mode.OFF:
+        return _off(limits, event)
+    match event:
+        case ev.Creating():
+            return answer(state, event)
+        case ev.Updating():
+            limits, decision = answer(state, event)
+            limits, news = reconcile(replace(state, limits=limits), (event.sandbox.pod_uid,))
+            return limits, replace(decision, goals=news.goals)  # it may be the first that is heard of the container
+        case ev.Started() | ev.Created() | ev.Updated():
+            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
+        case ev.Stopped():
+            paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
+            return _prune(state, limits, NOTHING, paths)
+        case ev.Removed():
+            ended = state.pods.ended.get(event.container_id)  # not there where the domain `pods` has failed
+            path = ended.path if ended is not None else ""
+            return _prune(state, limits, NOTHING, (path, path.rpartition("/")[0]))  # its pod may have ended with it
+        case ev.Sampled():
+            return _prune(state, *readings.sampled(state, event))
+        case ev.Reached() | ev.Missed():
+            return readings.outcome(limits, event), NOTHING
+        case ev.CapacityRead():
+            return _capacity(state, event)
+        case ev.Hooked():
+            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id if event.container else None)
+        case ev.PodSeen():
+            uid = PodUid(event.pod.config_hash or event.pod.uid)
+            return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, NOTHING)
+        case ev.SandboxStarted():
+            return reconcile(state, (event.sandbox.pod_uid,))
+        case ev.CgroupsFound():
+            return reconcile(state, dict.fromkeys(homes(state.pods, event).values()))
+        case ev.PodsListed() | ev.Listed():
+            return _prune(state, *reconcile(state, state.pods.sandbox_of, afresh=isinstance(event, ev.Listed)))
+        case ev.SettingsChanged():
+            if state.settings.limits.mode is not Mode.ENFORCE:
+                limits = replace(limits, misses={})  # nothing is tried any more
+            limits, news = reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
+            return (replace(limits, left={}) if limits.left else limits), news
+        case _:
+            return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, NOTHING)
+
+
+_MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.CreateFailed, ev.Abandoned, ev.Tick, ev.PodGone)
+"""Events after which a container or a pod may be known no more."""
+
+
+def _off(limits: Limits, event: ev.Event) -> tuple[Limits, Decision]:
+    """Off: goals end, and limits stay as they are. What the kernel has is still known, for when it is switched on."""
+    match event:
+        case ev.CapacityRead():
+            return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=limits.left), NOTHING
+        case ev.SettingsChanged() if limits.wanted:
+            targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
+            left = {
+                path: tuple(dict.fromkeys((*w.values, *w.taken_back, *w.given))) for path, w in limits.wanted.items()
+            }
+            off = Limits(limits.controller, limits.capacity, limits.usage, tree=limits.tree, left=left)
+            return off, Decision(forget=targets)
+        case _:
+            return limits, NOTHING
+
+
+def reconcile(
+    state: State, uids: Iterable[PodUid], *, touched: ContainerId | None = None, afresh: bool = False
+) -> tuple[Limits, Decision]:
+    """What the cgroups of these pods are to have now, and the goals that make it so.
+
+    A goal stands until it is reached, so it is given once: when the wanted changes, for a container that something was
+    just done to (`touched`), and for everything `afresh`. What changes behind our back, the sampler sees.
+    """
+    limits = state.limits
+    changed: dict[str, Wanted] = {}
+    homes: list[str] = []
+    goals: list[Goal] = []
+    for uid in uids:
+        for path, wanted in _of_pod(state, uid, touched):
+            before = limits.wanted.get(path)
+            wanted = wanted.after(before, _given(state, path, wanted), anew=afresh)
+            if before != wanted:
+                changed[path] = wanted
+            again = afresh or (touched is not None and wanted.container_id == touched)
+            if not again and before is not None and (before.values, before.given) == (wanted.values, wanted.given):
+                continue
+            if wanted.container_id is None and (before is None or afresh):
+                homes.append(path)
+            if afresh or _is_there(state, path, wanted):
+                goals += limit_goals(state, path, wanted)
+    if changed:
+        known = [wanted.container_id for wanted in changed.values() if wanted.container_id is not None]
+        limits = replace(limits, wanted=beside(limits.wanted, changed), answered=without(limits.answered, known))
+    if homes:
+        goals = subtree_goals(state, homes) + goals
+    return limits, Decision(goals=tuple(goals)) if goals else NOTHING
+
+
+def _of_pod(state: State, uid: PodUid, touched: ContainerId | None) -> Iterator[tuple[str, Wanted]]:
+    """The cgroups of a pod and what each is to have, the pod's own first. What is done to one container changes nothing
+    for the others, unless the event has told of the sandbox as well."""
+    sandbox_id = state.pods.sandbox_of.get(uid)
+    if sandbox_id is None:
+        return
+    parent = state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent
+    if parent:
+        yield parent, pod_wanted(state, uid)
+    of_pod = pod_outline(state, uid)
+    is_new = state.pods.sandboxes[sandbox_id].seq == state.seq
+    for container_id in (touched,) if touched is not None and not is_new else state.pods.by_pod.get(uid, ()):
+        known = state.pods.containers[container_id]
+        if known.container.cgroups_path:
+            yield known.container.cgroups_path, container_wanted(state, known, of_pod)
+
+
+def _given(state: State, path: str, wanted: Wanted) -> tuple[str, ...]:
+    left = state.limits.left.get(path, ())
+    if wanted.container_id is None:
+        return left
+    return left + given_to(state, wanted.container_id, wanted.values)
+
+
+def _is_there(state: State, path: str, wanted: Wanted) -> bool:
+    """Whether the cgroup can be expected: containerd makes a container's when it starts, which it may not tell of."""
+    if wanted.container_id is None or path in state.limits.readings:
+        return True
+    return state.pods.containers[wanted.container_id].container.phase is Phase.RUNNING
+
+
+def _capacity(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
+    before = state.limits
+    limits = replace(before, controller=event.controller, capacity=event.capacity, usage=event.usage, tree=event.tree)
+    if (limits.controller, limits.capacity, limits.tree) == (before.controller, before.capacity, before.tree):
+        return limits, NOTHING
+    limits = replace(limits, readings=readings.looked_at_anew(limits))
+    return reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
+
+
+def _prune(
+    state: State, limits: Limits, decision: Decision, paths: tuple[str, ...] | None = None
+) -> tuple[Limits, Decision]:
+    """Forgets cgroups whose container or sandbox is gone, looking at `paths` only where they are given."""
+    if paths is None and limits.answered:
+        limits = replace(limits, answered={i: given for i, given in limits.answered.items() if state.pods.container(i)})
+    known, wanted = state.pods.containers, limits.wanted
+    looked_at = wanted.items() if paths is None else [(path, wanted[path]) for path in paths if path in wanted]
+    gone = [path for path, one in looked_at if one.container_id not in known and not _stands(state, path, one)]
+    if not gone:
+        return limits, decision
+    targets = tuple(target for path in gone for target in forget(limits.wanted[path], path))
+    limits = replace(
+        limits,
+        wanted=without(limits.wanted, gone),
+        readings=without(limits.readings, gone),
+        repairs_ns=without(limits.repairs_ns, gone),
+        misses=without(limits.misses, gone),
+    )
+    goals = tuple(goal for goal in decision.goals if goal.target not in targets)
+    return limits, replace(decision, goals=goals, forget=(*decision.forget, *targets))
+
+
+def _stands(state: State, path: str, wanted: Wanted) -> bool:
+    if wanted.container_id is not None:
+        return wanted.container_id in state.pods.containers
+    sandbox_id = state.pods.sandbox_of.get(wanted.pod_uid)
+    return sandbox_id is not None and state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent == path

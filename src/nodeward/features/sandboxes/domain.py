@@ -1,0 +1,6 @@
+"""The domain `sandboxes`: VM sandboxes on the host, what they cost and whether they fit."""
+
+from nodeward.core.feature import Domain
+from nodeward.features.sandboxes.step import KIND, step
+
+SANDBOXES = Domain("sandboxes", step, kinds=(KIND,))

@@ -1,0 +1,352 @@
+"""Every setting, its default and meaning: the settings file, the schema and the docs follow this.
+
+The loader is `settings.load`. A field's docstring is its description in `nodeward config schema`.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from nodeward.core.gating import GateAt as GateAt
+from nodeward.core.gating import GateSettings as GateSettings
+from nodeward.features.cpus.settings import NO_POLICY
+from nodeward.features.cpus.settings import CpusSettings as CpusSettings
+from nodeward.features.cpus.settings import Driver as Driver
+from nodeward.features.cpus.settings import PolicySettings as PolicySettings
+from nodeward.features.limits.settings import DEFAULT_RESOURCES as DEFAULT_RESOURCES
+from nodeward.features.limits.settings import LimitsSettings as LimitsSettings
+from nodeward.features.limits.settings import Mode as Mode
+from nodeward.features.limits.settings import OnError as OnError
+from nodeward.features.limits.settings import UnknownPod as UnknownPod
+from nodeward.features.limits.settings import Unsupported as Unsupported
+from nodeward.features.sandboxes.settings import SandboxesSettings as SandboxesSettings
+from nodeward.features.sandboxes.sizing_values import SizingSettings as SizingSettings
+
+
+class CapacitySource(Enum):
+    """Who says how many keys of a kind there are."""
+
+    MISC = "misc"
+    """The kernel, in misc.capacity."""
+    NFD = "nfd"
+    """Node Feature Discovery, where the daemon cannot see the real root cgroup."""
+    FIXED = "fixed"
+    """The setting `capacity`."""
+
+
+class Publisher(Enum):
+    """Who offers the keys to the scheduler."""
+
+    NONE = "none"
+    DEVICE_PLUGIN = "device-plugin"
+
+
+class Attestation(Enum):
+    """What it means for the keys that the service which makes quotes does not answer."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ENFORCE = "enforce"
+
+
+class Share(Enum):
+    """How the keys are shared with those who go by Node Feature Discovery's number (Kata)."""
+
+    OWN = "own"
+    OVERRIDE = "override"
+    SPLIT = "split"
+    SHARED = "shared"
+    AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class KeySettings:
+    """One kind of TEE key. `resources` are all extended resources that promise one, whoever publishes them; pods that
+    name one of them, in their containers or in their RuntimeClass's overhead, are entitled. `capacity_from`: who says
+    how many there are; `capacity`: the number itself, for machines where that is hidden (kind), or to have fewer than
+    the kernel shows. `reserve` keys are never called free. `publisher`: whether we offer the keys in mode enforce, as
+    `publish`, one of `resources` and never a name of NFD's. `attestation` and `attestation_socket`: whether ids are
+    healthy only while that socket answers. `devices`: the device nodes that a container with an id gets. `share` and
+    `split`: how those who go by NFD's number are told; `split` is our part."""
+
+    resources: tuple[str, ...] = ()
+    capacity: int = 0
+    capacity_from: CapacitySource = CapacitySource.MISC
+    reserve: int = 0
+    publisher: Publisher = Publisher.NONE
+    publish: str = ""
+    attestation: Attestation = Attestation.OFF
+    attestation_socket: str = ""
+    devices: tuple[str, ...] = ()
+    share: Share = Share.AUTO
+    split: int = 0
+
+
+def _shipped_keys() -> Mapping[str, KeySettings]:
+    return {
+        "tdx": KeySettings(
+            ("devices.kubevirt.io/tdx", "tdx.intel.com/keys"),
+            publish="devices.kubevirt.io/tdx",
+            attestation_socket="/var/run/tdx-qgs/qgs.socket",
+        ),
+        "sev_es": KeySettings(
+            ("devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"), publish="devices.kubevirt.io/sev-esids"
+        ),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSettings:
+    """The domain `ledger`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
+    them to kubelet, and has NFD's number follow, where a row says so."""
+
+    mode: Mode = Mode.OFF
+    keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)
+    kubelet_dir: str = "/var/lib/kubelet"
+    """Where kubelet keeps its folder device-plugins: which ids pods were given is read below it."""
+    kubelet_root: str = ""
+    """Kubelet's --root-dir, where that is another folder: its sockets pods-api, pod-resources and plugins_registry are
+    below it. Empty for the same."""
+
+    @property
+    def root(self) -> str:
+        """Kubelet's --root-dir."""
+        return self.kubelet_root or self.kubelet_dir
+
+
+@dataclass(frozen=True, slots=True)
+class PodsSettings:
+    """The domain `pods`: how long a create may wait for a pod that is not known yet."""
+
+    on_error: OnError = OnError.PASS
+    wait_ms: int = 200
+    wait_budget_ms: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class EngineSettings:
+    """What the engine decides by; part of its state, so that a record carries it."""
+
+    limits: LimitsSettings = field(default_factory=LimitsSettings)
+    pods: PodsSettings = field(default_factory=PodsSettings)
+    period_ms: int = 1000
+    """How often cgroups are read (cgroups.period_s): what was not read for two and a half periods is stale."""
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    kube_events: bool = False
+    """Whether pods are told by Kubernetes Events (kube.enabled and kube.events)."""
+    cpus: CpusSettings = field(default_factory=CpusSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    sandboxes: SandboxesSettings = field(default_factory=SandboxesSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+
+    @property
+    def declared(self) -> Mapping[str, str]:
+        """Every extended resource that is read from pods, to the word by which a pod's amounts have it: for `limits`
+        the misc controller's name, for the ledger its own, since ids are given for one of several that promise a key.
+        """
+        keys = {name: name for row in self.ledger.keys.values() for name in row.resources}
+        return {**(keys if self.ledger.mode is not Mode.OFF else {}), **self.limits.resources}
+
+    def words(self, resources: Iterable[str]) -> tuple[str, ...]:
+        """The words by which a pod's amounts have these resources."""
+        declared = self.declared
+        return tuple(dict.fromkeys(declared.get(name, name) for name in resources))
+
+
+@dataclass(frozen=True, slots=True)
+class NriSection:
+    """The NRI plugin: how the container runtime is reached."""
+
+    enabled: bool = True
+    socket: str = "/var/run/nri/nri.sock"
+    plugin_name: str = "nodeward"
+    plugin_index: str = "90"
+    multi_line: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HookSection:
+    """The OCI hook `nodeward-oci-hook`, for nodes without NRI: it asks the daemon, or goes by what it left."""
+
+    enabled: bool = False
+    folder: str = "/run/nodeward"
+
+
+@dataclass(frozen=True, slots=True)
+class KubeSection:
+    """The API server. `kubeconfig` empty: in-cluster; `url` set: that address, with `token_file` and `ca_file`.
+    `events`: pods are told by Kubernetes Events what became of their limits."""
+
+    enabled: bool = True
+    events: bool = True
+    kubeconfig: str = ""
+    url: str = ""
+    token_file: str = ""
+    ca_file: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyObjectsSection:
+    """BalloonsPolicy objects of nri-plugins in the API server: the one that means this node stands in the place of the
+    section policy. `namespace`: where they are."""
+
+    enabled: bool = False
+    namespace: str = "kube-system"
+
+
+@dataclass(frozen=True, slots=True)
+class TopologyObjectsSection:
+    """This node's NodeResourceTopology object in the API server, which schedulers read."""
+
+    enabled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupsSection:
+    """Where the cgroup2 tree is mounted and how often it is read."""
+
+    root: str = "/sys/fs/cgroup"
+    kubelet_root: str = "/"
+    """Kubelet's `--cgroup-root`, below which its pods are."""
+    period_s: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSection:
+    """The record of events and decisions for `nodeward replay`; off while `path` is empty."""
+
+    path: str = ""
+    max_bytes: int = 64 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSection:
+    """The admission webhook, `nodeward webhook`: where it listens, its certificate, its patience. `annotate`: the
+    annotations with each container's requests and limits that it writes, each at the path of its name."""
+
+    address: str = ""
+    port: int = 9443
+    certificate_file: str = "/etc/nodeward/tls/tls.crt"
+    key_file: str = "/etc/nodeward/tls/tls.key"
+    required_plugin: str = ""
+    annotate: tuple[str, ...] = ()
+    max_connections: int = 2000
+    request_s: float = 10.0
+    close_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class RelaySection:
+    """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
+    there is one, and `image_listen` the socket at which that is relayed. `limits`: the domain limits is driven here, as
+    its own settings say, for runtimes without NRI. `count_calls`: by method, result and what they waited; without that,
+    calls that nobody decides or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
+    its own. `vm_checkpoint`, `vm_resize`: whether CheckpointContainer in a VM sandbox, and a change of CPU or memory of
+    a VM whose size is fixed, are refused."""
+
+    listen: str = "/run/nodeward/cri.sock"
+    runtime: str = "/run/containerd/containerd.sock"
+    image_listen: str = ""
+    image: str = ""
+    limits: bool = False
+    count_calls: bool = True
+    vm_checkpoint: OnError = OnError.PASS
+    vm_resize: OnError = OnError.PASS
+    record: str = ""
+
+
+SECRETS = ("credentials", "environment", "commands", "annotations")
+"""What is blanked in a dump unless `dump.show` names it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DumpSection:
+    """The relay's dump of CRI messages; off while `file` is empty. `rules`: [level:]method[,...] with the levels off,
+    short and full. `max_bytes`: the file is begun anew beyond that, and one older one is kept. `show`: what is not
+    blanked, of credentials, environment, commands and annotations."""
+
+    file: str = ""
+    rules: str = "full:.*"
+    max_bytes: int = 256 * 1024 * 1024
+    show: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSection:
+    """Metrics of `nodeward node` for Prometheus. Nobody has to log in, so `listen` is this machine."""
+
+    enabled: bool = False
+    listen: str = "127.0.0.1:9743"
+
+
+@dataclass(frozen=True, slots=True)
+class PodapiSection:
+    """The Pod API of `nodeward node`: what is known of this node's pods, on two unix sockets. `socket` (HTTP and JSON):
+    empty for podapi.sock in run_dir. `grpc_socket`: empty for podapi-grpc.sock in run_dir; only root may open it.
+    `uids`: the users whose processes may ask over HTTP."""
+
+    enabled: bool = False
+    socket: str = ""
+    grpc_socket: str = ""
+    uids: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True, slots=True)
+class ColdPlugSection:
+    """The cold-plug socket of `nodeward node`: PodResources for VM runtimes, with the devices of DRA claims. `socket`:
+    empty for pod-resources.sock in run_dir."""
+
+    enabled: bool = False
+    socket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentSection:
+    """A cluster's configuration by `nodeward agent`. `config_socket`: the socket at which the process that gives
+    containers CPUs (cpus.driver) takes it; empty for none."""
+
+    config_socket: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings file of `nodeward node`, `nodeward relay` and `nodeward webhook`."""
+
+    node_name: str = ""
+    state_dir: str = "/var/lib/nodeward"
+    run_dir: str = "/run/nodeward"
+    limits: LimitsSettings = field(default_factory=LimitsSettings)
+    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    pods: PodsSettings = field(default_factory=PodsSettings)
+    cpus: CpusSettings = field(default_factory=CpusSettings)
+    policy: PolicySettings = field(default_factory=PolicySettings)
+    sandboxes: SandboxesSettings = field(default_factory=SandboxesSettings)
+    sizing: SizingSettings = field(default_factory=SizingSettings)
+    gate: GateSettings = field(default_factory=GateSettings)
+    nri: NriSection = field(default_factory=NriSection)
+    hook: HookSection = field(default_factory=HookSection)
+    kube: KubeSection = field(default_factory=KubeSection)
+    policy_objects: PolicyObjectsSection = field(default_factory=PolicyObjectsSection)
+    topology_objects: TopologyObjectsSection = field(default_factory=TopologyObjectsSection)
+    cgroups: CgroupsSection = field(default_factory=CgroupsSection)
+    record: RecordSection = field(default_factory=RecordSection)
+    metrics: MetricsSection = field(default_factory=MetricsSection)
+    podapi: PodapiSection = field(default_factory=PodapiSection)
+    cold_plug: ColdPlugSection = field(default_factory=ColdPlugSection)
+    agent: AgentSection = field(default_factory=AgentSection)
+    webhook: WebhookSection = field(default_factory=WebhookSection)
+    relay: RelaySection = field(default_factory=RelaySection)
+    dump: DumpSection = field(default_factory=DumpSection)
+
+    def pins_by(self, driver: Driver) -> bool:
+        """Whether a policy gives containers CPUs, carried by this one."""
+        return self.cpus.driver is driver and self.cpus.mode is not Mode.OFF and self.policy.active not in NO_POLICY
+
+    @property
+    def engine(self) -> EngineSettings:
+        """The part that the node daemon's decisions depend on. Of one domain on a node there is one driver."""
+        told = self.kube.enabled and self.kube.events
+        period_ms = round(self.cgroups.period_s * 1000)
+        cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)
+        asked = self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy, self.sandboxes, self.gate
+        return EngineSettings(*asked)

@@ -1,0 +1,168 @@
+"""One place for signals, logs and the lock of a program."""
+
+import asyncio
+import fcntl
+import logging
+import os
+import resource
+import signal
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+
+from nodeward.core.errors import NodewardError
+from nodeward.core.text import printable
+from nodeward.host.hostfs import make_folders, open_own
+
+log = logging.getLogger(__name__)
+_OURS = logging.getLogger("nodeward")
+
+LOCK_PATIENCE_S = 2.0
+"""How long the next instance waits for the last one to end: a restarted runtime starts its plugins at once."""
+LOCK_TRY_S = 0.05
+
+
+class LockedError(NodewardError):
+    """The lock cannot be had: another instance holds it, or its file cannot be made; the text says which."""
+
+
+class ListenError(NodewardError):
+    """The address or port cannot be had."""
+
+
+def set_up_logs(level: str) -> None:
+    """One event a line on standard error. Libraries say warnings only: some log headers, and so tokens, at debug."""
+    _OURS.setLevel(level.upper())
+    least = max(_OURS.level, logging.WARNING)
+    logging.basicConfig(level=least, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(_in_one_line)
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Whatever a runtime or the API server put into its text."""
+    try:
+        text = record.getMessage()
+    except (TypeError, ValueError):  # a call with the wrong values ends nobody's work
+        text = f"{record.msg} {record.args!r}"
+    record.msg, record.args = printable(text), ()
+    return True
+
+
+def raise_descriptor_limit() -> int:
+    """As many descriptors as this process may have (six are kept a cgroup), and how many that is."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    return most
+
+
+def hold_lock(folder: str, program: str, sleep: Callable[[float], None] = time.sleep) -> int:
+    """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
+    rule = f"one nodeward {program} a node. Stop that one, or give this one another run_dir"
+    return _hold(Path(folder) / f"{program}.lock", rule, LOCK_PATIENCE_S, sleep)
+
+
+def own_domain(folder: str, domain: str, patience_s: float = LOCK_PATIENCE_S) -> int:
+    """Takes the domain for the life of the returned descriptor: on a node one process drives it at a container's
+    creation. LockedError names the one that does."""
+    mend = "cpus.driver to that one" if domain == "cpus" else f"nri.enabled or relay.{domain} to false"
+    rule = f"{domain} is driven by NRI or by the relay, never by both. Set {mend}"
+    return _hold(Path(folder) / f"{domain}.owner", rule, patience_s, time.sleep)
+
+
+def owner_of(folder: str, domain: str) -> str:
+    """Who drives the domain now, `process N`; empty for nobody. It takes no lock away: who tries for it meanwhile tries
+    again."""
+    try:
+        fd = os.open(Path(folder) / f"{domain}.owner", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return ""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return f"process {os.pread(fd, 32, 0).decode('ascii', 'replace').strip() or 'unknown'}"
+    finally:
+        os.close(fd)
+    return ""
+
+
+def _hold(path: Path, rule: str, patience_s: float, sleep: Callable[[float], None]) -> int:
+    try:
+        make_folders(str(path.parent))
+        fd = open_own(str(path), os.O_RDWR)
+    except OSError as error:
+        raise LockedError(
+            f"{path} cannot be made: {error.strerror}. Run as root, or set run_dir to a folder of yours"
+        ) from error
+    for tries_left in range(round(patience_s / LOCK_TRY_S), -1, -1):
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except OSError as error:
+            if tries_left:
+                sleep(LOCK_TRY_S)
+                continue
+            holder = os.pread(fd, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(fd)
+            raise LockedError(f"{path} is held by process {holder}: {rule}") from error
+    try:
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        os.close(fd)
+        raise LockedError(f"{path} cannot be written: {error.strerror}. Make room there") from error
+    return fd
+
+
+def debug_switch(level: str) -> Callable[[], None]:
+    """Each call switches the log between `level` and everything that is ours."""
+
+    def switch() -> None:
+        _OURS.setLevel(level.upper() if _OURS.level == logging.DEBUG else logging.DEBUG)
+        log.log(_OURS.level, "log level=%s", logging.getLevelName(_OURS.level).lower())
+
+    return switch
+
+
+def run(
+    work: Coroutine[object, object, None],
+    hangup: Callable[[], None] | None = None,
+    debug: Callable[[], None] | None = None,
+    hangup_too: signal.Signals = signal.SIGHUP,
+) -> None:
+    """`until_signal` on the loop of the programs that others wait for."""
+    from nodeward.host import loop  # uvloop is loaded by those programs only
+
+    with asyncio.Runner(loop_factory=loop.new_loop) as runner:
+        runner.run(until_signal(work, hangup, debug, hangup_too))
+
+
+async def until_signal(
+    work: Awaitable[None],
+    hangup: Callable[[], None] | None = None,
+    debug: Callable[[], None] | None = None,
+    hangup_too: signal.Signals = signal.SIGHUP,
+) -> None:
+    """Runs `work` until it ends or SIGTERM or SIGINT comes, which ends it in good order. SIGHUP and `hangup_too` call
+    `hangup`, SIGUSR1 `debug`."""
+    task = asyncio.ensure_future(work)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    if hangup is not None:
+        for number in (signal.SIGHUP, hangup_too):
+            loop.add_signal_handler(number, hangup)
+    if debug is not None:
+        loop.add_signal_handler(signal.SIGUSR1, debug)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("stopped by signal")
+
+
+def cannot_listen(wanted: str, error: OSError) -> ListenError:
+    """That error, told by the settings that name the address. Only why, without the address once more, which Python's
+    own texts repeat; a name that cannot be looked up has no errno of the system's."""
+    number = error.errno or 0
+    why = os.strerror(number) if number > 0 else error.strerror or str(error)
+    return ListenError(f"{wanted}: {why}; choose another, or stop who holds it")

@@ -1,0 +1,110 @@
+"""What the relay is asked on `relay.sock`, and what it answers: one line of JSON each way, with a version.
+
+Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer:
+`{"v":1,"status":{...}}`, a `neighbours.cri.rows.RelayView`, or `{"v":1,"error":"..."}`. `"ask":"pulls"` is answered
+`{"v":1,"pulls":{...}}`, a `core.pulls.PullsView`; a relay that is older answers with an error. Whoever reads a version
+that it does not know says so and believes nothing. Fields that a newer relay adds are skipped.
+"""
+
+from dataclasses import replace
+from typing import Final
+
+import msgspec
+
+from nodeward.core.pulls import PullsView
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.cri import json_line
+from nodeward.neighbours.cri.rows import RelayView
+
+VERSION: Final = 1
+STATUS: Final = "status"
+COUNTS: Final = "counts"
+PULLS: Final = "pulls"
+SOCKET: Final = "relay.sock"
+"""Its name in `run_dir`, beside the daemon's."""
+MAX_REQUEST: Final = 64 * 1024
+MAX_ANSWER: Final = 4 * 1024 * 1024
+_WHAT: Final = "relay line"
+_CANNOT: Final = "cannot be asked"
+"""In the answer of each version to a question that it does not know."""
+
+
+class _Request(msgspec.Struct, frozen=True):
+    ask: str
+
+
+class _Status(msgspec.Struct, frozen=True):
+    v: int
+    status: RelayView
+
+
+class _Pulls(msgspec.Struct, frozen=True):
+    v: int
+    pulls: PullsView
+
+
+class _Error(msgspec.Struct, frozen=True):
+    v: int
+    error: str
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    status: RelayView | None = None
+    pulls: PullsView | None = None
+    error: str = ""
+
+
+def encode_request(ask: str) -> bytes:
+    """The line, with its end."""
+    return msgspec.json.encode({"v": VERSION, "ask": ask}) + b"\n"
+
+
+def decode_request(line: bytes) -> str:
+    """What is asked, `STATUS`, `COUNTS` or `PULLS`; WireError for anything else."""
+    json_line.check_version(_WHAT, line, VERSION)
+    ask = json_line.read(_WHAT, line, _Request).ask
+    if ask not in (STATUS, COUNTS, PULLS):
+        raise WireError(_WHAT, f"{ask[:80]!r} {_CANNOT}; {STATUS}, {COUNTS} and {PULLS} can")
+    return ask
+
+
+def encode_error(text: str) -> bytes:
+    """The answer to what cannot be answered."""
+    return msgspec.json.encode(_Error(VERSION, text)) + b"\n"
+
+
+def encode_answer(view: RelayView) -> bytes:
+    """The line, with its end; with so many containers left out that it is no longer than MAX_ANSWER."""
+    line = msgspec.json.encode(_Status(VERSION, view)) + b"\n"
+    while len(line) > MAX_ANSWER and view.rows:
+        kept = len(view.rows) // 2
+        view = replace(view, rows=view.rows[:kept], left_out=view.left_out + len(view.rows) - kept)
+        line = msgspec.json.encode(_Status(VERSION, view)) + b"\n"
+    return line if len(line) <= MAX_ANSWER else encode_error(f"the status is longer than {MAX_ANSWER} bytes")
+
+
+def decode_answer(line: bytes) -> RelayView:
+    """The relay's picture; WireError for anything else, its own word where it could not answer."""
+    json_line.check_version(_WHAT, line, VERSION)
+    answer = json_line.read(_WHAT, line, _Answer)
+    if answer.status is None:
+        raise WireError(_WHAT, f"the relay answers: {answer.error[:200] or 'nothing'}")
+    return answer.status
+
+
+def encode_pulls(view: PullsView) -> bytes:
+    """The line, with its end."""
+    line = msgspec.json.encode(_Pulls(VERSION, view)) + b"\n"
+    return line if len(line) <= MAX_ANSWER else encode_error(f"the pulls are longer than {MAX_ANSWER} bytes")
+
+
+def decode_pulls(line: bytes) -> PullsView:
+    """The pulls that the relay has seen; WireError for anything else, and from a relay that is older than the
+    question."""
+    json_line.check_version(_WHAT, line, VERSION)
+    answer = json_line.read(_WHAT, line, _Answer)
+    if answer.pulls is None:
+        older = "this relay is older than the question, start it again with this version; it answers"
+        told = older if _CANNOT in answer.error else "the relay answers"
+        raise WireError(_WHAT, f"{told}: {answer.error[:200] or 'nothing'}")
+    return answer.pulls

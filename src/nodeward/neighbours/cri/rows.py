@@ -1,0 +1,231 @@
+"""The rows of which pictures are made that the relay tells too: of containers, and of the relay itself.
+
+They stand apart from `view` since the relay imports them before its first call passes, and each class takes a
+millisecond.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from nodeward.core.gating import GateRow
+from nodeward.features.cpus.rows import CpusView
+from nodeward.features.sandboxes.sizing_values import SizingRow
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceRow:
+    """One misc resource of one cgroup. None where it is not known or has no bound; bytes for `sgx_epc`."""
+
+    resource: str
+    wanted: int | None
+    limit: int | None = None
+    usage: int | None = None
+    peak: int | None = None
+    refusals: int | None = None
+    """Charges refused here or below (misc.events)."""
+    refusals_here: int | None = None
+    """Charges refused by this level's own limit (misc.events.local)."""
+    state: str = ""
+    """Where this resource stands; the cgroup's state is that of the resources this kernel has."""
+    taken_back: bool = False
+    """It was wanted here, is no longer, and is not known to be taken back yet."""
+    declared: int | None = None
+    """What the container declares, of a pod the budget that follows. None for nothing, though 0 may be wanted: `wanted`
+    is what the rule makes of it."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is wanted, limited, used or refused: nothing to tell people of."""
+        return self.wanted is None and self.limit is None and not (self.usage or self.peak or self.refusals)
+
+
+@dataclass(frozen=True, slots=True)
+class LinesRow:
+    """Whether a runtime is given `misc.max` of several lines: off or on, or, with `nri.multi_line`, held since an OCI
+    runtime is too old or does not tell, or unverified since none is seen. `why` is by what."""
+
+    state: str = "off"
+    why: str = ""
+
+    @property
+    def text(self) -> str:
+        """For people."""
+        meant = {
+            "held": "true is not followed, the first limit goes by the runtime and the others by direct write",
+            "unverified": "true is followed and not verified: with an older OCI runtime two limits fail a container",
+        }
+        return f"nri.multi_line={self.state}: {meant.get(self.state, 'is followed')} ({self.why})"
+
+
+@dataclass(frozen=True, slots=True)
+class CgroupRow:
+    """One container's or pod's cgroup."""
+
+    level: str
+    namespace: str
+    pod: str
+    container: str
+    id: str
+    cgroup: str
+    state: str
+    source: str
+    rule: str
+    resources: tuple[ResourceRow, ...]
+    last_error: str = ""
+    repairs: int = 0
+    stale_since: str = ""
+    """Where `source` is the pod's spec and the API server does not answer: since when (RFC 3339)."""
+    faults: tuple[str, ...] = ()
+    """Declarations of this container, or of this pod's containers, that could not be read; they count as undeclared."""
+    image: str = ""
+    """The name of a container's image, where the runtime tells it."""
+
+
+@dataclass(frozen=True, slots=True)
+class DoorRow:
+    """A socket at which the relay listens, and the runtime's (or image service's) behind it. The counts begin with the
+    process."""
+
+    listen: str
+    runtime: str
+    present: bool | None = None
+    """Whether the runtime answered the last client; None while there has been no client."""
+    clients: int = 0
+    """Connected now."""
+    connections: int = 0
+    """Clients that ever were."""
+    unseen: int = 0
+    """Connections that the relay could not follow."""
+    undecided: int = 0
+    """Held calls that could not be decided, and were answered by `limits.on_error`."""
+    faults: int = 0
+    """Exceptions of ours while calls passed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallRow:
+    """Calls of one method that have ended: by gRPC's status (`none` for a call that was reset or cut off), and by what
+    became of them in the relay (the words of `neighbours.cri.calls.Fate`)."""
+
+    method: str
+    results: Mapping[str, int]
+    fates: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class AddedRow:
+    """How long calls waited in the relay, those that pass or those that are held. `at_most` has pairs: nanoseconds, and
+    how many calls waited no longer."""
+
+    how: str
+    count: int
+    sum_ns: int
+    at_most: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpRow:
+    """The dump: messages told of and left out since the process began, and the bytes that wait for its writer."""
+
+    file: str
+    told: int
+    lost: int
+    waiting_bytes: int
+    cut: int = 0
+    """Of those told of so many are not in it but for their size: they were too long, or there was no memory."""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverRow:
+    """The domain limits. `here`: this relay decides it; else `owner` says who does, or why nobody."""
+
+    here: bool = False
+    owner: str = ""
+    mode: str = "off"
+    facts: str = ""
+    """Where pods' declarations come from."""
+    listed: bool = False
+    """The runtime has told what it has."""
+    asks: Mapping[str, int] = field(default_factory=dict)
+    unknown: int = 0
+    """Updates of containers that nobody has told of."""
+    unread: int = 0
+    """Messages that could not be read."""
+    faults: int = 0
+    """Decisions that failed by a fault of ours."""
+
+
+@dataclass(frozen=True, slots=True)
+class VmGuardRow:
+    """Calls that a VM cannot do: `pass` or `refuse` by the settings, and how many were refused."""
+
+    checkpoint: str = "pass"
+    resize: str = "pass"
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Held calls by what became of them: `checkpoints refused`, `resizes refused`, `passed`, and `unknown`, which
+    passed too since the runtime or the configuration did not tell what was needed."""
+    last: str = ""
+    """The last refusal, in a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigRow:
+    """A cluster's configuration: the `socket` at which it is taken (empty: none is), for which node it came, when one
+    was taken last (0: not in this life), and the faults of the last one, if that was refused."""
+
+    socket: str = ""
+    node: str = ""
+    taken_wall_ns: int = 0
+    faults: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HappenedRow:
+    """Something that happened `count` times to a pod (empty for the node) and may be over. Times are RFC 3339."""
+
+    code: str
+    pod: str
+    count: int
+    since: str
+    last: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RelayView:
+    """One relay. It goes over `relay.sock`, so a field may be added and none may change its meaning."""
+
+    version: str
+    pid: int
+    since_wall_ns: int
+    doors: tuple[DoorRow, ...] = ()
+    calls: tuple[CallRow, ...] = ()
+    added: tuple[AddedRow, ...] = ()
+    queues: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that wait: `held` for decisions, `copied` for those who watch, `dump` for the dump's writer."""
+    limits: DriverRow = field(default_factory=DriverRow)
+    dump: DumpRow | None = None
+    rows: tuple[CgroupRow, ...] = ()
+    """The containers whose limits it decides, without what only the kernel knows."""
+    left_out: int = 0
+    """Containers for which there was no room here."""
+    cpus: CpusView | None = None
+    """The CPUs, where it gives them to containers."""
+    sizing: SizingRow = field(default_factory=SizingRow)
+    """What it did with the sizes of VMs."""
+    gate: GateRow = field(default_factory=GateRow)
+    """What it did with the gates of pods."""
+    guard: VmGuardRow = field(default_factory=VmGuardRow)
+    config: ConfigRow = field(default_factory=ConfigRow)
+    """The cluster's configuration."""
+    settings_faults: tuple[str, ...] = ()
+    """Why its own newer settings are not in force."""
+    lately: tuple[HappenedRow, ...] = ()
+    """What happened by its decisions."""
+    counted: bool = True
+    """Whether it counts calls: else `calls` and `added` are empty whatever passes."""
+
+
+def at_most(counts: Sequence[int], bounds_bits: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Pairs of nanoseconds and how many took no longer, from `counts` by the bits of their nanoseconds."""
+    return tuple((1 << bits, sum(counts[: bits + 1])) for bits in bounds_bits)

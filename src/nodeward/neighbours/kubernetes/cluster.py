@@ -1,0 +1,139 @@
+"""Names in lists of webhooks, DaemonSets, policies' bindings and RuntimeClasses: who is in a cluster, and hardly more
+of them."""
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from nodeward.core.quantity import QuantityError, whole_units
+from nodeward.core.wire_errors import WireError
+from nodeward.people.doctor.facts import ParameterRef, Registered, RuntimeClass
+
+MAX_BYTES = 16 * 1024 * 1024
+OUR_POLICIES = "nodeward-"
+"""What the names of the policies in deploy/policies begin with."""
+T = TypeVar("T")
+
+
+class _Meta(Struct, frozen=True):
+    name: str = ""
+    namespace: str = ""
+
+
+class _Client(Struct, frozen=True, rename="camel"):
+    url: str | None = None
+    ca_bundle: str | None = None
+
+
+class _Webhook(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    client_config: _Client = _Client()
+
+
+class _Configuration(Struct, frozen=True):
+    webhooks: tuple[_Webhook, ...] | None = None
+
+
+class _Configurations(Struct, frozen=True):
+    items: tuple[_Configuration, ...] | None = None
+
+
+class _DaemonSet(Struct, frozen=True):
+    metadata: _Meta
+
+
+class _DaemonSets(Struct, frozen=True):
+    items: tuple[_DaemonSet, ...] | None = None
+
+
+class _ParamRef(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    parameter_not_found_action: str = ""
+
+
+class _BindingSpec(Struct, frozen=True, rename="camel"):
+    policy_name: str = ""
+    param_ref: _ParamRef | None = None
+
+
+class _Binding(Struct, frozen=True):
+    spec: _BindingSpec
+
+
+class _Bindings(Struct, frozen=True):
+    items: tuple[_Binding, ...] | None = None
+
+
+class _Overhead(Struct, frozen=True, rename="camel"):
+    pod_fixed: dict[str, str] | None = None
+
+
+class _RuntimeClass(Struct, frozen=True):
+    metadata: _Meta
+    handler: str = ""
+    overhead: _Overhead | None = None
+
+
+class _RuntimeClasses(Struct, frozen=True):
+    items: tuple[_RuntimeClass, ...] | None = None
+
+
+def _read(body: bytes, kind: type[T], name: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(name, "not one that can be read") from error
+
+
+def webhooks(body: bytes) -> tuple[Registered, ...]:
+    """All webhooks in a MutatingWebhookConfigurationList."""
+    found = _read(body, _Configurations, "MutatingWebhookConfigurationList")
+    return tuple(
+        Registered(webhook.name, bool(webhook.client_config.ca_bundle or webhook.client_config.url))
+        for item in found.items or ()
+        for webhook in item.webhooks or ()
+    )
+
+
+def parameters(body: bytes) -> tuple[ParameterRef, ...]:
+    """What the bindings of our policies in a ValidatingAdmissionPolicyBindingList cannot do without."""
+    found = _read(body, _Bindings, "ValidatingAdmissionPolicyBindingList")
+    return tuple(
+        ParameterRef(item.spec.policy_name, ref.namespace, ref.name)
+        for item in found.items or ()
+        if item.spec.policy_name.startswith(OUR_POLICIES)
+        and (ref := item.spec.param_ref) is not None
+        and ref.name
+        and ref.namespace
+        and ref.parameter_not_found_action == "Deny"
+    )
+
+
+def bound_policies(body: bytes) -> tuple[str, ...]:
+    """The policies of ours that a ValidatingAdmissionPolicyBindingList binds."""
+    found = _read(body, _Bindings, "ValidatingAdmissionPolicyBindingList")
+    names = [item.spec.policy_name for item in found.items or ()]
+    return tuple(dict.fromkeys(name for name in names if name.startswith(OUR_POLICIES)))
+
+
+def runtime_classes(body: bytes) -> tuple[RuntimeClass, ...]:
+    """All RuntimeClasses in a RuntimeClassList."""
+    found = _read(body, _RuntimeClasses, "RuntimeClassList")
+    return tuple(RuntimeClass(item.metadata.name, item.handler, _memory(item)) for item in found.items or ())
+
+
+def _memory(of: _RuntimeClass) -> int | None:
+    fixed = of.overhead.pod_fixed or {} if of.overhead is not None else {}
+    text = fixed.get("memory")
+    try:
+        return None if text is None else whole_units(text)
+    except QuantityError as error:
+        raise WireError(f"RuntimeClass {of.metadata.name}", f"podFixed.memory is {text!r}: {error}") from error
+
+
+def daemon_set_names(body: bytes) -> tuple[str, ...]:
+    """NAMESPACE/NAME of each object in a DaemonSetList."""
+    found = _read(body, _DaemonSets, "DaemonSetList")
+    return tuple(f"{item.metadata.namespace}/{item.metadata.name}" for item in found.items or ())

@@ -1,0 +1,121 @@
+"""Which of CRI Resource Manager's ConfigMaps holds for this node, and when that may be another one.
+
+A node's own holds before that of its group; a node in no group has the default one. One replaces the other whole. A
+group without a ConfigMap has the empty configuration, as CRI Resource Manager's agent has it.
+
+Promises: each request ends within its bounds; every failure is a KubeError. What a watch says is not used, except that
+something happened: what holds is listed anew, so no event can be missed or misread.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from nodeward.core.wire_errors import WireError
+from nodeward.neighbours.formats.kube_objects import LineSplitter
+from nodeward.neighbours.kubernetes import kube_configmaps as wire
+from nodeward.neighbours.kubernetes.errors import KubeConfigError, KubeGarbageError, from_transport
+from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, Waits
+
+WATCH_S: Final = 240
+_REQUEST: Final = Waits()
+_WATCH: Final = Waits(connect_s=5.0, read_s=WATCH_S + 30.0, total_s=WATCH_S + 30.0)
+_RIGHTS: Final = "get, list and watch on configmaps in its namespace, and on nodes"
+_NODES: Final = "/api/v1/nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Whose configuration, and how it is called."""
+
+    node: str
+    namespace: str = "kube-system"
+    configmap: str = "cri-resmgr-config"
+    label: str = "cri-resource-manager.intel.com/group"
+
+    def __post_init__(self) -> None:
+        for what, name in (("node", self.node), ("namespace", self.namespace), ("ConfigMap's name", self.configmap)):
+            plain = name.replace("-", "").replace(".", "")
+            if not (plain.isascii() and plain.isalnum()) or len(name) > 253:
+                raise KubeConfigError(
+                    f"{what} {name[:64]!r} is no name of Kubernetes; give it as the API server has it"
+                )
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What holds: the ConfigMap's name and data. `missing`: it is not there, and so the configuration is empty.
+    `versions`: of what was listed, by path and name."""
+
+    name: str
+    config: Mapping[str, str]
+    missing: bool
+    node: wire.SeenNode
+    versions: Mapping[tuple[str, str], str]
+
+
+class ConfigMapsClient:
+    """Requests for one node, over connections that others may use too."""
+
+    def __init__(self, http: KubeHttp, names: Names) -> None:
+        self._http, self._names = http, names
+        self._maps = f"/api/v1/namespaces/{names.namespace}/configmaps"
+
+    async def look(self) -> Held:
+        """What holds now."""
+        names = self._names
+        try:
+            node, at = wire.node(await self._list(_NODES, names.node), names.label)
+            own, below = f"{names.configmap}.node.{names.node}", f"{names.configmap}.default"
+            if node.group:
+                below = f"{names.configmap}.group.{node.group}"
+            config, version = wire.config_map(await self._list(self._maps, own))
+            shared, shared_version = wire.config_map(await self._list(self._maps, below))
+        except KubeHttpError as error:
+            raise from_transport(error, _RIGHTS) from error
+        except WireError as error:
+            raise KubeGarbageError(f"configuration of node {names.node}: {error}") from error
+        versions = {(_NODES, names.node): at, (self._maps, own): version, (self._maps, below): shared_version}
+        name, found = (below, shared) if config is None else (own, config)
+        return Held(name, found or {}, found is None, node, versions)
+
+    async def _list(self, path: str, name: str) -> bytes:
+        query = {"fieldSelector": f"metadata.name={name}", "limit": "1"}
+        return await self._http.get(path, query, waits=_REQUEST, max_bytes=wire.MAX_BYTES)
+
+    async def until_touched(self, held: Held) -> None:
+        """Returns when another configuration may hold than this one, or after WATCH_S."""
+        watches = [asyncio.create_task(self._watch(*at, version, held)) for at, version in held.versions.items()]
+        try:
+            done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
+            for one in done:
+                one.result()
+        except KubeHttpError as error:
+            raise from_transport(error, _RIGHTS) from error
+        except WireError as error:
+            raise KubeGarbageError(f"watch for node {self._names.node}: {error}") from error
+        finally:
+            for one in watches:
+                one.cancel()
+            await asyncio.gather(*watches, return_exceptions=True)
+
+    async def _watch(self, path: str, name: str, version: str, held: Held) -> None:
+        query = {
+            "watch": "1",
+            "fieldSelector": f"metadata.name={name}",
+            "resourceVersion": version,
+            "timeoutSeconds": str(WATCH_S),
+        }
+        async with self._http.stream(path, query, waits=_WATCH) as chunks:
+            if path == _NODES:
+                await _until(chunks, lambda line: wire.node_now(line, self._names.label) != held.node)
+            else:
+                await _until(chunks, lambda _: True)
+
+
+async def _until(chunks: AsyncIterator[bytes], is_news: Callable[[bytes], bool]) -> None:
+    splitter = LineSplitter(wire.MAX_BYTES)
+    async for chunk in chunks:
+        if any(is_news(line) for line in splitter.feed(chunk)):
+            return

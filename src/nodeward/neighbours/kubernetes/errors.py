@@ -1,0 +1,64 @@
+"""What can go wrong between Nodeward and the API server, in the words the rest of this room acts on.
+
+    NodewardError
+    └── KubeError
+        ├── KubeConfigError     a kubeconfig or the in-cluster files cannot be used; says what, where, how to mend
+        ├── KubeAwayError       no answer, or one that says "not now" (5xx, 429): wait and try again
+        ├── KubeDeniedError     401 or 403: the credentials or the RBAC rules have to be mended
+        ├── KubeExpiredError    410: this version or page is no longer kept; list again
+        ├── KubeMissingError    404
+        └── KubeGarbageError    an answer that is not what the API promises; list again
+
+Must not: hold bodies, tokens or keys.
+"""
+
+from nodeward.core.errors import NodewardError
+from nodeward.neighbours.sockets.kube_http import KubeHttpError, KubeRefusedError
+
+
+class KubeError(NodewardError):
+    """Something between us and the API server."""
+
+
+class KubeConfigError(KubeError):
+    """A kubeconfig or the in-cluster files cannot be used."""
+
+
+class KubeAwayError(KubeError):
+    """No answer, or one that says "not now"."""
+
+
+class KubeDeniedError(KubeError):
+    """The credentials or the RBAC rules have to be mended."""
+
+
+class KubeExpiredError(KubeError):
+    """This version or page is no longer kept."""
+
+
+class KubeMissingError(KubeError):
+    """There is no such object."""
+
+
+class KubeGarbageError(KubeError):
+    """An answer that is not what the API promises."""
+
+
+def is_expired(code: int, reason: str) -> bool:
+    """Whether a Status says that a version is no longer kept."""
+    return code == 410 or reason in ("Expired", "Gone")
+
+
+def from_transport(error: KubeHttpError, rights: str = "get, list and watch on pods") -> KubeError:
+    """The KubeError that says what to do about `error`; `rights` are those that the request needs."""
+    if not isinstance(error, KubeRefusedError):
+        return KubeAwayError(str(error))
+    if error.status == 401:
+        return KubeDeniedError(f"{error}; the token or client certificate is refused: renew it")
+    if error.status == 403:
+        return KubeDeniedError(f"{error}; allow {rights} (deploy/ has the ClusterRole)")
+    if error.status == 404:
+        return KubeMissingError(str(error))
+    if is_expired(error.status, error.reason):
+        return KubeExpiredError(str(error))
+    return KubeAwayError(str(error))

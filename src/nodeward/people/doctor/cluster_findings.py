@@ -1,0 +1,124 @@
+"""What the cluster's facts mean: how the API server answers, who changes pods there, and what of ours is half there.
+
+Pure, as `people.doctor.findings` is.
+"""
+
+from collections.abc import Iterator
+
+from nodeward.people.doctor.facts import Access, ApiFacts, Finding, Neighbour, Registered, Severity
+
+OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
+OUR_WEBHOOKS = ("create.nodeward.io", "update.nodeward.io")
+"""Their names in deploy/webhook."""
+_REFUSED = {
+    Access.CONFIG: (
+        "api-config",
+        "Correct kube.kubeconfig, kube.url or the file named; on a host without API server set kube.enabled to false.",
+    ),
+    Access.DENIED: (
+        "api-denied",
+        "Renew the token or client certificate (401), or allow get, list and watch on pods (403).",
+    ),
+    Access.CERTIFICATE: ("api-certificate", "Renew the certificate, name the right authority, or set the clock."),
+    Access.UNREACHABLE: ("api-unreachable", "Start the API server, or correct its address, route and firewall."),
+}
+
+
+def api(facts: ApiFacts) -> Iterator[Finding]:
+    """Whether it lists this node's pods and takes Events; why not. An error's own remedy replaces the general one."""
+    if facts.access is Access.OFF:
+        what = "the API server is not used (kube.enabled is false): only annotations say what was promised"
+        yield Finding("api-off", NOTE, what, "kube.enabled", "Set kube.enabled to true for limits from pods' specs.")
+    elif facts.access is Access.OK:
+        yield Finding("api", OK, "the API server lists this node's pods", facts.where)
+        yield from _events(facts)
+    elif facts.access in _REFUSED:
+        code, remedy = _REFUSED[facts.access]
+        what, own = facts.detail, ""
+        if facts.access is Access.CONFIG:
+            what, _, own = what.partition("; ")
+        elif facts.access is Access.DENIED and "; " in what:
+            what, _, own = what.rpartition("; ")
+        yield Finding(code, ERROR, what, facts.where or "kube", f"{own[0].upper()}{own[1:]}." if own else remedy)
+
+
+def _events(facts: ApiFacts) -> Iterator[Finding]:
+    remedy = "Allow create and patch on events of events.k8s.io in every namespace, or set kube.events to false."
+    if facts.no_events is None:
+        what = "the API server does not say whether this user may create Events: whether pods are told is not known"
+        yield Finding("events-not-looked-at", NOTE, what, facts.where, remedy)
+    elif facts.no_events:
+        what = f"this user may not {' or '.join(facts.no_events)} Events: pods are not told what became of their limits"
+        yield Finding("events-denied", WARNING, what, facts.where, remedy)
+
+
+def ours(facts: ApiFacts) -> Iterator[Finding]:
+    """What of ours is in the cluster beside the daemon."""
+    if facts.access is Access.OK and facts.webhooks is not None:
+        yield _webhook(facts.webhooks, facts.where)
+    for place in dict.fromkeys(f"{one.namespace}/{one.name}" for one in facts.no_parameters):
+        policies = [one.policy for one in facts.no_parameters if f"{one.namespace}/{one.name}" == place]
+        what = (
+            f"the ConfigMap {place}, which the bindings of {' and '.join(policies)} name, is not there: in their "
+            "namespaces the API server makes no pod, not even one without EPC"
+        )
+        remedy = "Apply deploy/policies/parameters.yaml, or delete these bindings (docs/policies.md)."
+        yield Finding("policies-no-parameters", WARNING, what, facts.where, remedy)
+
+
+def _webhook(seen: tuple[Registered, ...], where: str) -> Finding:
+    """What is registered of ours, and whether the API server can trust it."""
+    absent = [name for name in OUR_WEBHOOKS if name not in [one.name for one in seen]]
+    blind = [one.name for one in seen if one.name in OUR_WEBHOOKS and not one.has_ca]
+    if blind:
+        what = (
+            f"{' and '.join(dict.fromkeys(blind))} in a MutatingWebhookConfiguration has no caBundle: the API server "
+            "trusts no certificate of nodeward webhook, and refuses new pods with EPC (failurePolicy: Fail)"
+        )
+        remedy = (
+            "See that cert-manager and its cainjector run and deploy/webhook/certificate.yaml is applied, or patch in "
+            "trust.yaml of deploy/webhook/make-certificate (docs/webhook.md)."
+        )
+        return Finding("webhook-no-ca", WARNING, what, where, remedy)
+    if not absent:
+        return Finding("webhook", OK, "nodeward webhook is registered", where)
+    return Finding(
+        "webhook-absent",
+        NOTE,
+        f"no MutatingWebhookConfiguration has {' or '.join(absent)}: nodeward webhook gives pods with EPC no devices, "
+        "aesmd sidecar and annotations, and refuses none early; limits are still set, from pods' specs",
+        where,
+        "Install deploy/webhook (docs/webhook.md) if nobody else does that here.",
+    )
+
+
+def unlisted(facts: ApiFacts) -> Iterator[Finding]:
+    """What could not be looked at."""
+    for one in facts.unlisted:
+        if one.denied:
+            what = f"the API server does not let this user read {one.what}, so what is wrong there is not seen"
+            remedy = "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE)."
+        else:
+            what = f"{one.what}: not read, so what is wrong there is not seen: {one.why}"
+            remedy = "Run doctor again when the API server answers well, or look with kubectl."
+        yield Finding("cluster-not-looked-at", NOTE, what, facts.where, remedy)
+
+
+_DAEMON_SETS = {
+    "sgx-epc": "sgx-epc",
+    "intel-sgx-plugin": "intel-sgx-plugin",
+    "cri-resmgr": "cri-rm",
+    "nri-resource-policy": "nri-policy",
+}
+"""Parts of the names of DaemonSets, and whose they are."""
+
+
+def neighbours(facts: ApiFacts) -> Iterator[Neighbour]:
+    """Who else changes pods or their limits, by names in the cluster."""
+    for one in facts.webhooks or ():
+        if one.name == "sgx.mutator.webhooks.intel.com":
+            yield Neighbour("intel-sgx-webhook", f"webhook {one.name}")
+    for name in facts.daemon_sets or ():
+        for part, known in _DAEMON_SETS.items():
+            if part in name:
+                yield Neighbour(known, f"DaemonSet {name}")

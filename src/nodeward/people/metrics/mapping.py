@@ -1,0 +1,378 @@
+"""A picture of the node as metric families: a pure function, which may run on any thread.
+
+Series are made anew from each picture, so they vanish with their container. What bounds them is the node: a handful for
+each cgroup that is known, and MOST_CGROUPS at most. Labels come from what others wrote, so they are cut and cleaned.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+
+from prometheus_client.metrics_core import Metric
+from prometheus_client.samples import Sample
+
+from nodeward import __version__
+from nodeward.core import cpuset
+from nodeward.core.conditions import CODES
+from nodeward.features.keys.terms import REFUSALS, KeyState, PluginStanding
+from nodeward.features.sandboxes import metrics as sandboxes
+from nodeward.features.settings import Mode
+from nodeward.host.pace import paced
+from nodeward.people.metrics import families as f
+from nodeward.people.metrics.families import Family
+from nodeward.people.rows import (
+    AddedRow,
+    CgroupRow,
+    CpusView,
+    DecidedRow,
+    DoorRow,
+    KeyDelays,
+    KeyOffer,
+    KeyRow,
+    NodeView,
+    RelayView,
+    ResourceRow,
+)
+
+MOST_CGROUPS = 5000
+MOST_CHARACTERS = 512
+UNITS = {"sgx_epc": "bytes", "sev": "asids", "sev_es": "asids", "tdx": "keys"}
+COUNTERS: dict[str, tuple[Family, float]] = {
+    "goals": (f.GOALS, 1),
+    "goals_unreached": (f.UNREACHED, 1),
+    "goals_quarantined": (f.QUARANTINED, 1),
+    "sample_age_ms": (f.SAMPLE_AGE, 1e3),
+    "watch_age_ms": (f.WATCH_AGE, 1e3),
+    "loop_lag_max_us": (f.LAG_MAX, 1e6),
+    "loop_lag_p99_us": (f.LAG_P99, 1e6),
+    "loop_stalls": (f.STALLS, 1),
+    "component_restarts": (f.RESTARTS, 1),
+    "lanes_stuck": (f.STUCK, 1),
+    "not_restorable": (f.NOT_RESTORABLE, 1),
+    "state_unread": (f.STATE_UNREAD, 1),
+    "record_dropped": (f.RECORD_DROPPED, 1),
+    "files_unwritten": (f.FILES_UNWRITTEN, 1),
+    "domain_faults": (f.DOMAIN_FAULTS, 1),
+    "notices_left_out": (f.KUBE_EVENTS_LEFT_OUT, 1),
+}
+"""The daemon's own counters by their names in the view: the family, and what to divide by."""
+
+KEYS: dict[Family, Callable[[KeyRow], float | None]] = {
+    f.KEYS_USED: lambda row: row.used,
+    f.KEYS_ENTITLED: lambda row: row.entitled,
+    f.KEYS_CHARGED: lambda row: row.charged,
+    f.KEYS_FOREIGN: lambda row: row.foreign,
+    f.KEYS_FREE: lambda row: row.free,
+    f.KEYS_BLIND: lambda row: None if row.used is None else row.blind,
+    f.KEYS_WRAPPED: lambda row: None if row.used is None else row.wrapped,
+    f.KEYS_AGE: lambda row: None if row.age_ms is None else row.age_ms / 1e3,
+    f.KEYS_LEAKED: lambda row: None if row.used is None else row.leaked,
+    f.KEYS_ORPHAN_AGE: lambda row: None if row.orphan_ms is None else row.orphan_ms / 1e3,
+}
+"""What is known of a kind of key once the kernel was read, by its family."""
+
+DOORS: dict[Family, Callable[[DoorRow], int]] = {
+    f.RELAY_CLIENTS: lambda door: door.clients,
+    f.RELAY_CONNECTIONS: lambda door: door.connections,
+    f.RELAY_UNSEEN: lambda door: door.unseen,
+    f.RELAY_UNDECIDED: lambda door: door.undecided,
+    f.RELAY_FAULTS: lambda door: door.faults,
+}
+"""What is counted of each of the relay's sockets."""
+
+Labels = dict[str, str]
+Labelled = list[tuple[Labels, ResourceRow]]
+
+
+def metrics(view: NodeView) -> Iterator[Metric]:
+    """All families that have something to show, one after the other."""
+    rows = list(islice(view.rows, MOST_CGROUPS))
+    yield from _daemon(view)
+    if view.relay is not None or view.relay_missing:
+        yield _metric(f.RELAY_UP, [({}, view.relay is not None)])
+    if view.relay is not None:
+        yield from _relay(view.relay)
+    yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
+    yield from _node(view)
+    yield from _keys(view)
+    if view.cpus is not None:
+        yield from _cpus(view.cpus)
+    if view.sandboxes is not None:
+        yield from (_metric(family, found) for family, found in sandboxes.series(view.sandboxes, _clean))
+    if view.gates is not None:
+        shut = sum(bool(row.why) for row in view.gates.rows)
+        yield _metric(f.GATE_PODS, [({"state": "open"}, len(view.gates.rows) - shut), ({"state": "shut"}, shut)])
+        yield _metric(f.GATE_REFUSED, [({}, view.gates.refused)])
+    names = [_names(row) for row in paced(rows, 64)]
+    yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
+    yield _metric(f.CONTAINER, _containers(names, rows))
+    yield from _cgroups(view, names, rows)
+    yield from _like_cadvisor(names, rows)
+
+
+def _metric(family: Family, values: Sequence[tuple[Labels, float]]) -> Metric:
+    name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
+    metric = Metric(name, family.help, family.kind)
+    metric.samples = [Sample(family.name, labels, value + 0) for labels, value in paced(values, 256)]
+    return metric
+
+
+def _daemon(view: NodeView) -> Iterator[Metric]:
+    yield _metric(f.BUILD, [({"version": __version__}, 1)])
+    yield _metric(f.MODE, [({"mode": mode.value}, view.mode == mode.value) for mode in Mode])
+    if view.verdict is not None:
+        found = dict.fromkeys(one.code for one in view.verdict.conditions)
+        labelled = [({"code": code, "severity": how.value}, code in found) for code, (how, _) in CODES.items()]
+        yield _metric(f.CONDITION, labelled)
+    yield _metric(f.READY, [({}, view.ready)])
+    yield _metric(f.COMPONENT, [({"component": part.name}, part.ready) for part in view.components])
+    since = [({"component": part.name}, part.since_wall_ns / 1e9) for part in view.components if part.since_wall_ns]
+    yield _metric(f.COMPONENT_SINCE, since)
+    yield _metric(f.LINES, [({"state": _clean(view.lines.state)}, 1)])
+    yield _metric(f.SETTINGS_FAULTS, [({}, len(view.settings.faults))])
+    yield _metric(f.SETTINGS_RESTART, [({}, len(view.settings.need_restart))])
+    yield _metric(f.EVENTS, [({}, view.seq)])
+    yield _metric(f.REPAIRS, [({}, sum(row.repairs for row in view.rows))])
+    was_sampled = any(part.name == "cgroups" and part.since_wall_ns for part in view.components)
+    for name, (family, divisor) in COUNTERS.items():
+        count = view.health.get(name)
+        if count is not None and (family is not f.SAMPLE_AGE or was_sampled):
+            yield _metric(family, [({}, count / divisor)])
+    yield _histogram(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
+    ages = [({"lane": part}, age / 1e3) for part, age in _between(view, "lane_", "_age_ms")]
+    yield _metric(f.LANE_AGE, ages)
+    for family, label, named in (
+        (f.LANE_WAITING, "lane", ("lane_", "_waiting")),
+        (f.LANE_HUNG, "lane", ("lane_", "_hung")),
+        (f.ASKS, "outcome", ("asks_", "")),
+        (f.KUBE_EVENTS, "outcome", ("kube_events_", "")),
+    ):
+        yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
+
+
+def _histogram(family: Family, rows: Sequence[tuple[Labels, DecidedRow | AddedRow | KeyDelays]]) -> Metric:
+    metric = Metric(family.name, family.help, family.kind)
+    for labels, row in rows:
+        bounds = [(f"{at_most_ns / 1e9:g}", count) for at_most_ns, count in row.at_most]
+        for bound, count in (*bounds, ("+Inf", row.count)):
+            metric.samples.append(Sample(f"{family.name}_bucket", {**labels, "le": bound}, count))
+        metric.samples.append(Sample(f"{family.name}_count", labels, row.count))
+        metric.samples.append(Sample(f"{family.name}_sum", labels, row.sum_ns / 1e9))
+    return metric
+
+
+def _relay(relay: RelayView) -> Iterator[Metric]:
+    """The relay, as it last answered."""
+    yield _metric(f.RELAY, [({"version": _clean(relay.version)}, 1)])
+    results = [(row.method, result, count) for row in relay.calls for result, count in row.results.items()]
+    yield _metric(f.RELAY_CALLS, [({"method": _clean(name), "result": _clean(how)}, n) for name, how, n in results])
+    held = [(row.method, fate, n) for row in relay.calls for fate, n in row.fates.items() if fate != "passed"]
+    yield _metric(f.RELAY_DECISIONS, [({"method": _clean(name), "outcome": _clean(how)}, n) for name, how, n in held])
+    yield _histogram(f.RELAY_ADDED, [({"how": _clean(row.how)}, row) for row in relay.added])
+    for family, count in DOORS.items():
+        yield _metric(family, [({"listen": _clean(door.listen)}, count(door)) for door in relay.doors])
+    asked = [door for door in relay.doors if door.present is not None]
+    places = [{"listen": _clean(door.listen), "runtime": _clean(door.runtime)} for door in asked]
+    yield _metric(f.RELAY_RUNTIME, [(at, bool(door.present)) for at, door in zip(places, asked, strict=True)])
+    yield _metric(f.RELAY_QUEUE, [({"queue": _clean(name)}, count) for name, count in relay.queues.items()])
+    if relay.dump is not None:
+        yield _metric(f.RELAY_DUMP_TOLD, [({}, relay.dump.told)])
+        yield _metric(f.RELAY_DUMP_LOST, [({}, relay.dump.lost)])
+        yield _metric(f.RELAY_DUMP_CUT, [({}, relay.dump.cut)])
+    yield _metric(f.RELAY_LIMITS, [({}, relay.limits.here)])
+    yield _metric(f.RELAY_UNREAD, [({}, relay.limits.unread)])
+    yield _metric(f.GATE_RELAYED, [({"outcome": _clean(how)}, count) for how, count in relay.gate.counts.items()])
+    if relay.config.socket:
+        yield _metric(f.RELAY_CONFIG, [({}, len(relay.config.faults))])
+
+
+def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:
+    for name, count in view.health.items():
+        if name.startswith(start) and name.endswith(end):
+            yield _clean(name.removeprefix(start).removesuffix(end)), count
+
+
+def _node(view: NodeView) -> Iterator[Metric]:
+    yield _metric(f.CONTROLLER, [({}, view.controller)])
+    if view.controller:
+        yield _metric(f.TREE, [({"version": str(view.tree.version), "root": _clean(view.tree.root)}, 1)])
+    yield _metric(f.CAPACITY, [({"resource": _clean(name)}, value) for name, value in view.capacity.items()])
+    units = [(name, UNITS[name]) for name in view.capacity if name in UNITS]
+    yield _metric(f.RESOURCE, [({"resource": name, "unit": unit}, 1) for name, unit in units])
+    yield _metric(f.ORPHANED, [({"resource": _clean(name)}, value) for name, value in view.elsewhere.items()])
+
+
+def _keys(view: NodeView) -> Iterator[Metric]:
+    """The ledger: the kinds that the node has, or offers since it had them; of those nothing that has not been read."""
+    rows = [({"key": _clean(row.key)}, row) for row in view.keys if row.capacity or row.ids]
+    yield _metric(f.KEYS_CAPACITY, [(labels, row.capacity) for labels, row in rows if row.capacity])
+    yield _metric(f.KEYS_RESERVE, [(labels, row.reserve) for labels, row in rows])
+    for family, value in KEYS.items():
+        known = [(labels, value(row)) for labels, row in rows]
+        yield _metric(family, [(labels, number) for labels, number in known if number is not None])
+    held: dict[tuple[str, str], int] = {}
+    for labels, row in rows:
+        for other in row.elsewhere:
+            place = (labels["key"], other.holder)
+            held[place] = held.get(place, 0) + other.amount
+    yield _metric(f.KEYS_ELSEWHERE, [({"key": key, "class": whose}, amount) for (key, whose), amount in held.items()])
+    yield from _ledger(rows)
+
+
+def _ledger(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
+    """What kubelet is offered, and NFD told."""
+    ids: dict[tuple[str, str], int] = {}
+    for labels, row in rows:
+        for state in KeyState if row.ids else ():
+            ids[labels["key"], state.value] = sum(one.state == state.value for one in row.ids)
+    yield _metric(f.LEDGER_IDS, [({"key": key, "state": state}, count) for (key, state), count in ids.items()])
+    offers = [(labels, row.offer) for labels, row in rows if row.offer is not None]
+    can_be = dict.fromkeys(REFUSALS, 0)  # a counter that begins at its first refusal would hide that one
+    refused = [(labels, can_be | dict(row.refusals)) for labels, row in rows if row.offer is not None or row.refusals]
+    yield _metric(
+        f.LEDGER_REFUSALS, [({**labels, "reason": code}, n) for labels, of in refused for code, n in of.items()]
+    )
+    parts: tuple[tuple[Family, str, Callable[[KeyOffer], Mapping[str, float]]], ...] = (
+        (f.LEDGER_WITHHELD, "reason", lambda one: {one.withheld: 1} if one.withheld else {}),
+        (f.LEDGER_PLUGIN, "state", lambda one: {state.value: state.value == one.standing for state in PluginStanding}),
+    )
+    for family, name, numbers in parts:
+        yield _metric(
+            family, [({**labels, name: part}, count) for labels, one in offers for part, count in numbers(one).items()]
+        )
+    yield _histogram(f.LEDGER_DELAYS, [(labels, one.delays) for labels, one in offers])
+    yield _metric(f.LEDGER_KUBELET_RESTARTS, [(labels, one.kubelet_restarts) for labels, one in offers])
+    yield _metric(f.LEDGER_JOURNAL_FAULT, [(labels, bool(one.journal_fault)) for labels, one in offers])
+    yield _metric(f.LEDGER_JOURNAL_LOST, [(labels, bool(one.journal_lost)) for labels, one in offers])
+    quotes = [(labels, one.quotes) for labels, one in offers]
+    yield _metric(f.LEDGER_QUOTES, [(labels, answers) for labels, answers in quotes if answers is not None])
+    shares = [(labels, row.sharing) for labels, row in rows if row.sharing is not None]
+    yield _metric(f.LEDGER_SHARE, [({**labels, "mode": one.mode, "nfd": one.nfd}, 1) for labels, one in shares])
+    told = [(labels, kind, n) for labels, one in shares for kind, n in (("wanted", one.total), ("ours", one.written))]
+    yield _metric(f.LEDGER_SHARED, [({**labels, "kind": kind}, n) for labels, kind, n in told if n is not None])
+
+
+def _cpus(cpus: CpusView) -> Iterator[Metric]:
+    """The machine's CPUs, and how many containers stand how."""
+    told = {"policy": _clean(cpus.policy), "mode": cpus.mode, "driver": cpus.driver}
+    yield _metric(f.CPUS_POLICY, [(told, 1)])
+    yield _metric(f.CPUS_ONLINE, [({}, len(cpus.cpus))])
+    yield _metric(f.CPUS_EXCLUSIVE, [({}, sum(bool(row.owner) for row in paced(cpus.cpus, 64)))])
+    pools = [({"pool": _clean(pool.name)}, cpuset.parse(pool.cpus).bit_count()) for pool in cpus.pools]
+    yield _metric(f.CPUS_POOL, pools)
+    lent = [({"pool": _clean(pool.name)}, cpuset.parse(pool.lent).bit_count()) for pool in cpus.pools]
+    yield _metric(f.CPUS_LENT, lent)
+    yield from _requested(cpus)
+    kinds = Counter(row.kind for row in paced(cpus.holders, 64))
+    yield _metric(f.CPUS_CONTAINERS, [({"kind": kind}, count) for kind, count in kinds.items()])
+    states = Counter(row.state for row in paced(cpus.holders, 64))
+    yield _metric(f.CPUS_STATE, [({"state": state}, count) for state, count in states.items()])
+    yield _metric(f.CPUS_DRIFTS, [({}, cpus.drifts)])
+    yield _metric(f.CPUS_LATE, [({}, cpus.late)])
+    yield _metric(f.CPUS_REFUSED, [({}, bool(cpus.refused))])
+
+
+def _requested(cpus: CpusView) -> Iterator[Metric]:
+    """What is requested of each pool; and of each NUMA node the CPUs by use, and what is requested there."""
+    of_pools: Counter[str] = Counter()
+    for row in paced(cpus.holders, 64):
+        if row.pool:
+            of_pools[row.pool] += max(row.request_m - 1000 * cpuset.parse(row.own).bit_count(), 0)
+    each = [({"pool": _clean(pool.name)}, of_pools[pool.name] / 1000) for pool in cpus.pools]
+    yield _metric(f.CPUS_POOL_REQUESTED, each)
+    sizes = {pool.name: cpuset.parse(pool.cpus).bit_count() for pool in cpus.pools}
+    uses: dict[int, Counter[str]] = {}
+    requested: dict[int, float] = {}
+    for cpu in paced(cpus.cpus, 64):
+        shared = "reserved" if cpu.pools == ("reserved",) else "shared" if cpu.pools else "idle"
+        uses.setdefault(cpu.node, Counter())["exclusive" if cpu.owner else shared] += 1
+        of_cpu = sum(of_pools[name] / sizes[name] for name in cpu.pools) / 1000
+        requested[cpu.node] = requested.get(cpu.node, 0) + bool(cpu.owner) + of_cpu
+    kinds = ("exclusive", "shared", "reserved", "idle")
+    counted = [({"numa": str(node), "use": kind}, of[kind]) for node, of in uses.items() for kind in kinds]
+    yield _metric(f.CPUS_NUMA, counted)
+    yield _metric(f.CPUS_NUMA_REQUESTED, [({"numa": str(node)}, round(n, 3)) for node, n in requested.items()])
+
+
+def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
+    shown: Labelled = [
+        ({**known, "resource": part.resource}, part) for known, row in _once(names, rows) for part in row.resources
+    ]
+    node = {"level": "node", "namespace": "", "pod": "", "container": ""}
+    roots = [({**node, "resource": _clean(name)}, value) for name, value in view.usage.items()]
+    usage = [*roots, *_of(shown, lambda part: part.usage)]
+    yield _metric(f.USAGE, [(labels, value) for labels, value in usage if value >= 0])
+    yield _metric(f.UNDERFLOW, [(labels, 1) for labels, value in usage if value < 0])
+    yield _metric(f.LIMIT, _of(shown, lambda part: part.limit))
+    yield _metric(f.LIMITED, _of(shown, _is_limited))
+    yield _metric(f.PEAK, _of(shown, lambda part: part.peak))
+    yield _metric(f.DECLARED, _of(shown, lambda part: part.wanted))
+    local = [({**known, "scope": "local"}, part) for known, part in shown if part.refusals_here is not None]
+    subtree = [({**known, "scope": "subtree"}, part) for known, part in shown if part.refusals is not None]
+    refused = [*_of(local, lambda part: part.refusals_here), *_of(subtree, lambda part: part.refusals)]
+    yield _metric(f.REFUSALS, refused)
+
+
+def _of(shown: Labelled, value: Callable[[ResourceRow], int | None]) -> list[tuple[Labels, int]]:
+    return [(labels, amount) for labels, part in paced(shown, 512) if (amount := value(part)) is not None]
+
+
+def _is_limited(part: ResourceRow) -> int | None:
+    """None where nothing was read: then there may be a limit or not."""
+    return None if part.limit is None and part.usage is None else int(part.limit is not None)
+
+
+def _like_cadvisor(names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
+    places = [_place(known, row) for known, row in paced(zip(names, rows, strict=True), 64)]
+    shown: Labelled = [
+        ({**where, "resource": part.resource}, part)
+        for where, row in paced(_once(places, rows), 64)
+        for part in row.resources
+    ]
+    usage = _of(shown, lambda part: part.usage)
+    yield _metric(f.CADVISOR_USAGE, [(labels, value) for labels, value in usage if value >= 0])
+    yield _metric(f.CADVISOR_EVENTS, _of(shown, lambda part: part.refusals))
+
+
+def _place(known: Labels, row: CgroupRow) -> Labels:
+    where = {"id": _clean(row.cgroup), "image": _clean(row.image), "name": _clean(row.id)}
+    return where | {name: known[name] for name in ("namespace", "pod", "container")}
+
+
+def _containers(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, float]]:
+    held = [(known, row) for known, row in paced(zip(names, rows, strict=True), 64) if row.level == "container"]
+    told = [{**known, "id": _clean(row.id), "source": _clean(row.source)} for known, row in paced(held, 64)]
+    return [(labels, 1) for labels, _ in _once(told, [row for _, row in held])]
+
+
+def _names(row: CgroupRow) -> Labels:
+    return {
+        "level": row.level,
+        "namespace": _clean(row.namespace),
+        "pod": _clean(row.pod),
+        "container": _clean(row.container),
+    }
+
+
+def _once(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, CgroupRow]]:
+    """One cgroup for the same labels, else two series were the same: of two instances of a container, or two paths that
+    are cut, it is one that was read."""
+    held: dict[tuple[str, ...], tuple[Labels, CgroupRow]] = {}
+    for known, row in paced(zip(names, rows, strict=True), 64):
+        key = tuple(known.values())
+        if key not in held or not _was_read(held[key][1]):
+            held[key] = (known, row)
+    return list(held.values())
+
+
+def _was_read(row: CgroupRow) -> bool:
+    return row.state != "stale" and any(part.usage is not None for part in row.resources)
+
+
+def _clean(text: str) -> str:
+    """A label's value. A newline, a quote and a backslash are escaped when it is written; other control characters and
+    halves of a surrogate pair, which would cost the whole scrape, are replaced."""
+    text = text[:MOST_CHARACTERS]
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() or letter == "\n" else "\ufffd" for letter in text)

@@ -1,0 +1,42 @@
+"""The containers whose limits the relay decides, as rows like those of the node's picture.
+
+The relay knows no cgroup (CRI's lists have none) and reads no kernel: a row has what is wanted and why, and nothing of
+limit and use.
+"""
+
+from nodeward.features.limits.readings import Standing, standing
+from nodeward.features.limits.want import container_wanted, declared_of, faults_of
+from nodeward.features.pods.state import KnownContainer
+from nodeward.features.root import State
+from nodeward.people.explain import rule_sentence
+from nodeward.people.rows import CgroupRow, ResourceRow
+
+
+def relayed_rows(state: State) -> tuple[CgroupRow, ...]:
+    """By namespace, pod and container."""
+    rows = [_row(state, known) for known in state.pods.containers.values()]
+    return tuple(sorted(rows, key=lambda row: (row.namespace, row.pod, row.container, row.id)))
+
+
+def _row(state: State, known: KnownContainer) -> CgroupRow:
+    wanted = container_wanted(state, known)
+    home = state.pods.sandboxes.get(known.container.sandbox_id)
+    shown = standing(state, "", wanted, 0)
+    word = (Standing.RELAYED if shown is Standing.PENDING else shown).value
+    names = dict.fromkeys(state.settings.limits.resources.values()) | dict.fromkeys(wanted.values)
+    declared = declared_of(state, wanted)
+    return CgroupRow(
+        level="container",
+        namespace=home.sandbox.namespace if home is not None else "",
+        pod=(home.sandbox.name if home is not None else "") or str(known.pod_uid),
+        container=known.container.name,
+        id=str(known.container.id),
+        cgroup="",
+        state=word,
+        source=wanted.source,
+        rule=rule_sentence(wanted.reason),
+        resources=tuple(
+            ResourceRow(name, wanted.values.get(name), state=word, declared=declared.get(name)) for name in names
+        ),
+        faults=faults_of(state, wanted),
+    )

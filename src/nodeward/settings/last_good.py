@@ -1,0 +1,81 @@
+"""The last settings that were accepted, on disk, for a start with a file that is broken.
+
+Written whole and atomically when settings are accepted; validated again when they are read, together with the
+environment and flags of that start, so what an older version wrote and this one does not know is not used.
+"""
+
+import dataclasses
+import enum
+import json
+import logging
+from collections.abc import Mapping
+
+from nodeward.features.settings import Settings
+from nodeward.host.hostfs import HostFiles
+from nodeward.settings import load as loader
+from nodeward.settings.load import SettingsError
+
+log = logging.getLogger(__name__)
+MAX_BYTES = loader.MAX_BYTES
+VERSION = 1
+
+
+def path_in(folder: str) -> str:
+    """The file's path in the state folder."""
+    return f"{folder.rstrip('/')}/settings.json"
+
+
+def encode(settings: Settings) -> bytes:
+    """The file's content."""
+    return json.dumps({"v": VERSION, "settings": plain(settings)}, indent=1).encode() + b"\n"
+
+
+def plain(settings: Settings) -> object:
+    """The settings as a settings file has them."""
+    tree = dataclasses.asdict(settings)
+    amounts = {"available": str(settings.policy.available), "reserved": str(settings.policy.reserved)}
+    tree["policy"] = tree["policy"] | amounts
+    return _plain(tree)
+
+
+def read(
+    files: HostFiles, folder: str, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
+) -> Settings | None:
+    """The last good settings; None where there are none that this version accepts."""
+    try:
+        found: object = json.loads(files.read(path_in(folder), MAX_BYTES))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        log.warning("last-good=ignored path=%s error=%s", path_in(folder), error)
+        return None
+    if not isinstance(found, dict) or found.get("v") != VERSION or not isinstance(found.get("settings"), dict):
+        log.warning("last-good=ignored path=%s why='another version'", path_in(folder))
+        return None
+    try:
+        return loader.from_tree(found["settings"], environ, flags)
+    except SettingsError as error:
+        log.warning("last-good=ignored path=%s error=%s", path_in(folder), "; ".join(error.faults))
+        return None
+
+
+def folder_of(path: str, environ: Mapping[str, str], flags: Mapping[str, str]) -> str:
+    """The state folder that settings with faults mean: what can be read of them, else the default."""
+    try:
+        named = loader.read_yaml(path).get("state_dir")
+    except SettingsError:
+        named = None
+    for text in (flags.get("state_dir"), environ.get("NODEWARD_STATE_DIR"), named):
+        if isinstance(text, str) and text.startswith("/") and ".." not in text.split("/"):
+            return text
+    return Settings().state_dir
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, dict):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, tuple | list):
+        return [_plain(inner) for inner in value]
+    return value

@@ -1,0 +1,137 @@
+"""A BalloonsPolicy object of nri-plugins as the settings' section `policy`, and the last one in force, on disk.
+
+Promises: an object is translated whole or refused whole, each fault with its path below `spec`. The kept one is read
+again by the present rules, so a newer version that refuses it starts by the settings' own policy. Must not: judge what
+only the machine can tell.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from nodeward.features.cpus.settings import PolicySettings
+from nodeward.features.cpus.spelling import policy
+from nodeward.features.settings import Settings
+from nodeward.host.hostfs import HostFiles
+from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject
+from nodeward.settings.load import SettingsError
+
+log = logging.getLogger(__name__)
+VERSION = 1
+MAX_BYTES = 4 * 1024 * 1024
+BESIDE: Mapping[str, str] = {
+    "control": "RDT, block I/O and CPU classes are not set by Nodeward; a container's classes are the runtime's",
+    "log": "Nodeward's log has one level, `nodeward node --log-level`",
+    "instrumentation": "metrics are served as the settings' section metrics says",
+    "agent": "topology_objects.enabled writes NodeResourceTopology objects; the pod resources API is not asked",
+}
+"""Keys of every object beside the policy's own, which have no effect here, and why."""
+_ABOVE = ("availableResources", "reservedResources")
+TOPOLOGY_AWARE = (
+    "the policy topology-aware comes with a later version of Nodeward; the policy that was in force stays. Use a "
+    "BalloonsPolicy, or keep nri-plugins' topology-aware plugin on this node with policy_objects.enabled false"
+)
+"""Why a TopologyAwarePolicy is refused."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A policy that an object asks for."""
+
+    named: PolicyObject
+    policy: PolicySettings
+
+
+def sections(spec: Mapping[str, object]) -> tuple[dict[str, object], dict[str, object]]:
+    """A balloons spec as the section `policy` in the words of a settings file; and the keys of BESIDE."""
+    above = {key: value for key, value in spec.items() if key in _ABOVE and value not in (None, {})}
+    own = {key: value for key, value in spec.items() if key not in _ABOVE and key not in BESIDE}
+    tree: dict[str, object] = {"active": "balloons", **above, "balloons": own}
+    return tree, {key: value for key, value in spec.items() if key in BESIDE}
+
+
+def translated(found: PolicyObject) -> Chosen:
+    """The policy that the object means. Raises SettingsError with every fault."""
+    if found.kind is not PolicyKind.BALLOONS:
+        raise SettingsError([f"kind {found.kind.value}: {TOPOLOGY_AWARE}"])
+    try:
+        spec: object = msgspec.json.decode(found.spec)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise SettingsError([f"spec: cannot be read: {error}"]) from error
+    if not isinstance(spec, dict):
+        raise SettingsError(["spec: is no mapping of settings"])
+    faults = list[str]()
+    tree, _ = sections(spec)
+    chosen = policy.read(*policy.respelled(tree, faults), faults)
+    if faults:
+        raise SettingsError([below_spec(fault) for fault in faults])
+    return Chosen(found, chosen)
+
+
+def below_spec(fault: str) -> str:
+    """A fault of the section `policy`, with the path that the object has for it."""
+    path, colon, what = fault.partition(": ")
+    for above in (f"{policy.SECTION}.balloons", policy.SECTION):
+        if path == above or path.startswith(f"{above}."):
+            return f"spec{path.removeprefix(above)}{colon}{what}"
+    return fault
+
+
+def overlaid(settings: Settings, chosen: Chosen | None) -> Settings:
+    """The settings with the object's policy in the place of their own."""
+    return settings if chosen is None else replace(settings, policy=chosen.policy)
+
+
+# ---- on disk
+
+
+def path_in(folder: str) -> str:
+    """The file's path in the state folder."""
+    return f"{folder.rstrip('/')}/policy-object.json"
+
+
+def encode(chosen: Chosen | None) -> bytes:
+    """The file's content."""
+    if chosen is None:
+        return json.dumps({"v": VERSION}).encode()
+    of = chosen.named
+    named = {"kind": of.kind.value, "namespace": of.namespace, "name": of.name, "uid": of.uid}
+    return json.dumps({"v": VERSION, **named, "generation": of.generation, "spec": of.spec.decode()}).encode()
+
+
+class _File(msgspec.Struct, frozen=True):
+    v: int
+    kind: PolicyKind = PolicyKind.BALLOONS
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+    generation: int = 0
+    spec: str = ""
+
+
+def kept(files: HostFiles, settings: Settings) -> Chosen | None:
+    """The object that was in force last; None where there is none, or the settings want none."""
+    path = path_in(settings.state_dir)
+    if not settings.policy_objects.enabled:
+        return None
+    try:
+        found = msgspec.json.decode(files.read(path, MAX_BYTES), type=_File)
+        if found.v != VERSION:
+            raise ValueError("it is of another version")
+        if not found.name:
+            return None
+        of = PolicyObject(
+            *(found.kind, found.namespace, found.name, found.uid, found.generation, found.spec.encode()),
+        )
+        return translated(of)
+    except FileNotFoundError:
+        return None
+    except SettingsError as error:
+        why = "; ".join(error.faults)
+    except (OSError, ValueError, RecursionError) as error:  # msgspec's are ValueErrors
+        why = str(error)
+    log.warning("policy-object=ignored path=%s why=%r so='the settings have the policy'", path, why)
+    return None

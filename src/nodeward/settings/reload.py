@@ -1,0 +1,254 @@
+"""New settings for a running daemon: read again when asked, accepted or refused whole.
+
+Faults leave everything as it was, and are said in the log and in the status. What decisions depend on changes at once,
+by an event, so that a record of it replays. The rest is named as what needs a restart. What was accepted is kept on
+disk, as soon as the disk takes it.
+"""
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+from nodeward.core.events import SettingsChanged
+from nodeward.core.ports import Tell
+from nodeward.features.cpus.settings import Amount
+from nodeward.features.settings import KeySettings, LedgerSettings, Mode, SandboxesSettings, Settings
+from nodeward.host import sd_notify
+from nodeward.host.clock import Clock
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import Lane
+from nodeward.host.state_file import StateFile
+from nodeward.people.rows import SettingsRow
+from nodeward.settings import last_good, policy_object
+from nodeward.settings.load import SettingsError
+from nodeward.settings.policy_object import Chosen
+from nodeward.settings.pushed import Config, Pushed, in_vain
+
+log = logging.getLogger(__name__)
+EVERY_S = 5.0
+
+
+@dataclass(slots=True)
+class SettingsSource:
+    """Where settings come from. `asked` is set when they are to be read again; `read` raises SettingsError."""
+
+    read: Callable[[], Settings]
+    about: str
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+    faults: tuple[str, ...] = ()
+    """Why the settings of this start are not the source's own but the last good ones."""
+    pushed: Pushed | None = None
+    """What an agent pushed, over them; None where nobody may."""
+
+
+class Reload:
+    """The settings of one daemon's life."""
+
+    def __init__(
+        self,
+        own: Settings,
+        source: SettingsSource | None,
+        files: HostFiles,
+        lane: Lane,
+        clock: Clock,
+        chosen: Chosen | None = None,
+    ) -> None:
+        """`own` are the source's settings; `chosen` is the policy object in the place of their policy."""
+        self._source, self._lane, self._clock = source, lane, clock
+        faults = source.faults if source is not None else ()
+        about = "last good settings" if faults else source.about if source is not None else ""
+        self.chosen = chosen
+        self._own, self._running = own, policy_object.overlaid(own, chosen)
+        self._file = StateFile(files, last_good.path_in(self._running.state_dir))
+        self._object_file = StateFile(files, policy_object.path_in(self._running.state_dir))
+        named = str(chosen.named) if chosen is not None else ""
+        self.row = SettingsRow(about, clock.wall_ns(), faults, policy_object=named)
+        self._unkept: Settings | None = None
+        self._unkept_object = False
+        self._busy = False
+        self._turn = asyncio.Lock()
+        if not faults:
+            self._keep(own)
+
+    async def run(self, tell: Tell, systemd: sd_notify.Notifier) -> None:
+        """Reads them whenever it is asked to."""
+        asked = self._source.asked if self._source is not None else asyncio.Event()
+        while True:
+            await asked.wait()
+            asked.clear()
+            if systemd.told_ready:
+                systemd.reloading()
+            try:
+                assert self._source is not None  # who else asks
+                async with self._turn:
+                    self._take(await self._read(self._source.read), tell)
+            finally:
+                if systemd.told_ready:
+                    systemd.tell(sd_notify.READY)
+
+    async def _read(self, read: Callable[[], Settings]) -> Settings | BaseException:
+        """On the disk lane, since the file may lie on a disk that hangs."""
+        found: asyncio.Future[Settings | BaseException] = asyncio.get_running_loop().create_future()
+        if not self._lane.submit("settings", read, found.set_result):
+            return OSError("the disk lane is full or hangs")
+        return await found
+
+    def _take(self, found: Settings | BaseException, tell: Tell) -> None:
+        if isinstance(found, BaseException):
+            faults = self._refuse(found)
+            for fault in faults:
+                log.error("settings=refused fault=%r", fault)
+            log.error("settings=kept why='the new ones have %d fault(s)'", len(faults))
+            return
+        late = self._hold(found, tell)
+        about = self._source.about if self._source is not None else ""
+        self.row = replace(
+            self.row, source=about, accepted_wall_ns=self._clock.wall_ns(), faults=(), need_restart=tuple(late)
+        )
+        if late:
+            log.warning("settings=need-restart keys=%s", ",".join(late))
+        self._keep(found)
+
+    def choose(self, chosen: Chosen | None, tell: Tell) -> None:
+        """The policy object that holds from now on; None: the settings have the policy again."""
+        self.chosen = chosen
+        self._hold(self._own, tell)
+        self.row = replace(self.row, policy_object=str(chosen.named) if chosen is not None else "")
+
+    def refuse(self, why: Sequence[str]) -> None:
+        """Shows why the policy object that means this node is not in force; nothing where it is."""
+        if self.row.policy_object_faults != tuple(why):
+            self.row = replace(self.row, policy_object_faults=tuple(why))
+
+    def _hold(self, own: Settings, tell: Tell) -> list[str]:
+        """Settings of the source, and the object's policy, are in force; returns what needs a restart for that."""
+        self._own = own
+        live, late = merged(self._running, policy_object.overlaid(own, self.chosen))
+        if live.engine != self._running.engine:
+            tell(SettingsChanged(live.engine))
+        changed = [path for path, value in leaves(live) if value != dict(leaves(self._running))[path]]
+        self._running = live
+        log.info("settings=accepted changed=%s", ",".join(changed) or "nothing")
+        return late
+
+    async def push(self, node: str, config: Config, tell: Tell, unfit: Callable[[], tuple[str, ...]]) -> str:
+        """Takes a configuration that an agent pushed, whole; why not, a fault a line, else nothing. `unfit`: why the
+        policy does not fit this machine, once it was told. Where a policy object holds, it stays in force, and that is
+        asked once it is gone."""
+        pushed = self._source.pushed if self._source is not None else None
+        if pushed is None:
+            return "this daemon takes no configurations"
+        async with self._turn:
+            if pushed.is_known(config) and (self.chosen is not None or not unfit()):
+                return ""
+            before = self._own
+            found = await self._read(partial(pushed.tried, config))
+            if isinstance(found, BaseException):
+                return pushed.refused(node, "\n".join(self._refuse(found)))
+            if idle := in_vain(found):
+                return pushed.refused(node, idle)
+            self._take(found, tell)
+            if self.chosen is None and (why := unfit()):
+                self._take(before, tell)
+                self.row = replace(self.row, faults=why)
+                return pushed.refused(node, "\n".join(f"policy {found.policy.active}: {one}" for one in why))
+            pushed.taken(node, config, self._clock.wall_ns())
+            await asyncio.to_thread(pushed.keep, found)
+        return ""
+
+    def _refuse(self, error: BaseException) -> tuple[str, ...]:
+        """The faults, which the status has from here on."""
+        faults = tuple(error.faults) if isinstance(error, SettingsError) else (str(error),)
+        self.row = replace(self.row, faults=faults)
+        return faults
+
+    async def keep(self) -> None:
+        """Tries again to keep what the disk did not take, for ever."""
+        while True:
+            await self._clock.sleep(EVERY_S)
+            if self._unkept is not None and not self._busy:
+                self._write(self._unkept, is_news=False)
+            if self._unkept_object:
+                self.remember()
+
+    def _keep(self, accepted: Settings) -> None:
+        self._unkept = accepted
+        self._write(accepted, is_news=True)
+
+    def remember(self) -> None:
+        """Keeps the policy object that holds now for the next start, as soon as the disk takes it."""
+        self._unkept_object, chosen = True, self.chosen
+
+        def kept(result: object) -> None:
+            if isinstance(result, BaseException):
+                log.warning("policy-object=not-kept error=%s", result)
+            elif chosen is self.chosen:
+                self._unkept_object = False
+
+        write = partial(self._object_file.replace, policy_object.encode(chosen))
+        if not self._lane.submit("policy-object", write, kept):
+            kept(OSError("the disk lane is full or hangs"))
+
+    def _write(self, accepted: Settings, *, is_news: bool) -> None:
+        def kept(result: object) -> None:
+            self._busy = False
+            if not isinstance(result, BaseException):
+                self._unkept = None if self._unkept is accepted else self._unkept
+            elif is_news:
+                log.warning("last-good=not-kept path=%s error=%s", self._file.path, result)
+
+        write = partial(self._file.replace, last_good.encode(accepted))
+        self._busy = self._lane.submit("settings", write, kept)
+        if not self._busy:
+            kept(OSError("the disk lane is full or hangs"))
+
+
+def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
+    """`running` with everything of `wanted` that can change at once, and the paths of what cannot."""
+    limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
+    cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
+    live = replace(running, limits=limits, pods=wanted.pods, ledger=_ledger(running.ledger, wanted.ledger))
+    live = replace(live, cpus=cpus, policy=wanted.policy, sandboxes=_sandboxes(running.sandboxes, wanted.sandboxes))
+    if Mode.OFF not in (running.gate.mode, wanted.gate.mode):  # else the socket that the relay asks would come or go
+        live = replace(live, gate=wanted.gate)
+    have = dict(leaves(live))
+    return live, [path for path, value in leaves(wanted) if value != have[path]]
+
+
+def _sandboxes(running: SandboxesSettings, wanted: SandboxesSettings) -> SandboxesSettings:
+    """As much as needs no other reader: not whether sandboxes are read, nor how often."""
+    if Mode.OFF in (running.mode, wanted.mode):
+        return running
+    return replace(wanted, period_ms=running.period_ms)
+
+
+def _ledger(running: LedgerSettings, wanted: LedgerSettings) -> LedgerSettings:
+    """As much of the ledger's settings as needs no other component and no other reading of pods: observe and enforce,
+    and the amounts and rules of the kinds that are there."""
+    if Mode.OFF in (running.mode, wanted.mode):
+        return running
+    keys = dict(running.keys)
+    for key, row in running.keys.items():
+        new = wanted.keys.get(key, row)
+        if _shape(new) == _shape(row):
+            keys[key] = new
+    return replace(running, mode=wanted.mode, keys=keys)
+
+
+def _shape(row: KeySettings) -> tuple[object, ...]:
+    """What the components of a kind are made by."""
+    return row.resources, row.publisher, row.publish, row.capacity_from, row.share, row.attestation_socket
+
+
+def leaves(settings: object, above: str = "") -> Iterator[tuple[str, object]]:
+    """Every setting by its dotted path."""
+    assert dataclasses.is_dataclass(settings)
+    for one in dataclasses.fields(settings):
+        value: object = getattr(settings, one.name)
+        if dataclasses.is_dataclass(value) and not isinstance(value, Amount):
+            yield from leaves(value, f"{above}{one.name}.")
+        else:
+            yield f"{above}{one.name}", value

@@ -45,7 +45,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 def but_for_stalls(error: str) -> str:
     """What was said on standard error beside the daemon's word that its loop stood, which on a busy machine it may."""
-    return re.sub(r"^\S+ \S+ WARNING nodeward\.aio\.watchdog loop=stands .*\n", "", error, flags=re.MULTILINE)
+    return re.sub(r"^\S+ \S+ WARNING nodeward\.host\.watchdog loop=stands .*\n", "", error, flags=re.MULTILINE)
 
 
 @pytest.fixture

@@ -165,4 +165,4 @@ def passes_with_a_policy(way: str, went: Went) -> None:
     )
     assert went.cpus == cpuset.text(cpuset.of(os.sched_getaffinity(0)))
     assert "faults=0" in went.log
-    assert "WARNING nodeward.programs.host" not in went.log, went.log
+    assert "WARNING nodeward.host" not in went.log, went.log

@@ -1,6 +1,7 @@
 """`nodeward node` as a service: what systemd, a probe and an operator are told of a real process and its sources."""
 
 import asyncio
+import contextlib
 import errno
 import json
 import logging
@@ -12,7 +13,6 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -34,25 +34,31 @@ NODEWARD = str(Path(sys.executable).parent / "nodeward")
 
 
 class Manager:
+    """A service manager that always listens: the kernel keeps ten datagrams for one that does not."""
+
     def __init__(self, path: Path) -> None:
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.socket.bind(str(path))
         self.socket.setblocking(False)
         self.heard: list[str] = []
+        asyncio.get_running_loop().add_reader(self.socket, self.listen)
 
     def listen(self) -> list[str]:
-        while True:
-            try:
+        with contextlib.suppress(BlockingIOError):
+            while True:
                 self.heard.append(self.socket.recv(4096).decode())
-            except BlockingIOError:
-                return self.heard
+        return self.heard
 
     async def until(self, said: str) -> None:
         async with asyncio.timeout(WITHIN_S):
-            while not any(line.startswith(said) for line in self.listen()):
+            while not any(line.startswith(said) for line in self.heard):
                 await asyncio.sleep(0.02)
         place = next(number for number, line in enumerate(self.heard) if line.startswith(said))
         del self.heard[: place + 1]
+
+    def close(self) -> None:
+        asyncio.get_running_loop().remove_reader(self.socket)
+        self.socket.close()
 
 
 class Service:
@@ -81,7 +87,7 @@ cgroups: {{root: {folder}/cgroup, period_s: 0.1}}
 """
 
 
-@asynccontextmanager
+@contextlib.asynccontextmanager
 async def service(folder: Path, *flags: str) -> AsyncIterator[Service]:
     (folder / "cgroup").mkdir(exist_ok=True)
     (folder / "cgroup" / "cgroup.controllers").touch()
@@ -99,7 +105,7 @@ async def service(folder: Path, *flags: str) -> AsyncIterator[Service]:
         if process.poll() is None:
             process.kill()
         await asyncio.to_thread(process.wait, WITHIN_S)
-        manager.socket.close()
+        manager.close()
 
 
 async def test_systemd_and_probes_hear_of_readiness_of_life_and_of_the_end(tmp_path: Path) -> None:
@@ -110,7 +116,7 @@ async def test_systemd_and_probes_hear_of_readiness_of_life_and_of_the_end(tmp_p
         probe = await daemon.nodeward("status", "--ready")
         assert probe.returncode == 1
         assert "not ready nri" in probe.stdout
-        assert "READY=1" not in daemon.manager.listen()
+        assert "READY=1" not in daemon.manager.heard
 
         await runtime.serve()
         await daemon.manager.until("READY=1")
@@ -146,14 +152,13 @@ async def test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_l
         await manager.until("READY=1")
         await manager.until("WATCHDOG=1")
         time.sleep(0.3)  # the loop stands: what was due when it stopped is said by then
-        manager.listen()
-        manager.heard.clear()
+        manager.listen().clear()
         time.sleep(1.0)  # ten feeds
         assert manager.listen() == []
         await manager.until("WATCHDOG=1")
         assert (await node.health())["loop_stalls"] >= 1
         assert (await node.health())["loop_lag_max_us"] > 1_000_000
-    manager.socket.close()
+    manager.close()
     assert any(
         "thread=MainThread stack='test_a_daemon_whose_loop_stands_is_not_said_to_live_and_its_stack_is_logged daemon/"
         in line

@@ -210,7 +210,7 @@ async def test_overload_is_answered_at_once_and_passes(here: Serving, caplog: py
     await until(lambda: here.server.arriving == 0)
     assert (await here.post(GOOD))[0] == 200
     assert here.server.counts.overloaded >= 1
-    lines = [one.getMessage() for one in caplog.records if one.name.endswith("webhook.refusal_log")]
+    lines = [one.getMessage() for one in caplog.records if one.name.endswith("door.refusal_log")]
     assert lines == ["turned_away=503 times=1 because=too many reviews under way; add replicas"]
 
 

@@ -92,8 +92,8 @@ class _Forked:
 
 def _serve(requests: Connection) -> NoReturn:
     """Starts who is asked for and tells who has ended, as long as the runner lives."""
-    for name in ("node.run", "relay.run", "process", "settings.load"):
-        import_module(f"nodeward.programs.{name}")
+    for name in ("programs.node.run", "programs.relay.run", "host.process", "settings.load"):
+        import_module(f"nodeward.{name}")
     with suppress(EOFError):
         while True:
             asked = requests.recv()

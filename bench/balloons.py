@@ -26,7 +26,7 @@ from nodeward.features.all import apply
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Within
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
-from nodeward.features.root import State
+from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.sysfs.topology import read
 from nodeward_sim.doubles.cpus import Plan, sysfs
@@ -122,7 +122,7 @@ def run() -> None:
     for i in range(ROUNDS):
         types = (FIRST, *TYPES) if i % 2 == 0 else TYPES
         rules = replace(RULES, balloons=BalloonsSettings(balloon_types=types))
-        node.step(ev.SettingsChanged(replace(node.state.settings, policy=rules)), "settings")
+        node.step(SettingsChanged(replace(node.state.settings, policy=rules)), "settings")
     settings = node.times["settings"]
     print(f"balloons at {len(node.state.cpus.held)} containers, milliseconds of processor time")
     print(f"  Synchronize, new containers     {synchronize[0]:7.2f}   aim 100 with all around it")

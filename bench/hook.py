@@ -20,7 +20,7 @@ from bench import plugins
 from bench.measure import median
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.limits import hook_file
-from nodeward.features.settings import LimitsSettings
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.neighbours.hook import line
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -11,13 +11,15 @@ from dataclasses import replace
 from bench.measure import median
 from nodeward.core import events as ev
 from nodeward.core.decision import Commit
+from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.features.all import apply
 from nodeward.features.keys.device_ids import id_name
+from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
 from nodeward.features.keys.state import Offer
 from nodeward.features.keys.step import list_text
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.kubelet import mapping
 
 TDX = "devices.kubevirt.io/tdx"

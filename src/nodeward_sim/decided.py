@@ -3,8 +3,9 @@
 from collections import deque
 from dataclasses import dataclass
 
+from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.limits.words import amount
-from nodeward.people.rows import CgroupRow, NodeView
+from nodeward.people.rows import NodeView
 
 KEPT = 5
 

@@ -8,7 +8,8 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from nodeward.people.rows import KeyRow, NodeView
+from nodeward.features.keys.rows import KeyRow
+from nodeward.people.rows import NodeView
 
 EXCESS = "charge-above-promise"
 UNLIMITED = "limit-missing"

@@ -30,8 +30,8 @@ from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.cri import relay_line as line
 from nodeward.neighbours.cri import relay_socket
 from nodeward.neighbours.cri.calls import Fate
+from nodeward.neighbours.cri.rows import RelayView
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
-from nodeward.people.rows import RelayView
 from nodeward_sim.charges import EPC, Charges
 from nodeward_sim.daemon import Process
 from nodeward_sim.doubles.cri_runtime import MARK, SERVICE, CriRuntime, Shim, marked

@@ -11,9 +11,10 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from nodeward.features.keys.rows import KeySharing
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttp, KubeHttpError
-from nodeward.people.rows import KeySharing, NodeView
+from nodeward.people.rows import NodeView
 from nodeward_sim.doubles.kube_nfd import SimNfdKinds
 from nodeward_sim.doubles.nfd import KATA_RULE, NfdMaster, worker_object
 from nodeward_sim.invariants import Judge

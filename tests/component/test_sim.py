@@ -13,6 +13,7 @@ import pytest
 
 from nodeward.core import cpuset, record
 from nodeward.core.events import ApiLost, RuntimeLost
+from nodeward.features.all import EVENTS
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.features.settings import EngineSettings
 from nodeward.programs.once import replay, what_if
@@ -227,7 +228,7 @@ def test_a_record_of_a_faulted_run_replays_in_another_process_with_another_hash_
     assert done.returncode == 0, done.stdout + done.stderr
     assert "every decision is the same, byte for byte" in done.stdout
     assert ", 0 event(s)" not in done.stdout
-    kinds = [type(line) for line in record.read(iter(path.read_bytes().splitlines(keepends=True)))]
+    kinds = [type(line) for line in record.read(iter(path.read_bytes().splitlines(keepends=True)), EVENTS)]
     assert kinds.count(record.Segment) == 2, "one of each daemon, the killed one and the next"
     assert {ApiLost, RuntimeLost} <= set(kinds)
 

@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from nodeward.contracts import nri_pb2
-from nodeward.core.decision import Adjustment, Final, Reason, Refusal
+from nodeward.core.decision import Adjustment, Final
 from nodeward.core.events import Event, Question
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.nri import session, ttrpc_unix
 from nodeward.neighbours.nri.ttrpc import Request

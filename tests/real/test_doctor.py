@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.core.finding import Access, Registered
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.people.doctor.cluster import api
-from nodeward.people.doctor.facts import Access, ApiFacts, Facts, Registered
+from nodeward.people.doctor.facts import ApiFacts, Facts
 from nodeward.people.doctor.findings import findings, version
 from nodeward.people.doctor.machine import said_by
 from tests.patience import scaled

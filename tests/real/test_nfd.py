@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Goal, Reason, Special
+from nodeward.core.decision import Goal, Special
+from nodeward.core.refusal import Reason
 from nodeward.features.keys.effects import nfd_object
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock

@@ -13,13 +13,15 @@ from pathlib import Path
 
 import msgspec
 
+from nodeward.core.finding import Finding
+from nodeward.core.modes import Mode
 from nodeward.features.keys.effects import nfd_object
-from nodeward.features.keys.findings import keys
-from nodeward.features.settings import KeySettings, LedgerSettings, Mode, Publisher, Settings, Share
+from nodeward.features.keys.findings import KeyFacts, keys
+from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher, Share
+from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
 from nodeward.people.doctor import cluster
-from nodeward.people.doctor.facts import Finding, KeyFacts
 from nodeward.people.rows import NodeView
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.nfd import KATA_RULE, NfdMaster

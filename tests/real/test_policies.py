@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.annotations import KATA_CONFIG, KATA_ONLY
+from nodeward.core.finding import RuntimeClass
 from nodeward.features.sandboxes.findings import OUR_POLICY
 from nodeward.neighbours.kubernetes import cluster as kube_neighbours
-from nodeward.people.doctor.facts import RuntimeClass
 from tests.peers.controllers import running_controllers
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record

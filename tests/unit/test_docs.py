@@ -21,12 +21,13 @@ import yaml
 
 from nodeward.cli.main import COMMANDS
 from nodeward.core.conditions import CODES
-from nodeward.core.vms import Fit
 from nodeward.core.workload import SandboxId
 from nodeward.features.cpus.spelling import pools
-from nodeward.features.limits.readings import Standing
+from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.limits.rows import Standing
+from nodeward.features.sandboxes.values import Fit
 from nodeward.features.sandboxes.words import DEFAULTS, OPTIONS
-from nodeward.features.settings import KeySettings, LedgerSettings, Settings
+from nodeward.features.settings import Settings
 from nodeward.neighbours.kata import shim_socket
 from nodeward.neighbours.kata.config_file import DEFAULTS_GO, DEFAULTS_RS
 from nodeward.neighbours.kata.network import CNI, DANS

@@ -12,7 +12,8 @@ from typing import Final
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import CpuSet
-from nodeward.features.settings import LimitsSettings, OnError, UnknownPod
+from nodeward.core.modes import OnError
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from tests.vm.chain_node import ANNOTATION, Api
 from tests.vm.crio import NEW, OLD, Crio, Made
 from tests.vm.guest import REPOSITORY

@@ -14,8 +14,9 @@ from typing import Final
 import grpc
 import pytest
 
+from nodeward.core.modes import OnError
 from nodeward.features.limits import hook_file
-from nodeward.features.settings import LimitsSettings, OnError, UnknownPod, Unsupported
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.neighbours.hook import install
 from nodeward.neighbours.hook.install import Hook
 from tests.peers.containerd import IMAGE, NEWEST, OLD, Containerd, NriOptions, Release, running_containerd

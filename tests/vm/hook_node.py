@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 from nodeward.features.limits import hook_file
-from nodeward.features.settings import LimitsSettings
+from nodeward.features.limits.settings import LimitsSettings
 from tests.patience import scaled
 from tests.peers.find import require
 from tests.vm.chain_node import Api

@@ -18,8 +18,9 @@ from unittest.mock import patch
 import msgspec
 
 from nodeward.cli.main import main as nodeward
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.people import client
-from nodeward.people.rows import CgroupRow, NodeView, ResourceRow
+from nodeward.people.rows import NodeView
 from tests import patience
 from tests.vm.forked import Process, started
 

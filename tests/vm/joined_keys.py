@@ -21,8 +21,8 @@ from typing import Final
 
 import yaml
 
+from nodeward.features.keys.rows import KeyRow
 from nodeward.neighbours.kubelet import pods_api
-from nodeward.people.rows import KeyRow
 from tests.peers.containerd import children
 from tests.peers.nriside import Json, member, objects
 from tests.vm.inside import (

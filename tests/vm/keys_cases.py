@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from nodeward.people.rows import KeyRow
+from nodeward.features.keys.rows import KeyRow
 from tests.vm.chain_node import Api
 from tests.vm.forked import NODEWARD
 from tests.vm.inside import CGROUPS, amount, cgroup, charge, named, played, until

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
+from nodeward.features.limits.rows import CgroupRow
 from nodeward.people import client
-from nodeward.people.rows import CgroupRow, NodeView
+from nodeward.people.rows import NodeView
 from tests.patience import patience
 from tests.peers.containerd import Containerd
 from tests.vm.guest import REPOSITORY

@@ -13,11 +13,12 @@ from typing import Final
 
 import msgspec
 
-from nodeward.features.settings import LedgerSettings
+from nodeward.features.keys.rows import KeyRow
+from nodeward.features.keys.settings import LedgerSettings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.people import client
-from nodeward.people.rows import KeyRow, NodeView
+from nodeward.people.rows import NodeView
 from nodeward_sim.doubles.kubelet import SimKubelet
 from nodeward_sim.doubles.qgs import Qgs
 from tests.pages import of_page

@@ -21,7 +21,7 @@ def command(socket: str | None, output: str) -> None:
 
     import msgspec
 
-    from nodeward.features.cpus.view import drawing
+    from nodeward.features.cpus.words import drawing
     from nodeward.people import client
 
     view = client.node(socket).cpus

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 if TYPE_CHECKING:
-    from nodeward.people.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
+    from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
 
 
 @click.command("keys")

@@ -15,11 +15,13 @@ from rich.text import Text
 
 from nodeward.cli.kubectl_nodes import MAX_SAID, Answer
 from nodeward.core.conditions import Level, Severity, Verdict
+from nodeward.core.finding import Finding
 from nodeward.core.text import printable
+from nodeward.core.workload import SHORT_ID
+from nodeward.features.limits.rows import CgroupRow, pod_name
 from nodeward.features.limits.words import amount
 from nodeward.people.chosen import Natural, chosen, natural
-from nodeward.people.doctor.facts import Finding
-from nodeward.people.rows import SHORT_ID, CgroupRow, NodeView, pod_name
+from nodeward.people.rows import NodeView
 from nodeward.people.table import COLOURS, URGENT
 from nodeward.people.verdict import away, urgency, verdict
 

@@ -37,7 +37,7 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
       nodeward node --set limits.mode=observe --set kube.enabled=false
       NODEWARD_LIMITS__STRICT=true nodeward node --config /etc/nodeward.yaml
     """
-    from nodeward.features.settings import Driver
+    from nodeward.features.cpus.settings import Driver
     from nodeward.host import process
     from nodeward.host.clock import SystemClock
     from nodeward.host.hostfs import OsFiles

@@ -33,10 +33,10 @@ def command(config_path: str | None, yes: bool) -> None:
 
     from nodeward.features.cpus.effects import zones_object
     from nodeward.features.keys.effects import nfd_object
-    from nodeward.features.keys.effects.left import keys_left, remove_sockets
     from nodeward.host import process
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kubelet.folder import left_behind
+    from nodeward.programs.once.keys_left import keys_left, remove_sockets
     from nodeward.programs.once.uninstall import due, uninstall
     from nodeward.settings import load as settings
 

@@ -10,8 +10,9 @@ from functools import reduce
 from typing import Any, Generic
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need, Reason, Refusal
+from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need
 from nodeward.core.feature import Domain
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.state import OpenAsk, S
 from nodeward.core.tables import put, without
 
@@ -43,7 +44,7 @@ def _applied(state: S, event: ev.Event, domains: Domains[S]) -> tuple[S, Decisio
     if isinstance(event, ev.Question):
         return _answered(*_step_all(state, event, domains), event, event, domains)
     if not isinstance(event, ev.News):
-        if isinstance(event, ev.SettingsChanged):
+        if isinstance(event, ev.NewSettings):
             state = replace(state, settings=event.settings)
         state, decision = _step_all(state, event, domains)
         if isinstance(event, ev.Abandoned):

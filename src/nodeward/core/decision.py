@@ -5,10 +5,59 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
-from nodeward.core.refusal import Reason as Reason
-from nodeward.core.refusal import Refusal as Refusal
-from nodeward.core.refusal import Refused as Refused
-from nodeward.features.cpus.pool_settings import SchedulingClass
+from nodeward.core.refusal import Reason, Refusal
+
+
+class Scheduler(Enum):
+    """A policy of the kernel's scheduler."""
+
+    NONE = "none"
+    """As the runtime has it."""
+    OTHER = "other"
+    FIFO = "fifo"
+    RR = "rr"
+    BATCH = "batch"
+    IDLE = "idle"
+    DEADLINE = "deadline"
+
+
+class SchedulerFlag(Enum):
+    """Of sched_setattr(2)."""
+
+    RESET_ON_FORK = "reset-on-fork"
+    RECLAIM = "reclaim"
+    DL_OVERRUN = "dl-overrun"
+    KEEP_POLICY = "keep-policy"
+    KEEP_PARAMS = "keep-params"
+    UTIL_CLAMP_MIN = "util-clamp-min"
+    UTIL_CLAMP_MAX = "util-clamp-max"
+
+
+class IoClass(Enum):
+    """Of ioprio_set(2)."""
+
+    NONE = "none"
+    """As the runtime has it."""
+    RT = "rt"
+    BE = "be"
+    IDLE = "idle"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingClass:
+    """How the kernel schedules a container's processes and their block I/O. `runtime`, `deadline` and `period` are of
+    the scheduler `deadline`, in nanoseconds as OCI and the kernel count them; nri-plugins hands them on as they are."""
+
+    name: str = ""
+    policy: Scheduler = Scheduler.NONE
+    priority: int = 0
+    flags: tuple[SchedulerFlag, ...] = ()
+    nice: int = 0
+    runtime: int = 0
+    deadline: int = 0
+    period: int = 0
+    io_class: IoClass = IoClass.NONE
+    io_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

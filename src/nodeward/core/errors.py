@@ -10,6 +10,36 @@
 A message names the thing, the value, the rule and the remedy. Errors of the operating system stay `OSError`.
 """
 
+from enum import Enum
+
 
 class NodewardError(Exception):
     """Something an operator or a caller can act on; its text is fit to be shown to a person."""
+
+
+class Failure(Enum):
+    """Why there is no answer, as gRPC names it; the value is HTTP's status."""
+
+    INVALID_ARGUMENT = 400
+    PERMISSION_DENIED = 403
+    NOT_FOUND = 404
+    FAILED_PRECONDITION = 409
+    RESOURCE_EXHAUSTED = 429
+    INTERNAL = 500
+    UNAVAILABLE = 503
+    DEADLINE_EXCEEDED = 504
+
+
+class AnswerError(NodewardError):
+    """There is no answer. The text names the field and the rule, and repeats nothing of what was asked."""
+
+    def __init__(self, failure: Failure, text: str) -> None:
+        super().__init__(text)
+        self.failure = failure
+
+
+class RequestError(AnswerError):
+    """A request that cannot be: which field, and its rule."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(Failure.INVALID_ARGUMENT, text)

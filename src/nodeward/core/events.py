@@ -6,6 +6,7 @@ them 0. No event has a field for arguments, environment values or file content, 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
 
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.cpuset import CpuSet
@@ -14,9 +15,22 @@ from nodeward.core.gating import Gated, Verdict
 from nodeward.core.topology import Machine
 from nodeward.core.vms import CgroupDriver, Handler, VmReading
 from nodeward.core.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
-from nodeward.features.cpus.values import Recorded
-from nodeward.features.keys.terms import PluginStanding
-from nodeward.features.settings import EngineSettings
+
+
+class PluginStanding(Enum):
+    """How it stands with the device plugin for one resource."""
+
+    WAITING = "waiting"
+    """Kubelet's socket is not there, or does not answer."""
+    RIVAL = "rival"
+    """Somebody else publishes the resource: ours is not registered, since the last to register evicts the other."""
+    REFUSED = "refused"
+    """Kubelet does not take the registration."""
+    SERVING = "serving"
+    """Registered, and kubelet reads our list."""
+    ENDED = "ended"
+    """Nothing is to be published any more."""
+
 
 NO_POD = PodUid("")
 
@@ -177,15 +191,6 @@ class GrantsRecalled(Event):
     fault: str = ""
     lost: bool = False
     """There was a journal of this boot, and it is gone: what it said is known to kubelet alone, as far as it is."""
-
-
-@dataclass(frozen=True, slots=True)
-class CpusRecalled(Event):
-    """Which CPUs containers had when the process that drove the policy before this one wrote it down. Told before
-    anybody asks. `fault` says why the record cannot be believed: the runtime's own record counts then."""
-
-    recorded: Recorded | None = None
-    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,10 +500,10 @@ class GateRecalled(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class SettingsChanged(Event):
-    """The operator's settings were read again and accepted; everything is decided by these from here on."""
+class NewSettings(Event):
+    """Settings were accepted; everything is decided by them from here on. Each engine says what they are."""
 
-    settings: EngineSettings
+    settings: object
 
 
 @dataclass(frozen=True, slots=True)

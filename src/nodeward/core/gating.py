@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.core.annotations import GATE
-from nodeward.features.limits.settings import Mode
+from nodeward.core.modes import Mode
 
 CONDITIONS = ("key", "quotes", "verdict")
 """`key`: the pod has the TEE keys that its spec asks for, by the ledger. `quotes`: the services that make quotes for
@@ -26,20 +26,6 @@ class GateAt(Enum):
     """RunPodSandbox: not even the VM starts."""
     CONTAINER = "container"
     """CreateContainer: the VM runs and may prove what it is; no container of the pod exists."""
-
-
-@dataclass(frozen=True, slots=True)
-class GateSettings:
-    """The domain `gate`: a pod does not start before its conditions are met (docs/gate.md). `mode`: off; observe, which
-    decides and says; enforce, which also refuses. `handlers`: by runtime handler the conditions of its pods, of key,
-    quotes and verdict. `at`: what the relay holds, a sandbox or a container. `wait_s`: for so long. `uids`: the users
-    whose processes may set verdicts."""
-
-    mode: Mode = Mode.OFF
-    handlers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    at: GateAt = GateAt.SANDBOX
-    wait_s: float = MOST_WAIT_S
-    uids: tuple[int, ...] = (0,)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,28 @@
 """What an edge is given by the wiring, so that it never imports the engine."""
 
-from collections.abc import Awaitable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Final, Goal, Target
 from nodeward.core.events import Event, Question
 from nodeward.core.workload import ContainerId
+
+T = TypeVar("T")
+
+
+class Pace(Protocol):
+    """How a long picture is drawn: takes the items that are gone through, and how many of them make some tenths of a
+    millisecond's work, and may pause between."""
+
+    def __call__(self, items: Iterable[T], each: int, /) -> Iterable[T]:
+        """The same items."""
+
+
+def at_once(items: Iterable[T], _: int, /) -> Iterable[T]:
+    """Without a pause."""
+    return items
 
 
 class Tell(Protocol):

@@ -4,6 +4,7 @@ Source: k8s.io/apimachinery/pkg/api/resource/quantity.go. Arithmetic is exact (`
 `Value()` saturates or wraps at 2**63, this refuses or saturates as documented below.
 """
 
+from collections.abc import Sequence
 from re import compile as _compile
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,12 @@ from nodeward.core.errors import NodewardError
 
 if TYPE_CHECKING:
     from fractions import Fraction
+
+
+def at_most(counts: Sequence[int], bounds_bits: Sequence[int]) -> tuple[tuple[int, int], ...]:
+    """Pairs of nanoseconds and how many took no longer, from `counts` by the bits of their nanoseconds."""
+    return tuple((1 << bits, sum(counts[: bits + 1])) for bits in bounds_bits)
+
 
 MAX_VALUE = 2**63 - 1
 _MAX_TEXT = 64

@@ -5,7 +5,7 @@ lines, in the order of the core's sequence numbers. A `torn` line ends a segment
 in order of declaration, tables in order of insertion, so equal decisions are equal bytes.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from itertools import islice
 from typing import BinaryIO, TypeVar
@@ -24,9 +24,8 @@ MOST_AT_ONCE = 128
 
 T = TypeVar("T")
 _encoder = msgspec.json.Encoder()
-_EVENTS = {
-    name: kind for name, kind in vars(events).items() if isinstance(kind, type) and issubclass(kind, events.Event)
-}
+Kinds = Mapping[str, type[events.Event]]
+"""The events that a record can hold, by name."""
 
 
 class RecordError(NodewardError):
@@ -117,7 +116,7 @@ def lines_of(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def read(lines: Iterator[bytes]) -> Iterator[Line]:
+def read(lines: Iterator[bytes], kinds: Kinds) -> Iterator[Line]:
     """The lines of a record, decoded. Raises RecordError with the line's number; it says that this is no record, where
     no line before was one of a record."""
     began = False
@@ -130,7 +129,7 @@ def read(lines: Iterator[bytes]) -> Iterator[Line]:
         if line == b"\n":
             continue
         try:
-            decoded = _decode(line)
+            decoded = _decode(line, kinds)
         except FormatError as error:
             raise FormatError(f"line {number}: {error}") from None
         except msgspec.ValidationError as error:
@@ -150,7 +149,7 @@ def _unread(number: int, why: str, began: bool) -> RecordError:
     return RecordError(f"is no record of nodeward (line {number}: {why}); name one that nodeward node --record wrote")
 
 
-def _decode(line: bytes) -> Line:
+def _decode(line: bytes, kinds: Kinds) -> Line:
     parts: list[msgspec.Raw] = msgspec.json.decode(line, type=list[msgspec.Raw])
     kind = msgspec.json.decode(parts[0], type=str)
     match kind:
@@ -164,9 +163,9 @@ def _decode(line: bytes) -> Line:
             return Segment(program, bytes(parts[3]))
         case "event":
             name = msgspec.json.decode(parts[1], type=str)
-            if name not in _EVENTS:
+            if name not in kinds:
                 raise ValueError(f"event {name!r} is not known to this version")
-            decoded: events.Event = msgspec.json.decode(parts[2], type=_EVENTS[name])
+            decoded: events.Event = msgspec.json.decode(parts[2], type=kinds[name])
             return decoded
         case "decision":
             return Decided(line)

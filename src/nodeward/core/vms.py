@@ -11,6 +11,59 @@ from enum import Enum
 
 from nodeward.core.workload import SandboxId
 
+
+@dataclass(frozen=True, slots=True)
+class Allocatable:
+    """What the Node object says that pods may have (`status.allocatable`): thousandths of a CPU, and bytes. None where
+    that is unknown."""
+
+    cpu_m: int | None = None
+    memory: int | None = None
+
+
+NOT_TOLD = Allocatable()
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a VM may have of this machine at most, and which source says so. None where no source is known."""
+
+    cpu_m: int | None = None
+    memory: int | None = None
+    cpu_by: str = ""
+    memory_by: str = ""
+
+
+class Way(Enum):
+    """By what a runtime handler learns the size of a VM that the relay decides."""
+
+    RESOURCES = "resources"
+    """`linux.resources` of RunPodSandbox, of which containerd makes the annotations that Kata reads."""
+    KEYS = "the annotations io.kubernetes.cri.sandbox-*"
+    """These annotations, written by the relay: where no containerd makes them, and Kata reads them."""
+    DEFAULTS = "the annotations default_vcpus and default_memory"
+    """Kata's defaults, overridden for this pod."""
+    NONE = "nothing"
+
+
+@dataclass(frozen=True, slots=True)
+class Sized:
+    """The resources of a pod as they are to be sent to the runtime (CRI's `linux.resources`), each with a sentence why.
+    0 where nothing is said."""
+
+    cpu_period: int = 0
+    cpu_quota: int = 0
+    memory_limit: int = 0
+    cpu_why: str = ""
+    memory_why: str = ""
+    changes: bool = False
+    """Whether this is other than what kubelet sent."""
+    way: Way = Way.RESOURCES
+    """Resources are sent with RESOURCES only."""
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    """What is to be sent beside, or instead."""
+
+
 UNLIMITED = -1
 """A limit that the cgroup does not set (`max`; on cgroup v1 the largest value)."""
 
@@ -182,100 +235,6 @@ class Handler:
 
 
 @dataclass(frozen=True, slots=True)
-class ModeSaid:
-    """`sandbox_cgroup_only`, and who said so."""
-
-    only: bool
-    source: str
-    """`annotation`, `default`, `dragonball` (whose VMM is part of the shim), or the path of a configuration file."""
-    fault: str = ""
-    """An annotation that could not be obeyed, in a sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Expected:
-    """Where each process of a sandbox should be: cgroup paths from the tree's root. Empty: by these rules nowhere in
-    particular."""
-
-    sandbox: str
-    overhead: str = ""
-    """Empty where everything is in the sandbox's cgroup."""
-    shim: str = ""
-    virtiofsd: str = ""
-    vmm: str = ""
-    vcpu: str = ""
-    note: str = ""
-    """A sentence where the rules cannot be met on this cgroup version (threads cannot be split on v2)."""
-
-    def of(self, role: TaskRole) -> str:
-        """Where tasks with this role should be."""
-        places = {TaskRole.SHIM: self.shim, TaskRole.VIRTIOFSD: self.virtiofsd, TaskRole.VCPU: self.vcpu}
-        return places.get(role, self.vmm)
-
-
-@dataclass(frozen=True, slots=True)
-class Drift:
-    """Something of a sandbox is not where it should be. The words are made of `code` by
-    `people`."""
-
-    code: str
-    role: str = ""
-    seen: str = ""
-    expected: str = ""
-    count: int = 0
-    """How many tasks."""
-
-
-@dataclass(frozen=True, slots=True)
-class VmSize:
-    """What the VM is given, and by which sum."""
-
-    memory: int | None
-    vcpus: int | None
-    source: str
-    """`vmm` (its command line), `annotation`, `config+limits`, `config`; empty where nothing is known."""
-
-
-class Fit(Enum):
-    """Whether a pod's cgroup has room for its VM."""
-
-    FITS = "fits"
-    TIGHT = "tight"
-    KILLED = "will be killed"
-    WAS_KILLED = "killed"
-    """The kernel has ended its VM, and no other one has begun."""
-    UNLIMITED = "unlimited"
-    OUTSIDE = "outside"
-    """The VM's memory is not charged to the pod at all."""
-    UNKNOWN = "unknown"
-
-
-@dataclass(frozen=True, slots=True)
-class Headroom:
-    """A pod's memory limit against the size of its VM. `limit - vm - overhead = left`."""
-
-    fit: Fit
-    limit: int | None = None
-    vm: int | None = None
-    overhead: int | None = None
-    """VMM without guest RAM, shim and virtiofsd: measured, else what is usual for this VMM, or declared where that is
-    less."""
-    overhead_from: str = ""
-    """`measured`, `declared`, `usual`."""
-    left: int | None = None
-    killed_at: int | None = None
-    """So much guest memory in use brings the kernel's OOM kill; None where it cannot come to that."""
-    limit_of: str = ""
-    """`hugetlb`: the limit of huge pages, on which the VM's memory is; `memory`: the memory limit beside these, which
-    holds the overhead alone; empty for the memory limit that holds both."""
-    beside: int | None = 0
-    """What the other VMs in the pod's cgroup take of this limit, which is subtracted too; None where that is not
-    known."""
-    others: tuple[SandboxId, ...] = ()
-    """The sandboxes with these VMs."""
-
-
-@dataclass(frozen=True, slots=True)
 class Need:
     """What a VM takes of its pod's limits, once it uses all that it was given. None where that is not known."""
 
@@ -287,60 +246,3 @@ class Need:
     """Of huge pages."""
     is_measured: bool = False
     """Its overhead is measured."""
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """What a sandbox costs the host now. CPU is in thousandths of a CPU over the time since the reading before."""
-
-    memory: int | None = None
-    """All of it: the pod's cgroup and what is charged outside."""
-    guest: int | None = None
-    """Guest RAM."""
-    vmm: int | None = None
-    """The VMM without guest RAM."""
-    shim: int | None = None
-    virtiofsd: int | None = None
-    outside: int | None = None
-    """Charged to a cgroup outside the pod."""
-    cpu_m: int | None = None
-    vcpu_m: int | None = None
-    """Of it by vCPU threads."""
-    overhead_cpu_m: int | None = None
-    """Of it by everything else."""
-    cpu_ns: int | None = None
-    """All CPU time so far, of tasks that are there and in cgroups; never falls."""
-    vcpu_ns: int | None = None
-    outside_cpu_m: int | None = None
-    """Of `cpu_m`, counted outside the pod."""
-
-    @property
-    def overhead(self) -> int | None:
-        """Memory beside guest RAM; None where a part is not known."""
-        parts = (self.vmm, self.shim)
-        if None in parts:
-            return None
-        return sum(part for part in (*parts, self.virtiofsd) if part is not None)
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """The overheads of one RuntimeClass (or handler) so far: how many samples fell at or below each bound. Bounds rise
-    by a few per cent, so percentiles are right to that."""
-
-    memory: Mapping[int, int] = field(default_factory=dict)
-    """Upper bound in bytes to samples."""
-    cpu: Mapping[int, int] = field(default_factory=dict)
-    """Upper bound in thousandths of a CPU to samples."""
-    samples: int = 0
-    sandboxes: int = 0
-    """How many different ones."""
-
-
-@dataclass(frozen=True, slots=True)
-class Recommended:
-    """What a RuntimeClass's `overhead.podFixed` should be. None while there are too few samples; `why` says so."""
-
-    memory: int | None
-    cpu_m: int | None
-    why: str

@@ -8,6 +8,10 @@ from typing import NewType
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.labels import Labels
 
+SHORT_ID = 13
+"""So many characters of a container's id are shown, as `crictl ps` does; enough for `nodeward explain`."""
+
+
 PodUid = NewType("PodUid", str)
 ContainerId = NewType("ContainerId", str)
 SandboxId = NewType("SandboxId", str)

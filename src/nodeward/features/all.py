@@ -1,20 +1,29 @@
 """The domains of this engine, in the order in which each event reaches them."""
 
+from collections.abc import Mapping
 from typing import Final
 
+from nodeward.core import events
 from nodeward.core.apply import Engine
 from nodeward.core.feature import Domain
 from nodeward.features.cpus.domain import CPUS
+from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate.domain import GATE
 from nodeward.features.keys.domain import LEDGER
 from nodeward.features.lately.step import noted
 from nodeward.features.limits.domain import LIMITS
 from nodeward.features.notices.domain import NOTICES
 from nodeward.features.pods.domain import PODS
-from nodeward.features.root import State
+from nodeward.features.root import SettingsChanged, State
 from nodeward.features.sandboxes.domain import SANDBOXES
 
 DOMAINS: Final[tuple[Domain[State], ...]] = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
 """Notices come first: what an event changes is seen by what was before it."""
+EVENTS: Final[Mapping[str, type[events.Event]]] = {
+    kind.__name__: kind
+    for kind in (*vars(events).values(), SettingsChanged, CpusRecalled)
+    if isinstance(kind, type) and issubclass(kind, events.Event)
+}
+"""What can be told to this engine, by name."""
 ENGINE: Final = Engine(DOMAINS, noted)
 apply = ENGINE.apply

@@ -6,6 +6,7 @@ Every field is a plain value, so that a record's checkpoint can hold it (core.re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeward.core.events import NewSettings
 from nodeward.core.state import Root
 from nodeward.features.cpus.state import Cpus
 from nodeward.features.gate.state import Gate
@@ -16,6 +17,13 @@ from nodeward.features.notices.state import Notices
 from nodeward.features.pods.state import Pods
 from nodeward.features.sandboxes.state import Sandboxes
 from nodeward.features.settings import EngineSettings
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsChanged(NewSettings):
+    """The operator's settings were read again and accepted; everything is decided by these from here on."""
+
+    settings: EngineSettings
 
 
 @dataclass(frozen=True, slots=True)

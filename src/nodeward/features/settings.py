@@ -5,122 +5,16 @@ The loader is `settings.load`. A field's docstring is its description in `nodewa
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
-from nodeward.core.gating import GateAt as GateAt
-from nodeward.core.gating import GateSettings as GateSettings
-from nodeward.features.cpus.settings import NO_POLICY
-from nodeward.features.cpus.settings import CpusSettings as CpusSettings
-from nodeward.features.cpus.settings import Driver as Driver
-from nodeward.features.cpus.settings import PolicySettings as PolicySettings
-from nodeward.features.limits.settings import DEFAULT_RESOURCES as DEFAULT_RESOURCES
-from nodeward.features.limits.settings import LimitsSettings as LimitsSettings
-from nodeward.features.limits.settings import Mode as Mode
-from nodeward.features.limits.settings import OnError as OnError
-from nodeward.features.limits.settings import UnknownPod as UnknownPod
-from nodeward.features.limits.settings import Unsupported as Unsupported
-from nodeward.features.sandboxes.settings import SandboxesSettings as SandboxesSettings
-from nodeward.features.sandboxes.sizing_values import SizingSettings as SizingSettings
-
-
-class CapacitySource(Enum):
-    """Who says how many keys of a kind there are."""
-
-    MISC = "misc"
-    """The kernel, in misc.capacity."""
-    NFD = "nfd"
-    """Node Feature Discovery, where the daemon cannot see the real root cgroup."""
-    FIXED = "fixed"
-    """The setting `capacity`."""
-
-
-class Publisher(Enum):
-    """Who offers the keys to the scheduler."""
-
-    NONE = "none"
-    DEVICE_PLUGIN = "device-plugin"
-
-
-class Attestation(Enum):
-    """What it means for the keys that the service which makes quotes does not answer."""
-
-    OFF = "off"
-    OBSERVE = "observe"
-    ENFORCE = "enforce"
-
-
-class Share(Enum):
-    """How the keys are shared with those who go by Node Feature Discovery's number (Kata)."""
-
-    OWN = "own"
-    OVERRIDE = "override"
-    SPLIT = "split"
-    SHARED = "shared"
-    AUTO = "auto"
-
-
-@dataclass(frozen=True, slots=True)
-class KeySettings:
-    """One kind of TEE key. `resources` are all extended resources that promise one, whoever publishes them; pods that
-    name one of them, in their containers or in their RuntimeClass's overhead, are entitled. `capacity_from`: who says
-    how many there are; `capacity`: the number itself, for machines where that is hidden (kind), or to have fewer than
-    the kernel shows. `reserve` keys are never called free. `publisher`: whether we offer the keys in mode enforce, as
-    `publish`, one of `resources` and never a name of NFD's. `attestation` and `attestation_socket`: whether ids are
-    healthy only while that socket answers. `devices`: the device nodes that a container with an id gets. `share` and
-    `split`: how those who go by NFD's number are told; `split` is our part."""
-
-    resources: tuple[str, ...] = ()
-    capacity: int = 0
-    capacity_from: CapacitySource = CapacitySource.MISC
-    reserve: int = 0
-    publisher: Publisher = Publisher.NONE
-    publish: str = ""
-    attestation: Attestation = Attestation.OFF
-    attestation_socket: str = ""
-    devices: tuple[str, ...] = ()
-    share: Share = Share.AUTO
-    split: int = 0
-
-
-def _shipped_keys() -> Mapping[str, KeySettings]:
-    return {
-        "tdx": KeySettings(
-            ("devices.kubevirt.io/tdx", "tdx.intel.com/keys"),
-            publish="devices.kubevirt.io/tdx",
-            attestation_socket="/var/run/tdx-qgs/qgs.socket",
-        ),
-        "sev_es": KeySettings(
-            ("devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"), publish="devices.kubevirt.io/sev-esids"
-        ),
-    }
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerSettings:
-    """The domain `ledger`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
-    them to kubelet, and has NFD's number follow, where a row says so."""
-
-    mode: Mode = Mode.OFF
-    keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)
-    kubelet_dir: str = "/var/lib/kubelet"
-    """Where kubelet keeps its folder device-plugins: which ids pods were given is read below it."""
-    kubelet_root: str = ""
-    """Kubelet's --root-dir, where that is another folder: its sockets pods-api, pod-resources and plugins_registry are
-    below it. Empty for the same."""
-
-    @property
-    def root(self) -> str:
-        """Kubelet's --root-dir."""
-        return self.kubelet_root or self.kubelet_dir
-
-
-@dataclass(frozen=True, slots=True)
-class PodsSettings:
-    """The domain `pods`: how long a create may wait for a pod that is not known yet."""
-
-    on_error: OnError = OnError.PASS
-    wait_ms: int = 200
-    wait_budget_ms: int = 1000
+from nodeward.core.modes import Mode, OnError
+from nodeward.features.admission.settings import WebhookSection
+from nodeward.features.cpus.settings import NO_POLICY, CpusSettings, Driver, PolicySettings
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.keys.settings import LedgerSettings
+from nodeward.features.limits.settings import LimitsSettings
+from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
+from nodeward.features.pods.settings import PodsSettings
+from nodeward.features.sandboxes.settings import SandboxesSettings, SizingSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,22 +114,6 @@ class RecordSection:
 
 
 @dataclass(frozen=True, slots=True)
-class WebhookSection:
-    """The admission webhook, `nodeward webhook`: where it listens, its certificate, its patience. `annotate`: the
-    annotations with each container's requests and limits that it writes, each at the path of its name."""
-
-    address: str = ""
-    port: int = 9443
-    certificate_file: str = "/etc/nodeward/tls/tls.crt"
-    key_file: str = "/etc/nodeward/tls/tls.key"
-    required_plugin: str = ""
-    annotate: tuple[str, ...] = ()
-    max_connections: int = 2000
-    request_s: float = 10.0
-    close_s: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
 class RelaySection:
     """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
     there is one, and `image_listen` the socket at which that is relayed. `limits`: the domain limits is driven here, as
@@ -277,27 +155,6 @@ class MetricsSection:
 
     enabled: bool = False
     listen: str = "127.0.0.1:9743"
-
-
-@dataclass(frozen=True, slots=True)
-class PodapiSection:
-    """The Pod API of `nodeward node`: what is known of this node's pods, on two unix sockets. `socket` (HTTP and JSON):
-    empty for podapi.sock in run_dir. `grpc_socket`: empty for podapi-grpc.sock in run_dir; only root may open it.
-    `uids`: the users whose processes may ask over HTTP."""
-
-    enabled: bool = False
-    socket: str = ""
-    grpc_socket: str = ""
-    uids: tuple[int, ...] = (0,)
-
-
-@dataclass(frozen=True, slots=True)
-class ColdPlugSection:
-    """The cold-plug socket of `nodeward node`: PodResources for VM runtimes, with the devices of DRA claims. `socket`:
-    empty for pod-resources.sock in run_dir."""
-
-    enabled: bool = False
-    socket: str = ""
 
 
 @dataclass(frozen=True, slots=True)

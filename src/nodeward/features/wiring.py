@@ -1,19 +1,18 @@
-"""What a domain's wiring is: who performs its goals, and which parts of the daemon run for it.
+"""What a feature's wiring is: who performs its goals, and which parts of the daemon run for it.
 
-Each domain has one file beside this one, and `WIRINGS` in `programs.node.assemble` names it. The modules of a part
+Each feature that needs one has a `wiring.py`, and `WIRINGS` in `programs.node.assemble` names it. The modules of a part
 are imported only where the settings choose it.
 """
 
+import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol, TypeVar
 
 from nodeward.core.errors import NodewardError
 from nodeward.core.ports import Perform, Tell
-from nodeward.features.keys.effects.grants import Grants
-from nodeward.features.notices.wiring import Calls
+from nodeward.core.vms import Allocatable
 from nodeward.features.root import State
-from nodeward.features.sandboxes.sizing_values import Allocatable
 from nodeward.features.settings import Settings
 from nodeward.host.clock import Clock
 from nodeward.host.facts import FactsByKind
@@ -24,10 +23,14 @@ from nodeward.host.runner import Core
 from nodeward.host.slots import Slots
 from nodeward.host.undo import Change, UndoList, at_once
 from nodeward.neighbours.cgroups.hierarchy import Tree
-from nodeward.programs.node.oci_runtimes import OciRuntimes
 
-if TYPE_CHECKING:
-    from nodeward.features.gate.wiring import Gates
+T = TypeVar("T")
+
+
+def name_of_node(settings: Settings, environ: Mapping[str, str]) -> str:
+    """This node's name in the API server: the setting, the variable of the manifests, else the machine's name."""
+    return settings.node_name or environ.get("NODE_NAME") or platform.node()
+
 
 Component = tuple[str, Callable[[], Awaitable[None]]]
 """A name and how to start it; it runs until cancelled."""
@@ -86,16 +89,20 @@ class Node:
     undo: UndoList
     changes: Sequence[Change]
     """What an earlier life has changed."""
-    grants: Grants
     facts: FactsByKind
     pods: PodFacts
     tell: Tell
     note: Note
-    oci: OciRuntimes
-    calls: Calls
     lane: Callable[[str], ThreadLane]
     """Makes a lane of its own for a component."""
-    gates: "Gates"
+    parts: Mapping[type, object]
+    """What is made before any feature runs, by its class: see `part`."""
+
+    def part(self, kind: type[T]) -> T:
+        """The one object of this class that features above and below share."""
+        found = self.parts[kind]
+        assert isinstance(found, kind)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +137,6 @@ def _nobody(_: HostFiles, __: Tree, ___: Remember) -> Mapping[str, Perform | ByE
 class Wiring:
     """What a domain needs of the daemon."""
 
-    components: Callable[[Node], Wired]
+    components: Callable[[Node], Wired] = lambda _: Wired(())
     performers: Callable[[HostFiles, Tree, Remember], Mapping[str, Perform | ByEdge]] = _nobody
     """Who performs its goals, by kind."""

@@ -15,8 +15,9 @@ from typing import Generic, Protocol
 
 from nodeward.core import events as ev
 from nodeward.core.apply import Engine
-from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Need, PodEvent, Reason, Target
+from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Need, PodEvent, Target
 from nodeward.core.ports import Tell
+from nodeward.core.refusal import Reason
 from nodeward.core.state import S
 from nodeward.host.afterwards import Afterwards
 from nodeward.host.clock import Clock

@@ -8,7 +8,7 @@ Only what people see is chosen and ordered: metrics and the record have every ro
 import re
 from collections.abc import Collection, Iterable
 
-from nodeward.people.rows import CgroupRow, pod_name
+from nodeward.features.limits.rows import CgroupRow, pod_name
 from nodeward.people.verdict import urgency
 
 _NUMBERS = re.compile(r"([0-9]+)", re.ASCII)

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from nodeward.core.errors import NodewardError
 
 if TYPE_CHECKING:
-    from nodeward.people.rows import NodeView, RelayView
+    from nodeward.neighbours.cri.rows import RelayView
+    from nodeward.people.rows import NodeView
 
 DEFAULT_SOCKET = "/run/nodeward/nodeward.sock"
 TIMEOUT_S = 5.0

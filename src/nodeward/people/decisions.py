@@ -1,7 +1,8 @@
 """A decision in words, and what two decisions do not share; `explain` tells of states, this of steps."""
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Commit, Decision, Final, Goal, Need, PodEvent, Reason, Refusal, Special
+from nodeward.core.decision import Commit, Decision, Final, Goal, Need, PodEvent, Special
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.people.explain import note_sentence
 
 

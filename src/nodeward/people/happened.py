@@ -4,7 +4,8 @@ For a person who watches: a fault of two seconds is over before he reads the tab
 and went between them is not told.
 """
 
-from nodeward.people.rows import CgroupRow, NodeView, pod_name
+from nodeward.features.limits.rows import CgroupRow, pod_name
+from nodeward.people.rows import NodeView
 from nodeward.people.verdict import urgency
 
 MOST = 4

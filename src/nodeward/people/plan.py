@@ -6,12 +6,12 @@ all containers are placed anew.
 
 from dataclasses import dataclass, replace
 
-from nodeward.core.events import SettingsChanged
+from nodeward.core.modes import Mode
 from nodeward.features.all import apply
 from nodeward.features.cpus import view
 from nodeward.features.cpus.settings import PolicySettings
-from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, Mode
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,12 @@ The relay knows no cgroup (CRI's lists have none) and reads no kernel: a row has
 limit and use.
 """
 
-from nodeward.features.limits.readings import Standing, standing
+from nodeward.features.limits.readings import standing
+from nodeward.features.limits.rows import CgroupRow, ResourceRow, Standing
 from nodeward.features.limits.want import container_wanted, declared_of, faults_of
+from nodeward.features.limits.words import rule_sentence
 from nodeward.features.pods.state import KnownContainer
 from nodeward.features.root import State
-from nodeward.people.explain import rule_sentence
-from nodeward.people.rows import CgroupRow, ResourceRow
 
 
 def relayed_rows(state: State) -> tuple[CgroupRow, ...]:

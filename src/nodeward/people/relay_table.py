@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from nodeward.people.rows import AddedRow, CallRow, DoorRow, NodeView, RelayView
+from nodeward.neighbours.cri.rows import AddedRow, CallRow, DoorRow, RelayView
+from nodeward.people.rows import NodeView
 
 MOST_METHODS = 8
 """With a row each, those that were called most; `-o json` has all."""

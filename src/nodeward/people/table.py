@@ -14,13 +14,30 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
 from nodeward.core.conditions import Condition, Level, Severity
-from nodeward.features.cpus.cpu_lines import cpu_lines, cpus_by_container
+from nodeward.core.workload import SHORT_ID
+from nodeward.features.limits.rows import CgroupRow, ResourceRow, pod_name
 from nodeward.features.limits.words import amount
-from nodeward.features.sandboxes import table
+from nodeward.features.sandboxes.table import MOST_TROUBLES
+from nodeward.features.sandboxes.values import Fit
+from nodeward.features.sandboxes.words import head, troubles
 from nodeward.people.chosen import ordered
+from nodeward.people.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.people.relay_table import relay_lines
-from nodeward.people.rows import SHORT_ID, CgroupRow, ComponentRow, NodeView, ResourceRow, pod_name
+from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import verdict
+
+
+def status(view: NodeView) -> list[tuple[str, str]]:
+    """Lines to stand above the table of pods, each with its colour; none where there is no VM sandbox."""
+    found = view.sandboxes
+    if found is None or not (found.rows or found.misses):
+        return []
+    wrong = list(troubles(found))
+    more = [f"... and {len(wrong) - MOST_TROUBLES} more, see nodeward sandboxes"] if len(wrong) > MOST_TROUBLES else []
+    is_bad = any(row.fit.fit in (Fit.KILLED.value, Fit.WAS_KILLED.value) for row in found.rows)
+    colour = "red" if is_bad else "yellow"
+    return [(head(found), ""), *((line, colour) for line in (*wrong[:MOST_TROUBLES], *more))]
+
 
 COLOURS = {
     "enforced": "green",
@@ -74,7 +91,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(_capacity(view)))
     parts += [Text(f"keys {row.key}: {row.sentence}") for row in view.keys]
     parts += cpu_lines(view)
-    parts += [Text(line, style=colour) for line, colour in table.status(view)]
+    parts += [Text(line, style=colour) for line, colour in status(view)]
     parts += _gates(view)
     parts += relay_lines(view)
     if view.tree.version == 1:

@@ -8,14 +8,17 @@ What goes on is a condition while it goes on. What happened (`NodeView.lately`) 
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nodeward.core.conditions import CODES, Condition, Level, Severity
-from nodeward.core.conditions import Verdict as Verdict
+from nodeward.core.conditions import CODES, Condition, Level, Severity, Verdict
 from nodeward.core.text import printable
 from nodeward.core.times import rfc3339
-from nodeward.core.vms import Fit
+from nodeward.features.cpus.rows import CpusView
+from nodeward.features.keys.rows import KeyRow
+from nodeward.features.lately.rows import HappenedRow
+from nodeward.features.limits.rows import CgroupRow, pod_name
 from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
-from nodeward.neighbours.cri.rows import CgroupRow, HappenedRow, RelayView
-from nodeward.people.rows import CpusView, KeyRow, NodeView, pod_name
+from nodeward.features.sandboxes.values import Fit
+from nodeward.neighbours.cri.rows import RelayView
+from nodeward.people.rows import NodeView
 
 MOST_NAMED = 3
 MOST_SAID = 4

@@ -12,12 +12,13 @@ import logging
 import random
 from collections.abc import Mapping
 
+from nodeward.core.modes import Mode
 from nodeward.features.admission.decide import admit
 from nodeward.features.admission.door.doors import Patience, listen
 from nodeward.features.admission.door.server import Decide, WebhookServer
 from nodeward.features.admission.requests import annotated
 from nodeward.features.admission.values import AdmissionRule, Operation, PodAsked, Verdict
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.heap import keep_freed_memory

@@ -15,10 +15,11 @@ import logging
 import os
 from random import random
 
+from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.features.root import State
-from nodeward.features.settings import Mode, Settings
-from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Note
+from nodeward.features.settings import Settings
+from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Note, name_of_node
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.runner import Core
@@ -28,7 +29,7 @@ from nodeward.neighbours.kubernetes.policy_format import MAX_ERRORS
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said
 from nodeward.neighbours.kubernetes.policy_objects import PolicyObjectsClient, Seen
 from nodeward.neighbours.kubernetes.settings import KubeSettings
-from nodeward.settings.load import SettingsError, name_of_node
+from nodeward.settings.load import SettingsError
 from nodeward.settings.policy_object import translated
 from nodeward.settings.reload import Reload
 

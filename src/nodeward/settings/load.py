@@ -8,7 +8,6 @@ since a few bytes of them can become gigabytes.
 import dataclasses
 import enum
 import logging
-import platform
 import posixpath
 import re
 import typing
@@ -21,24 +20,13 @@ import yaml
 from nodeward.core.annotations import CPU_REQUESTS
 from nodeward.core.errors import NodewardError
 from nodeward.core.gating import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
+from nodeward.core.modes import NFD_NUMBERS, Mode
 from nodeward.core.wire_errors import WireError
-from nodeward.features.cpus.settings import MOST_LATE_MS, Amount
+from nodeward.features.cpus.settings import MOST_LATE_MS, Amount, Driver
 from nodeward.features.cpus.spelling import policy
-from nodeward.features.keys.terms import NFD_NUMBERS
-from nodeward.features.sandboxes.sizing_values import MOST_CPUS, MOST_MEMORY_MIB, unlimited
-from nodeward.features.settings import (
-    SECRETS,
-    Attestation,
-    CapacitySource,
-    Driver,
-    DumpSection,
-    KeySettings,
-    KubeSection,
-    Mode,
-    Publisher,
-    Settings,
-    Share,
-)
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings, Publisher, Share
+from nodeward.features.sandboxes.settings import MOST_CPUS, MOST_MEMORY_MIB, unlimited
+from nodeward.features.settings import SECRETS, DumpSection, KubeSection, Settings
 from nodeward.host.hostfs import opened
 from nodeward.neighbours.formats.cgroup_paths import kubepods
 from nodeward.neighbours.formats.yaml_faults import YAML_FAULTS
@@ -727,8 +715,3 @@ def address(listen: str) -> tuple[str, int] | None:
     if (":" in bare and bare == host) or bare != bare.strip() or not bare.isascii():
         return None
     return bare, int(port)
-
-
-def name_of_node(settings: Settings, environ: Mapping[str, str]) -> str:
-    """This node's name in the API server: the setting, the variable of the manifests, else the machine's name."""
-    return settings.node_name or environ.get("NODE_NAME") or platform.node()

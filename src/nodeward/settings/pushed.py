@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from nodeward.core.errors import NodewardError
-from nodeward.features.settings import Mode, Settings
+from nodeward.core.modes import Mode
+from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles, make_folders
 from nodeward.host.state_file import OneWriter
 from nodeward.neighbours.cri.rows import ConfigRow

@@ -12,20 +12,23 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from nodeward.core.events import SettingsChanged
+from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.features.cpus.settings import Amount
-from nodeward.features.settings import KeySettings, LedgerSettings, Mode, SandboxesSettings, Settings
+from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.root import SettingsChanged
+from nodeward.features.sandboxes.settings import SandboxesSettings
+from nodeward.features.settings import Settings
 from nodeward.host import sd_notify
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane
 from nodeward.host.state_file import StateFile
-from nodeward.people.rows import SettingsRow
 from nodeward.settings import last_good, policy_object
 from nodeward.settings.load import SettingsError
 from nodeward.settings.policy_object import Chosen
 from nodeward.settings.pushed import Config, Pushed, in_vain
+from nodeward.settings.rows import SettingsRow
 
 log = logging.getLogger(__name__)
 EVERY_S = 5.0

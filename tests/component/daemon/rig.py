@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.effects import last_known
-from nodeward.features.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings
+from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
 from nodeward.host.clock import Clock, SystemClock
 from nodeward.host.hostfs import HostFiles
 from nodeward.programs.node import run as node

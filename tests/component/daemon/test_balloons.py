@@ -16,9 +16,9 @@ from nodeward.contracts import resmgr_config_pb2 as pb
 from nodeward.core.cpuset import parse
 from nodeward.features.cpus.effects import watch
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression, Within
-from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
 from nodeward.features.root import State
-from nodeward.features.settings import Driver, EngineSettings, RecordSection, Settings
+from nodeward.features.settings import EngineSettings, RecordSection, Settings
 from nodeward.programs.node import assemble
 from nodeward.programs.node.answers import answers
 from nodeward_sim.doubles.cpus import Plan

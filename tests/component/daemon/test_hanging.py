@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.features.settings import CgroupsSection, HookSection, KubeSection, Mode, RecordSection, Settings
+from nodeward.core.modes import Mode
+from nodeward.features.settings import CgroupsSection, HookSection, KubeSection, RecordSection, Settings
 from nodeward.host import undo
 from nodeward.host.state_file import OneWriter
 from nodeward.neighbours.kubernetes import events

@@ -12,7 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.features.settings import HookSection, LimitsSettings, OnError, Settings, UnknownPod, Unsupported
+from nodeward.core.modes import OnError
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
+from nodeward.features.settings import HookSection, Settings
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.sockets import lines
 from nodeward.programs.hook.run import Options, Outcome, ask_socket, run

@@ -21,18 +21,11 @@ from click.testing import CliRunner
 
 from nodeward.cli import main
 from nodeward.contracts import kubepod_pb2 as kubepod
+from nodeward.core.modes import Mode
 from nodeward.features.keys.effects import grants, grants_boot
 from nodeward.features.keys.effects.grants import decode, encode
-from nodeward.features.settings import (
-    Attestation,
-    KeySettings,
-    KubeSection,
-    LedgerSettings,
-    Mode,
-    Publisher,
-    RecordSection,
-    Settings,
-)
+from nodeward.features.keys.settings import Attestation, KeySettings, LedgerSettings, Publisher
+from nodeward.features.settings import KubeSection, RecordSection, Settings
 from nodeward.host.boot import BOOT_ID, boot_id
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles

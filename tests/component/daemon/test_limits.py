@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.features.settings import CgroupsSection, KubeSection, LimitsSettings, NriSection, Settings, UnknownPod
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
+from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
 from nodeward.programs.node.assemble import ensure_folder
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.apiserver import ApiServer

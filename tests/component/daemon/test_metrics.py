@@ -22,18 +22,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from nodeward.cli import main
 from nodeward.contracts import podapi_pb2
+from nodeward.core.modes import Mode
 from nodeward.features.podapi import wiring
 from nodeward.features.podapi.rows import SECTIONS
+from nodeward.features.podapi.settings import PodapiSection
 from nodeward.features.root import State
-from nodeward.features.settings import (
-    HookSection,
-    KubeSection,
-    MetricsSection,
-    Mode,
-    PodapiSection,
-    RecordSection,
-    Settings,
-)
+from nodeward.features.settings import HookSection, KubeSection, MetricsSection, RecordSection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.runner import Core
 from nodeward.neighbours.sockets.grpc_unix import GrpcClient

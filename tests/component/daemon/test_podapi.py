@@ -16,7 +16,8 @@ from nodeward.cli.pod import command
 from nodeward.features.podapi import wiring
 from nodeward.features.podapi.door.messages import SERVICE
 from nodeward.features.podapi.effects import answers
-from nodeward.features.settings import KubeSection, PodapiSection, RecordSection, Settings
+from nodeward.features.podapi.settings import PodapiSection
+from nodeward.features.settings import KubeSection, RecordSection, Settings
 from nodeward.people import client
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kube_refusals import Json

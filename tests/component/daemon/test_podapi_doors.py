@@ -15,7 +15,7 @@ import pytest
 import uvloop
 
 from nodeward.contracts import podapi_pb2
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import AnswerError, Failure, NodewardError
 from nodeward.core.workload import PodSpec, PodUid
 from nodeward.features.podapi.door import grpc as grpc_server
 from nodeward.features.podapi.door import http as server
@@ -23,9 +23,7 @@ from nodeward.features.podapi.door import methods
 from nodeward.features.podapi.effects import answers as podapi_answers
 from nodeward.features.podapi.effects.watch import MOST_QUEUED, MOST_WATCHERS, Watchers
 from nodeward.features.podapi.rows import (
-    AnswerError,
     DescribePodRequest,
-    Failure,
     Kind,
     ListPodsRequest,
     ListPodsResponse,

@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from nodeward import __version__
-from nodeward.features.settings import ColdPlugSection, KubeSection, NriSection, PodapiSection
+from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
+from nodeward.features.settings import KubeSection, NriSection
 from nodeward.host import watchdog
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError

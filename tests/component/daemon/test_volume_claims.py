@@ -18,7 +18,8 @@ from nodeward.contracts import podresources_pb2 as pb
 from nodeward.core.pulls import PullsView, SandboxKey
 from nodeward.features.podapi.effects import devices as pod_devices
 from nodeward.features.podapi.effects.volumes import HOST_ROOT
-from nodeward.features.settings import ColdPlugSection, KubeSection, PodapiSection, Settings
+from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
+from nodeward.features.settings import KubeSection, Settings
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line
 from nodeward.neighbours.kubelet import checkpoint_file, cold_plug, pod_resources

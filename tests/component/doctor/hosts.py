@@ -3,12 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from nodeward.core.finding import Severity
 from nodeward.features.settings import KubeSection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import HostFiles, OsFiles
 from nodeward.people.client import DaemonError
 from nodeward.people.doctor import machine
-from nodeward.people.doctor.facts import Severity
 from nodeward.people.doctor.run import Around, Diagnosis
 
 EPC = "sgx_epc"

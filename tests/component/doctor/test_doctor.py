@@ -16,15 +16,20 @@ from click.testing import CliRunner
 
 from nodeward.cli.doctor import command
 from nodeward.core.cgroup import Hierarchy
+from nodeward.core.finding import Severity
 from nodeward.features.cpus.settings import PolicySettings
-from nodeward.features.settings import CgroupsSection, KubeSection, LedgerSettings, LimitsSettings, NriSection, Settings
+from nodeward.features.keys.rows import KeyRow
+from nodeward.features.keys.settings import LedgerSettings
+from nodeward.features.limits.findings import Layout
+from nodeward.features.limits.settings import LimitsSettings
+from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
 from nodeward.host.hostfs import OsFiles
 from nodeward.people import client
 from nodeward.people.doctor import machine
 from nodeward.people.doctor import run as doctor
-from nodeward.people.doctor.facts import Layout, Severity
 from nodeward.people.doctor.run import diagnose
-from nodeward.people.rows import ComponentRow, KeyRow, NodeView, SettingsRow
+from nodeward.people.rows import ComponentRow, NodeView
+from nodeward.settings.rows import SettingsRow
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.doctor.hosts import EPC, MOUNTS, NO_API, around, bad, codes, host
 

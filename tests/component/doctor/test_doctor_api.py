@@ -12,11 +12,11 @@ import pytest
 import yaml
 from aiohttp import web
 
+from nodeward.core.finding import Access
 from nodeward.features.settings import KubeSection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.kubernetes import cluster
-from nodeward.people.doctor.facts import Access
 from nodeward.people.doctor.run import Diagnosis, diagnose
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.doctor.hosts import around, bad, codes, host

@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.core.finding import Severity
 from nodeward.features.settings import HookSection, NriSection, RelaySection, Settings
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.hook.install import Hook, base_spec, cdi, containerd_lines, hooks_d
 from nodeward.people.doctor import machine
-from nodeward.people.doctor.facts import KubeletFacts, Severity
+from nodeward.people.doctor.facts import KubeletFacts
 from nodeward.people.doctor.kubelet import kubelet
 from nodeward.people.doctor.run import diagnose
 from nodeward.programs.node import oci_runtimes

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.core.decision import PodEvent, Reason
+from nodeward.core.decision import PodEvent
 from nodeward.core.events import CallEnded
+from nodeward.core.refusal import Reason
 from nodeward.features.notices.wiring import MOST_WAITING, Calls
 from nodeward.host.backoff import Backoff
 from nodeward.neighbours.kubernetes import events

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeward.core.decision import Adjustment, Final, Goal, Reason, Refusal, Special
+from nodeward.core.decision import Adjustment, Final, Goal, Special
 from nodeward.core.events import Event, PluginTold, Question
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.host.lanes import ThreadLane

@@ -14,13 +14,16 @@ from pathlib import Path
 import pytest
 
 from nodeward.contracts import deviceplugin_pb2 as protocol
-from nodeward.core.decision import Adjustment, Final, Goal, Reason
+from nodeward.core.decision import Adjustment, Final, Goal
 from nodeward.core.events import Allocating, Question, Starting
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.features.all import ENGINE
+from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
 from nodeward.features.keys.wiring import checkpoint_file, device_plugin
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
-from nodeward.features.settings import KeySettings, KubeSection, LedgerSettings, Mode, Publisher, Settings
+from nodeward.features.settings import KubeSection, Settings
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles

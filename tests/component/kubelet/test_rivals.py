@@ -14,11 +14,11 @@ from typing import cast
 import pytest
 from aiohttp import web
 
+from nodeward.core.vms import Allocatable
 from nodeward.features.pods.effects import node_status
 from nodeward.features.pods.state import Pods
 from nodeward.features.pods.wiring import ApiFacts
 from nodeward.features.root import State
-from nodeward.features.sandboxes.sizing_values import Allocatable
 from nodeward.features.settings import KubeSection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.runner import Core

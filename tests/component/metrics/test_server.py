@@ -14,13 +14,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from nodeward.core.ports import Pace
 from nodeward.host import pace
 from nodeward.host.lanes import ThreadLane
 from nodeward.host.loop import new_loop
 from nodeward.people.metrics import server
 from nodeward.people.metrics.exposition import PIECE_CHARACTERS, pieces
 from nodeward.people.metrics.mapping import metrics
-from nodeward.people.rows import NodeView, Pace
+from nodeward.people.rows import NodeView
 from tests.component.daemon.test_metrics import port
 from tests.patience import scaled
 from tests.unit.edges.metrics.build import full_node, node

@@ -12,9 +12,10 @@ import pytest
 import yaml
 from aiohttp import web
 
-from nodeward.core.decision import Goal, Reason
+from nodeward.core.decision import Goal
 from nodeward.core.events import Event, Missed, NfdSeen, Reached
 from nodeward.core.ports import Tell
+from nodeward.core.refusal import Reason
 from nodeward.host.clock import SystemClock
 from nodeward.host.performers import ByEdge
 from nodeward.neighbours.nfd import objects

@@ -5,9 +5,10 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
-from nodeward.core.decision import Adjustment, Final, Reason
+from nodeward.core.decision import Adjustment, Final
 from nodeward.core.events import Event, Question
 from nodeward.core.ports import AtStart
+from nodeward.core.refusal import Reason
 from nodeward.neighbours.nri import session
 from nodeward.neighbours.nri.session import NriSettings
 from nodeward_sim.doubles.runtime import SimRuntime

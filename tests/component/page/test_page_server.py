@@ -25,7 +25,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
-from nodeward.neighbours.cri.rows import CgroupRow, ResourceRow
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.people.latest import DecisionRow
 from nodeward.people.page import server
 from nodeward.people.page.server import MOST_PAGES, hosts

@@ -24,7 +24,7 @@ from nodeward.cli import dump as dump_command
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.features.settings import SECRETS
 from nodeward.neighbours.cri.calls import Call, Ended
-from nodeward.people.rows import DumpRow
+from nodeward.neighbours.cri.rows import DumpRow
 from nodeward.programs.dump import text
 from nodeward.programs.dump.feed import Feed, Writer
 from tests.component.relay import kubelet_mix

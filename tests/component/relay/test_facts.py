@@ -22,8 +22,8 @@ import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.vms import NOT_TOLD
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.features.sandboxes.sizing_values import NOT_TOLD
 from nodeward.features.settings import Settings
 from nodeward.neighbours.cri import facts_line, relay_line
 from nodeward.neighbours.cri.relay_socket import ask_pulls

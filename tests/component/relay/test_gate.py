@@ -17,8 +17,10 @@ import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.gating import GateSettings
-from nodeward.features.settings import Mode, PodapiSection, Settings
+from nodeward.core.modes import Mode
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.podapi.settings import PodapiSection
+from nodeward.features.settings import Settings
 from nodeward.neighbours.cri import facts_line
 from nodeward.programs.node.relay_door import SOCKET
 from tests.component.daemon import rig as daemon

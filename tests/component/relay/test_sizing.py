@@ -15,9 +15,10 @@ import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.modes import OnError
+from nodeward.core.vms import Allocatable
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.features.sandboxes.sizing_values import Allocatable
-from nodeward.features.settings import OnError, RelaySection, Settings
+from nodeward.features.settings import RelaySection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.cri import facts_line

@@ -29,9 +29,9 @@ from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.errors import NodewardError
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.flow import FRAME_BYTES
+from nodeward.neighbours.cri.rows import DoorRow, RelayView
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.header_blocks import encode_literals
-from nodeward.people.rows import DoorRow, RelayView
 from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import writer_of
 from tests.component.relay.rig import WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for

@@ -16,10 +16,12 @@ import pytest
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser
 
+from nodeward.core.modes import Mode
 from nodeward.features.admission.door.doors import Patience, listen
 from nodeward.features.admission.door.server import PATH, Bounds, WebhookServer
 from nodeward.features.admission.values import Operation, PodAsked, Verdict
-from nodeward.features.settings import LimitsSettings, Mode, Settings
+from nodeward.features.limits.settings import LimitsSettings
+from nodeward.features.settings import Settings
 from nodeward.host.tls import ReloadingTls, TlsFilesError
 from nodeward.programs.webhook import decider
 from tests.component.kube.support import until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.core.decision import Adjustment, Final, Reason
-from nodeward.features.cpus.pool_settings import IoClass, Scheduler, SchedulingClass
+from nodeward.core.decision import Adjustment, Final, IoClass, Scheduler, SchedulingClass
+from nodeward.core.refusal import Reason
 from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
 from tests.contract.nri.containerd_side import containerd_side

@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.core.vms import CgroupDriver, Expected, Profile, TaskRole
+from nodeward.core.vms import CgroupDriver, Profile, TaskRole
 from nodeward.features.sandboxes.expected import Paths, expected, threaded
+from nodeward.features.sandboxes.values import Expected
 from tests.pages import of_page
 from tests.patience import scaled
 from tests.peers.cgroups import CGROUP_ROOT, controllers_as_before, hierarchies, make_cgroup, remove_cgroups

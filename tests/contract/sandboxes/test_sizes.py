@@ -6,11 +6,10 @@ from dataclasses import replace
 from itertools import product
 
 from nodeward.core.annotations import KATA_QUEUES, KATA_SIZES
-from nodeward.core.vms import Handler, Profile, VmReading
+from nodeward.core.vms import Handler, Profile, Room, VmReading
 from nodeward.core.workload import CpuRecord, HostShare, SandboxId
 from nodeward.features.sandboxes import sizing
 from nodeward.features.sandboxes.size import CPU_M, size
-from nodeward.features.sandboxes.sizing_values import Room
 from tests.peers.katahost import KataSize, kata_sizes, kata_vms
 from tests.unit.engine.sandboxes.test_sizing import KATA, MOST, ROWS
 

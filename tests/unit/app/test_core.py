@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Final, Goal, Reason, Refusal, Target
+from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Final, Goal, Target
 from nodeward.core.events import (
     ApiBack,
     Creating,
@@ -23,12 +23,15 @@ from nodeward.core.events import (
     Updating,
 )
 from nodeward.core.feature import Domain
+from nodeward.core.modes import OnError
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
 from nodeward.features.all import DOMAINS, ENGINE
 from nodeward.features.limits.domain import LIMITS
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, LimitsSettings, OnError, UnknownPod
+from nodeward.features.settings import EngineSettings
 from nodeward.host.afterwards import MOST, PIECE
 from nodeward.host.clock import SystemClock
 from nodeward.host.runner import MOST_BITS, Core

@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.events import CpusRecalled
 from nodeward.core.workload import Phase
 from nodeward.features.all import ENGINE
 from nodeward.features.cpus import recorded
@@ -22,7 +21,7 @@ from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, 
 from nodeward.features.cpus.pools import joined, left, resized
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
 from nodeward.features.cpus.state import Cpus
-from nodeward.features.cpus.values import Grant, Part, Pool, Pools, Recorded
+from nodeward.features.cpus.values import CpusRecalled, Grant, Part, Pool, Pools, Recorded
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from nodeward.host.boot import BOOT_ID

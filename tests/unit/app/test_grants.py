@@ -13,12 +13,14 @@ import msgspec
 import pytest
 
 from nodeward.core.events import Event, GrantsRecalled
+from nodeward.core.modes import Mode
 from nodeward.features.keys.effects import grants_boot
 from nodeward.features.keys.effects.grants import Granted, Grants, Recalled, decode, encode, on_record, path_in, read
 from nodeward.features.keys.effects.grants_boot import GrantsBoot
+from nodeward.features.keys.settings import LedgerSettings
 from nodeward.features.keys.state import Grant, Offer
 from nodeward.features.root import State
-from nodeward.features.settings import LedgerSettings, Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.host import journal
 from nodeward.host.boot import BOOT_ID
 from nodeward.host.hostfs import HostFiles, OsFiles

@@ -11,20 +11,24 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core import record
-from nodeward.core.decision import Goal, Reason
+from nodeward.core.decision import Goal
 from nodeward.core.events import ApiLost, Event
-from nodeward.core.gating import GateSettings
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.core.vms import Profile
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Qos, Source
 from nodeward.features.all import apply
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.keys.settings import KeySettings, LedgerSettings
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.effects.hook_files import Keeper
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.effects import last_known
 from nodeward.features.pods.effects.last_known import keep, path_in, read
 from nodeward.features.pods.state import KnownSpec, Pods
 from nodeward.features.root import State
 from nodeward.features.sandboxes.settings import SandboxesSettings
-from nodeward.features.settings import KeySettings, LedgerSettings, LimitsSettings, Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.host.lanes import GivenUpError
 from nodeward.host.record_writer import RecordWriter, size
 from nodeward.host.sd_notify import Notifier

@@ -12,22 +12,16 @@ import pytest
 from nodeward.cli.keys import lines
 from nodeward.contracts import deviceplugin_pb2 as protocol
 from nodeward.core import events as ev
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid, Sandbox, SandboxId
 from nodeward.features.keys import wiring as keys
 from nodeward.features.keys.asks import KEYS_NS
 from nodeward.features.keys.device_ids import id_name
 from nodeward.features.keys.effects import grants
+from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
 from nodeward.features.keys.view import key_rows
-from nodeward.features.settings import (
-    KeySettings,
-    KubeSection,
-    LedgerSettings,
-    LimitsSettings,
-    Mode,
-    NriSection,
-    Publisher,
-    Settings,
-)
+from nodeward.features.limits.settings import LimitsSettings
+from nodeward.features.settings import KubeSection, NriSection, Settings
 from nodeward.features.wiring import Lanes
 from nodeward.host.facts import FactsByKind, either
 from nodeward.host.record_writer import RecordWriter

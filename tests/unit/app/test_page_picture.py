@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
-from nodeward.neighbours.cri.rows import CgroupRow, HappenedRow, ResourceRow
-from nodeward.people.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow, NodeView
+from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
+from nodeward.features.lately.rows import HappenedRow
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
+from nodeward.people.rows import NodeView
 from nodeward.programs.page.picture import HISTORY, Memory, picture, promised
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from nodeward.core.errors import NodewardError
 from nodeward.core.podapi_network import PodInterface, PodNetwork, PodRoute
 from nodeward.core.pulls import PullsView
 from nodeward.core.workload import PodUid, SandboxId
-from nodeward.features.podapi import redaction
+from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.effects.volumes import FILE, HOST_ROOT, PodVolumeClaims, VolumeRequestError
 from nodeward.features.podapi.podapi_volumes import (
     GUEST,

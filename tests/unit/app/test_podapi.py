@@ -10,19 +10,22 @@ import pytest
 
 from nodeward.contracts import podresources_pb2 as pb
 from nodeward.core.devices import ContainerNuma, Judged
+from nodeward.core.errors import AnswerError
 from nodeward.core.events import GateAsked, GateRecalled, PodGone
-from nodeward.core.gating import Gated, GateSettings, Verdict
+from nodeward.core.gating import Gated, Verdict
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid, Sandbox, SandboxId
 from nodeward.features.all import ENGINE
 from nodeward.features.gate.rows import SetGateRequest
+from nodeward.features.gate.settings import GateSettings
 from nodeward.features.gate.wiring import MOST_VERDICTS, Gates, SetGateError, path_in, read
 from nodeward.features.podapi.effects.answers import EARLY_NS, MOST_REPORTS, Reports
 from nodeward.features.podapi.effects.devices import PodDevices
-from nodeward.features.podapi.rows import AnswerError, ReportSandboxRequest
+from nodeward.features.podapi.rows import ReportSandboxRequest
 from nodeward.features.pods.state import KnownSandbox, Pods
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.host import facts
 from nodeward.host.clock import SystemClock
 from nodeward.host.facts import either

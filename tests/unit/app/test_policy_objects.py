@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.events import Event
+from nodeward.core.modes import Mode
 from nodeward.core.zones import NodeZones, Zone
 from nodeward.features.cpus.effects.topology_object import Session as ZonesSession
-from nodeward.features.cpus.settings import Amount, AmountKind, Driver, PolicySettings, StaticSettings
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling.policy import amount
 from nodeward.features.root import State
-from nodeward.features.settings import CpusSettings, EngineSettings, Mode, PolicyObjectsSection, Settings
+from nodeward.features.settings import EngineSettings, PolicyObjectsSection, Settings
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.kubernetes.errors import KubeAwayError
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeward.core.decision import IoClass, Scheduler, SchedulerFlag, SchedulingClass
 from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     BalloonType,
@@ -18,13 +19,9 @@ from nodeward.features.cpus.pool_settings import (
     DynamicPoolType,
     Expression,
     FillOrder,
-    IoClass,
     PodPool,
     PodpoolsSettings,
     Priority,
-    Scheduler,
-    SchedulerFlag,
-    SchedulingClass,
     StaticPool,
     StaticPoolsSettings,
     Within,

@@ -14,11 +14,13 @@ from nodeward.cli import main
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision
 from nodeward.core.events import CapacityRead, Event, SandboxStarted
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid, Sandbox, SandboxId
 from nodeward.features.all import ENGINE
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.wiring import NoFacts
-from nodeward.features.root import State
-from nodeward.features.settings import LimitsSettings, MetricsSection, Mode, Settings
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import MetricsSection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.process import LockedError, hold_lock, own_domain, owner_of, raise_descriptor_limit
 from nodeward.host.runner import Core
@@ -181,9 +183,9 @@ def test_metrics_that_are_not_served_are_waited_for_only_where_nothing_is_enforc
     row = next(row for row in told.readiness.rows() if row.name == "metrics")
     assert (row.ready, row.detail, row.needed) == (False, "somebody holds it", not ready)
 
-    told.tell(ev.SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.ENFORCE)).engine))
+    told.tell(SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.ENFORCE)).engine))
     assert told.readiness.ready
-    told.tell(ev.SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.OFF)).engine))
+    told.tell(SettingsChanged(Settings(limits=LimitsSettings(mode=Mode.OFF)).engine))
     assert not told.readiness.ready
     told.readiness.note("metrics", True, "served")
     assert told.readiness.ready

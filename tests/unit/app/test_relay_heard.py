@@ -11,9 +11,11 @@ from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.decision import Decision
 from nodeward.core.events import Event
 from nodeward.core.feature import Step
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.root import State
-from nodeward.features.settings import LimitsSettings, Mode, OnError, Settings
+from nodeward.features.settings import Settings
 from nodeward.neighbours.cri import decider
 from nodeward.neighbours.cri.calls import Call, Ended, Interest, Message, Pass
 from nodeward.neighbours.cri.decider import LIST_LATER_S, LIST_READ_NS, LISTS_NS, MOST_KEPT, MOST_RESTORED

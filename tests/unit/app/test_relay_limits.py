@@ -10,21 +10,14 @@ import pytest
 
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.annotations import OWN_LIMITS
-from nodeward.core.decision import Refused
 from nodeward.core.events import ApiBack, PodSeen
+from nodeward.core.modes import Mode, OnError
+from nodeward.core.refusal import Refused
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.features.settings import (
-    LimitsSettings,
-    Mode,
-    NriSection,
-    OnError,
-    PodsSettings,
-    RelaySection,
-    Settings,
-    UnknownPod,
-    Unsupported,
-)
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
+from nodeward.features.pods.settings import PodsSettings
+from nodeward.features.settings import NriSection, RelaySection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.process import own_domain
 from nodeward.neighbours.cri.calls import Call, Interest, Pass, Refuse, Replace, Verdict

@@ -14,18 +14,20 @@ from types import SimpleNamespace
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.gating import GateAt, GateSettings
+from nodeward.core.gating import GateAt
+from nodeward.core.modes import Mode
 from nodeward.core.wire_errors import WireError
-from nodeward.features.cpus.settings import Driver, PolicySettings
-from nodeward.features.settings import CpusSettings, DumpSection, Mode, Settings
+from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.settings import DumpSection, Settings
 from nodeward.host import sd_notify
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.cri import dump_rules
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.rows import DoorRow, RelayView
 from nodeward.neighbours.cri.sandbox_calls import Gatekeeper
-from nodeward.people.rows import DoorRow, RelayView
 from nodeward.programs.cri_resmgr import last_policy
 from nodeward.programs.cri_resmgr.last_policy import PolicySwitchError
 from nodeward.programs.cri_resmgr.pushed import over_file

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.events import Event, HandlersRead, VmsRead
+from nodeward.core.modes import Mode
 from nodeward.core.vms import Handler, Place, TaskRole
 from nodeward.core.workload import SandboxId
 from nodeward.features.pods.state import KnownSandbox, Pods
@@ -17,8 +18,9 @@ from nodeward.features.root import State
 from nodeward.features.sandboxes.effects.placing import Machine, PlacementError, Running, machine, perform, running
 from nodeward.features.sandboxes.effects.watch import BATCH, CONFIGS_S, GUESTS_S, Watch
 from nodeward.features.sandboxes.plan import Act, Step, Trees
+from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.state import Sandboxes
-from nodeward.features.settings import EngineSettings, Mode, SandboxesSettings
+from nodeward.features.settings import EngineSettings
 from nodeward.host.hostfs import OsFiles
 from nodeward.host.lanes import GivenUpError
 from nodeward.neighbours.kata import shim_socket

@@ -13,11 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.cli import config, doctor, node, relay, webhook
-from nodeward.features.limits.wiring import nri
-from nodeward.features.settings import KeySettings, Mode, Settings
+from nodeward.core.modes import Mode
+from nodeward.features.keys.settings import KeySettings
+from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.nri.errors import NriSettingsError
+from nodeward.programs.node.doors import nri
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml
 from tests.unit.app.test_core import core_with

@@ -8,16 +8,18 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.decision import Goal, Reason, Special, Target
+from nodeward.core.decision import Goal, Special, Target
 from nodeward.core.events import Event, Missed, Reached
 from nodeward.core.ports import Written
+from nodeward.core.refusal import Reason
 from nodeward.core.workload import ContainerId, Phase
 from nodeward.features.all import ENGINE
 from nodeward.features.cpus.effects.start_barrier import StartGate
 from nodeward.features.cpus.settings import CpusSettings, OnLate
 from nodeward.features.limits.answer import leaves_rest
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, LimitsSettings
+from nodeward.features.settings import EngineSettings
 from nodeward.host.clock import SystemClock
 from nodeward.host.facts import FactsByKind
 from nodeward.host.lanes import GivenUpError
@@ -226,7 +228,7 @@ class Desk:
         slots = Slots(self.lane, dict.fromkeys(("cpuset", "misc.max", "subtree"), self._write), SystemClock())
         state = State(settings=EngineSettings(policy=STATIC_RULES, cpus=cpus))
         self.core = Core(state, ENGINE, SystemClock(), slots, FactsByKind(), _nothing)
-        self.gate = StartGate(self.core, slots)
+        self.gate = StartGate(self.core, slots, leaves_rest)
         self.core.tell(ev.TopologyRead(machine()))
         for pod, cpus_of, qos in (("a", 0, "burstable"), ("c", 2, "")):
             made = one(pod, cpus_of, qos)

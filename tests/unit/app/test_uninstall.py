@@ -11,7 +11,8 @@ import yaml
 from click.testing import CliRunner
 
 from nodeward.cli import uninstall as cli
-from nodeward.core.decision import Goal, Reason, Special
+from nodeward.core.decision import Goal, Special
+from nodeward.core.refusal import Reason
 from nodeward.features.settings import Settings
 from nodeward.host.boot import BOOT_ID
 from nodeward.host.undo import Change, UndoList, read, standing

@@ -7,18 +7,13 @@ from hypothesis import strategies as st
 
 from nodeward.core import events as ev
 from nodeward.core import record
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.workload import Phase
 from nodeward.features.all import apply
-from nodeward.features.root import State
-from nodeward.features.settings import (
-    EngineSettings,
-    LimitsSettings,
-    Mode,
-    OnError,
-    PodsSettings,
-    UnknownPod,
-    Unsupported,
-)
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
+from nodeward.features.pods.settings import PodsSettings
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
 from nodeward.programs.once.what_if import MOST_KEPT, WhatIf, what_if
 from tests.unit.engine.build import EPC, container_spec, creating, pod_spec, sandbox, started
 from tests.unit.engine.cpus.build import STATIC_RULES, home, machine, one
@@ -97,7 +92,7 @@ def test_another_cpu_policy_tells_which_containers_would_have_other_cpus_and_whi
 
 def test_a_change_of_settings_in_the_record_is_left_out_and_said() -> None:
     told = lived()
-    told(ev.SettingsChanged(STRICT))
+    told(SettingsChanged(STRICT))
 
     same_as_before = told.under(RECORDED)
 
@@ -204,7 +199,7 @@ EVENTS = st.lists(
             ev.Expired(2),
             started("u", "app"),
             started("v", "web"),
-            ev.SettingsChanged(STRICT),
+            SettingsChanged(STRICT),
             ev.Tick(),
         ]
     ),
@@ -219,11 +214,11 @@ def test_only_the_first_difference_is_real_and_it_is_what_a_node_with_those_sett
     told = Recorded(recorded)(*events)
     found = told.under(other)
 
-    fresh = Recorded(other)(*[event for event in events if not isinstance(event, ev.SettingsChanged)])
+    fresh = Recorded(other)(*[event for event in events if not isinstance(event, SettingsChanged)])
     assert [difference.hypothetical for difference in found.differences] == [n > 0 for n in range(found.count)]
     for difference in found.differences:
         assert difference.recorded or difference.other  # words tell the two apart
-    if not any(isinstance(event, ev.SettingsChanged) for event in events):
+    if not any(isinstance(event, SettingsChanged) for event in events):
         mine = [line for line in told.lines if line.startswith(b'["decision"')]
         theirs = [line for line in fresh.lines if line.startswith(b'["decision"')]
         apart = [number for number, (one, two) in enumerate(zip(mine, theirs, strict=True), 1) if one != two]

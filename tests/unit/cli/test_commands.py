@@ -21,11 +21,11 @@ from nodeward.cli import agent, exits, gate, pod
 from nodeward.cli.doctor import _print
 from nodeward.cli.kubectl import cli as plugin
 from nodeward.cli.main import cli
+from nodeward.core.finding import Finding, Severity
+from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.sandboxes.rows import ClassRow, HandlerRow, SandboxesView, SandboxRow
-from nodeward.neighbours.cri.rows import CgroupRow
 from nodeward.people import client
 from nodeward.people.client import DaemonError
-from nodeward.people.doctor.facts import Finding, Severity
 from nodeward.people.doctor.run import Diagnosis
 from nodeward.people.rows import NodeView
 from tests.patience import scaled

@@ -12,8 +12,11 @@ from rich.console import Console
 from nodeward.cli import kubectl_nodes as nodes
 from nodeward.cli.kubectl import cli
 from nodeward.cli.kubectl_answers import draw, in_json, status_of
+from nodeward.features.keys.rows import KeyRow
+from nodeward.features.lately.rows import HappenedRow
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.limits.words import amount
-from nodeward.people.rows import CgroupRow, HappenedRow, KeyRow, NodeView, ResourceRow
+from nodeward.people.rows import NodeView
 from nodeward.people.table import render
 from nodeward_sim.decided import Decided, LatestDecisions
 

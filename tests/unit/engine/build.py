@@ -6,8 +6,9 @@ from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Decision, Final
 from nodeward.core.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
 from nodeward.features.all import apply
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, LimitsSettings
+from nodeward.features.settings import EngineSettings
 
 EPC = "sgx_epc"
 SECOND = 1_000_000_000

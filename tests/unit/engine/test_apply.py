@@ -6,37 +6,23 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.apply import merge
-from nodeward.core.decision import (
-    Adjustment,
-    Commit,
-    Decision,
-    Final,
-    Goal,
-    Mount,
-    Need,
-    Reason,
-    Refusal,
-    Special,
-    Target,
-)
+from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Mount, Need, Special, Target
 from nodeward.core.feature import Domain, Step
+from nodeward.core.modes import Mode, OnError
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.workload import ContainerId, SandboxId
 from nodeward.features.all import DOMAINS, ENGINE
+from nodeward.features.cpus.settings import CpusSettings
 from nodeward.features.limits import readings
 from nodeward.features.limits.domain import LIMITS
-from nodeward.features.limits.readings import Standing, differs, standing
+from nodeward.features.limits.readings import differs, standing
+from nodeward.features.limits.rows import Standing
+from nodeward.features.limits.settings import LimitsSettings, Unsupported
 from nodeward.features.limits.state import Wanted
 from nodeward.features.notices import step as notices
+from nodeward.features.pods.settings import PodsSettings
 from nodeward.features.root import State
-from nodeward.features.settings import (
-    CpusSettings,
-    EngineSettings,
-    LimitsSettings,
-    Mode,
-    OnError,
-    PodsSettings,
-    Unsupported,
-)
+from nodeward.features.settings import EngineSettings
 from tests.goals import target
 from tests.unit.engine.build import (
     EPC,

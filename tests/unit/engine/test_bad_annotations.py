@@ -11,9 +11,10 @@ import pytest
 from nodeward.contracts import cri_pb2, nri_pb2
 from nodeward.core import events as ev
 from nodeward.core.annotations import MAX_VALUE, OWN_LIMITS
-from nodeward.core.decision import Adjustment, Decision, Final, Refusal, Refused
+from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.refusal import Refusal, Refused
 from nodeward.core.workload import Sandbox
-from nodeward.features.settings import LimitsSettings, UnknownPod
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.neighbours.cri import mapping as cri_mapping
 from nodeward.neighbours.hook import mapping as hook_mapping
 from nodeward.neighbours.hook.line import HookRequest, decode_request, encode_request

@@ -8,27 +8,12 @@ import pytest
 import yaml
 
 from nodeward.core.cgroup import Hierarchy
+from nodeward.core.finding import Access, Finding, Neighbour, ParameterRef, Registered, Severity, Unlisted
+from nodeward.features.cpus.findings import CpuFacts
 from nodeward.features.cpus.rows import CpusView
+from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.people.doctor.cluster_findings import OUR_WEBHOOKS
-from nodeward.people.doctor.facts import (
-    Access,
-    ApiFacts,
-    CgroupFacts,
-    CpuFacts,
-    DaemonFacts,
-    Facts,
-    Finding,
-    HookFacts,
-    Layout,
-    Neighbour,
-    ParameterRef,
-    ProcessFacts,
-    Registered,
-    RelayFacts,
-    RuntimeFacts,
-    Severity,
-    Unlisted,
-)
+from nodeward.people.doctor.facts import ApiFacts, DaemonFacts, Facts, HookFacts, ProcessFacts, RelayFacts, RuntimeFacts
 from nodeward.people.doctor.findings import findings, lines, version, worst
 from tests.unit.engine.build import EPC
 

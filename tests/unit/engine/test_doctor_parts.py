@@ -7,36 +7,19 @@ from typing import Any
 import pytest
 
 from nodeward.core.annotations import KATA_CONFIG, KATA_ONLY
+from nodeward.core.finding import Finding, RuntimeClass, Severity, Unlisted
+from nodeward.core.modes import Mode
 from nodeward.core.vms import Handler, Profile
-from nodeward.features.keys.findings import keys
-from nodeward.features.limits.settings import Mode
-from nodeward.features.podapi.findings import cold_plug
+from nodeward.features.keys.findings import KeyFacts, keys
+from nodeward.features.keys.rows import KeyHolder, KeyOffer, KeyRow, KeySharing
+from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
 from nodeward.features.sandboxes.doctor_sizing import sizing
-from nodeward.features.sandboxes.findings import OUR_POLICY, sandboxes
-from nodeward.features.sandboxes.sizing_values import SizingRow, SizingSettings
-from nodeward.people.doctor.facts import (
-    ColdPlugFacts,
-    Finding,
-    KeyFacts,
-    KubeletFacts,
-    RelayFacts,
-    RuntimeClass,
-    Severity,
-    Unlisted,
-    VmFacts,
-)
+from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes
+from nodeward.features.sandboxes.settings import SizingSettings
+from nodeward.features.sandboxes.sizing_values import SizingRow
+from nodeward.neighbours.cri.rows import CallRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.people.doctor.facts import KubeletFacts, RelayFacts
 from nodeward.people.doctor.relay_findings import relay
-from nodeward.people.rows import (
-    CallRow,
-    DoorRow,
-    DriverRow,
-    DumpRow,
-    KeyHolder,
-    KeyOffer,
-    KeyRow,
-    KeySharing,
-    RelayView,
-)
 
 LISTEN, RUNTIME = "/run/nodeward/cri.sock", "/run/containerd/containerd.sock"
 KUBELET = KubeletFacts("process 7", LISTEN, LISTEN)
@@ -115,7 +98,7 @@ def test_a_relay_alone_is_a_note_and_image_calls_that_have_passed_are_no_riddle(
 def test_where_nobody_looked_nothing_is_said() -> None:
     assert list(relay(RelayFacts(), None)) == []
     assert list(sandboxes(VmFacts())) == []
-    assert list(sizing(VmFacts((KATA,)), RelayFacts())) == []
+    assert list(sizing(VmFacts((KATA,)), SizingSettings(), None, "")) == []
 
 
 MIB = 1 << 20
@@ -240,7 +223,7 @@ QUEUES = replace(RELAY, sizing=replace(ENFORCE, queues=True))
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_whether_sizes_are_obeyed(handler: Handler, relay: RelayFacts, code: str, says: str) -> None:
-    (found,) = sizing(VmFacts((handler,)), relay)
+    (found,) = sizing(VmFacts((handler,)), relay.sizing, relay.sizing_mode, relay.where)
     assert (found.code, bool(found.remedy)) == (code, code != "sizing")
     assert found.severity is (Severity.OK if code == "sizing" else Severity.WARNING)
     assert says in found.what
@@ -250,7 +233,8 @@ def test_whether_sizes_are_obeyed(handler: Handler, relay: RelayFacts, code: str
     ("view", "says"), [(None, "no relay answers"), (RelayView("1", 9, 1), "the relay runs with sizing.mode off")]
 )
 def test_no_relay_gives_sizes(view: RelayView | None, says: str) -> None:
-    (found,) = sizing(VmFacts(()), replace(RELAY, view=view))
+    relay = replace(RELAY, view=view)
+    (found,) = sizing(VmFacts(()), relay.sizing, relay.sizing_mode, relay.where)
     assert (found.code, says in found.what) == ("sizing-no-relay", True)
 
 

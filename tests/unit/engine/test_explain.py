@@ -8,11 +8,13 @@ from rich.console import Console
 
 from nodeward.core import events as ev
 from nodeward.core.annotations import OWN_LIMITS, UPSTREAM_EPC
-from nodeward.core.workload import ContainerId, ContainerSpec, PodUid
+from nodeward.core.modes import Mode
+from nodeward.core.workload import SHORT_ID, ContainerId, ContainerSpec, PodUid
 from nodeward.features.limits import promise
-from nodeward.features.settings import LimitsSettings, Mode, UnknownPod
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
+from nodeward.features.root import SettingsChanged
 from nodeward.people.explain import LEAST_ID, explain
-from nodeward.people.rows import SHORT_ID, NodeView
+from nodeward.people.rows import NodeView
 from nodeward.people.table import render
 from nodeward.people.view import node_view
 from tests.goals import target
@@ -64,7 +66,7 @@ def two_resources(after: Mode = Mode.ENFORCE) -> Told:
     told(started("A", "app"))
     sampled(told, 5)
     if after is not Mode.ENFORCE:
-        told(ev.SettingsChanged(replace(told.state.settings, limits=replace(TWO, mode=after))))
+        told(SettingsChanged(replace(told.state.settings, limits=replace(TWO, mode=after))))
         sampled(told, 5)
     return told
 

@@ -15,15 +15,17 @@ import nodeward
 from nodeward.contracts import nri_pb2
 from nodeward.core import events as ev
 from nodeward.core.annotations import OWN_LIMITS, UPSTREAM_EPC
-from nodeward.core.decision import Adjustment, Decision, Final, Goal, Need, Reason
+from nodeward.core.decision import Adjustment, Decision, Final, Goal, Need
 from nodeward.core.quantity import MAX_VALUE
+from nodeward.core.refusal import Reason
 from nodeward.core.tables import KEPT, beside, kept, put, without
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.features.limits import promise as promise_module
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.features.limits.state import Wanted
 from nodeward.features.pods.budget import Outline
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, LimitsSettings, UnknownPod, Unsupported
+from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cgroups.sampler import Reader
 from nodeward.neighbours.formats.cgroup_paths import MAX_PATH

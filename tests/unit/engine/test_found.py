@@ -9,10 +9,12 @@ from hypothesis import strategies as st
 from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Decision
 from nodeward.core.events import FoundCgroup, MiscReading
+from nodeward.core.modes import Mode
 from nodeward.core.workload import Container, ContainerId, Phase, PodSpec, PodUid, SandboxId
+from nodeward.features.limits.rows import CgroupRow
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.found import ENDED, by_cgroups, is_known, pod_cgroups
-from nodeward.features.settings import LimitsSettings, Mode
-from nodeward.people.rows import CgroupRow
+from nodeward.features.root import SettingsChanged
 from nodeward.people.view import node_view
 from tests.unit.engine.build import (
     EPC,
@@ -155,10 +157,10 @@ def test_what_was_found_and_vanished_while_the_domain_was_off_ends_when_it_is_on
     told = node()
     on, off = (replace(told.state.settings, limits=LimitsSettings(mode=mode)) for mode in (Mode.ENFORCE, Mode.OFF))
     told(found(APP))
-    told(ev.SettingsChanged(off))
+    told(SettingsChanged(off))
     assert told.state.limits.wanted == {}
 
-    told(ev.SettingsChanged(on))
+    told(SettingsChanged(on))
     assert list(told.state.limits.wanted) == [POD, f"{POD}/{APP}"]
     told(ev.Sampled({}, as_of=told.state.seq, gone=(POD, f"{POD}/{APP}")))
 

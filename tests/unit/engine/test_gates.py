@@ -7,14 +7,18 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.annotations import GATE
-from nodeward.core.decision import Decision, Final, Refusal, Refused
-from nodeward.core.gating import Gated, GateSettings, Verdict, gated
+from nodeward.core.decision import Decision, Final
+from nodeward.core.gating import Gated, Verdict, gated
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Refusal, Refused
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.all import apply
 from nodeward.features.gate.rule import shut
-from nodeward.features.gate.view import pod_gate
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.keys.settings import Attestation, KeySettings, LedgerSettings, Publisher
+from nodeward.features.podapi.view import pod_gate
 from nodeward.features.root import State
-from nodeward.features.settings import Attestation, EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import SECOND, Told, creating, sandbox
 
 U = PodUid("u")

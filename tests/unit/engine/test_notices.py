@@ -7,11 +7,13 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision, PodEvent, Target
+from nodeward.core.modes import Mode
 from nodeward.core.workload import Container, ContainerId, ContainerSpec, Phase, Role, Sandbox
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.notices.step import AGAIN_NS, MOST_NOTICES, MOST_SENT, QUIET_NS
 from nodeward.features.notices.words import told as words
-from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, LimitsSettings, Mode
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
 from tests.goals import target
 from tests.unit.engine.build import (
     EPC,
@@ -226,7 +228,7 @@ def test_nothing_is_kept_of_what_begins_once_it_was_read_or_has_ended_or_nobody_
     assert seen().told.state.notices.begun == {}
 
     node = Node()
-    node.told(ev.SettingsChanged(EngineSettings(limits=RULE, kube_events=False)))
+    node.told(SettingsChanged(EngineSettings(limits=RULE, kube_events=False)))
     assert node.told.state.notices.begun == {}
     node.pod("B")
     assert node.told.state.notices.begun == {}
@@ -502,5 +504,5 @@ def test_notices_end_with_their_pod_with_time_and_with_the_setting() -> None:
     node.told(ev.ApiLost("away"))
     node.sees(reading(refused=1))
     assert node.told.state.notices.notices
-    node.told(ev.SettingsChanged(EngineSettings(limits=replace(RULE, mode=Mode.OBSERVE), kube_events=True)))
+    node.told(SettingsChanged(EngineSettings(limits=replace(RULE, mode=Mode.OBSERVE), kube_events=True)))
     assert node.told.state.notices.notices == {}

@@ -7,12 +7,15 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision, PodEvent
-from nodeward.features.keys.terms import PluginStanding
+from nodeward.core.events import PluginStanding
+from nodeward.core.modes import Mode
+from nodeward.features.keys.settings import Publisher, Share
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.notices.keys import HOLDS_NS, STALE_NS
 from nodeward.features.notices.step import AGAIN_NS, QUIET_NS
 from nodeward.features.notices.words import told as words
-from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, LimitsSettings, Mode, Publisher, Share
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.kubernetes.kube_events import MOST_NOTE
 from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, offering
@@ -56,7 +59,7 @@ def unrecorded(node: Telling) -> None:
 
 def oversold(node: Telling) -> None:
     own = replace(offering(replace(ROW, share=Share.OWN)), kube_events=True)
-    node.tell(ev.SettingsChanged(own))
+    node.tell(SettingsChanged(own))
     for number in range(16):
         node.tell(kata(str(number)))
 
@@ -214,7 +217,7 @@ def test_settings_that_end_the_granting_end_what_waits() -> None:
     node = Telling()
     node.tell(ev.GrantsRecalled(lost=True))
     assert node.state.notices.notices
-    node.tell(ev.SettingsChanged(replace(TOLD, limits=LimitsSettings(mode=Mode.ENFORCE), ledger=OBSERVED)))
+    node.tell(SettingsChanged(replace(TOLD, limits=LimitsSettings(mode=Mode.ENFORCE), ledger=OBSERVED)))
     node.tell(ev.ApiBack())
     assert node.state.notices.notices == {}
     assert node.lives(2) == []
@@ -234,5 +237,5 @@ def test_pods_are_told_of_limits_as_before_beside_the_node_and_without_it() -> N
         ("", "keys-uncounted"),
         ("pod-A", "charge-refused"),
     ]
-    node.tell(ev.SettingsChanged(replace(TOLD, limits=replace(limits, mode=Mode.OBSERVE))))
+    node.tell(SettingsChanged(replace(TOLD, limits=replace(limits, mode=Mode.OBSERVE))))
     assert [one.pod_uid for one in node.state.notices.notices.values()] == [""]

@@ -6,7 +6,7 @@ import pytest
 
 from nodeward.core.devices import CdiDevice, CdiFault, DeviceKind, Evidence, Told, kind_of
 from nodeward.core.pulls import SandboxKey
-from nodeward.core.vms import CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading, VmSize
+from nodeward.core.vms import Allocatable, CgroupReading, Handler, Place, Profile, Room, Task, TaskRole, VmReading
 from nodeward.core.workload import ContainerSpec, HostShare, PodSpec, PodUid, Role, Sandbox, SandboxId
 from nodeward.features.podapi import view as show
 from nodeward.features.podapi.devices import judged
@@ -22,8 +22,9 @@ from nodeward.features.podapi.size_view import computed
 from nodeward.features.pods.state import Ended, KnownSandbox, KnownSpec, Pods
 from nodeward.features.root import State
 from nodeward.features.sandboxes import sizing
-from nodeward.features.sandboxes.sizing_values import Allocatable, Room, SizingSettings
+from nodeward.features.sandboxes.settings import SizingSettings
 from nodeward.features.sandboxes.state import Sandboxes, Vm
+from nodeward.features.sandboxes.values import VmSize
 
 MIB = 1 << 20
 UID, ID = PodUid("u1"), SandboxId("s1")

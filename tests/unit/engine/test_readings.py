@@ -8,12 +8,15 @@ from nodeward.core import events as ev
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.conditions import Level, Verdict
 from nodeward.core.decision import Decision, Special
+from nodeward.core.modes import Mode
 from nodeward.core.times import LATELY_NS
 from nodeward.core.vms import UNLIMITED
 from nodeward.core.workload import ContainerId, Phase, PodUid
 from nodeward.features.lately.step import MOST
 from nodeward.features.limits.readings import standing
-from nodeward.features.settings import EngineSettings, LimitsSettings, Mode, Unsupported
+from nodeward.features.limits.settings import LimitsSettings, Unsupported
+from nodeward.features.root import SettingsChanged
+from nodeward.features.settings import EngineSettings
 from nodeward.people.explain import explain
 from nodeward.people.verdict import verdict
 from nodeward.people.view import node_view
@@ -125,7 +128,7 @@ def taken_back(mode: Mode = Mode.ENFORCE) -> Told:
     told(started("A", "app", annotations=OLD))
     told(ev.Reached((LIMIT,)))
     if mode is not Mode.ENFORCE:
-        told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(mode=mode))))
+        told(SettingsChanged(EngineSettings(limits=LimitsSettings(mode=mode))))
     return told
 
 
@@ -139,9 +142,9 @@ def test_an_update_says_for_as_long_as_the_container_lives_what_was_taken_back()
     """Or the runtime writes again what it remembers."""
     told = taken_back()
     assert [updated(told) for _ in range(2)] == [f"{EPC} max"] * 2
-    told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(strict=True))))
+    told(SettingsChanged(EngineSettings(limits=LimitsSettings(strict=True))))
     assert updated(told) == f"{EPC} 0"
-    told(ev.SettingsChanged(EngineSettings()))
+    told(SettingsChanged(EngineSettings()))
     assert updated(told) == f"{EPC} max"
     told(ev.CapacityRead(controller=True, capacity={}))
     assert updated(told) == "", "the kernel has lost it"
@@ -184,7 +187,7 @@ def test_several_resources_are_told_as_they_can_be_written(
 
 def test_where_one_line_is_all_it_says_what_is_wanted() -> None:
     told = taken_back()
-    told(ev.SettingsChanged(EngineSettings(limits=LimitsSettings(resources={"a": EPC, "b": "keys"}))))
+    told(SettingsChanged(EngineSettings(limits=LimitsSettings(resources={"a": EPC, "b": "keys"}))))
     told(ev.CapacityRead(controller=True, capacity={EPC: 100, "keys": 100}))
     told(ev.PodSeen(pod_spec("A", replace(container_spec("app"), declared={"keys": 1}))))
     assert updated(told) == "keys 1"
@@ -244,7 +247,7 @@ def test_what_was_answered_is_forgotten_with_a_create_that_fails() -> None:
 
 
 def changed(told: Told, limits: LimitsSettings) -> Decision:
-    return told(ev.SettingsChanged(EngineSettings(limits=limits)))
+    return told(SettingsChanged(EngineSettings(limits=limits)))
 
 
 def performed(decision: Decision) -> dict[str, object]:

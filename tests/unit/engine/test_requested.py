@@ -13,8 +13,8 @@ from nodeward.core.annotations import CPU_REQUESTS, MAX_VALUE, OWN_LIMITS, TOO_L
 from nodeward.core.workload import ContainerSpec, CpuRecord, PodSpec, Qos, Role, Source
 from nodeward.features.cpus.requested import ESTIMATE, UNTOLD, Requested, Scope, flag, requested, scoped, shares_of
 from nodeward.features.limits.promise import promise
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.pods.budget import budget_of_all, declares, pod_budget
-from nodeward.features.settings import LimitsSettings, UnknownPod
 from tests.unit.engine.build import EPC, RULE, container_spec, pod_spec
 
 GUARANTEED, BURSTABLE, BEST_EFFORT = "/kubepods/podu", "/kubepods/burstable/podu", "/kubepods.slice/kubepods-besteffort"

@@ -7,37 +7,20 @@ import pytest
 from nodeward.core import cpuset
 from nodeward.core import events as ev
 from nodeward.core.events import SandboxStarted, VmsRead
+from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
 from nodeward.core.topology import MemoryNode
-from nodeward.core.vms import (
-    CgroupDriver,
-    CgroupReading,
-    Drift,
-    Expected,
-    Fit,
-    Handler,
-    Headroom,
-    Measured,
-    ModeSaid,
-    Place,
-    Profile,
-    Task,
-    TaskRole,
-    Usage,
-    VmReading,
-    VmSize,
-)
+from nodeward.core.vms import CgroupDriver, CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading
 from nodeward.core.workload import ContainerId, PodUid, Sandbox, SandboxId
 from nodeward.core.zones import CpuAmount, NodeZones, Zone
-from nodeward.features.cpus.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.features.cpus.state import Cpus, Held
 from nodeward.features.cpus.values import Grant, Pool
 from nodeward.features.cpus.values import Pools as PoolsOfPolicy
-from nodeward.features.cpus.view import cpus_view, drawing
-from nodeward.features.cpus.words import cpu_sentence
+from nodeward.features.cpus.view import cpus_view
+from nodeward.features.cpus.words import cpu_sentence, drawing
 from nodeward.features.cpus.zones import NOTHING, zones
 from nodeward.features.pods.state import KnownSandbox, KnownSpec, Pods
 from nodeward.features.root import State
@@ -45,11 +28,14 @@ from nodeward.features.sandboxes import table
 from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.state import Sandboxes, Vm
+from nodeward.features.sandboxes.values import Drift, Expected, Fit, Headroom, Measured, ModeSaid, Usage, VmSize
 from nodeward.features.sandboxes.view import sandboxes_view
 from nodeward.features.sandboxes.words import mode_sentence
-from nodeward.features.settings import EngineSettings, Mode
+from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.sysfs.topology import read
+from nodeward.people.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.people.explain import explain
+from nodeward.people.table import status
 from nodeward.people.view import node_view
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.kernel import SimKernel
@@ -382,10 +368,10 @@ def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of_which
     assert [one.id for one in view.sandboxes.rows] == ["s-A", "forged"]
     assert (explain(view, "forg") or [""])[0].startswith("sandbox forged: VM")
     assert explain(view, "for") is None
-    lines = [line for line, _ in table.status(view)]
+    lines = [line for line, _ in status(view)]
     assert lines[0].startswith("sandboxes observe | 2 VM sandbox(es)")
     assert (len(lines), lines[-1].startswith("... and ")) == (7, True)
-    assert table.status(node_view(state_of_vms(mode=Mode.OFF), 0, {})) == []
+    assert status(node_view(state_of_vms(mode=Mode.OFF), 0, {})) == []
 
 
 def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:

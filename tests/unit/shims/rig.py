@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.limits import hook_file
-from nodeward.features.settings import LimitsSettings
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook.line import HookAnswer
 from nodeward.programs.hook.run import Options, Outcome, run

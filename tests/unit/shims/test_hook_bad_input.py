@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.core.modes import OnError
 from nodeward.core.workload import PodUid
-from nodeward.features.settings import LimitsSettings, OnError
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook import oci
 from nodeward.programs.hook.run import Options, Outcome, ask_socket, parse, run

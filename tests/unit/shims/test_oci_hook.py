@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.workload import PodSpec
-from nodeward.features.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.formats import cgroup_paths
 from nodeward.neighbours.hook import line as hook_line

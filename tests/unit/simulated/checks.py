@@ -7,8 +7,9 @@ import errno
 from collections.abc import Sized
 
 from nodeward.core.decision import Target
+from nodeward.core.modes import Mode
 from nodeward.core.record import RecordError
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.host import undo
 from nodeward.neighbours.formats import misc_files
 from nodeward.people.view import node_view

@@ -15,7 +15,8 @@ from nodeward.core import events as ev
 from nodeward.core import record
 from nodeward.core.decision import Decision
 from nodeward.core.workload import ContainerSpec, Phase, Role
-from nodeward.features.settings import LimitsSettings, RecordSection, Settings, UnknownPod, Unsupported
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
+from nodeward.features.settings import RecordSection, Settings
 from nodeward.programs.node import assemble
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import Stopped

@@ -15,11 +15,13 @@ from types import MappingProxyType
 import msgspec
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Final, Refusal
+from nodeward.core.decision import Final
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Refusal
 from nodeward.core.workload import ContainerSpec, PodUid, Sandbox
 from nodeward.features.keys import device_ids
 from nodeward.features.keys.effects import grants
-from nodeward.features.settings import KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
 from nodeward.neighbours.kubelet import checkpoint_file
 from nodeward.neighbours.kubelet.checkpoint_file import Data, Entry
 from nodeward_sim.doubles.kernel import SimKernel

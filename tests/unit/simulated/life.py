@@ -13,10 +13,11 @@ from random import Random
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision
+from nodeward.core.events import PluginStanding
+from nodeward.core.modes import Mode
 from nodeward.features.keys import wiring as keys
 from nodeward.features.keys.effects import grants
-from nodeward.features.keys.terms import PluginStanding
-from nodeward.features.settings import Mode, RecordSection, Settings
+from nodeward.features.settings import RecordSection, Settings
 from nodeward.features.wiring import Lanes
 from nodeward.host.facts import FactsByKind
 from nodeward.host.hostfs import HostFiles

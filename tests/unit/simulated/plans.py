@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
-from nodeward.features.settings import LimitsSettings, UnknownPod
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 
 EPC = "sgx_epc"
 PAGE = 4096

@@ -9,9 +9,9 @@ from nodeward.core import events as ev
 from nodeward.core.decision import Goal, Special, Target
 from nodeward.core.workload import Phase, PodUid
 from nodeward.features.all import ENGINE, apply
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
-from nodeward.features.settings import LimitsSettings, UnknownPod
 from nodeward.host.record_writer import RecordWriter
 from nodeward.host.runner import Core
 from nodeward.neighbours.cgroups.hierarchy import Tree

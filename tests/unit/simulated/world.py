@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Adjustment, Final, Refusal
+from nodeward.core.decision import Adjustment, Final
+from nodeward.core.refusal import Refusal
 from nodeward.core.workload import (
     Container,
     ContainerId,

@@ -14,21 +14,23 @@ from itertools import chain
 
 from nodeward.contracts import nri_pb2
 from nodeward.core import record
-from nodeward.core.decision import Adjustment, Final, Reason
+from nodeward.core.decision import Adjustment, Final
 from nodeward.core.events import Event, Question, SandboxStarted
 from nodeward.core.gating import Gated
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.record import RecordError
+from nodeward.core.refusal import Reason
+from nodeward.core.vms import Allocatable
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.core.zones import CpuAmount, NodeZones, Zone
 from nodeward.features.admission.door.review import annotations_of, decode_review
+from nodeward.features.all import EVENTS
 from nodeward.features.cpus import recorded
 from nodeward.features.cpus.effects import journal
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Change, Grant, Pool, Pools, Recorded
 from nodeward.features.limits import hook_file
-from nodeward.features.sandboxes.sizing_values import Allocatable
-from nodeward.features.settings import LimitsSettings
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.neighbours.cri import facts_line, relay_line
 from nodeward.neighbours.cri.rows import CallRow, DoorRow, RelayView
 from nodeward.neighbours.formats import cgroup_mounts, cgroup_paths, kube_node, kube_objects, misc_files
@@ -391,7 +393,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "qgs": Codec(_quotes(), _read_quotes, ("qgs.qgs",)),
         "record": Codec(
             _record(padding),
-            whole(lambda data: list(record.read(iter(data.splitlines(keepends=True))))),
+            whole(lambda data: list(record.read(iter(data.splitlines(keepends=True)), EVENTS))),
             ("core.record",),
             RecordError,
         ),

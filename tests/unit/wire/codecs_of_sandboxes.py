@@ -1,7 +1,7 @@
 """What is read of VM sandboxes: files below /proc, command lines, configurations, a guest's metrics."""
 
-from nodeward.features.podapi import redaction
 from nodeward.features.podapi.door import messages
+from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.rows import ReportSandboxRequest
 from nodeward.neighbours.formats import cgroup_paths, proc_files
 from nodeward.neighbours.kata import cni_result, config_file, dan, direct_volume, guest_meminfo, guest_ram, processes

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.contracts import kubepod_pb2 as pb
+from nodeward.core.vms import Allocatable
 from nodeward.core.wire_errors import WireError
-from nodeward.features.sandboxes.sizing_values import Allocatable
 from nodeward.neighbours.formats import kube_objects
 from nodeward.neighbours.formats.kube_node import OnNode, allocatable, on_node
 from nodeward.neighbours.formats.kube_objects import LineSplitter, decode_pod, decode_watch_line

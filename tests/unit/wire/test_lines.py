@@ -8,24 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core.gating import Gated
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
+from nodeward.core.vms import Allocatable
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.features.limits import hook_file
-from nodeward.features.limits.settings import LimitsSettings, Mode, OnError, UnknownPod, Unsupported
-from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.neighbours.cri import facts_line, relay_line
 from nodeward.neighbours.cri.facts_line import Answer, Asked, AskedGate, IsOpen, SenselessPodError
-from nodeward.neighbours.cri.rows import (
-    AddedRow,
-    CallRow,
-    CgroupRow,
-    DoorRow,
-    DriverRow,
-    DumpRow,
-    RelayView,
-    ResourceRow,
-)
+from nodeward.neighbours.cri.rows import AddedRow, CallRow, DoorRow, DriverRow, DumpRow, RelayView
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core.wire_errors import WireError
-from nodeward.features.podapi.redaction import MAX_BYTES, MAX_DEPTH, MAX_ITEMS, decode, redacted
+from nodeward.features.podapi.effects.redaction import MAX_BYTES, MAX_DEPTH, MAX_ITEMS, decode, redacted
 from tests.pod_fields import NUMBERS, WORD, Planted
 
 CANARY = "c4n4ry"

@@ -4,12 +4,12 @@ import hashlib
 from collections.abc import Iterator
 from dataclasses import is_dataclass
 from enum import Enum
-from types import ModuleType, UnionType
+from types import UnionType
 from typing import Union, get_args, get_origin, get_type_hints
 
-from nodeward.core import events
 from nodeward.core.decision import Decision
 from nodeward.core.record import FORMAT
+from nodeward.features.all import EVENTS
 from nodeward.features.root import State
 
 SHAPES = {6: "e798490c765283c7"}
@@ -52,9 +52,8 @@ def _name(hint: object) -> str:
     return f"{plain}[{parts}]" if parts else str(plain)
 
 
-def recorded(module: ModuleType = events) -> Iterator[type]:
-    yield from (one for one in vars(module).values() if isinstance(one, type) and issubclass(one, events.Event))
-    yield from (Decision, State)
+def recorded() -> Iterator[type]:
+    yield from (*EVENTS.values(), Decision, State)
 
 
 def digest(text: str) -> str:

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from nodeward.core.modes import DEFAULT_RESOURCES
 from nodeward.core.workload import Role
-from nodeward.features.settings import DEFAULT_RESOURCES
 
 
 class Operation(Enum):

@@ -4,11 +4,11 @@ Read from what the kernel was read back to say (`Held.has`) and what writes unde
 from what was only decided.
 """
 
+from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerId, Phase
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pools import apart, set_of
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 
 
 def in_the_way(state: State, container_id: ContainerId) -> tuple[ContainerId, ...]:

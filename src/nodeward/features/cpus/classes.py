@@ -6,9 +6,8 @@ What an RDT or block I/O class means is the runtime's to know. A scheduling clas
 import re
 
 from nodeward.core import annotations as keys
-from nodeward.core.decision import Adjustment
+from nodeward.core.decision import Adjustment, SchedulingClass
 from nodeward.features.cpus.policies.pools_with_rules import type_of
-from nodeward.features.cpus.pool_settings import SchedulingClass
 from nodeward.features.cpus.requested import scoped
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Ask, Grant

@@ -5,9 +5,25 @@ another owner is at most a note.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
+from nodeward.core.finding import Finding, Neighbour, Severity
 from nodeward.features.cpus.rows import CpusView
-from nodeward.people.doctor.facts import CpuFacts, Finding, Neighbour, RelayFacts, Severity
+
+
+@dataclass(frozen=True, slots=True)
+class CpuFacts:
+    """Who gives containers CPUs: `policy` is ours, empty for none; `manager` the policy in kubelet's CPU manager state,
+    a file at `manager_at`."""
+
+    policy: str = ""
+    by_relay: bool = False
+    """Whether the relay carries it."""
+    manager: str = ""
+    manager_at: str = ""
+    view: CpusView | None = None
+    """What who carries it shows; None where nobody answers."""
+
 
 _TWO = "and so does {} (policy.active): each undoes what the other wrote"
 _CHOOSE = "or set policy.active to none"
@@ -45,8 +61,9 @@ def is_left(one: Neighbour) -> bool:
     return one.name in _LEFT
 
 
-def cpus(facts: CpuFacts, relay: RelayFacts) -> Iterator[Finding]:
-    """Kubelet's CPU manager, and whether anybody carries the policy."""
+def cpus(facts: CpuFacts, silent_relay: str) -> Iterator[Finding]:
+    """Kubelet's CPU manager, and whether anybody carries the policy. `silent_relay`: the socket of a relay
+    that does not answer; empty where one does, or nobody looked."""
     manager = facts.manager
     if manager and manager != "none" and facts.policy:
         what = (
@@ -62,10 +79,10 @@ def cpus(facts: CpuFacts, relay: RelayFacts) -> Iterator[Finding]:
         yield Finding("cpu-manager", Severity.NOTE, what, facts.manager_at, "")
     if facts.view is not None:
         yield from _fits(facts.policy, facts.view)
-    if facts.policy and facts.by_relay and relay.where and relay.view is None and not relay.fault:
+    if facts.policy and facts.by_relay and silent_relay:
         what = f"cpus.driver is relay and no relay answers: nobody gives containers CPUs by {facts.policy}"
         remedy = "Start nodeward relay, or set cpus.driver to nri where the runtime has NRI."
-        yield Finding("cpus-no-relay", Severity.WARNING, what, relay.where, remedy)
+        yield Finding("cpus-no-relay", Severity.WARNING, what, silent_relay, remedy)
 
 
 def _fits(policy: str, view: CpusView) -> Iterator[Finding]:

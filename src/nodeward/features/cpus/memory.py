@@ -9,7 +9,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from nodeward.core.cpuset import CpuSet, of, text
-from nodeward.core.decision import Decision, Goal, Reason, Target
+from nodeward.core.decision import Decision, Goal, Target
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.core.tables import beside
 from nodeward.core.topology import Machine, MemoryNode
 from nodeward.core.workload import Container, ContainerId, Phase
@@ -19,7 +21,6 @@ from nodeward.features.cpus.settings import MemoryNodes
 from nodeward.features.cpus.state import Cpus, Held
 from nodeward.features.cpus.values import Grant, Pools
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 
 KIND = "cpuset.mems"
 """Goals whose value is the nodes that a cgroup has at least, if it has any of its own."""

@@ -8,10 +8,10 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
+from nodeward.core.decision import SchedulingClass
+
 DEFAULT, RESERVED, SHARED = "default", "reserved", "shared"
 """Types and pools that are there without being written down."""
-EXCLUSIVE_CORES = "cmk.intel.com/exclusive-cores"
-"""The extended resource of lists of CPUs: a node has as many as its exclusive pools do."""
 SYSTEM_NAMESPACE = "kube-system"
 """Its containers run on the reserved CPUs."""
 
@@ -68,58 +68,6 @@ class FillOrder(Enum):
     BALANCED = "Balanced"
     PACKED = "Packed"
     FIRST_FREE = "FirstFree"
-
-
-class Scheduler(Enum):
-    """A policy of the kernel's scheduler."""
-
-    NONE = "none"
-    """As the runtime has it."""
-    OTHER = "other"
-    FIFO = "fifo"
-    RR = "rr"
-    BATCH = "batch"
-    IDLE = "idle"
-    DEADLINE = "deadline"
-
-
-class SchedulerFlag(Enum):
-    """Of sched_setattr(2)."""
-
-    RESET_ON_FORK = "reset-on-fork"
-    RECLAIM = "reclaim"
-    DL_OVERRUN = "dl-overrun"
-    KEEP_POLICY = "keep-policy"
-    KEEP_PARAMS = "keep-params"
-    UTIL_CLAMP_MIN = "util-clamp-min"
-    UTIL_CLAMP_MAX = "util-clamp-max"
-
-
-class IoClass(Enum):
-    """Of ioprio_set(2)."""
-
-    NONE = "none"
-    """As the runtime has it."""
-    RT = "rt"
-    BE = "be"
-    IDLE = "idle"
-
-
-@dataclass(frozen=True, slots=True)
-class SchedulingClass:
-    """How the kernel schedules a container's processes and their block I/O. `runtime`, `deadline` and `period` are of
-    the scheduler `deadline`, in nanoseconds as OCI and the kernel count them; nri-plugins hands them on as they are."""
-
-    name: str = ""
-    policy: Scheduler = Scheduler.NONE
-    priority: int = 0
-    flags: tuple[SchedulerFlag, ...] = ()
-    nice: int = 0
-    runtime: int = 0
-    deadline: int = 0
-    period: int = 0
-    io_class: IoClass = IoClass.NONE
-    io_priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.core.cpuset import CpuSet, text
+from nodeward.core.modes import Mode, OnError
 from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     DynamicPoolsSettings,
     PodpoolsSettings,
     StaticPoolsSettings,
 )
-from nodeward.features.limits.settings import Mode, OnError
 
 
 class Driver(Enum):

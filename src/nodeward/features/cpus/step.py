@@ -9,7 +9,9 @@ from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.cpuset import CpuSet, parse, text
-from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Reason, Refusal, Refused, Target
+from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Target
+from nodeward.core.modes import Mode, OnError
+from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import beside, put, without
 from nodeward.core.topology import Machine
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Qos, Sandbox
@@ -22,10 +24,9 @@ from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pools import apart, changed, set_of
 from nodeward.features.cpus.requested import ESTIMATE, UNREAD
 from nodeward.features.cpus.state import Cpus, Held
-from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Pools
+from nodeward.features.cpus.values import Ask, CpusRecalled, Denied, Grant, Ground, Pools
 from nodeward.features.pods.state import KnownContainer
-from nodeward.features.root import State
-from nodeward.features.settings import Mode, OnError
+from nodeward.features.root import SettingsChanged, State
 
 KIND = "cpuset"
 _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.CreateFailed, ev.Tick, ev.PodGone)
@@ -55,9 +56,9 @@ def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
     match event:
         case ev.TopologyRead():
             return _topology(state, event.machine)
-        case ev.SettingsChanged():
+        case SettingsChanged():
             return _settings(state)
-        case ev.CpusRecalled():
+        case CpusRecalled():
             return _recalled(state, event)
     if is_unfit(cpus) and isinstance(event, ev.Creating):
         return cpus, _undecided(state, event)
@@ -384,7 +385,7 @@ def _topology(state: State, machine: Machine) -> tuple[Cpus, Decision]:
     return _anew(state, machine)
 
 
-def _recalled(state: State, event: ev.CpusRecalled) -> tuple[Cpus, Decision]:
+def _recalled(state: State, event: CpusRecalled) -> tuple[Cpus, Decision]:
     """What was recorded counts until the runtime has told which containers are left of it."""
     why = event.fault or (recorded.fault(event.recorded) if event.recorded is not None else "")
     if why or event.recorded is None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward.core.cpuset import CpuSet
+from nodeward.core.events import Event
 from nodeward.core.labels import Labels
 from nodeward.core.refusal import Reason
 from nodeward.core.topology import Machine
@@ -147,6 +148,15 @@ class Recorded:
     pools: Pools
     mems: Mapping[str, CpuSet] = field(default_factory=dict)
     """By key, the memory nodes of a container that is held to some."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpusRecalled(Event):
+    """Which CPUs containers had when the process that drove the policy before this one wrote it down. Told before
+    anybody asks. `fault` says why the record cannot be believed: the runtime's own record counts then."""
+
+    recorded: Recorded | None = None
+    fault: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,181 @@
 A code that is not here, or has fewer values (a record of another release), is told as it is.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
+from nodeward.core import cpuset
 from nodeward.core.refusal import Reason
+from nodeward.features.cpus.rows import CpuHolderRow, CpuRow, CpusView
+
+RESERVED = "reserved"
+"""The pool of this name is the one kept for the system."""
+
+
+_MOST_NAMES = 5
+
+
+_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghjklmnopqstuvwxyz"
+"""Names of owners in the drawing; i and r have a meaning of their own."""
+
+
+_SHARED, _RESERVED, _ISOLATED, _IDLE = ".", "r", "i", "-"
+
+
+def head(view: CpusView) -> str:
+    """The policy and how much is whose, in one line."""
+    own = sum(bool(row.owner) for row in view.cpus)
+    owners = sum(bool(row.own) for row in view.holders)
+    sharers = sum(bool(row.pool) for row in view.holders)
+    return (
+        f"cpus {view.mode} by {view.driver} | policy {view.policy} | {own} of {len(view.cpus)} CPUs exclusive to "
+        f"{owners} container(s), {sharers} share"
+    )
+
+
+def troubles(view: CpusView) -> Iterator[str]:
+    """What somebody should know of, a sentence each."""
+    for why in view.refused:
+        which = "newer settings of the policy" if view.in_force else "the settings of the policy"
+        yield f"{which} are not in force: {why}"
+    yield from view.notes
+    for row in view.holders:
+        if row.error:
+            yield f"{row.name}: its CPUs could not be set: {row.error}"
+        if row.memory_error:
+            yield f"{row.name}: its memory nodes could not be set: {row.memory_error}"
+        if row.kind == "unplaced":
+            yield f"{row.name}: has no CPUs by the policy and stays where it is: {row.why}"
+    if view.drifts:
+        yield f"somebody else changed CPUs of containers {view.drifts} time(s); each was put right"
+    if view.late:
+        yield f"{view.late} program(s) started, or were refused, while others were still on their CPUs"
+
+
+def cpu_sentences(view: CpusView, row: CpuHolderRow) -> Iterator[str]:
+    """One container's CPUs, and why it has those."""
+    asks = f"{row.request_m / 1000:g} CPU(s) requested{f' ({row.source})' if row.source else ''}"
+    match row.kind:
+        case "unplaced":
+            yield f"cpus {row.name}: no CPUs by the policy; it stays where it is."
+        case "unpinned":
+            yield f"cpus {row.name}: not pinned; {asks}."
+        case "exclusive+shared":
+            yield f"cpus {row.name}: {row.own} exclusive, {row.cpus} with pool {row.pool}; {asks}."
+        case _:
+            yield f"cpus {row.name}: {row.cpus}, {row.kind}; {asks}."
+    if row.why:
+        yield f"  {row.why}"
+    if row.memory:
+        yield f"  It may use the memory of NUMA node(s) {row.memory}: they follow its CPUs (cpus.memory, pinMemory)."
+    if row.memory_error:
+        yield f"  These could not be set: {row.memory_error}."
+    if (pool := view.of(row)) is not None:
+        lent = f"; idle ones lent to it: {pool.lent}" if pool.lent else ""
+        yield f"  Shares pool {pool.name} (CPUs {pool.cpus or 'none'}{lent}) with {_others(row.name, pool.members)}."
+    since = "" if row.for_ms is None else f", for {row.for_ms / 1000:.0f} s"
+    match row.state:
+        case "observed":
+            yield "  cpus.mode is observe: this is what would be, and nothing is written."
+        case "held":
+            yield f"  The kernel lets it use {row.has}{since}."
+        case "waiting":
+            yield "  No container of this name is there now; the CPUs are kept for it."
+        case "pending" | "failed":
+            may = row.has or "any CPU, as far as is known: its set was not read back"
+            yield f"  The kernel lets it use {may}{since}; it is being put right."
+    if row.error:
+        yield f"  The last write failed: {row.error}."
+
+
+def _others(name: str, members: tuple[str, ...]) -> str:
+    others = sorted(member for member in members if member != name)
+    if not others:
+        return "nobody"
+    more = f" and {len(others) - _MOST_NAMES} more" if len(others) > _MOST_NAMES else ""
+    return f"{', '.join(others[:_MOST_NAMES])}{more}"
+
+
+def drawing(view: CpusView, width: int) -> Iterator[str]:
+    """The machine in lines of at most `width` where a core fits: a line for each cache of level 3, in it each core in
+    brackets, in that a sign for each thread. Below it what the signs mean."""
+    yield head(view)
+    signs = _signs(view)
+    package = node = None
+    for rows in _runs(view.cpus):
+        first = rows[0]
+        if first.package != package:
+            package, node = first.package, None
+            yield f"package {package}"
+        if first.node != node:
+            node = first.node
+            yield f"  node {node}"
+        yield from _cache_lines(rows, signs, width)
+    yield from _legend(view, signs)
+
+
+def _runs(cpus: tuple[CpuRow, ...]) -> Iterator[list[CpuRow]]:
+    """The CPUs of each cache, by package, node, cache and core."""
+    runs = dict[tuple[int, int, int], list[CpuRow]]()
+    for row in sorted(cpus, key=lambda row: (row.package, row.node, row.l3, row.core, row.cpu)):
+        runs.setdefault((row.package, row.node, row.l3), []).append(row)
+    yield from runs.values()
+
+
+def _cache_lines(rows: list[CpuRow], signs: Mapping[str, str], width: int) -> Iterator[str]:
+    cores = dict[int, list[str]]()
+    for row in rows:
+        cores.setdefault(row.core, []).append(_sign(row, signs))
+    between = " " if any(len(sign) > 1 for core in cores.values() for sign in core) else ""
+    start = f"    L3 {rows[0].l3}  "
+    line = start
+    for core in cores.values():
+        cell = f"[{between.join(core)}]"
+        if line.strip() and len(line) > len(start) and len(line) + len(cell) > width:
+            yield line
+            line = " " * len(start)
+        line += cell
+    yield f"{line}  CPUs {cpuset.text(cpuset.of(row.cpu for row in rows))}"
+
+
+def _sign(row: CpuRow, signs: Mapping[str, str]) -> str:
+    if row.owner:
+        return signs[row.owner]
+    if row.isolated:
+        return _ISOLATED
+    if row.pools:
+        return _RESERVED if row.pools == (RESERVED,) else _SHARED
+    return _IDLE
+
+
+def _signs(view: CpusView) -> dict[str, str]:
+    """A sign for each owner, by the lowest of its CPUs."""
+    signs = dict[str, str]()
+    for row in sorted(view.cpus, key=lambda row: row.cpu):
+        if row.owner and row.owner not in signs:
+            at = len(signs)
+            letter = _LETTERS[at % len(_LETTERS)]
+            signs[row.owner] = letter if at < len(_LETTERS) else f"{letter}{at // len(_LETTERS)}"
+    return signs
+
+
+def _legend(view: CpusView, signs: Mapping[str, str]) -> Iterator[str]:
+    used = dict.fromkeys(_sign(row, signs) for row in view.cpus)
+    meanings = {_SHARED: "shared", _RESERVED: "reserved", _ISOLATED: "isolated by the kernel", _IDLE: "of nobody"}
+    if plain := [f"{sign} {meaning}" for sign, meaning in meanings.items() if sign in used]:
+        yield ", ".join(plain)
+    for row in sorted((row for row in view.holders if row.own), key=lambda row: cpuset.ids(cpuset.parse(row.own))):
+        beside = f" and pool {row.pool}" if row.pool else ""
+        state = "" if row.state == "held" else f" ({row.state})"
+        memory = f", memory of node(s) {row.memory}" if row.memory else ""
+        yield f"{signs.get(row.name, '?')} {row.name}: {row.own}{beside}{memory}{state}"
+    for pool in view.pools:
+        lent = f", lent {pool.lent}" if pool.lent else ""
+        yield f"pool {pool.name}: {pool.cpus or 'no CPUs'}{lent}, {len(pool.members)} container(s)"
+    if economy := cpuset.text(cpuset.of(row.cpu for row in view.cpus if row.efficient)):
+        yield f"made for economy: {economy}"
+    yield from view.faults
+    yield from troubles(view)
+
 
 Values = tuple[str | int, ...]
 _ISOLATED_FOR = {

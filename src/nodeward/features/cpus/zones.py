@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import CpuSet
+from nodeward.core.modes import Mode
 from nodeward.core.tables import kept
 from nodeward.core.topology import Machine
 from nodeward.core.zones import CpuAmount, NodeZones, Zone
@@ -19,7 +20,6 @@ from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.step import is_unfit
 from nodeward.features.cpus.values import Denied, Ground, Pool, Pools
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 
 POLICY = "TopologyPolicy"
 NUMA, PACKAGE, BALLOON, POOL = "Node", "socket", "balloon", "pool"

@@ -1,11 +1,12 @@
 """The domain `gate`: a pod does not start before its conditions are met."""
 
-from nodeward.core.decision import Fault, Final, Reason, Refusal, Refused
+from nodeward.core.decision import Fault, Final
 from nodeward.core.events import Creating, Question
 from nodeward.core.feature import Domain
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.features.gate.step import gate_of, step
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 
 
 def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:

@@ -2,6 +2,30 @@
 
 from dataclasses import dataclass
 
+
+@dataclass(frozen=True, slots=True)
+class GatedRow:
+    """A pod whose start has asked at its gate. `verdict`: PENDING, PASSED, EXPIRED or DENIED; `why` the gate is shut,
+    empty where it is open."""
+
+    namespace: str
+    pod: str
+    uid: str
+    verdict: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GatesView:
+    """The gates. `refused`: creates that were refused, in mode observe those that would have been. `fault`: why earlier
+    verdicts are not known."""
+
+    mode: str
+    rows: tuple[GatedRow, ...] = ()
+    refused: int = 0
+    fault: str = ""
+
+
 PASSED, DENIED = "PASSED", "DENIED"
 
 

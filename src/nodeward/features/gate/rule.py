@@ -6,11 +6,12 @@ Whatever is not known keeps the gate shut, with the reason.
 from collections.abc import Iterator
 
 from nodeward.core.gating import Condition, Gated, Verdict, listed
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodSpec, PodUid
 from nodeward.features.keys.kubelet_view import held_ids, promised, versions
+from nodeward.features.keys.settings import Attestation
 from nodeward.features.keys.sums import counted, is_offered
 from nodeward.features.root import State
-from nodeward.features.settings import Attestation, Mode
 
 _LEDGER_OFF = "the ledger is off, so nothing is known of keys and quotes: set ledger.mode to observe or enforce"
 

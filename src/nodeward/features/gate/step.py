@@ -5,14 +5,15 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Final, Reason, Refusal
+from nodeward.core.decision import NOTHING, Decision, Final
 from nodeward.core.gating import Gated, gated, refusal
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.tables import put, without
 from nodeward.core.workload import PodUid
 from nodeward.features.gate.rule import is_denied, shut
 from nodeward.features.gate.state import AtGate, Gate, Said
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 
 MOST_PODS = 1024
 """At the gate; of more the one that asked first is forgotten. It asks again."""

@@ -15,14 +15,15 @@ from typing import Final
 
 import msgspec
 
+from nodeward.core.errors import AnswerError, Failure
 from nodeward.core.events import GateAsked, GateRecalled, GateSet
 from nodeward.core.gating import Gated, Verdict
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.gate.rows import DENIED, PASSED, SetGateRequest, SetGateResponse
 from nodeward.features.gate.rule import is_denied, shut
-from nodeward.features.podapi.rows import AnswerError, Failure
 from nodeward.features.root import State
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.features.wiring import Node, Wired, Wiring
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
@@ -234,7 +235,7 @@ def _components(node: Node) -> Wired:
         {"key", "quotes"} & {*words} for words in settings.gate.handlers.values()
     ):
         log.warning("gate=no-keys why='ledger.mode is off, so key and quotes stay shut: set it to observe or enforce'")
-    return Wired((("gate", node.gates.keep),))
+    return Wired((("gate", node.part(Gates).keep),))
 
 
 WIRING = Wiring(_components)

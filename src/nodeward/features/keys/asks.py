@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Adjustment, Commit, Final, Need, Reason, Refusal
+from nodeward.core.decision import Adjustment, Commit, Final, Need
+from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.state import OpenAsk
 from nodeward.core.tables import put, without
 from nodeward.core.workload import PodSpec, PodUid, Role

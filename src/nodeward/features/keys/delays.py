@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.core.decision import Target
-from nodeward.core.events import Event, KeysRead, PluginTold, Reached, SettingsChanged
+from nodeward.core.events import Event, KeysRead, PluginStanding, PluginTold, Reached
 from nodeward.core.tables import put, without
 from nodeward.features.keys import sums
+from nodeward.features.keys.rows import KeyDelays
 from nodeward.features.keys.state import Delays, Ledger
-from nodeward.features.keys.terms import PluginStanding
-from nodeward.features.root import State
-from nodeward.people.rows import KeyDelays
+from nodeward.features.root import SettingsChanged, State
 
 BOUNDS_MS = (100, 250, 500, 1000, 1500, 2000, 2500, 3000, 5000, 10_000, 30_000)
 

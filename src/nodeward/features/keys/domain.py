@@ -1,8 +1,9 @@
 """The domain `ledger`: TEE keys, what may still be sold of them, and who holds what."""
 
-from nodeward.core.decision import Fault, Final, Reason, Refusal, Refused
+from nodeward.core.decision import Fault, Final
 from nodeward.core.events import Admitted, Question
 from nodeward.core.feature import Domain
+from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.features.keys.step import next_wake, step
 from nodeward.features.root import State
 

@@ -4,14 +4,30 @@ Goes by what the daemon tells of itself, since it alone has counted; without it 
 behind can be told. Pure, as `people.doctor.findings` is.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 
+from nodeward.core.events import PluginStanding
+from nodeward.core.finding import Finding, Severity
+from nodeward.features.keys.rows import KeyRow, KeySharing
 from nodeward.features.keys.share import oversold
 from nodeward.features.keys.sharing_view import removals
-from nodeward.features.keys.terms import PluginStanding
-from nodeward.people.doctor.facts import Finding, KeyFacts, Severity
-from nodeward.people.rows import KeyRow, KeySharing
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFacts:
+    """TEE keys, as the daemon counts them. `our_object` is NAMESPACE/NAME of a NodeFeature object of ours for this
+    node, whoever wants it; `has_checkpoint`: a device plugin has registered with this kubelet once; `hiding`: how many
+    of the ids of SEV-ES and SEV-SNP are to hide ciphertext, by the parameter of kvm_amd, 0 for no part of them.
+    `on_node` and `left_by_nfd` as in ApiFacts."""
+
+    rows: tuple[KeyRow, ...] = ()
+    our_object: str = ""
+    has_checkpoint: bool = False
+    hiding: int = 0
+    on_node: Mapping[str, int] | None = None
+    left_by_nfd: tuple[str, ...] = ()
+
 
 OK, NOTE, WARNING = Severity.OK, Severity.NOTE, Severity.WARNING
 _RULE = "See that nfd-master runs without restrictions.disableExtendedResources, that Kata's NodeFeatureRule is there"

@@ -9,10 +9,10 @@ from nodeward.core.workload import PodUid
 from nodeward.features.keys import sums
 from nodeward.features.keys.device_ids import Devices, Held, devices
 from nodeward.features.keys.kubelet_view import home
+from nodeward.features.keys.rows import KeyIdRow
 from nodeward.features.keys.state import Grant, Ledger, Stood
 from nodeward.features.keys.terms import KeyState
 from nodeward.features.root import State
-from nodeward.people.rows import KeyIdRow
 
 _FREE, _WITHHELD, _CHARGED = KeyState.FREE, KeyState.WITHHELD, KeyState.CHARGED
 _DRAINING, _GRANTED = KeyState.DRAINING, KeyState.GRANTED

@@ -15,12 +15,12 @@ from nodeward.core.workload import PodSpec, PodUid, SandboxId
 from nodeward.features.keys import loss
 from nodeward.features.keys.device_ids import SETTLE_NS, owners
 from nodeward.features.keys.pods_api_loss import api_is_gone, finding
+from nodeward.features.keys.settings import Publisher
 from nodeward.features.keys.state import Ledger
 from nodeward.features.pods.budget import budget_of_all, containers_need
 from nodeward.features.pods.found import name_of
 from nodeward.features.pods.state import KnownSpec
 from nodeward.features.root import State
-from nodeward.features.settings import Publisher
 
 Held = Mapping[PodUid, tuple[str, ...]]
 

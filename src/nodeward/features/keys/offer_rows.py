@@ -1,11 +1,12 @@
 """How it stands with what kubelet is offered of a kind, in numbers: for metrics and people. Nothing is decided here."""
 
+from nodeward.core.modes import Mode
 from nodeward.features.keys import loss
 from nodeward.features.keys import sums as ledger
 from nodeward.features.keys.delays import row
+from nodeward.features.keys.rows import KeyOffer
+from nodeward.features.keys.settings import Attestation
 from nodeward.features.root import State
-from nodeward.features.settings import Attestation, Mode
-from nodeward.people.rows import KeyOffer
 
 
 def offer_row(state: State, key: str) -> KeyOffer | None:

@@ -9,9 +9,9 @@ tells the one from the other, so an orphan that stays for LEAKED_NS is called le
 from collections.abc import Iterator, Sequence
 
 from nodeward.core.events import HeldElsewhere, KeysRead
+from nodeward.features.keys.rows import KeyElsewhere
 from nodeward.features.keys.state import Ledger
 from nodeward.features.root import State
-from nodeward.people.rows import KeyElsewhere
 
 LEAKED_NS = 900_000_000_000
 """The alert on orphans waits for as long."""

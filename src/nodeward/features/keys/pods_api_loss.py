@@ -7,9 +7,8 @@ API server's watch, PodResources, the checkpoint. It is the first again as soon 
 
 from dataclasses import replace
 
-from nodeward.core.events import PodsOfKubelet
+from nodeward.core.events import PluginStanding, PodsOfKubelet
 from nodeward.features.keys.state import Ledger
-from nodeward.features.keys.terms import PluginStanding
 from nodeward.features.root import State
 
 GONE_NS = 30_000_000_000

@@ -9,12 +9,12 @@ tries again.
 
 from dataclasses import dataclass
 
+from nodeward.core.modes import NFD_NUMBERS
 from nodeward.core.workload import SandboxId
 from nodeward.features.keys.kubelet_view import promised, versions
 from nodeward.features.keys.rule import Count
-from nodeward.features.keys.terms import NFD_NUMBERS
+from nodeward.features.keys.settings import CapacitySource, KeySettings, Share
 from nodeward.features.root import State
-from nodeward.features.settings import CapacitySource, KeySettings, Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,17 +9,17 @@ charge it takes it back twice, so that the counter falls below zero and the next
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from nodeward.core.events import HeldElsewhere
+from nodeward.core.events import HeldElsewhere, PluginStanding
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import sums as ledger
 from nodeward.features.keys.kubelet_view import home
+from nodeward.features.keys.rows import KeyFence, KeyFences, KeySharing
 from nodeward.features.keys.rule import Claim, Count
+from nodeward.features.keys.settings import Attestation, KeySettings
 from nodeward.features.keys.share import asked_by_nfd
-from nodeward.features.keys.terms import PluginStanding
 from nodeward.features.pods.found import pod_cgroups
 from nodeward.features.root import State
-from nodeward.features.settings import Attestation, KeySettings, Mode
-from nodeward.people.rows import KeyFence, KeyFences, KeySharing
 
 TDX_LEFT_OUT = (
     "none for tdx: where the kernel refuses a TDX charge it takes it back twice, so the counter falls below zero and "

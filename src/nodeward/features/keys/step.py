@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Goal, Reason, Special, Target
+from nodeward.core.decision import NOTHING, Decision, Goal, Special, Target
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.core.tables import kept, put, without
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import asks, delays, device_ids, loss, orphans, sums
@@ -18,16 +20,16 @@ from nodeward.features.keys.id_states import stood
 from nodeward.features.keys.kubelet_view import asking, ended, frozen, held_ids, may_take, specs, stands_in
 from nodeward.features.keys.outside import attributed
 from nodeward.features.keys.pods_api_loss import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
+from nodeward.features.keys.settings import Attestation, KeySettings
 from nodeward.features.keys.share import may_follow
 from nodeward.features.keys.state import Ledger, Offer
-from nodeward.features.root import State
-from nodeward.features.settings import Attestation, KeySettings, Mode
+from nodeward.features.root import SettingsChanged, State
 
 FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
 _HEARD = (
     *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
-    *(ev.Allocating, ev.Starting, ev.Abandoned, ev.SettingsChanged, ev.Tick, ev.ApiBack, ev.PodsListed, ev.Stopped),
+    *(ev.Allocating, ev.Starting, ev.Abandoned, SettingsChanged, ev.Tick, ev.ApiBack, ev.PodsListed, ev.Stopped),
     *(ev.Reached, ev.Missed),
 )
 
@@ -42,7 +44,7 @@ def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
         )
         ledger, goals = _listed(replace(state, ledger=ledger), numbers=False)
         return _stood(state, ledger), Decision(answer, goals)
-    if isinstance(event, ev.SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
+    if isinstance(event, SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
         before = state.ledger
         gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
         return Ledger(api_heard=before.api_heard), Decision(goals=gone)
@@ -104,7 +106,7 @@ def _changed(state: State, event: ev.Event) -> Ledger:
             return asks.given_back(ledger, event.ask_id)
         case ev.Stopped():
             return _stopped(state, event)
-        case ev.SettingsChanged():
+        case SettingsChanged():
             return _offered(state, replace(ledger, quotes=_asked_for(state)), grows=False)
         case ev.Reached() | ev.Missed():
             return _outcome(ledger, event)

@@ -9,12 +9,14 @@ kubelet gave it where those are more. What it asks of other names for the same k
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeward.core.events import KeysRead
+from nodeward.core.events import KeysRead, PluginStanding
+from nodeward.core.modes import Mode
 from nodeward.core.tables import kept, without
 from nodeward.core.workload import PodSpec, PodUid, SandboxId
 from nodeward.features.keys import device_ids, loss
 from nodeward.features.keys.kubelet_view import all_ids, ended, frozen, promised, unaccounted, versions
 from nodeward.features.keys.rule import Claim, Count, count, together
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings, Publisher, Share
 from nodeward.features.keys.share import (
     Shares,
     asked_by_nfd,
@@ -26,9 +28,7 @@ from nodeward.features.keys.share import (
     shares,
 )
 from nodeward.features.keys.state import Offer
-from nodeward.features.keys.terms import PluginStanding
 from nodeward.features.root import State
-from nodeward.features.settings import Attestation, CapacitySource, KeySettings, Mode, Publisher, Share
 
 MISC = CapacitySource.MISC
 NOTHING_ASKED: Mapping[PodUid, int] = {}

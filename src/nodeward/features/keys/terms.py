@@ -1,6 +1,5 @@
 """Words about TEE keys that events, state and views share."""
 
-from collections.abc import Mapping
 from enum import Enum
 from typing import Final
 
@@ -26,26 +25,6 @@ REFUSALS: Final = (
     "taken",
 )
 """Why kubelet can be refused, by code. The codes are labels of metrics too, so they stay."""
-
-
-NFD_NUMBERS: Final[Mapping[str, str]] = {"tdx": "tdx.total_keys", "sev_es": "sev.encrypted_state_ids"}
-"""Node Feature Discovery's attribute of `cpu.security` that has the number of each kind of key, by the misc
-controller's name."""
-
-
-class PluginStanding(Enum):
-    """How it stands with the device plugin for one resource."""
-
-    WAITING = "waiting"
-    """Kubelet's socket is not there, or does not answer."""
-    RIVAL = "rival"
-    """Somebody else publishes the resource: ours is not registered, since the last to register evicts the other."""
-    REFUSED = "refused"
-    """Kubelet does not take the registration."""
-    SERVING = "serving"
-    """Registered, and kubelet reads our list."""
-    ENDED = "ended"
-    """Nothing is to be published any more."""
 
 
 class KeyState(Enum):

@@ -4,13 +4,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.core.events import HeldElsewhere, KeysRead
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import loss, orphans
 from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.id_states import ids
 from nodeward.features.keys.kubelet_view import all_ids, ended, findings, home, registered
 from nodeward.features.keys.offer_rows import offer_row
+from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyRow
 from nodeward.features.keys.rule import Claim, Count
+from nodeward.features.keys.settings import CapacitySource, KeySettings
 from nodeward.features.keys.share import said_of
 from nodeward.features.keys.sharing_view import fences, offering, sharing
 from nodeward.features.keys.sums import (
@@ -25,8 +28,6 @@ from nodeward.features.keys.sums import (
     unsold,
 )
 from nodeward.features.root import State
-from nodeward.features.settings import CapacitySource, KeySettings, Mode
-from nodeward.people.rows import KeyElsewhere, KeyHolder, KeyRow
 
 _ABOUT = {
     "orphan": "orphan: its cgroup was removed",

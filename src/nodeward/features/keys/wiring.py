@@ -8,10 +8,12 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from nodeward import __version__
+from nodeward.core.modes import Mode
 from nodeward.features.keys.effects.grants import Grants, may_grant
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings
 from nodeward.features.keys.sums import is_tracked
 from nodeward.features.root import State
-from nodeward.features.settings import Attestation, CapacitySource, KeySettings, Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.features.wiring import FIRST_PAUSE_S, Component, Node, Note, Wired, Wiring, Withdraw
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
@@ -235,7 +237,7 @@ def _components(node: Node) -> Wired:
     plugin, withdraw = device_plugin(settings, node.by_edge["offer"], core, looking, clock, checkpoint, node.note)
     counted, handed_out = keys(
         *(settings, files, node.tree, node.lanes.keys or node.lanes.cgroup, node.lanes.disk, core, clock, node.facts),
-        *(node.grants, checkpoint),
+        *(node.part(Grants), checkpoint),
     )
     shared, retire = nfd(settings, node.by_edge["nfd"], node.undo, node.changes, core, clock)
     asked = asked_of_kubelet(settings, core, clock, node.facts, handed_out)

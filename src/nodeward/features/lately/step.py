@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Decision, Final, Refusal
+from nodeward.core.decision import Decision, Final
 from nodeward.core.quantity import binary_text
+from nodeward.core.refusal import Refusal
 from nodeward.core.times import LATELY_NS
 from nodeward.core.vms import Place
 from nodeward.core.workload import PodUid

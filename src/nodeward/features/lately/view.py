@@ -1,9 +1,9 @@
 """What happened lately and may be over, as rows."""
 
 from nodeward.core.times import rfc3339
+from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.lately.step import lasting
 from nodeward.features.root import State
-from nodeward.neighbours.cri.rows import HappenedRow
 
 
 def lately_rows(state: State, now_ns: int) -> tuple[HappenedRow, ...]:

@@ -4,15 +4,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Adjustment, Decision, Final, Reason
+from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.core.tables import put, without
 from nodeward.core.workload import Amounts
 from nodeward.features.limits.grant import refusal, settable
+from nodeward.features.limits.settings import Unsupported
 from nodeward.features.limits.state import Limits
 from nodeward.features.limits.want import container_promise, given_to
 from nodeward.features.pods.state import KnownContainer
 from nodeward.features.root import State
-from nodeward.features.settings import Mode, Unsupported
 
 
 def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:

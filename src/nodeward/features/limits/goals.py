@@ -6,10 +6,11 @@ differs, so a repeated goal costs one read.
 
 from collections.abc import Iterable
 
-from nodeward.core.decision import Goal, Reason, Special, Target
+from nodeward.core.decision import Goal, Special, Target
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.features.limits.state import Wanted
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 
 
 def subtree_goals(state: State, pod_paths: Iterable[str]) -> list[Goal]:

@@ -1,39 +1,21 @@
 """What the kernel's files said, and what that makes of each cgroup (docs/states.md)."""
 
 from dataclasses import replace
-from enum import Enum
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Decision, Goal, Reason
+from nodeward.core.decision import Decision, Goal
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.core.tables import beside, put, without
 from nodeward.core.workload import Phase
 from nodeward.features.limits.goals import limit_goals, subtree_goals
+from nodeward.features.limits.rows import MAX_REPAIRS, Standing
 from nodeward.features.limits.state import Limits, Read, Wanted
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 
 REPAIR_WINDOW_NS = 300_000_000_000
-MAX_REPAIRS = 3
 FRESH_NS_PER_MS = 2_500_000
 """A reading is fresh for two and a half periods of the sampler."""
-
-
-class Standing(Enum):
-    """Where a cgroup stands against what is wanted of it."""
-
-    UNMANAGED = "unmanaged"
-    COUNTED = "counted"
-    """No limit is wanted here, and the pod has TEE keys."""
-    UNKNOWN = "unknown"
-    UNSUPPORTED = "unsupported"
-    CONTROLLER_OFF = "controller-off"
-    ENFORCED = "enforced"
-    DRIFT = "drift"
-    PENDING = "pending"
-    STALE = "stale"
-    OUTSIDE = "outside"
-    RELAYED = "relayed"
-    """Only the relay decides it, and nobody reads the kernel."""
 
 
 def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:

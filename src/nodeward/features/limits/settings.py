@@ -7,25 +7,8 @@ each value more costs it half a millisecond.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from types import MappingProxyType
 
-DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "sgx_epc"})
-"""Extended resources of the API to the misc controller's names, unless the settings have others."""
-
-
-class Mode(Enum):
-    """What a domain may do. Observe decides and shows, and performs nothing."""
-
-    OFF = "off"
-    OBSERVE = "observe"
-    ENFORCE = "enforce"
-
-
-class OnError(Enum):
-    """What a domain's own failure means for the container that waits: start it, or refuse it."""
-
-    PASS = "pass"
-    REFUSE = "refuse"
+from nodeward.core.modes import DEFAULT_RESOURCES, Mode, OnError
 
 
 class Unsupported(Enum):

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.decision import Reason
 from nodeward.core.events import MiscReading
+from nodeward.core.refusal import Reason
 from nodeward.core.workload import Amounts, ContainerId, PodUid
 
 

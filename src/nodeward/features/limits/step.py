@@ -10,6 +10,7 @@ from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Goal
+from nodeward.core.modes import Mode
 from nodeward.core.tables import beside, without
 from nodeward.core.workload import ContainerId, Phase, PodUid
 from nodeward.features.limits import readings
@@ -18,8 +19,7 @@ from nodeward.features.limits.goals import forget, limit_goals, subtree_goals
 from nodeward.features.limits.state import Limits, Wanted
 from nodeward.features.limits.want import container_wanted, given_to, pod_outline, pod_wanted
 from nodeward.features.pods.found import homes
-from nodeward.features.root import State
-from nodeward.features.settings import Mode
+from nodeward.features.root import SettingsChanged, State
 
 
 def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
@@ -60,7 +60,7 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             return reconcile(state, dict.fromkeys(homes(state.pods, event).values()))
         case ev.PodsListed() | ev.Listed():
             return _prune(state, *reconcile(state, state.pods.sandbox_of, afresh=isinstance(event, ev.Listed)))
-        case ev.SettingsChanged():
+        case SettingsChanged():
             if state.settings.limits.mode is not Mode.ENFORCE:
                 limits = replace(limits, misses={})  # nothing is tried any more
             limits, news = reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
@@ -78,7 +78,7 @@ def _off(limits: Limits, event: ev.Event) -> tuple[Limits, Decision]:
     match event:
         case ev.CapacityRead():
             return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=limits.left), NOTHING
-        case ev.SettingsChanged() if limits.wanted:
+        case SettingsChanged() if limits.wanted:
             targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
             left = {
                 path: tuple(dict.fromkeys((*w.values, *w.taken_back, *w.given))) for path, w in limits.wanted.items()

@@ -1,7 +1,7 @@
 """What one cgroup is to have: a container's promise, or its pod's budget."""
 
 from nodeward.core import annotations as keys
-from nodeward.core.decision import Reason
+from nodeward.core.refusal import Reason
 from nodeward.core.workload import Amounts, ContainerId, PodUid, Source
 from nodeward.features.limits.promise import Promise, own_declared, promise
 from nodeward.features.limits.state import Wanted

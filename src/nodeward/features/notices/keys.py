@@ -8,7 +8,7 @@ business. A loss is told at once, since it is over soon.
 from collections.abc import Iterator, Mapping
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Reason
+from nodeward.core.refusal import Reason
 from nodeward.features.keys.sums import counted, is_offered, oversold_now, uncounted, unknown
 from nodeward.features.root import State
 

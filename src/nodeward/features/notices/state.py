@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.core.decision import Reason
+from nodeward.core.refusal import Reason
 from nodeward.core.workload import ContainerId, PodUid
 
 

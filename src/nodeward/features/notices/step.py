@@ -17,16 +17,18 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, PodEvent, Reason, Target
+from nodeward.core.decision import NOTHING, Decision, PodEvent, Target
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
 from nodeward.core.tables import put, without
 from nodeward.core.workload import ContainerId, Phase, PodUid, Role
-from nodeward.features.limits.readings import FRESH_NS_PER_MS, MAX_REPAIRS, REPAIR_WINDOW_NS, differs, to_look_at
+from nodeward.features.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, differs, to_look_at
+from nodeward.features.limits.rows import MAX_REPAIRS
 from nodeward.features.limits.state import Read, Wanted
 from nodeward.features.notices import keys
 from nodeward.features.notices.state import Notice, Notices
 from nodeward.features.pods.found import name_of
-from nodeward.features.root import State
-from nodeward.features.settings import Mode
+from nodeward.features.root import SettingsChanged, State
 
 QUIET_NS = 300_000_000_000
 """The same Event is sent at most once in this time."""
@@ -44,7 +46,7 @@ OF_NODE = "default"
 
 _FIELDS = {Role.INIT: "initContainers", Role.SIDECAR: "initContainers", Role.EPHEMERAL: "ephemeralContainers"}
 _HEARD = (
-    ev.Sampled, ev.Reached, ev.Listed, ev.CgroupsFound, ev.Stopped, ev.Removed, ev.CallEnded, ev.SettingsChanged,
+    ev.Sampled, ev.Reached, ev.Listed, ev.CgroupsFound, ev.Stopped, ev.Removed, ev.CallEnded, SettingsChanged,
     ev.Created, ev.Started, ev.Hooked, *keys.HEARD,
 )  # fmt: skip
 
@@ -58,10 +60,10 @@ def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
     """The slice after `event`, and the calls that are due. `state` is that before the event."""
     if not isinstance(event, _HEARD):
         return state.notices, NOTHING
-    settings = event.settings if isinstance(event, ev.SettingsChanged) else state.settings
+    settings = event.settings if isinstance(event, SettingsChanged) else state.settings
     of_pods = settings.kube_events and settings.limits.mode is Mode.ENFORCE
     of_node = settings.kube_events and settings.ledger.mode is Mode.ENFORCE
-    if isinstance(event, ev.SettingsChanged):
+    if isinstance(event, SettingsChanged):
         return _of(state.notices, pods=of_pods, node=of_node), NOTHING
     if not (of_pods or of_node):
         return state.notices, NOTHING

@@ -6,6 +6,7 @@ failure there is a pause, so that an API server in trouble is not asked more oft
 
 import asyncio
 import logging
+import random
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ from typing import TYPE_CHECKING
 from nodeward.core.decision import PodEvent
 from nodeward.core.events import CallEnded, Event
 from nodeward.features.notices.words import told
+from nodeward.features.pods.wiring import ApiFacts
+from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Node, Wired, Wiring
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.kubernetes.kube_events import EventObject
@@ -106,3 +109,19 @@ class Calls:
             last_wall_ns=since_ns + call.last_ns,
             of_node=not call.pod,
         )
+
+
+def _components(node: Node) -> Wired:
+    if not (isinstance(node.pods, ApiFacts) and node.settings.kube.events):
+        return Wired(())
+    from nodeward.neighbours.kubernetes.events import EventSender
+
+    client, calls = node.pods.reader.client, node.part(Calls)
+
+    async def send_events() -> None:
+        await calls.run(EventSender(client), Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random))
+
+    return Wired((("events", send_events),))
+
+
+WIRING = Wiring(_components)

@@ -1,9 +1,24 @@
 """Findings on the cold-plug socket: who asks it, who should, and whether anybody answers. Pure."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from nodeward.core.finding import Finding, Severity
+from nodeward.features.sandboxes.findings import VmFacts
 from nodeward.features.sandboxes.words import shown
-from nodeward.people.doctor.facts import ColdPlugFacts, Finding, Severity, VmFacts
+
+
+@dataclass(frozen=True, slots=True)
+class ColdPlugFacts:
+    """The cold-plug socket. `listens`: None where that could not be seen; `there`: whether a file is at its path;
+    `kube`: whether the settings have an API server, which tells the UIDs of pods."""
+
+    enabled: bool = False
+    socket: str = ""
+    there: bool = False
+    listens: bool | None = None
+    kube: bool = True
+
 
 OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
 

@@ -9,41 +9,12 @@ from enum import Enum
 from typing import Generic, TypeVar
 
 from nodeward.core.devices import PodDevice, PodNuma
-from nodeward.core.errors import NodewardError
 from nodeward.core.podapi_network import PodNetwork
 from nodeward.features.gate.rows import PodGate
 from nodeward.features.podapi.podapi_pulls import PodImage, PodPullsSeen
 from nodeward.features.podapi.podapi_volumes import PodVolumeRow
 
 T_co = TypeVar("T_co", covariant=True)
-
-
-class Failure(Enum):
-    """Why there is no answer, as gRPC names it; the value is HTTP's status."""
-
-    INVALID_ARGUMENT = 400
-    PERMISSION_DENIED = 403
-    NOT_FOUND = 404
-    FAILED_PRECONDITION = 409
-    RESOURCE_EXHAUSTED = 429
-    INTERNAL = 500
-    UNAVAILABLE = 503
-    DEADLINE_EXCEEDED = 504
-
-
-class AnswerError(NodewardError):
-    """There is no answer. The text names the field and the rule, and repeats nothing of what was asked."""
-
-    def __init__(self, failure: Failure, text: str) -> None:
-        super().__init__(text)
-        self.failure = failure
-
-
-class RequestError(AnswerError):
-    """A request that cannot be: which field, and its rule."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__(Failure.INVALID_ARGUMENT, text)
 
 
 class Json:

@@ -7,13 +7,13 @@ makes of it.
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from nodeward.core.vms import Handler, Profile, VmReading
+from nodeward.core.vms import NOT_TOLD, Allocatable, Handler, Profile, VmReading, Way
 from nodeward.core.workload import NO_SHARE, CpuRecord, HostShare, PodSpec, SandboxId
 from nodeward.features.podapi.rows import ComputeSizeRequest, ComputeSizeResponse, KataSize, SizeSent, SizeTerm
 from nodeward.features.podapi.view import NO_SPEC, Subject, sums
 from nodeward.features.sandboxes import sizing
+from nodeward.features.sandboxes.settings import SizingSettings
 from nodeward.features.sandboxes.size import CPU_M, SHARES_OF_A_CPU, cpu_limit_m, size
-from nodeward.features.sandboxes.sizing_values import NOT_TOLD, Allocatable, SizingSettings, Way
 
 _changed: Callable[..., SizingSettings] = replace
 

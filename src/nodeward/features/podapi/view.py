@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from nodeward.core.modes import Mode
 from nodeward.core.pulls import SandboxKey
 from nodeward.core.vms import TaskRole
 from nodeward.core.workload import NO_WHOLE, PodSpec, PodUid, Role, Sandbox, SandboxId, Source
-from nodeward.features.gate.rows import PodGate
-from nodeward.features.gate.view import pod_gate
+from nodeward.features.gate.rows import GateCondition, PodGate
+from nodeward.features.gate.rule import conditions, shut
+from nodeward.features.gate.view import _NO_VERDICT, SOURCE, word
 from nodeward.features.podapi.rows import (
     PodCgroup,
     PodCheckpoint,
@@ -271,6 +273,23 @@ def checkpoint(state: State, one: Subject, around: Around) -> Section[PodCheckpo
 def gate(state: State, one: Subject, around: Around) -> Section[PodGate]:
     """Its gate, and the verdict."""
     return pod_gate(state, one.uid, around.wall_ns)
+
+
+def pod_gate(state: State, uid: PodUid, wall_ns: int) -> Section[PodGate]:
+    """The section `gate` of a pod."""
+    mode, at_gate, said = state.settings.gate.mode, state.gate.pods.get(uid), state.gate.verdicts.get(uid)
+    if mode is Mode.OFF:
+        return Section(None, SOURCE, False, "gate.mode is off")
+    if at_gate is None and said is None:
+        return Section(None, SOURCE, False, "no start of this pod has asked at a gate; it may have none")
+    verdict = said.verdict if said is not None else _NO_VERDICT
+    found = conditions(state, at_gate.pod, wall_ns) if at_gate is not None else ()
+    why = "" if at_gate is not None else "its conditions are known once its start is asked for"
+    rows = tuple(GateCondition(one.name, one.open, one.why) for one in found)
+    is_open = at_gate is not None and not shut(state, at_gate.pod, wall_ns)
+    said_so = verdict.reason, verdict.evidence_digest, verdict.by, verdict.at_ns, verdict.expires_ns
+    gate = PodGate(mode.value, is_open, rows, word(state, uid, wall_ns), *said_so)
+    return Section(gate, SOURCE, not why, why, wall_ns)
 
 
 MADE: Mapping[str, Make] = {

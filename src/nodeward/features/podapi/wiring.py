@@ -18,8 +18,9 @@ from nodeward.core.errors import NodewardError
 from nodeward.core.pulls import PullsView
 from nodeward.core.workload import PodUid
 from nodeward.features.gate.rows import SetGateRequest
-from nodeward.features.podapi import redaction
+from nodeward.features.gate.wiring import Gates
 from nodeward.features.podapi import view as show
+from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.effects.devices import PodDevices
 from nodeward.features.podapi.effects.watch import Watchers
 from nodeward.features.podapi.podapi_pulls import ReportPullRequest, ResolvePullRequest
@@ -213,7 +214,9 @@ def components(node: Node, pods: NoFacts | ApiFacts, devices: PodDevices) -> lis
         methods.Method("ListPods", ListPodsRequest, answers.list_pods),
         methods.Method("ComputeSize", ComputeSizeRequest, answers.compute_size),
         methods.Method("ReportSandbox", ReportSandboxRequest, answers.report_sandbox),
-        methods.Method("SetGate", SetGateRequest, lambda asked: node.gates.set_gate(asked, methods.asked_by.get())),
+        methods.Method(
+            "SetGate", SetGateRequest, lambda asked: node.part(Gates).set_gate(asked, methods.asked_by.get())
+        ),
         methods.Method("ResolvePull", ResolvePullRequest, pulls.resolve),
         methods.Method("ReportPull", ReportPullRequest, pulls.report),
         methods.Method("OfferVolumes", OfferVolumesRequest, volumes.offer),

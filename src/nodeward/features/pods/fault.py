@@ -2,10 +2,11 @@
 
 from nodeward.core import annotations as keys
 from nodeward.core import events as ev
-from nodeward.core.decision import Adjustment, Fault, Final, Reason, Refusal, Refused
+from nodeward.core.decision import Adjustment, Fault, Final
+from nodeward.core.modes import Mode, OnError
+from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.workload import Sandbox
 from nodeward.features.root import State
-from nodeward.features.settings import Mode, OnError
 
 _SHOWN = 128
 """Characters of an annotation, where it is shown as it stands."""

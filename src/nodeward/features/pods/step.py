@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Final, Need, Refusal
+from nodeward.core.decision import NOTHING, Decision, Final, Need
+from nodeward.core.refusal import Refusal
 from nodeward.core.tables import copied, put, without
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.features.pods import found, static

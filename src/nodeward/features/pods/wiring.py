@@ -3,24 +3,20 @@
 import asyncio
 import logging
 import os
-import random
 from functools import partial
 from typing import TYPE_CHECKING
 
 from nodeward.core.events import Event, Hooked, PodSeen, SandboxStarted
+from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
-from nodeward.features.notices.wiring import Calls
+from nodeward.core.vms import NOT_TOLD, Allocatable
 from nodeward.features.root import State
-from nodeward.features.sandboxes.sizing_values import NOT_TOLD, Allocatable
-from nodeward.features.settings import Mode, Settings
-from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Node, PodFacts, Wired, Wiring
-from nodeward.host.backoff import Backoff
+from nodeward.features.settings import Settings
+from nodeward.features.wiring import Component, Node, Wired, Wiring, name_of_node
 from nodeward.host.clock import Clock
 from nodeward.host.runner import Core
-from nodeward.settings.load import name_of_node
 
 if TYPE_CHECKING:
-    from nodeward.features.gate.wiring import Gates
     from nodeward.neighbours.kubernetes.reflector import PodReader
 
 log = logging.getLogger(__name__)
@@ -131,8 +127,8 @@ def known_pods(settings: Settings, clock: Clock, core: Core[State]) -> NoFacts |
     return ApiFacts(reflector.PodReader(PodsClient(chosen, clock)), core)
 
 
-def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: Calls) -> list[Component]:
-    """The watch on this node's pods, what is allocatable, and the Events that go to the API server."""
+def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell) -> list[Component]:
+    """The watch on this node's pods, and what is allocatable."""
     from nodeward.neighbours.kubernetes import reflector
 
     client = facts.reader.client
@@ -149,34 +145,13 @@ def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell, calls: C
         from nodeward.features.pods.effects.node_status import keep_allocatable
 
         chosen.append(("allocatable", partial(keep_allocatable, client, facts.learn, clock)))
-    if not settings.kube.events:
-        return chosen
-    from nodeward.neighbours.kubernetes.events import EventSender
-
-    async def send_events() -> None:
-        await calls.run(EventSender(client), Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random))
-
-    return [*chosen, ("events", send_events)]
-
-
-def for_relay(settings: Settings, core: Core[State], pods: PodFacts, gates: "Gates") -> list[Component]:
-    """What the relay asks of pods. With NRI a relay decides nothing but gates and the sizes of VMs."""
-    if settings.nri.enabled and settings.gate.mode is Mode.OFF and settings.sizing.mode is Mode.OFF:
-        return []
-    from nodeward.programs.node.relay_door import serve
-
-    read = partial(pods.fetch, "pod")
-    serves = partial(
-        serve, settings.run_dir, lambda: core.state.pods, read, partial(gates.wait, read), lambda: pods.allocatable
-    )
-    return [("facts", serves)]
+    return chosen
 
 
 def _components(node: Node) -> Wired:
-    pods, settings = node.pods, node.settings
+    pods = node.pods
     node.facts.offer("pod", partial(pods.fetch, "pod"))
-    of_api = kube(settings, node.clock, pods, node.tell, node.calls) if isinstance(pods, ApiFacts) else []
-    return Wired((*of_api, *for_relay(settings, node.core, pods, node.gates)))
+    return Wired(tuple(kube(node.settings, node.clock, pods, node.tell)) if isinstance(pods, ApiFacts) else ())
 
 
 WIRING = Wiring(_components)

@@ -6,26 +6,27 @@ since a pod's author may write them too.
 
 from collections.abc import Iterator
 
+from nodeward.core.finding import Finding, Severity
+from nodeward.core.modes import Mode
 from nodeward.core.vms import Handler
-from nodeward.features.limits.settings import Mode
+from nodeward.features.sandboxes.findings import VmFacts
+from nodeward.features.sandboxes.settings import SizingSettings
 from nodeward.features.sandboxes.sizing import why_not
 from nodeward.features.sandboxes.ways import missing_defaults, no_queues, way
 from nodeward.features.sandboxes.words import shown
-from nodeward.people.doctor.facts import Finding, RelayFacts, Severity, VmFacts
 
 OK, WARNING = Severity.OK, Severity.WARNING
 
 
-def sizing(vms: VmFacts, relay: RelayFacts) -> Iterator[Finding]:
-    """Findings where sizes are to be given: on the relay, and one on each handler."""
-    rule = relay.sizing
+def sizing(vms: VmFacts, rule: SizingSettings, said: str | None, relay: str) -> Iterator[Finding]:
+    """Findings where sizes are to be given: on the relay, and one on each handler. `said` is the mode that the relay at
+    the socket `relay` runs with, None where it does not answer."""
     if rule.mode is Mode.OFF:
         return
-    said = relay.view.sizing.mode if relay.view is not None else ""
     if said != rule.mode.value:
-        what = "no relay answers" if relay.view is None else f"the relay runs with sizing.mode {said}"
+        what = "no relay answers" if said is None else f"the relay runs with sizing.mode {said}"
         remedy = "Start nodeward relay as kubelet's runtime endpoint, or restart it with these settings."
-        yield Finding("sizing-no-relay", WARNING, f"sizing.mode is {rule.mode.value}, and {what}", relay.where, remedy)
+        yield Finding("sizing-no-relay", WARNING, f"sizing.mode is {rule.mode.value}, and {what}", relay, remedy)
     for handler in vms.handlers or ():
         if not rule.handlers or handler.name in rule.handlers:
             yield _way(handler, why_not(handler.name, handler, rule), rule.queues)

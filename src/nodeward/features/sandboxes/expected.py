@@ -9,8 +9,9 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 
 from nodeward.core.cgroup_names import of_systemd, scope_path
-from nodeward.core.vms import CgroupDriver, Expected, Profile, VmReading
+from nodeward.core.vms import CgroupDriver, Profile, VmReading
 from nodeward.core.workload import Container, Sandbox
+from nodeward.features.sandboxes.values import Expected
 
 OVERHEAD = "/kata_overhead"
 """Of both Kata runtimes, where they use no systemd for it."""

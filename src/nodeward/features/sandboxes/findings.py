@@ -5,15 +5,29 @@ is not judged.
 """
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from nodeward.core.annotations import KATA_CONFIG, KATA_ONLY
-from nodeward.core.vms import Handler, ModeSaid, Profile
+from nodeward.core.finding import Finding, RuntimeClass, Severity, Unlisted, not_looked_at
+from nodeward.core.vms import Handler, Profile
 from nodeward.features.sandboxes.headroom import USUAL
-from nodeward.features.sandboxes.mode import DRAGONBALL, handed_on, mode, of_crio
+from nodeward.features.sandboxes.mode import handed_on, mode, of_crio
 from nodeward.features.sandboxes.size import grows
+from nodeward.features.sandboxes.values import DRAGONBALL, ModeSaid
 from nodeward.features.sandboxes.words import shown, size_text
-from nodeward.people.doctor.cluster_findings import unlisted
-from nodeward.people.doctor.facts import ApiFacts, Finding, RuntimeClass, Severity, Unlisted, VmFacts
+
+
+@dataclass(frozen=True, slots=True)
+class VmFacts:
+    """What starts VMs on this node. `handlers` by the files of the runtime and of Kata, None where nobody looked;
+    `classes` and `policies` as in ApiFacts, `where` is the API server. `version` of cgroups; 0 where not known."""
+
+    handlers: tuple[Handler, ...] | None = None
+    classes: tuple[RuntimeClass, ...] | Unlisted | None = None
+    policies: tuple[str, ...] | None = None
+    where: str = ""
+    version: int = 0
+
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 OUR_POLICY = "nodeward-kata-annotations"
@@ -35,7 +49,7 @@ def sandboxes(facts: VmFacts) -> Iterator[Finding]:
         yield Finding("kata", OK, "no runtime handler of this node starts VMs", "the runtime's configuration")
         return
     if isinstance(facts.classes, Unlisted):
-        yield from unlisted(ApiFacts(where=facts.where, unlisted=(facts.classes,)))
+        yield from not_looked_at(facts.where, (facts.classes,))
     found = [one for handler in facts.handlers for one in _handler(facts, handler)]
     yield from found
     if all(one.severity is NOTE for one in found):

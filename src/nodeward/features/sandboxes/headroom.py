@@ -7,9 +7,10 @@ A VM on huge pages is charged to hugetlb: its limit holds the VM, and the memory
 
 from dataclasses import replace
 
-from nodeward.core.vms import UNLIMITED, CgroupReading, Fit, Headroom, Need, Place, VmReading, VmSize
+from nodeward.core.vms import UNLIMITED, CgroupReading, Need, Place, VmReading
 from nodeward.core.workload import SandboxId
 from nodeward.features.sandboxes.usage import INSIDE_SHIM, added, below, parts, vmm_of
+from nodeward.features.sandboxes.values import Fit, Headroom, VmSize
 
 MIB = 1 << 20
 USUAL = {

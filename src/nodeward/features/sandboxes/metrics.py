@@ -8,10 +8,206 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
+from nodeward.core.ports import Pace
+from nodeward.core.shown import Family, _counter, _gauge
 from nodeward.features.sandboxes.rows import ClassRow, HandlerRow, Percentiles, SandboxesView, SandboxRow
-from nodeward.host.pace import paced
-from nodeward.people.metrics import families as f
-from nodeward.people.metrics.families import Family
+
+SANDBOX_LABELS = ("namespace", "pod", "sandbox")
+
+
+SANDBOXES_MODE = _gauge(
+    "nodeward_sandboxes_mode_info",
+    ("mode", "cgroup_version", "driver"),
+    "1, with the mode, the cgroup version and the cgroup driver.",
+)
+
+
+SANDBOXES_INFO = _gauge(
+    "nodeward_sandboxes_sandbox_info",
+    (*SANDBOX_LABELS, "level", "runtime_class", "handler", "profile", "vmm", "only", "only_from"),
+    "1 for each VM sandbox, with what it is.",
+)
+
+
+SANDBOXES_MEMORY = _gauge(
+    "nodeward_sandboxes_memory_bytes",
+    (*SANDBOX_LABELS, "part"),
+    "Memory on the host, by part.",
+)
+
+
+SANDBOXES_CHARGED = _gauge(
+    "nodeward_sandboxes_charged_memory_bytes",
+    SANDBOX_LABELS,
+    "Memory charged for the sandbox, overhead included, inside and outside the pod's cgroup.",
+)
+
+
+SANDBOXES_OUTSIDE = _gauge(
+    "nodeward_sandboxes_outside_memory_bytes", SANDBOX_LABELS, "The part of it charged outside the pod's cgroup."
+)
+
+
+SANDBOXES_OVERHEAD = _gauge(
+    "nodeward_sandboxes_overhead_memory_bytes", SANDBOX_LABELS, "VMM without guest RAM, shim and virtiofsd."
+)
+
+
+SANDBOXES_GUEST_USED = _gauge(
+    "nodeward_sandboxes_guest_used_bytes", SANDBOX_LABELS, "Memory in use, as the guest reports it."
+)
+
+
+SANDBOXES_CPU = _counter("nodeward_sandboxes_cpu_seconds_total", SANDBOX_LABELS, "CPU time, overhead included.")
+
+
+SANDBOXES_VCPU = _counter("nodeward_sandboxes_vcpu_seconds_total", SANDBOX_LABELS, "CPU time of the vCPU threads.")
+
+
+SANDBOXES_OVERHEAD_CPU = _gauge(
+    "nodeward_sandboxes_overhead_cpu_cores", SANDBOX_LABELS, "CPUs in use now by all but the vCPU threads."
+)
+
+
+SANDBOXES_DECLARED = _gauge(
+    "nodeward_sandboxes_declared_memory_bytes", SANDBOX_LABELS, "Memory overhead that the pod declares (podFixed)."
+)
+
+
+SANDBOXES_DECLARED_CPU = _gauge(
+    "nodeward_sandboxes_declared_cpu_cores", SANDBOX_LABELS, "CPU overhead that the pod declares (podFixed)."
+)
+
+
+SANDBOXES_VM = _gauge("nodeward_sandboxes_vm_memory_bytes", SANDBOX_LABELS, "Memory of the VM.")
+
+
+SANDBOXES_VCPUS = _gauge("nodeward_sandboxes_vm_vcpus", SANDBOX_LABELS, "vCPUs of the VM.")
+
+
+SANDBOXES_LIMIT = _gauge(
+    "nodeward_sandboxes_limit_bytes", SANDBOX_LABELS, "Memory limit of the pod's cgroup. Absent for none."
+)
+
+
+SANDBOXES_HEADROOM = _gauge(
+    "nodeward_sandboxes_headroom_bytes",
+    SANDBOX_LABELS,
+    "Limit less VM and overhead; below 0 the kernel kills a VM that fills up.",
+)
+
+
+SANDBOXES_KILLED_AT = _gauge(
+    "nodeward_sandboxes_killed_at_bytes",
+    SANDBOX_LABELS,
+    "Guest memory in use at which the kernel kills the VM. Absent if it cannot.",
+)
+
+
+SANDBOXES_FIT = _gauge(
+    "nodeward_sandboxes_fit",
+    (*SANDBOX_LABELS, "fit"),
+    "1 for the verdict on whether the pod's limit has room for its VM.",
+)
+
+
+SANDBOXES_DRIFTS = _gauge(
+    "nodeward_sandboxes_drifts", (*SANDBOX_LABELS, "code"), "Things not where they should be. Absent for none."
+)
+
+
+SANDBOXES_OOM = _counter("nodeward_sandboxes_oom_kills_total", SANDBOX_LABELS, "OOM kills in the pod's cgroup.")
+
+
+SANDBOXES_FAULTS = _gauge(
+    "nodeward_sandboxes_read_faults", SANDBOX_LABELS, "Things that could not be read or contradict each other."
+)
+
+
+SANDBOXES_AGE = _gauge("nodeward_sandboxes_sample_age_seconds", SANDBOX_LABELS, "Time since the sandbox was last read.")
+
+
+SANDBOXES_CLASS_MEMORY = _gauge(
+    "nodeward_sandboxes_class_overhead_memory_bytes",
+    ("class", "percentile"),
+    "Measured memory overhead.",
+)
+
+
+SANDBOXES_CLASS_CPU = _gauge(
+    "nodeward_sandboxes_class_overhead_cpu_cores",
+    ("class", "percentile"),
+    "Measured CPU overhead.",
+)
+
+
+SANDBOXES_CLASS_SAMPLES = _gauge("nodeward_sandboxes_class_samples", ("class",), "Samples behind these figures.")
+
+
+SANDBOXES_CLASS_DECLARED = _gauge(
+    "nodeward_sandboxes_class_declared_memory_bytes", ("class",), "podFixed memory of a pod of the class."
+)
+
+
+SANDBOXES_CLASS_DECLARED_CPU = _gauge(
+    "nodeward_sandboxes_class_declared_cpu_cores", ("class",), "podFixed CPU of a pod of the class."
+)
+
+
+SANDBOXES_CLASS_RECOMMENDED = _gauge(
+    "nodeward_sandboxes_class_recommended_memory_bytes",
+    ("class",),
+    "Recommended podFixed memory. Absent until there are enough samples.",
+)
+
+
+SANDBOXES_CLASS_RECOMMENDED_CPU = _gauge(
+    "nodeward_sandboxes_class_recommended_cpu_cores",
+    ("class",),
+    "Recommended podFixed CPU. Absent until there are enough samples.",
+)
+
+
+SANDBOXES_UNACCOUNTED = _gauge(
+    "nodeward_sandboxes_unaccounted_memory_bytes", (), "Memory of sandboxes charged to no pod's cgroup."
+)
+
+
+SANDBOXES_UNACCOUNTED_CPU = _gauge(
+    "nodeward_sandboxes_unaccounted_cpu_cores", (), "CPUs in use now by sandboxes outside pods' cgroups."
+)
+
+
+SANDBOXES_RESERVED = _gauge(
+    "nodeward_sandboxes_system_reserved_memory_bytes", (), "kubelet's system-reserved memory that would cover it."
+)
+
+
+SANDBOXES_RESERVED_CPU = _gauge(
+    "nodeward_sandboxes_system_reserved_cpu_cores", (), "kubelet's system-reserved CPU that would cover it."
+)
+
+
+SANDBOXES_HANDLER = _gauge(
+    "nodeward_sandboxes_handler_info",
+    ("handler", "profile", "hypervisor", "only"),
+    "1 for each runtime handler that starts VMs.",
+)
+
+
+SANDBOXES_UNREAD = _gauge(
+    "nodeward_sandboxes_handler_unread", ("handler",), "1 if the handler's configuration could not be read, else 0."
+)
+
+
+SANDBOXES_WRITES = _counter("nodeward_sandboxes_limit_writes_total", (), "Pod limits that the daemon has set.")
+
+
+SANDBOXES_MISSES = _gauge("nodeward_sandboxes_limit_misses", (), "Pod limits that it could not set.")
+
+
+SANDBOXES_LEFT_OUT = _gauge("nodeward_sandboxes_left_out", (), "VM sandboxes not shown, beyond the most.")
+
 
 MOST_SANDBOXES = 1000
 MOST_CLASSES = 100
@@ -21,23 +217,23 @@ Labels = dict[str, str]
 Series = tuple[Family, Sequence[tuple[Labels, float]]]
 
 OF_SANDBOX: dict[Family, Callable[[SandboxRow], float | None]] = {
-    f.SANDBOXES_CHARGED: lambda row: row.memory,
-    f.SANDBOXES_OUTSIDE: lambda row: row.outside_memory,
-    f.SANDBOXES_OVERHEAD: lambda row: row.overhead_memory,
-    f.SANDBOXES_GUEST_USED: lambda row: row.guest_used,
-    f.SANDBOXES_CPU: lambda row: _of(row.cpu_ns, _NS),
-    f.SANDBOXES_VCPU: lambda row: _of(row.vcpu_ns, _NS),
-    f.SANDBOXES_OVERHEAD_CPU: lambda row: _of(row.overhead_cpu_m, _MILLI),
-    f.SANDBOXES_DECLARED: lambda row: row.declared_memory,
-    f.SANDBOXES_DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
-    f.SANDBOXES_VM: lambda row: row.vm_memory,
-    f.SANDBOXES_VCPUS: lambda row: row.vm_vcpus,
-    f.SANDBOXES_LIMIT: lambda row: row.limit_now if row.limit_now is not None and row.limit_now >= 0 else None,
-    f.SANDBOXES_HEADROOM: lambda row: row.fit.left,
-    f.SANDBOXES_KILLED_AT: lambda row: row.fit.killed_at,
-    f.SANDBOXES_OOM: lambda row: row.oom_kills,
-    f.SANDBOXES_FAULTS: lambda row: len(row.faults),
-    f.SANDBOXES_AGE: lambda row: _of(row.age_ms, _MS),
+    SANDBOXES_CHARGED: lambda row: row.memory,
+    SANDBOXES_OUTSIDE: lambda row: row.outside_memory,
+    SANDBOXES_OVERHEAD: lambda row: row.overhead_memory,
+    SANDBOXES_GUEST_USED: lambda row: row.guest_used,
+    SANDBOXES_CPU: lambda row: _of(row.cpu_ns, _NS),
+    SANDBOXES_VCPU: lambda row: _of(row.vcpu_ns, _NS),
+    SANDBOXES_OVERHEAD_CPU: lambda row: _of(row.overhead_cpu_m, _MILLI),
+    SANDBOXES_DECLARED: lambda row: row.declared_memory,
+    SANDBOXES_DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
+    SANDBOXES_VM: lambda row: row.vm_memory,
+    SANDBOXES_VCPUS: lambda row: row.vm_vcpus,
+    SANDBOXES_LIMIT: lambda row: row.limit_now if row.limit_now is not None and row.limit_now >= 0 else None,
+    SANDBOXES_HEADROOM: lambda row: row.fit.left,
+    SANDBOXES_KILLED_AT: lambda row: row.fit.killed_at,
+    SANDBOXES_OOM: lambda row: row.oom_kills,
+    SANDBOXES_FAULTS: lambda row: len(row.faults),
+    SANDBOXES_AGE: lambda row: _of(row.age_ms, _MS),
 }
 """What is known of a sandbox, by its family."""
 
@@ -50,31 +246,31 @@ PARTS: dict[str, Callable[[SandboxRow], int | None]] = {
 """Memory, by parts of which none is in another."""
 
 OF_CLASS: dict[Family, Callable[[ClassRow], float | None]] = {
-    f.SANDBOXES_CLASS_SAMPLES: lambda row: row.samples,
-    f.SANDBOXES_CLASS_DECLARED: lambda row: row.declared_memory,
-    f.SANDBOXES_CLASS_DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
-    f.SANDBOXES_CLASS_RECOMMENDED: lambda row: row.recommended_memory,
-    f.SANDBOXES_CLASS_RECOMMENDED_CPU: lambda row: _of(row.recommended_cpu_m, _MILLI),
+    SANDBOXES_CLASS_SAMPLES: lambda row: row.samples,
+    SANDBOXES_CLASS_DECLARED: lambda row: row.declared_memory,
+    SANDBOXES_CLASS_DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
+    SANDBOXES_CLASS_RECOMMENDED: lambda row: row.recommended_memory,
+    SANDBOXES_CLASS_RECOMMENDED_CPU: lambda row: _of(row.recommended_cpu_m, _MILLI),
 }
 
 OF_NODE: dict[Family, Callable[[SandboxesView], float | None]] = {
-    f.SANDBOXES_UNACCOUNTED: lambda view: view.unaccounted_memory,
-    f.SANDBOXES_UNACCOUNTED_CPU: lambda view: _of(view.unaccounted_cpu_m, _MILLI),
-    f.SANDBOXES_RESERVED: lambda view: view.reserved_memory,
-    f.SANDBOXES_RESERVED_CPU: lambda view: _of(view.reserved_cpu_m, _MILLI),
-    f.SANDBOXES_WRITES: lambda view: view.writes,
-    f.SANDBOXES_MISSES: lambda view: len(view.misses),
+    SANDBOXES_UNACCOUNTED: lambda view: view.unaccounted_memory,
+    SANDBOXES_UNACCOUNTED_CPU: lambda view: _of(view.unaccounted_cpu_m, _MILLI),
+    SANDBOXES_RESERVED: lambda view: view.reserved_memory,
+    SANDBOXES_RESERVED_CPU: lambda view: _of(view.reserved_cpu_m, _MILLI),
+    SANDBOXES_WRITES: lambda view: view.writes,
+    SANDBOXES_MISSES: lambda view: len(view.misses),
 }
 
 
-def series(view: SandboxesView, clean: Callable[[str], str]) -> Iterator[Series]:
+def series(view: SandboxesView, clean: Callable[[str], str], paced: Pace) -> Iterator[Series]:
     """Each family with its series. `clean` makes a label's value of a name; of two sandboxes whose names are the same
     then, the last is shown."""
     told = {"mode": view.mode, "cgroup_version": str(view.version or ""), "driver": view.driver}
-    yield f.SANDBOXES_MODE, [(told, 1)]
+    yield SANDBOXES_MODE, [(told, 1)]
     rows = {clean(row.id): row for row in paced(list(islice(view.rows, MOST_SANDBOXES)), 64)}
-    yield f.SANDBOXES_LEFT_OUT, [({}, len(view.rows) - len(rows))]
-    yield from _sandboxes([(_names(row, clean), row) for row in paced(list(rows.values()), 64)], clean)
+    yield SANDBOXES_LEFT_OUT, [({}, len(view.rows) - len(rows))]
+    yield from _sandboxes([(_names(row, clean), row) for row in paced(list(rows.values()), 64)], clean, paced)
     yield from _classes(view.classes[:MOST_CLASSES], clean)
     yield from _handlers(view.handlers[:MOST_CLASSES], clean)
     for family, value in OF_NODE.items():
@@ -82,16 +278,16 @@ def series(view: SandboxesView, clean: Callable[[str], str]) -> Iterator[Series]
         yield family, [] if found is None else [({}, found)]
 
 
-def _sandboxes(shown: list[tuple[Labels, SandboxRow]], clean: Callable[[str], str]) -> Iterator[Series]:
-    yield f.SANDBOXES_INFO, [({**known, **_what(row, clean)}, 1) for known, row in paced(shown, 64)]
+def _sandboxes(shown: list[tuple[Labels, SandboxRow]], clean: Callable[[str], str], paced: Pace) -> Iterator[Series]:
+    yield SANDBOXES_INFO, [({**known, **_what(row, clean)}, 1) for known, row in paced(shown, 64)]
     for family, value in OF_SANDBOX.items():
         yield family, [(known, number) for known, row in paced(shown, 64) if (number := value(row)) is not None]
     parts = [({**known, "part": part}, value(row)) for known, row in paced(shown, 64) for part, value in PARTS.items()]
-    yield f.SANDBOXES_MEMORY, [(labels, number) for labels, number in parts if number is not None]
-    yield f.SANDBOXES_FIT, [({**known, "fit": clean(row.fit.fit)}, 1) for known, row in paced(shown, 64)]
+    yield SANDBOXES_MEMORY, [(labels, number) for labels, number in parts if number is not None]
+    yield SANDBOXES_FIT, [({**known, "fit": clean(row.fit.fit)}, 1) for known, row in paced(shown, 64)]
     drifts = [(known, Counter(clean(one.code) for one in row.drifts)) for known, row in paced(shown, 64)]
     told = [({**known, "code": code}, count) for known, codes in drifts for code, count in codes.items()]
-    yield f.SANDBOXES_DRIFTS, told
+    yield SANDBOXES_DRIFTS, told
 
 
 def _names(row: SandboxRow, clean: Callable[[str], str]) -> Labels:
@@ -114,8 +310,8 @@ def _classes(rows: Sequence[ClassRow], clean: Callable[[str], str]) -> Iterator[
     known = [({"class": name}, row) for name, row in {clean(row.name): row for row in rows}.items()]
     for family, value in OF_CLASS.items():
         yield family, [(labels, number) for labels, row in known if (number := value(row)) is not None]
-    yield f.SANDBOXES_CLASS_MEMORY, [one for labels, row in known for one in _percentiles(labels, row.memory, 1)]
-    yield f.SANDBOXES_CLASS_CPU, [one for labels, row in known for one in _percentiles(labels, row.cpu_m, _MILLI)]
+    yield SANDBOXES_CLASS_MEMORY, [one for labels, row in known for one in _percentiles(labels, row.memory, 1)]
+    yield SANDBOXES_CLASS_CPU, [one for labels, row in known for one in _percentiles(labels, row.cpu_m, _MILLI)]
 
 
 def _percentiles(labels: Labels, found: Percentiles | None, unit: float) -> Iterator[tuple[Labels, float]]:
@@ -126,8 +322,8 @@ def _percentiles(labels: Labels, found: Percentiles | None, unit: float) -> Iter
 
 def _handlers(rows: Sequence[HandlerRow], clean: Callable[[str], str]) -> Iterator[Series]:
     known = [({"handler": name}, row) for name, row in {clean(row.name): row for row in rows}.items()]
-    yield f.SANDBOXES_HANDLER, [({**at, **_configured(row, clean)}, 1) for at, row in known]
-    yield f.SANDBOXES_UNREAD, [(at, bool(row.fault)) for at, row in known]
+    yield SANDBOXES_HANDLER, [({**at, **_configured(row, clean)}, 1) for at, row in known]
+    yield SANDBOXES_UNREAD, [(at, bool(row.fault)) for at, row in known]
 
 
 def _configured(row: HandlerRow, clean: Callable[[str], str]) -> Labels:
@@ -140,3 +336,9 @@ def _word(said: bool | None) -> str:
 
 def _of(amount: int | None, unit: float) -> float | None:
     return None if amount is None else amount / unit
+
+
+FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))
+
+
+FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))

@@ -5,10 +5,8 @@ from collections.abc import Mapping
 
 from nodeward.core.annotations import KATA_ONLY
 from nodeward.core.go_bool import parse_bool
-from nodeward.core.vms import Handler, ModeSaid, Profile, VmReading
-
-ANNOTATION, DEFAULT, DRAGONBALL = "annotation", "default", "dragonball"
-"""Sources of a mode, beside the path of a configuration file."""
+from nodeward.core.vms import Handler, Profile, VmReading
+from nodeward.features.sandboxes.values import ANNOTATION, DEFAULT, DRAGONBALL, ModeSaid
 
 OF_CONTAINERD = "io.containerd."
 """How containerd's runtime types begin."""

@@ -11,8 +11,9 @@ from enum import Enum
 
 from nodeward.core.cgroup_names import of_systemd
 from nodeward.core.errors import NodewardError
-from nodeward.core.vms import CgroupDriver, Expected, Profile, TaskRole
+from nodeward.core.vms import CgroupDriver, Profile, TaskRole
 from nodeward.features.sandboxes.expected import UNLIMITED_MEMORY, Paths, container_path, expected, shims, threaded
+from nodeward.features.sandboxes.values import Expected
 
 PERIOD_US = 100_000
 MIN_CPU_M = 10

@@ -8,13 +8,15 @@ pod: its containers get no limit.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from nodeward.core.decision import Goal, Reason, Special, Target
-from nodeward.core.vms import UNLIMITED, CgroupReading, Fit, Place, Recommended, VmReading
+from nodeward.core.decision import Goal, Special, Target
+from nodeward.core.refusal import Reason
+from nodeward.core.vms import UNLIMITED, CgroupReading, Place, VmReading
 from nodeward.core.workload import NO_WHOLE, Container, ContainerSpec, PodSpec, Role, Sandbox
 from nodeward.features.pods.budget import containers_need
 from nodeward.features.sandboxes.headroom import USUAL, memory_headroom
 from nodeward.features.sandboxes.size import cpu_limit_m
 from nodeward.features.sandboxes.state import Limited, Vm
+from nodeward.features.sandboxes.values import Fit, Recommended
 
 KIND = "pod.limit"
 """A pod's memory or CPU limit (`Target.resource` is MEMORY, in bytes, or CPU, in thousandths)."""

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from nodeward.core.tables import put
-from nodeward.core.vms import Measured, Recommended, Usage
 from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.usage import added
+from nodeward.features.sandboxes.values import Measured, Recommended, Usage
 
 MIB = 1 << 20
 MEMORY_STEP, CPU_STEP = 10 * MIB, 10

@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from nodeward.core.annotations import KATA_SIZES
-from nodeward.core.vms import Handler, Profile, VmReading, VmSize
+from nodeward.core.vms import Handler, Profile, VmReading
 from nodeward.core.workload import NO_SHARE, Container, CpuRecord, HostShare
 from nodeward.features.sandboxes.mode import handed_on
+from nodeward.features.sandboxes.values import VmSize
 
 MIB = 1 << 20
 CPU_M = 1000

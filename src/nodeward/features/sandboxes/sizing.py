@@ -11,21 +11,12 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from nodeward.core.annotations import CRI_SIZES, KATA_SIZES
-from nodeward.core.vms import Handler, Profile
+from nodeward.core.vms import NOT_TOLD, Allocatable, Handler, Profile, Room, Sized, Way
 from nodeward.core.workload import NO_WHOLE, ContainerSpec, CpuRecord, HostShare, PodSpec, Role, WholePod
 from nodeward.features.pods.budget import containers_need
 from nodeward.features.sandboxes import ways
+from nodeward.features.sandboxes.settings import SizingSettings, Unlimited, unlimited
 from nodeward.features.sandboxes.size import CPU_M, MIB, SHARES_OF_A_CPU, cpu_limit_m
-from nodeward.features.sandboxes.sizing_values import (
-    NOT_TOLD,
-    Allocatable,
-    Room,
-    Sized,
-    SizingSettings,
-    Unlimited,
-    Way,
-    unlimited,
-)
 
 NO_NOTES: Mapping[str, str] = MappingProxyType({})
 PERIOD = 100_000

@@ -3,21 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.core.vms import (
-    CgroupDriver,
-    Drift,
-    Expected,
-    Handler,
-    Headroom,
-    Measured,
-    ModeSaid,
-    Need,
-    Profile,
-    Usage,
-    VmReading,
-    VmSize,
-)
+from nodeward.core.vms import CgroupDriver, Handler, Need, Profile, VmReading
 from nodeward.core.workload import SandboxId
+from nodeward.features.sandboxes.values import Drift, Expected, Headroom, Measured, ModeSaid, Usage, VmSize
 
 
 @dataclass(frozen=True, slots=True)

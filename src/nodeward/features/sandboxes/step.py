@@ -11,35 +11,23 @@ from functools import lru_cache
 from nodeward.core import events as ev
 from nodeward.core.annotations import KATA_ONLY
 from nodeward.core.decision import NOTHING, Decision, Goal
+from nodeward.core.modes import Mode
 from nodeward.core.tables import copied, kept, put, without
-from nodeward.core.vms import (
-    CgroupDriver,
-    Drift,
-    Expected,
-    Handler,
-    Measured,
-    ModeSaid,
-    Need,
-    Place,
-    Profile,
-    Task,
-    VmReading,
-)
+from nodeward.core.vms import CgroupDriver, Handler, Need, Place, Profile, Task, VmReading
 from nodeward.core.workload import NO_SHARE, Container, Phase, PodSpec, Sandbox, SandboxId
 from nodeward.features.pods.found import pod_cgroups
 from nodeward.features.pods.state import Pods
-from nodeward.features.root import State
+from nodeward.features.root import SettingsChanged, State
 from nodeward.features.sandboxes import pod_limits
 from nodeward.features.sandboxes.drift import Rules, drift
 from nodeward.features.sandboxes.expected import Paths, expected, is_crios, of_pod, shims
 from nodeward.features.sandboxes.headroom import headroom, lowest_limit, need
 from nodeward.features.sandboxes.mode import mode, recognised
-from nodeward.features.sandboxes.pod_limits import KIND as KIND
 from nodeward.features.sandboxes.recommend import recommend, with_sample
 from nodeward.features.sandboxes.size import size
 from nodeward.features.sandboxes.state import Killed, Limited, Sandboxes, Vm
 from nodeward.features.sandboxes.usage import usage
-from nodeward.features.settings import Mode
+from nodeward.features.sandboxes.values import Drift, Expected, Measured, ModeSaid
 
 MEASURED = "measured:"
 """In `Vm.since_ns`, with the name by which its overhead is counted: since when."""
@@ -68,7 +56,7 @@ def step(state: State, event: ev.Event) -> tuple[Sandboxes, Decision]:
             if handlers == slice_.handlers:
                 return slice_, NOTHING
             return _settings(replace(state, sandboxes=replace(slice_, handlers=handlers)))
-        case ev.SettingsChanged():
+        case SettingsChanged():
             return _settings(state)
         case ev.Reached():
             return _reached(slice_, event), NOTHING

@@ -3,9 +3,9 @@
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 
-from nodeward.core.vms import Fit
-from nodeward.features.sandboxes.mode import ANNOTATION, DEFAULT, DRAGONBALL
+from nodeward.core.workload import SHORT_ID
 from nodeward.features.sandboxes.rows import ClassRow, HandlerRow, Percentiles, SandboxesView, SandboxRow
+from nodeward.features.sandboxes.values import ANNOTATION, DEFAULT, DRAGONBALL
 from nodeward.features.sandboxes.words import (
     DEFAULTS,
     OPTIONS,
@@ -17,7 +17,6 @@ from nodeward.features.sandboxes.words import (
     troubles,
     unaccounted_sentence,
 )
-from nodeward.people.rows import SHORT_ID, NodeView
 
 MOST_TROUBLES = 5
 """So many sentences stand in `status`; `nodeward sandboxes` has all."""
@@ -25,18 +24,6 @@ UNKNOWN = "?"
 """In a table; `nodeward sandboxes NAMESPACE/POD` says why."""
 _WIDTH = 100
 _LONGEST = 60
-
-
-def status(view: NodeView) -> list[tuple[str, str]]:
-    """Lines to stand above the table of pods, each with its colour; none where there is no VM sandbox."""
-    found = view.sandboxes
-    if found is None or not (found.rows or found.misses):
-        return []
-    wrong = list(troubles(found))
-    more = [f"... and {len(wrong) - MOST_TROUBLES} more, see nodeward sandboxes"] if len(wrong) > MOST_TROUBLES else []
-    is_bad = any(row.fit.fit in (Fit.KILLED.value, Fit.WAS_KILLED.value) for row in found.rows)
-    colour = "red" if is_bad else "yellow"
-    return [(head(found), ""), *((line, colour) for line in (*wrong[:MOST_TROUBLES], *more))]
 
 
 def sandboxes(view: SandboxesView) -> Iterator[str]:

@@ -8,7 +8,8 @@ start time are: an id that was given to another task counts as a new task.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from nodeward.core.vms import CgroupReading, Place, Task, TaskRole, Usage, VmReading
+from nodeward.core.vms import CgroupReading, Place, Task, TaskRole, VmReading
+from nodeward.features.sandboxes.values import Usage
 
 INSIDE_SHIM = "dragonball"
 """This VMM is a part of the shim's process."""

@@ -7,11 +7,12 @@ figure that is not known is None, and the row says why.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from nodeward.core.modes import Mode
+from nodeward.core.ports import Pace, at_once
 from nodeward.core.times import rfc3339
-from nodeward.core.vms import Fit, Handler, Headroom, Measured, Place, Profile, Task, TaskRole, Usage, VmReading, VmSize
+from nodeward.core.vms import Handler, Place, Profile, Task, TaskRole, VmReading
 from nodeward.core.workload import PodSpec, Sandbox, SandboxId
 from nodeward.features.root import State
-from nodeward.features.sandboxes.drift import OTHER_MODE
 from nodeward.features.sandboxes.headroom import HUGETLB
 from nodeward.features.sandboxes.mode import mode as mode_of
 from nodeward.features.sandboxes.recommend import PERCENTILES, percentile, recommend, unaccounted
@@ -27,9 +28,8 @@ from nodeward.features.sandboxes.rows import (
 )
 from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.state import Vm
+from nodeward.features.sandboxes.values import OTHER_MODE, Fit, Headroom, Measured, Usage, VmSize
 from nodeward.features.sandboxes.words import below, drift_sentence, fit_sentence, killed_sentence
-from nodeward.features.settings import Mode
-from nodeward.people.rows import Pace, at_once
 
 ROWS_AT_ONCE = 8
 MOST_IDS = 8

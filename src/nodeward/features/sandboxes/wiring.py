@@ -1,6 +1,6 @@
 """What the domain `sandboxes` needs: who reads VM sandboxes and their configurations."""
 
-from nodeward.features.settings import Mode
+from nodeward.core.modes import Mode
 from nodeward.features.wiring import Node, Wired, Wiring
 from nodeward.neighbours.cgroups import pod_limits
 

@@ -9,10 +9,21 @@ from dataclasses import dataclass
 from nodeward.core.annotations import KATA_ONLY
 from nodeward.core.quantity import binary_text
 from nodeward.core.text import printable
-from nodeward.core.vms import UNLIMITED, Drift, Fit
-from nodeward.features.sandboxes import drift, headroom, mode
+from nodeward.core.vms import UNLIMITED
+from nodeward.core.workload import SHORT_ID
+from nodeward.features.sandboxes import headroom, values
 from nodeward.features.sandboxes.rows import DriftRow, FitRow, SandboxesView, SandboxRow
-from nodeward.people.rows import SHORT_ID
+from nodeward.features.sandboxes.values import (
+    ELSEWHERE,
+    LITERAL_SCOPE,
+    OTHER_MODE,
+    OUTSIDE_POD,
+    RUNTIME_SERVICE,
+    SANDBOX_LIMIT,
+    SANDBOXED_POD_CODE,
+    Drift,
+    Fit,
+)
 
 MOST_TEXT = 300
 """So many characters of a path or name are shown."""
@@ -91,12 +102,12 @@ def mode_sentence(row: SandboxRow) -> str:
         return f"sandbox_cgroup_only unknown: {row.unknown.get('only', 'nothing says which')}"
     value = str(row.only).lower()
     match row.only_from:
-        case mode.ANNOTATION:
+        case values.ANNOTATION:
             return f"sandbox_cgroup_only {value}, by the pod's annotation {KATA_ONLY}"
-        case mode.DEFAULT:
+        case values.DEFAULT:
             by = f"{row.profile}'s default" if row.profile else "the runtime's default"
             return f"sandbox_cgroup_only {value}, by {by}: its configuration does not say"
-        case mode.DRAGONBALL:
+        case values.DRAGONBALL:
             return f"sandbox_cgroup_only {value}, by Dragonball, which is a part of the shim"
         case _:
             return f"sandbox_cgroup_only {value}, by {shown(row.only_from)}"
@@ -186,16 +197,16 @@ def killed_sentence(since: str, limit: int | None, where: str) -> str:
 # ---- what is in the wrong place
 
 _DRIFTS: Mapping[str, str] = {
-    drift.OUTSIDE_POD: "{what} outside the pod, in {seen}, so that no limit of the pod holds the VM; {right}",
-    drift.LITERAL_SCOPE: "{what} in {seen}, a folder named as a systemd scope is asked for; it is outside the pod. "
+    OUTSIDE_POD: "{what} outside the pod, in {seen}, so that no limit of the pod holds the VM; {right}",
+    LITERAL_SCOPE: "{what} in {seen}, a folder named as a systemd scope is asked for; it is outside the pod. "
     "Kata Go makes it with the systemd driver where sandbox_cgroup_only is false: set that to true",
-    drift.SANDBOXED_POD_CODE: "{what} in {seen}, outside the pod: Kata's runtime-rs found no OCI spec of the "
+    SANDBOXED_POD_CODE: "{what} in {seen}, outside the pod: Kata's runtime-rs found no OCI spec of the "
     "sandbox; {right}",
-    drift.RUNTIME_SERVICE: "{what} in {seen}, the container runtime's own cgroup; {right}",
-    drift.ELSEWHERE: "{what} in {seen}; {right}",
-    drift.OTHER_MODE: "it was started under the other mode: it is in {seen}, and its configuration now means "
+    RUNTIME_SERVICE: "{what} in {seen}, the container runtime's own cgroup; {right}",
+    ELSEWHERE: "{what} in {seen}; {right}",
+    OTHER_MODE: "it was started under the other mode: it is in {seen}, and its configuration now means "
     "{expected}, from the pod's next start on",
-    drift.SANDBOX_LIMIT: "the sandbox's cgroup {seen} has a limit of its own beside the pod's",
+    SANDBOX_LIMIT: "the sandbox's cgroup {seen} has a limit of its own beside the pod's",
 }
 
 

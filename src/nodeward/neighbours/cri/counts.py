@@ -8,9 +8,10 @@ import logging
 from collections.abc import Mapping
 from typing import Final
 
+from nodeward.core.quantity import at_most
 from nodeward.neighbours.cri.calls import Call, Fate
 from nodeward.neighbours.cri.methods import BY_PATH, OTHER
-from nodeward.neighbours.cri.rows import AddedRow, CallRow, at_most
+from nodeward.neighbours.cri.rows import AddedRow, CallRow
 from nodeward.neighbours.formats.grpc_messages import STATUSES
 
 NO_STATUS: Final = -1

@@ -20,7 +20,7 @@ from typing import Final as Constant
 from typing import Protocol
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.decision import Adjustment, Final, Refusal, Refused
+from nodeward.core.decision import Adjustment, Final
 from nodeward.core.events import (
     Created,
     CreateFailed,
@@ -36,6 +36,7 @@ from nodeward.core.events import (
 )
 from nodeward.core.labels import Keys
 from nodeward.core.ports import Ask, Sequence, Tell
+from nodeward.core.refusal import Refusal, Refused
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Container, ContainerId, Phase, Sandbox, SandboxId
 from nodeward.neighbours.cri import mapping

@@ -16,9 +16,9 @@ from typing import Final
 import msgspec
 
 from nodeward.core.gating import MOST_WAIT_S, MOST_WORDS, Gated
+from nodeward.core.vms import NOT_TOLD, Allocatable
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import NO_WHOLE, Amounts, PodSpec
-from nodeward.features.sandboxes.sizing_values import NOT_TOLD, Allocatable
 from nodeward.neighbours.cri import json_line
 
 VERSION: Final = 1

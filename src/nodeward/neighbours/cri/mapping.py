@@ -18,6 +18,7 @@ from nodeward.core.annotations import read_ones
 from nodeward.core.decision import Adjustment
 from nodeward.core.labels import OWN, POD, Keys, read_labels
 from nodeward.core.text import printable_name
+from nodeward.core.vms import Sized, Way
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import (
     NO_RECORD,
@@ -30,7 +31,6 @@ from nodeward.core.workload import (
     Sandbox,
     SandboxId,
 )
-from nodeward.features.sandboxes.sizing_values import Sized, Way
 from nodeward.neighbours.formats import cgroup_paths
 from nodeward.neighbours.formats.cpu_record import cpu_record
 from nodeward.neighbours.formats.protobuf import read

@@ -7,8 +7,8 @@ wait for nothing. Must not decide a size itself.
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from nodeward.core.vms import Sized
 from nodeward.core.workload import Sandbox
-from nodeward.features.sandboxes.sizing_values import Sized
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.calls import Call, Pass, Replace, Verdict
 from nodeward.neighbours.cri.methods import VERSIONS

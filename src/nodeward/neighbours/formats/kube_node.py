@@ -15,7 +15,7 @@ from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder
 
 from nodeward.core.quantity import QuantityError, milli_units, whole_units
-from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.core.vms import Allocatable
 from nodeward.neighbours.formats.kube_objects import decode_bounded
 
 MAX_BYTES = 4 * 1024 * 1024

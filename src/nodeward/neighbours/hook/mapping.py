@@ -4,7 +4,8 @@ Copies allow-listed annotations only, whatever the hook sends, and takes no cgro
 """
 
 from nodeward.core.annotations import read_ones
-from nodeward.core.decision import Final, Refusal
+from nodeward.core.decision import Final
+from nodeward.core.refusal import Refusal
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.neighbours.formats import cgroup_paths, misc_files

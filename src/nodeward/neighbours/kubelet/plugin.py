@@ -18,10 +18,10 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from typing import TypeVar
 
-from nodeward.core.decision import Final, Refusal
-from nodeward.core.events import Admitted, Allocating, PluginTold, Starting
+from nodeward.core.decision import Final
+from nodeward.core.events import Admitted, Allocating, PluginStanding, PluginTold, Starting
 from nodeward.core.ports import Ask, Tell, Wants
-from nodeward.features.keys.terms import PluginStanding
+from nodeward.core.refusal import Refusal
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.lanes import FullError, GivenUpError, Lane, done_on

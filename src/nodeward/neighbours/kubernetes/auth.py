@@ -10,11 +10,11 @@ import base64
 import binascii
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Protocol
 from urllib.parse import urlsplit
 
 import yaml
 
-from nodeward.features.settings import KubeSection
 from nodeward.neighbours.formats.yaml_faults import YAML_FAULTS
 from nodeward.neighbours.kubernetes.errors import KubeConfigError
 from nodeward.neighbours.sockets.kube_http import Endpoint
@@ -25,7 +25,20 @@ _MAX_BYTES = 1024 * 1024
 Section = Mapping[object, object]
 
 
-def endpoint_of(section: KubeSection, environ: Mapping[str, str]) -> Endpoint:
+class Api(Protocol):
+    """How settings name an API server: `url` with `token_file` and `ca_file`, else `kubeconfig`, else in-cluster."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def token_file(self) -> str: ...
+    @property
+    def ca_file(self) -> str: ...
+    @property
+    def kubeconfig(self) -> str: ...
+
+
+def endpoint_of(section: Api, environ: Mapping[str, str]) -> Endpoint:
     """The Endpoint that the settings' section `kube` means: its `url`, else its `kubeconfig`, else in-cluster."""
     if section.url:
         return Endpoint(_server(section.url, "kube.url"), token_file=section.token_file, ca_file=section.ca_file)

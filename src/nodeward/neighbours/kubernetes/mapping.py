@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core.events import PodGone, PodSeen
+from nodeward.core.modes import DEFAULT_RESOURCES
 from nodeward.core.quantity import QuantityError, milli_units, whole_units
 from nodeward.core.workload import Amounts, ContainerSpec, PodSpec, PodUid, Qos, Role, Source, WholePod
-from nodeward.features.settings import DEFAULT_RESOURCES
 from nodeward.neighbours.formats.kube_objects import (
     AnnotationsObject,
     Change,

@@ -14,8 +14,8 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
+from nodeward.core.modes import EXCLUSIVE_CORES
 from nodeward.core.quantity import QuantityError, whole_units
-from nodeward.features.cpus.pool_settings import EXCLUSIVE_CORES
 from nodeward.neighbours.formats.kube_objects import decode_bounded
 
 MAX_BYTES: Final = 4 * 1024 * 1024

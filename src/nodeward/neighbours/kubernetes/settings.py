@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward import __version__
-from nodeward.features.settings import DEFAULT_RESOURCES
+from nodeward.core.modes import DEFAULT_RESOURCES
 from nodeward.neighbours.kubernetes.errors import KubeConfigError
 from nodeward.neighbours.sockets.kube_http import Endpoint, Waits
 

@@ -17,9 +17,9 @@ from math import inf
 from random import random
 
 from nodeward.core.events import NfdSeen
+from nodeward.core.modes import NFD_NUMBERS
 from nodeward.core.ports import Tell, Wants
 from nodeward.core.wire_errors import WireError
-from nodeward.features.keys.terms import NFD_NUMBERS
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.nfd import objects

@@ -12,7 +12,7 @@ from re import compile as _compile
 
 from nodeward.contracts import nri_pb2
 from nodeward.core.annotations import MAX_NAME, read_ones
-from nodeward.core.decision import Adjustment
+from nodeward.core.decision import Adjustment, IoClass, Scheduler, SchedulingClass
 from nodeward.core.events import (
     Created,
     Event,
@@ -39,7 +39,6 @@ from nodeward.core.workload import (
     Sandbox,
     SandboxId,
 )
-from nodeward.features.cpus.pool_settings import IoClass, Scheduler, SchedulingClass
 from nodeward.neighbours.formats import cgroup_paths, misc_files
 from nodeward.neighbours.formats.cpu_record import cpu_record
 

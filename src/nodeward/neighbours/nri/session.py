@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from re import compile as _compile
 
 from nodeward.contracts import nri_pb2
-from nodeward.core.decision import Adjustment, Final, Refusal
+from nodeward.core.decision import Adjustment, Final
 from nodeward.core.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
 from nodeward.core.labels import Keys
 from nodeward.core.ports import Ask, AtStart, ReadSets, Sequence, Tell
+from nodeward.core.refusal import Refusal
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Container, ContainerId, Phase, Sandbox
-from nodeward.features.settings import NriSection
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats.protobuf import read
@@ -49,17 +49,13 @@ _NAME = _compile(r"[A-Za-z0-9._+-]+")
 _log = logging.getLogger(__name__)
 
 
-_OPERATORS = NriSection()
-"""What holds where an operator says nothing."""
-
-
 @dataclass(frozen=True, slots=True)
 class NriSettings:
     """How to be a plugin. `fd` is a connection the runtime gave; without it `socket_path` is connected to."""
 
-    socket_path: str = _OPERATORS.socket
-    plugin_name: str = _OPERATORS.plugin_name
-    plugin_index: str = _OPERATORS.plugin_index
+    socket_path: str = "/var/run/nri/nri.sock"
+    plugin_name: str = "nodeward"
+    plugin_index: str = "90"
     """Two digits. Plugins are called in the order of this text."""
     fd: int | None = None
 

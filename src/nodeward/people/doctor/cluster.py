@@ -11,9 +11,12 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 from urllib.parse import quote
 
+from nodeward.core.finding import Access, ParameterRef, Unlisted
+from nodeward.core.modes import Mode
 from nodeward.core.wire_errors import WireError
 from nodeward.features.keys.effects import nfd_object
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.settings import Settings
+from nodeward.features.wiring import name_of_node
 from nodeward.host.clock import Clock
 from nodeward.host.executor import DaemonExecutor
 from nodeward.neighbours.kubernetes import auth, cluster, kube_access
@@ -22,8 +25,7 @@ from nodeward.neighbours.kubernetes.errors import KubeConfigError, KubeDeniedErr
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.nfd.client import NfdClient
 from nodeward.neighbours.sockets.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, KubeRefusedError, Waits
-from nodeward.people.doctor.facts import Access, ApiFacts, ParameterRef, Unlisted
-from nodeward.settings.load import name_of_node
+from nodeward.people.doctor.facts import ApiFacts
 
 WAITS = Waits(connect_s=2.0, read_s=3.0, total_s=3.0)
 _DENIED = (401, 403)

@@ -5,7 +5,8 @@ Pure, as `people.doctor.findings` is.
 
 from collections.abc import Iterator
 
-from nodeward.people.doctor.facts import Access, ApiFacts, Finding, Neighbour, Registered, Severity
+from nodeward.core.finding import Access, Finding, Neighbour, Registered, Severity
+from nodeward.people.doctor.facts import ApiFacts
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 OUR_WEBHOOKS = ("create.nodeward.io", "update.nodeward.io")
@@ -90,18 +91,6 @@ def _webhook(seen: tuple[Registered, ...], where: str) -> Finding:
         where,
         "Install deploy/webhook (docs/webhook.md) if nobody else does that here.",
     )
-
-
-def unlisted(facts: ApiFacts) -> Iterator[Finding]:
-    """What could not be looked at."""
-    for one in facts.unlisted:
-        if one.denied:
-            what = f"the API server does not let this user read {one.what}, so what is wrong there is not seen"
-            remedy = "Run doctor once with an administrator's kubeconfig (--set kube.kubeconfig=FILE)."
-        else:
-            what = f"{one.what}: not read, so what is wrong there is not seen: {one.why}"
-            remedy = "Run doctor again when the API server answers well, or look with kubectl."
-        yield Finding("cluster-not-looked-at", NOTE, what, facts.where, remedy)
 
 
 _DAEMON_SETS = {

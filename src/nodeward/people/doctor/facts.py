@@ -5,70 +5,15 @@ None, or an empty text, means everywhere that it could not be found out; `Facts.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
-from nodeward.core.cgroup import Hierarchy
-from nodeward.core.vms import Handler
-from nodeward.features.cpus.rows import CpusView
-from nodeward.features.sandboxes.sizing_values import SizingSettings
-from nodeward.people.rows import KeyRow, RelayView
-
-
-class Severity(Enum):
-    """How bad a finding is, best first."""
-
-    OK = "ok"
-    NOTE = "note"
-    WARNING = "warning"
-    ERROR = "error"
-
-    @property
-    def rank(self) -> int:
-        """0 for the best."""
-        return list(Severity).index(self)
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that is well, or is not: what, where, and how to mend it in one sentence (empty for what is well)."""
-
-    code: str
-    severity: Severity
-    what: str
-    where: str
-    remedy: str = ""
-
-
-class Layout(Enum):
-    """How cgroups are mounted."""
-
-    UNKNOWN = ""
-    NONE = "none"
-    V1 = "v1"
-    HYBRID = "hybrid"
-    V2 = "v2"
-
-
-@dataclass(frozen=True, slots=True)
-class CgroupFacts:
-    """The cgroup tree at `root`. `controllers` are its own, `handed_down` those it gives its children."""
-
-    root: str = ""
-    layout: Layout = Layout.UNKNOWN
-    v2_at: str = ""
-    """Where a cgroup2 tree is mounted, if not at `root`."""
-    tree: Hierarchy = field(default_factory=Hierarchy)
-    """Where the daemon would find the misc controller."""
-    read_only: bool = False
-    is_real_root: bool = True
-    """False where `root` is a cgroup below the host's own root (a private cgroup namespace)."""
-    controllers: tuple[str, ...] | None = None
-    handed_down: tuple[str, ...] | None = None
-    kubepods: str = ""
-    """The cgroup of all pods, as the cgroup driver names it; empty for none."""
-    kubepods_controllers: tuple[str, ...] | None = None
-    capacity: Mapping[str, int] | None = None
-    """`misc.capacity` of the root."""
+from nodeward.core.finding import Access, Neighbour, ParameterRef, Registered, RuntimeClass, Unlisted
+from nodeward.features.cpus.findings import CpuFacts
+from nodeward.features.keys.findings import KeyFacts
+from nodeward.features.limits.findings import CgroupFacts
+from nodeward.features.podapi.findings import ColdPlugFacts
+from nodeward.features.sandboxes.findings import VmFacts
+from nodeward.features.sandboxes.settings import SizingSettings
+from nodeward.neighbours.cri.rows import RelayView
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,54 +42,6 @@ class HookFacts:
     """The programs that these files name and that are not there."""
     unread_in: tuple[str, ...] = ()
     """The files of hooks.d that name the hook in a folder into which no runtime looks by its settings."""
-
-
-class Access(Enum):
-    """How the API server answered."""
-
-    UNKNOWN = ""
-    OFF = "off"
-    OK = "ok"
-    CONFIG = "config"
-    DENIED = "denied"
-    CERTIFICATE = "certificate"
-    UNREACHABLE = "unreachable"
-
-
-@dataclass(frozen=True, slots=True)
-class Unlisted:
-    """What the API server did not list, and why. `denied`: this user may not."""
-
-    what: str
-    why: str
-    denied: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Registered:
-    """A webhook in a MutatingWebhookConfiguration. `has_ca`: the API server is told whose certificates to trust, or
-    goes by its own where the webhook is a url."""
-
-    name: str
-    has_ca: bool
-
-
-@dataclass(frozen=True, slots=True)
-class ParameterRef:
-    """A ConfigMap that a binding of one of our policies names; while it is missing, that policy refuses all it sees."""
-
-    policy: str
-    namespace: str
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuntimeClass:
-    """A RuntimeClass: `memory` is its overhead in bytes (podFixed), None where it declares none."""
-
-    name: str
-    handler: str
-    memory: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,14 +87,6 @@ class ProcessFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Neighbour:
-    """Somebody else who is here, and by what it was seen."""
-
-    name: str
-    seen_at: str
-
-
-@dataclass(frozen=True, slots=True)
 class DaemonFacts:
     """`nodeward node` on this machine: whether it answers, and which of the sources that it needs are not ready."""
 
@@ -214,21 +103,6 @@ class DaemonFacts:
     """As `settings_faults`, of the policy object that means this node."""
     no_zones: str = ""
     """Why this node's NodeResourceTopology object is not as the settings want it."""
-
-
-@dataclass(frozen=True, slots=True)
-class KeyFacts:
-    """TEE keys, as the daemon counts them. `our_object` is NAMESPACE/NAME of a NodeFeature object of ours for this
-    node, whoever wants it; `has_checkpoint`: a device plugin has registered with this kubelet once; `hiding`: how many
-    of the ids of SEV-ES and SEV-SNP are to hide ciphertext, by the parameter of kvm_amd, 0 for no part of them.
-    `on_node` and `left_by_nfd` as in ApiFacts."""
-
-    rows: tuple[KeyRow, ...] = ()
-    our_object: str = ""
-    has_checkpoint: bool = False
-    hiding: int = 0
-    on_node: Mapping[str, int] | None = None
-    left_by_nfd: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,43 +128,15 @@ class RelayFacts:
     kubelet: KubeletFacts = field(default_factory=KubeletFacts)
     sizing: SizingSettings = field(default_factory=SizingSettings)
 
+    @property
+    def silent(self) -> str:
+        """Its socket, where it was looked for and nobody listens."""
+        return self.where if self.view is None and not self.fault else ""
 
-@dataclass(frozen=True, slots=True)
-class CpuFacts:
-    """Who gives containers CPUs: `policy` is ours, empty for none; `manager` the policy in kubelet's CPU manager state,
-    a file at `manager_at`."""
-
-    policy: str = ""
-    by_relay: bool = False
-    """Whether the relay carries it."""
-    manager: str = ""
-    manager_at: str = ""
-    view: CpusView | None = None
-    """What who carries it shows; None where nobody answers."""
-
-
-@dataclass(frozen=True, slots=True)
-class VmFacts:
-    """What starts VMs on this node. `handlers` by the files of the runtime and of Kata, None where nobody looked;
-    `classes` and `policies` as in ApiFacts, `where` is the API server. `version` of cgroups; 0 where not known."""
-
-    handlers: tuple[Handler, ...] | None = None
-    classes: tuple[RuntimeClass, ...] | Unlisted | None = None
-    policies: tuple[str, ...] | None = None
-    where: str = ""
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class ColdPlugFacts:
-    """The cold-plug socket. `listens`: None where that could not be seen; `there`: whether a file is at its path;
-    `kube`: whether the settings have an API server, which tells the UIDs of pods."""
-
-    enabled: bool = False
-    socket: str = ""
-    there: bool = False
-    listens: bool | None = None
-    kube: bool = True
+    @property
+    def sizing_mode(self) -> str | None:
+        """The mode in which it sizes VMs; None where it does not answer."""
+        return self.view.sizing.mode if self.view is not None else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,25 +8,16 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from nodeward.core.cgroup import Hierarchy
+from nodeward.core.finding import Finding, Severity, not_looked_at
 from nodeward.features.cpus import findings as doctor_cpus
 from nodeward.features.keys.findings import keys
+from nodeward.features.limits.findings import CgroupFacts, Layout
+from nodeward.features.limits.rows import LinesRow
 from nodeward.features.podapi.findings import cold_plug
 from nodeward.features.sandboxes.doctor_sizing import sizing
 from nodeward.features.sandboxes.findings import sandboxes
-from nodeward.neighbours.cri.rows import LinesRow
 from nodeward.people.doctor import cluster_findings
-from nodeward.people.doctor.facts import (
-    ApiFacts,
-    CgroupFacts,
-    DaemonFacts,
-    Facts,
-    Finding,
-    HookFacts,
-    Layout,
-    ProcessFacts,
-    RuntimeFacts,
-    Severity,
-)
+from nodeward.people.doctor.facts import ApiFacts, DaemonFacts, Facts, HookFacts, ProcessFacts, RuntimeFacts
 from nodeward.people.doctor.relay_findings import relay
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
@@ -87,7 +78,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             keys(facts.keys),
             relay(facts.relay, facts.daemon.answers),
             sandboxes(facts.vms),
-            sizing(facts.vms, facts.relay),
+            sizing(facts.vms, facts.relay.sizing, facts.relay.sizing_mode, facts.relay.where),
             cold_plug(facts.vms, facts.cold_plug),
             (
                 Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
@@ -407,8 +398,8 @@ def _others(facts: Facts) -> Iterator[Finding]:
             severity, what, remedy = _NEIGHBOURS[neighbour.name]
             yield Finding(neighbour.name, severity, what, neighbour.seen_at, remedy)
     yield from cluster_findings.ours(facts.api)
-    yield from doctor_cpus.cpus(facts.cpus, facts.relay)
-    yield from cluster_findings.unlisted(facts.api)
+    yield from doctor_cpus.cpus(facts.cpus, facts.relay.silent)
+    yield from not_looked_at(facts.api.where, facts.api.unlisted)
 
 
 def _daemon(facts: DaemonFacts) -> Iterator[Finding]:

@@ -14,13 +14,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
+from nodeward.core.finding import Neighbour
+from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cgroups.hierarchy import find
 from nodeward.neighbours.formats import cgroup_mounts, misc_files
 from nodeward.neighbours.formats.cgroup_paths import kubepods
 from nodeward.neighbours.kata import handlers
-from nodeward.people.doctor.facts import CgroupFacts, Layout, Neighbour, ProcessFacts, RuntimeFacts
+from nodeward.people.doctor.facts import ProcessFacts, RuntimeFacts
 
 Run = Callable[[str], str]
 """What the program at this path answers to `--version`."""

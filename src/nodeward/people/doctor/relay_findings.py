@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from nodeward.people.doctor.facts import Finding, KubeletFacts, RelayFacts, Severity
-from nodeward.people.rows import RelayView
+from nodeward.core.finding import Finding, Severity
+from nodeward.neighbours.cri.rows import RelayView
+from nodeward.people.doctor.facts import KubeletFacts, RelayFacts
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 _IMAGE = "Image"

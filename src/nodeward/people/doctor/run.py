@@ -20,37 +20,36 @@ import msgspec
 
 from nodeward import __version__
 from nodeward.core.errors import NodewardError
+from nodeward.core.finding import Finding, Neighbour, Severity
 from nodeward.core.vms import Handler
+from nodeward.features.cpus.findings import CpuFacts
+from nodeward.features.cpus.settings import Driver
+from nodeward.features.keys.findings import KeyFacts
+from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.features.podapi.effects import cold_plug as probe_cold_plug
-from nodeward.features.settings import Driver, Settings
+from nodeward.features.podapi.findings import ColdPlugFacts
+from nodeward.features.sandboxes.findings import VmFacts
+from nodeward.features.settings import Settings
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cri import relay_line
+from nodeward.neighbours.cri.rows import RelayView
 from nodeward.neighbours.kata.handlers import read_handlers
 from nodeward.people.doctor import cluster, machine
 from nodeward.people.doctor import hook as probe_hook
 from nodeward.people.doctor import kubelet as probe_kubelet
 from nodeward.people.doctor.facts import (
     ApiFacts,
-    CgroupFacts,
-    ColdPlugFacts,
-    CpuFacts,
     DaemonFacts,
     Facts,
-    Finding,
     HookFacts,
-    KeyFacts,
     KubeletFacts,
-    Layout,
-    Neighbour,
     ProcessFacts,
     RelayFacts,
     RuntimeFacts,
-    Severity,
-    VmFacts,
 )
 from nodeward.people.doctor.findings import findings, worst
-from nodeward.people.rows import NodeView, RelayView
+from nodeward.people.rows import NodeView
 from nodeward.settings import last_good
 
 CPU_MANAGER = "cpu_manager_state"

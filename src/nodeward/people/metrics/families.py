@@ -4,31 +4,12 @@ Names are as a query writes them, in base units: bytes for EPC, ids for keys, se
 known has no series. The node is not among the labels: the scrape configuration knows it and adds it.
 """
 
-from dataclasses import dataclass
-
-
-@dataclass(frozen=True, slots=True)
-class Family:
-    """One family. `kind` is gauge, counter or histogram."""
-
-    name: str
-    kind: str
-    labels: tuple[str, ...]
-    help: str
-
+from nodeward.core.shown import Family, _counter, _gauge
+from nodeward.features.sandboxes import metrics as sandboxes
 
 OF_CGROUP = ("level", "namespace", "pod", "container")
 OF_RESOURCE = (*OF_CGROUP, "resource")
-OF_SANDBOX = ("namespace", "pod", "sandbox")
 OF_CADVISOR = ("container", "id", "image", "name", "namespace", "pod", "resource")
-
-
-def _gauge(name: str, labels: tuple[str, ...], text: str) -> Family:
-    return Family(name, "gauge", labels, text)
-
-
-def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
-    return Family(name, "counter", labels, text)
 
 
 USAGE = _gauge("nodeward_misc_usage", OF_RESOURCE, "Charged now, with everything below.")
@@ -125,124 +106,6 @@ CPUS_LATE = _counter(
     "nodeward_cpus_late_starts_total", (), "Programs started or refused while others were on their CPUs."
 )
 CPUS_REFUSED = _gauge("nodeward_cpus_settings_refused", (), "1 while newer settings of the policy do not fit, else 0.")
-SANDBOXES_MODE = _gauge(
-    "nodeward_sandboxes_mode_info",
-    ("mode", "cgroup_version", "driver"),
-    "1, with the mode, the cgroup version and the cgroup driver.",
-)
-SANDBOXES_INFO = _gauge(
-    "nodeward_sandboxes_sandbox_info",
-    (*OF_SANDBOX, "level", "runtime_class", "handler", "profile", "vmm", "only", "only_from"),
-    "1 for each VM sandbox, with what it is.",
-)
-SANDBOXES_MEMORY = _gauge(
-    "nodeward_sandboxes_memory_bytes",
-    (*OF_SANDBOX, "part"),
-    "Memory on the host, by part.",
-)
-SANDBOXES_CHARGED = _gauge(
-    "nodeward_sandboxes_charged_memory_bytes",
-    OF_SANDBOX,
-    "Memory charged for the sandbox, overhead included, inside and outside the pod's cgroup.",
-)
-SANDBOXES_OUTSIDE = _gauge(
-    "nodeward_sandboxes_outside_memory_bytes", OF_SANDBOX, "The part of it charged outside the pod's cgroup."
-)
-SANDBOXES_OVERHEAD = _gauge(
-    "nodeward_sandboxes_overhead_memory_bytes", OF_SANDBOX, "VMM without guest RAM, shim and virtiofsd."
-)
-SANDBOXES_GUEST_USED = _gauge(
-    "nodeward_sandboxes_guest_used_bytes", OF_SANDBOX, "Memory in use, as the guest reports it."
-)
-SANDBOXES_CPU = _counter("nodeward_sandboxes_cpu_seconds_total", OF_SANDBOX, "CPU time, overhead included.")
-SANDBOXES_VCPU = _counter("nodeward_sandboxes_vcpu_seconds_total", OF_SANDBOX, "CPU time of the vCPU threads.")
-SANDBOXES_OVERHEAD_CPU = _gauge(
-    "nodeward_sandboxes_overhead_cpu_cores", OF_SANDBOX, "CPUs in use now by all but the vCPU threads."
-)
-SANDBOXES_DECLARED = _gauge(
-    "nodeward_sandboxes_declared_memory_bytes", OF_SANDBOX, "Memory overhead that the pod declares (podFixed)."
-)
-SANDBOXES_DECLARED_CPU = _gauge(
-    "nodeward_sandboxes_declared_cpu_cores", OF_SANDBOX, "CPU overhead that the pod declares (podFixed)."
-)
-SANDBOXES_VM = _gauge("nodeward_sandboxes_vm_memory_bytes", OF_SANDBOX, "Memory of the VM.")
-SANDBOXES_VCPUS = _gauge("nodeward_sandboxes_vm_vcpus", OF_SANDBOX, "vCPUs of the VM.")
-SANDBOXES_LIMIT = _gauge(
-    "nodeward_sandboxes_limit_bytes", OF_SANDBOX, "Memory limit of the pod's cgroup. Absent for none."
-)
-SANDBOXES_HEADROOM = _gauge(
-    "nodeward_sandboxes_headroom_bytes",
-    OF_SANDBOX,
-    "Limit less VM and overhead; below 0 the kernel kills a VM that fills up.",
-)
-SANDBOXES_KILLED_AT = _gauge(
-    "nodeward_sandboxes_killed_at_bytes",
-    OF_SANDBOX,
-    "Guest memory in use at which the kernel kills the VM. Absent if it cannot.",
-)
-SANDBOXES_FIT = _gauge(
-    "nodeward_sandboxes_fit",
-    (*OF_SANDBOX, "fit"),
-    "1 for the verdict on whether the pod's limit has room for its VM.",
-)
-SANDBOXES_DRIFTS = _gauge(
-    "nodeward_sandboxes_drifts", (*OF_SANDBOX, "code"), "Things not where they should be. Absent for none."
-)
-SANDBOXES_OOM = _counter("nodeward_sandboxes_oom_kills_total", OF_SANDBOX, "OOM kills in the pod's cgroup.")
-SANDBOXES_FAULTS = _gauge(
-    "nodeward_sandboxes_read_faults", OF_SANDBOX, "Things that could not be read or contradict each other."
-)
-SANDBOXES_AGE = _gauge("nodeward_sandboxes_sample_age_seconds", OF_SANDBOX, "Time since the sandbox was last read.")
-SANDBOXES_CLASS_MEMORY = _gauge(
-    "nodeward_sandboxes_class_overhead_memory_bytes",
-    ("class", "percentile"),
-    "Measured memory overhead.",
-)
-SANDBOXES_CLASS_CPU = _gauge(
-    "nodeward_sandboxes_class_overhead_cpu_cores",
-    ("class", "percentile"),
-    "Measured CPU overhead.",
-)
-SANDBOXES_CLASS_SAMPLES = _gauge("nodeward_sandboxes_class_samples", ("class",), "Samples behind these figures.")
-SANDBOXES_CLASS_DECLARED = _gauge(
-    "nodeward_sandboxes_class_declared_memory_bytes", ("class",), "podFixed memory of a pod of the class."
-)
-SANDBOXES_CLASS_DECLARED_CPU = _gauge(
-    "nodeward_sandboxes_class_declared_cpu_cores", ("class",), "podFixed CPU of a pod of the class."
-)
-SANDBOXES_CLASS_RECOMMENDED = _gauge(
-    "nodeward_sandboxes_class_recommended_memory_bytes",
-    ("class",),
-    "Recommended podFixed memory. Absent until there are enough samples.",
-)
-SANDBOXES_CLASS_RECOMMENDED_CPU = _gauge(
-    "nodeward_sandboxes_class_recommended_cpu_cores",
-    ("class",),
-    "Recommended podFixed CPU. Absent until there are enough samples.",
-)
-SANDBOXES_UNACCOUNTED = _gauge(
-    "nodeward_sandboxes_unaccounted_memory_bytes", (), "Memory of sandboxes charged to no pod's cgroup."
-)
-SANDBOXES_UNACCOUNTED_CPU = _gauge(
-    "nodeward_sandboxes_unaccounted_cpu_cores", (), "CPUs in use now by sandboxes outside pods' cgroups."
-)
-SANDBOXES_RESERVED = _gauge(
-    "nodeward_sandboxes_system_reserved_memory_bytes", (), "kubelet's system-reserved memory that would cover it."
-)
-SANDBOXES_RESERVED_CPU = _gauge(
-    "nodeward_sandboxes_system_reserved_cpu_cores", (), "kubelet's system-reserved CPU that would cover it."
-)
-SANDBOXES_HANDLER = _gauge(
-    "nodeward_sandboxes_handler_info",
-    ("handler", "profile", "hypervisor", "only"),
-    "1 for each runtime handler that starts VMs.",
-)
-SANDBOXES_UNREAD = _gauge(
-    "nodeward_sandboxes_handler_unread", ("handler",), "1 if the handler's configuration could not be read, else 0."
-)
-SANDBOXES_WRITES = _counter("nodeward_sandboxes_limit_writes_total", (), "Pod limits that the daemon has set.")
-SANDBOXES_MISSES = _gauge("nodeward_sandboxes_limit_misses", (), "Pod limits that it could not set.")
-SANDBOXES_LEFT_OUT = _gauge("nodeward_sandboxes_left_out", (), "VM sandboxes not shown, beyond the most.")
 GATE_PODS = _gauge("nodeward_gate_pods", ("state",), "Pods that asked at their gate: open or shut.")
 GATE_REFUSED = _counter(
     "nodeward_gate_refused_total", (), "Containers refused over NRI at a shut gate; in observe, those it would refuse."
@@ -338,4 +201,4 @@ RELAY_CONFIG = _gauge(
     "Faults of the cluster's last configuration, which was refused. Absent if none is taken.",
 )
 
-FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))
+FAMILIES = (*(value for value in list(globals().values()) if isinstance(value, Family)), *sandboxes.FAMILIES)

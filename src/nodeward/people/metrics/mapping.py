@@ -14,25 +14,18 @@ from prometheus_client.samples import Sample
 from nodeward import __version__
 from nodeward.core import cpuset
 from nodeward.core.conditions import CODES
-from nodeward.features.keys.terms import REFUSALS, KeyState, PluginStanding
+from nodeward.core.events import PluginStanding
+from nodeward.core.modes import Mode
+from nodeward.core.shown import Family
+from nodeward.features.cpus.rows import CpusView
+from nodeward.features.keys.rows import KeyDelays, KeyOffer, KeyRow
+from nodeward.features.keys.terms import REFUSALS, KeyState
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.sandboxes import metrics as sandboxes
-from nodeward.features.settings import Mode
 from nodeward.host.pace import paced
+from nodeward.neighbours.cri.rows import AddedRow, DoorRow, RelayView
 from nodeward.people.metrics import families as f
-from nodeward.people.metrics.families import Family
-from nodeward.people.rows import (
-    AddedRow,
-    CgroupRow,
-    CpusView,
-    DecidedRow,
-    DoorRow,
-    KeyDelays,
-    KeyOffer,
-    KeyRow,
-    NodeView,
-    RelayView,
-    ResourceRow,
-)
+from nodeward.people.rows import DecidedRow, NodeView
 
 MOST_CGROUPS = 5000
 MOST_CHARACTERS = 512
@@ -98,7 +91,7 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     if view.cpus is not None:
         yield from _cpus(view.cpus)
     if view.sandboxes is not None:
-        yield from (_metric(family, found) for family, found in sandboxes.series(view.sandboxes, _clean))
+        yield from (_metric(family, found) for family, found in sandboxes.series(view.sandboxes, _clean, paced))
     if view.gates is not None:
         shut = sum(bool(row.why) for row in view.gates.rows)
         yield _metric(f.GATE_PODS, [({"state": "open"}, len(view.gates.rows) - shut), ({"state": "shut"}, shut)])

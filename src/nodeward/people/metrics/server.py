@@ -18,11 +18,12 @@ from collections.abc import Callable, Sequence
 
 from aiohttp import web
 
+from nodeward.core.ports import Pace
 from nodeward.host.lanes import Lane
 from nodeward.host.pace import paced
 from nodeward.people.metrics.exposition import pieces
 from nodeward.people.metrics.mapping import metrics
-from nodeward.people.rows import NodeView, Pace
+from nodeward.people.rows import NodeView
 
 log = logging.getLogger(__name__)
 PATH = "/metrics"

@@ -5,12 +5,13 @@ Imported only then, since the engine takes as long to import as all the rest of 
 
 from collections.abc import Callable, Mapping
 
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodSpec
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.grant import refusal, settable
 from nodeward.features.limits.promise import promise
-from nodeward.features.limits.settings import LimitsSettings, Mode, OnError, UnknownPod
+from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
 

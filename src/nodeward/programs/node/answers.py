@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from nodeward.core.events import Event
+from nodeward.core.ports import Pace, at_once
+from nodeward.core.quantity import at_most
+from nodeward.features.cpus.settings import Driver
 from nodeward.features.cpus.spelling import policy
 from nodeward.features.gate.view import gates_view
 from nodeward.features.notices.wiring import Calls
 from nodeward.features.root import State
-from nodeward.features.settings import Driver
 from nodeward.features.wiring import Withdraw
 from nodeward.host.clock import Clock
 from nodeward.host.lanes import ThreadLane
@@ -20,7 +22,7 @@ from nodeward.host.watchdog import Watchdog
 from nodeward.people.explain import explain
 from nodeward.people.latest import Latest
 from nodeward.people.plan import CpuPlan, plan
-from nodeward.people.rows import DecidedRow, NodeView, Pace, at_most, at_once
+from nodeward.people.rows import DecidedRow, NodeView
 from nodeward.people.socket import Answers
 from nodeward.people.verdict import verdict
 from nodeward.people.view import node_view

@@ -12,23 +12,26 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from nodeward.core import events as ev
+from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.core.topology import Machine
 from nodeward.features.all import DOMAINS, ENGINE
 from nodeward.features.cpus import wiring as cpus
 from nodeward.features.cpus.effects.grants import CpuGrants
+from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate import wiring as gate
 from nodeward.features.keys import wiring as ledger
 from nodeward.features.keys.effects import grants_boot
 from nodeward.features.keys.effects.grants import Grants, Recalled, may_grant, on_record, path_in
 from nodeward.features.keys.loss import is_frozen
 from nodeward.features.limits import wiring as limits
+from nodeward.features.notices import wiring as notices
 from nodeward.features.pods import found
 from nodeward.features.pods import wiring as pods
 from nodeward.features.pods.effects import last_known
 from nodeward.features.root import State
 from nodeward.features.sandboxes import wiring as sandboxes
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.features.wiring import Component, Lanes, Wiring
 from nodeward.host import record_writer
 from nodeward.host import undo as undo_list
@@ -47,17 +50,21 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cgroups.v1_cleanup import V1Cleanup
 from nodeward.neighbours.sysfs import topology
 from nodeward.people.latest import Latest
+from nodeward.programs.node import doors
 from nodeward.programs.node.readiness import Readiness
 from nodeward.settings import policy_object
 from nodeward.settings.policy_object import Chosen
 from nodeward.settings.reload import Reload, SettingsSource
 
 log = logging.getLogger(__name__)
-WIRINGS: tuple[Wiring, ...] = (ledger.WIRING, pods.WIRING, cpus.WIRING, limits.WIRING, sandboxes.WIRING, gate.WIRING)
-"""The domains as this daemon runs them, in the order in which their components start."""
-Pinned = tuple[str, ev.CpusRecalled]
+WIRINGS: tuple[Wiring, ...] = (
+    *(ledger.WIRING, pods.WIRING, notices.WIRING, cpus.WIRING, limits.WIRING, doors.WIRING, sandboxes.WIRING),
+    gate.WIRING,
+)
+"""The features as this daemon runs them, in the order in which their components start."""
+Pinned = tuple[str, CpusRecalled]
 """The boot, and what the process that drove the CPU policy before has written down; `cpu_grants.read`."""
-NO_RECORD: Pinned = ("", ev.CpusRecalled())
+NO_RECORD: Pinned = ("", CpusRecalled())
 """Nothing was written down, and nothing is to be: this process drives no policy."""
 FLUSH_S = 0.25
 CGROUP_DEADLINE_S = 5.0

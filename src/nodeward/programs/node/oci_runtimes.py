@@ -10,9 +10,9 @@ Must not: join lines where nobody asked for it, or hold anybody up for longer th
 import asyncio
 import logging
 
+from nodeward.features.limits.rows import LinesRow
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
-from nodeward.neighbours.cri.rows import LinesRow
 
 log = logging.getLogger(__name__)
 LOOK_S = 3.0

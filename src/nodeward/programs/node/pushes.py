@@ -2,7 +2,8 @@
 
 from functools import partial
 
-from nodeward.features.settings import Driver, Settings
+from nodeward.features.cpus.settings import Driver
+from nodeward.features.settings import Settings
 from nodeward.features.wiring import Component
 from nodeward.programs.node.assemble import Inside
 from nodeward.settings.reload import SettingsSource

@@ -11,9 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from nodeward.core import events as ev
+from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.features.keys.sums import is_tracked
-from nodeward.features.settings import EngineSettings, Mode, Settings
+from nodeward.features.root import SettingsChanged
+from nodeward.features.settings import EngineSettings, Settings
 from nodeward.host import sd_notify
 from nodeward.host.clock import Clock
 from nodeward.people.rows import ComponentRow
@@ -111,7 +113,7 @@ class Readiness:
                 self._set("cgroups", not self._fault, self._fault or "sampled")
             case ev.CapacityRead():
                 self._fault = event.tree.fault
-            case ev.SettingsChanged():
+            case SettingsChanged():
                 if "metrics" in self._sources:
                     self._sources["metrics"].needed = _only_watches(event.settings)
             case ev.RuntimeConnected():
@@ -160,7 +162,7 @@ def _only_watches(settings: EngineSettings) -> bool:
 
 _OF_INTEREST = (
     ev.CapacityRead, ev.Sampled, ev.RuntimeConnected, ev.RuntimeLost, ev.Listed, ev.PodsListed, ev.ApiBack, ev.ApiLost,
-    ev.SettingsChanged,
+    SettingsChanged,
 )  # fmt: skip
 
 

@@ -8,10 +8,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from nodeward.core.gating import Gated
+from nodeward.core.vms import Allocatable
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodUid
 from nodeward.features.pods.state import Pods
-from nodeward.features.sandboxes.sizing_values import Allocatable
 from nodeward.neighbours.cri import facts_line
 from nodeward.neighbours.sockets.lines import LineServer
 

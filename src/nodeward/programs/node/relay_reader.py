@@ -10,7 +10,7 @@ from nodeward.core.wire_errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line
-from nodeward.people.rows import RelayView
+from nodeward.neighbours.cri.rows import RelayView
 
 EVERY_S = 1.0
 WITHIN_S = 2.0

@@ -17,7 +17,10 @@ from typing import TypeVar
 from nodeward import __version__
 from nodeward.core import events as ev
 from nodeward.core.cgroup import Hierarchy
+from nodeward.core.modes import Mode
 from nodeward.features.cpus.effects import grants as cpu_grants
+from nodeward.features.cpus.settings import Driver
+from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate.wiring import Gates
 from nodeward.features.keys.effects import grants
 from nodeward.features.keys.effects.grants import Recalled
@@ -25,8 +28,8 @@ from nodeward.features.notices.wiring import Calls
 from nodeward.features.podapi import wiring as podapi
 from nodeward.features.podapi.effects import devices as pod_devices
 from nodeward.features.pods.wiring import known_pods
-from nodeward.features.settings import Driver, Mode, Settings
-from nodeward.features.wiring import Component, Lanes, Node, Note
+from nodeward.features.settings import Settings
+from nodeward.features.wiring import Component, Lanes, Node, Note, name_of_node
 from nodeward.host import sd_notify
 from nodeward.host.backoff import Backoff
 from nodeward.host.bounded import BoundedCalls
@@ -46,7 +49,6 @@ from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.programs.node.pushes import pushes
 from nodeward.programs.node.readiness import Readiness, tell_systemd
 from nodeward.programs.node.relay_reader import RelayReader
-from nodeward.settings.load import name_of_node
 from nodeward.settings.reload import SettingsSource
 
 log = logging.getLogger(__name__)
@@ -93,9 +95,9 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     gates = Gates(inside.core, files, lanes.disk, settings, clock)
     node = Node(
         *(settings, files, clock, lanes, inside.core, inside.slots, inside.slots.by_edge, inside.tree, inside.undo),
-        *(disk.changes, inside.grants, facts, pods, pods.listens(inside.tell), readiness.note, oci, calls),
+        *(disk.changes, facts, pods, pods.listens(inside.tell), readiness.note),
         lambda name: lane(name, assemble.DISK_DEADLINE_S),
-        gates,
+        {type(one): one for one in (inside.grants, calls, gates, oci)},
     )
     parts = Parts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci),
@@ -194,7 +196,7 @@ async def _pinned(settings: Settings, files: HostFiles) -> Pinned:
     if found is not None:
         return found
     path, boot = cpu_grants.path_in(settings.run_dir), await _soon(partial(cpu_grants.boot_of, files))
-    return boot or "", ev.CpusRecalled(fault=f"{path} is not read within {assemble.START_S:g} s: the disk hangs")
+    return boot or "", CpusRecalled(fault=f"{path} is not read within {assemble.START_S:g} s: the disk hangs")
 
 
 async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from nodeward.core import record
 from nodeward.core.decision import Decision
 from nodeward.core.events import Event
-from nodeward.features.all import apply
+from nodeward.features.all import EVENTS, apply
 from nodeward.features.root import State
 
 
@@ -52,7 +52,7 @@ def walk(lines: Iterable[bytes]) -> Iterator[Opened | Lost | Again]:
     """What a record holds, decided again from each segment's own checkpoint. Raises RecordError."""
     state: State | None = None
     waiting: Again | None = None
-    for line in record.read(iter(lines)):
+    for line in record.read(iter(lines), EVENTS):
         if waiting is not None:
             recorded = line.encoded if isinstance(line, record.Decided) else None
             yield replace(waiting, recorded=recorded)

@@ -11,12 +11,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from nodeward.core.decision import Decision
-from nodeward.core.events import Event, SettingsChanged
+from nodeward.core.events import Event
 from nodeward.features.all import apply
 from nodeward.features.cpus import view as cpus
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.state import Cpus
-from nodeward.features.root import State
+from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from nodeward.people import decisions
 from nodeward.people.plan import with_policy

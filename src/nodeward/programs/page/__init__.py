@@ -15,12 +15,12 @@ from typing import Final
 import aiohttp
 import msgspec
 
+from nodeward.core.finding import Finding
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.people.doctor import machine
 from nodeward.people.doctor import run as doctor
-from nodeward.people.doctor.facts import Finding
 from nodeward.people.page.server import Pictures, application, hosts
 from nodeward.people.page.server import run as serve
 from nodeward.people.rows import NodeView

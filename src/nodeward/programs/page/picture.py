@@ -11,14 +11,16 @@ from dataclasses import dataclass, field
 from itertools import islice, repeat
 
 from nodeward.core.conditions import Condition, Verdict
+from nodeward.core.finding import Finding
+from nodeward.core.workload import SHORT_ID
 from nodeward.features.cpus.rows import CpusView
+from nodeward.features.keys.rows import KeyRow
+from nodeward.features.limits.rows import CgroupRow, ResourceRow, pod_name
 from nodeward.features.limits.words import amount
 from nodeward.features.sandboxes.rows import SandboxRow
 from nodeward.features.sandboxes.words import full_name
-from nodeward.neighbours.cri.rows import CgroupRow, ResourceRow
 from nodeward.people.chosen import ordered
-from nodeward.people.doctor.facts import Finding
-from nodeward.people.rows import SHORT_ID, KeyRow, NodeView, pod_name
+from nodeward.people.rows import NodeView
 from nodeward.people.verdict import urgency, verdict
 
 HISTORY = 600

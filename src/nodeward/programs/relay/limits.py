@@ -17,16 +17,20 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nodeward.core.decision import Goal, Target
-from nodeward.core.events import CapacityRead, RuntimeConnected, SettingsChanged
+from nodeward.core.events import CapacityRead, RuntimeConnected
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.ports import Tell
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.features.all import ENGINE
 from nodeward.features.cpus.ask import label_keys
+from nodeward.features.cpus.settings import Driver
+from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.lately.view import lately_rows
+from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.pods.fault import declaration
-from nodeward.features.root import State
-from nodeward.features.settings import Driver, EngineSettings, Mode, OnError, Settings
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings, Settings
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
@@ -38,7 +42,7 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.decider import LimitsDecider, Soon
 from nodeward.neighbours.cri.methods import VERSIONS
-from nodeward.neighbours.cri.rows import CgroupRow, DriverRow, HappenedRow
+from nodeward.neighbours.cri.rows import DriverRow
 from nodeward.neighbours.sockets import unary_client
 from nodeward.neighbours.sockets.unary_client import UNIMPLEMENTED, CallFailedError
 from nodeward.people.latest import Latest

@@ -13,7 +13,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from nodeward.core.errors import NodewardError
-from nodeward.features.settings import Mode, Settings
+from nodeward.core.modes import Mode
+from nodeward.features.settings import Settings
 from nodeward.host import sd_notify
 from nodeward.settings.pushed import Config, Pushed, in_vain
 from nodeward.settings.reload import SettingsSource, leaves

@@ -18,7 +18,9 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Final
 
-from nodeward.features.settings import Driver, Mode, OnError, Settings
+from nodeward.core.modes import Mode, OnError
+from nodeward.features.cpus.settings import Driver
+from nodeward.features.settings import Settings
 from nodeward.host import sd_notify
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock

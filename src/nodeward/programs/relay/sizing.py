@@ -11,12 +11,13 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeward.core.vms import Handler
+from nodeward.core.modes import Mode
+from nodeward.core.vms import NOT_TOLD, Allocatable, Handler, Room, Sized
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodSpec, Sandbox
 from nodeward.features.sandboxes import sizing
-from nodeward.features.sandboxes.sizing_values import NOT_TOLD, Allocatable, Room, Sized, SizingRow
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.sandboxes.sizing_values import SizingRow
+from nodeward.features.settings import Settings
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cri.facts_line import Asked

@@ -14,6 +14,8 @@ from nodeward.core.gating import GateRow
 from nodeward.core.pulls import PullsView
 from nodeward.core.times import LATELY_NS, rfc3339
 from nodeward.core.wire_errors import WireError
+from nodeward.features.lately.rows import HappenedRow
+from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.sandboxes.sizing_values import SizingRow
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
@@ -22,16 +24,7 @@ from nodeward.host.supervise import forever
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.counts import CallCounts
 from nodeward.neighbours.cri.relay_socket import RelayLineServer
-from nodeward.neighbours.cri.rows import (
-    CgroupRow,
-    ConfigRow,
-    DoorRow,
-    DriverRow,
-    DumpRow,
-    HappenedRow,
-    RelayView,
-    VmGuardRow,
-)
+from nodeward.neighbours.cri.rows import ConfigRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
 from nodeward.neighbours.cri.sockets import Relay
 from nodeward.programs.relay.plan import RelayPlan
 

@@ -11,11 +11,12 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Final
 
+from nodeward.core.modes import OnError
 from nodeward.core.vms import Handler
 from nodeward.core.workload import SandboxId
 from nodeward.features.sandboxes import fixed
 from nodeward.features.sandboxes.words import shown
-from nodeward.features.settings import OnError, Settings
+from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.rows import VmGuardRow

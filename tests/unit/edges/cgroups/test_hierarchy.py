@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.decision import Goal, Reason
+from nodeward.core.decision import Goal
+from nodeward.core.refusal import Reason
 from nodeward.host.hostfs import OsFiles
 from nodeward.host.undo import UndoList
 from nodeward.host.undo import read as read_undo

@@ -10,6 +10,7 @@ from nodeward.core import events as ev
 from nodeward.core import record
 from nodeward.core.decision import Decision
 from nodeward.core.events import MiscReading
+from nodeward.features.all import EVENTS
 from nodeward.features.limits.readings import standing
 from nodeward.neighbours.cgroups import sampler
 from nodeward.neighbours.cgroups.capacity import read_capacity
@@ -324,7 +325,7 @@ def test_the_engine_of_the_first_record_reads_a_whole_pass_as_before() -> None:
     """A record of an earlier version has no word on what is the same."""
     line = b'["event","Sampled",{"at_ns":1,"wall_ns":1,"seq":1,"readings":{},"as_of":0,"gone":[]}]\n'
 
-    assert list(record.read(iter([line]))) == [ev.Sampled({}, 0, at_ns=1, wall_ns=1, seq=1)]
+    assert list(record.read(iter([line]), EVENTS)) == [ev.Sampled({}, 0, at_ns=1, wall_ns=1, seq=1)]
 
 
 PARTS_PODS, PARTS_PER_POD = 7, 3

@@ -11,11 +11,10 @@ from itertools import count
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.decision import Adjustment, Mount
+from nodeward.core.decision import Adjustment, Mount, SchedulingClass
 from nodeward.core.pulls import PullRow
+from nodeward.core.vms import Sized, Way
 from nodeward.core.workload import CpuRecord
-from nodeward.features.cpus.pool_settings import SchedulingClass
-from nodeward.features.sandboxes.sizing_values import Sized, Way
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.calls import Call, Ended, Fate, Interest, Message
 from nodeward.neighbours.cri.counts import BOUNDS_BITS, CallCounts

@@ -9,8 +9,9 @@ import msgspec
 import pytest
 import yaml
 
+from nodeward.core.modes import DEFAULT_RESOURCES
 from nodeward.core.workload import PodSpec
-from nodeward.features.settings import DEFAULT_RESOURCES, KubeSection
+from nodeward.features.settings import KubeSection
 from nodeward.neighbours.formats.kube_objects import StatusObject, decode_pod
 from nodeward.neighbours.kubernetes.auth import endpoint_of, from_kubeconfig, in_cluster
 from nodeward.neighbours.kubernetes.errors import (

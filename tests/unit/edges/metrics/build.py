@@ -9,9 +9,10 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.people.metrics.exposition import pieces
 from nodeward.people.metrics.mapping import metrics
-from nodeward.people.rows import CgroupRow, NodeView, ResourceRow
+from nodeward.people.rows import NodeView
 
 PICTURE = Path(__file__).with_name("everything.yaml").read_text(encoding="utf-8")
 RICH = msgspec.convert(yaml.safe_load(PICTURE), NodeView)

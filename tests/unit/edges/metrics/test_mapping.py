@@ -14,12 +14,13 @@ from prometheus_client.registry import Collector
 
 from nodeward import __version__
 from nodeward.features.keys.refusals import REMEDIES
+from nodeward.features.keys.rows import KeyOffer, KeyRow, KeySharing
 from nodeward.features.keys.terms import REFUSALS
 from nodeward.features.sandboxes import metrics
 from nodeward.people.metrics import mapping
 from nodeward.people.metrics.families import FAMILIES
 from nodeward.people.metrics.mapping import MOST_CHARACTERS
-from nodeward.people.rows import ComponentRow, KeyOffer, KeyRow, KeySharing, NodeView
+from nodeward.people.rows import ComponentRow, NodeView
 from tests.unit.edges.metrics.build import (
     APP,
     HELD,

@@ -7,10 +7,9 @@ from hypothesis import strategies as st
 
 from nodeward.contracts import nri_pb2
 from nodeward.core.annotations import MAX_VALUE, TOO_LONG
-from nodeward.core.decision import Adjustment, Mount
+from nodeward.core.decision import Adjustment, IoClass, Mount, Scheduler, SchedulerFlag, SchedulingClass
 from nodeward.core.events import Created, Removed
 from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
-from nodeward.features.cpus.pool_settings import IoClass, Scheduler, SchedulerFlag, SchedulingClass
 from nodeward.host.backoff import Backoff
 from nodeward.neighbours.nri import mapping
 from nodeward.neighbours.nri.errors import NriSettingsError

@@ -6,11 +6,12 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.events import VmsRead
+from nodeward.core.modes import Mode
 from nodeward.core.vms import UNLIMITED, CgroupDriver, Place, TaskRole
 from nodeward.features.root import State
 from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.view import sandboxes_view
-from nodeward.features.settings import EngineSettings, Mode
+from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.kata import finder
 from nodeward.neighbours.kata.cgroups import Trees
 from nodeward.neighbours.kata.reader import SEARCH_S

@@ -21,7 +21,7 @@ from nodeward.features.admission.door.review import decode_review
 from nodeward.features.admission.requests import MAX_TEXT, annotated
 from nodeward.features.admission.values import AdmissionRule, Verdict
 from nodeward.features.limits.promise import promise
-from nodeward.features.settings import LimitsSettings
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.neighbours.formats.kube_objects import decode_pod
 from nodeward.neighbours.kubernetes.mapping import pod_spec
 from tests.unit.edges.webhook.rounds import Json, admitted, applied, at, container, notes, pod_of, review

@@ -4,13 +4,14 @@ from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.cpuset import text
-from nodeward.core.decision import Decision, Final, Refusal
+from nodeward.core.decision import Decision, Final
+from nodeward.core.refusal import Refusal
 from nodeward.core.topology import Group, Machine
 from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, PodUid, Sandbox, SandboxId
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.policies.static import STATIC
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
-from nodeward.features.root import State
+from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import Told, adjusted
 
@@ -100,4 +101,4 @@ def sets(engine: Told) -> dict[str, str]:
 def settings(engine: Told, policy: PolicySettings | None = None, cpus: CpusSettings | None = None) -> Decision:
     now = engine.state.settings
     new = replace(now, policy=policy or now.policy, cpus=cpus or now.cpus)
-    return engine(ev.SettingsChanged(new))
+    return engine(SettingsChanged(new))

@@ -46,7 +46,7 @@ from nodeward.features.cpus.pool_settings import (
 from nodeward.features.cpus.pools import apart
 from nodeward.features.cpus.requested import shares_of
 from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
-from nodeward.features.cpus.values import Recorded
+from nodeward.features.cpus.values import CpusRecalled, Recorded
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import Told
@@ -178,7 +178,7 @@ class World:
             self.must(not recorded.fault(now), f"the journal is void: {recorded.fault(now)}")
             self.must(self.written is None or now == self.written, "the journal says what was not written")
             self.written = now
-            self.engine(ev.CpusRecalled(now))
+            self.engine(CpusRecalled(now))
         self.engine(ev.TopologyRead(self.of))
 
     def must(self, holds: bool, what: str) -> None:

@@ -11,6 +11,7 @@ from nodeward.core import annotations as keys
 from nodeward.core import events as ev
 from nodeward.core.cpuset import ids, of, parse, text
 from nodeward.core.decision import Decision, Target
+from nodeward.core.modes import Mode
 from nodeward.core.topology import Group, Machine, MemoryNode
 from nodeward.core.workload import Phase, Qos
 from nodeward.features.cpus.memory import nodes_of
@@ -31,8 +32,8 @@ from nodeward.features.cpus.pool_settings import (
 from nodeward.features.cpus.pools import changed, set_of
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, MemoryNodes, PolicySettings
 from nodeward.features.cpus.values import Ask
-from nodeward.features.cpus.view import cpu_sentences, cpus_view
-from nodeward.features.settings import Mode
+from nodeward.features.cpus.view import cpus_view
+from nodeward.features.cpus.words import cpu_sentences
 from tests.unit.engine.build import Told, adjusted
 from tests.unit.engine.cpus import build, histories
 from tests.unit.engine.cpus.build import create, end, refused, stop, told

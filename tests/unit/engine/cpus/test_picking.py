@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 from nodeward.core import events as ev
 from nodeward.core.annotations import BLOCKIO_CLASSES, PRESERVE_CPU, RDT_CLASSES, SCHEDULING_CLASS
 from nodeward.core.cpuset import CpuSet, ids, of, parse, text
-from nodeward.core.decision import Adjustment, Decision
+from nodeward.core.decision import Adjustment, Decision, SchedulingClass
+from nodeward.core.modes import Mode
 from nodeward.core.topology import Level, Machine
 from nodeward.core.workload import Qos
 from nodeward.features.cpus.match import filled, globs, holds, value_of
 from nodeward.features.cpus.picker import Kind, drop, pick, spans
-from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression, SchedulingClass
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression
 from nodeward.features.cpus.settings import CpusSettings, PolicySettings
 from nodeward.features.cpus.tree import Wish, grow, shrink
 from nodeward.features.cpus.values import Ask
-from nodeward.features.settings import Mode
 from tests.unit.engine.build import adjusted
 from tests.unit.engine.cpus.build import STATIC_RULES, home, one, told
 from tests.unit.engine.cpus.machines import W, machine, shapes

@@ -8,6 +8,7 @@ from nodeward.core import events as ev
 from nodeward.core.annotations import CRI_RM_RESOURCES
 from nodeward.core.cpuset import ids, parse
 from nodeward.core.decision import Decision
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.workload import (
     Container,
     ContainerId,
@@ -23,7 +24,6 @@ from nodeward.core.workload import (
 from nodeward.features.cpus.barrier import in_the_way
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings
 from nodeward.features.cpus.view import cpus_view
-from nodeward.features.settings import Mode, OnError
 from tests.unit.engine.build import Told
 from tests.unit.engine.cpus.build import (
     RESERVED_ONE,

@@ -5,15 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Need, Refusal, Special
+from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Need, Special
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Refusal
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.features.all import apply
 from nodeward.features.keys.device_ids import id_name
 from nodeward.features.keys.id_states import stood
+from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
 from nodeward.features.keys.state import Ledger, Stood
 from nodeward.features.keys.terms import KeyState
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import SECOND, sandbox
 
 TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"

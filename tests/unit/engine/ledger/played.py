@@ -11,15 +11,17 @@ from typing import NamedTuple
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Commit, Final, Need
+from nodeward.core.modes import Mode
 from nodeward.core.state import OpenAsk
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, SandboxId
 from nodeward.features.keys.device_ids import SETTLE_NS, id_name
+from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
 from nodeward.features.keys.state import Grant, Ledger, Offer
 from nodeward.features.keys.step import step
 from nodeward.features.keys.sums import offer_now
 from nodeward.features.pods.state import KnownSpec, Pods
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode, Publisher
+from nodeward.features.settings import EngineSettings
 
 TDX = "devices.kubevirt.io/tdx"
 SETTINGS = EngineSettings(

@@ -7,7 +7,8 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.workload import ContainerId, PodUid
-from nodeward.features.settings import Attestation
+from nodeward.features.keys.settings import Attestation
+from nodeward.features.root import SettingsChanged
 from tests.unit.engine.build import container, sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, launcher, offering, with_row
 
@@ -259,11 +260,11 @@ def test_what_the_service_said_before_attestation_was_switched_off_is_not_gone_b
     node = Node(with_row(asked)).begin()
     node.tell(ev.QuotesTold("tdx", answers=True))
     assert node.settle().admit("a", ID[0]) == ""
-    node.tell(ev.SettingsChanged(offering(replace(asked, reserve=1))))
+    node.tell(SettingsChanged(offering(replace(asked, reserve=1))))
     assert node.start(ID[0]) == "", "another setting leaves what it said"
-    node.tell(ev.SettingsChanged(offering(replace(asked, attestation=Attestation.OFF))))
+    node.tell(SettingsChanged(offering(replace(asked, attestation=Attestation.OFF))))
     node.settle()
-    node.tell(ev.SettingsChanged(offering(asked)))
+    node.tell(SettingsChanged(offering(asked)))
     assert node.healthy() == 1
     assert "it has not answered yet" in node.start(ID[0])
     node.tell(ev.QuotesTold("tdx", answers=True))

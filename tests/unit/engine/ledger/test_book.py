@@ -8,15 +8,17 @@ from hypothesis import strategies as st
 
 from nodeward.cli.keys import lines
 from nodeward.core import events as ev
+from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.features.keys import kubelet_view as handed_out
 from nodeward.features.keys.kubelet_view import specs
+from nodeward.features.keys.rows import KeyHolder, KeyRow
+from nodeward.features.keys.settings import KeySettings, LedgerSettings
 from nodeward.features.keys.view import key_rows
 from nodeward.features.pods.budget import pod_budget
-from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
 from nodeward.people.explain import explain
-from nodeward.people.rows import KeyHolder, KeyRow
 from nodeward.people.view import node_view
 from tests.unit.engine.build import SECOND, Told, sandbox
 
@@ -162,7 +164,7 @@ def test_an_orphan_that_stays_has_leaked_and_only_what_was_there_all_the_time() 
 def test_nothing_is_shown_while_the_ledger_is_off() -> None:
     assert key_rows(told(sample(), mode=Mode.OFF).state, SECOND) == ()
     tell = told(pod("a"), sample(1, a=1))
-    tell(ev.SettingsChanged(replace(tell.state.settings, ledger=LedgerSettings(Mode.OFF))))
+    tell(SettingsChanged(replace(tell.state.settings, ledger=LedgerSettings(Mode.OFF))))
     assert tell.state.ledger.sample is None
 
 

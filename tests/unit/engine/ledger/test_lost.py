@@ -4,12 +4,12 @@ back, and that nothing is frozen for ever. Every order of it: test_histories.py.
 import pytest
 
 from nodeward.core import events as ev
+from nodeward.core.events import PluginStanding
 from nodeward.core.workload import PodUid
 from nodeward.features.keys.device_ids import SETTLE_NS
 from nodeward.features.keys.effects.grants import on_record
 from nodeward.features.keys.kubelet_view import lost
 from nodeward.features.keys.loss import PODS_NS
-from nodeward.features.keys.terms import PluginStanding
 from nodeward.features.keys.view import key_rows
 from tests.unit.engine.build import SECOND, sandbox
 from tests.unit.engine.ledger.asking import ID, TDX, Node, kata, launcher

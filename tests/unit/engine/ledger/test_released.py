@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from nodeward.core import events as ev
+from nodeward.core.events import PluginStanding
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys.device_ids import SETTLE_NS
-from nodeward.features.keys.terms import PluginStanding
+from nodeward.features.keys.rows import KeyRow
 from nodeward.features.keys.view import key_rows
-from nodeward.people.rows import KeyRow
 from tests.unit.engine.build import sandbox
 from tests.unit.engine.ledger.asking import ID, KATA, TDX, Node, kata, launcher
 

@@ -9,17 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core import events as ev
+from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys import device_ids
 from nodeward.features.keys.device_ids import GROW_NS
+from nodeward.features.keys.rows import KeyRow
 from nodeward.features.keys.rule import Claim, count, together
+from nodeward.features.keys.settings import KeySettings, LedgerSettings
 from nodeward.features.keys.state import Grant, Offer
 from nodeward.features.keys.view import key_rows
 from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, KeySettings, LedgerSettings, Mode
+from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cgroups.keys import KeyReader
-from nodeward.people.rows import KeyRow
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.unit.engine.build import Told

@@ -8,8 +8,12 @@ from hypothesis import strategies as st
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Special, Target
+from nodeward.core.events import PluginStanding
+from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.keys.rows import KeyFence, KeyRow, KeySharing
 from nodeward.features.keys.rule import Claim, Count, count
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings, LedgerSettings, Publisher, Share
 from nodeward.features.keys.share import (
     Shares,
     asked_by_nfd,
@@ -21,21 +25,10 @@ from nodeward.features.keys.share import (
 )
 from nodeward.features.keys.sharing_view import TDX_LEFT_OUT, removals
 from nodeward.features.keys.sums import can_share
-from nodeward.features.keys.terms import PluginStanding
 from nodeward.features.keys.view import key_rows
-from nodeward.features.root import State
-from nodeward.features.settings import (  # fmt: skip
-    Attestation,
-    CapacitySource,
-    EngineSettings,
-    KeySettings,
-    LedgerSettings,
-    LimitsSettings,
-    Mode,
-    Publisher,
-    Share,
-)
-from nodeward.people.rows import KeyFence, KeyRow, KeySharing
+from nodeward.features.limits.settings import LimitsSettings
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import SECOND, Told, sandbox
 
 OURS, THEIRS = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
@@ -261,7 +254,7 @@ def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> 
     assert [(str(goal.target), goal.value) for goal in tell(SAMPLE).goals] == [("nfd:tdx", "15")]
     assert (*tell(SAMPLE).goals, *tell(ev.KeysRead(0)).goals) == (), "nor while nothing can be counted"
     off = EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": row(OVERRIDE)}))
-    after = (*tell(ev.SettingsChanged(off)).goals, *tell(SAMPLE).goals)
+    after = (*tell(SettingsChanged(off)).goals, *tell(SAMPLE).goals)
     assert [(str(goal.target), goal.value) for goal in after] == [("nfd:tdx", Special.ABSENT)]
 
 
@@ -306,7 +299,7 @@ def test_why_nfds_number_cannot_be_kept_is_shown_whatever_becomes_of_limits() ->
     number = Target("nfd", "sev_es")
     missed = ev.Missed(((number, "nodefeatures is forbidden"),))
     ledger = LedgerSettings(Mode.ENFORCE, {"sev_es": KIND})
-    settings = [ev.SettingsChanged(EngineSettings(LimitsSettings(mode=mode), ledger=ledger)) for mode in Mode]
+    settings = [SettingsChanged(EngineSettings(LimitsSettings(mode=mode), ledger=ledger)) for mode in Mode]
 
     assert sharing(row_of(NFD, sample(3), *settings[:2], missed)).error == "nodefeatures is forbidden"
     assert sharing(row_of(NFD, sample(3), missed, *settings)).error == "nodefeatures is forbidden"

@@ -10,14 +10,16 @@ from hypothesis import strategies as st
 from nodeward.cli.keys import lines
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision, Target
+from nodeward.core.events import PluginStanding
+from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.all import ENGINE, apply
 from nodeward.features.keys.delays import BOUNDS_MS, row
 from nodeward.features.keys.device_ids import MOST_IDS
+from nodeward.features.keys.settings import Share
 from nodeward.features.keys.state import Delays
-from nodeward.features.keys.terms import PluginStanding
 from nodeward.features.keys.view import key_rows
-from nodeward.features.settings import Mode, Share
+from nodeward.features.root import SettingsChanged
 from tests.unit.engine.build import SECOND
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, launcher, offering, with_row
 
@@ -128,17 +130,17 @@ def test_while_a_read_of_the_nodes_counter_fails_nothing_is_given_and_granted_id
 def test_the_operator_goes_to_observe_and_back_and_no_grant_is_lost() -> None:
     node = Node().begin()
     assert node.admit("a", ID[0]) == ""
-    node.tell(ev.SettingsChanged(offering(mode=Mode.OBSERVE)))
+    node.tell(SettingsChanged(offering(mode=Mode.OBSERVE)))
     assert node.withdrawn
     assert "it is not offered here" in node.allocate(ID[1])
     assert node.start(ID[0]) == ""
     node.view()
-    node.tell(ev.SettingsChanged(offering()))
+    node.tell(SettingsChanged(offering()))
     assert node.settle().healthy() == 16
     node.root = 16
     node.sample()
     assert [name for name, healthy in node.listed if healthy] == [ID[0]]
-    node.tell(ev.SettingsChanged(offering(mode=Mode.OFF)))
+    node.tell(SettingsChanged(offering(mode=Mode.OFF)))
     assert node.withdrawn
 
 

@@ -6,19 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.core.vms import (
-    UNLIMITED,
-    CgroupReading,
-    Fit,
-    Headroom,
-    Measured,
-    Place,
-    Task,
-    TaskRole,
-    Usage,
-    VmReading,
-    VmSize,
-)
+from nodeward.core.vms import UNLIMITED, CgroupReading, Place, Task, TaskRole, VmReading
 from nodeward.features.sandboxes.headroom import headroom, need
 from nodeward.features.sandboxes.recommend import (
     MOST_COUNTED,
@@ -30,8 +18,9 @@ from nodeward.features.sandboxes.recommend import (
     with_margin,
     with_sample,
 )
+from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.usage import usage
-from nodeward.features.settings import SandboxesSettings
+from nodeward.features.sandboxes.values import Fit, Headroom, Measured, Usage, VmSize
 from tests.unit.engine.sandboxes.build import GIB, IN, MIB, OVERHEAD, POD, SECOND, pod, reading, shim, task, vcpu, vmm
 
 

@@ -5,24 +5,24 @@ from dataclasses import replace
 import pytest
 
 from nodeward.core.annotations import KATA_ONLY
-from nodeward.core.vms import (
-    UNLIMITED,
-    CgroupDriver,
-    CgroupReading,
-    Drift,
-    Handler,
-    ModeSaid,
-    Place,
-    Profile,
-    Task,
-    TaskRole,
-    VmReading,
-)
+from nodeward.core.vms import UNLIMITED, CgroupDriver, CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading
 from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
 from nodeward.features.sandboxes import drift as codes
 from nodeward.features.sandboxes.drift import Rules, drift
 from nodeward.features.sandboxes.expected import Paths, expected, of_pod
 from nodeward.features.sandboxes.mode import handed_on, mode, recognised
+from nodeward.features.sandboxes.values import (
+    ELSEWHERE,
+    FAULTS,
+    LITERAL_SCOPE,
+    OTHER_MODE,
+    OUTSIDE_POD,
+    RUNTIME_SERVICE,
+    SANDBOX_LIMIT,
+    SANDBOXED_POD_CODE,
+    Drift,
+    ModeSaid,
+)
 from tests.sandbox_cells import (
     CELLS,
     CGROUPS_PATH,
@@ -168,14 +168,14 @@ def test_nothing_is_said_where_all_is_in_its_place(at: Cell) -> None:
 @pytest.mark.parametrize("at", LITERALS, ids=str)
 def test_a_folder_named_like_a_scope_is_said_even_where_the_runtime_always_makes_it(at: Cell) -> None:
     roles = ["vcpu"] if at.version == 1 else ["vmm", "io", "vcpu", "vhost"]
-    assert [(one.code, one.role) for one in found(placed(at), at)] == [(codes.LITERAL_SCOPE, role) for role in roles]
+    assert [(one.code, one.role) for one in found(placed(at), at)] == [(LITERAL_SCOPE, role) for role in roles]
 
 
 def test_a_sandbox_without_an_oci_spec() -> None:
     at = cell(RS, True)
     reading = moved(placed(at), f"/kata_sandboxed_pod/{ID}", *TaskRole)
 
-    assert [one.code for one in found(reading, at)] == [codes.SANDBOXED_POD_CODE] * 6
+    assert [one.code for one in found(reading, at)] == [SANDBOXED_POD_CODE] * 6
     assert recognised("kata", {}, Handler("kata"), reading) is RS
 
 
@@ -185,15 +185,15 @@ def test_a_sandbox_without_an_oci_spec() -> None:
 def test_one_that_was_started_under_the_other_mode_is_no_fault(profile: Profile, version: int, only: bool) -> None:
     at, started = cell(profile, only, version), cell(profile, not only, version)
 
-    assert found(placed(started), at) == (Drift(codes.OTHER_MODE, seen=started.sandbox, expected=at.sandbox),)
-    assert codes.OTHER_MODE not in codes.FAULTS
+    assert found(placed(started), at) == (Drift(OTHER_MODE, seen=started.sandbox, expected=at.sandbox),)
+    assert OTHER_MODE not in FAULTS
 
 
 def test_places_that_are_not_known_are_no_other_mode() -> None:
     reading = moved(placed(cell(GO, True)), LITERAL, TaskRole.VMM)
     unknown = expected(GO, True, 2, FS, Paths(ID))
 
-    assert [one.code for one in drift(reading, unknown, unknown, Rules(GO, 2))] == [codes.LITERAL_SCOPE]
+    assert [one.code for one in drift(reading, unknown, unknown, Rules(GO, 2))] == [LITERAL_SCOPE]
 
 
 def test_a_shim_may_be_in_its_containers_cgroup() -> None:
@@ -213,7 +213,7 @@ def test_a_limit_of_the_sandboxs_own(profile: Profile, said: bool) -> None:
     at = cell(profile, False)
     limited = with_cgroup(placed(at), Place.SANDBOX, at.sandbox, 1 << 30)
 
-    assert found(limited, at) == ((Drift(codes.SANDBOX_LIMIT, seen=at.sandbox),) if said else ())
+    assert found(limited, at) == ((Drift(SANDBOX_LIMIT, seen=at.sandbox),) if said else ())
 
 
 def test_no_more_is_said_of_one_sandbox_than_can_be_read() -> None:
@@ -273,18 +273,14 @@ SPLIT, SPLIT_V1, ONLY = cell(GO, False), cell(GO, False, 1), cell(GO, True)
 @pytest.mark.parametrize(
     ("at", "to", "roles", "said"),
     [
-        pytest.param(ONLY, "/elsewhere", "vmm", {"vmm": codes.OUTSIDE_POD}, id="a VMM outside its pod"),
-        pytest.param(cell(RS, True), "/elsewhere", "vmm", {"vmm": codes.OUTSIDE_POD}, id="of runtime-rs"),
+        pytest.param(ONLY, "/elsewhere", "vmm", {"vmm": OUTSIDE_POD}, id="a VMM outside its pod"),
+        pytest.param(cell(RS, True), "/elsewhere", "vmm", {"vmm": OUTSIDE_POD}, id="of runtime-rs"),
+        pytest.param(SPLIT_V1, "/x", "vmm io", {"vmm": ELSEWHERE, "io": ELSEWHERE}, id="a VMM that belongs outside"),
+        pytest.param(SPLIT_V1, OUTSIDE, "vcpu", {"vcpu": OUTSIDE_POD}, id="on v1 a vCPU, by where its CPU counts"),
         pytest.param(
-            SPLIT_V1, "/x", "vmm io", {"vmm": codes.ELSEWHERE, "io": codes.ELSEWHERE}, id="a VMM that belongs outside"
+            cell(RS, True, driver=SYSTEMD), SERVICE, "shim", {"shim": RUNTIME_SERVICE}, id="a shim never moved"
         ),
-        pytest.param(
-            SPLIT_V1, OUTSIDE, "vcpu", {"vcpu": codes.OUTSIDE_POD}, id="on v1 a vCPU, by where its CPU counts"
-        ),
-        pytest.param(
-            cell(RS, True, driver=SYSTEMD), SERVICE, "shim", {"shim": codes.RUNTIME_SERVICE}, id="a shim never moved"
-        ),
-        pytest.param(ONLY, OUTSIDE, "virtiofsd", {"virtiofsd": codes.ELSEWHERE}, id="one task as in the other mode"),
+        pytest.param(ONLY, OUTSIDE, "virtiofsd", {"virtiofsd": ELSEWHERE}, id="one task as in the other mode"),
         pytest.param(ONLY, f"{ONLY.sandbox}/vcpu", "vcpu", {}, id="a cgroup below the right one"),
         pytest.param(SPLIT, OUTSIDE, "vhost", {}, id="a vhost thread, which stays where the VMM started"),
         pytest.param(ONLY, "", " ".join(role.value for role in TaskRole), {}, id="a place that was not read"),

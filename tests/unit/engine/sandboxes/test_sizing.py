@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core.annotations import CRI_SIZES, KATA_QUEUES, KATA_SIZES
-from nodeward.core.vms import Handler, Profile, VmSize
+from nodeward.core.vms import Allocatable, Handler, Profile, Room, Sized, Way
 from nodeward.core.workload import (
     NO_SHARE,
     Container,
@@ -22,8 +22,9 @@ from nodeward.core.workload import (
 )
 from nodeward.features.sandboxes import sizing, ways
 from nodeward.features.sandboxes.fixed import changes, resizes, why_no_resize
+from nodeward.features.sandboxes.settings import SizingSettings, unlimited
 from nodeward.features.sandboxes.size import cpu_limit_m, size
-from nodeward.features.sandboxes.sizing_values import Allocatable, Room, Sized, SizingSettings, Way, unlimited
+from nodeward.features.sandboxes.values import VmSize
 from tests.unit.engine.sandboxes import build
 from tests.unit.engine.sandboxes.build import GIB, ID, MIB, reading
 

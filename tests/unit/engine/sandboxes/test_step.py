@@ -6,20 +6,8 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision, Special, Target
-from nodeward.core.vms import (
-    UNLIMITED,
-    CgroupDriver,
-    CgroupReading,
-    Expected,
-    Fit,
-    Handler,
-    ModeSaid,
-    Place,
-    Profile,
-    Task,
-    Usage,
-    VmReading,
-)
+from nodeward.core.modes import Mode
+from nodeward.core.vms import UNLIMITED, CgroupDriver, CgroupReading, Handler, Place, Profile, Task, VmReading
 from nodeward.core.workload import (
     Container,
     ContainerId,
@@ -33,10 +21,13 @@ from nodeward.core.workload import (
     SandboxId,
     WholePod,
 )
+from nodeward.features.root import SettingsChanged
 from nodeward.features.sandboxes.pod_limits import LARGEST_PAGE, Overhead, declared, limits, own_cgroup, wish
+from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.state import Limited, Sandboxes, Vm
 from nodeward.features.sandboxes.step import MOST_CLASSES
-from nodeward.features.settings import EngineSettings, Mode, SandboxesSettings
+from nodeward.features.sandboxes.values import Expected, Fit, ModeSaid, Usage
+from nodeward.features.settings import EngineSettings
 from tests.unit.engine.build import Told
 from tests.unit.engine.sandboxes.build import GIB, ID, IN, MIB, POD, RS, SECOND, pod, reading, shim, vcpu, vmm
 
@@ -151,8 +142,8 @@ BARE = replace(HOME, cgroup_parent=OWN)
 """By a runtime without kubelet."""
 
 
-def settings(mode: Mode = Mode.OBSERVE) -> ev.SettingsChanged:
-    return ev.SettingsChanged(EngineSettings(sandboxes=SandboxesSettings(mode)))
+def settings(mode: Mode = Mode.OBSERVE) -> SettingsChanged:
+    return SettingsChanged(EngineSettings(sandboxes=SandboxesSettings(mode)))
 
 
 def told(home: Sandbox = HOME, mode: Mode = Mode.OBSERVE, handlers: tuple[Handler, ...] = (RS,)) -> Told:

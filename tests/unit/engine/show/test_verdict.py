@@ -10,12 +10,15 @@ import yaml
 
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.conditions import CODES, Level, Severity
+from nodeward.features.gate.rows import GatedRow, GatesView
+from nodeward.features.keys.rows import KeyRow
+from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.sandboxes.rows import DriftRow, FitRow, SandboxesView, SandboxRow
-from nodeward.neighbours.cri.rows import CgroupRow
 from nodeward.people.chosen import chosen, natural, ordered
 from nodeward.people.happened import happened
-from nodeward.people.rows import ComponentRow, GatedRow, GatesView, KeyRow, NodeView, ResourceRow, SettingsRow
+from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import verdict
+from nodeward.settings.rows import SettingsRow
 
 
 def pod(name: str, state: str = "enforced") -> CgroupRow:

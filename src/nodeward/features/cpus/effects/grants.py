@@ -12,12 +12,11 @@ import logging
 from collections.abc import Awaitable
 from functools import partial
 
-from nodeward.core.events import CpusRecalled
 from nodeward.core.wire_errors import WireError
 from nodeward.features.cpus import recorded
 from nodeward.features.cpus.effects import journal
 from nodeward.features.cpus.state import Cpus
-from nodeward.features.cpus.values import Recorded
+from nodeward.features.cpus.values import CpusRecalled, Recorded
 from nodeward.features.root import State
 from nodeward.host.boot import boot_id
 from nodeward.host.clock import Clock

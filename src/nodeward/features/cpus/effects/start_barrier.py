@@ -6,16 +6,16 @@ and which of the two is told to the engine.
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from nodeward.core.events import StartLate
+from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerId
 from nodeward.features.cpus.barrier import in_the_way
 from nodeward.features.cpus.settings import OnLate
 from nodeward.features.cpus.step import is_active
 from nodeward.features.cpus.view import name_of
-from nodeward.features.limits.answer import leaves_rest
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 from nodeward.host.runner import Core
 from nodeward.host.slots import Slots
 
@@ -27,12 +27,13 @@ log = logging.getLogger(__name__)
 class StartGate:
     """`core.ports.AtStart`. Belongs to the loop's thread."""
 
-    def __init__(self, core: Core[State], slots: Slots) -> None:
-        self._core, self._slots = core, slots
+    def __init__(self, core: Core[State], slots: Slots, leaves_rest: Callable[[State], bool]) -> None:
+        """`leaves_rest`: whether an answer to a create can leave limits to be written."""
+        self._core, self._slots, self._leaves_rest = core, slots, leaves_rest
 
     def needed(self) -> bool:
         """Whether creates may leave something to be written, or a policy gives CPUs."""
-        return pins(self._core.state) or leaves_rest(self._core.state)
+        return pins(self._core.state) or self._leaves_rest(self._core.state)
 
     async def written(self, container_id: ContainerId, within_s: float) -> str:
         """Returns when each limit of this container was tried and its CPUs are free of others; why it must not start

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping
 
 from nodeward.features.settings import Settings
+from nodeward.features.wiring import name_of_node
 from nodeward.host.clock import Clock, SystemClock
 from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.kubernetes.topology_object import TopologyObjectClient
-from nodeward.settings.load import name_of_node
 
 KIND = "nrt"
 """Of the change on the undo list."""

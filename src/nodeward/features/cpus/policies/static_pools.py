@@ -15,12 +15,13 @@ from dataclasses import dataclass, replace
 
 from nodeward.core import annotations as keys
 from nodeward.core.cpuset import CpuSet, parse, text
+from nodeward.core.modes import EXCLUSIVE_CORES
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import kept
 from nodeward.core.topology import Machine
 from nodeward.features.cpus import amounts
 from nodeward.features.cpus.policies.pools_with_rules import Admit, Hooks, Offer, grant_of, is_there, policy, type_of
-from nodeward.features.cpus.pool_settings import EXCLUSIVE_CORES, SHARED, StaticPool
+from nodeward.features.cpus.pool_settings import SHARED, StaticPool
 from nodeward.features.cpus.requested import scoped
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Ask, Denied, Ground, Pool, Pools

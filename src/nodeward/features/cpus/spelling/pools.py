@@ -15,6 +15,7 @@ from typing import TypeVar
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import MAX_CPU
+from nodeward.core.decision import Scheduler
 from nodeward.core.labels import MOST, OWN, PREFIXES
 from nodeward.features.cpus.expression import KEYS, OPERATORS, keys_of, labels_named, pieces, references
 from nodeward.features.cpus.pool_settings import (
@@ -29,7 +30,6 @@ from nodeward.features.cpus.pool_settings import (
     PodPool,
     PodpoolsSettings,
     Priority,
-    Scheduler,
     StaticPool,
     StaticPoolsSettings,
     instances,

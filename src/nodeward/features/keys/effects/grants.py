@@ -19,11 +19,12 @@ from functools import partial
 import msgspec
 
 from nodeward.core.events import GrantsRecalled
+from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.features.keys.effects.grants_boot import GrantsBoot
 from nodeward.features.keys.sums import is_tracked
 from nodeward.features.root import State
-from nodeward.features.settings import Mode, Settings
+from nodeward.features.settings import Settings
 from nodeward.host.boot import BOOT_ID, boot_id
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from nodeward import __version__
 from nodeward.features.settings import Settings
+from nodeward.features.wiring import name_of_node
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.nfd.client import NfdClient, Place
 from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
-from nodeward.settings.load import name_of_node
 
 NAMESPACE = "nodeward"
 """Where there is no pod that says another: that of the manifests."""

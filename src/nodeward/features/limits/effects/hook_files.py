@@ -12,9 +12,9 @@ from functools import partial
 
 from nodeward.core.workload import PodSpec, PodUid
 from nodeward.features.limits import hook_file
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.state import KnownSpec
 from nodeward.features.root import State
-from nodeward.features.settings import LimitsSettings
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane

@@ -13,9 +13,9 @@ from google.protobuf.descriptor import FileDescriptor
 from google.protobuf.message import DecodeError
 
 from nodeward.contracts import reflection_pb2 as reflection
+from nodeward.core.errors import AnswerError
 from nodeward.features.podapi.door import messages as codec
 from nodeward.features.podapi.door.methods import MOST_AT_ONCE, STALLED_S, Api, Desk, Method, asked_by
-from nodeward.features.podapi.rows import AnswerError
 from nodeward.host.hostfs import make_folders
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcError, GrpcServer, Unary
 

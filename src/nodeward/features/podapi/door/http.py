@@ -17,9 +17,10 @@ from typing import cast
 import msgspec
 from aiohttp import web
 
+from nodeward.core.errors import AnswerError, Failure
 from nodeward.features.podapi.door import messages as codec
 from nodeward.features.podapi.door.methods import STALLED_S, Api, Desk, asked_by
-from nodeward.features.podapi.rows import SECTIONS, SPEC, AnswerError, Failure
+from nodeward.features.podapi.rows import SECTIONS, SPEC
 from nodeward.neighbours.sockets.lines import bound
 
 KEPT_S = 5.0

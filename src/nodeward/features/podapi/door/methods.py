@@ -14,10 +14,10 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import AnswerError, Failure, NodewardError
 from nodeward.core.wire_errors import WireError
 from nodeward.features.podapi.door import messages as codec
-from nodeward.features.podapi.rows import AnswerError, Failure, WatchEvent
+from nodeward.features.podapi.rows import WatchEvent
 
 log = logging.getLogger(__name__)
 MOST_AT_ONCE = 256

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Final
 
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import AnswerError, Failure, NodewardError, RequestError
 from nodeward.core.pulls import PullsView, SandboxKey
 from nodeward.core.vms import Handler
 from nodeward.core.workload import SandboxId
@@ -20,23 +20,20 @@ from nodeward.features.podapi.effects.watch import Watchers
 from nodeward.features.podapi.rows import (
     SECTIONS,
     SPEC,
-    AnswerError,
     ComputeSizeRequest,
     ComputeSizeResponse,
     DescribePodRequest,
-    Failure,
     ListPodsRequest,
     ListPodsResponse,
     PodDescription,
     ReportSandboxRequest,
     ReportSandboxResponse,
-    RequestError,
     Section,
     Selector,
 )
 from nodeward.features.podapi.size_view import computed
 from nodeward.features.root import State
-from nodeward.features.sandboxes.sizing_values import MOST_CPUS, MOST_MEMORY_MIB, unlimited
+from nodeward.features.sandboxes.settings import MOST_CPUS, MOST_MEMORY_MIB, unlimited
 from nodeward.features.wiring import Node
 from nodeward.host.clock import Clock
 from nodeward.neighbours.kata.handlers import read_handlers

@@ -3,9 +3,9 @@
 import errno
 import socket
 
+from nodeward.features.podapi.findings import ColdPlugFacts
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
-from nodeward.people.doctor.facts import ColdPlugFacts
 
 NAME = "pod-resources.sock"
 """In the settings' `run_dir`."""

@@ -10,6 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
+from nodeward.core.errors import RequestError
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.vms import Profile
 from nodeward.core.wire_errors import WireError
@@ -27,7 +28,7 @@ from nodeward.features.podapi.podapi_pulls import (
     ResolvePullRequest,
     ResolvePullResponse,
 )
-from nodeward.features.podapi.rows import RequestError, Section
+from nodeward.features.podapi.rows import Section
 from nodeward.features.podapi.view import RELAY
 from nodeward.features.pods.state import Pods
 from nodeward.features.settings import Settings

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import NodewardError, RequestError
 from nodeward.core.podapi_network import PodNetwork
 from nodeward.core.pulls import PullsView
 from nodeward.core.wire_errors import WireError
@@ -42,7 +42,7 @@ from nodeward.features.podapi.podapi_volumes import (
     VolumeMount,
     VolumeOffer,
 )
-from nodeward.features.podapi.rows import RequestError, Section
+from nodeward.features.podapi.rows import Section
 from nodeward.features.podapi.volumes import Claim, Claims, Host, PodVolumes, Standing
 from nodeward.features.root import State
 from nodeward.host.clock import Clock

@@ -10,8 +10,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Final, TypeVar
 
+from nodeward.core.errors import AnswerError, Failure
 from nodeward.features.podapi import view as show
-from nodeward.features.podapi.rows import AnswerError, Failure, Kind, PodIdentity, WatchEvent
+from nodeward.features.podapi.rows import Kind, PodIdentity, WatchEvent
 from nodeward.features.root import State
 
 MOST_WATCHERS: Final = 64

@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import random
 
 from nodeward import __version__
+from nodeward.core.vms import Allocatable
 from nodeward.core.wire_errors import WireError
-from nodeward.features.sandboxes.sizing_values import Allocatable
 from nodeward.features.settings import Settings
-from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S
+from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, name_of_node
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats import kube_node
@@ -23,7 +23,6 @@ from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, KubeRefusedError, Waits
-from nodeward.settings.load import name_of_node
 
 log = logging.getLogger(__name__)
 READ_S = 3.0

@@ -13,12 +13,12 @@ from dataclasses import replace
 from functools import partial
 
 from nodeward.core.events import HandlersRead, VmsRead
+from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.core.vms import Handler, VmReading
 from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import SandboxId
 from nodeward.features.root import State
-from nodeward.features.settings import Mode
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import FullError, GivenUpError, Lane, done_on

@@ -6,7 +6,7 @@ from rich.text import Text
 
 from nodeward.features.cpus.rows import CpuHolderRow
 from nodeward.features.cpus.settings import NO_POLICY
-from nodeward.features.cpus.view import head, troubles
+from nodeward.features.cpus.words import head, troubles
 from nodeward.people.rows import NodeView
 
 MOST_TROUBLES = 5

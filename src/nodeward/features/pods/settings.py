@@ -1,0 +1,14 @@
+"""The settings of pods: what is believed of one that the API server has not told yet."""
+
+from dataclasses import dataclass
+
+from nodeward.core.modes import OnError
+
+
+@dataclass(frozen=True, slots=True)
+class PodsSettings:
+    """The domain `pods`: how long a create may wait for a pod that is not known yet."""
+
+    on_error: OnError = OnError.PASS
+    wait_ms: int = 200
+    wait_budget_ms: int = 1000

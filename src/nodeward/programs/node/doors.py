@@ -1,0 +1,108 @@
+"""The doors at which runtimes and the OCI hook ask: they serve limits, CPUs and gates alike."""
+
+import os
+import random
+from functools import partial
+
+from nodeward.core.labels import Keys
+from nodeward.core.modes import Mode
+from nodeward.core.ports import ReadSets, Tell
+from nodeward.features.cpus.ask import label_keys
+from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.features.cpus.effects.watch import reads_sets
+from nodeward.features.gate.wiring import Gates
+from nodeward.features.limits.answer import leaves_rest
+from nodeward.features.root import State
+from nodeward.features.settings import Settings
+from nodeward.features.wiring import Component, Node, Note, PodFacts, Wired, Wiring, serving
+from nodeward.host.clock import Clock
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import Lane
+from nodeward.host.runner import Core
+from nodeward.host.supervise import WorkEndedError
+from nodeward.programs.node.oci_runtimes import OciRuntimes
+
+
+def nri(
+    settings: Settings,
+    core: Core[State],
+    tell: Tell,
+    clock: Clock,
+    oci: OciRuntimes,
+    at_start: StartGate | None = None,
+    read_sets: ReadSets | None = None,
+) -> list[Component]:
+    """The NRI plugin."""
+    if not settings.nri.enabled:
+        return []
+    from nodeward.neighbours.nri import session
+    from nodeward.neighbours.nri.errors import RuntimeGoneError
+
+    def labels() -> Keys:
+        return label_keys(core.state)
+
+    wanted = session.NriSettings(
+        socket_path=settings.nri.socket,
+        plugin_name=settings.nri.plugin_name,
+        plugin_index=settings.nri.plugin_index,
+    )
+    chosen = session.from_environment(wanted, os.environ)
+    session.check(chosen)
+
+    async def be_a_plugin() -> None:
+        try:
+            await session.run(
+                chosen, core.ask, tell, core.seq, clock, random.random, at_start, oci.joins, read_sets, labels
+            )
+        except RuntimeGoneError as gone:
+            raise WorkEndedError(str(gone)) from gone  # the next instance, started by the runtime, needs our lock
+
+    return [("nri", be_a_plugin)]
+
+
+def hook(
+    settings: Settings, core: Core[State], tell: Tell, note: Note, files: HostFiles, lane: Lane, clock: Clock
+) -> list[Component]:
+    """What the OCI hook asks, and what it goes by while nobody answers."""
+    if not settings.hook.enabled:
+        return []
+    from nodeward.features.limits.effects import hook_files
+    from nodeward.neighbours.hook.server import HookServer
+
+    folder = settings.hook.folder.rstrip("/")
+    path = f"{folder}/hook.sock"
+    server = HookServer(core.ask, tell, lambda: core.state.settings.limits.on_error.value)
+    return [
+        serving("hook", note, path, partial(server.run, path)),
+        ("hook-files", lambda: hook_files.keep(lambda: core.state, files, lane, folder, clock)),
+    ]
+
+
+def relay(settings: Settings, core: Core[State], pods: PodFacts, gates: Gates) -> list[Component]:
+    """What the relay asks of pods. With NRI a relay decides nothing but gates and the sizes of VMs."""
+    if settings.nri.enabled and settings.gate.mode is Mode.OFF and settings.sizing.mode is Mode.OFF:
+        return []
+    from nodeward.programs.node.relay_door import serve
+
+    read = partial(pods.fetch, "pod")
+    serves = partial(
+        serve, settings.run_dir, lambda: core.state.pods, read, partial(gates.wait, read), lambda: pods.allocatable
+    )
+    return [("facts", serves)]
+
+
+def _components(node: Node) -> Wired:
+    settings, core, clock = node.settings, node.core, node.clock
+    sets = reads_sets(node.files, node.tree.root, node.lanes.cgroup, core)
+    return Wired(
+        (
+            *nri(
+                settings, core, node.tell, clock, node.part(OciRuntimes), StartGate(core, node.slots, leaves_rest), sets
+            ),
+            *hook(settings, core, node.tell, node.note, node.files, node.lanes.disk, clock),
+            *relay(settings, core, node.pods, node.part(Gates)),
+        )
+    )
+
+
+WIRING = Wiring(_components)

@@ -71,7 +71,7 @@ DAEMON = """
 import asyncio, sys
 from nodeward.programs.node import relay_door
 from nodeward.features.pods.state import KnownSpec, Pods
-from nodeward.features.sandboxes.sizing_values import Allocatable
+from nodeward.core.vms import Allocatable
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 
 UID = PodUid("uid")

@@ -6,11 +6,10 @@ from nodeward.core.decision import Target
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane
-from nodeward.host.performers import ByEdge
-from nodeward.host.slots import Slots
+from nodeward.host.slots import ByEdge, Slots
 from nodeward.host.undo import UndoList
 from nodeward.neighbours.cgroups.hierarchy import Tree
-from nodeward.neighbours.cgroups.performers import performers
+from nodeward.neighbours.cgroups.writer import performers
 
 
 def target(text: str) -> Target:

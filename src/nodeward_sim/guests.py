@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.features.podapi.podapi_pulls import GuestState, PullMode, PullState, ReportPullRequest, ResolvePullRequest
+from nodeward.features.podapi.rows import GuestState, PullMode, PullState, ReportPullRequest, ResolvePullRequest
 from nodeward.features.podapi.wiring import SOCKET
 from nodeward_sim.invariants import Judge
 

@@ -25,8 +25,7 @@ from google.protobuf.message import Message
 
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.annotations import OWN_LIMITS
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.cri import relay_line as line
 from nodeward.neighbours.cri import relay_socket
 from nodeward.neighbours.cri.calls import Fate

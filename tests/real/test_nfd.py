@@ -18,7 +18,7 @@ from nodeward.core.refusal import Reason
 from nodeward.features.keys.effects import nfd_object
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
-from nodeward.host.performers import ByEdge
+from nodeward.host.slots import ByEdge
 from nodeward.neighbours.nfd.client import NfdClient, Place
 from nodeward.neighbours.nfd.objects import object_name
 from nodeward.neighbours.nfd.session import Pace, Session

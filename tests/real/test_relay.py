@@ -22,7 +22,7 @@ import pytest
 from bench.metrics import free_port
 from nodeward.core.pulls import PullsView
 from nodeward.features.podapi.effects.pulls import PodPulls
-from nodeward.features.podapi.podapi_pulls import ResolvePullRequest, ResolvePullResponse
+from nodeward.features.podapi.rows import ResolvePullRequest, ResolvePullResponse
 from nodeward.features.pods.state import Pods
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from nodeward.features.cpus.effects.zones_object import remove
+from nodeward.features.cpus.effects.topology_object import remove
 from nodeward.features.settings import Settings, TopologyObjectsSection
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.cpus import Plan

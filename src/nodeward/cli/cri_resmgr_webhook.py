@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from nodeward.cli import exits
 from nodeward.core.annotations import CRI_RM_RESOURCES
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.programs.cri_resmgr import go_flags
 
 HELP = """\

@@ -90,9 +90,9 @@ def _write(path: str, max_bytes: int, shown: tuple[str, ...], shared: tuple[int,
     from nodeward.host import leftover_time
     from nodeward.programs.dump import text as dump_text
     from nodeward.programs.dump import writer as dump_writer
+    from nodeward.programs.dump.feed import Tally
     from nodeward.programs.dump.file import DumpFile
     from nodeward.programs.dump.ring import Taker
-    from nodeward.programs.dump.tally import Tally
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(

@@ -44,7 +44,7 @@ def check(places: tuple[str, ...], folder: str, output: str) -> None:
 
 
 def _faults(place: str) -> list[tuple[str, str]]:
-    from nodeward.core.wire_errors import WireError
+    from nodeward.core.errors import WireError
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kata import dan, network
 

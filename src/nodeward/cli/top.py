@@ -78,8 +78,8 @@ def _draw(moments: Iterator[tuple["NodeView | None", str]], asked: Asked) -> Non
     """One view in the place of the one before; where standard output is no terminal, one below the other."""
     from rich.live import Live
 
-    from nodeward.people.happened import MOST, happened
     from nodeward.people.table import console, judged, live
+    from nodeward.people.verdict import MOST, happened
 
     out = console()
     if not out.is_terminal:

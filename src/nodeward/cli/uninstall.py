@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import click
 
 from nodeward.cli import exits
+from nodeward.features.cpus.effects import topology_object
 
 _WOULD = {
     "subtree": "switch the misc controller off again below {}",
@@ -31,7 +32,6 @@ def command(config_path: str | None, yes: bool) -> None:
     """
     from functools import partial
 
-    from nodeward.features.cpus.effects import zones_object
     from nodeward.features.keys.effects import nfd_object
     from nodeward.host import process
     from nodeward.host.hostfs import OsFiles
@@ -63,7 +63,7 @@ def command(config_path: str | None, yes: bool) -> None:
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
-        removals = {"nfd": nfd_object.remove, "nrt": zones_object.remove}
+        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove}
         by_kind = {kind: partial(remove, chosen, os.environ) for kind, remove in removals.items()}
         left = keys_left(chosen, files)
         result = uninstall(chosen, files, by_kind)

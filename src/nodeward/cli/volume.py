@@ -90,7 +90,7 @@ def report(faults: Sequence[tuple[str, str]], output: str) -> None:
 
 
 def _faults(place: str) -> list[tuple[str, str]]:
-    from nodeward.core.wire_errors import WireError
+    from nodeward.core.errors import WireError
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kata import direct_volume, volumes
 

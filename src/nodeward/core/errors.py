@@ -17,6 +17,15 @@ class NodewardError(Exception):
     """Something an operator or a caller can act on; its text is fit to be shown to a person."""
 
 
+class WireError(NodewardError):
+    """Bytes that are not the format they should be. `format` names the codec, the text says what was wrong."""
+
+    def __init__(self, format: str, fault: str) -> None:  # noqa: A002 - the house word for what a codec reads
+        super().__init__(f"{format}: {fault}")
+        self.format = format
+        self.fault = fault
+
+
 class Failure(Enum):
     """Why there is no answer, as gRPC names it; the value is HTTP's status."""
 

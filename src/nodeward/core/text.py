@@ -3,6 +3,20 @@
 Must not: be used where a machine reads on; what was escaped cannot be told from what was written so.
 """
 
+from collections.abc import Mapping
+from typing import Final
+
+_WORDS: Final[Mapping[str, bool]] = {
+    **dict.fromkeys(("1", "t", "T", "true", "TRUE", "True"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "FALSE", "False"), False),
+}
+
+
+def parse_bool(text: str) -> bool | None:
+    """The value; None for any other word."""
+    return _WORDS.get(text)
+
+
 MOST_OF_NAME = 253
 """Characters of a pod's name in Kubernetes, the longest of all."""
 

@@ -1,12 +1,38 @@
 """Pods and containers as Nodeward knows them, from whatever source said so."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import NewType
 
 from nodeward.core.cpuset import CpuSet
-from nodeward.core.labels import Labels
+
+POD, OWN = "pod/labels/", "labels/"
+
+
+PREFIXES = (POD, OWN)
+
+
+MOST = 64
+"""Keys that settings may name."""
+
+
+MAX_VALUE = 63
+"""Characters. Kubernetes has no longer value of a label; a runtime that tells one tells of none."""
+
+
+Labels = Mapping[str, str | None]
+"""By key as above; None where there is no such label. A key that is not there was not read."""
+
+
+Keys = Collection[str]
+
+
+def read_labels(found: Mapping[str, str], keys: Keys, prefix: str) -> dict[str, str | None]:
+    """Of these labels of a pod (POD) or a container (OWN) the ones that `keys` name."""
+    values = {key: found.get(key.removeprefix(prefix)) for key in keys if key.startswith(prefix)}
+    return {key: text if text is not None and len(text) <= MAX_VALUE else None for key, text in values.items()}
+
 
 SHORT_ID = 13
 """So many characters of a container's id are shown, as `crictl ps` does; enough for `nodeward explain`."""
@@ -166,7 +192,7 @@ class Sandbox:
     """The sum of its containers."""
     overhead: HostShare = NO_SHARE
     labels: Labels = field(default_factory=dict)
-    """Only those that the settings name (`nodeward.core.labels`)."""
+    """Only those that the settings name (`nodeward.core.workload`)."""
 
 
 class Phase(Enum):

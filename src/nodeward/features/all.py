@@ -6,16 +6,16 @@ from typing import Final
 from nodeward.core import events
 from nodeward.core.apply import Engine
 from nodeward.core.feature import Domain
-from nodeward.features.cpus.domain import CPUS
+from nodeward.features.cpus.step import CPUS
 from nodeward.features.cpus.values import CpusRecalled
-from nodeward.features.gate.domain import GATE
-from nodeward.features.keys.domain import LEDGER
+from nodeward.features.gate.step import GATE
+from nodeward.features.keys.step import LEDGER
 from nodeward.features.lately.step import noted
-from nodeward.features.limits.domain import LIMITS
-from nodeward.features.notices.domain import NOTICES
-from nodeward.features.pods.domain import PODS
+from nodeward.features.limits.step import LIMITS
+from nodeward.features.notices.step import NOTICES
+from nodeward.features.pods.step import PODS
 from nodeward.features.root import SettingsChanged, State
-from nodeward.features.sandboxes.domain import SANDBOXES
+from nodeward.features.sandboxes.step import SANDBOXES
 
 DOMAINS: Final[tuple[Domain[State], ...]] = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
 """Notices come first: what an event changes is seen by what was before it."""

@@ -18,9 +18,8 @@ from nodeward.host.clock import Clock
 from nodeward.host.facts import FactsByKind
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane, ThreadLane
-from nodeward.host.performers import ByEdge
 from nodeward.host.runner import Core
-from nodeward.host.slots import Slots
+from nodeward.host.slots import ByEdge, Slots
 from nodeward.host.undo import Change, UndoList, at_once
 from nodeward.neighbours.cgroups.hierarchy import Tree
 

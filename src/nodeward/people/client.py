@@ -109,7 +109,7 @@ class Heard:
 
 def relay(given_socket: str | None) -> Heard:
     """The relay whose socket is beside the daemon's."""
-    from nodeward.core.wire_errors import WireError
+    from nodeward.core.errors import WireError
     from nodeward.neighbours.cri import relay_line
 
     place = os.path.join(os.path.dirname(socket_path(given_socket)), relay_line.SOCKET)

@@ -13,7 +13,7 @@ import logging
 import random
 from dataclasses import dataclass, field
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.features.cpus.spelling import policy
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
@@ -22,8 +22,7 @@ from nodeward.neighbours.formats.yaml_faults import YAML_FAULTS
 from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.kubernetes.configmaps import ConfigMapsClient, Held, Names
 from nodeward.neighbours.kubernetes.errors import KubeError, from_transport
-from nodeward.neighbours.kubernetes.events import EventSender
-from nodeward.neighbours.kubernetes.kube_events import EventObject
+from nodeward.neighbours.kubernetes.events import EventObject, EventSender
 from nodeward.neighbours.kubernetes.node_marks import Marks, is_met, next_patch
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.resmgr import config

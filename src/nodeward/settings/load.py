@@ -18,10 +18,9 @@ import msgspec
 import yaml
 
 from nodeward.core.annotations import CPU_REQUESTS
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.gating import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
 from nodeward.core.modes import NFD_NUMBERS, Mode
-from nodeward.core.wire_errors import WireError
 from nodeward.features.cpus.settings import MOST_LATE_MS, Amount, Driver
 from nodeward.features.cpus.spelling import policy
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings, Publisher, Share

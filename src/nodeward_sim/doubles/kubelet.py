@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from nodeward.contracts import deviceplugin_pb2 as protocol
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.kubelet import checkpoint_file

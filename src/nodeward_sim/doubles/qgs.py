@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from nodeward.neighbours.qgs import qgs
+from nodeward.neighbours.qgs import quotes
 
 
 @dataclass(slots=True)
@@ -18,7 +18,7 @@ class Qgs:
     """The double at one socket."""
 
     path: Path
-    answer: bytes = field(default_factory=qgs.answer)
+    answer: bytes = field(default_factory=quotes.answer)
     """What is sent for a good request, with its length; empty closes the connection."""
     hang: bool = False
     """Requests are read and never answered."""
@@ -45,7 +45,7 @@ class Qgs:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open[writer] = None
         try:
-            request = qgs.request()
+            request = quotes.request()
             if await reader.readexactly(len(request)) != request:
                 return
             self.asked += 1

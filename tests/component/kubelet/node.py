@@ -13,7 +13,7 @@ from nodeward.core.refusal import Reason, Refusal
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.host.lanes import ThreadLane
-from nodeward.host.performers import ByEdge
+from nodeward.host.slots import ByEdge
 from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
 from nodeward.neighbours.kubelet.folder import Folder, Offering

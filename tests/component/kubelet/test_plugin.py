@@ -28,8 +28,8 @@ from nodeward.host.backoff import Backoff
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.host.lanes import ThreadLane
-from nodeward.host.performers import ByEdge
 from nodeward.host.runner import Core
+from nodeward.host.slots import ByEdge
 from nodeward.host.supervise import forever
 from nodeward.neighbours.kubelet import plugin
 from nodeward.neighbours.kubelet.folder import Folder, Seen

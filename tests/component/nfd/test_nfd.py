@@ -17,7 +17,7 @@ from nodeward.core.events import Event, Missed, NfdSeen, Reached
 from nodeward.core.ports import Tell
 from nodeward.core.refusal import Reason
 from nodeward.host.clock import SystemClock
-from nodeward.host.performers import ByEdge
+from nodeward.host.slots import ByEdge
 from nodeward.neighbours.nfd import objects
 from nodeward.neighbours.nfd.client import NfdClient, Place
 from nodeward.neighbours.nfd.session import Pace, Session

@@ -13,8 +13,7 @@ from nodeward.contracts import nri_pb2
 from nodeward.core.decision import Final
 from nodeward.core.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, SandboxRemoved, Updating
 from nodeward.core.workload import ContainerId, Phase
-from nodeward.neighbours.nri.errors import NriSettingsError, RuntimeGoneError
-from nodeward.neighbours.nri.session import PLUGIN, NriSettings, run
+from nodeward.neighbours.nri.session import PLUGIN, NriSettings, NriSettingsError, RuntimeGoneError, run
 from nodeward.neighbours.nri.ttrpc import Code, Request
 from nodeward.neighbours.nri.ttrpc_unix import CallFailedError
 from nodeward_sim.doubles.runtime import TOLERATE, SimContainer, SimPod, SimRuntime

@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.nri import mux, ttrpc, ttrpc_unix
 from nodeward.neighbours.nri.ttrpc import Code, Kind, Message, Request, Status
 from nodeward.neighbours.nri.ttrpc_unix import (

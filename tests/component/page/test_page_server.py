@@ -26,7 +26,7 @@ import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
-from nodeward.people.latest import DecisionRow
+from nodeward.people.decisions import DecisionRow
 from nodeward.people.page import server
 from nodeward.people.page.server import MOST_PAGES, hosts
 from nodeward.people.rows import ComponentRow, NodeView

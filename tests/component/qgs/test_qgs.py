@@ -11,7 +11,7 @@ import pytest
 
 from nodeward.core.events import Event, QuotesTold
 from nodeward.host.clock import SystemClock
-from nodeward.neighbours.qgs import qgs
+from nodeward.neighbours.qgs import quotes
 from nodeward.neighbours.qgs import quotes as edge
 from nodeward_sim.doubles.qgs import Qgs
 from tests.patience import scaled
@@ -44,9 +44,9 @@ async def test_a_service_that_answers_is_asked_for_nothing_but_its_platform(serv
 @pytest.mark.parametrize(
     ("answer", "why"),
     [
-        pytest.param(qgs.answer(0x12001), "it answers that it cannot work (error 0x12001)", id="it cannot work"),
+        pytest.param(quotes.answer(0x12001), "it answers that it cannot work (error 0x12001)", id="it cannot work"),
         pytest.param(b"", "it closed the connection without an answer", id="it closes"),
-        pytest.param(qgs.answer()[:30], "it closed the connection without an answer", id="half an answer"),
+        pytest.param(quotes.answer()[:30], "it closed the connection without an answer", id="half an answer"),
         pytest.param(b"HTTP/1.1 200 OK\r\n\r\n", "no answer of a QGS: of 1213486160 bytes", id="another program"),
         pytest.param(b"\xff" * 1_000_000, "no answer of a QGS: of 4294967295 bytes", id="a megabyte"),
     ],

@@ -15,7 +15,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats import grpc_messages
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.grpc_messages import MESSAGE_BYTES

@@ -15,8 +15,7 @@ from nodeward.core.events import ApiLost, Event, PodGone, PodSeen, PodsListed
 from nodeward.neighbours.formats.kube_objects import PodListPage
 from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.kubernetes.errors import KubeError
-from nodeward.neighbours.kubernetes.events import EventSender
-from nodeward.neighbours.kubernetes.kube_events import EventObject, created
+from nodeward.neighbours.kubernetes.events import EventObject, EventSender, created
 from nodeward.neighbours.kubernetes.reflector import Missing, PodReader, run
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from tests.component.kube.support import Ears, HandClock

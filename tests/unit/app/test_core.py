@@ -27,15 +27,14 @@ from nodeward.core.modes import OnError
 from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
 from nodeward.features.all import DOMAINS, ENGINE
-from nodeward.features.limits.domain import LIMITS
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
+from nodeward.features.limits.step import LIMITS
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
-from nodeward.host.afterwards import MOST, PIECE
 from nodeward.host.clock import SystemClock
-from nodeward.host.runner import MOST_BITS, Core
-from nodeward.people.latest import KEPT, MOST_CHARACTERS, MOST_SENTENCES, Latest
+from nodeward.host.runner import MOST, MOST_BITS, PIECE, Core
+from nodeward.people.decisions import KEPT, MOST_CHARACTERS, MOST_SENTENCES, Latest
 from nodeward.programs.node.answers import BOUNDS_BITS, decided_rows
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of

@@ -20,10 +20,10 @@ from nodeward.programs.dump import frames as dump_feed
 from nodeward.programs.dump import ring as dump_ring
 from nodeward.programs.dump import text as dump_text
 from nodeward.programs.dump import writer as dump_writer
+from nodeward.programs.dump.feed import Tally
 from nodeward.programs.dump.file import DumpFile, DumpFileError
 from nodeward.programs.dump.frames import Frame, Kind
 from nodeward.programs.dump.ring import Giver, Taker
-from nodeward.programs.dump.tally import Tally
 
 BYTES = dump_ring.BYTES
 BEGIN = mmap.PAGESIZE

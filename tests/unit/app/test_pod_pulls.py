@@ -12,8 +12,7 @@ from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.workload import PodUid, Sandbox, SandboxId
 from nodeward.features.podapi.effects import pulls as pod_pulls
 from nodeward.features.podapi.effects.pulls import PodPulls, PullRequestError
-from nodeward.features.podapi.podapi_pulls import PodImage, PullState, ReportPullRequest, ResolvePullRequest
-from nodeward.features.podapi.rows import Section
+from nodeward.features.podapi.rows import PodImage, PullState, ReportPullRequest, ResolvePullRequest, Section
 from nodeward.features.pods.state import KnownSandbox, Pods
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import OsFiles

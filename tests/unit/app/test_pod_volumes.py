@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from nodeward.core.errors import NodewardError
-from nodeward.core.podapi_network import PodInterface, PodNetwork, PodRoute
 from nodeward.core.pulls import PullsView
+from nodeward.core.vms import PodInterface, PodNetwork, PodRoute
 from nodeward.core.workload import PodUid, SandboxId
 from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.effects.volumes import FILE, HOST_ROOT, PodVolumeClaims, VolumeRequestError
-from nodeward.features.podapi.podapi_volumes import (
+from nodeward.features.podapi.rows import (
     GUEST,
     HOST,
     ConfirmVolumeRequest,

@@ -9,7 +9,7 @@ import pytest
 
 from nodeward.core.events import Event
 from nodeward.core.modes import Mode
-from nodeward.core.zones import NodeZones, Zone
+from nodeward.core.topology import NodeZones, Zone
 from nodeward.features.cpus.effects.topology_object import Session as ZonesSession
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling.policy import amount
@@ -19,7 +19,7 @@ from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.kubernetes.errors import KubeAwayError
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said
 from nodeward.neighbours.kubernetes.policy_objects import Seen
-from nodeward.neighbours.kubernetes.topology_format import Found, body, found
+from nodeward.neighbours.kubernetes.topology_object import Found, body, found
 from nodeward.programs.cri_resmgr.pushed import over_file
 from nodeward.settings import last_good, policy_object
 from nodeward.settings.follow_object import Session

@@ -10,10 +10,10 @@ import pytest
 
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.annotations import OWN_LIMITS
+from nodeward.core.errors import WireError
 from nodeward.core.events import ApiBack, PodSeen
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Refused
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.features.pods.settings import PodsSettings

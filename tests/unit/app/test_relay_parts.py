@@ -14,9 +14,9 @@ from types import SimpleNamespace
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.errors import WireError
 from nodeward.core.gating import GateAt
 from nodeward.core.modes import Mode
-from nodeward.core.wire_errors import WireError
 from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
 from nodeward.features.gate.settings import GateSettings
 from nodeward.features.settings import DumpSection, Settings

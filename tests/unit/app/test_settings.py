@@ -18,7 +18,7 @@ from nodeward.features.keys.settings import KeySettings
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
-from nodeward.neighbours.nri.errors import NriSettingsError
+from nodeward.neighbours.nri.session import NriSettingsError
 from nodeward.programs.node.doors import nri
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml

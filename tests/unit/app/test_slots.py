@@ -23,9 +23,8 @@ from nodeward.features.settings import EngineSettings
 from nodeward.host.clock import SystemClock
 from nodeward.host.facts import FactsByKind
 from nodeward.host.lanes import GivenUpError
-from nodeward.host.performers import ByEdge
 from nodeward.host.runner import Core
-from nodeward.host.slots import Slots, UnknownKindError
+from nodeward.host.slots import ByEdge, Slots, UnknownKindError
 from nodeward.host.undo import UndoList
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of, target

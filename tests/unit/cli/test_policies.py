@@ -9,8 +9,7 @@ from click.testing import CliRunner, Result
 
 from nodeward.cli import network, policies, volume
 from nodeward.cli.sandbox_cgroup import command
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.features.cpus.policies.table import POLICIES
 from nodeward.features.cpus.settings import STATIC_OPTIONS
 from nodeward.features.cpus.spelling.listed import UnknownPolicyError

@@ -16,8 +16,8 @@ from nodeward.core.refusal import Refusal, Refused
 from nodeward.core.workload import Sandbox
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.neighbours.cri import mapping as cri_mapping
-from nodeward.neighbours.hook import mapping as hook_mapping
 from nodeward.neighbours.hook.line import HookRequest, decode_request, encode_request
+from nodeward.neighbours.hook.server import sandbox
 from nodeward.neighbours.nri import mapping as nri_mapping
 from nodeward.people.explain import explain
 from nodeward.people.view import node_view
@@ -42,7 +42,7 @@ def by_cri(annotations: dict[str, str]) -> Sandbox:
 
 def by_hook(annotations: dict[str, str]) -> Sandbox:
     request = HookRequest("c", f"s-{UID}", UID, "shop", "web", "app", f"/kubepods/pod{UID}/c", annotations)
-    return hook_mapping.sandbox(decode_request(encode_request(request)))
+    return sandbox(decode_request(encode_request(request)))
 
 
 def asked(told: Told, home: Sandbox) -> Decision:

@@ -15,8 +15,8 @@ from nodeward.features.keys.rows import KeyHolder, KeyOffer, KeyRow, KeySharing
 from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
 from nodeward.features.sandboxes.doctor_sizing import sizing
 from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes
+from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.features.sandboxes.settings import SizingSettings
-from nodeward.features.sandboxes.sizing_values import SizingRow
 from nodeward.neighbours.cri.rows import CallRow, DoorRow, DriverRow, DumpRow, RelayView
 from nodeward.people.doctor.facts import KubeletFacts, RelayFacts
 from nodeward.people.doctor.relay_findings import relay

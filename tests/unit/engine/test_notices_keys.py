@@ -16,7 +16,7 @@ from nodeward.features.notices.step import AGAIN_NS, QUIET_NS
 from nodeward.features.notices.words import told as words
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
-from nodeward.neighbours.kubernetes.kube_events import MOST_NOTE
+from nodeward.neighbours.kubernetes.events import MOST_NOTE
 from tests.unit.engine.build import EPC, SECOND, container, container_spec, pod_spec, sandbox
 from tests.unit.engine.ledger.asking import ID, ROW, TDX, Node, kata, offering
 

@@ -9,10 +9,9 @@ from nodeward.core import events as ev
 from nodeward.core.events import SandboxStarted, VmsRead
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
-from nodeward.core.topology import MemoryNode
+from nodeward.core.topology import CpuAmount, MemoryNode, NodeZones, Zone
 from nodeward.core.vms import CgroupDriver, CgroupReading, Handler, Place, Profile, Task, TaskRole, VmReading
 from nodeward.core.workload import ContainerId, PodUid, Sandbox, SandboxId
-from nodeward.core.zones import CpuAmount, NodeZones, Zone
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, PolicySettings

@@ -8,7 +8,7 @@ from types import FrameType
 
 import pytest
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.cri import book
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.cri.flow import FRAME_BYTES

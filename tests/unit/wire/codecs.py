@@ -20,9 +20,9 @@ from nodeward.core.gating import Gated
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.record import RecordError
 from nodeward.core.refusal import Reason
+from nodeward.core.topology import CpuAmount, NodeZones, Zone
 from nodeward.core.vms import Allocatable
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
-from nodeward.core.zones import CpuAmount, NodeZones, Zone
 from nodeward.features.admission.door.review import annotations_of, decode_review
 from nodeward.features.all import EVENTS
 from nodeward.features.cpus import recorded
@@ -38,14 +38,22 @@ from nodeward.neighbours.hook import install, oci
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook.install import Hook
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
-from nodeward.neighbours.kubernetes import cluster, kube_access, kube_configmaps, policy_format, topology_format
+from nodeward.neighbours.kubernetes import (
+    cluster,
+    kube_access,
+    kube_configmaps,
+    policy_format,
+    topology_object,
+)
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind
+from nodeward.neighbours.kubernetes.topology_object import uid_of_node
 from nodeward.neighbours.nfd import objects
 from nodeward.neighbours.nri import mux, ttrpc
 from nodeward.neighbours.nri.mux import MuxDecoder
 from nodeward.neighbours.nri.session import PLUGIN, NriSettings, Session
 from nodeward.neighbours.nri.ttrpc import Kind, Message, MessageDecoder
-from nodeward.neighbours.qgs import qgs
+from nodeward.neighbours.qgs import quotes
+from nodeward.neighbours.qgs.quotes import LENGTH_BYTES, error_of, length
 from tests.unit.engine.cpus.machines import W
 from tests.unit.wire import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
 from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
@@ -204,8 +212,8 @@ def _read_policies(data: bytes) -> None:
 
 @whole
 def _read_zones(data: bytes) -> None:
-    topology_format.found(data).says(ZONES)
-    topology_format.uid_of_node(data)
+    topology_object.found(data).says(ZONES)
+    uid_of_node(data)
 
 
 # ---- this machine's files and names, the daemon's own record
@@ -331,15 +339,15 @@ def _read_spec(data: bytes) -> None:
 
 
 def _quotes() -> list[Sample]:
-    return [Sample(qgs.answer()), Sample(qgs.answer(error=3))]
+    return [Sample(quotes.answer()), Sample(quotes.answer(error=3))]
 
 
 @whole
 def _read_quotes(data: bytes) -> None:
     """As the client does: the length first, and then at most so many bytes."""
-    if len(data) >= qgs.LENGTH_BYTES:
-        size = qgs.length(data[: qgs.LENGTH_BYTES])
-        qgs.error_of(data[qgs.LENGTH_BYTES : qgs.LENGTH_BYTES + size])
+    if len(data) >= LENGTH_BYTES:
+        size = length(data[:LENGTH_BYTES])
+        error_of(data[LENGTH_BYTES : LENGTH_BYTES + size])
 
 
 def codecs(padding: int = 0) -> dict[str, Codec]:
@@ -372,7 +380,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         ),
         "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd.objects",)),
         "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("kubernetes.policy_format",)),
-        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("kubernetes.topology_format",)),
+        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("kubernetes.topology_object",)),
         "misc-files": Codec(texts("misc-files", padding), _read_misc, ("formats.misc_files",)),
         "cgroup-paths": Codec(texts("cgroup-paths", padding), _read_path, ("formats.cgroup_paths",)),
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("formats.cgroup_mounts",)),
@@ -390,7 +398,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
             whole(lambda data: (hook_file.decode_rule if b'"limits"' in data else hook_file.decode_pod)(data)),
             ("limits.hook_file",),
         ),
-        "qgs": Codec(_quotes(), _read_quotes, ("qgs.qgs",)),
+        "qgs": Codec(_quotes(), _read_quotes, ("qgs.quotes",)),
         "record": Codec(
             _record(padding),
             whole(lambda data: list(record.read(iter(data.splitlines(keepends=True)), EVENTS))),

@@ -5,10 +5,11 @@ from collections.abc import Sequence
 
 from nodeward.contracts import deviceplugin_pb2, kubepod_pb2, podresources_pb2, podsapi_pb2
 from nodeward.neighbours.formats.protobuf import read
-from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file, endpoint_files, kubelet_claims
+from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file, endpoint_files
 from nodeward.neighbours.kubelet import mapping as device_plugin
-from nodeward.neighbours.kubelet.errors import RequestError
+from nodeward.neighbours.kubelet.device_files import decode_claims
 from nodeward.neighbours.kubelet.kube_protobuf import decode_pod
+from nodeward.neighbours.kubelet.mapping import RequestError
 from tests.unit.wire import checkpoints
 from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
 
@@ -114,7 +115,7 @@ def _read_device_call(data: bytes) -> None:
 def codecs(padding: int) -> dict[str, Codec]:
     return {
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet.checkpoint_file",)),
-        "kubelet-claims": Codec(_claims(padding), whole(kubelet_claims.decode), ("kubelet.kubelet_claims",)),
+        "kubelet-claims": Codec(_claims(padding), whole(decode_claims), ("kubelet.device_files",)),
         "cdi-spec": Codec(texts("cdi-spec", padding), _read_cdi_spec, ("kubelet.cdi_spec",)),
         "kubelet-endpoints": Codec(texts("kubelet-endpoints", padding), _read_endpoints, ("kubelet.endpoint_files",)),
         "pods-api": Codec(_pods(padding), _read_pods, ("kubelet.kube_protobuf", "formats.protobuf")),

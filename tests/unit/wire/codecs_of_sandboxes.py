@@ -4,7 +4,15 @@ from nodeward.features.podapi.door import messages
 from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.rows import ReportSandboxRequest
 from nodeward.neighbours.formats import cgroup_paths, proc_files
-from nodeward.neighbours.kata import cni_result, config_file, dan, direct_volume, guest_meminfo, guest_ram, processes
+from nodeward.neighbours.kata import (
+    config_file,
+    dan,
+    direct_volume,
+    guest_memory,
+    network,
+    processes,
+)
+from nodeward.neighbours.kata.shim_socket import used
 from tests.unit.wire.sample import Codec, texts, whole
 
 
@@ -23,7 +31,7 @@ def _read_files(data: bytes) -> None:
     elif kind == b"t":
         proc_files.status(data)
     else:
-        guest_ram.guest_ram(proc_files.mappings(data, 4096), None)
+        guest_memory.guest_ram(proc_files.mappings(data, 4096), None)
 
 
 @whole
@@ -50,18 +58,18 @@ def codecs(padding: int) -> dict[str, Codec]:
     reads = {
         "proc-files": (
             _read_files,
-            ("formats.proc_files", "formats.cgroup_paths", "kata.guest_ram"),
+            ("formats.proc_files", "formats.cgroup_paths", "kata.guest_memory"),
         ),
         "kata-processes": (whole(processes.claim), ("kata.processes",)),
         "kata-config": (_read_config, ("kata.config_file",)),
         "pod-redaction": (
             whole(lambda data: redaction.redacted(redaction.decode(data))),
-            ("podapi.redaction",),
+            ("podapi.effects.redaction",),
         ),
         "podapi": (_read_request, ("podapi.door.messages",)),
         "direct-volume": (whole(direct_volume.read), ("kata.direct_volume", "kata.json_tree")),
         "dan": (whole(dan.read), ("kata.dan", "kata.json_tree")),
-        "cni-result": (whole(lambda data: cni_result.read(data, "s")), ("kata.cni_result",)),
-        "guest-meminfo": (whole(lambda data: guest_meminfo.used(data, 1 << 31)), ("kata.guest_meminfo",)),
+        "cni-result": (whole(lambda data: network.read_result(data, "s")), ("kata.network",)),
+        "guest-meminfo": (whole(lambda data: used(data, 1 << 31)), ("kata.shim_socket",)),
     }
     return {name: Codec(texts(name, padding), *read) for name, read in reads.items()}

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import yaml
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 
 Reached = Callable[[], None]
 """To be called when the decoder of payloads is about to get something of this input."""

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.core.wire_errors import WireError
-from nodeward.features.admission.door import json_patch
+from nodeward.core.errors import WireError
+from nodeward.features.admission.door.mapping import add, encode, pointer
 from nodeward.features.admission.door.review import annotations_of, decode_review, encode_allowed, encode_refused
 from tests.unit.edges.webhook.rounds import Json, applied, container, pod_of, review
 
@@ -66,7 +66,7 @@ def test_what_is_no_review_is_an_error_that_does_not_show_it(data: bytes) -> Non
 def test_a_pointer_leads_back_to_any_key(key: str, other: str, value: str) -> None:
     """The test's own reader of RFC 6901 finds exactly the member that the pointer was made for."""
     document: Json = {"a": {other: "old", key: "old"}}
-    operations = json.loads(json_patch.encode([json_patch.add(json_patch.pointer("a", key), value)]))
+    operations = json.loads(encode([add(pointer("a", key), value)]))
 
     assert applied(document, operations) == {"a": {other: "old", key: value} if other != key else {key: value}}
 

@@ -37,7 +37,7 @@ NEVER_LARGE = ("kubelet-endpoints", "kata-config")
 16 times that, and half a second. Of Kata's, as much is read once a minute, where VM sandboxes are looked after."""
 TIMES = 4
 PLAYED_BY = {
-    "core.wire_errors": "the error itself",
+    "core.errors": "the error itself",
     "cli.cri_resmgr_webhook": "a program's own settings",
     "admission.door.mapping": "what features.admission.door.review read",
     "cri.flow": "the relay's session",
@@ -47,7 +47,6 @@ PLAYED_BY = {
     "cri.pulls": "messages of neighbours.formats.protobuf",
     "cri.sandbox_calls": "messages of neighbours.formats.protobuf",
     "cri.session": "the relay's session",
-    "hook.mapping": "what neighbours.hook.line read",
     "cri_resmgr.yaml": "a file that its own program names",
 }
 """Modules that refuse what others wrote and are not played themselves, and by what they are reached."""

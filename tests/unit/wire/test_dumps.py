@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.cri import dump_rules
 from nodeward.neighbours.cri.dump_rules import Level, parse
 from nodeward.programs.dump import dump_tree

@@ -13,7 +13,7 @@ from hpack import Decoder, Encoder, HPACKError, NeverIndexedHeaderTuple
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats import grpc_messages
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.grpc_messages import MessageReader

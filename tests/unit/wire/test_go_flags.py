@@ -2,7 +2,7 @@
 
 import pytest
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.programs.cri_resmgr import go_flags
 
 KNOWN = {

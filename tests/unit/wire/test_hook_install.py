@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner
 
 from nodeward.cli.main import cli
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.hook.install import Hook, base_spec, cdi, containerd_lines, hooks_d
 
 HOOK = Hook("/opt/nodeward/bin/nodeward-oci-hook", ("--on-error", "pass", "--folder", "/run/nodeward"))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.core import cpuset
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.core.workload import CpuRecord
 from nodeward.neighbours.formats import cgroup_mounts, misc_files
 from nodeward.neighbours.formats.cgroup_mounts import MAX_LINE, Mount
@@ -27,7 +27,7 @@ from nodeward.neighbours.formats.cgroup_paths import (
 )
 from nodeward.neighbours.formats.cpu_record import MAX_QUOTA, cpu_record
 from nodeward.neighbours.nfd import objects as nfd
-from nodeward.neighbours.qgs import qgs
+from nodeward.neighbours.qgs.quotes import LENGTH_BYTES, MAX_BYTES, answer, error_of, length, request
 
 NAMES = st.from_regex(r"[a-z][a-z0-9_]{0,15}", fullmatch=True)
 
@@ -324,10 +324,10 @@ def test_nesting_without_end_and_a_body_without_end_are_refused() -> None:
 
 
 def test_the_request_is_a_length_and_a_bare_header_for_platform_info() -> None:
-    assert qgs.request() == bytes.fromhex("00000010 0100 0100 04000000 10000000 00000000")
+    assert request() == bytes.fromhex("00000010 0100 0100 04000000 10000000 00000000")
 
 
-GOOD = qgs.answer()[qgs.LENGTH_BYTES :]
+GOOD = answer()[LENGTH_BYTES:]
 
 
 def changed(at: int, data: bytes) -> bytes:
@@ -349,14 +349,14 @@ def changed(at: int, data: bytes) -> bytes:
 )
 def test_what_is_no_answer_is_named(body: bytes, fault: str) -> None:
     with pytest.raises(WireError, match=fault):
-        qgs.error_of(body)
+        error_of(body)
 
 
 def test_another_minor_version_is_an_answer() -> None:
-    assert qgs.error_of(changed(2, b"\x07\x00")) == 0
+    assert error_of(changed(2, b"\x07\x00")) == 0
 
 
-@pytest.mark.parametrize("size", [0, 15, qgs.MAX_BYTES + 1, 2**32 - 1])
+@pytest.mark.parametrize("size", [0, 15, MAX_BYTES + 1, 2**32 - 1])
 def test_no_answer_is_so_long_or_so_short(size: int) -> None:
     with pytest.raises(WireError, match=f"of {size} bytes"):
-        qgs.length(struct.pack(">I", size))
+        length(struct.pack(">I", size))

@@ -6,11 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.core.podapi_network import PodInterface, PodNetwork, PodRoute
-from nodeward.core.wire_errors import WireError
-from nodeward.neighbours.kata import cni_result, dan, direct_volume
+from nodeward.core.errors import WireError
+from nodeward.core.vms import PodInterface, PodNetwork, PodRoute
+from nodeward.neighbours.kata import dan, direct_volume
 from nodeward.neighbours.kata.direct_volume import MountInfo
 from nodeward.neighbours.kata.json_tree import is_secret
+from nodeward.neighbours.kata.network import read_result
 
 SECRET = "s3cr3t-canary"
 TEXT = st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=20)
@@ -215,7 +216,7 @@ def entry(**changed: object) -> bytes:
 
 
 def test_an_entry_of_cnis_cache_is_a_network_without_its_configuration() -> None:
-    found = cni_result.read(entry(), "sb1")
+    found = read_result(entry(), "sb1")
 
     assert found == PodNetwork(
         "/run/netns/x",
@@ -230,5 +231,5 @@ def test_an_entry_of_cnis_cache_is_a_network_without_its_configuration() -> None
 )
 def test_another_entry_is_refused_without_its_content(data: bytes) -> None:
     with pytest.raises(WireError) as refused:
-        cni_result.read(data, "sb1")
+        read_result(data, "sb1")
     assert SECRET not in str(refused.value)

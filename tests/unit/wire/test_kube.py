@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.contracts import kubepod_pb2 as pb
+from nodeward.core.errors import WireError
 from nodeward.core.vms import Allocatable
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.formats import kube_objects
 from nodeward.neighbours.formats.kube_node import OnNode, allocatable, on_node
 from nodeward.neighbours.formats.kube_objects import LineSplitter, decode_pod, decode_watch_line
 from nodeward.neighbours.kubelet import kube_protobuf
-from nodeward.neighbours.kubernetes.kube_events import MOST_NOTE, EventObject, created, path_of
+from nodeward.neighbours.kubernetes.events import MOST_NOTE, EventObject, created, path_of
 from nodeward.neighbours.kubernetes.node_marks import Marks, next_patch
 from tests.unit.edges.webhook.rounds import at
 

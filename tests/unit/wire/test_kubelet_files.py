@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.kubelet import checkpoint_file
 from nodeward.neighbours.kubelet import endpoint_files as text
 from nodeward.neighbours.kubelet.checkpoint_file import Checkpoint, decode

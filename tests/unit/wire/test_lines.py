@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nodeward.core.errors import WireError
 from nodeward.core.gating import Gated
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.vms import Allocatable
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.rows import CgroupRow, ResourceRow

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.features.podapi.effects.redaction import MAX_BYTES, MAX_DEPTH, MAX_ITEMS, decode, redacted
 from tests.pod_fields import NUMBERS, WORD, Planted
 

@@ -10,12 +10,24 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from nodeward.contracts import podapi_pb2
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.features.gate import rows as gate
-from nodeward.features.podapi import podapi_pulls as pulls
-from nodeward.features.podapi import podapi_volumes as volumes
 from nodeward.features.podapi import rows as model
 from nodeward.features.podapi.door import messages as codec
+from nodeward.features.podapi.rows import (
+    ConfirmVolumeRequest,
+    ConfirmVolumeResponse,
+    HoldVolumeRequest,
+    HoldVolumeResponse,
+    ListVolumeClaimsRequest,
+    ListVolumeClaimsResponse,
+    OfferVolumesRequest,
+    OfferVolumesResponse,
+    ReportPullRequest,
+    ReportPullResponse,
+    ResolvePullRequest,
+    ResolvePullResponse,
+)
 
 KINDS = {
     "DescribePod": (model.DescribePodRequest, model.PodDescription),
@@ -24,12 +36,12 @@ KINDS = {
     "ComputeSize": (model.ComputeSizeRequest, model.ComputeSizeResponse),
     "ReportSandbox": (model.ReportSandboxRequest, model.ReportSandboxResponse),
     "SetGate": (gate.SetGateRequest, gate.SetGateResponse),
-    "ResolvePull": (pulls.ResolvePullRequest, pulls.ResolvePullResponse),
-    "ReportPull": (pulls.ReportPullRequest, pulls.ReportPullResponse),
-    "OfferVolumes": (volumes.OfferVolumesRequest, volumes.OfferVolumesResponse),
-    "ConfirmVolume": (volumes.ConfirmVolumeRequest, volumes.ConfirmVolumeResponse),
-    "ListVolumeClaims": (volumes.ListVolumeClaimsRequest, volumes.ListVolumeClaimsResponse),
-    "HoldVolume": (volumes.HoldVolumeRequest, volumes.HoldVolumeResponse),
+    "ResolvePull": (ResolvePullRequest, ResolvePullResponse),
+    "ReportPull": (ReportPullRequest, ReportPullResponse),
+    "OfferVolumes": (OfferVolumesRequest, OfferVolumesResponse),
+    "ConfirmVolume": (ConfirmVolumeRequest, ConfirmVolumeResponse),
+    "ListVolumeClaims": (ListVolumeClaimsRequest, ListVolumeClaimsResponse),
+    "HoldVolume": (HoldVolumeRequest, HoldVolumeResponse),
 }
 NUMBERS = {FieldDescriptor.TYPE_INT64: int, FieldDescriptor.TYPE_BOOL: bool, FieldDescriptor.TYPE_STRING: str}
 

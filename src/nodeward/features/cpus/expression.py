@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping
 
-from nodeward.core.labels import PREFIXES
+from nodeward.core.workload import PREFIXES
 from nodeward.features.cpus.pool_settings import BalloonsSettings
 
 KEYS = ("name", "namespace", "qosclass", "pod/name", "pod/namespace", "pod/qosclass", "pod/uid")

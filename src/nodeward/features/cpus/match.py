@@ -7,8 +7,8 @@ not raise for any expression that the settings' reader accepts.
 from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 
-from nodeward.core.labels import PREFIXES
 from nodeward.core.tables import kept
+from nodeward.core.workload import PREFIXES
 from nodeward.features.cpus.expression import keys_of, labels_named, pieces
 from nodeward.features.cpus.pool_settings import Expression
 from nodeward.features.cpus.settings import PolicySettings

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from nodeward.core import annotations as keys
-from nodeward.core.go_bool import parse_bool
 from nodeward.core.quantity import CPU_EXAMPLE, QuantityError, milli_units
+from nodeward.core.text import parse_bool
 from nodeward.core.workload import ContainerSpec, CpuRecord, PodSpec, Qos, Role
 
 MIN_SHARES, MAX_SHARES = 2, 262_144

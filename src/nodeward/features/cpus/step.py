@@ -4,12 +4,16 @@ The answer to a create carries the container's own set. What changes for others 
 read back. What the runtime remembers is put right with its next question about that container.
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from nodeward.core import annotations as keys
 from nodeward.core import events as ev
 from nodeward.core.cpuset import CpuSet, parse, text
-from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Target
+from nodeward.core.decision import NOTHING, Adjustment, Decision, Fault, Final, Goal, SchedulingClass, Target
+from nodeward.core.events import Question
+from nodeward.core.feature import Domain
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import beside, put, without
@@ -17,16 +21,57 @@ from nodeward.core.topology import Machine
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Qos, Sandbox
 from nodeward.features.cpus import memory, recorded
 from nodeward.features.cpus.ask import ask_of, is_resized, key_of, label_keys, named
-from nodeward.features.cpus.classes import classes_of
+from nodeward.features.cpus.memory import KIND as MEMORY
 from nodeward.features.cpus.place import Placed, admitted, all_placed, is_kept, wanted
+from nodeward.features.cpus.policies.pools_with_rules import type_of
 from nodeward.features.cpus.policies.table import policy_of
 from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pools import apart, changed, set_of
-from nodeward.features.cpus.requested import ESTIMATE, UNREAD
+from nodeward.features.cpus.requested import ESTIMATE, UNREAD, scoped
+from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.state import Cpus, Held
 from nodeward.features.cpus.values import Ask, CpusRecalled, Denied, Grant, Ground, Pools
+from nodeward.features.pods.fault import passed_or_refused
 from nodeward.features.pods.state import KnownContainer
 from nodeward.features.root import SettingsChanged, State
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
+"""Without a slash: of an RDT class the runtime makes the path of a group of resctrl."""
+
+
+def classes_of(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[Adjustment, tuple[str, ...]]:
+    """The classes for a container that is granted this, and what is wrong with those that its pod's annotations name,
+    in sentences. A wrong one counts as none. The runtime refuses a container whose class it does not know."""
+    found, faults = dict[str, str](), list[str]()
+    for kind, spellings in (("rdt", keys.RDT_CLASSES), ("blockio", keys.BLOCKIO_CLASSES)):
+        given = ((key, scoped(ask.annotations, key, ask.container)) for key in spellings)
+        key, said = next(((key, said[0]) for key, said in given if said is not None), ("", ""))
+        if _NAME.fullmatch(said):
+            found[kind] = said
+        elif key:
+            remedy = "write 1 to 63 letters, digits and any of _ . -"
+            faults.append(f"annotation {key}: {said[:64]!r} is no name of a class; {remedy}")
+    scheduling = None
+    if rules.active == "balloons" and grant.pool:
+        scheduling, fault = _scheduling(ask, grant, rules)
+        faults += [fault] if fault else []
+    rdt, blockio = found.get("rdt", ""), found.get("blockio", "")
+    return Adjustment(rdt_class=rdt, blockio_class=blockio, scheduling=scheduling), tuple(faults)
+
+
+def _scheduling(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[SchedulingClass | None, str]:
+    """By the annotation; else by the balloon's type."""
+    classes = {one.name: one for one in rules.balloons.scheduling_classes}
+    fault = ""
+    said = scoped(ask.annotations, keys.SCHEDULING_CLASS, ask.container)
+    if said is not None:
+        if said[0] in classes:
+            return classes[said[0]], ""
+        known = ", ".join(classes) or "none"
+        fault = f"annotation {keys.SCHEDULING_CLASS}: {said[0][:64]!r} is no scheduling class; classes are {known}"
+    names = (one.scheduling_class for one in rules.balloons.balloon_types if one.name == type_of(grant.pool))
+    return classes.get(next(names, "")), fault
+
 
 KIND = "cpuset"
 _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.CreateFailed, ev.Tick, ev.PodGone)
@@ -49,6 +94,13 @@ def step(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
         return cpus, decision
     new = {one: held.told(to) for one, held in cpus.held.items() if held.path and (to := asked.get(held.path, 0))}
     return replace(cpus, held=beside(cpus.held, new)), decision
+
+
+def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+    return passed_or_refused(state, question, fault, state.settings.cpus.on_error, state.settings.cpus.mode)
+
+
+CPUS = Domain("cpus", step, on_fault=_on_fault, kinds=(KIND, MEMORY))
 
 
 def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:

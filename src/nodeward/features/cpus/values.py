@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.events import Event
-from nodeward.core.labels import Labels
 from nodeward.core.refusal import Reason
 from nodeward.core.topology import Machine
-from nodeward.core.workload import Qos, Role
+from nodeward.core.workload import Labels, Qos, Role
 from nodeward.features.cpus.pool_settings import MemoryType
 from nodeward.features.cpus.settings import PolicySettings
 

@@ -11,8 +11,7 @@ from nodeward.core import cpuset
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.modes import Mode
 from nodeward.core.tables import kept
-from nodeward.core.topology import Machine
-from nodeward.core.zones import CpuAmount, NodeZones, Zone
+from nodeward.core.topology import CpuAmount, Machine, NodeZones, Zone
 from nodeward.features.cpus.amounts import universe
 from nodeward.features.cpus.policies.pools_with_rules import requested_m
 from nodeward.features.cpus.policies.table import policy_of

@@ -5,10 +5,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Final
+from nodeward.core.decision import NOTHING, Decision, Fault, Final
+from nodeward.core.events import Creating, Question
+from nodeward.core.feature import Domain
 from nodeward.core.gating import Gated, gated, refusal
 from nodeward.core.modes import Mode
-from nodeward.core.refusal import Reason, Refusal
+from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import put, without
 from nodeward.core.workload import PodUid
 from nodeward.features.gate.rule import is_denied, shut
@@ -47,6 +49,18 @@ def gate_of(state: State, event: ev.Creating) -> Gated | None:
     home = event.sandbox
     named = home.pod_uid, home.namespace, home.name
     return gated(state.settings.gate.handlers, home.handler, home.annotations, named)
+
+
+def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+    """A pod with a gate is refused, since nobody knows whether its gate is open. Others have no part in it."""
+    pod = gate_of(state, question) if isinstance(question, Creating) else None
+    if pod is None or state.settings.gate.mode is not Mode.ENFORCE:
+        return None
+    text = f"{pod.namespace}/{pod.name}: whether its gate is open is not known: the domain gate failed ({fault.error})"
+    return Final(Refusal(text, Refused.FAULT), Reason("fault", (fault.domain,)))
+
+
+GATE = Domain("gate", step, on_fault=_on_fault)
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Gate, Decision]:

@@ -10,20 +10,61 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Goal, Special, Target
+from nodeward.core.decision import NOTHING, Decision, Fault, Final, Goal, Special, Target
+from nodeward.core.events import Admitted, HeldElsewhere, KeysRead, Question
+from nodeward.core.feature import Domain
 from nodeward.core.modes import Mode
-from nodeward.core.refusal import Reason
+from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import kept, put, without
+from nodeward.core.vms import outside_of
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import asks, delays, device_ids, loss, orphans, sums
 from nodeward.features.keys.id_states import stood
-from nodeward.features.keys.kubelet_view import asking, ended, frozen, held_ids, may_take, specs, stands_in
-from nodeward.features.keys.outside import attributed
-from nodeward.features.keys.pods_api_loss import GONE_NS, api_is_gone, restarts, serves_without_api, still_there
+from nodeward.features.keys.kubelet_view import (
+    GONE_NS,
+    api_is_gone,
+    asking,
+    ended,
+    frozen,
+    held_ids,
+    may_take,
+    restarts,
+    serves_without_api,
+    specs,
+    stands_in,
+    still_there,
+)
 from nodeward.features.keys.settings import Attestation, KeySettings
 from nodeward.features.keys.share import may_follow
 from nodeward.features.keys.state import Ledger, Offer
 from nodeward.features.root import SettingsChanged, State
+
+
+def attributed(state: State, event: KeysRead) -> tuple[KeysRead, Mapping[str, int]]:
+    """The sample with such keys among those of their pods; and how many each cgroup holds, for the next one."""
+    before, now = state.ledger.outside, dict[str, int]()
+    pods: dict[PodUid, dict[str, tuple[int, ...]]] = {}
+    left = list[HeldElsewhere]()
+    for one in event.elsewhere:
+        known = None if one.below else state.pods.sandboxes.get(outside_of(one.path))
+        uid = known.sandbox.pod_uid if known is not None else one.pod
+        if not uid or uid in event.unread:
+            left.append(one)
+            continue
+        name = f"{one.key} {one.path}"
+        now[name] = one.amount
+        counted = min(one.amount, before.get(name, 0))
+        if one.amount > counted:
+            left.append(replace(one, amount=one.amount - counted))
+        if counted:
+            held = pods.setdefault(uid, {})
+            reads = held.get(one.key) or event.pods.get(uid, {}).get(one.key, (0, 0))
+            held[one.key] = tuple(read + counted for read in reads)
+    if not pods:
+        return event, now
+    merged = {**event.pods, **{uid: {**event.pods.get(uid, {}), **held} for uid, held in pods.items()}}
+    return replace(event, pods=merged, elsewhere=tuple(left)), now
+
 
 FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
@@ -65,6 +106,18 @@ def next_wake(state: State) -> int | None:
     """When the first list is due at the latest; None where it has gone out, or waits for nothing but the journal."""
     ledger = state.ledger
     return ledger.recalled_ns + FIRST_LIST_NS if ledger.recalled_ns and not ledger.lists and ledger.offers else None
+
+
+def _on_fault(_: State, question: Question, fault: Fault) -> Final | None:
+    """An id given out without being counted could be one that the kernel cannot honour, so kubelet is refused. A
+    runtime waits for nothing of the ledger's, so no container pays for its fault."""
+    if not isinstance(question, Admitted):
+        return None
+    message = f"Nodeward's domain ledger failed ({fault.error}), so no key is given out; see nodeward status"
+    return Final(Refusal(message, Refused.FAULT), Reason("fault", ("ledger",)))
+
+
+LEDGER = Domain("ledger", step, next_wake, _on_fault, kinds=("offer", "nfd"))
 
 
 def _changed(state: State, event: ev.Event) -> Ledger:

@@ -7,13 +7,14 @@ from nodeward.core.events import HeldElsewhere, KeysRead
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import loss, orphans
+from nodeward.features.keys import sums as ledger
+from nodeward.features.keys.delays import row
 from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.id_states import ids
 from nodeward.features.keys.kubelet_view import all_ids, ended, findings, home, registered
-from nodeward.features.keys.offer_rows import offer_row
-from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyRow
+from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyOffer, KeyRow
 from nodeward.features.keys.rule import Claim, Count
-from nodeward.features.keys.settings import CapacitySource, KeySettings
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings
 from nodeward.features.keys.share import said_of
 from nodeward.features.keys.sharing_view import fences, offering, sharing
 from nodeward.features.keys.sums import (
@@ -28,6 +29,24 @@ from nodeward.features.keys.sums import (
     unsold,
 )
 from nodeward.features.root import State
+
+
+def offer_row(state: State, key: str) -> KeyOffer | None:
+    """The numbers; None where the settings do not want the kind to be offered by us, or only observe."""
+    kind = state.settings.ledger.keys[key]
+    if state.settings.ledger.mode is not Mode.ENFORCE or not ledger.is_tracked(kind):
+        return None
+    told, quotes = state.ledger.plugins.get(kind.publish), state.ledger.quotes.get(key)
+    return KeyOffer(
+        withheld=ledger.withheld(state, key)[0] or ledger.unknown(state, key),
+        standing="" if told is None else told.standing.value,
+        kubelet_restarts=0 if told is None else told.restarts,
+        quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
+        journal_fault=state.ledger.journal_fault,
+        journal_lost=loss.finding(state.ledger, key),
+        delays=row(state, key),
+    )
+
 
 _ABOUT = {
     "orphan": "orphan: its cgroup was removed",

@@ -20,8 +20,8 @@ from nodeward.host.clock import Clock
 from nodeward.host.facts import FactsByKind, Fetch, either
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane, ThreadLane
-from nodeward.host.performers import ByEdge
 from nodeward.host.runner import Core
+from nodeward.host.slots import ByEdge
 
 if TYPE_CHECKING:
     from nodeward.host.undo import Change, UndoList

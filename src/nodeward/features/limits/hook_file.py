@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import TypeVar
 
+from nodeward.core.errors import WireError
 from nodeward.core.modes import Mode, OnError
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role, Source
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 

@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Goal
+from nodeward.core.decision import NOTHING, Decision, Fault, Final, Goal
+from nodeward.core.events import Question
+from nodeward.core.feature import Domain
 from nodeward.core.modes import Mode
 from nodeward.core.tables import beside, without
 from nodeward.core.workload import ContainerId, Phase, PodUid
@@ -18,6 +20,7 @@ from nodeward.features.limits.answer import answer
 from nodeward.features.limits.goals import forget, limit_goals, subtree_goals
 from nodeward.features.limits.state import Limits, Wanted
 from nodeward.features.limits.want import container_wanted, given_to, pod_outline, pod_wanted
+from nodeward.features.pods.fault import passed_or_refused
 from nodeward.features.pods.found import homes
 from nodeward.features.root import SettingsChanged, State
 
@@ -67,6 +70,13 @@ def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
             return (replace(limits, left={}) if limits.left else limits), news
         case _:
             return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, NOTHING)
+
+
+def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+    return passed_or_refused(state, question, fault, state.settings.limits.on_error, state.settings.limits.mode)
+
+
+LIMITS = Domain("limits", step, on_fault=_on_fault, kinds=("misc.max", "subtree"))
 
 
 _MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.CreateFailed, ev.Abandoned, ev.Tick, ev.PodGone)

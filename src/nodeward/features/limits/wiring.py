@@ -1,6 +1,6 @@
 """What limits need of the daemon: who performs their goals."""
 
 from nodeward.features.wiring import Wiring
-from nodeward.neighbours.cgroups.performers import performers
+from nodeward.neighbours.cgroups.writer import performers
 
 WIRING = Wiring(performers=performers)

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, PodEvent, Target
+from nodeward.core.feature import Domain
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import put, without
@@ -74,6 +75,9 @@ def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
     if of_pods:
         return _of_pods(state, event)
     return (_ended(state.notices, event) if isinstance(event, ev.CallEnded) else state.notices), NOTHING
+
+
+NOTICES = Domain("notices", step)
 
 
 def _of_node(state: State, event: ev.Event) -> Notices:

@@ -18,7 +18,7 @@ from nodeward.features.pods.wiring import ApiFacts
 from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Node, Wired, Wiring
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
-from nodeward.neighbours.kubernetes.kube_events import EventObject
+from nodeward.neighbours.kubernetes.events import EventObject
 
 if TYPE_CHECKING:
     from nodeward.neighbours.kubernetes.events import EventSender

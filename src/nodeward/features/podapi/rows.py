@@ -5,14 +5,317 @@ An answer about a pod is made of sections, each with its source. Thousandths of 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from enum import Enum
-from typing import Generic, TypeVar
+from enum import Enum, StrEnum
+from typing import Final, Generic, TypeVar
 
 from nodeward.core.devices import PodDevice, PodNuma
-from nodeward.core.podapi_network import PodNetwork
+from nodeward.core.vms import PodNetwork
 from nodeward.features.gate.rows import PodGate
-from nodeward.features.podapi.podapi_pulls import PodImage, PodPullsSeen
-from nodeward.features.podapi.podapi_volumes import PodVolumeRow
+
+HOST: Final = "HOST"
+
+
+GUEST: Final = "GUEST"
+
+
+BLOCK: Final = "block"
+
+
+NFS: Final = "nfs"
+
+
+@dataclass(frozen=True, slots=True)
+class OfferedVolume:
+    """A volume that a runtime could mount in its guest."""
+
+    volume: str
+    """Its name in the pod's spec."""
+    path: str = ""
+    """The mount's source as the container has it. Without it the host cannot be told, and stays the owner."""
+    capabilities: tuple[str, ...] = ()
+    """How the guest can get it: block, nfs, virtiofs. Other words are ignored."""
+    fs: tuple[str, ...] = ()
+    """The guest's file systems; empty for any."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferVolumesRequest:
+    """A runtime offers to mount these."""
+
+    pod_uid: str
+    sandbox: str
+    volumes: tuple[OfferedVolume, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeOffer:
+    """Who is to mount one volume."""
+
+    volume: str
+    owner: str
+    why: str
+    lease_s: int = 0
+    """GUEST until then, unless it is confirmed; 0 where it is confirmed, or where the host is the owner."""
+    firm: bool = False
+    held_by: str = ""
+    """The sandbox that has it instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class OfferVolumesResponse:
+    """One offer for each volume that was asked for, in that order."""
+
+    pod_uid: str
+    sandbox: str
+    offers: tuple[VolumeOffer, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmVolumeRequest:
+    """The guest mounts the volume; or, with `release`, it does not or no longer."""
+
+    pod_uid: str
+    sandbox: str
+    volume: str
+    release: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ConfirmVolumeResponse:
+    """Who mounts it from now on."""
+
+    volume: str
+    owner: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class ListVolumeClaimsRequest:
+    """Which claims: of a path, of a pod, or all."""
+
+    path: str = ""
+    pod_uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeClaim:
+    """A volume that a guest has, or is offered."""
+
+    volume: str
+    path: str
+    namespace: str
+    pod: str
+    pod_uid: str
+    sandbox: str
+    claim_name: str
+    """Of the PersistentVolumeClaim."""
+    firm: bool
+    lease_s: int
+    by: str
+    """Who said so: `OfferVolumes`, `ConfirmVolume`, `HoldVolume` of the host, or `mountInfo.json` where Kata's shim has
+    recorded itself."""
+    holder: str = ""
+    """Who on the host is mounting it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldVolumeRequest:
+    """Somebody on the host is about to mount the volume at `path`, or asks for more time; or, with `release`, it is
+    done."""
+
+    path: str
+    holder: str
+    """Any name that no other on the host has, such as a driver's with its process id."""
+    release: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HoldVolumeResponse:
+    """Whether the holder has the volume; without it nothing may be mounted there."""
+
+    path: str
+    held: bool
+    why: str
+    lease_s: int = 0
+    """Ask again within it, for as long as it takes."""
+    held_by: str = ""
+    """The sandbox, or the holder, that has it instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class ListVolumeClaimsResponse:
+    """The claims. While `complete` is false a volume that is not among them may be a guest's all the same."""
+
+    claims: tuple[VolumeClaim, ...]
+    complete: bool = True
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeMount:
+    """Where a container has the volume."""
+
+    container: str
+    read_only: bool = False
+    sub_path: bool = False
+    """By subPath or subPathExpr."""
+    raw: bool = False
+    """As a block device, without a file system."""
+    shared: bool = False
+    """Mounts made later pass between host and container (mountPropagation)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecVolume:
+    """A volume of a pod's spec."""
+
+    name: str
+    kind: str
+    """The name of its source, such as secret or persistentVolumeClaim."""
+    claim_name: str = ""
+    medium: str = ""
+    """Of an emptyDir."""
+    mounts: tuple[VolumeMount, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodVolumeRow:
+    """A volume for the section `volumes`."""
+
+    name: str
+    kind: str
+    claim_name: str
+    medium: str
+    mounts: tuple[VolumeMount, ...]
+    owner: str
+    why: str
+    """Why the host must mount it, or who has it."""
+    sandbox: str = ""
+    firm: bool = False
+    lease_s: int = 0
+
+
+class PullMode(StrEnum):
+    """Where the image of a container is pulled."""
+
+    HOST = "HOST"
+    GUEST = "GUEST"
+    UNKNOWN = "UNKNOWN"
+
+
+class PullState(StrEnum):
+    """Whether it is known for which sandbox a pull is."""
+
+    RESOLVED = "RESOLVED"
+    PENDING = "PENDING"
+    """The sandbox is not known yet: ask again."""
+    STALE = "STALE"
+    """A later attempt of that pod exists."""
+    UNKNOWN = "UNKNOWN"
+    """Nobody can tell: no relay answers."""
+
+
+class GuestState(StrEnum):
+    """How far a guest is with an image."""
+
+    PULLING = "PULLING"
+    PULLED = "PULLED"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvePullRequest:
+    """Names, UID and attempt as kubelet has them in PullImageRequest.sandbox_config.metadata."""
+
+    namespace: str
+    name: str
+    uid: str
+    attempt: int = 0
+    image: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvePullResponse:
+    """For which sandbox the pull is, and where the image is pulled. `handler` is empty for the runtime's default."""
+
+    state: str
+    """A PullState."""
+    why: str = ""
+    sandbox: str = ""
+    handler: str = ""
+    mode: str = PullMode.UNKNOWN
+    mode_why: str = ""
+    """The file and key that say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPullRequest:
+    """A runtime tells of an image inside its sandbox's VM. `state` is a GuestState; `digest` is needed with PULLED."""
+
+    sandbox: str
+    image: str
+    state: str
+    digest: str = ""
+    bytes: int = 0
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPullResponse:
+    """Whether the report was taken in, else why not."""
+
+    accepted: bool
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class HostPull:
+    """A PullImage that passed the relay. `sandbox` is empty where that attempt's sandbox is not known."""
+
+    image: str
+    attempt: int
+    sandbox: str
+    began: int
+    ended: int
+    status: str
+    image_ref: str
+
+
+@dataclass(frozen=True, slots=True)
+class GuestImage:
+    """An image that a runtime reported of its VM."""
+
+    sandbox: str
+    image: str
+    state: str
+    digest: str
+    bytes: int
+    error: str
+    reported: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodImage:
+    """The image of one container. A pull on the host says nothing of what the guest holds: `guest` has only digests
+    that its runtime reported."""
+
+    container: str
+    image: str
+    host: tuple[str, ...]
+    """What the runtime answered to pulls of it that passed the relay."""
+    guest: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PodPullsSeen:
+    """The section `pulls` of a pod. `sandbox` is the newest one; `mode` a PullMode, and what says so."""
+
+    sandbox: str
+    host: tuple[HostPull, ...]
+    guest: tuple[GuestImage, ...]
+    mode: str
+    mode_why: str
+
 
 T_co = TypeVar("T_co", covariant=True)
 

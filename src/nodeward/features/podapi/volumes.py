@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from nodeward.core.workload import PodUid, SandboxId
-from nodeward.features.podapi.podapi_volumes import (
+from nodeward.features.podapi.rows import (
     BLOCK,
     GUEST,
     HOST,

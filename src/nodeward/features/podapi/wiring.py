@@ -23,19 +23,18 @@ from nodeward.features.podapi import view as show
 from nodeward.features.podapi.effects import redaction
 from nodeward.features.podapi.effects.devices import PodDevices
 from nodeward.features.podapi.effects.watch import Watchers
-from nodeward.features.podapi.podapi_pulls import ReportPullRequest, ResolvePullRequest
-from nodeward.features.podapi.podapi_volumes import (
-    ConfirmVolumeRequest,
-    HoldVolumeRequest,
-    ListVolumeClaimsRequest,
-    OfferVolumesRequest,
-)
 from nodeward.features.podapi.rows import (
     ComputeSizeRequest,
+    ConfirmVolumeRequest,
     DescribePodRequest,
+    HoldVolumeRequest,
     Json,
     ListPodsRequest,
+    ListVolumeClaimsRequest,
+    OfferVolumesRequest,
+    ReportPullRequest,
     ReportSandboxRequest,
+    ResolvePullRequest,
     Section,
 )
 from nodeward.features.pods.state import KnownSpec

@@ -5,11 +5,14 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Final, Need
+from nodeward.core.decision import NOTHING, Decision, Fault, Final, Need
+from nodeward.core.events import Question
+from nodeward.core.feature import Domain
 from nodeward.core.refusal import Refusal
 from nodeward.core.tables import copied, put, without
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
 from nodeward.features.pods import found, static
+from nodeward.features.pods.fault import passed_or_refused
 from nodeward.features.pods.state import KnownContainer, KnownSandbox, Pods
 from nodeward.features.root import State
 
@@ -85,6 +88,18 @@ def answered(state: State, question: ev.Question, answer: Final) -> Pods:
     if isinstance(answer.value, Refusal) and before.container.id in pods.containers:
         pods = replace(pods, containers=put(pods.containers, before.container.id, before))
     return pods
+
+
+def _next_wake(state: State) -> int | None:
+    oldest = next(iter(state.pods.creating.values()), None)
+    return None if oldest is None else oldest.at_ns + TENTATIVE_NS
+
+
+def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+    return passed_or_refused(state, question, fault, state.settings.pods.on_error, state.settings.limits.mode)
+
+
+PODS = Domain("pods", step, _next_wake, _on_fault, answered=answered)
 
 
 def _without_update(pods: Pods, ask_id: int) -> Pods:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 
 from nodeward.core.annotations import KATA_ONLY
-from nodeward.core.go_bool import parse_bool
+from nodeward.core.text import parse_bool
 from nodeward.core.vms import Handler, Profile, VmReading
 from nodeward.features.sandboxes.values import ANNOTATION, DEFAULT, DRAGONBALL, ModeSaid
 

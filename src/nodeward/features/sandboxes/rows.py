@@ -6,6 +6,19 @@ Bytes and thousandths of a CPU. None stands for what is not known, and never 0; 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeward.core.modes import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class SizingRow:
+    """What the relay did with the sizes of VMs."""
+
+    mode: str = Mode.OFF.value
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """RunPodSandbox calls by what became of them: `sized`, `kept` (nothing to add), `others` (no VM), `undecided`."""
+    last: str = ""
+    """The last decision about a VM, in a line."""
+
 
 @dataclass(frozen=True, slots=True)
 class TaskRow:

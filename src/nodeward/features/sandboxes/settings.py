@@ -1,12 +1,20 @@
 """The settings of `sandboxes`."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.core.modes import Mode
 from nodeward.core.vms import Profile
-from nodeward.features.sandboxes.sizing_values import _CPUS
+
+_CPUS = re.compile(r"([1-9][0-9]{0,3})(%?)")
+
+
+MOST_QUEUES = 8
+"""Each queue takes interrupts and memory of the guest and, with vhost, a thread of the host that the pod is charged
+with; kubelet's and Kata's own number is 1."""
+
 
 MOST_CPUS = 4096
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from nodeward.core import events as ev
 from nodeward.core.annotations import KATA_ONLY
 from nodeward.core.decision import NOTHING, Decision, Goal
+from nodeward.core.feature import Domain
 from nodeward.core.modes import Mode
 from nodeward.core.tables import copied, kept, put, without
 from nodeward.core.vms import CgroupDriver, Handler, Need, Place, Profile, Task, VmReading
@@ -23,6 +24,7 @@ from nodeward.features.sandboxes.drift import Rules, drift
 from nodeward.features.sandboxes.expected import Paths, expected, is_crios, of_pod, shims
 from nodeward.features.sandboxes.headroom import headroom, lowest_limit, need
 from nodeward.features.sandboxes.mode import mode, recognised
+from nodeward.features.sandboxes.pod_limits import KIND
 from nodeward.features.sandboxes.recommend import recommend, with_sample
 from nodeward.features.sandboxes.size import size
 from nodeward.features.sandboxes.state import Killed, Limited, Sandboxes, Vm
@@ -64,6 +66,9 @@ def step(state: State, event: ev.Event) -> tuple[Sandboxes, Decision]:
             missed = {target.where: f"{target.resource}: {why}" for target, why in event.why}
             return replace(slice_, misses={**slice_.misses, **missed}), NOTHING
     return slice_, NOTHING
+
+
+SANDBOXES = Domain("sandboxes", step, kinds=(KIND,))
 
 
 # ---- what was read

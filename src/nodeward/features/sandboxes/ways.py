@@ -10,8 +10,8 @@ from nodeward.core.annotations import KATA_QUEUES, KATA_SIZES
 from nodeward.core.vms import Handler, Profile, Sized, VmReading, Way
 from nodeward.core.workload import CpuRecord, HostShare, SandboxId
 from nodeward.features.sandboxes.mode import handed_on, of_crio
+from nodeward.features.sandboxes.settings import MOST_QUEUES
 from nodeward.features.sandboxes.size import CPU_M, MIB, allowed, cpu_limit_m, grows, obeyed, size
-from nodeward.features.sandboxes.sizing_values import MOST_QUEUES
 
 _LEAST_GO, _LEAST_RS = 256 * MIB, 64 * MIB
 """Of `default_memory` as an annotation: below that Kata fails the pod (Firecracker under runtime-rs wants 128)."""

@@ -8,8 +8,10 @@ import errno
 import logging
 
 from nodeward.core.cgroup import Hierarchy
+from nodeward.core.errors import WireError
+from nodeward.core.events import CapacityRead
 from nodeward.host.hostfs import HostFiles
-from nodeward.neighbours.formats import cgroup_mounts
+from nodeward.neighbours.formats import cgroup_mounts, misc_files
 
 log = logging.getLogger(__name__)
 _MEMBERS = ("pids", "cpu", "cpu,cpuacct", "memory", "systemd")
@@ -38,6 +40,25 @@ class Tree:
             say("cgroups=found version=%d root=%s fault=%r", found.version, found.root, found.fault)
             self.now = found
         return found
+
+
+def read_capacity(files: HostFiles, tree: Tree) -> CapacityRead:
+    """What the node has of each misc resource. Where that cannot be read the tree is looked for again; no controller
+    where it is nowhere."""
+    found = _capacity(files, tree.now) or _capacity(files, tree.look())
+    return found or CapacityRead(controller=False, tree=tree.now)
+
+
+def _capacity(files: HostFiles, tree: Hierarchy) -> CapacityRead | None:
+    try:
+        capacity = misc_files.parse(files.read(f"{tree.root}/misc.capacity", misc_files.MAX_BYTES))
+    except (OSError, WireError):
+        return None
+    try:
+        usage = misc_files.parse(files.read(f"{tree.root}/misc.current", misc_files.MAX_BYTES))
+    except (OSError, WireError):
+        usage = {}  # the root has misc.current since Linux 6.6
+    return CapacityRead(controller=True, capacity=capacity, usage=usage, tree=tree)
 
 
 def find(files: HostFiles, root: str) -> Hierarchy:

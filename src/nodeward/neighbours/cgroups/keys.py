@@ -17,8 +17,8 @@ from functools import lru_cache, partial
 from itertools import islice
 
 from nodeward.core import ports
+from nodeward.core.errors import WireError
 from nodeward.core.events import HeldElsewhere, KeysRead
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodUid
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles

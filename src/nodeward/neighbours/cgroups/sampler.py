@@ -21,14 +21,13 @@ from functools import partial
 from itertools import islice
 
 from nodeward.core import ports
+from nodeward.core.errors import WireError
 from nodeward.core.events import CapacityRead, CgroupsFound, FoundCgroup, MiscReading, Sampled
-from nodeward.core.wire_errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import GivenUpError, Lane
-from nodeward.neighbours.cgroups.capacity import read_capacity
 from nodeward.neighbours.cgroups.finder import Finder
-from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.hierarchy import Tree, read_capacity
 from nodeward.neighbours.cgroups.v1_cleanup import V1Cleanup
 from nodeward.neighbours.formats import misc_files
 

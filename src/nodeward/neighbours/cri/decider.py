@@ -21,6 +21,7 @@ from typing import Protocol
 
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.decision import Adjustment, Final
+from nodeward.core.errors import WireError
 from nodeward.core.events import (
     Created,
     CreateFailed,
@@ -34,11 +35,9 @@ from nodeward.core.events import (
     Stopped,
     Updating,
 )
-from nodeward.core.labels import Keys
 from nodeward.core.ports import Ask, Sequence, Tell
 from nodeward.core.refusal import Refusal, Refused
-from nodeward.core.wire_errors import WireError
-from nodeward.core.workload import Container, ContainerId, Phase, Sandbox, SandboxId
+from nodeward.core.workload import Container, ContainerId, Keys, Phase, Sandbox, SandboxId
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.calls import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.cri.methods import VERSIONS
@@ -164,7 +163,7 @@ class LimitsDecider:
         """`ahead` hears of a sandbox that is being made, as its client describes it. `refuses` names the setting by
         which calls that cannot be decided are refused; where it names none, `owe` hears of each container that was so
         created or updated, and in any case of those that RestorePod has made. `labels`: the keys of labels that are
-        copied (`nodeward.core.labels`)."""
+        copied (`nodeward.core.workload`)."""
         self.takes_part = takes_part
         """Whether calls that begin now are held and heard of; it may be set while calls pass, and stays so then."""
         self._ask, self._tell, self._sequence, self._find, self._find_sandbox = ask, tell, sequence, find, find_sandbox

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import re2
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 FINAL_DEFAULT = "off:.*,short:((Create)|(Start)|(Run)|(Update)|(Stop)|(Remove)).*,off:.*Image.*"
 HISTORIC_DEFAULT = "full:.*,off:Version,.*List.*,.*Status.*,.*Info.*,.*Log.*,.*Reopen.*"

@@ -15,11 +15,11 @@ from typing import Final
 
 import msgspec
 
+from nodeward.core.errors import WireError
 from nodeward.core.gating import MOST_WAIT_S, MOST_WORDS, Gated
 from nodeward.core.vms import NOT_TOLD, Allocatable
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import NO_WHOLE, Amounts, PodSpec
-from nodeward.neighbours.cri import json_line
+from nodeward.neighbours.cri.relay_line import check_version, read
 
 VERSION: Final = 1
 MAX_REQUEST: Final = 64 * 1024
@@ -94,16 +94,16 @@ def encode_gate_request(gate: Gated, within_ms: int) -> bytes:
 
 def decode_request(line: bytes) -> Asked:
     """The pod; WireError for anything else."""
-    json_line.check_version(_WHAT, line, VERSION)
-    return _checked(json_line.read(_WHAT, line, _Request).pod)
+    check_version(_WHAT, line, VERSION)
+    return _checked(read(_WHAT, line, _Request).pod)
 
 
 def decode_question(line: bytes) -> Asked | AskedGate:
     """The pod, or the pod whose gate is asked about; WireError for anything else."""
     if not _tells_of_gate(line):
         return decode_request(line)
-    json_line.check_version(_WHAT, line, VERSION)
-    asked = json_line.read(_WHAT, line, AskedGate)
+    check_version(_WHAT, line, VERSION)
+    asked = read(_WHAT, line, AskedGate)
     if len(asked.gate.conditions) > MOST_WORDS or not 0 <= asked.within_ms <= MOST_WAIT_S * 1000:
         raise WireError(_WHAT, f"more than {MOST_WORDS} conditions, or a wait beyond {MOST_WAIT_S:g} s")
     _checked(Asked(asked.gate.uid, asked.gate.namespace, asked.gate.name))
@@ -117,7 +117,7 @@ def _checked(asked: Asked) -> Asked:
 
 
 def _tells_of_gate(line: bytes) -> bool:
-    return bytes(json_line.read(_WHAT, line, _Which).gate) != b""
+    return bytes(read(_WHAT, line, _Which).gate) != b""
 
 
 def encode_gate_answer(why: str) -> bytes:
@@ -127,10 +127,10 @@ def encode_gate_answer(why: str) -> bytes:
 
 def decode_gate_answer(line: bytes) -> IsOpen:
     """The answer; WireError for anything else, such as that of a daemon which does not know the question."""
-    json_line.check_version(_WHAT, line, VERSION)
+    check_version(_WHAT, line, VERSION)
     if not _tells_of_gate(line):
         raise WireError(_WHAT, "the node daemon does not know the question of gates: update it")
-    return json_line.read(_WHAT, line, _GateAnswer).gate
+    return read(_WHAT, line, _GateAnswer).gate
 
 
 def encode_answer(pod: PodSpec | None, why: str = "", allocatable: Allocatable | None = None) -> bytes:
@@ -145,9 +145,9 @@ def encode_answer(pod: PodSpec | None, why: str = "", allocatable: Allocatable |
 def decode_answer(line: bytes) -> Answer:
     """The answer; SenselessPodError where it is our line and what is in it makes no sense, WireError for anything
     else."""
-    json_line.check_version(_WHAT, line, VERSION)
+    check_version(_WHAT, line, VERSION)
     try:
-        answer = json_line.read(_WHAT, line, Answer)
+        answer = read(_WHAT, line, Answer)
         node = answer.allocatable or NOT_TOLD
         _check({"allocatable cpu_m": node.cpu_m or 0, "allocatable memory": node.memory or 0})
         if answer.pod is not None:

@@ -12,7 +12,7 @@ All figures are bytes of DATA with padding, as HTTP/2 counts them (RFC 9113, 5.2
 from collections import deque
 from typing import Final
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.http2_frames import Frame
 

@@ -7,8 +7,7 @@ client reads, in one frame, and that leaves the client's header table alone. Mus
 from collections import deque
 from typing import Final, Protocol
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.cri.book import Tracked
 from nodeward.neighbours.cri.calls import Call, Refuse, Verdict
 from nodeward.neighbours.cri.flow import Outgoing

@@ -8,7 +8,7 @@ of a call that was refused nothing passes any more. Must not know what a method 
 from collections.abc import Mapping
 from typing import Final, Protocol
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.cri.book import CallBook, Stopwatch, Tracked
 from nodeward.neighbours.cri.calls import Fate, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.cri.flow import FRAME_BYTES, FirstWindow, Outgoing, Window

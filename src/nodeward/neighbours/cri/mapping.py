@@ -16,20 +16,23 @@ from typing import Final, NamedTuple
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.annotations import read_ones
 from nodeward.core.decision import Adjustment
-from nodeward.core.labels import OWN, POD, Keys, read_labels
+from nodeward.core.errors import WireError
 from nodeward.core.text import printable_name
 from nodeward.core.vms import Sized, Way
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import (
     NO_RECORD,
+    OWN,
+    POD,
     Container,
     ContainerId,
     CpuRecord,
     HostShare,
+    Keys,
     Phase,
     PodUid,
     Sandbox,
     SandboxId,
+    read_labels,
 )
 from nodeward.neighbours.formats import cgroup_paths
 from nodeward.neighbours.formats.cpu_record import cpu_record

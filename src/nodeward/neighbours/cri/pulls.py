@@ -12,8 +12,8 @@ from functools import partial
 from typing import Final
 
 from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.errors import WireError
 from nodeward.core.pulls import PullRow, SandboxKey
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.calls import Call, Ended, Interest, Message
 from nodeward.neighbours.cri.counts import NO_STATUS, RESULTS, UNKNOWN

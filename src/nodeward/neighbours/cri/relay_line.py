@@ -7,14 +7,39 @@ that it does not know says so and believes nothing. Fields that a newer relay ad
 """
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
+from nodeward.core.errors import WireError
 from nodeward.core.pulls import PullsView
-from nodeward.core.wire_errors import WireError
-from nodeward.neighbours.cri import json_line
 from nodeward.neighbours.cri.rows import RelayView
+
+SHOWN: Final = 200
+"""Characters of what was wrong."""
+
+
+T = TypeVar("T")
+
+
+class _Versioned(msgspec.Struct, frozen=True):
+    v: object = None
+
+
+def check_version(what: str, line: bytes, version: int) -> None:
+    """WireError where the line, of the format `what`, is of another version or none."""
+    found = read(what, line, _Versioned).v
+    if found != version:
+        raise WireError(what, f"version {str(found)[:80]} is not known; this program speaks {version}")
+
+
+def read(what: str, line: bytes, kind: type[T]) -> T:
+    """The line's object; WireError for anything else. Fields that `kind` has not are skipped."""
+    try:
+        return msgspec.json.decode(line, type=kind)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError(what, f"{line[:80]!r} cannot be read: {str(error)[:SHOWN]}") from error
+
 
 VERSION: Final = 1
 STATUS: Final = "status"
@@ -61,8 +86,8 @@ def encode_request(ask: str) -> bytes:
 
 def decode_request(line: bytes) -> str:
     """What is asked, `STATUS`, `COUNTS` or `PULLS`; WireError for anything else."""
-    json_line.check_version(_WHAT, line, VERSION)
-    ask = json_line.read(_WHAT, line, _Request).ask
+    check_version(_WHAT, line, VERSION)
+    ask = read(_WHAT, line, _Request).ask
     if ask not in (STATUS, COUNTS, PULLS):
         raise WireError(_WHAT, f"{ask[:80]!r} {_CANNOT}; {STATUS}, {COUNTS} and {PULLS} can")
     return ask
@@ -85,8 +110,8 @@ def encode_answer(view: RelayView) -> bytes:
 
 def decode_answer(line: bytes) -> RelayView:
     """The relay's picture; WireError for anything else, its own word where it could not answer."""
-    json_line.check_version(_WHAT, line, VERSION)
-    answer = json_line.read(_WHAT, line, _Answer)
+    check_version(_WHAT, line, VERSION)
+    answer = read(_WHAT, line, _Answer)
     if answer.status is None:
         raise WireError(_WHAT, f"the relay answers: {answer.error[:200] or 'nothing'}")
     return answer.status
@@ -101,8 +126,8 @@ def encode_pulls(view: PullsView) -> bytes:
 def decode_pulls(line: bytes) -> PullsView:
     """The pulls that the relay has seen; WireError for anything else, and from a relay that is older than the
     question."""
-    json_line.check_version(_WHAT, line, VERSION)
-    answer = json_line.read(_WHAT, line, _Answer)
+    check_version(_WHAT, line, VERSION)
+    answer = read(_WHAT, line, _Answer)
     if answer.pulls is None:
         older = "this relay is older than the question, start it again with this version; it answers"
         told = older if _CANNOT in answer.error else "the relay answers"

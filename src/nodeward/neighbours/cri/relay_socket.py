@@ -9,8 +9,8 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from nodeward.core.errors import WireError
 from nodeward.core.pulls import PullsView
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.rows import RelayView
 from nodeward.neighbours.sockets import lines

@@ -11,7 +11,7 @@ from nodeward.core.gating import GateRow
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.limits.rows import CgroupRow
-from nodeward.features.sandboxes.sizing_values import SizingRow
+from nodeward.features.sandboxes.rows import SizingRow
 
 
 @dataclass(frozen=True, slots=True)

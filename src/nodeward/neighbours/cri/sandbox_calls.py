@@ -8,14 +8,111 @@ runtime handler: the runtime is asked for the sandbox, once each. RestorePod mak
 """
 
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from typing import Final
 
+from nodeward.core.errors import WireError
 from nodeward.core.gating import GateAt
-from nodeward.core.wire_errors import WireError
-from nodeward.core.workload import Sandbox, SandboxId
+from nodeward.core.vms import Sized
+from nodeward.core.workload import NO_SHARE, ContainerId, HostShare, Sandbox, SandboxId
 from nodeward.neighbours.cri import mapping
-from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Verdict
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.cri.methods import VERSIONS
+
+FAILED_PRECONDITION: Final = 9
+"""gRPC's status of a refusal: the same call will fail again until something else has changed."""
+
+
+CHECKPOINTS: Final = ("CheckpointContainer",)
+
+
+RESIZES: Final = ("UpdateContainerResources", "UpdatePodSandboxResources")
+
+
+@dataclass(frozen=True, slots=True)
+class VmCall:
+    """What is asked of a container, or of a sandbox as a whole. `service`: the path of the CRI service that was called,
+    where the runtime may be asked too."""
+
+    service: str
+    container: ContainerId | None = None
+    sandbox: SandboxId | None = None
+    resize: HostShare | None = None
+    """The resources that are to hold; None for a checkpoint."""
+
+
+class VmCalls:
+    """A Decider. Belongs to the loop's thread."""
+
+    def __init__(self, methods: tuple[str, ...], why_not: Callable[[VmCall, float], Awaitable[str]]) -> None:
+        """`methods`: which are held. `why_not` returns within so many seconds why the call is refused; empty where it
+        is not."""
+        self._why_not = why_not
+        services = [f"/runtime.{version}.RuntimeService" for version in VERSIONS]
+        self._held = {f"{service}/{name}": (service, name) for service in services for name in methods}
+
+    def holds(self, path: str) -> bool:
+        """The chosen methods of any version."""
+        return path in self._held
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        """A refusal, or the request as it came."""
+        asked = _read(*self._held[call.path], message)
+        return Pass() if asked is None else self._later(asked, within_ns)
+
+    async def _later(self, asked: VmCall, within_ns: int) -> Verdict:
+        why = await self._why_not(asked, within_ns / 1e9)
+        return Refuse(FAILED_PRECONDITION, why) if why else Pass()
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """It goes on: the runtime answers."""
+        return Pass()
+
+
+def _read(service: str, name: str, message: bytes) -> VmCall | None:
+    if name == "CheckpointContainer":
+        return VmCall(service, mapping.checkpointing(message))
+    if name == "UpdatePodSandboxResources":
+        return VmCall(service, sandbox=mapping.resizing_sandbox(message), resize=NO_SHARE)
+    container, asked = mapping.resizing(message)
+    cpu = asked.cpu
+    says = cpu.shares or cpu.quota or cpu.period or asked.memory
+    return VmCall(service, container, resize=asked) if says else None
+
+
+_PATHS: Final = frozenset(f"/runtime.{version}.RuntimeService/RunPodSandbox" for version in VERSIONS)
+
+
+class SandboxSizer:
+    """A Decider. Belongs to the loop's thread."""
+
+    def __init__(
+        self,
+        decide: Callable[[Sandbox, float], Awaitable[Sized | None] | None],
+        undecided: Callable[[str], None],
+    ) -> None:
+        """`decide`: what is to be sent for a pod, within so many seconds; None for what came, at once for a pod that
+        is no VM. `undecided` hears why a call went on without a decision."""
+        self._decide, self._undecided = decide, undecided
+
+    def holds(self, path: str) -> bool:
+        """RunPodSandbox of any version."""
+        return path in _PATHS
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        """The request, with other resources where they are to be sent."""
+        found = self._decide(mapping.running(message), within_ns / 1e9)
+        return Pass() if found is None else self._later(found, message)
+
+    async def _later(self, found: Awaitable[Sized | None], message: bytes) -> Verdict:
+        size = await found
+        return Pass() if size is None else Replace(mapping.changed_run(message, size))
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        """It goes on: a pod with the size that kubelet sent is better than none."""
+        self._undecided(why)
+        return Pass()
+
 
 UNAVAILABLE: Final = 14
 """gRPC's status: kubelet tries again."""

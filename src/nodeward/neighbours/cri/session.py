@@ -23,7 +23,7 @@ never pass undecided because somebody wrote odd bytes. Must not know what a meth
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.cri.book import CallBook, Stopwatch, Tracked
 from nodeward.neighbours.cri.calls import Fate, Refuse
 from nodeward.neighbours.cri.held import Owner, refusal

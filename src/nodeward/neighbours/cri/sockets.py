@@ -13,7 +13,7 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final, cast
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.cri.book import CallBook
 from nodeward.neighbours.cri.calls import Call, Verdict
 from nodeward.neighbours.cri.held import failed

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Callable
 from typing import Final
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 PREFIX_BYTES: Final = 5
 MAX_TEXT_BYTES: Final = 64 * 1024

@@ -14,7 +14,7 @@ from hpack import Decoder, HPACKError, NeverIndexedHeaderTuple
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MAX_BLOCK_BYTES: Final = 64 * 1024
 """A header block as sent, and as decoded (with HPACK's 32 bytes for each header)."""

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import Final
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEADER_BYTES: Final = 9

@@ -14,7 +14,7 @@ from msgspec import DecodeError, Raw, Struct, field
 from msgspec.json import Decoder
 
 from nodeward.core.annotations import CONFIG_HASH, MIRROR
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MAX_LINE_BYTES = 8 * 1024 * 1024
 """One watch event. An object in etcd is at most 1.5 MiB; JSON may triple it."""

@@ -4,7 +4,7 @@ One line a resource, `name value`, kernel order; an event line is `name.max coun
 a node without capacity. Source: Documentation/admin-guide/cgroup-v2.rst (Misc), kernel/cgroup/misc.c.
 """
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MAX_BYTES = 16 * 1024
 """No misc file is near this size: a dozen resources of 40 bytes each."""

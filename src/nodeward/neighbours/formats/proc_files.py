@@ -5,7 +5,7 @@ import re
 from typing import NamedTuple
 
 from nodeward.core.cpuset import MAX_CPU
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MAX_SMAPS = 8 * 1024 * 1024
 """A VMM has some hundred mappings of some 700 bytes each."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MOST_BYTES = 64 << 20
 """Of memory for the elements of one message: its sub-messages, entries of maps and repeated values. A thousand pods

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from nodeward.core.annotations import OWN_LIMITS, UPSTREAM_EPC
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 STAGE = "createRuntime"
 """The cgroup and the container's first process are there, and the user's program does not run."""

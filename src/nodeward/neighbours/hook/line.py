@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 VERSION = 1
 MAX_REQUEST = 2 * 1024 * 1024

@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MAX_STATE = 1024 * 1024
 """A state repeats the annotations, of which the API server allows 256 KiB."""

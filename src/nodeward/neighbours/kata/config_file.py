@@ -9,8 +9,8 @@ import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from nodeward.core.errors import WireError
 from nodeward.core.vms import Handler, Profile
-from nodeward.core.wire_errors import WireError
 
 Table = Mapping[str, object]
 DEFAULTS_GO = (

@@ -10,8 +10,8 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from nodeward.core.errors import WireError
 from nodeward.core.vms import Handler, Profile
-from nodeward.core.wire_errors import WireError
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.kata import config_file
 from nodeward.neighbours.kata.config_file import Source, Table

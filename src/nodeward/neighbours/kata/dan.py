@@ -12,8 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeward.core.podapi_network import PodInterface, PodNetwork, PodRoute
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
+from nodeward.core.vms import PodInterface, PodNetwork, PodRoute
 from nodeward.neighbours.kata.json_tree import Reading, parse
 
 FORMAT: Final = "DAN"

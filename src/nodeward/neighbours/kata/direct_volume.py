@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.kata.json_tree import Reading, is_secret, parse, shown
 
 FORMAT: Final = "mountInfo.json"

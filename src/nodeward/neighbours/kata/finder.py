@@ -8,7 +8,7 @@ import errno
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.core.workload import SandboxId
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.formats import proc_files

@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Collection, Mapping
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 Table = Mapping[str, object]
 _MOST_FAULTS = 100

@@ -5,8 +5,8 @@ import os
 import re
 from dataclasses import dataclass
 
+from nodeward.core.errors import WireError
 from nodeward.core.vms import Task, TaskRole
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.formats import cgroup_paths, proc_files
 from nodeward.neighbours.kata.finder import Process
 from nodeward.neighbours.kata.kept import Kept

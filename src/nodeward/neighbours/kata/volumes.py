@@ -10,8 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.host.hostfs import HostFiles, temporary_path
 from nodeward.neighbours.kata import direct_volume
 from nodeward.neighbours.kata.direct_volume import FILE, MountInfo

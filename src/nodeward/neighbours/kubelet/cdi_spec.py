@@ -13,7 +13,7 @@ import yaml
 from msgspec import Struct, field
 
 from nodeward.core.devices import kind_of
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.kube_objects import decode_bounded
 from nodeward.neighbours.formats.yaml_faults import YAML_FAULTS
 

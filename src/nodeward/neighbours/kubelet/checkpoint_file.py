@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from msgspec import Struct, field
 from msgspec.json import Decoder
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.kube_objects import decode_bounded
 
 PLACE = "device-plugins/kubelet_internal_checkpoint"

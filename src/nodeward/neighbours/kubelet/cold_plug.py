@@ -21,9 +21,8 @@ from google.protobuf.message import Message
 
 from nodeward.contracts import podresources_pb2 as pb
 from nodeward.core.devices import ContainerNuma, DeviceKind, Evidence, Judged, MemoryBlock, PodNuma, Told
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.text import printable
-from nodeward.core.wire_errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import make_folders
 from nodeward.neighbours.formats.protobuf import read

@@ -14,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.yaml_faults import YAML_FAULTS
 
 RUNTIME: Final = "containerRuntimeEndpoint"

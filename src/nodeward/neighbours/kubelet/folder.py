@@ -20,7 +20,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, 
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
 

@@ -9,7 +9,7 @@ are the same, as in Go.
 from collections.abc import Iterable, Mapping
 
 from nodeward.contracts import kubepod_pb2 as pb
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.kube_objects import (
     MAX_OBJECT_BYTES,
     ContainerObject,

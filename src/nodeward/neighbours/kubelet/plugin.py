@@ -27,8 +27,8 @@ from nodeward.host.clock import Clock
 from nodeward.host.lanes import FullError, GivenUpError, Lane, done_on
 from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubelet import mapping
-from nodeward.neighbours.kubelet.errors import RequestError
 from nodeward.neighbours.kubelet.folder import KUBELET, Folder, Identity, Offering, Seen, of_status, rival
+from nodeward.neighbours.kubelet.mapping import RequestError
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, ServerEndedError, Unary
 
 log = logging.getLogger(__name__)

@@ -14,8 +14,8 @@ from dataclasses import replace
 
 from nodeward.contracts import podresources_pb2 as pb
 from nodeward.core import ports
+from nodeward.core.errors import WireError
 from nodeward.core.events import KeysHeld
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodUid
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats.protobuf import read

@@ -17,8 +17,8 @@ from typing import Protocol
 
 from nodeward.contracts import podsapi_pb2 as pb
 from nodeward.core import ports
+from nodeward.core.errors import WireError
 from nodeward.core.events import PodsOfKubelet
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodSpec
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock

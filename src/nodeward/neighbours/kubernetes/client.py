@@ -8,7 +8,7 @@ Must not: keep versions or state; `reflector` does.
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats.kube_objects import (
     MAX_LIST_BYTES,

@@ -6,9 +6,9 @@ from typing import TypeVar
 import msgspec
 from msgspec import Struct
 
+from nodeward.core.errors import WireError
 from nodeward.core.finding import ParameterRef, Registered, RuntimeClass
 from nodeward.core.quantity import QuantityError, whole_units
-from nodeward.core.wire_errors import WireError
 
 MAX_BYTES = 16 * 1024 * 1024
 OUR_POLICIES = "nodeward-"

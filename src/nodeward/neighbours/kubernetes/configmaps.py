@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.kube_objects import LineSplitter
 from nodeward.neighbours.kubernetes import kube_configmaps as wire
 from nodeward.neighbours.kubernetes.errors import KubeConfigError, KubeGarbageError, from_transport

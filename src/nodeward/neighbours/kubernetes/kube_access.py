@@ -6,7 +6,7 @@ Every user who is known may ask it of himself (Kubernetes' own role system:basic
 import msgspec
 from msgspec import Struct
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 MAX_BYTES = 64 * 1024

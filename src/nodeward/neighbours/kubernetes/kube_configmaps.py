@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import Struct
 from msgspec.json import Decoder
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.kube_objects import ENVELOPE, MAX_LINE_BYTES, Change, ListMetadata, decode_bounded
 from nodeward.neighbours.kubernetes.node_marks import Marks, NodeObject, marks
 

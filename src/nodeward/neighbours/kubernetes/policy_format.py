@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.kube_objects import ENVELOPE, Change, ListMetadata, decode_bounded
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats.kube_objects import LineSplitter
 from nodeward.neighbours.kubernetes import policy_format as wire
 from nodeward.neighbours.kubernetes.errors import KubeGarbageError, KubeMissingError, from_transport
-from nodeward.neighbours.kubernetes.kube_events import MERGE_PATCH
+from nodeward.neighbours.kubernetes.events import MERGE_PATCH
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said, names
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, Waits

@@ -9,8 +9,7 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.formats.kube_objects import LineSplitter
 from nodeward.neighbours.nfd import objects as nfd
 from nodeward.neighbours.nfd.objects import NodeFeature, Owner

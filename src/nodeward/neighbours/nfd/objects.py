@@ -17,8 +17,8 @@ import msgspec
 from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
+from nodeward.core.errors import WireError
 from nodeward.core.modes import NFD_NUMBERS
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.formats.kube_node import NODE
 from nodeward.neighbours.formats.kube_objects import ENVELOPE, Change, ListMetadata, decode_bounded
 

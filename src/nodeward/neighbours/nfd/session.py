@@ -16,10 +16,10 @@ from dataclasses import dataclass, replace
 from math import inf
 from random import random
 
+from nodeward.core.errors import WireError
 from nodeward.core.events import NfdSeen
 from nodeward.core.modes import NFD_NUMBERS
 from nodeward.core.ports import Tell, Wants
-from nodeward.core.wire_errors import WireError
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.nfd import objects

@@ -13,6 +13,7 @@ from re import compile as _compile
 from nodeward.contracts import nri_pb2
 from nodeward.core.annotations import MAX_NAME, read_ones
 from nodeward.core.decision import Adjustment, IoClass, Scheduler, SchedulingClass
+from nodeward.core.errors import WireError
 from nodeward.core.events import (
     Created,
     Event,
@@ -24,20 +25,22 @@ from nodeward.core.events import (
     Stopped,
     Updated,
 )
-from nodeward.core.labels import OWN, POD, Keys, read_labels
 from nodeward.core.text import printable, printable_name
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import (
     NO_RECORD,
     NO_SHARE,
+    OWN,
+    POD,
     Container,
     ContainerId,
     CpuRecord,
     HostShare,
+    Keys,
     Phase,
     PodUid,
     Sandbox,
     SandboxId,
+    read_labels,
 )
 from nodeward.neighbours.formats import cgroup_paths, misc_files
 from nodeward.neighbours.formats.cpu_record import cpu_record

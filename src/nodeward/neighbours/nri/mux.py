@@ -8,7 +8,7 @@ stored. After a WireError the decoder stays failed: there is no way to find the 
 from dataclasses import dataclass
 from struct import Struct
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 PLUGIN_SERVICE = 1
 """The runtime calls, the plugin serves."""

@@ -14,19 +14,30 @@ from re import compile as _compile
 
 from nodeward.contracts import nri_pb2
 from nodeward.core.decision import Adjustment, Final
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.events import Creating, Listed, Question, RuntimeConnected, RuntimeLost, Updating
-from nodeward.core.labels import Keys
 from nodeward.core.ports import Ask, AtStart, ReadSets, Sequence, Tell
 from nodeward.core.refusal import Refusal
-from nodeward.core.wire_errors import WireError
-from nodeward.core.workload import Container, ContainerId, Phase, Sandbox
+from nodeward.core.workload import Container, ContainerId, Keys, Phase, Sandbox
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.formats.protobuf import read
 from nodeward.neighbours.nri import mapping, ttrpc_unix
-from nodeward.neighbours.nri.errors import NriError, NriSettingsError, RuntimeGoneError
 from nodeward.neighbours.nri.ttrpc import Code, Request, Status
 from nodeward.neighbours.nri.ttrpc_unix import Answer, TtrpcError, TtrpcPeer
+
+
+class NriError(NodewardError):
+    """Something between Nodeward and a container runtime's NRI."""
+
+
+class NriSettingsError(NriError):
+    """A name, index or socket that no runtime would take."""
+
+
+class RuntimeGoneError(NriError):
+    """The runtime that started this plugin has closed the connection it gave; only it can start the plugin again."""
+
 
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
 RUNTIME = "nri.pkg.api.v1alpha1.Runtime"
@@ -110,7 +121,7 @@ async def run(
     With `at_start` a container's program waits until what its create could not carry is written. `read_sets` tells
     the CPUs of containers that are there already and of which the runtime's own record names none. `lines` is asked
     before each connection, since a restarted runtime may have come with other OCI runtimes. `labels`: the keys of
-    labels that are copied (`nodeward.core.labels`)."""
+    labels that are copied (`nodeward.core.workload`)."""
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:

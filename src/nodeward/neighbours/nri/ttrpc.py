@@ -10,7 +10,7 @@ from enum import IntEnum
 from struct import Struct
 
 from nodeward.contracts import ttrpc_pb2
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.neighbours.formats.protobuf import read
 
 MAX_PAYLOAD_BYTES = 4 << 20

@@ -19,8 +19,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import cast
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.nri import mux, ttrpc
 from nodeward.neighbours.nri.ttrpc import Code, Kind, Message, Request, Status
 

@@ -11,9 +11,8 @@ from typing import Final
 import msgspec
 
 from nodeward.contracts import resmgr_agent_pb2 as pb
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.quantity import QuantityError, whole_units
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.formats.protobuf import read
 from nodeward.neighbours.sockets import unary_client
 from nodeward.neighbours.sockets.unary_client import CallFailedError

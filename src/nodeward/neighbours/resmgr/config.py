@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
 from nodeward.contracts import resmgr_config_pb2 as pb
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.formats.protobuf import read
 from nodeward.neighbours.sockets import unary_client
 from nodeward.neighbours.sockets.unary_client import CallFailedError

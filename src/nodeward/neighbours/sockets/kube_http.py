@@ -27,8 +27,7 @@ from typing import Self
 
 import aiohttp
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.host.clock import Clock
 from nodeward.host.tls import marks_of
 from nodeward.neighbours.formats.kube_objects import StatusObject, decode_status

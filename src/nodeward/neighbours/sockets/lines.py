@@ -13,7 +13,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.host.hostfs import make_folders
 
 REQUEST_S: Final = 2.0

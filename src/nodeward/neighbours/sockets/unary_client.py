@@ -8,8 +8,7 @@ with a client's calls. Must not know what is asked. For small requests: there is
 import asyncio
 from typing import Final
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.formats import grpc_messages
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.grpc_messages import MESSAGE_BYTES, MessageReader, Pieces

@@ -16,8 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.formats import grpc_messages
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.header_blocks import MAX_BLOCK_BYTES, ShadowDecoder, encode_literals

@@ -11,9 +11,9 @@ from email.utils import parsedate_to_datetime
 from typing import TypeVar
 from urllib.parse import quote
 
+from nodeward.core.errors import WireError
 from nodeward.core.finding import Access, ParameterRef, Unlisted
 from nodeward.core.modes import Mode
-from nodeward.core.wire_errors import WireError
 from nodeward.features.keys.effects import nfd_object
 from nodeward.features.settings import Settings
 from nodeward.features.wiring import name_of_node

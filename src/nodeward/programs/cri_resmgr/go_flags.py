@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 
-from nodeward.core.go_bool import parse_bool
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
+from nodeward.core.text import parse_bool
 
 MAX_LINES = 10_000
 MAX_LINE = 64 * 1024

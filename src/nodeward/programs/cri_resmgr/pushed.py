@@ -8,8 +8,8 @@ import logging
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 
+from nodeward.core.errors import WireError
 from nodeward.core.text import printable
-from nodeward.core.wire_errors import WireError
 from nodeward.features.settings import Settings
 from nodeward.neighbours.formats.yaml_faults import YAML_FAULTS
 from nodeward.settings.load import SettingsError, from_tree, parsed, read_yaml

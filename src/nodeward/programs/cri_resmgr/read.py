@@ -13,9 +13,8 @@ from functools import partial
 
 import yaml
 
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.text import printable
-from nodeward.core.wire_errors import WireError
 from nodeward.features.cpus.settings import NO_POLICY
 from nodeward.features.cpus.spelling.policy import LATER
 from nodeward.programs.cri_resmgr import go_flags

@@ -8,7 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.features.cpus.spelling import policy
 from nodeward.neighbours.formats.yaml_faults import YAML_FAULTS
 from nodeward.programs.cri_resmgr.go_flags import Given

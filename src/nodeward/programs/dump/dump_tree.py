@@ -14,7 +14,7 @@ from typing import Final
 
 import yaml
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 Value = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import IntEnum
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MAX_PAYLOAD = 64 * 1024 * 1024
 MAX_PATH = 4096

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.programs.dump import dump_tree
 from nodeward.programs.dump.lines import Dumped, Remark
 

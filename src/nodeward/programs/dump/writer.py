@@ -8,14 +8,14 @@ and told of in the file as soon as it can be again.
 import logging
 from collections.abc import Callable, Sequence
 
+from nodeward.core.errors import WireError
 from nodeward.core.text import printable
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.formats.grpc_messages import STATUSES, gunzip
 from nodeward.programs.dump import frames as dump_feed
 from nodeward.programs.dump import text as dump_text
+from nodeward.programs.dump.feed import Tally
 from nodeward.programs.dump.file import DumpFile, DumpFileError
 from nodeward.programs.dump.frames import Frame, FrameReader, Kind
-from nodeward.programs.dump.tally import Tally
 from nodeward.programs.dump.text import Call
 
 READ_BYTES = 32 * 1024

@@ -5,8 +5,8 @@ Imported only then, since the engine takes as long to import as all the rest of 
 
 from collections.abc import Callable, Mapping
 
+from nodeward.core.errors import WireError
 from nodeward.core.modes import Mode, OnError
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodSpec
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.grant import refusal, settable

@@ -21,8 +21,7 @@ from time import monotonic
 from typing import NamedTuple
 
 from nodeward.core.annotations import read_ones
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.host.hostfs import HostFiles, OsFiles
 from nodeward.neighbours.formats import cgroup_paths, misc_files
 from nodeward.neighbours.hook import line as hook_line

@@ -19,8 +19,8 @@ from nodeward.host.clock import Clock
 from nodeward.host.lanes import ThreadLane
 from nodeward.host.record_writer import RecordWriter
 from nodeward.host.watchdog import Watchdog
+from nodeward.people.decisions import Latest
 from nodeward.people.explain import explain
-from nodeward.people.latest import Latest
 from nodeward.people.plan import CpuPlan, plan
 from nodeward.people.rows import DecidedRow, NodeView
 from nodeward.people.socket import Answers

@@ -44,12 +44,11 @@ from nodeward.host.runner import Core, Facts, Performs
 from nodeward.host.slots import GATHER_S, Slots
 from nodeward.host.undo import Change, UndoList
 from nodeward.neighbours.cgroups import sampler, watcher
-from nodeward.neighbours.cgroups.capacity import read_capacity
 from nodeward.neighbours.cgroups.finder import Finder, Turn
-from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.hierarchy import Tree, read_capacity
 from nodeward.neighbours.cgroups.v1_cleanup import V1Cleanup
 from nodeward.neighbours.sysfs import topology
-from nodeward.people.latest import Latest
+from nodeward.people.decisions import Latest
 from nodeward.programs.node import doors
 from nodeward.programs.node.readiness import Readiness
 from nodeward.settings import policy_object

@@ -4,9 +4,9 @@ import os
 import random
 from functools import partial
 
-from nodeward.core.labels import Keys
 from nodeward.core.modes import Mode
 from nodeward.core.ports import ReadSets, Tell
+from nodeward.core.workload import Keys
 from nodeward.features.cpus.ask import label_keys
 from nodeward.features.cpus.effects.start_barrier import StartGate
 from nodeward.features.cpus.effects.watch import reads_sets
@@ -36,7 +36,7 @@ def nri(
     if not settings.nri.enabled:
         return []
     from nodeward.neighbours.nri import session
-    from nodeward.neighbours.nri.errors import RuntimeGoneError
+    from nodeward.neighbours.nri.session import RuntimeGoneError
 
     def labels() -> Keys:
         return label_keys(core.state)

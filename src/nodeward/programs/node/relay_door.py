@@ -7,9 +7,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from nodeward.core.errors import WireError
 from nodeward.core.gating import Gated
 from nodeward.core.vms import Allocatable
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodUid
 from nodeward.features.pods.state import Pods
 from nodeward.neighbours.cri import facts_line

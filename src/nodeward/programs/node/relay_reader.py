@@ -6,7 +6,7 @@ and costs nobody anything.
 
 import logging
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line

@@ -46,10 +46,21 @@ from nodeward.programs.node import assemble, exporter
 from nodeward.programs.node.answers import Health, Parts, answers
 from nodeward.programs.node.assemble import WIRINGS, InKernel, Inside, OnDisk, Pinned
 from nodeward.programs.node.oci_runtimes import OciRuntimes
-from nodeward.programs.node.pushes import pushes
 from nodeward.programs.node.readiness import Readiness, tell_systemd
 from nodeward.programs.node.relay_reader import RelayReader
 from nodeward.settings.reload import SettingsSource
+
+
+def pushes(settings: Settings, inside: Inside, source: SettingsSource | None) -> tuple[Component, ...]:
+    """The component, or none."""
+    path = settings.agent.config_socket
+    if not path or settings.cpus.driver is not Driver.NRI or source is None or source.pushed is None:
+        return ()
+    from nodeward.neighbours.resmgr import config  # only where it is chosen
+
+    push = partial(inside.reload.push, tell=inside.tell, unfit=lambda: inside.core.state.cpus.refused)
+    return (("config-socket", lambda: config.serve(path, push)),)
+
 
 log = logging.getLogger(__name__)
 SOCKET = "nodeward.sock"

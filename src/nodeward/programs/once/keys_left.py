@@ -7,7 +7,7 @@ is named.
 
 from collections.abc import Iterator
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.features.keys.device_ids import id_name
 from nodeward.features.keys.effects import grants, grants_boot
 from nodeward.features.keys.share import may_follow

@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.features.settings import RelaySection
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.kubelet import endpoint_files as text

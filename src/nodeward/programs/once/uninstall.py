@@ -4,8 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.errors import NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.features.settings import Settings
 from nodeward.host import undo
 from nodeward.host.boot import boot_id

@@ -15,9 +15,9 @@ from typing import Final
 
 from nodeward.core.decision import Adjustment
 from nodeward.core.decision import Final as Said
+from nodeward.core.errors import WireError
 from nodeward.core.events import Event, Started, TopologyRead, Updated, Updating
 from nodeward.core.ports import Tell
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, Sandbox
 from nodeward.features.cpus.effects import grants
 from nodeward.features.cpus.effects.grants import CpuGrants
@@ -33,9 +33,8 @@ from nodeward.host.bounded import BoundedCalls
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import GivenUpError, done_on
-from nodeward.host.performers import ByEdge
 from nodeward.host.runner import Core
-from nodeward.host.slots import Slots
+from nodeward.host.slots import ByEdge, Slots
 from nodeward.neighbours.cgroups import cpusets, places
 from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cri import mapping

@@ -12,9 +12,9 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from nodeward.core.errors import WireError
 from nodeward.core.events import ApiBack, ApiLost, Event, Listed, PodGone, PodSeen, SandboxRemoved, SandboxStopped
 from nodeward.core.ports import Tell
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodSpec, PodUid, Sandbox
 from nodeward.features.root import State
 from nodeward.host.clock import Clock

@@ -11,9 +11,9 @@ from collections.abc import Awaitable
 from functools import partial
 from typing import Final
 
+from nodeward.core.errors import WireError
 from nodeward.core.gating import Gated, GateRow, gated, refusal
 from nodeward.core.modes import Mode
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Sandbox
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles

@@ -17,10 +17,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from nodeward.core.decision import Goal, Target
+from nodeward.core.errors import WireError
 from nodeward.core.events import CapacityRead, RuntimeConnected
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.ports import Tell
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.features.all import ENGINE
 from nodeward.features.cpus.ask import label_keys
@@ -37,15 +37,14 @@ from nodeward.host.hostfs import HostFiles
 from nodeward.host.process import LockedError, own_domain, owner_of
 from nodeward.host.runner import Core
 from nodeward.host.supervise import forever
-from nodeward.neighbours.cgroups.capacity import read_capacity
-from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.hierarchy import Tree, read_capacity
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.decider import LimitsDecider, Soon
 from nodeward.neighbours.cri.methods import VERSIONS
 from nodeward.neighbours.cri.rows import DriverRow
 from nodeward.neighbours.sockets import unary_client
 from nodeward.neighbours.sockets.unary_client import UNIMPLEMENTED, CallFailedError
-from nodeward.people.latest import Latest
+from nodeward.people.decisions import Latest
 from nodeward.people.relay_rows import relayed_rows
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.programs.relay.facts import DaemonFacts

@@ -11,17 +11,17 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from nodeward.core.errors import WireError
 from nodeward.core.modes import Mode
 from nodeward.core.vms import NOT_TOLD, Allocatable, Handler, Room, Sized
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodSpec, Sandbox
 from nodeward.features.sandboxes import sizing
-from nodeward.features.sandboxes.sizing_values import SizingRow
+from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.features.settings import Settings
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cri.facts_line import Asked
-from nodeward.neighbours.cri.sizer import SandboxSizer
+from nodeward.neighbours.cri.sandbox_calls import SandboxSizer
 from nodeward.neighbours.kata.handlers import read_handlers
 from nodeward.neighbours.sysfs import topology
 from nodeward.programs.node.relay_door import SOCKET

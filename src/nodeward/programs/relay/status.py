@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nodeward import __version__
+from nodeward.core.errors import WireError
 from nodeward.core.gating import GateRow
 from nodeward.core.pulls import PullsView
 from nodeward.core.times import LATELY_NS, rfc3339
-from nodeward.core.wire_errors import WireError
 from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.limits.rows import CgroupRow
-from nodeward.features.sandboxes.sizing_values import SizingRow
+from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.process import owner_of

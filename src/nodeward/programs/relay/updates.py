@@ -14,10 +14,9 @@ from typing import Final
 
 from nodeward.core.decision import Adjustment
 from nodeward.core.decision import Final as Said
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.events import Event, Listed, Removed, Started, Stopped, Updating
 from nodeward.core.ports import Tell
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import ContainerId, Phase
 from nodeward.features.root import State
 from nodeward.host.backoff import Backoff

@@ -20,7 +20,7 @@ from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.rows import VmGuardRow
-from nodeward.neighbours.cri.vm_calls import CHECKPOINTS, RESIZES, VmCall, VmCalls
+from nodeward.neighbours.cri.sandbox_calls import CHECKPOINTS, RESIZES, VmCall, VmCalls
 from nodeward.neighbours.kata.handlers import read_handlers
 from nodeward.neighbours.sockets import unary_client
 

@@ -13,9 +13,8 @@ from nodeward.host.hostfs import OsFiles
 from nodeward.host.undo import UndoList
 from nodeward.host.undo import read as read_undo
 from nodeward.neighbours.cgroups import writer
-from nodeward.neighbours.cgroups.capacity import read_capacity
 from nodeward.neighbours.cgroups.finder import Finder
-from nodeward.neighbours.cgroups.hierarchy import Tree, find
+from nodeward.neighbours.cgroups.hierarchy import Tree, find, read_capacity
 from nodeward.neighbours.cgroups.sampler import Reader
 from nodeward.neighbours.cgroups.v1_cleanup import V1Cleanup
 from nodeward.neighbours.cgroups.watcher import Watcher

@@ -13,8 +13,7 @@ from nodeward.core.events import MiscReading
 from nodeward.features.all import EVENTS
 from nodeward.features.limits.readings import standing
 from nodeward.neighbours.cgroups import sampler
-from nodeward.neighbours.cgroups.capacity import read_capacity
-from nodeward.neighbours.cgroups.hierarchy import Tree
+from nodeward.neighbours.cgroups.hierarchy import Tree, read_capacity
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import target

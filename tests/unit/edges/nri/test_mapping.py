@@ -12,8 +12,7 @@ from nodeward.core.events import Created, Removed
 from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
 from nodeward.host.backoff import Backoff
 from nodeward.neighbours.nri import mapping
-from nodeward.neighbours.nri.errors import NriSettingsError
-from nodeward.neighbours.nri.session import NriSettings, from_environment
+from nodeward.neighbours.nri.session import NriSettings, NriSettingsError, from_environment
 
 
 @pytest.mark.parametrize(

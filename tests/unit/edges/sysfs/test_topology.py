@@ -5,8 +5,8 @@ import os
 import pytest
 
 from nodeward.core import cpuset
+from nodeward.core.errors import WireError
 from nodeward.core.topology import Group, Level, Machine, MemoryNode
-from nodeward.core.wire_errors import WireError
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.sysfs import use
 from nodeward.neighbours.sysfs.topology import read, read_counted

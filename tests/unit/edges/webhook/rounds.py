@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from nodeward.features.admission.decide import admit
-from nodeward.features.admission.door import json_patch, mapping
+from nodeward.features.admission.door import mapping
+from nodeward.features.admission.door.mapping import encode
 from nodeward.features.admission.door.review import decode_review
 from nodeward.features.admission.values import AdmissionRule, Verdict
 
@@ -49,7 +50,7 @@ def admitted(pod: Json, operation: str = "CREATE", sub_resource: str = "", rule:
     request = decode_review(json.dumps(review(pod, operation, sub_resource)).encode(), 1 << 24)
     verdict = admit(mapping.operation(request), mapping.pod_asked(request), rule)
     assert request.object is not None
-    operations: list[Json] = json.loads(json_patch.encode(mapping.patch(request.object, verdict)))
+    operations: list[Json] = json.loads(encode(mapping.patch(request.object, verdict)))
     return Round(verdict, applied(pod, operations), operations)
 
 

@@ -14,8 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.cli.cri_resmgr_webhook import pairs_of
-from nodeward.core.wire_errors import WireError
-from nodeward.features.admission.door import json_patch, mapping
+from nodeward.core.errors import WireError
+from nodeward.features.admission.door import mapping
+from nodeward.features.admission.door.mapping import encode
 from nodeward.features.admission.door.refusal_log import APART_S, RefusalLog
 from nodeward.features.admission.door.review import decode_review
 from nodeward.features.admission.requests import MAX_TEXT, annotated
@@ -277,7 +278,7 @@ def answered(pod: Json, key: str, operation: str = "CREATE", sub_resource: str =
     request = decode_review(json.dumps(review(pod, operation, sub_resource)).encode(), 1 << 24)
     verdict = annotated(mapping.operation(request), mapping.pod_asked(request), key)
     assert request.object is not None
-    operations: list[Json] = json.loads(json_patch.encode(mapping.patch(request.object, verdict)))
+    operations: list[Json] = json.loads(encode(mapping.patch(request.object, verdict)))
     return notes(applied(pod, operations)), verdict
 
 

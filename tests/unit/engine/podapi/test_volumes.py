@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from nodeward.core.workload import PodUid, SandboxId
 from nodeward.features.podapi import volumes
-from nodeward.features.podapi.podapi_volumes import (
+from nodeward.features.podapi.rows import (
     GUEST,
     HOST,
     ConfirmVolumeRequest,

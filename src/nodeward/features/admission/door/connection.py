@@ -11,13 +11,63 @@ Must not: know what a request means; `Service` does.
 """
 
 import asyncio
-from typing import Protocol
+import time
+from email.utils import formatdate
+from http import HTTPStatus
+from typing import NamedTuple, Protocol
 
 from aiohttp import StreamReader
 from aiohttp.base_protocol import BaseProtocol
 from aiohttp.http import HttpRequestParser, HttpVersion11, RawRequestMessage
 
-from nodeward.features.admission.door.answer import Answer, Heads
+
+class Answer(NamedTuple):
+    """What is said to one request."""
+
+    body: bytes
+    status: int = 200
+    reviewed: bool = False
+    """It is the answer to a review, in JSON; else text for people."""
+    ends: bool = False
+    """The connection ends after it."""
+
+
+def said(text: str, status: int = 200, *, ends: bool = False) -> Answer:
+    """A line of text."""
+    return Answer(f"{text}\n".encode(), status, False, ends)
+
+
+class Heads:
+    """Writes answers."""
+
+    __slots__ = ("_second", "_usual")
+
+    def __init__(self) -> None:
+        self._second = 0
+        self._usual = b""
+
+    def written(self, answer: Answer, *, ends: bool, bodyless: bool) -> bytes:
+        """Head and body; `bodyless` is for HEAD."""
+        now = int(time.time())
+        if now != self._second:
+            date = formatdate(now, usegmt=True).encode("ascii")
+            self._second, self._usual = now, b"\r\nDate: %b\r\nContent-Length: " % date
+        if answer.reviewed and not ends:
+            return b"HTTP/1.1 200 OK\r\nContent-Type: application/json%b%d\r\n\r\n%b" % (
+                self._usual,
+                len(answer.body),
+                answer.body,
+            )
+        return b"HTTP/1.1 %d %b\r\nContent-Type: %b%b%d\r\n%b\r\n%b" % (
+            answer.status,
+            HTTPStatus(answer.status).phrase.encode("ascii"),
+            b"application/json" if answer.reviewed else b"text/plain; charset=utf-8",
+            self._usual,
+            len(answer.body),
+            b"Connection: close\r\n" if ends else b"",
+            b"" if bodyless else answer.body,
+        )
+
 
 _LINGER_S = 1.0
 _BUFFER_BYTES = 256 * 1024

@@ -6,14 +6,17 @@ whole, and only what is there is removed.
 Must not: do I/O, or judge.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from posixpath import normpath
+from typing import Literal, TypeAlias
+
+from msgspec import UNSET, Struct
+from msgspec.json import Encoder
 
 from nodeward.core.annotations import QUOTE_PROVIDER, is_admitted
+from nodeward.core.errors import WireError
 from nodeward.core.text import printable
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import Role
-from nodeward.features.admission.door.json_patch import PatchOperation, Value, add, below, pointer, remove
 from nodeward.features.admission.door.review import (
     FORMAT,
     ResourceName,
@@ -39,6 +42,49 @@ from nodeward.features.admission.values import (
     Verdict,
 )
 from nodeward.neighbours.formats.kube_objects import Quantities
+
+Value: TypeAlias = str | int | bool | Sequence["Value"] | Mapping[str, "Value"] | None
+
+
+class PatchOperation(Struct, frozen=True):
+    """One step. `add` sets a member of an object, or inserts into an array (`-` appends)."""
+
+    op: Literal["add", "remove"]
+    path: str
+    value: object = UNSET
+
+
+_ENCODER = Encoder()
+
+
+def pointer(*parts: str | int) -> str:
+    """The pointer to what these members and indexes lead to."""
+    return "".join([f"/{part if isinstance(part, int) else _escaped(part)}" for part in parts])
+
+
+def below(path: str, name: str) -> str:
+    """The pointer to the member `name` of what `path` leads to."""
+    return f"{path}/{_escaped(name)}"
+
+
+def _escaped(name: str) -> str:
+    return name.replace("~", "~0").replace("/", "~1") if "/" in name or "~" in name else name
+
+
+def add(path: str, value: Value) -> PatchOperation:
+    """Sets the member, or inserts the element."""
+    return PatchOperation("add", path, value)
+
+
+def remove(path: str) -> PatchOperation:
+    """Takes away what is at `path`; it must be there."""
+    return PatchOperation("remove", path)
+
+
+def encode(operations: Sequence[PatchOperation]) -> bytes:
+    """The patch as JSON."""
+    return _ENCODER.encode(operations)
+
 
 _PODS = ResourceName("", "v1", "pods")
 _SPEC, _POD, _METADATA = ReviewedSpec(), ReviewedPod(), ReviewedMetadata()

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from msgspec import Raw, Struct
 from msgspec.json import Decoder, Encoder
 
+from nodeward.core.errors import WireError
 from nodeward.core.text import printable
-from nodeward.core.wire_errors import WireError
 from nodeward.neighbours.formats.kube_objects import Quantities, Resources, decode_bounded
 
 API_VERSION, KIND = "admission.k8s.io/v1", "AdmissionReview"

@@ -17,11 +17,10 @@ from dataclasses import dataclass
 
 from aiohttp.http import RawRequestMessage
 
-from nodeward.core.wire_errors import WireError
-from nodeward.features.admission.door.answer import Answer, said
+from nodeward.core.errors import WireError
+from nodeward.features.admission.door.connection import Answer, said
 from nodeward.features.admission.door.doors import Doors, Patience
-from nodeward.features.admission.door.json_patch import encode
-from nodeward.features.admission.door.mapping import operation, patch, pod_asked
+from nodeward.features.admission.door.mapping import encode, operation, patch, pod_asked
 from nodeward.features.admission.door.refusal_log import RefusalLog
 from nodeward.features.admission.door.review import decode_review, encode_allowed, encode_refused
 from nodeward.features.admission.values import Operation, PodAsked, Verdict

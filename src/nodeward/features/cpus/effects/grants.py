@@ -12,7 +12,7 @@ import logging
 from collections.abc import Awaitable
 from functools import partial
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.features.cpus import recorded
 from nodeward.features.cpus.effects import journal
 from nodeward.features.cpus.state import Cpus

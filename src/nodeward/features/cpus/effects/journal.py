@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 from nodeward.features.cpus.values import Change, Recorded
 
 VERSION = 1

@@ -12,18 +12,47 @@ not ours.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from random import random
 
-from nodeward.core.zones import NodeZones
-from nodeward.features.cpus.effects import zones_object
+from nodeward.core.topology import NodeZones
 from nodeward.features.cpus.zones import NOTHING, zones
-from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Node, Note, Wired
+from nodeward.features.settings import Settings
+from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Node, Note, Wired, name_of_node
 from nodeward.host.backoff import Backoff
-from nodeward.host.clock import Clock
+from nodeward.host.clock import Clock, SystemClock
+from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.errors import KubeError
-from nodeward.neighbours.kubernetes.topology_format import Found
-from nodeward.neighbours.kubernetes.topology_object import TopologyObjectClient
+from nodeward.neighbours.kubernetes.settings import KubeSettings
+from nodeward.neighbours.kubernetes.topology_object import Found, TopologyObjectClient
+
+KIND = "nrt"
+"""Of the change on the undo list."""
+
+
+def client_of(settings: Settings, environ: Mapping[str, str], clock: Clock, node: str = "") -> TopologyObjectClient:
+    """Requests about a node's object; without a name, about this node's."""
+    endpoint = auth.endpoint_of(settings.kube, environ)
+    return TopologyObjectClient(
+        KubeSettings(endpoint=endpoint, node_name=node or name_of_node(settings, environ)), clock
+    )
+
+
+def remove(settings: Settings, environ: Mapping[str, str], name: str) -> str:
+    """Deletes the object of this name if it is ours; what became of it. NodewardError where that cannot be done."""
+    return asyncio.run(_remove(client_of(settings, environ, SystemClock(), name)))
+
+
+async def _remove(one: TopologyObjectClient) -> str:
+    try:
+        found = await one.look()
+        if found is None:
+            return "is gone already"
+        await one.remove(found)
+        return "deleted"
+    finally:
+        await one.aclose()
+
 
 log = logging.getLogger(__name__)
 NAME = "topology-object"
@@ -157,10 +186,10 @@ class Session:
 def wired(node: Node) -> Wired:
     """The session where the settings choose it; or, where an earlier life has left the object, its removal."""
     enabled = node.settings.topology_objects.enabled
-    left = any(change.target.partition(":")[0] == zones_object.KIND for change in node.changes)
+    left = any(change.target.partition(":")[0] == KIND for change in node.changes)
     if not node.settings.kube.enabled or not (enabled or left):
         return Wired(())
-    client, core = zones_object.client(node.settings, os.environ, node.clock), node.core
+    client, core = client_of(node.settings, os.environ, node.clock), node.core
     of, last = core.state, zones(core.state) if enabled else NOTHING
 
     def wanted() -> NodeZones | None:
@@ -173,7 +202,7 @@ def wired(node: Node) -> Wired:
         return last
 
     def remember() -> None:
-        node.undo.remember(f"{zones_object.KIND}:{client.node}", "absent")
+        node.undo.remember(f"{KIND}:{client.node}", "absent")
 
     session = Session(client, wanted, remember, node.clock, node.note)
 

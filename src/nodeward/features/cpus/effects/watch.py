@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 
 from nodeward.core.cpuset import CpuSet
+from nodeward.core.errors import WireError
 from nodeward.core.events import CpusetsRead, CpusUsed, TopologyRead
 from nodeward.core.ports import ReadSets
-from nodeward.core.wire_errors import WireError
 from nodeward.features.cpus.effects.start_barrier import pins
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.step import divides_by_use, latest

@@ -23,7 +23,7 @@ from nodeward.features.cpus.settings import (
     StaticSettings,
 )
 from nodeward.features.cpus.spelling import pools
-from nodeward.features.cpus.spelling.words import near, shown, switch
+from nodeward.features.cpus.spelling.pools import near, shown, switch
 
 SECTION = "policy"
 MOST_FAULTS = 100

@@ -9,14 +9,17 @@ import dataclasses
 import logging
 import re
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from enum import Enum
+from itertools import chain
 from typing import TypeVar
 
 from nodeward.core import cpuset
 from nodeward.core.cpuset import MAX_CPU
 from nodeward.core.decision import Scheduler
-from nodeward.core.labels import MOST, OWN, PREFIXES
+from nodeward.core.text import parse_bool
+from nodeward.core.workload import MOST, OWN, PREFIXES
 from nodeward.features.cpus.expression import KEYS, OPERATORS, keys_of, labels_named, pieces, references
 from nodeward.features.cpus.pool_settings import (
     DEFAULT,
@@ -34,7 +37,31 @@ from nodeward.features.cpus.pool_settings import (
     StaticPoolsSettings,
     instances,
 )
-from nodeward.features.cpus.spelling.words import near, shown, switch
+
+
+def near(name: str, *known: Iterable[str]) -> str:
+    """The known name that was probably meant; empty where none is near."""
+    names = list(chain(*known))
+    is_long = len(name) > 2 * max(map(len, names), default=0)
+    return "" if is_long else next(iter(get_close_matches(name, names, n=1, cutoff=0.6)), "")
+
+
+def switch(value: object, where: str, faults: list[str]) -> bool:
+    """A boolean, or a text as Go's ParseBool takes it."""
+    word = str(value) if isinstance(value, bool | str | int) else ""
+    is_on = parse_bool(word)
+    if is_on is None:
+        faults.append(f"{where}: {shown(value)} is not allowed; true or false")
+    return bool(is_on)
+
+
+def shown(value: object) -> str:
+    """A value for a message: bounded."""
+    if isinstance(value, int) and value.bit_length() > 128:  # Python writes out no number of any length
+        return f"a number of {value.bit_length()} bits"
+    text = repr(str(value) if isinstance(value, str) else value)
+    return text if len(text) <= 128 else f"{text[:128]}..."
+
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)

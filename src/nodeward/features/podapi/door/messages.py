@@ -17,8 +17,8 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from nodeward.contracts import podapi_pb2
+from nodeward.core.errors import WireError
 from nodeward.core.quantity import MAX_VALUE
-from nodeward.core.wire_errors import WireError
 from nodeward.features.podapi.rows import Json
 
 FORMAT: Final = "request"

@@ -14,8 +14,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TypeVar
 
-from nodeward.core.errors import AnswerError, Failure, NodewardError
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import AnswerError, Failure, NodewardError, WireError
 from nodeward.features.podapi.door import messages as codec
 from nodeward.features.podapi.rows import WatchEvent
 

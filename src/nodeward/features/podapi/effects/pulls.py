@@ -10,12 +10,11 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Generic, TypeVar
 
-from nodeward.core.errors import RequestError
+from nodeward.core.errors import RequestError, WireError
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.vms import Profile
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import PodUid, SandboxId
-from nodeward.features.podapi.podapi_pulls import (
+from nodeward.features.podapi.rows import (
     GuestImage,
     GuestState,
     HostPull,
@@ -27,8 +26,8 @@ from nodeward.features.podapi.podapi_pulls import (
     ReportPullResponse,
     ResolvePullRequest,
     ResolvePullResponse,
+    Section,
 )
-from nodeward.features.podapi.rows import Section
 from nodeward.features.podapi.view import RELAY
 from nodeward.features.pods.state import Pods
 from nodeward.features.settings import Settings

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from nodeward.core.wire_errors import WireError
+from nodeward.core.errors import WireError
 
 MAX_BYTES: Final = 3 * 1024 * 1024
 MAX_DEPTH: Final = 64

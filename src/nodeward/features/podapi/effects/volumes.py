@@ -17,14 +17,13 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from nodeward.core.errors import NodewardError, RequestError
-from nodeward.core.podapi_network import PodNetwork
+from nodeward.core.errors import NodewardError, RequestError, WireError
 from nodeward.core.pulls import PullsView
-from nodeward.core.wire_errors import WireError
+from nodeward.core.vms import PodNetwork
 from nodeward.core.workload import PodUid, SandboxId
 from nodeward.features.podapi import view as show
 from nodeward.features.podapi import volumes as rule
-from nodeward.features.podapi.podapi_volumes import (
+from nodeward.features.podapi.rows import (
     GUEST,
     HOST,
     ConfirmVolumeRequest,
@@ -37,12 +36,12 @@ from nodeward.features.podapi.podapi_volumes import (
     OfferVolumesRequest,
     OfferVolumesResponse,
     PodVolumeRow,
+    Section,
     SpecVolume,
     VolumeClaim,
     VolumeMount,
     VolumeOffer,
 )
-from nodeward.features.podapi.rows import Section
 from nodeward.features.podapi.volumes import Claim, Claims, Host, PodVolumes, Standing
 from nodeward.features.root import State
 from nodeward.host.clock import Clock

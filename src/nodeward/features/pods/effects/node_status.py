@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from random import random
 
 from nodeward import __version__
+from nodeward.core.errors import WireError
 from nodeward.core.vms import Allocatable
-from nodeward.core.wire_errors import WireError
 from nodeward.features.settings import Settings
 from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, name_of_node
 from nodeward.host.backoff import Backoff

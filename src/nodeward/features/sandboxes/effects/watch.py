@@ -12,11 +12,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
+from nodeward.core.errors import WireError
 from nodeward.core.events import HandlersRead, VmsRead
 from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.core.vms import Handler, VmReading
-from nodeward.core.wire_errors import WireError
 from nodeward.core.workload import SandboxId
 from nodeward.features.root import State
 from nodeward.host.clock import Clock

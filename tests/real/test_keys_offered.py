@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.features.keys.effects.grants import decode
-from nodeward.host.boot import BOOT_ID
+from nodeward.host.undo import BOOT_ID
 from tests.peers.daemon import NODEWARD, WITHIN_S, until
 from tests.peers.dying_daemon import STARTS, STEPS
 from tests.peers.keynode import timeline

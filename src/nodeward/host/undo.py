@@ -8,16 +8,33 @@ release, may be of any: `nodeward uninstall` names it and leaves the cgroups alo
 """
 
 import contextlib
+import errno
 import json
 import logging
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from nodeward.host.boot import boot_id
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
+
+MAX_ID_BYTES = 64
+
+
+def boot_id(files: HostFiles) -> str:
+    """The kernel's name of this boot; never empty. OSError where it cannot be told. May sleep."""
+    try:
+        boot = files.read(BOOT_ID, MAX_ID_BYTES).decode("ascii").strip()
+    except UnicodeDecodeError as error:
+        raise OSError(errno.EILSEQ, "is no text", BOOT_ID) from error
+    if not boot:
+        raise OSError(errno.ENODATA, "is empty", BOOT_ID)
+    return boot
+
 
 log = logging.getLogger(__name__)
 MAX_BYTES = 4 * 1024 * 1024

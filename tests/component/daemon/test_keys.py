@@ -22,13 +22,13 @@ from click.testing import CliRunner
 from nodeward.cli import main
 from nodeward.contracts import kubepod_pb2 as kubepod
 from nodeward.core.modes import Mode
-from nodeward.features.keys.effects import grants, grants_boot
-from nodeward.features.keys.effects.grants import decode, encode
+from nodeward.features.keys.effects import grants
+from nodeward.features.keys.effects.grants import boot_path_in, decode, encode
 from nodeward.features.keys.settings import Attestation, KeySettings, LedgerSettings, Publisher
 from nodeward.features.settings import KubeSection, RecordSection, Settings
-from nodeward.host.boot import BOOT_ID, boot_id
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
+from nodeward.host.undo import BOOT_ID, boot_id
 from nodeward.neighbours.kubelet import checkpoint_file
 from nodeward.people import client
 from nodeward.programs.node.assemble import ensure_folder
@@ -284,9 +284,9 @@ def on_record(node: Rig) -> object:
 async def first_start_on_a_full_disk(node: Rig) -> Trouble:
     """The daemon begins anew, as if for the first time; its journal of grants finds no room until the trouble ends."""
     journal = grants.path_in(node.settings.run_dir)
-    await until(lambda: is_there(node, grants_boot.path_in(STATE)), "a journal is there, and that is noted")
+    await until(lambda: is_there(node, boot_path_in(STATE)), "a journal is there, and that is noted")
     await node.stop()
-    for left in (journal, grants_boot.path_in(STATE)):
+    for left in (journal, boot_path_in(STATE)):
         node.files.unlink(left)
     full = node.files.trouble(Trouble(("append", "replace"), journal, errno.ENOSPC))
     await node.start()
@@ -302,7 +302,7 @@ async def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_t
         (told,) = said(server, "KeysNotRecorded")
         assert told["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
         assert f"{journal} cannot be written: " in str(told["note"])
-        await until(lambda: is_there(node, grants_boot.path_in(STATE)), "a journal is there, and that is noted")
+        await until(lambda: is_there(node, boot_path_in(STATE)), "a journal is there, and that is noted")
         await node.stop()
         node.files.unlink(journal)
         hand_out(node)
@@ -315,7 +315,7 @@ async def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_t
 
 async def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
     async with telling(tmp_path) as (server, node):
-        await until(lambda: is_there(node, grants_boot.path_in(STATE)), "the daemon grants keys")
+        await until(lambda: is_there(node, boot_path_in(STATE)), "the daemon grants keys")
         refused = Trouble(("open", "pread"), f"{ROOT}/misc.current", errno.EIO)
         node.files.trouble(refused)
         await until(lambda: bool(said(server, "KeysNotCounted")), "the node is told")

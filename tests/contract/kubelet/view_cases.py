@@ -12,7 +12,7 @@ from nodeward.contracts import podresources_pb2 as resources
 from nodeward.contracts import podsapi_pb2 as pods
 from nodeward.neighbours.formats.kube_objects import PodObject
 from nodeward.neighbours.kubelet import pod_resources, pods_api
-from nodeward.neighbours.kubelet.kube_protobuf import decode_pod
+from nodeward.neighbours.kubelet.pods_api import decode_pod
 from tests.contract.kubelet.sides import Cases, Node
 from tests.patience import scaled
 from tests.peers.daemon import until

@@ -24,7 +24,6 @@ from nodeward.features.cpus.state import Cpus
 from nodeward.features.cpus.values import CpusRecalled, Grant, Part, Pool, Pools, Recorded
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
-from nodeward.host.boot import BOOT_ID
 from nodeward.host.bounded import BoundedCalls
 from nodeward.host.clock import SystemClock
 from nodeward.host.facts import FactsByKind
@@ -32,6 +31,7 @@ from nodeward.host.hostfs import OsFiles
 from nodeward.host.lanes import ThreadLane
 from nodeward.host.runner import Core
 from nodeward.host.slots import Slots
+from nodeward.host.undo import BOOT_ID
 from nodeward.neighbours.sysfs import use
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import InlineLane

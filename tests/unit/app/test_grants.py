@@ -14,18 +14,27 @@ import pytest
 
 from nodeward.core.events import Event, GrantsRecalled
 from nodeward.core.modes import Mode
-from nodeward.features.keys.effects import grants_boot
-from nodeward.features.keys.effects.grants import Granted, Grants, Recalled, decode, encode, on_record, path_in, read
-from nodeward.features.keys.effects.grants_boot import GrantsBoot
+from nodeward.features.keys.effects.grants import (
+    Granted,
+    Grants,
+    GrantsBoot,
+    Recalled,
+    boot_path_in,
+    decode,
+    encode,
+    on_record,
+    path_in,
+    read,
+    read_boot,
+)
 from nodeward.features.keys.settings import LedgerSettings
 from nodeward.features.keys.state import Grant, Offer
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.host import journal
-from nodeward.host.boot import BOOT_ID
 from nodeward.host.hostfs import HostFiles, OsFiles
 from nodeward.host.journal import Journal
-from nodeward.host.undo import at_once
+from nodeward.host.undo import BOOT_ID, at_once
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.lanes import InlineLane
@@ -63,7 +72,7 @@ class OneTurn:
 def life(files: HostFiles, now: Callable[[], Granted] = dict, state: HostFiles | None = None) -> Grants:
     """A daemon's start. `state` is where its state folder is, one of its own unless that matters."""
     notes = state or fresh()
-    note = GrantsBoot(notes, STATE, AtOnce(), grants_boot.read(notes, STATE))
+    note = GrantsBoot(notes, STATE, AtOnce(), read_boot(notes, STATE))
     found = Grants(files, SETTINGS, Journal(files, PATH, AtOnce(), at_once), read(files, SETTINGS), note)
     found.now = now
     return found
@@ -350,13 +359,13 @@ def test_a_note_that_is_not_understood_makes_a_first_start_and_is_written_anew(
     note: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     kernel = fresh()
-    kernel.replace(grants_boot.path_in(STATE), note)
+    kernel.replace(boot_path_in(STATE), note)
     one = life(kernel, state=kernel)
     assert at_start(one) == GrantsRecalled()
-    assert f"grants-boot=ignored path={grants_boot.path_in(STATE)}" in caplog.text
+    assert f"grants-boot=ignored path={boot_path_in(STATE)}" in caplog.text
     for _ in range(2):
         kept(one)
-    assert grants_boot.read(kernel, STATE) == BOOT
+    assert read_boot(kernel, STATE) == BOOT
 
 
 def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -365,11 +374,11 @@ def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog:
     one = life(kernel, state=state)
     for _ in range(2):
         assert kept(one) == []
-    assert grants_boot.read(kernel, STATE) == ""
+    assert read_boot(kernel, STATE) == ""
     assert commit(one, "a") == ""
     kept(one)
     kept(one)
-    assert grants_boot.read(kernel, STATE) == BOOT
+    assert read_boot(kernel, STATE) == BOOT
     assert caplog.text.count("grants-boot=not-written") == 1
 
 

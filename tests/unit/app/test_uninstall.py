@@ -14,8 +14,7 @@ from nodeward.cli import uninstall as cli
 from nodeward.core.decision import Goal, Special
 from nodeward.core.refusal import Reason
 from nodeward.features.settings import Settings
-from nodeward.host.boot import BOOT_ID
-from nodeward.host.undo import Change, UndoList, read, standing
+from nodeward.host.undo import BOOT_ID, Change, UndoList, read, standing
 from nodeward.neighbours.cgroups import writer
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.kernel import SimKernel

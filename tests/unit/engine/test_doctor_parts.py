@@ -13,8 +13,7 @@ from nodeward.core.vms import Handler, Profile
 from nodeward.features.keys.findings import KeyFacts, keys
 from nodeward.features.keys.rows import KeyHolder, KeyOffer, KeyRow, KeySharing
 from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
-from nodeward.features.sandboxes.doctor_sizing import sizing
-from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes
+from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes, sizing
 from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.features.sandboxes.settings import SizingSettings
 from nodeward.neighbours.cri.rows import CallRow, DoorRow, DriverRow, DumpRow, RelayView

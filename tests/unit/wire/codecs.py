@@ -40,11 +40,11 @@ from nodeward.neighbours.hook.install import Hook
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
 from nodeward.neighbours.kubernetes import (
     cluster,
-    kube_access,
-    kube_configmaps,
     policy_format,
     topology_object,
 )
+from nodeward.neighbours.kubernetes.cluster import is_allowed
+from nodeward.neighbours.kubernetes.configmaps import config_map, node_now, node_of_list
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind
 from nodeward.neighbours.kubernetes.topology_object import uid_of_node
 from nodeward.neighbours.nfd import objects
@@ -171,17 +171,17 @@ def _read_kube_lists(data: bytes) -> None:
     if b"metadata" in data:
         cluster.daemon_set_names(data)
     elif b"status" in data:
-        kube_access.is_allowed(data)
+        is_allowed(data)
 
 
 @whole
 def _read_config_maps(data: bytes) -> None:
     if b"object" in data:
-        kube_configmaps.node_now(data, "g")
+        node_now(data, "g")
     elif b"labels" in data:
-        kube_configmaps.node(data, "g")
+        node_of_list(data, "g")
     else:
-        kube_configmaps.config_map(data)
+        config_map(data)
 
 
 @whole
@@ -366,7 +366,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "kube-lists": Codec(
             texts("kube-lists", padding),
             _read_kube_lists,
-            ("kubernetes.kube_access", "kubernetes.cluster"),
+            ("kubernetes.cluster",),
         ),
         "kube-node": Codec(
             texts("kube-node", padding),
@@ -376,7 +376,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         "kube-configmaps": Codec(
             texts("kube-configmaps", padding),
             _read_config_maps,
-            ("kubernetes.kube_configmaps", "kubernetes.node_marks"),
+            ("kubernetes.configmaps", "kubernetes.node_marks"),
         ),
         "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd.objects",)),
         "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("kubernetes.policy_format",)),
@@ -391,8 +391,8 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
             whole(lambda data: (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)),
             ("hook.line",),
         ),
-        "facts-line": Codec(_facts(padding), _read_facts, ("cri.facts_line", "cri.json_line")),
-        "relay-line": Codec(_status(padding), _read_status, ("cri.relay_line", "cri.json_line")),
+        "facts-line": Codec(_facts(padding), _read_facts, ("cri.facts_line",)),
+        "relay-line": Codec(_status(padding), _read_status, ("cri.relay_line",)),
         "pod-file": Codec(
             _pod_files(padding),
             whole(lambda data: (hook_file.decode_rule if b'"limits"' in data else hook_file.decode_pod)(data)),

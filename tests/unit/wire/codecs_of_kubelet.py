@@ -8,8 +8,8 @@ from nodeward.neighbours.formats.protobuf import read
 from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file, endpoint_files
 from nodeward.neighbours.kubelet import mapping as device_plugin
 from nodeward.neighbours.kubelet.device_files import decode_claims
-from nodeward.neighbours.kubelet.kube_protobuf import decode_pod
 from nodeward.neighbours.kubelet.mapping import RequestError
+from nodeward.neighbours.kubelet.pods_api import decode_pod
 from tests.unit.wire import checkpoints
 from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
 
@@ -118,7 +118,7 @@ def codecs(padding: int) -> dict[str, Codec]:
         "kubelet-claims": Codec(_claims(padding), whole(decode_claims), ("kubelet.device_files",)),
         "cdi-spec": Codec(texts("cdi-spec", padding), _read_cdi_spec, ("kubelet.cdi_spec",)),
         "kubelet-endpoints": Codec(texts("kubelet-endpoints", padding), _read_endpoints, ("kubelet.endpoint_files",)),
-        "pods-api": Codec(_pods(padding), _read_pods, ("kubelet.kube_protobuf", "formats.protobuf")),
+        "pods-api": Codec(_pods(padding), _read_pods, ("kubelet.pods_api", "formats.protobuf")),
         "pod-resources": Codec(
             _resources(padding),
             whole(lambda data: read("PodResources", podresources_pb2.ListPodResourcesResponse, data)),

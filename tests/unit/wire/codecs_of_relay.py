@@ -13,9 +13,10 @@ from nodeward.neighbours.cri import mapping as cri_mapping
 from nodeward.neighbours.cri.calls import Pass
 from nodeward.neighbours.formats import grpc_messages
 from nodeward.programs.cri_resmgr import go_flags
-from nodeward.programs.dump import dump_tree, frames
+from nodeward.programs.dump import frames
 from nodeward.programs.dump import text as dump_text
 from nodeward.programs.dump.lines import MAX_LINE, Reader
+from nodeward.programs.dump.read import parse_tree
 from tests.unit.transport.between import OK, TRAILERS, Between
 from tests.unit.transport.strict import DATA, END_STREAM, StrictEnd, frame, message, request
 from tests.unit.wire.sample import Codec, Reached, Sample, texts, whole
@@ -224,8 +225,8 @@ def codecs(padding: int) -> dict[str, Codec]:
         "dump-lines": Codec(_dump_lines(padding), _read_dump_lines, ("dump.lines",)),
         "dump-tree": Codec(
             texts("dump-tree", padding),
-            whole(lambda data: dump_tree.parse(data.split(b"\n"))),
-            ("dump.dump_tree",),
+            whole(lambda data: parse_tree(data.split(b"\n"))),
+            ("dump.read",),
         ),
         "dump-rules": Codec(texts("dump-rules", padding), _read_rules, ("cri.dump_rules",)),
         "go-flags": Codec(texts("go-flags", padding), _read_flags, ("cri_resmgr.go_flags",)),

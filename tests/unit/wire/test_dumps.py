@@ -18,12 +18,12 @@ from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.errors import WireError
 from nodeward.neighbours.cri import dump_rules
 from nodeward.neighbours.cri.dump_rules import Level, parse
-from nodeward.programs.dump import dump_tree
 from nodeward.programs.dump import frames as dump_feed
 from nodeward.programs.dump import lines as dump_lines
 from nodeward.programs.dump import text as dump_text
 from nodeward.programs.dump.frames import Frame, FrameReader, Kind
 from nodeward.programs.dump.lines import CUT, Dumped, Reader, Remark
+from nodeward.programs.dump.read import Value, parse_tree
 from nodeward.programs.dump.text import Call
 
 u64 = st.integers(0, 2**63 - 1)
@@ -167,9 +167,9 @@ def test_what_a_dump_says_of_itself_is_told_in_its_place_and_counted() -> None:
 LAUGHS = ["a0: &a0 ha"] + [f"a{one}: &a{one} [{', '.join([f'*a{one - 1}'] * 10)}]" for one in range(1, 10)]
 
 
-def tree(text: str) -> dump_tree.Value:
+def tree(text: str) -> Value:
     """The text's tree, from lines as a dump's reader gives them."""
-    return dump_tree.parse(text.encode().split(b"\n"))
+    return parse_tree(text.encode().split(b"\n"))
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_what_a_relay_wrote_is_read_as_any_reader_of_yaml_reads_it() -> None:
     text = "\n".join(dump_text.body(cri.ListContainersResponse, message.SerializeToString()))
     assert tree(text) == yaml.safe_load(text)
     assert tree("{}") == {}
-    assert tree("") is dump_tree.parse([]) is None
-    assert dump_tree.parse([b"a: 'x\xff", b"\xe2", b"", b"y'", b"b: c"]) == {"a": "x\ufffd \ufffd\ny", "b": "c"}
+    assert tree("") is parse_tree([]) is None
+    assert parse_tree([b"a: 'x\xff", b"\xe2", b"", b"y'", b"b: c"]) == {"a": "x\ufffd \ufffd\ny", "b": "c"}
 
 
 @given(st.text(max_size=30), st.text(max_size=30), st.booleans() | st.floats(-1e9, 1e9) | st.integers(-(2**63), 2**64))

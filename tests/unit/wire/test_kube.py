@@ -13,7 +13,7 @@ from nodeward.core.vms import Allocatable
 from nodeward.neighbours.formats import kube_objects
 from nodeward.neighbours.formats.kube_node import OnNode, allocatable, on_node
 from nodeward.neighbours.formats.kube_objects import LineSplitter, decode_pod, decode_watch_line
-from nodeward.neighbours.kubelet import kube_protobuf
+from nodeward.neighbours.kubelet import pods_api
 from nodeward.neighbours.kubernetes.events import MOST_NOTE, EventObject, created, path_of
 from nodeward.neighbours.kubernetes.node_marks import Marks, next_patch
 from tests.unit.edges.webhook.rounds import at
@@ -166,14 +166,14 @@ def in_protobuf() -> bytes:
 
 
 def test_it_is_what_the_same_pod_in_json_is_but_for_the_annotations_which_a_user_writes() -> None:
-    found = kube_protobuf.decode_pod(in_protobuf())
+    found = pods_api.decode_pod(in_protobuf())
     assert found == kube_objects.decode_pod(json.dumps(IN_JSON).encode())
     assert "s3cret" not in repr(found)
 
 
 def test_what_is_not_declared_is_passed_over() -> None:
     unknown = b"\xfa\x3f\x03abc"  # field 1023
-    assert kube_protobuf.decode_pod(in_protobuf() + unknown) == kube_protobuf.decode_pod(in_protobuf())
+    assert pods_api.decode_pod(in_protobuf() + unknown) == pods_api.decode_pod(in_protobuf())
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_what_is_not_declared_is_passed_over() -> None:
 )
 def test_what_is_no_pod_is_an_error(data: bytes, fault: str) -> None:
     with pytest.raises(WireError, match=fault):
-        kube_protobuf.decode_pod(data)
+        pods_api.decode_pod(data)
 
 
 TDX = "devices.kubevirt.io/tdx"

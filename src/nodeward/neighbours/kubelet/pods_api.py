@@ -11,10 +11,11 @@ judge what a pod is promised.
 import asyncio
 import hashlib
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
 from contextlib import aclosing
 from typing import Protocol
 
+from nodeward.contracts import kubepod_pb2 as kubepod
 from nodeward.contracts import podsapi_pb2 as pb
 from nodeward.core import ports
 from nodeward.core.errors import WireError
@@ -22,10 +23,73 @@ from nodeward.core.events import PodsOfKubelet
 from nodeward.core.workload import PodSpec
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
-from nodeward.neighbours.formats.kube_objects import PodObject
+from nodeward.neighbours.formats.kube_objects import (
+    MAX_OBJECT_BYTES,
+    ContainerObject,
+    ContainerStatusObject,
+    PodMetadata,
+    PodObject,
+    Quantities,
+    Resources,
+    SpecObject,
+    StatusOfPod,
+)
 from nodeward.neighbours.formats.protobuf import read
-from nodeward.neighbours.kubelet.kube_protobuf import decode_pod
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcError
+
+_WHAT = "v1.Pod in protobuf"
+
+
+def decode_pod(data: bytes) -> PodObject:
+    """The pod, in part."""
+    if len(data) > MAX_OBJECT_BYTES:
+        raise WireError(_WHAT, f"{len(data)} bytes, more than {MAX_OBJECT_BYTES}")
+    try:
+        return _part(read(_WHAT, kubepod.Pod, data))
+    except UnicodeDecodeError as error:  # a text is decoded when it is looked at
+        raise WireError(_WHAT, "has a text that is not UTF-8") from error
+
+
+def _part(pod: kubepod.Pod) -> PodObject:
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    if not (meta.uid and meta.name and meta.namespace):
+        raise WireError(_WHAT, "has no uid, name or namespace in its metadata")
+    return PodObject(
+        PodMetadata(meta.name, meta.namespace, meta.uid, meta.resourceVersion),
+        SpecObject(
+            runtime_class_name=spec.runtimeClassName or None,
+            overhead=_quantities(spec.overhead),
+            containers=_containers(spec.containers),
+            init_containers=_containers(spec.initContainers),
+            ephemeral_containers=_containers(one.ephemeralContainerCommon for one in spec.ephemeralContainers),
+            resources=_resources(spec.resources) if spec.HasField("resources") else None,
+        ),
+        StatusOfPod(
+            phase=status.phase or None,
+            qos_class=status.qosClass or None,
+            container_statuses=_statuses(status.containerStatuses),
+            init_container_statuses=_statuses(status.initContainerStatuses),
+            ephemeral_container_statuses=_statuses(status.ephemeralContainerStatuses),
+        ),
+    )
+
+
+def _containers(found: Iterable[kubepod.Container]) -> tuple[ContainerObject, ...] | None:
+    every = tuple(ContainerObject(one.name, _resources(one.resources), one.restartPolicy or None) for one in found)
+    return every or None
+
+
+def _resources(found: kubepod.ResourceRequirements) -> Resources:
+    return Resources(_quantities(found.limits), _quantities(found.requests))
+
+
+def _quantities(found: Mapping[str, kubepod.Quantity]) -> Quantities | None:
+    return {name: quantity.string for name, quantity in found.items()} or None
+
+
+def _statuses(found: Iterable[kubepod.ContainerStatus]) -> tuple[ContainerStatusObject, ...] | None:
+    return tuple(ContainerStatusObject(one.name, one.containerID or None) for one in found) or None
+
 
 log = logging.getLogger(__name__)
 PLACE = "pods-api/pods-api.sock"

@@ -10,6 +10,35 @@ from nodeward.core.errors import WireError
 from nodeward.core.finding import ParameterRef, Registered, RuntimeClass
 from nodeward.core.quantity import QuantityError, whole_units
 
+REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+
+
+MAX_ACCESS_BYTES = 64 * 1024
+
+
+class _Status(Struct, frozen=True):
+    allowed: bool
+
+
+class _Review(Struct, frozen=True):
+    status: _Status
+
+
+def question(verb: str, group: str, resource: str) -> bytes:
+    """Whether we may do that in every namespace."""
+    wanted = {"verb": verb, "group": group, "resource": resource}
+    kind = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+    return msgspec.json.encode({**kind, "spec": {"resourceAttributes": wanted}})
+
+
+def is_allowed(body: bytes) -> bool:
+    """What the answer says."""
+    try:
+        return msgspec.json.decode(body, type=_Review).status.allowed
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise WireError("SelfSubjectAccessReview", "not one that can be read") from error
+
+
 MAX_BYTES = 16 * 1024 * 1024
 OUR_POLICIES = "nodeward-"
 """What the names of the policies in deploy/policies begin with."""

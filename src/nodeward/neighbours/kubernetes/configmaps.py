@@ -9,14 +9,79 @@ something happened: what holds is listed anew, so no event can be missed or misr
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+from msgspec.json import Decoder
+
 from nodeward.core.errors import WireError
-from nodeward.neighbours.formats.kube_objects import LineSplitter
-from nodeward.neighbours.kubernetes import kube_configmaps as wire
+from nodeward.neighbours.formats.kube_objects import (
+    ENVELOPE,
+    MAX_LINE_BYTES,
+    Change,
+    LineSplitter,
+    ListMetadata,
+    decode_bounded,
+)
 from nodeward.neighbours.kubernetes.errors import KubeConfigError, KubeGarbageError, from_transport
+from nodeward.neighbours.kubernetes.node_marks import Marks, NodeObject, marks
 from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, Waits
+
+MAX_BYTES: Final = MAX_LINE_BYTES
+"""A ConfigMap is at most 1 MiB; JSON may triple it."""
+
+
+class _ConfigMap(Struct, frozen=True):
+    data: dict[str, str] | None = None
+
+
+class _ConfigMaps(Struct, frozen=True):
+    metadata: ListMetadata
+    items: tuple[_ConfigMap, ...] | None = None
+
+
+class _Nodes(Struct, frozen=True):
+    metadata: ListMetadata
+    items: tuple[NodeObject, ...] | None = None
+
+
+_MAPS, _NODE_LIST, _NODE = Decoder(_ConfigMaps), Decoder(_Nodes), Decoder(NodeObject)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenNode:
+    """`group`: the node's label, empty where it has none, None where the API server has no such node."""
+
+    group: str | None = None
+    marks: Marks = field(default_factory=Marks)
+
+
+def config_map(data: bytes) -> tuple[Mapping[str, str] | None, str]:
+    """The data of the only ConfigMap of a list, None where there is none, and the list's version."""
+    found = decode_bounded(_MAPS, data, "list of ConfigMaps", MAX_BYTES)
+    return (found.items[0].data or {} if found.items else None), found.metadata.resource_version
+
+
+def node_of_list(data: bytes, label: str) -> tuple[SeenNode, str]:
+    """The only Node of a list, and the list's version."""
+    found = decode_bounded(_NODE_LIST, data, "list of nodes", MAX_BYTES)
+    return (_seen(found.items[0], label) if found.items else SeenNode()), found.metadata.resource_version
+
+
+def node_now(line: bytes, label: str) -> SeenNode:
+    """The Node as in `node`, from a line of a watch on it; WireError where the server ends the watch."""
+    event = decode_bounded(ENVELOPE, line, "watch event", MAX_BYTES)
+    if event.type is Change.ERROR:
+        raise WireError("watch on the node", "the server ended it")
+    if event.type is Change.DELETED:
+        return SeenNode()
+    return _seen(decode_bounded(_NODE, bytes(event.object), "node", MAX_BYTES), label)
+
+
+def _seen(found: NodeObject, label: str) -> SeenNode:
+    return SeenNode((found.metadata.labels or {}).get(label, ""), marks(found))
+
 
 WATCH_S: Final = 240
 _REQUEST: Final = Waits()
@@ -51,7 +116,7 @@ class Held:
     name: str
     config: Mapping[str, str]
     missing: bool
-    node: wire.SeenNode
+    node: SeenNode
     versions: Mapping[tuple[str, str], str]
 
 
@@ -66,12 +131,12 @@ class ConfigMapsClient:
         """What holds now."""
         names = self._names
         try:
-            node, at = wire.node(await self._list(_NODES, names.node), names.label)
+            node, at = node_of_list(await self._list(_NODES, names.node), names.label)
             own, below = f"{names.configmap}.node.{names.node}", f"{names.configmap}.default"
             if node.group:
                 below = f"{names.configmap}.group.{node.group}"
-            config, version = wire.config_map(await self._list(self._maps, own))
-            shared, shared_version = wire.config_map(await self._list(self._maps, below))
+            config, version = config_map(await self._list(self._maps, own))
+            shared, shared_version = config_map(await self._list(self._maps, below))
         except KubeHttpError as error:
             raise from_transport(error, _RIGHTS) from error
         except WireError as error:
@@ -82,7 +147,7 @@ class ConfigMapsClient:
 
     async def _list(self, path: str, name: str) -> bytes:
         query = {"fieldSelector": f"metadata.name={name}", "limit": "1"}
-        return await self._http.get(path, query, waits=_REQUEST, max_bytes=wire.MAX_BYTES)
+        return await self._http.get(path, query, waits=_REQUEST, max_bytes=MAX_BYTES)
 
     async def until_touched(self, held: Held) -> None:
         """Returns when another configuration may hold than this one, or after WATCH_S."""
@@ -109,13 +174,13 @@ class ConfigMapsClient:
         }
         async with self._http.stream(path, query, waits=_WATCH) as chunks:
             if path == _NODES:
-                await _until(chunks, lambda line: wire.node_now(line, self._names.label) != held.node)
+                await _until(chunks, lambda line: node_now(line, self._names.label) != held.node)
             else:
                 await _until(chunks, lambda _: True)
 
 
 async def _until(chunks: AsyncIterator[bytes], is_news: Callable[[bytes], bool]) -> None:
-    splitter = LineSplitter(wire.MAX_BYTES)
+    splitter = LineSplitter(MAX_BYTES)
     async for chunk in chunks:
         if any(is_news(line) for line in splitter.feed(chunk)):
             return

@@ -19,8 +19,9 @@ from nodeward.features.settings import Settings
 from nodeward.features.wiring import name_of_node
 from nodeward.host.clock import Clock
 from nodeward.host.executor import DaemonExecutor
-from nodeward.neighbours.kubernetes import auth, cluster, kube_access
+from nodeward.neighbours.kubernetes import auth, cluster
 from nodeward.neighbours.kubernetes.client import PodsClient
+from nodeward.neighbours.kubernetes.cluster import MAX_ACCESS_BYTES, REVIEWS, is_allowed, question
 from nodeward.neighbours.kubernetes.errors import KubeConfigError, KubeDeniedError, KubeError
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.nfd.client import NfdClient
@@ -149,10 +150,10 @@ async def _refused_events(http: KubeHttp) -> tuple[str, ...] | None:
     """What neighbours.kubernetes.events does and we may not."""
     refused = []
     for verb in ("create", "patch"):
-        asked = kube_access.question(verb, "events.k8s.io", "events")
+        asked = question(verb, "events.k8s.io", "events")
         try:
-            said = await http.ask(kube_access.REVIEWS, asked, waits=WAITS, max_bytes=kube_access.MAX_BYTES)
-            if not kube_access.is_allowed(said):
+            said = await http.ask(REVIEWS, asked, waits=WAITS, max_bytes=MAX_ACCESS_BYTES)
+            if not is_allowed(said):
                 refused.append(verb)
         except (KubeHttpError, WireError):
             return None

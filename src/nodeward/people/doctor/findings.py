@@ -14,8 +14,7 @@ from nodeward.features.keys.findings import keys
 from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.features.limits.rows import LinesRow
 from nodeward.features.podapi.findings import cold_plug
-from nodeward.features.sandboxes.doctor_sizing import sizing
-from nodeward.features.sandboxes.findings import sandboxes
+from nodeward.features.sandboxes.findings import sandboxes, sizing
 from nodeward.people.doctor import cluster_findings
 from nodeward.people.doctor.facts import ApiFacts, DaemonFacts, Facts, HookFacts, ProcessFacts, RuntimeFacts
 from nodeward.people.doctor.relay_findings import relay

@@ -21,8 +21,7 @@ from nodeward.features.cpus.effects.grants import CpuGrants
 from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate import wiring as gate
 from nodeward.features.keys import wiring as ledger
-from nodeward.features.keys.effects import grants_boot
-from nodeward.features.keys.effects.grants import Grants, Recalled, may_grant, on_record, path_in
+from nodeward.features.keys.effects.grants import Grants, GrantsBoot, Recalled, may_grant, on_record, path_in, read_boot
 from nodeward.features.keys.loss import is_frozen
 from nodeward.features.limits import wiring as limits
 from nodeward.features.notices import wiring as notices
@@ -99,7 +98,7 @@ def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     ensure_folder(files, settings.run_dir)  # the journal of grants is there
     remembered = last_known.read(files, settings.state_dir)
     recorded = record_writer.size(files, settings.record.path)
-    boot = grants_boot.read(files, settings.state_dir) if may_grant(settings) else ""
+    boot = read_boot(files, settings.state_dir) if may_grant(settings) else ""
     gates = gate.read(files, settings)
     chosen = policy_object.kept(files, settings)
     try:
@@ -162,7 +161,7 @@ def wire(
 ) -> Inside:
     """The inside of a daemon that knows what kernel and disk know. Belongs to the running loop's thread."""
     journal = Journal(files, path_in(settings.run_dir), lanes.journal, lanes.record)
-    note = grants_boot.GrantsBoot(files, settings.state_dir, lanes.disk, disk.begun)
+    note = GrantsBoot(files, settings.state_dir, lanes.disk, disk.begun)
     grants = Grants(files, settings, journal, recalled, note)
     undo = UndoList(files, settings.state_dir, lanes.undo, disk.changes)
     tree = kernel.tree

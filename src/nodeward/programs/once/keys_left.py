@@ -9,7 +9,8 @@ from collections.abc import Iterator
 
 from nodeward.core.errors import WireError
 from nodeward.features.keys.device_ids import id_name
-from nodeward.features.keys.effects import grants, grants_boot
+from nodeward.features.keys.effects import grants
+from nodeward.features.keys.effects.grants import boot_path_in
 from nodeward.features.keys.share import may_follow
 from nodeward.features.keys.sums import is_tracked
 from nodeward.features.settings import Settings
@@ -55,7 +56,7 @@ def _of_kubelet(settings: Settings, files: HostFiles) -> tuple[str, ...]:
         files.stat(journal)
     except OSError:
         return ()
-    noted = grants_boot.path_in(settings.state_dir)
+    noted = boot_path_in(settings.state_dir)
     stays = f"{journal} stays, and {noted}: by them a daemon that comes again knows which TEE keys pods were given; a "
     stays += "reboot voids them"
     return (*_registered(settings, files), *_on_node(settings), stays)

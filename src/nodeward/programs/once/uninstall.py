@@ -7,8 +7,8 @@ from nodeward.core.cgroup import Hierarchy
 from nodeward.core.errors import NodewardError, WireError
 from nodeward.features.settings import Settings
 from nodeward.host import undo
-from nodeward.host.boot import boot_id
 from nodeward.host.hostfs import HostFiles
+from nodeward.host.undo import boot_id
 from nodeward.neighbours.cgroups import writer
 from nodeward.neighbours.cgroups.hierarchy import Tree
 

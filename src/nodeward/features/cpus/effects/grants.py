@@ -18,12 +18,12 @@ from nodeward.features.cpus.effects import journal
 from nodeward.features.cpus.state import Cpus
 from nodeward.features.cpus.values import CpusRecalled, Recorded
 from nodeward.features.root import State
-from nodeward.host.boot import boot_id
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.journal import Journal, Within, Written
 from nodeward.host.lanes import Lane
 from nodeward.host.runner import Core
+from nodeward.host.undo import boot_id
 
 EVERY_S = 1.0
 """How often it is looked whether the file is there as it was written."""

@@ -21,16 +21,81 @@ import msgspec
 from nodeward.core.events import GrantsRecalled
 from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
-from nodeward.features.keys.effects.grants_boot import GrantsBoot
 from nodeward.features.keys.sums import is_tracked
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
-from nodeward.host.boot import BOOT_ID, boot_id
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.journal import Journal, Written
+from nodeward.host.lanes import Lane
+from nodeward.host.state_file import StateFile
+from nodeward.host.undo import BOOT_ID, boot_id
 
 log = logging.getLogger(__name__)
+
+
+BOOT_VERSION = 1
+
+
+MAX_BOOT_BYTES = 4096
+
+
+class _Note(msgspec.Struct, frozen=True):
+    version: int
+    boot: str
+
+
+_note = msgspec.json.Decoder(_Note)
+
+
+def boot_path_in(folder: str) -> str:
+    """The note's path in the state folder."""
+    return f"{folder.rstrip('/')}/grants.boot"
+
+
+def read_boot(files: HostFiles, folder: str) -> str:
+    """The boot in which a journal was begun last; empty where that is not known. May sleep."""
+    try:
+        found = _note.decode(files.read(boot_path_in(folder), MAX_BOOT_BYTES))
+    except FileNotFoundError:
+        return ""
+    except (OSError, msgspec.MsgspecError) as error:
+        log.warning("grants-boot=ignored path=%s error=%s", boot_path_in(folder), error)
+        return ""
+    if found.version != BOOT_VERSION:
+        log.warning("grants-boot=ignored path=%s version=%s", boot_path_in(folder), found.version)
+        return ""
+    return found.boot
+
+
+class GrantsBoot:
+    """The note. Belongs to the loop's thread."""
+
+    def __init__(self, files: HostFiles, folder: str, lane: Lane, boot: str = "") -> None:
+        self.boot = boot
+        """What it says, or is to say as soon as it can be written."""
+        self._file, self._lane = StateFile(files, boot_path_in(folder)), lane
+        self._written, self._busy, self._failing = boot, False, False
+
+    def note(self, boot: str) -> None:
+        """A journal of this boot is there. What could not be written is tried again at the next call."""
+        self.boot = boot
+        if self._busy or self._written == boot:
+            return
+        write = partial(self._file.replace, msgspec.json.encode(_Note(BOOT_VERSION, boot)))
+        self._busy = True
+        if not self._lane.submit("grants-boot", write, partial(self._landed, boot)):
+            self._busy = False
+
+    def _landed(self, boot: str, result: object) -> None:
+        self._busy = False
+        if not isinstance(result, BaseException):
+            self._written, self._failing = boot, False
+        elif not self._failing:
+            self._failing = True
+            log.warning("grants-boot=not-written path=%s error=%s", self._file.path, result)
+
+
 VERSION = 1
 MAX_BYTES = 4 * 1024 * 1024
 EVERY_S = 1.0

@@ -15,15 +15,15 @@ if __name__ == "__main__":
 
         child(*sys.argv[3:])
     elif os.path.basename(sys.argv[0]) == "kubectl-nodeward":
-        from nodeward.cli.kubectl import main as kubectl
+        from nodeward.cli.kubectl.plugin import main as kubectl
 
         kubectl()
     elif os.path.basename(sys.argv[0]) == "cri-resmgr":
-        from nodeward.cli.cri_resmgr import main as cri_resmgr
+        from nodeward.cli.cri_resmgr.relay import main as cri_resmgr
 
         cri_resmgr()
     elif os.path.basename(sys.argv[0]) == "cri-resmgr-webhook":
-        from nodeward.cli.cri_resmgr_webhook import main as cri_resmgr_webhook
+        from nodeward.cli.cri_resmgr.webhook import main as cri_resmgr_webhook
 
         cri_resmgr_webhook()
     elif os.path.basename(sys.argv[0]) == "cri-resmgr-agent":

@@ -15,7 +15,7 @@ import msgspec
 from click.testing import CliRunner
 from rich.console import Console
 
-from nodeward.cli.kubectl import cli as plugin
+from nodeward.cli.kubectl.plugin import cli as plugin
 from nodeward.cli.main import cli
 from nodeward.people.explain import explain
 from nodeward.people.metrics.exposition import pieces

@@ -36,7 +36,9 @@ from tests.rigs.containers import joined_kubelet
 
 HOME = "/api/v1/namespaces/nodeward/pods"
 LABELS: Record = {"app.kubernetes.io/name": "nodeward-node"}
-PLUGIN = "#!{python}\nimport sys; sys.path.insert(0, {source!r}); from nodeward.cli.kubectl import main; main()\n"
+PLUGIN = (
+    "#!{python}\nimport sys; sys.path.insert(0, {source!r}); from nodeward.cli.kubectl.plugin import main; main()\n"
+)
 SOURCE = str(ROOT / "src")
 SPEC: Record = {"containers": [{"name": "node", "image": "nodeward"}]}
 

@@ -397,7 +397,7 @@ def test_every_pod_says_what_its_containers_request(cluster: Cluster, pki: Path,
 
 def test_cri_resource_managers_own_configuration_finds_its_webhook(cluster: Cluster, pki: Path) -> None:
     port = free_port()
-    command = [sys.executable, "-c", "from nodeward.cli.cri_resmgr_webhook import main; main()", f"-port={port}"]
+    command = [sys.executable, "-c", "from nodeward.cli.cri_resmgr.webhook import main; main()", f"-port={port}"]
     tls = [f"-cert-file={pki}/tls/tls.crt", f"-key-file={pki}/tls/tls.key"]
     authority = base64.b64encode((pki / "ca.crt").read_bytes()).decode()
     rule: Record = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"], "resources": ["pods"]}

@@ -33,7 +33,7 @@ class Relayed:
     @contextmanager
     def running(self, *options: str) -> Iterator[subprocess.Popen[bytes]]:
         listen, runtime = self.folder / "cri.sock", self.folder / "runtime.sock"
-        program = "from nodeward.cli.cri_resmgr import main; main()"
+        program = "from nodeward.cli.cri_resmgr.relay import main; main()"
         own = ("-relay-socket", str(listen), "-runtime-socket", str(runtime), "-config-socket", str(self.socket))
         environment = {f"NODEWARD_{name}_DIR": str(self.folder / name.lower()) for name in ("RUN", "STATE")}
         with (self.folder / "relay.log").open("ab") as log:

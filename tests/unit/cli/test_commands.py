@@ -19,7 +19,7 @@ from click.testing import CliRunner
 
 from nodeward.cli import agent, exits, gate, pod
 from nodeward.cli.doctor import _print
-from nodeward.cli.kubectl import cli as plugin
+from nodeward.cli.kubectl.plugin import cli as plugin
 from nodeward.cli.main import cli
 from nodeward.core.finding import Finding, Severity
 from nodeward.features.limits.rows import CgroupRow

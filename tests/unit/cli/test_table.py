@@ -9,9 +9,9 @@ import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
-from nodeward.cli import kubectl_nodes as nodes
-from nodeward.cli.kubectl import cli
-from nodeward.cli.kubectl_answers import draw, in_json, status_of
+from nodeward.cli.kubectl import nodes
+from nodeward.cli.kubectl.answers import draw, in_json, status_of
+from nodeward.cli.kubectl.plugin import cli
 from nodeward.features.keys.rows import KeyRow
 from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow

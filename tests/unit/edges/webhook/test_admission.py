@@ -13,7 +13,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nodeward.cli.cri_resmgr_webhook import pairs_of
+from nodeward.cli.cri_resmgr.webhook import pairs_of
 from nodeward.core.errors import WireError
 from nodeward.features.admission.door import mapping
 from nodeward.features.admission.door.mapping import encode

@@ -19,8 +19,8 @@ from nodeward.cli import exits
 from nodeward.cli.main import Group, run
 
 if TYPE_CHECKING:
-    from nodeward.cli.kubectl_answers import Status
-    from nodeward.cli.kubectl_nodes import Answer, Cluster
+    from nodeward.cli.kubectl.answers import Status
+    from nodeward.cli.kubectl.nodes import Answer, Cluster
 
 F = TypeVar("F", bound=Callable[..., object])
 HOME = "nodeward"
@@ -82,7 +82,7 @@ def status(
       kubectl nodeward status -n shop --state drift --state outside
       kubectl nodeward status --context prod -o json | jq '.nodes[] | select(.fault)'
     """
-    from nodeward.cli.kubectl_nodes import Cluster
+    from nodeward.cli.kubectl.nodes import Cluster
 
     told = _statuses(Cluster(context, kubeconfig, home, timeout_s), namespace, states)
     _show(told, output)
@@ -105,7 +105,7 @@ def top(
       kubectl nodeward top --every 10
       kubectl nodeward top -n shop --times 3 -o json
     """
-    from nodeward.cli.kubectl_nodes import Cluster
+    from nodeward.cli.kubectl.nodes import Cluster
 
     cluster = Cluster(context, kubeconfig, home, timeout_s)
     code = exits.GOOD
@@ -142,8 +142,8 @@ def explain(
       kubectl nodeward explain web -n shop
       kubectl nodeward explain shop/web/enclave
     """
-    from nodeward.cli import kubectl_nodes as nodes
-    from nodeward.cli.kubectl_answers import sentences
+    from nodeward.cli.kubectl import nodes
+    from nodeward.cli.kubectl.answers import sentences
 
     cluster = nodes.Cluster(context, kubeconfig, home, timeout_s)
     space, pod, container = _named(what, namespace)
@@ -178,8 +178,8 @@ def doctor(context: str | None, kubeconfig: str | None, home: str, timeout_s: fl
       kubectl nodeward doctor
       kubectl nodeward doctor -o json | jq '.nodes[] | select(.worst == "error") | .node'
     """
-    from nodeward.cli import kubectl_nodes as nodes
-    from nodeward.cli.kubectl_answers import diagnosed, in_json, print_findings
+    from nodeward.cli.kubectl import nodes
+    from nodeward.cli.kubectl.answers import diagnosed, in_json, print_findings
 
     cluster = nodes.Cluster(context, kubeconfig, home, timeout_s)
 
@@ -199,8 +199,8 @@ def doctor(context: str | None, kubeconfig: str | None, home: str, timeout_s: fl
 
 
 def _statuses(cluster: "Cluster", namespace: str | None, states: tuple[str, ...]) -> "list[Status]":
-    from nodeward.cli import kubectl_nodes as nodes
-    from nodeward.cli.kubectl_answers import status_of
+    from nodeward.cli.kubectl import nodes
+    from nodeward.cli.kubectl.answers import status_of
 
     async def asked() -> "list[Answer]":
         return await nodes.ask(cluster, await nodes.places(cluster), lambda _: ("nodeward", "status", "-o", "json"))
@@ -209,7 +209,7 @@ def _statuses(cluster: "Cluster", namespace: str | None, states: tuple[str, ...]
 
 
 def _show(told: "list[Status]", output: str) -> None:
-    from nodeward.cli.kubectl_answers import draw, in_json
+    from nodeward.cli.kubectl.answers import draw, in_json
 
     if output == "json":
         print(in_json(told))

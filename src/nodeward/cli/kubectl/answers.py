@@ -13,7 +13,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from nodeward.cli.kubectl_nodes import MAX_SAID, Answer
+from nodeward.cli.kubectl.nodes import MAX_SAID, Answer
 from nodeward.core.conditions import Level, Severity, Verdict
 from nodeward.core.finding import Finding
 from nodeward.core.text import printable

@@ -63,6 +63,17 @@ def test_a_runtime_that_calls_for_a_placement_waits_for_little() -> None:
     assert len([name for name in there if name.startswith("nodeward.")]) <= 24
 
 
+def test_a_status_is_drawn_by_few_modules_and_no_decision() -> None:
+    """Packages, whose files are empty, are not counted."""
+    code = "import sys; from nodeward.cli import status; from nodeward.people import client, table"
+    shown = "print(*[f'{n}:{m.__file__}' for n, m in sys.modules.items() if n[:9] == 'nodeward.'])"
+    done = subprocess.run([sys.executable, "-c", f"{code}; {shown}"], capture_output=True, text=True, check=True)
+    there = [one.partition(":")[0] for one in done.stdout.split() if not one.endswith("__init__.py")]
+
+    assert len(there) <= 35
+    assert [name for name in there if name.rpartition(".")[2] in ("step", "apply")] == []
+
+
 HERE = Path(__file__).parents[2]
 
 

@@ -9,6 +9,18 @@ from dataclasses import dataclass
 from enum import Enum
 
 
+@dataclass(frozen=True, slots=True)
+class HappenedRow:
+    """Something that happened `count` times to a pod (empty for the node) and may be over. Times are RFC 3339."""
+
+    code: str
+    pod: str
+    count: int
+    since: str
+    last: str
+    why: str = ""
+
+
 class Severity(Enum):
     """How urgent a condition is, the most urgent first. `info` is no reason for a headline."""
 

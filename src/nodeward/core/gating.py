@@ -4,11 +4,10 @@ Exists so that the engine, the relay and the settings share these words. Times a
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from nodeward.core.annotations import GATE
-from nodeward.core.modes import Mode
 
 CONDITIONS = ("key", "quotes", "verdict")
 """`key`: the pod has the TEE keys that its spec asks for, by the ledger. `quotes`: the services that make quotes for
@@ -59,17 +58,6 @@ class Condition:
     name: str
     open: bool
     why: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class GateRow:
-    """What the relay did with the gates of pods."""
-
-    mode: str = Mode.OFF.value
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Held calls by what became of them: `passed`, `refused`, `would-refuse` (mode observe)."""
-    last: str = ""
-    """The last refusal, in a line."""
 
 
 def gated(

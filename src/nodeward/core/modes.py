@@ -5,6 +5,10 @@ from enum import Enum
 from types import MappingProxyType
 from typing import Final
 
+NO_POLICY = ("", "none", "null")
+"""Names of the policy that pins nothing; `null` is CRI Resource Manager's."""
+
+
 EXCLUSIVE_CORES = "cmk.intel.com/exclusive-cores"
 """The extended resource of lists of CPUs: a node has as many as its exclusive pools do."""
 

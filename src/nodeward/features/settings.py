@@ -6,9 +6,9 @@ The loader is `settings.load`. A field's docstring is its description in `nodewa
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from nodeward.core.modes import Mode, OnError
+from nodeward.core.modes import NO_POLICY, Mode, OnError
 from nodeward.features.admission.settings import WebhookSection
-from nodeward.features.cpus.settings import NO_POLICY, CpusSettings, Driver, PolicySettings
+from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
 from nodeward.features.gate.settings import GateSettings
 from nodeward.features.keys.settings import LedgerSettings
 from nodeward.features.limits.settings import LimitsSettings

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
+from nodeward.core.modes import NO_POLICY
 from nodeward.features.cpus.rows import CpuHolderRow
-from nodeward.features.cpus.settings import NO_POLICY
 from nodeward.features.cpus.words import head, troubles
 from nodeward.people.rows import NodeView
 

@@ -4,11 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.conditions import Verdict
+from nodeward.core.conditions import HappenedRow, Verdict
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.gate.rows import GatesView
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.limits.rows import CgroupRow, LinesRow
 from nodeward.features.sandboxes.rows import SandboxesView
 from nodeward.neighbours.cri.rows import RelayView

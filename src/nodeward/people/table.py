@@ -22,7 +22,6 @@ from nodeward.features.sandboxes.values import Fit
 from nodeward.features.sandboxes.words import head, troubles
 from nodeward.people.chosen import ordered
 from nodeward.people.cpu_lines import cpu_lines, cpus_by_container
-from nodeward.people.relay_table import relay_lines
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import verdict
 
@@ -93,7 +92,10 @@ def render(view: NodeView, height: int | None = None) -> Group:
     parts += cpu_lines(view)
     parts += [Text(line, style=colour) for line, colour in status(view)]
     parts += _gates(view)
-    parts += relay_lines(view)
+    if view.relay is not None or view.relay_fault or view.alone:
+        from nodeward.people.relay_table import relay_lines  # most nodes have none
+
+        parts += relay_lines(view)
     if view.tree.version == 1:
         parts.append(Text(f"cgroup v1 at {view.tree.root}: limits are written at the start", style="yellow"))
     if view.lines.state in ("held", "unverified"):

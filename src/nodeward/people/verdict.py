@@ -8,12 +8,11 @@ What goes on is a condition while it goes on. What happened (`NodeView.lately`) 
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from nodeward.core.conditions import CODES, Condition, Level, Severity, Verdict
+from nodeward.core.conditions import CODES, Condition, HappenedRow, Level, Severity, Verdict
 from nodeward.core.text import printable
 from nodeward.core.times import rfc3339
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.limits.rows import CgroupRow, pod_name
 from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 from nodeward.features.sandboxes.values import Fit

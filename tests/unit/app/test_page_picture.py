@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from nodeward.core.conditions import HappenedRow
 from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
-from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.people.rows import NodeView
 from nodeward.programs.page.picture import HISTORY, Memory, picture, promised

@@ -12,8 +12,8 @@ from rich.console import Console
 from nodeward.cli.kubectl import nodes
 from nodeward.cli.kubectl.answers import draw, in_json, status_of
 from nodeward.cli.kubectl.plugin import cli
+from nodeward.core.conditions import HappenedRow
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.limits.words import amount
 from nodeward.people.rows import NodeView

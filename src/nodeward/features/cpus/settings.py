@@ -92,10 +92,6 @@ class StaticSettings:
     options: Mapping[str, bool] = field(default_factory=dict)
 
 
-NO_POLICY = ("", "none", "null")
-"""Names of the policy that pins nothing; `null` is CRI Resource Manager's."""
-
-
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
     """Which CPUs containers get. `active`: the policy's name, see `nodeward policies`. `available`: the CPUs that

@@ -1,6 +1,20 @@
 """SetGate, and the section `gate` of DescribePod, as the Pod API asks and answers. Flat values, in JSON's words."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from nodeward.core.modes import Mode
+
+
+@dataclass(frozen=True, slots=True)
+class GateRow:
+    """What the relay did with the gates of pods."""
+
+    mode: str = Mode.OFF.value
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Held calls by what became of them: `passed`, `refused`, `would-refuse` (mode observe)."""
+    last: str = ""
+    """The last refusal, in a line."""
 
 
 @dataclass(frozen=True, slots=True)

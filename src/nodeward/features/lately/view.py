@@ -1,7 +1,7 @@
 """What happened lately and may be over, as rows."""
 
+from nodeward.core.conditions import HappenedRow
 from nodeward.core.times import rfc3339
-from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.lately.step import lasting
 from nodeward.features.root import State
 

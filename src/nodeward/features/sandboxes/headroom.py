@@ -10,7 +10,7 @@ from dataclasses import replace
 from nodeward.core.vms import UNLIMITED, CgroupReading, Need, Place, VmReading
 from nodeward.core.workload import SandboxId
 from nodeward.features.sandboxes.usage import INSIDE_SHIM, added, below, parts, vmm_of
-from nodeward.features.sandboxes.values import Fit, Headroom, VmSize
+from nodeward.features.sandboxes.values import HUGETLB, MEMORY, Fit, Headroom, VmSize
 
 MIB = 1 << 20
 USUAL = {
@@ -21,7 +21,6 @@ USUAL = {
 }
 """What VMM and shim take at least, by the VMM, where nobody measures or declares it. The overheads of Kata's own
 RuntimeClasses are higher, since these cover some memory of the guest as well."""
-HUGETLB, MEMORY = "hugetlb", "memory"
 MEASURED = "measured"
 """Only with such an overhead is a pod said to be too small that has room for the VM alone."""
 

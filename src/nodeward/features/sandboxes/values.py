@@ -7,6 +7,9 @@ from enum import Enum
 from nodeward.core.vms import TaskRole
 from nodeward.core.workload import SandboxId
 
+HUGETLB, MEMORY = "hugetlb", "memory"
+
+
 OUTSIDE_POD = "outside-pod"
 """The VMM is outside the pod and should be in it: no limit of the pod holds the VM."""
 

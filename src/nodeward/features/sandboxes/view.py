@@ -13,7 +13,6 @@ from nodeward.core.times import rfc3339
 from nodeward.core.vms import Handler, Place, Profile, Task, TaskRole, VmReading
 from nodeward.core.workload import PodSpec, Sandbox, SandboxId
 from nodeward.features.root import State
-from nodeward.features.sandboxes.headroom import HUGETLB
 from nodeward.features.sandboxes.mode import mode as mode_of
 from nodeward.features.sandboxes.recommend import PERCENTILES, percentile, recommend, unaccounted
 from nodeward.features.sandboxes.rows import (
@@ -28,7 +27,7 @@ from nodeward.features.sandboxes.rows import (
 )
 from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.sandboxes.state import Vm
-from nodeward.features.sandboxes.values import OTHER_MODE, Fit, Headroom, Measured, Usage, VmSize
+from nodeward.features.sandboxes.values import HUGETLB, OTHER_MODE, Fit, Headroom, Measured, Usage, VmSize
 from nodeward.features.sandboxes.words import below, drift_sentence, fit_sentence, killed_sentence
 
 ROWS_AT_ONCE = 8

@@ -11,7 +11,7 @@ from nodeward.core.quantity import binary_text
 from nodeward.core.text import printable
 from nodeward.core.vms import UNLIMITED
 from nodeward.core.workload import SHORT_ID
-from nodeward.features.sandboxes import headroom, values
+from nodeward.features.sandboxes import values
 from nodeward.features.sandboxes.rows import DriftRow, FitRow, SandboxesView, SandboxRow
 from nodeward.features.sandboxes.values import (
     ELSEWHERE,
@@ -158,9 +158,9 @@ def fit_sentence(fit: FitRow, why: str = "") -> str:
     by = f" ({fit.overhead_from})" if fit.overhead_from else ""
     vm, overhead = f"VM {size_text(fit.vm)}", f"overhead {size_text(fit.overhead)}{by}"
     match fit.limit_of:
-        case headroom.HUGETLB:
+        case values.HUGETLB:
             sum_ = f"limit of huge pages {size_text(fit.limit)} - {vm}"
-        case headroom.MEMORY:
+        case values.MEMORY:
             sum_ = f"VM on huge pages; limit {size_text(fit.limit)} - {overhead}"
         case _:
             sum_ = f"limit {size_text(fit.limit)} - {vm} - {overhead}"

@@ -7,9 +7,9 @@ millisecond.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.core.gating import GateRow
+from nodeward.core.conditions import HappenedRow
 from nodeward.features.cpus.rows import CpusView
-from nodeward.features.lately.rows import HappenedRow
+from nodeward.features.gate.rows import GateRow
 from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.sandboxes.rows import SizingRow
 

@@ -14,8 +14,8 @@ from functools import partial
 import yaml
 
 from nodeward.core.errors import NodewardError, WireError
+from nodeward.core.modes import NO_POLICY
 from nodeward.core.text import printable
-from nodeward.features.cpus.settings import NO_POLICY
 from nodeward.features.cpus.spelling.policy import LATER
 from nodeward.programs.cri_resmgr import go_flags
 from nodeward.programs.cri_resmgr import yaml as cri_resmgr_yaml

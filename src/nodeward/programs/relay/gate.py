@@ -12,9 +12,10 @@ from functools import partial
 from typing import Final
 
 from nodeward.core.errors import WireError
-from nodeward.core.gating import Gated, GateRow, gated, refusal
+from nodeward.core.gating import Gated, gated, refusal
 from nodeward.core.modes import Mode
 from nodeward.core.workload import Sandbox
+from nodeward.features.gate.rows import GateRow
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cri import facts_line

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from nodeward.core.conditions import HappenedRow
 from nodeward.core.decision import Goal, Target
 from nodeward.core.errors import WireError
 from nodeward.core.events import CapacityRead, RuntimeConnected
@@ -25,7 +26,6 @@ from nodeward.core.workload import Container, ContainerId, Sandbox, SandboxId
 from nodeward.features.all import ENGINE
 from nodeward.features.cpus.ask import label_keys
 from nodeward.features.cpus.settings import Driver
-from nodeward.features.lately.rows import HappenedRow
 from nodeward.features.lately.view import lately_rows
 from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.pods.fault import declaration

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from nodeward import __version__
+from nodeward.core.conditions import HappenedRow
 from nodeward.core.errors import WireError
-from nodeward.core.gating import GateRow
 from nodeward.core.pulls import PullsView
 from nodeward.core.times import LATELY_NS, rfc3339
-from nodeward.features.lately.rows import HappenedRow
+from nodeward.features.gate.rows import GateRow
 from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.host.backoff import Backoff

@@ -7,6 +7,7 @@ spelling; every fault has the path as it was written. Must not judge what only t
 from collections.abc import Iterator, Mapping
 
 from nodeward.core import cpuset
+from nodeward.core.modes import NO_POLICY
 from nodeward.features.cpus.pool_settings import (
     RESERVED,
     BalloonsSettings,
@@ -14,14 +15,7 @@ from nodeward.features.cpus.pool_settings import (
     PodpoolsSettings,
     StaticPoolsSettings,
 )
-from nodeward.features.cpus.settings import (
-    NO_POLICY,
-    STATIC_OPTIONS,
-    Amount,
-    AmountKind,
-    PolicySettings,
-    StaticSettings,
-)
+from nodeward.features.cpus.settings import STATIC_OPTIONS, Amount, AmountKind, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling import pools
 from nodeward.features.cpus.spelling.pools import near, shown, switch
 

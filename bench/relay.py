@@ -45,8 +45,8 @@ from nodeward.neighbours.cri.calls import Call, Ended, Message, Replace
 from nodeward.neighbours.sockets import unary_client
 from nodeward.programs.relay.limits import RelayLimits
 from nodeward_sim.doubles.kernel import SimKernel
-from tests.unit.transport.between import Between
-from tests.unit.transport.strict import request
+from tests.unit.neighbours.cri.between import Between
+from tests.unit.neighbours.cri.strict import request
 
 ROUNDS = 5
 CONTAINERS, PODS = 500, 110

@@ -22,9 +22,9 @@ from bench import webhook_crowd
 from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.webhook_crowd import Crowd
 from nodeward.features.admission.door.server import PATH
-from tests.component.kube.support import make_ca, make_leaf
+from tests.component.kubernetes.support import make_ca, make_leaf
 from tests.component.webhook.support import port_of, program
-from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
+from tests.unit.features.admission.rounds import Json, container, pod_of, review
 
 ROUNDS = 5
 WAIT_S = 60.0

@@ -35,7 +35,7 @@ PARTS: Final = {
         tuple(f"nodeward.features.{module}" for module in MUTATED),
     ),
     "unit": ("unit and component: long histories, other Pythons", ("tests/unit", "tests/component")),
-    "inputs": ("a million damaged inputs for each codec", ("tests/unit/wire", "-m", "fuzz")),
+    "inputs": ("a million damaged inputs for each codec", ("tests/unit/formats", "-m", "fuzz")),
     "runtimes": ("CRI-O, containerd 1.7, other OCI runtimes", RUNTIMES),
     "sandboxes": ("Kata's host side, on this machine and on Debian's own kernel", SANDBOXES),
     "cpus": ("CPUs by the relay, memory nodes, many quick pods", ("tests/vm/test_cpus.py",)),

@@ -6,11 +6,11 @@ import pytest
 
 from nodeward.features.keys import device_ids
 from tests.told import tell
-from tests.unit.engine.ledger import starts, views
-from tests.unit.engine.ledger.alone import Alones
-from tests.unit.engine.ledger.test_histories import forgets_the_ended
-from tests.unit.engine.ledger.together import weigh
-from tests.unit.engine.ledger.views import ENDED, RUNS, SILENT, Kind
+from tests.unit.features.keys import starts, views
+from tests.unit.features.keys.alone import Alones
+from tests.unit.features.keys.test_histories import forgets_the_ended
+from tests.unit.features.keys.together import weigh
+from tests.unit.features.keys.views import ENDED, RUNS, SILENT, Kind
 
 pytestmark = pytest.mark.nightly
 

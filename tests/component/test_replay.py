@@ -16,7 +16,7 @@ from nodeward.core import record
 from nodeward.features.root import State
 from tests.pages import of_page
 from tests.patience import scaled
-from tests.unit.app.test_what_if import lived
+from tests.unit.programs.test_what_if import lived
 
 MEMORY_KIB = 1 << 20
 NO_RECORD = "is no record of nodeward (line "

@@ -25,7 +25,7 @@ from nodeward.people.table import render
 from nodeward.people.view import node_view
 from nodeward.programs.once.replay import Again, replay, walk
 from nodeward.settings import load
-from tests.unit.edges.metrics.build import RICH
+from tests.unit.people.metrics.build import RICH
 
 HERE = Path(__file__).parent
 RECORDS = sorted(HERE.glob("*.record.gz"))

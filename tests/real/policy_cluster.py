@@ -24,7 +24,7 @@ from tests.peers.nriside import Record
 from tests.real.test_webhook import at_the_loopback, objects
 from tests.rigs import cluster as rigs
 from tests.rigs.cluster import DEPLOY, PODS, record
-from tests.unit.edges.webhook.rounds import container, notes, pod_of
+from tests.unit.features.admission.rounds import container, notes, pod_of
 
 DATA = Path(__file__).parent / "policies"
 NAMES = ("epc-amounts", "epc-annotations", "kata-annotations", "sgx-devices", "sgx-provision")

@@ -44,7 +44,7 @@ from tests.real.policy_cluster import (
     webhook,
 )
 from tests.rigs.cluster import PODS, record
-from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
+from tests.unit.features.admission.rounds import at, container, notes, pod_of
 
 cluster = policy_cluster.cluster
 

@@ -29,7 +29,7 @@ from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import require
 from tests.peers.nriside import nriside
 from tests.peers.prometheus import CLUSTER, NOT_HERE, WITHIN_S, Prometheus, prometheus, queries, variables
-from tests.unit.edges.metrics.build import MIB, SANDBOXES, node, untold
+from tests.unit.people.metrics.build import MIB, SANDBOXES, node, untold
 
 NODE = tree.Shape(pods=3, per_pod=2, calls=20)
 KEYS = 16

@@ -19,7 +19,7 @@ from nodeward.people.metrics.families import FAMILIES
 from nodeward.people.metrics.mapping import metrics
 from tests.patience import scaled
 from tests.peers.find import absent
-from tests.unit.edges.metrics.build import RICH
+from tests.unit.people.metrics.build import RICH
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 RULES = FOLDER / "rules.yaml"

@@ -39,7 +39,7 @@ from tests.peers.crisuite import images_served
 from tests.peers.nriside import Json, Record, member, text
 from tests.peers.prometheus import asked, prometheus
 from tests.rigs.containers import a_containerd, pod_of
-from tests.unit.transport.strict import StrictEnd, message, request
+from tests.unit.neighbours.cri.strict import StrictEnd, message, request
 
 _BLOCK = 65_536
 

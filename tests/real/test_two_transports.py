@@ -39,8 +39,8 @@ from tests.peers.nriside import Record
 from tests.peers.nriside import text as text_of
 from tests.peers.plugin import RawPlugin, raw_plugin
 from tests.rigs.containers import a_containerd
-from tests.unit.app.relayed import Relayed
-from tests.unit.engine.build import Told
+from tests.unit.features.build import Told
+from tests.unit.programs.relay.relayed import Relayed
 
 HISTORIES = 1000
 STEPS = 14

@@ -41,7 +41,7 @@ from tests.peers.kubeclient import STRATEGIC, ApiError
 from tests.peers.nriside import Record, member
 from tests.rigs import cluster as rigs
 from tests.rigs.cluster import JSON, PODS, listed, make, manifests, part, record, refusal, running_cluster
-from tests.unit.edges.webhook.rounds import at, container, notes, pod_of
+from tests.unit.features.admission.rounds import at, container, notes, pod_of
 
 DEPLOY = rigs.DEPLOY / "webhook"
 EPC, ENCLAVE = "sgx.intel.com/epc", "sgx.intel.com/enclave"

@@ -7,7 +7,7 @@ from typing import Final
 from nodeward.programs.node.assemble import ensure_folder
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import Done, Ended, InlineLane, T
-from tests.unit.engine.build import ManualClock
+from tests.unit.features.build import ManualClock
 
 FOLDER: Final = "/var/lib/nodeward"
 

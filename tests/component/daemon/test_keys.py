@@ -42,7 +42,7 @@ from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, Trouble,
 from tests.component.relay.rig import wait_for
 from tests.kubelet_views import SimViews
 from tests.pages import typed
-from tests.unit.wire import checkpoints
+from tests.unit.formats import checkpoints
 
 TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
 KUBELET = "/var/lib/kubelet"

@@ -40,10 +40,10 @@ from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import EPC, ROOT, STATE, WITHIN_S, Rig, TroubledFiles, changed, rig
-from tests.component.kube.support import pod
+from tests.component.kubernetes.support import pod
 from tests.pod_fields import Planted
-from tests.unit.edges.metrics.build import untold
-from tests.unit.wire.test_pod_redaction import SHOWN
+from tests.unit.formats.test_pod_redaction import SHOWN
+from tests.unit.people.metrics.build import untold
 
 Found = dict[tuple[str, str, str], float]
 """Values by name, level and container or other label."""

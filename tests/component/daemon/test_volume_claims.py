@@ -32,7 +32,7 @@ from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import WITHIN_S, Rig, rig
 from tests.component.daemon.test_podapi import pod, post
 from tests.pages import of_page
-from tests.unit.wire import checkpoints
+from tests.unit.formats import checkpoints
 
 PATH = "/var/lib/kubelet/pods/u1/volumes/kubernetes.io~csi/pv/mount"
 SHARED = {"name": "data", "persistentVolumeClaim": {"claimName": "disk"}}

@@ -20,7 +20,7 @@ from nodeward.neighbours.kubernetes import cluster
 from nodeward.people.doctor.run import Diagnosis, diagnose
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.doctor.hosts import around, bad, codes, host
-from tests.component.kube.support import HandClock, make_ca, make_leaf, openssl
+from tests.component.kubernetes.support import HandClock, make_ca, make_leaf, openssl
 from tests.rigs.stories import told_in
 
 

@@ -25,7 +25,7 @@ from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, G
 from tests.component.kubelet.node import until
 from tests.patience import scaled
 from tests.rigs.stories import told_in
-from tests.unit.wire import checkpoints
+from tests.unit.formats import checkpoints
 
 WITHIN_S = scaled(20.0)
 VF, GPU, UID, PCI = "a.b/vf", "c.d/gpu", PodUid("u-new"), "0000:3b:00.1"

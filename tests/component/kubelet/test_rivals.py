@@ -32,8 +32,8 @@ from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import Endpoint
 from nodeward.programs.node import relay_door
 from nodeward.programs.relay import facts as relay_facts
-from tests.component.kube.support import HandClock
 from tests.component.kubelet.node import NOTHING, TDX, Life, Node, ids, played, until
+from tests.component.kubernetes.support import HandClock
 from tests.patience import scaled
 from tests.peers.deviceplugin import running_plugin
 

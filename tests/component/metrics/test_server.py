@@ -24,7 +24,7 @@ from nodeward.people.metrics.mapping import metrics
 from nodeward.people.rows import NodeView
 from tests.component.daemon.test_metrics import port
 from tests.patience import scaled
-from tests.unit.edges.metrics.build import full_node, node
+from tests.unit.people.metrics.build import full_node, node
 
 WITHIN_S = scaled(30.0)
 SCRAPE = b"GET /metrics HTTP/1.1\r\nHost: nodeward\r\n\r\n"

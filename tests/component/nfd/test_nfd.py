@@ -23,7 +23,7 @@ from nodeward.neighbours.nfd.client import NfdClient, Place
 from nodeward.neighbours.nfd.session import Pace, Session
 from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttp, Waits
 from nodeward_sim.doubles.nfd import worker_object
-from tests.component.kube.support import until
+from tests.component.kubernetes.support import until
 from tests.goals import target
 from tests.patience import scaled
 

@@ -20,7 +20,7 @@ from nodeward_sim.doubles.runtime import TOLERATE, SimContainer, SimPod, SimRunt
 from nodeward_sim.doubles.runtime_plugins import NRI_0_8, NRI_0_11, NRI_0_12, NriGeneration, RuntimeRefusalError
 from tests.component.nri.harness import EPC, WITHIN_S, World, beside, joined, plugged, settings_for, tale
 from tests.rigs.stories import told_in
-from tests.unit.app.relayed import Relayed
+from tests.unit.programs.relay.relayed import Relayed
 
 WEB = SimPod("u-1", "web", annotations={"epc-limit.nri.io": "1048576", "other": "CANARY-annotation"})
 MAIN = SimContainer("main", args=("/bin/x", "CANARY-arg"), env=("PASSWORD=CANARY-env",))

@@ -30,7 +30,7 @@ from nodeward.people.decisions import DecisionRow
 from nodeward.people.page import server
 from nodeward.people.page.server import MOST_PAGES, hosts
 from nodeward.people.rows import ComponentRow, NodeView
-from tests.component.kube.support import until
+from tests.component.kubernetes.support import until
 from tests.patience import scaled
 from tests.peers.find import absent
 from tests.told import tell

@@ -36,7 +36,7 @@ from tests.component.relay.rig import (
 )
 from tests.component.relay.test_limits import ANNOTATIONS, create, kernel, node
 from tests.component.relay.test_status import status, status_socket
-from tests.unit.transport.strict import DATA, END_HEADERS, HEADERS, frame
+from tests.unit.neighbours.cri.strict import DATA, END_HEADERS, HEADERS, frame
 
 
 @pytest.fixture(name="path")

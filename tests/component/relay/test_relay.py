@@ -30,7 +30,7 @@ from tests.component.relay.rig import (
     wait_for,
 )
 from tests.component.relay.test_status import people, status
-from tests.unit.transport.strict import MAX_STREAM, StrictEnd, message, request
+from tests.unit.neighbours.cri.strict import MAX_STREAM, StrictEnd, message, request
 
 ROOT = Path(__file__).resolve().parents[3]
 

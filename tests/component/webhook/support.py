@@ -17,10 +17,10 @@ from nodeward.features.admission.door.server import PATH, Bounds, WebhookServer
 from nodeward.features.settings import Settings
 from nodeward.host.tls import ReloadingTls
 from nodeward.programs.webhook import decider
-from tests.component.kube.support import make_ca, make_leaf
+from tests.component.kubernetes.support import make_ca, make_leaf
 from tests.patience import scaled
 from tests.rigs.stories import Story, told_in
-from tests.unit.edges.webhook.rounds import Json, container, pod_of, review
+from tests.unit.features.admission.rounds import Json, container, pod_of, review
 
 WITHIN_S = scaled(30.0)
 NODEWARD = str(Path(sys.executable).parent / "nodeward")

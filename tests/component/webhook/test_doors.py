@@ -19,10 +19,10 @@ from nodeward.features.admission.door.server import WebhookServer
 from nodeward.features.settings import Settings
 from nodeward.host.tls import shake_hands
 from nodeward.programs.webhook import decider
-from tests.component.kube.support import until
+from tests.component.kubernetes.support import until
 from tests.component.webhook.support import EPC, GOOD, HEAD, REQUEST, Serving, served
 from tests.patience import scaled
-from tests.unit.edges.webhook.rounds import container, pod_of, review
+from tests.unit.features.admission.rounds import container, pod_of, review
 
 SLOW = {
     "that says nothing": b"",

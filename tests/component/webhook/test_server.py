@@ -24,10 +24,10 @@ from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.settings import Settings
 from nodeward.host.tls import ReloadingTls, TlsFilesError
 from nodeward.programs.webhook import decider
-from tests.component.kube.support import until
+from tests.component.kubernetes.support import until
 from tests.component.webhook.support import EPC, GOOD, HEAD, JSON_TYPE, REQUEST, Serving, install, served, swap
 from tests.patience import scaled
-from tests.unit.edges.webhook.rounds import Json, applied, at, container, notes, pod_of, review
+from tests.unit.features.admission.rounds import Json, applied, at, container, notes, pod_of, review
 
 
 def patched(made: Json, response: Json) -> Json:
@@ -297,7 +297,7 @@ def test_a_start_without_a_usable_pair_is_an_error_that_names_the_files(pki: Pat
 
 def encrypted(pki: Path) -> bytes:
     """A key that wants a password: nobody is asked for it."""
-    from tests.component.kube.support import openssl
+    from tests.component.kubernetes.support import openssl
 
     openssl("ec", "-in", str(pki / "first.key"), "-aes128", "-passout", "pass:secret", "-out", str(pki / "locked.key"))
     return (pki / "locked.key").read_bytes()

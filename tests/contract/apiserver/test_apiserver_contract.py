@@ -18,7 +18,7 @@ from nodeward.neighbours.kubernetes.errors import KubeError
 from nodeward.neighbours.kubernetes.events import EventObject, EventSender, created
 from nodeward.neighbours.kubernetes.reflector import Missing, PodReader, run
 from nodeward.neighbours.kubernetes.settings import KubeSettings
-from tests.component.kube.support import Ears, HandClock
+from tests.component.kubernetes.support import Ears, HandClock
 from tests.contract.apiserver.adapter import Adapter, at, http, items, listed, opened, watched, watched_at
 from tests.patience import scaled
 

@@ -11,7 +11,7 @@ from nodeward.core.workload import CpuRecord, HostShare, SandboxId
 from nodeward.features.sandboxes import sizing
 from nodeward.features.sandboxes.size import CPU_M, size
 from tests.peers.katahost import KataSize, kata_sizes, kata_vms
-from tests.unit.engine.sandboxes.test_sizing import KATA, MOST, ROWS
+from tests.unit.features.sandboxes.test_sizing import KATA, MOST, ROWS
 
 MIB = 1 << 20
 BASE_M, BASE = 1000, 64 * MIB

@@ -125,8 +125,8 @@ def test_every_contract_that_is_declared_is_compared() -> None:
     by_content = {  # no peer has these descriptors
         "kubepod": "tests/real/test_pods_api.py",
         "reflection": "tests/contract/podapi/test_both_doors.py, by grpcurl",
-        "resmgr_agent": "tests/unit/wire/test_resmgr_protos.py, by a table",
-        "resmgr_config": "tests/unit/wire/test_resmgr_protos.py, by a table",
+        "resmgr_agent": "tests/unit/formats/test_resmgr_protos.py, by a table",
+        "resmgr_config": "tests/unit/formats/test_resmgr_protos.py, by a table",
     }
     own = {"podapi"}
     assert declared == compared | {*by_content} | own, "a new contract needs its row here"

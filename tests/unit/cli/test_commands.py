@@ -29,7 +29,7 @@ from nodeward.people.client import DaemonError
 from nodeward.people.doctor.run import Diagnosis
 from nodeward.people.rows import NodeView
 from tests.patience import scaled
-from tests.unit.engine.test_doctor import WELL
+from tests.unit.people.test_doctor import WELL
 
 ROOT = Path(__file__).resolve().parents[3]
 NODEWARD = [sys.executable, "-m", "nodeward"]

@@ -3,7 +3,7 @@
 A story without chance: the daemon's own start, a pod with init container, sidecar and container, its limits, a drift
 and its repair, an update, the end. It is played once to note its calls, then once for each different one of them (`make
 deep`: for each); every play ends in the same judgement as the histories: limits in the kernel, nothing left, the record
-replays, the undo list is whole. Grants: tests/unit/app/test_grants.py.
+replays, the undo list is whole. Grants: tests/unit/features/keys/test_grants.py.
 """
 
 import asyncio

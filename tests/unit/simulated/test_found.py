@@ -21,7 +21,7 @@ from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of
 from tests.lanes import InlineLane
-from tests.unit.engine.build import (
+from tests.unit.features.build import (
     EPC,
     SECOND,
     Told,

@@ -6,7 +6,7 @@ pod's claim is the larger of the two, whatever the root holds beyond the pods' i
     free = max(0, capacity - sum of claims - foreign - reserve)
 
 Where counters differ from read to read, what makes `free` smaller is taken: the largest root, each pod's smallest
-charge when it is subtracted from the root, its largest when it is a claim. tests/unit/engine/ledger/sampling.py plays
+charge when it is subtracted from the root, its largest when it is a claim. tests/unit/features/keys/sampling.py plays
 every case of the order in which they are read.
 """
 

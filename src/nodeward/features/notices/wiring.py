@@ -18,10 +18,9 @@ from nodeward.features.pods.wiring import ApiFacts
 from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Node, Wired, Wiring
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
-from nodeward.neighbours.kubernetes.events import EventObject
 
 if TYPE_CHECKING:
-    from nodeward.neighbours.kubernetes.events import EventSender
+    from nodeward.neighbours.kubernetes.events import EventObject, EventSender
 
 log = logging.getLogger(__name__)
 MOST_WAITING = 100
@@ -90,8 +89,10 @@ class Calls:
         self._trouble = ""
         return ""
 
-    def _event(self, call: PodEvent, node: str) -> EventObject:
+    def _event(self, call: PodEvent, node: str) -> "EventObject":
         """The Event object that a call means, under a name that no other life of the daemon gives."""
+        from nodeward.neighbours.kubernetes.events import EventObject
+
         reason, is_warning, note = told(call)
         since_ns = self._clock.wall_ns() - self._clock.now_ns()
         return EventObject(

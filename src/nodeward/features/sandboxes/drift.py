@@ -7,7 +7,7 @@ v1 a thread's CPU and memory can count in different cgroups: vCPU threads are ju
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from nodeward.core.cgroup import of_systemd
+from nodeward.core.cgroup_names import of_systemd
 from nodeward.core.vms import UNLIMITED, Place, Profile, Task, TaskRole, VmReading
 from nodeward.features.sandboxes.expected import SANDBOXED_POD
 from nodeward.features.sandboxes.values import (

@@ -8,7 +8,7 @@ one in which these two controllers are.
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
 
-from nodeward.core.cgroup import of_systemd, scope_path
+from nodeward.core.cgroup_names import of_systemd, scope_path
 from nodeward.core.vms import CgroupDriver, Profile, VmReading
 from nodeward.core.workload import Container, Sandbox
 from nodeward.features.sandboxes.values import Expected

@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from nodeward.core.cgroup import of_systemd
+from nodeward.core.cgroup_names import of_systemd
 from nodeward.core.errors import NodewardError
 from nodeward.core.vms import CgroupDriver, Profile, TaskRole
 from nodeward.features.sandboxes.expected import UNLIMITED_MEMORY, Paths, container_path, expected, shims, threaded

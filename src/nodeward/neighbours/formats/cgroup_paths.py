@@ -8,7 +8,7 @@ Two forms. cgroupfs: `/kubepods/burstable/pod<uid>` and below it the container's
 import re
 from functools import lru_cache
 
-from nodeward.core.cgroup import slice_levels
+from nodeward.core.cgroup_names import slice_levels
 from nodeward.core.errors import WireError
 
 MAX_PATH = 4096

@@ -1,0 +1,468 @@
+"""Seeded lives of containers under each CPU policy, while daemons die, sets drift and CPUs go offline.
+
+Outside the daemon there are a kernel (each cgroup's set), a runtime (its own record of each container), an API server
+that tells late, and the journal of CPU grants in its own format. `python -m tests.unit.features.cpus.histories 2000`
+plays so many histories of every policy.
+"""
+
+import random
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from nodeward.core import events as ev
+from nodeward.core.annotations import STATIC_POOL
+from nodeward.core.cpuset import ids, parse, text
+from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.topology import Group, Machine
+from nodeward.core.workload import (
+    Container,
+    ContainerId,
+    ContainerSpec,
+    CpuRecord,
+    Phase,
+    PodSpec,
+    PodUid,
+    Qos,
+    Sandbox,
+    SandboxId,
+)
+from nodeward.features.cpus import recorded
+from nodeward.features.cpus.effects import journal as cpus_journal
+from nodeward.features.cpus.place import wanted
+from nodeward.features.cpus.pool_settings import (
+    BalloonsSettings,
+    BalloonType,
+    CpuList,
+    Creation,
+    DynamicPoolsSettings,
+    DynamicPoolType,
+    PodPool,
+    PodpoolsSettings,
+    StaticPool,
+    StaticPoolsSettings,
+    Within,
+)
+from nodeward.features.cpus.pools import apart
+from nodeward.features.cpus.requested import shares_of
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.values import CpusRecalled, Recorded
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings
+from tests.unit.features.build import Told
+from tests.unit.features.cpus.machines import machine
+
+STEPS = 24
+BOOT = "this-boot"
+SIZES = (("burstable", 100), ("burstable", 700), ("besteffort", 0), ("", 1000), ("", 2000), ("", 2500), ("", 500))
+NAMESPACES = ("shop", "lab", "kube-system")
+CPU0 = Amount(AmountKind.CPUSET, 1)
+SHARING = (
+    BalloonType("near", ("shop",), share_idle_cpus_in_same=Within.NUMA, max_cpus=8),
+    BalloonType("new", ("lab",), prefer_new_balloons=True, share_idle_cpus_in_same=Within.PACKAGE),
+)
+COMPOSED = (
+    BalloonType("pair", ("shop",), components=("left", "right"), component_creation=Creation.BALANCE),
+    BalloonType("all", ("lab",), components=("left", "right")),
+    BalloonType("left", max_balloons=3),
+    BalloonType("right", components=("r1", "r2"), component_creation=Creation.BALANCE, max_cpus=4),
+    BalloonType("r1"),
+    BalloonType("r2", max_cpus=2),
+)
+_LISTS = (
+    StaticPool("shared", False, (CpuList(0, "1"),)),
+    StaticPool("own", True, tuple(CpuList(0, f"{n}") for n in range(2, 7))),
+)
+RULES = {
+    "static": PolicySettings("static", reserved=CPU0),
+    "static-plus": PolicySettings("static-plus", reserved=CPU0),
+    "balloons": PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=SHARING)),
+    "composed": PolicySettings("balloons", reserved=CPU0, balloons=BalloonsSettings(balloon_types=COMPOSED)),
+    "podpools": PolicySettings(
+        "podpools",
+        reserved=CPU0,
+        podpools=PodpoolsSettings(pools=(PodPool("pair", 2, 3, "3"), PodPool("one", 1, 0, "2"))),
+    ),
+    "static-pools": PolicySettings("static-pools", reserved=CPU0, static_pools=StaticPoolsSettings(_LISTS)),
+    "dynamic-pools": PolicySettings(
+        "dynamic-pools",
+        reserved=CPU0,
+        dynamic_pools=DynamicPoolsSettings(
+            dynamic_pool_types=(DynamicPoolType("fast", ("lab",)), DynamicPoolType("slow", ("shop",)))
+        ),
+    ),
+}
+MACHINE = machine(packages=2, nodes=2, cores=2)
+"""16 CPUs."""
+
+
+class WrongError(AssertionError):
+    """What must never be, with the history that led to it."""
+
+
+@dataclass(slots=True)
+class Pod:
+    """A pod with one container, as everybody else knows it."""
+
+    name: str
+    qos: str
+    milli: int
+    namespace: str
+    kernel: int = 0
+    """The cgroup's set; 0 for none of its own."""
+    record: int = 0
+    """The set in the runtime's record."""
+    shares: int = 0
+    life: int = 0
+
+    @property
+    def home(self) -> Sandbox:
+        path = "/".join(part for part in ("/kubepods", self.qos, f"pod{self.name}") if part)
+        notes = {STATIC_POOL: "own", "intel.com/resources": _LIST} if self.namespace == "lab" else {}
+        return Sandbox(SandboxId(f"s-{self.name}"), PodUid(self.name), self.namespace, self.name, notes, path)
+
+    @property
+    def container(self) -> Container:
+        quota = 0 if self.qos else self.milli * 100
+        cpu = CpuRecord(self.shares or shares_of(self.milli), quota, 100_000, self.record)
+        home = self.home
+        return Container(
+            ContainerId(f"{self.name}-{self.life}"),
+            home.id,
+            "app",
+            cgroups_path=f"{home.cgroup_parent}/{self.life}",
+            cpu=cpu,
+        )
+
+    @property
+    def running(self) -> Container:
+        return self.container.in_phase(Phase.RUNNING)
+
+    @property
+    def spec(self) -> PodSpec:
+        limit = 0 if self.qos else self.milli
+        qos = {"burstable": Qos.BURSTABLE, "besteffort": Qos.BEST_EFFORT, "": Qos.GUARANTEED}[self.qos]
+        one = ContainerSpec("app", cpu_m=self.milli, cpu_limit_m=limit, memory_request=0)
+        return PodSpec(PodUid(self.name), self.namespace, self.name, (one,), qos=qos)
+
+
+_LIST = '{"containers":{"app":{"requests":{"cmk.intel.com/exclusive-cores":"1"}}}}'
+
+
+@dataclass(slots=True)
+class World:
+    """What outlives the daemon, and the daemon that lives now."""
+
+    rules: PolicySettings
+    choose: random.Random
+    forgets: bool = False
+    """The record is lost at each death."""
+    pods: dict[str, Pod] = field(default_factory=dict)
+    journal: bytes = b""
+    written: Recorded | None = None
+    of: Machine = MACHINE
+    story: list[str] = field(default_factory=list)
+    engine: Told = field(default_factory=lambda: Told(State()))
+    restarts: int = 0
+
+    def begin(self) -> None:
+        """A daemon that knows only what its files say."""
+        self.engine = Told(State(settings=EngineSettings(policy=self.rules)))
+        if self.forgets:
+            self.journal, self.written = b"", None
+        found = cpus_journal.read(self.journal, BOOT)
+        if found is not None:
+            now = found.recorded
+            for change in found.changes:
+                now = recorded.changed(now, change)
+            self.must(not recorded.fault(now), f"the journal is void: {recorded.fault(now)}")
+            self.must(self.written is None or now == self.written, "the journal says what was not written")
+            self.written = now
+            self.engine(CpusRecalled(now))
+        self.engine(ev.TopologyRead(self.of))
+
+    def must(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise WrongError("\n".join([*self.story, what]))
+
+    def write_down(self) -> None:
+        """What the daemon writes before it answers."""
+        cpus = self.engine.state.cpus
+        if cpus.machine is None or cpus.recorded is not None:
+            return
+        before = self.written
+        after = Recorded(cpus.machine, cpus.rules, cpus.pools, recorded.mems(self.engine.state))
+        change = None
+        if before is not None and (before.machine, before.rules) == (after.machine, after.rules):
+            change = recorded.change(before, after)
+        self.journal = cpus_journal.whole(after, BOOT) if change is None else self.journal + cpus_journal.line(change)
+        self.written = after
+
+    def perform(self, decision: Decision, most: int = 10_000) -> bool:
+        """Writes the goals' sets, so many at most; whether all were written."""
+        at = {pod.container.cgroups_path: pod for pod in self.pods.values()}
+        for goal in decision.goals:
+            for target in goal.targets():
+                if target.kind != "cpuset":
+                    continue
+                if most == 0:
+                    return False
+                most -= 1
+                to = parse(str(goal.value))
+                self.must(bool(to), f"an empty set for {target.where}")
+                if target.where in at:
+                    at[target.where].kernel = to
+                self.perform(self.engine(ev.Reached((target,), (target,))))
+        return True
+
+    def sets(self) -> dict[str, int]:
+        return {
+            held.key.partition("/")[0]: wanted(self.engine.state.cpus.pools, held.key)
+            for held in self.engine.state.cpus.held.values()
+        }
+
+    def consistent(self) -> None:
+        """No CPU is two containers' own, no set is empty, and the kernel has what is wanted."""
+        cpus = self.engine.state.cpus
+        grants = cpus.pools.grants
+        for name, pod in self.pods.items():
+            key = f"{name}/app"
+            grant = grants.get(key)
+            if grant is None or key in cpus.unplaced:
+                continue
+            self.must(not grant.pinned or bool(wanted(cpus.pools, key)), f"{name} has an empty set")
+            self.must(
+                pod.kernel == wanted(cpus.pools, key),
+                f"{name}: kernel {text(pod.kernel)}, wanted {text(wanted(cpus.pools, key))}",
+            )
+            own = apart(cpus.pools, grant)
+            for other, theirs in grants.items():
+                if (
+                    other != key
+                    and (not theirs.pool or theirs.pool != grant.pool or not grant.shares_pool)
+                    and theirs.pinned
+                ):
+                    self.must(
+                        not own & wanted(cpus.pools, other),
+                        f"{name} and {other} both have {text(own & wanted(cpus.pools, other))}",
+                    )
+
+    # ---- what happens
+
+    def create(self, name: str, dies: bool) -> None:
+        qos, milli = self.choose.choice(SIZES)
+        pod = Pod(name, qos, milli, self.choice_of_namespace())
+        if self.choose.random() < 0.5:
+            self.perform(self.engine(ev.PodSeen(pod.spec)))
+        decision = self.engine(ev.Creating(pod.home, pod.container, ask_id=self.engine.state.seq + 1))
+        answer = decision.answer
+        self.must(isinstance(answer, Final), "no answer")
+        assert isinstance(answer, Final)
+        if not isinstance(answer.value, Adjustment):
+            self.story.append(f"create {name} {qos or 'guaranteed'} {milli} in {pod.namespace}: refused")
+            self.perform(self.engine(ev.SandboxRemoved(pod.home)))
+            self.write_down()
+            return
+        self.write_down()
+        pod.kernel = pod.record = parse(answer.value.cpus) if answer.value.cpus else 0
+        pod.shares = answer.value.cpu_shares
+        self.story.append(f"create {name} {qos or 'guaranteed'} {milli} in {pod.namespace}: {text(pod.kernel)}")
+        self.pods[name] = pod
+        if dies:
+            self.die(decision)
+            return
+        self.engine(ev.Created(pod.home, pod.container))
+        self.perform(decision)
+        self.perform(self.engine(ev.Started(pod.home, pod.running)))
+        if self.choose.random() < 0.5:
+            self.perform(self.engine(ev.PodSeen(pod.spec)))
+        self.write_down()
+
+    def choice_of_namespace(self) -> str:
+        return self.choose.choice(NAMESPACES)
+
+    def end(self, name: str, dies: bool) -> None:
+        pod = self.pods.pop(name)
+        self.story.append(f"end {name}")
+        decision = self.engine(ev.SandboxRemoved(pod.home))
+        if dies and self.choose.random() < 0.5:
+            self.die(decision)  # before that was written down
+            return
+        self.write_down()
+        if dies:
+            self.die(decision)
+        else:
+            self.perform(decision)
+
+    def again(self, name: str) -> None:
+        """The container ends and is created again in its pod."""
+        pod = self.pods[name]
+        self.perform(self.engine(ev.Stopped(pod.home, pod.container)))
+        self.write_down()
+        again = replace(pod, life=pod.life + 1, record=0, shares=0, kernel=0)
+        decision = self.engine(ev.Creating(again.home, again.container, ask_id=self.engine.state.seq + 1))
+        assert isinstance(decision.answer, Final)
+        if not isinstance(decision.answer.value, Adjustment):
+            self.story.append(f"again {name}: refused")
+            del self.pods[name]
+            self.perform(self.engine(ev.SandboxRemoved(pod.home)))
+            self.write_down()
+            return
+        self.write_down()
+        again.kernel = again.record = parse(decision.answer.value.cpus) if decision.answer.value.cpus else 0
+        again.shares = decision.answer.value.cpu_shares
+        self.story.append(f"again {name}: {text(again.kernel)}")
+        self.pods[name] = again
+        self.engine(ev.Created(again.home, again.container))
+        self.perform(decision)
+        self.perform(self.engine(ev.Started(again.home, again.running)))
+        self.write_down()
+
+    def resize(self, name: str) -> None:
+        """Kubelet asks the runtime for another amount; nothing is left of what is refused."""
+        pod, milli = self.pods[name], self.choose.choice((40_000, 1000, 2000, 3000))
+        if pod.qos or milli == pod.milli:
+            return
+        more = replace(pod, milli=milli, shares=0).container
+        before, sets = self.engine.state, self.sets()
+        decision = self.engine(ev.Updating(pod.home, more.in_phase(Phase.RUNNING), ask_id=before.seq + 1))
+        assert isinstance(decision.answer, Final)
+        if not isinstance(decision.answer.value, Adjustment):
+            self.story.append(f"resize {name} to {milli}: refused")
+            self.must(self.engine.state.pods == before.pods, "something is left of a refused resize")
+            self.must(self.sets() == sets, "somebody has moved by a refused resize")
+            return
+        pod.milli, answer = milli, decision.answer.value
+        self.story.append(f"resize {name} to {milli}: {answer.cpus}")
+        pod.shares = answer.cpu_shares
+        self.write_down()
+        if answer.cpus:
+            pod.record = pod.kernel = parse(answer.cpus)
+        self.perform(decision)
+        self.perform(self.engine(ev.Updated(pod.home, pod.running)))
+        self.write_down()
+
+    def drift(self) -> None:
+        """Somebody else writes a set into a cgroup; the daemon finds it, or dies before."""
+        pod = self.choose.choice(list(self.pods.values()))
+        pod.kernel |= self.choose.getrandbits(16) & self.of.online or 1
+        self.story.append(f"drift {pod.name}: {text(pod.kernel)}")
+        if self.choose.random() < 0.5:
+            self.die(Decision())
+            return
+        seen = {pod.container.cgroups_path: pod.kernel}
+        self.perform(self.engine(ev.CpusetsRead(seen, self.engine.state.seq)))
+
+    def hotplug(self) -> None:
+        """A CPU goes offline, or all are online again."""
+        away = 1 << self.choose.randrange(1, 16) if self.of.online == MACHINE.online else 0
+        self.of = _without(MACHINE, away)
+        self.story.append(f"hotplug: without {text(away) or 'none'}")
+        decision = self.engine(ev.TopologyRead(self.of))
+        for pod in self.pods.values():
+            pod.kernel &= ~away if pod.kernel & ~away else pod.kernel
+        self.perform(decision)
+        for pod in self.pods.values():
+            held = self.sets().get(pod.name, 0)
+            pod.kernel = held or pod.kernel
+        self.write_down()
+
+    def used(self) -> None:
+        use = {cpu: self.choose.randrange(1000) for cpu in ids(self.of.online)}
+        self.perform(self.engine(ev.CpusUsed(use)))
+        self.write_down()
+
+    def die(self, decision: Decision) -> None:
+        """The daemon dies while it performs the decision, and another one begins: nobody may have to move."""
+        self.perform(decision, self.choose.randrange(4))
+        before, self.restarts = self.sets(), self.restarts + 1
+        for pod in self.pods.values():
+            before.setdefault(pod.name, pod.record)
+        self.story.append(f"restart: {_told(before)}")
+        self.begin()
+        api = self.choose.choice(("first", "last", "never"))
+        specs = tuple(pod.spec for pod in self.pods.values())
+        if api == "first":
+            self.perform(self.engine(ev.PodsListed(specs, as_of=0)))
+        homes, ones = tuple(pod.home for pod in self.pods.values()), tuple(pod.running for pod in self.pods.values())
+        self.perform(self.engine(ev.Listed(homes, ones, as_of=self.engine.state.seq)))
+        self.write_down()
+        if api == "last":
+            self.perform(self.engine(ev.PodsListed(specs, as_of=self.engine.state.seq)))
+            self.write_down()
+        after = self.sets()
+        self.must(set(after) == set(self.pods), "somebody is forgotten")
+        for name in self.pods:
+            same = before[name] == after[name]
+            self.must(
+                same, f"{name} had {text(before[name])} and has {text(after[name])} after a restart: {_told(after)}"
+            )
+
+    def play(self) -> None:
+        self.begin()
+        for _ in range(STEPS):
+            self.step()
+
+    def step(self) -> None:
+        slot, chance = f"p{self.choose.randrange(8)}", self.choose.random()
+        name = next((one for one in self.pods if one.startswith(slot)), f"{slot}-{len(self.story)}")
+        dies = self.choose.random() < 0.2
+        if chance < 0.08 and self.pods:
+            self.drift()
+        elif chance < 0.14:
+            self.hotplug()
+        elif chance < 0.2:
+            self.used()
+        elif chance < 0.3 and name in self.pods:
+            self.again(name)
+        elif chance < 0.4 and name in self.pods:
+            self.resize(name)
+        elif name in self.pods:
+            self.end(name, dies)
+        else:
+            self.create(name, dies)
+        self.consistent()
+
+
+def _without(of: Machine, away: int) -> Machine:
+    def left(groups: tuple[Group, ...]) -> tuple[Group, ...]:
+        return tuple(replace(group, cpus=group.cpus & ~away) for group in groups if group.cpus & ~away)
+
+    upper = left(of.packages), left(of.dies), left(of.nodes)
+    return Machine(of.online & ~away, *upper, left(of.l3), left(of.l2), left(of.cores), offline=away)
+
+
+def _told(sets: dict[str, int]) -> str:
+    return " ".join(f"{name}={text(cpus)}" for name, cpus in sorted(sets.items()))
+
+
+def played(policy: str, seed: int) -> World:
+    """The history of this seed; WrongError with its story where something went wrong."""
+    world = World(RULES[policy], random.Random(f"{policy}/{seed}"))
+    world.story.append(f"{policy}, seed {seed}")
+    world.play()
+    return world
+
+
+def wrong(policy: str, seeds: range) -> Iterator[str]:
+    for seed in seeds:
+        try:
+            played(policy, seed)
+        except WrongError as error:
+            yield str(error)
+
+
+def main(count: int) -> int:
+    """Plays so many histories of each policy; how many went wrong."""
+    failed = 0
+    for policy in RULES:
+        found = list(wrong(policy, range(count)))
+        failed += len(found)
+        print(f"{policy}: {count} histories, {len(found)} wrong", flush=True)
+        for story in sorted(found, key=len)[:1]:
+            print(story)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(bool(main(int(sys.argv[1]) if len(sys.argv) > 1 else 200)))

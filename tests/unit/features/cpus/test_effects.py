@@ -1,0 +1,292 @@
+"""The record of CPU grants on a bad disk, and pools that follow the use of CPUs."""
+
+import asyncio
+import errno
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nodeward.core import events as ev
+from nodeward.core.workload import Phase
+from nodeward.features.all import ENGINE
+from nodeward.features.cpus import recorded
+from nodeward.features.cpus.effects import grants as cpu_grants
+from nodeward.features.cpus.effects import journal, watch
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, DynamicPoolsSettings, DynamicPoolType
+from nodeward.features.cpus.pools import joined, left, resized
+from nodeward.features.cpus.settings import Amount, AmountKind, PolicySettings
+from nodeward.features.cpus.state import Cpus
+from nodeward.features.cpus.values import CpusRecalled, Grant, Part, Pool, Pools, Recorded
+from nodeward.features.root import State
+from nodeward.features.settings import EngineSettings
+from nodeward.host.bounded import BoundedCalls
+from nodeward.host.clock import SystemClock
+from nodeward.host.facts import FactsByKind
+from nodeward.host.hostfs import OsFiles
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.runner import Core
+from nodeward.host.slots import Slots
+from nodeward.host.undo import BOOT_ID
+from nodeward.neighbours.sysfs import use
+from nodeward_sim.doubles.kernel import SimKernel
+from tests.lanes import InlineLane
+from tests.unit.features.build import ManualClock
+from tests.unit.features.cpus.build import RESERVED_ONE, home, machine, one
+from tests.unit.features.cpus.machines import W
+
+GRANT = Grant("uid/app", own=12, request_m=2000)
+GRANTED = {"uid/app": GRANT}
+RECORDED = Recorded(
+    W, PolicySettings("static", reserved=Amount(AmountKind.CPUSET, 1)), Pools({"shared": Pool(0xFFF0)}, GRANTED)
+)
+MORE = replace(RECORDED, pools=Pools(RECORDED.pools.pools, {"uid/app": GRANT, "b/c": Grant("b/c", own=3)}))
+CHANGE = recorded.change(RECORDED, MORE)
+
+
+@pytest.fixture(name="path")
+def a_file(tmp_path: Path) -> Path:
+    boot = tmp_path / BOOT_ID[1:]
+    boot.parent.mkdir(parents=True)
+    boot.write_text("this-boot\n")
+    (tmp_path / "run").mkdir()
+    return tmp_path / "run/cpus.journal"
+
+
+def read(path: Path) -> tuple[Recorded | None, str]:
+    _, found = cpu_grants.read(OsFiles(str(path.parent.parent)), "/run")
+    return found.recorded, found.fault
+
+
+def whole(what: Recorded = RECORDED) -> bytes:
+    return journal.whole(what, "this-boot")
+
+
+def granted(*grants: Grant, pools: dict[str, Pool] | None = None) -> bytes:
+    found = RECORDED.pools.pools if pools is None else pools
+    return whole(replace(RECORDED, pools=Pools(found, {grant.key: grant for grant in grants})))
+
+
+def balloons(pools: dict[str, Pool]) -> bytes:
+    types = BalloonsSettings(balloon_types=(BalloonType("one", ("shop",)),))
+    rules = PolicySettings("balloons", reserved=Amount(AmountKind.CPUSET, 1), balloons=types)
+    return whole(Recorded(W, rules, Pools({"reserved": Pool(1), **pools})))
+
+
+def test_what_was_written_is_read_again_and_a_line_that_nobody_has_seen_is_passed_over(path: Path) -> None:
+    assert CHANGE is not None
+    line = journal.line(CHANGE)
+    path.write_bytes(whole() + line)
+    assert read(path) == (MORE, "")
+    path.write_bytes(whole() + line[:-1])
+    assert read(path) == (RECORDED, "")
+
+
+NO_POOL = "the pool 'one[0]' is none that its settings have"
+TWICE = "alone, which another one has too"
+DAMAGED = {
+    "torn in the middle": (whole() + b"{}x\n" + whole(), "line 2"),
+    "cut off": (whole()[:-1], "its first line is cut off"),
+    "nested": (b"[" * 100_000, "does not begin as"),
+    "a pool of the policy is not there": (granted(pools={}), "it lacks the pool 'shared'"),
+    "a CPU that is shared and somebody's own": (granted(GRANT, pools={"shared": Pool(0xFFFF)}), f"CPUs 2-3 {TWICE}"),
+    "a balloon of no type": (balloons({"bogus[0]": Pool(2)}), NO_POOL.replace("one", "bogus", 1)),
+    "a part that bears nothing": (balloons({"one[0]": Pool(2, apart=True, parts=(Part("one", 0, 2),))}), NO_POOL),
+    "two balloons with one CPU": (
+        balloons({f"one[{i}]": Pool(2, apart=True) for i in range(2)}),
+        "the pool 'one[1]' has CPUs 1, which another one has too",
+    ),
+    "a CPU that the machine lacks": (granted(Grant("a/b", own=1 << 70)), "the machine has none of these"),
+    "a CPU that two have alone": (granted(Grant("a/b", own=1), Grant("a/c", own=1)), TWICE),
+    "a pool that is not there": (granted(Grant("a/b", pool="nowhere")), "not a member of its pool"),
+    "a policy of another version": (
+        whole(replace(RECORDED, rules=PolicySettings("newer"))),
+        "its policy 'newer' is not known",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", [*DAMAGED, "a symbolic link"])
+def test_a_damaged_record_is_void_and_named(path: Path, case: str) -> None:
+    content, why = DAMAGED.get(case, (whole(), "is a symbolic link"))
+    path.write_bytes(content)
+    if case not in DAMAGED:
+        path.symlink_to(path.rename(path.with_name("other")))
+    found, fault = read(path)
+    assert found is None
+    assert why in fault
+    assert "/run/cpus.journal" in fault
+
+
+@pytest.mark.parametrize("content", [b"", journal.whole(RECORDED, "the boot before")], ids=["empty", "other boot"])
+def test_what_another_boot_wrote_is_nothing(path: Path, content: bytes) -> None:
+    path.write_bytes(content)
+    assert read(path) == (None, "")
+
+
+class Disk(OsFiles):
+    """`goes_on` is unset for one append that hangs; `full` takes nothing."""
+
+    def __init__(self, root: str) -> None:
+        super().__init__(root)
+        self.goes_on, self.full = threading.Event(), False
+        self.goes_on.set()
+
+    def append(self, path: str, data: bytes, sync: bool) -> None:
+        self.goes_on.wait(30)
+        self._check()
+        super().append(path, data, sync)
+
+    def replace(self, path: str, data: bytes) -> None:
+        self._check()
+        super().replace(path, data)
+
+    def _check(self) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+
+class Life:
+    def __init__(self, path: Path) -> None:
+        self.path, self.disk = path, Disk(str(path.parent.parent))
+        self.core = SimpleNamespace(state=State(), settles=None, followers=[], tell=lambda _: None)
+        lane = ThreadLane("journal", asyncio.get_running_loop(), lambda _: None)
+        within = BoundedCalls("a test", 0.05)
+        self.grants = cpu_grants.CpuGrants(self.core, self.disk, "/run", lane, within)  # type: ignore[arg-type]
+        self.grants.begin("this-boot", CpusRecalled())
+        self.pools = Pools({"shared": Pool(0xFFFF)})
+
+    def _now(self, pools: Pools) -> asyncio.Future[None]:
+        self.pools = pools
+        cpus = Cpus(W, RECORDED.rules, pools, in_force=True)
+        self.core.state = replace(self.core.state, cpus=cpus)
+        return asyncio.ensure_future(self.grants.settles() or asyncio.sleep(0))
+
+    def gives(self, key: str, own: int) -> asyncio.Future[None]:
+        rest = resized(self.pools, "shared", self.pools.pools["shared"].cpus & ~own)
+        return self._now(joined(rest, Grant(key, own=own, request_m=2000)))
+
+    def takes(self, key: str) -> asyncio.Future[None]:
+        more = self.pools.pools["shared"].cpus | self.pools.grants[key].own
+        return self._now(left(resized(self.pools, "shared", more), key))
+
+    async def idle(self) -> None:
+        while True:
+            try:
+                return await self.grants._journal.do(lambda: None)
+            except OSError:
+                await asyncio.sleep(0.01)
+
+    async def written(self) -> None:
+        while (found := read(self.path)[0]) is None or found.pools != self.pools:
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def living(path: Path, monkeypatch: pytest.MonkeyPatch, every_s: float = 0.01) -> AsyncIterator[Life]:
+    monkeypatch.setattr(cpu_grants, "EVERY_S", every_s)
+    life = Life(path)
+    keeping = asyncio.ensure_future(life.grants.keep(SystemClock()))
+    try:
+        yield life
+    finally:
+        life.disk.goes_on.set()
+        keeping.cancel()
+
+
+async def test_a_change_that_a_hanging_disk_did_not_take_is_not_left_out_before_a_later_one(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with living(path, monkeypatch, every_s=600.0) as life:
+        await life.gives("a/app", 0b1100)
+        life.disk.goes_on.clear()
+        await life.gives("b/app", 0b110000)
+        await life.takes("a/app")
+        life.disk.goes_on.set()
+        await life.idle()
+        await life.gives("c/app", 0b1100)
+        await life.written()
+
+
+async def test_what_is_decided_while_the_file_is_looked_at_is_in_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with living(path, monkeypatch) as life:
+        await life.gives("a/app", 0b1100)
+        stands = life.grants._journal.stands
+
+        async def meanwhile() -> bool:
+            found = await stands()
+            if not found and "a/app" in life.pools.grants:
+                await life.takes("a/app")
+            return found
+
+        monkeypatch.setattr(life.grants._journal, "stands", meanwhile)
+        path.unlink()
+        while "a/app" in life.pools.grants:
+            await asyncio.sleep(0.01)
+        await life.gives("c/app", 0b1100)
+        await life.written()
+
+
+async def test_a_record_that_cannot_be_written_any_more_is_taken_away_until_it_can(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a restart would believe what was so long ago, before what the runtime says."""
+    async with living(path, monkeypatch) as life:
+        await life.gives("a/app", 0b1100)
+        life.disk.full = True
+        await life.takes("a/app")
+        while path.exists():
+            await asyncio.sleep(0.01)
+        life.disk.full = False
+        await life.written()
+
+
+SHOP = DynamicPoolsSettings(dynamic_pool_types=(DynamicPoolType("shop", ("shop",)),))
+
+
+class Looks(ManualClock):
+    """Before each look the test's own turn; after the last one the component ends."""
+
+    def __init__(self, kernel: SimKernel, *texts: bytes) -> None:
+        super().__init__()
+        self._kernel, self._texts = kernel, list(texts)
+
+    async def sleep(self, seconds: float) -> None:
+        await super().sleep(seconds)
+        if not self._texts:
+            raise asyncio.CancelledError
+        self._kernel.replace(use.STAT, self._texts.pop(0))
+
+
+async def nothing(_: str) -> str:
+    return ""
+
+
+async def test_a_pool_that_is_used_gets_the_rest_and_a_file_that_cannot_be_read_changes_nothing() -> None:
+    kernel, lane = SimKernel({}), InlineLane()
+    rules = PolicySettings("dynamic-pools", reserved=RESERVED_ONE, dynamic_pools=SHOP)
+    state = State(settings=EngineSettings(policy=rules))
+    core = Core(state, ENGINE, ManualClock(), Slots(lane, {}, ManualClock()), FactsByKind(), nothing)
+    core.tell(ev.TopologyRead(machine()))
+    made = one("a", 2).in_phase(Phase.RUNNING)
+    core.tell(ev.Listed((home("a"),), (made,), as_of=0))
+
+    def sizes() -> list[int]:
+        pools = core.state.cpus.pools.pools
+        return [pools[name].cpus.bit_count() for name in ("shared", "shop")]
+
+    assert sizes() == [5, 2]
+    first = b"".join(b"cpu%d 0 0 0 0 0 0 0 0\n" % cpu for cpu in range(8))
+    second = b"".join(b"cpu%d 500 0 0 500 0 0 0 0\n" % cpu for cpu in range(8))
+
+    task = asyncio.create_task(watch.watch_use(kernel, lane, core, Looks(kernel, b"x", first, b"x", second)))
+    while not task.done():
+        lane.drain()
+        await asyncio.sleep(0)
+    assert sizes() == [0, 7]

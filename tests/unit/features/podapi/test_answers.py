@@ -1,0 +1,295 @@
+"""What the Pod API's methods go by: verdicts on disk, reports, devices, and facts of several views."""
+
+import asyncio
+import errno
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from nodeward.contracts import podresources_pb2 as pb
+from nodeward.core.devices import ContainerNuma, Judged
+from nodeward.core.errors import AnswerError
+from nodeward.core.events import GateAsked, GateRecalled, PodGone
+from nodeward.core.gating import Gated, Verdict
+from nodeward.core.modes import Mode
+from nodeward.core.workload import PodUid, Sandbox, SandboxId
+from nodeward.features.all import ENGINE
+from nodeward.features.gate.rows import SetGateRequest
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.gate.wiring import MOST_VERDICTS, Gates, SetGateError, path_in, read
+from nodeward.features.podapi.effects.answers import EARLY_NS, MOST_REPORTS, Reports
+from nodeward.features.podapi.effects.devices import PodDevices
+from nodeward.features.podapi.rows import ReportSandboxRequest
+from nodeward.features.pods.state import KnownSandbox, Pods
+from nodeward.features.pods.wiring import NoFacts
+from nodeward.features.root import State
+from nodeward.features.settings import Settings
+from nodeward.host import facts
+from nodeward.host.clock import SystemClock
+from nodeward.host.facts import either
+from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import ThreadLane
+from nodeward.host.runner import Core
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward_sim.doubles.kernel import SimKernel
+from tests.faults import FaultyFiles
+from tests.goals import slots_of
+from tests.lanes import InlineLane
+from tests.patience import scaled
+from tests.rigs.daemon import folders
+from tests.unit.features.build import ManualClock
+
+SETTINGS = Settings(gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, uids=(0, 7)))
+POD = Gated("u", "shop", "web", ("verdict",))
+PASS = SetGateRequest("PASSED", namespace="shop", name="web")
+
+
+@asynccontextmanager
+async def life(files: HostFiles, *pods: Gated) -> AsyncIterator[Gates]:
+    """One life of the daemon's gates, with what the disk has; these pods have asked."""
+    clock = SystemClock()
+    core = Core(
+        State(settings=SETTINGS.engine), ENGINE, clock, slots_of(InlineLane(), folders(), clock), NoFacts(), _unread
+    )
+    core.tell(read(files, SETTINGS))
+    for pod in pods or (POD,):
+        core.tell(GateAsked(pod))
+    lane = ThreadLane("disk", asyncio.get_running_loop(), lambda _: None)
+    yield Gates(core, files, lane, SETTINGS, clock)
+    lane.close(1.0)
+    core.close()
+
+
+async def waits(gates: Gates, within_s: float = 0.0) -> str:
+    return await gates.wait(_unread, POD, within_s)
+
+
+async def _unread(_: str) -> str:
+    return "nobody knows"
+
+
+async def test_a_verdict_opens_the_gate_for_who_waits_and_for_the_next_life() -> None:
+    files = folders()
+    async with life(files) as gates:
+        assert "no verdict was set yet" in await waits(gates)
+        waiting = asyncio.ensure_future(waits(gates, scaled(10)))
+        await asyncio.sleep(0)
+        answer = await gates.set_gate(replace(PASS, expires_s=600), by=7)
+        assert (answer.uid, answer.expires_at - answer.set_at) == ("u", 600 * 1_000_000_000)
+        assert read(files, SETTINGS).verdicts[PodUid("u")].by == 7
+        assert await waiting == ""
+
+    async with life(files) as gates:
+        assert await waits(gates) == ""
+        await gates.set_gate(SetGateRequest("DENIED", uid="u", reason="no"))
+
+    async with life(files) as gates:
+        assert "DENIED (no)" in await waits(gates, scaled(60)), "nobody waits for what is final"
+        with pytest.raises(SetGateError, match="final") as caught:
+            await gates.set_gate(PASS)
+        assert caught.value.status == 409
+
+
+async def test_a_disk_that_fails_keeps_the_gate_shut() -> None:
+    async with life(FaultyFiles(folders(), fail_at=2, fail_errno=errno.ENOSPC)) as gates:
+        with pytest.raises(SetGateError, match="cannot be written") as caught:
+            await gates.set_gate(PASS)
+        assert caught.value.status == 503
+        assert "no verdict was set yet" in await waits(gates)
+
+
+@pytest.mark.parametrize("data", [b"{", b'{"version":2,"verdicts":{}}', b"[" * 9999, b'{"version":1}'])
+async def test_a_file_that_cannot_be_read_leaves_pods_waiting_and_says_so(data: bytes) -> None:
+    files = folders()
+    files.replace(path_in(SETTINGS.state_dir), data)
+
+    async with life(files) as gates:
+        assert "verdicts of before are lost" in await waits(gates)
+        await gates.set_gate(PASS)
+        assert await waits(gates) == ""
+    assert PodUid("u") in read(files, SETTINGS).verdicts
+
+
+async def test_an_ended_pods_verdict_leaves_the_file() -> None:
+    files = folders()
+
+    async with life(files) as gates:
+        await gates.set_gate(PASS)
+        gates._core.tell(PodGone(PodUid("u")))
+        gates._clock = Soon()
+        with pytest.raises(asyncio.CancelledError):
+            await gates.keep()
+    assert read(files, SETTINGS) == GateRecalled()
+
+
+class Written(SimKernel):
+    said = False
+
+    def replace(self, path: str, data: bytes) -> None:
+        super().replace(path, data)
+        if not self.said and path == path_in(SETTINGS.state_dir):
+            self.said = True
+            raise OSError(errno.EIO, "Input/output error")
+
+
+async def test_a_verdict_that_was_not_set_is_not_in_the_next_life_either() -> None:
+    ensure_folder(files := Written({}), SETTINGS.state_dir)
+
+    async with life(files) as gates:
+        with pytest.raises(SetGateError, match="cannot be written"):
+            await gates.set_gate(PASS)
+        gates._clock = Soon()
+        with pytest.raises(asyncio.CancelledError):
+            await gates.keep()
+    assert read(files, SETTINGS) == GateRecalled()
+
+
+class Soon(SystemClock):
+    """Sleeps once, for no time."""
+
+    turns = 0
+
+    async def sleep(self, seconds: float) -> None:
+        self.turns += 1
+        if self.turns > 1:
+            raise asyncio.CancelledError
+
+
+REFUSED = {
+    "a word that is no verdict": (replace(PASS, verdict="passed"), 400, "PASSED or DENIED"),
+    "nobody named": (SetGateRequest("PASSED"), 400, "by uid, or by namespace and name"),
+    "half a name": (SetGateRequest("PASSED", uid="u", name="web"), 400, "give both"),
+    "an unknown pod": (replace(PASS, name="other"), 404, "no such pod"),
+    "a UID of another name": (replace(PASS, uid="u", name="other"), 404, "no such pod"),
+    "a name that two have": (replace(PASS, name="twice"), 400, "name the pod by its uid"),
+    "a long reason": (replace(PASS, reason="x" * 257), 400, "reason"),
+    "escapes": (replace(PASS, reason="\x1b[2J", evidence_digest="\n"), 400, "evidence_digest: characters"),
+    "a time in the past": (replace(PASS, expires_s=-1), 400, "expires_s"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+async def test_a_request_that_makes_no_sense_sets_nothing(case: str) -> None:
+    request, status, said = REFUSED[case]
+    files = folders()
+
+    twice = (Gated(uid, "shop", "twice", ("verdict",)) for uid in "ab")
+    async with life(files, POD, *twice) as gates:
+        with pytest.raises(SetGateError, match=said) as caught:
+            await gates.set_gate(request)
+        assert caught.value.status == status
+    assert read(files, SETTINGS) == GateRecalled()
+
+
+async def test_a_user_who_is_not_named_sets_nothing() -> None:
+    async with life(folders()) as gates:
+        with pytest.raises(SetGateError, match=r"gate\.uids") as caught:
+            await gates.set_gate(PASS, by=1000)
+        assert caught.value.status == 403
+
+
+async def test_verdicts_are_bounded() -> None:
+    async with life(folders()) as gates:
+        gates._core.tell(GateRecalled({PodUid(f"{n}"): Verdict(True) for n in range(MOST_VERDICTS)}))
+        gates._core.tell(GateAsked(POD))
+        with pytest.raises(SetGateError, match="which is the most"):
+            await gates.set_gate(PASS)
+
+
+class Still(SystemClock):
+    """A clock that a test sets."""
+
+    at = 1
+
+    def now_ns(self) -> int:
+        return self.at
+
+
+class Reported:
+    def __init__(self) -> None:
+        self.state, self.clock = State(), Still()
+        self.reports = Reports(lambda: self.state, self.clock)
+
+    def has(self, *ids: str) -> None:
+        found = {SandboxId(one): KnownSandbox(Sandbox(SandboxId(one), PodUid("u"), "shop", "web"), 1) for one in ids}
+        self.state = replace(self.state, pods=Pods(sandboxes=found))
+
+
+def test_a_report_that_comes_before_its_sandbox_is_kept_for_a_minute() -> None:
+    node = Reported()
+    assert not node.reports.put(ReportSandboxRequest("early"))
+    assert not node.reports.put(ReportSandboxRequest("never"))
+    node.clock.at += EARLY_NS
+    node.has("early")
+    assert node.reports.of("early")[0] is not None
+    node.clock.at += 1
+    assert (node.reports.of("never")[0], node.reports.of("early")[0] is None) == (None, False)
+
+
+def test_one_report_too_many_is_refused_and_one_that_replaces_is_not() -> None:
+    node = Reported()
+    for number in range(MOST_REPORTS):
+        node.reports.put(ReportSandboxRequest(f"s{number}"))
+    node.reports.put(ReportSandboxRequest("s0"))
+    with pytest.raises(AnswerError, match="reports of 512 sandboxes"):
+        node.reports.put(ReportSandboxRequest("more"))
+
+
+LISTED_POD = pb.PodResources(namespace="shop", name="vm", cpu_ids=[2, 3])
+
+
+class Listed(PodDevices):
+    """Kubelet lists one pod without devices, whose name is now of the UID `uid`."""
+
+    def __init__(self, uid: str | None) -> None:
+        self._clock, self._listing, self._listed_ns = ManualClock(), None, 0
+        self._uid = PodUid(uid) if uid is not None else None
+
+    async def _list(self) -> tuple[dict[tuple[str, str], list[tuple[pb.PodResources, Judged]]], int]:
+        return {("shop", "vm"): [(LISTED_POD, Judged(self._uid))]}, 7
+
+
+def test_cpus_of_a_pod_that_has_taken_over_the_name_are_not_shown() -> None:
+    async def numa(now: str | None) -> object:
+        section = (await Listed(now).sections("u", "shop", "vm"))[1]
+        return section.value.containers if section.value is not None else section.why
+
+    for own in ("u", None):  # None: no API server has told
+        assert asyncio.run(numa(own)) == (ContainerNuma("", (2, 3), ()),)
+    assert asyncio.run(numa("u-new")) == "another pod has this name by now"
+
+
+class View:
+    def __init__(self, says: str | None = None) -> None:
+        self.says: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.asked = self.left = False
+        if says is not None:
+            self.says.set_result(says)
+
+    async def fetch(self, key: str) -> str:
+        assert key == "tdx"
+        self.asked = True
+        try:
+            return await asyncio.shield(self.says)
+        except asyncio.CancelledError:
+            self.left = True
+            raise
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(facts, "SOON_S", 0.05)
+
+
+async def test_a_view_that_hangs_does_not_keep_what_another_has_answered() -> None:
+    hangs, answers, last = View(), View(""), View("")
+    assert await either((hangs.fetch, answers.fetch), last.fetch, "tdx") == ""
+    await asyncio.sleep(0)
+    assert (hangs.left, last.asked) == (True, False)
+
+
+async def test_where_none_knows_each_says_why() -> None:
+    one, two, last = View("torn"), View("no socket"), View("seldom")
+    assert await either((one.fetch, two.fetch), last.fetch, "tdx") == "torn; no socket; seldom"

@@ -1,0 +1,424 @@
+"""What a daemon keeps on disks that are full, slow or read-only, and settings that it takes while it runs."""
+
+import asyncio
+import errno
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nodeward.core import events as ev
+from nodeward.core import record
+from nodeward.core.decision import Goal
+from nodeward.core.events import ApiLost, Event
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Reason
+from nodeward.core.vms import Profile
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Qos, Source
+from nodeward.features.all import apply
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.limits import hook_file
+from nodeward.features.limits.effects.hook_files import Keeper
+from nodeward.features.limits.settings import LimitsSettings
+from nodeward.features.pods.effects import last_known
+from nodeward.features.pods.effects.last_known import keep, path_in, read
+from nodeward.features.pods.state import KnownSpec, Pods
+from nodeward.features.root import State
+from nodeward.features.sandboxes.settings import SandboxesSettings
+from nodeward.features.settings import Settings
+from nodeward.host.lanes import GivenUpError
+from nodeward.host.record_writer import RecordWriter, size
+from nodeward.host.sd_notify import Notifier
+from nodeward.programs.node import assemble
+from nodeward.programs.once.replay import replay
+from nodeward.programs.relay.reload import merged as relay_merged
+from nodeward.settings import last_good
+from nodeward.settings import load as settings
+from nodeward.settings.reload import Reload, SettingsSource, merged
+from nodeward_sim.doubles.kernel import SimKernel
+from tests.faults import FaultyFiles
+from tests.goals import slots_of, target
+from tests.lanes import Done, Ended, InlineLane, T
+from tests.rigs.daemon import FOLDER, YieldingClock, folders
+from tests.unit.features.build import EPC, ManualClock, container_spec, node, pod_spec, started
+
+
+class TurnedClock:
+    """Each sleep runs what waits on the lane, and the last one ends the story."""
+
+    def __init__(self, lane: InlineLane, turns: int) -> None:
+        self._lane, self._turns = lane, turns
+
+    def now_ns(self) -> int:
+        return 0
+
+    def wall_ns(self) -> int:
+        return 0
+
+    async def sleep(self, seconds: float) -> None:
+        self._turns -= 1
+        if self._turns < 0:
+            raise asyncio.CancelledError
+        self._lane.drain()
+
+
+def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
+    kernel, lane = folders(), InlineLane()
+
+    async def life() -> None:
+        await keep(Pods, kernel, lane, FOLDER, TurnedClock(lane, 2))
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(life())
+    with pytest.raises(FileNotFoundError):
+        kernel.stat(path_in(FOLDER))
+
+
+def test_a_damaged_file_is_ignored_and_said(caplog: pytest.LogCaptureFixture) -> None:
+    kernel = folders()
+    for data in (b"", b"{", b"[99, 1, []]", b"[2, 1, [{}]]", b"\xff" * 10):
+        kernel.replace(last_known.path_in(FOLDER), data)
+        caplog.clear()
+        assert read(kernel, FOLDER).pods == ()
+        assert "last-known=ignored" in caplog.text
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptureFixture) -> None:
+    assemble.ensure_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
+
+    assert "folder=missing path=/data error=" in caplog.text
+
+
+def test_what_pods_request_of_the_cpus_comes_back_and_an_older_release_has_not_said_it() -> None:
+    kernel = folders()
+    asking = replace(container_spec("app", 5), cpu_m=1500, cpu_limit_m=2000)
+    spec = replace(pod_spec("u", asking), qos=Qos.BURSTABLE, pod_level=True, source=Source.DISK)
+    data = last_known.encode((spec,), 1)
+    kernel.replace(path_in(FOLDER), data)
+    assert read(kernel, FOLDER).pods == (spec,)
+    for new in (b',"cpu_m":1500', b',"cpu_limit_m":2000', b',"qos":"Burstable"', b',"pod_level":true'):
+        assert new in data
+        data = data.replace(new, b"")
+    kernel.replace(path_in(FOLDER), data)
+    (old,) = read(kernel, FOLDER).pods
+    assert (old.qos, old.pod_level, old.containers[0].cpu_m, old.containers[0].declared) == (
+        None,
+        False,
+        None,
+        {EPC: 5},
+    )
+
+
+RUN_FOLDER = "/run/nodeward"
+RULE = LimitsSettings()
+
+
+def specs(*uids: str, amount: int = 1) -> dict[PodUid, KnownSpec]:
+    containers = (ContainerSpec("app", declared={"sgx_epc": amount}),)
+    return {PodUid(uid): KnownSpec(PodSpec(PodUid(uid), "ns", uid, containers), 1) for uid in uids}
+
+
+def left(kernel: SimKernel) -> list[str]:
+    return kernel.listdir(f"{RUN_FOLDER}/pods")
+
+
+def test_a_pods_file_goes_with_the_pod_but_not_while_the_api_server_is_away() -> None:
+    kernel = folders("/run")
+    Keeper(kernel, RUN_FOLDER).bring(RULE, specs("a", "b"), complete=True)
+    later = Keeper(kernel, RUN_FOLDER)
+    later.bring(RULE, specs("b"), complete=False)
+    assert left(kernel) == ["a.json", "b.json"], "left by an earlier daemon"
+    later.bring(RULE, specs("b"), complete=True)
+
+    assert left(kernel) == ["b.json"]
+
+
+def test_a_static_pods_file_has_the_uid_that_the_runtime_uses() -> None:
+    kernel = folders("/run")
+    known = specs("mirror")[PodUid("mirror")]
+    Keeper(kernel, RUN_FOLDER).bring(RULE, {PodUid("hash"): known}, complete=True)
+
+    assert hook_file.decode_pod(kernel.read(f"{RUN_FOLDER}/pods/hash.json", 9999)).uid == "hash"
+
+
+@pytest.mark.parametrize("uid", ["../../etc/x", "a/b", "", ".", "a\n", "x" * 200])
+def test_a_uid_that_is_no_plain_name_gets_no_file(uid: str) -> None:
+    kernel = folders("/run")
+    Keeper(kernel, RUN_FOLDER).bring(RULE, specs(uid, "a"), complete=True)
+
+    assert left(kernel) == ["a.json"]
+
+
+def test_a_full_disk_is_made_up_for_by_the_next_one() -> None:
+    kernel = folders("/run")
+    for number in range(1, 5):
+        with pytest.raises(OSError, match="No space left"):
+            Keeper(FaultyFiles(kernel, number, errno.ENOSPC), RUN_FOLDER).bring(RULE, specs("a"), complete=True)
+        Keeper(kernel, RUN_FOLDER).bring(RULE, specs("a"), complete=True)
+        assert left(kernel) == ["a.json"]
+        kernel.unlink(f"{RUN_FOLDER}/pods/a.json")
+
+
+PATH = "/var/lib/nodeward/record"
+
+
+class Impatient(InlineLane):
+    give_up: Callable[[], None]
+
+    def submit(self, name: str, job: Callable[[], T], done: Done[T], ended: Ended = None) -> bool:
+        over = False
+
+        def once(result: T | BaseException) -> None:
+            nonlocal over
+            if not over:
+                over = True
+                done(result)
+
+        def runs() -> T:
+            self.give_up = lambda: once(GivenUpError("took longer"))
+            return job()
+
+        return super().submit(name, runs, once, ended)
+
+
+class Life:
+    def __init__(self, files: SimKernel | FaultyFiles, max_bytes: int = 1 << 20) -> None:
+        self.lane = Impatient()
+        self.writer = RecordWriter(files, self.lane, PATH, max_bytes, size(files, PATH))
+        self._state, self._seq = State(), 0
+
+    def decides(self, count: int) -> None:
+        for _ in range(count):
+            self._seq += 1
+            event: Event = ApiLost("away", seq=self._seq, at_ns=self._seq)
+            before = self._state
+            self._state, decision = apply(before, event)
+            self.writer(event, decision, before)
+        self.writer.flush()
+        self.lane.drain()
+
+
+def lines(kernel: SimKernel) -> list[bytes]:
+    return kernel.read(PATH, 1 << 24).splitlines(keepends=True)
+
+
+def test_a_record_does_not_outgrow_its_bound_by_more_than_a_batch() -> None:
+    kernel = folders()
+    life = Life(kernel, max_bytes=65_536)
+    for _ in range(400):
+        life.decides(20)
+
+    assert kernel.stat(PATH).size < 2 * 65_536
+    assert replay(lines(kernel)).difference == ""
+
+
+class FullDisk(FaultyFiles):
+    """Nothing can be written while `full`."""
+
+    full = False
+
+    def _count(self, name: str, path: str) -> None:
+        super()._count(name, path)
+        if self.full and name in ("append", "replace"):
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+
+
+def test_what_a_full_disk_did_not_take_does_not_count_towards_the_bound() -> None:
+    kernel = folders()
+    files = FullDisk(kernel)
+    life = Life(files, max_bytes=65_536)
+    life.decides(3)
+    files.full = True
+    for _ in range(400):
+        life.decides(20)
+    files.full = False
+    life.decides(2)
+    life.decides(2)
+
+    found = replay(lines(kernel))
+    assert (found.segments, found.torn, found.difference) == (2, 1, "")
+    assert found.events >= 5
+
+
+class LateDisk(FaultyFiles):
+    """The first rotation is given up, and only lands after another one was to be made."""
+
+    life: Life | None = None
+
+    def _count(self, name: str, path: str) -> None:
+        super()._count(name, path)
+        if self.life is not None and name == "replace":
+            life, self.life = self.life, None
+            life.lane.give_up()
+            life.decides(2)
+
+
+def test_a_rotation_that_lands_late_replaces_nothing_newer_and_what_is_lost_is_said() -> None:
+    kernel = folders()
+    files = LateDisk(kernel)
+    files.life = life = Life(files, max_bytes=4_096)
+    for _ in range(400):
+        if files.life is not None:
+            life.decides(1)
+    life.decides(3)
+
+    found = replay(lines(kernel))
+    assert files.life is None
+    assert (found.torn, found.difference) == (1, "")
+
+
+def test_a_full_nodes_head_is_encoded_bit_by_bit() -> None:
+    told = node()
+    for number in range(300):
+        told(ev.PodSeen(pod_spec(f"{number}", container_spec("app", 4096))))
+        told(started(f"{number}", "app"))
+    at_once = msgspec.json.encode(["segment", record.FORMAT, "x", told.state]) + b"\n"
+    pieces = list(record.segment_pieces("x", told.state))
+
+    assert b"".join(pieces) == at_once
+    assert max(map(len, pieces)) < len(at_once) / 5
+
+
+ROOT = "/sys/fs/cgroup"
+
+
+class Node:
+    """A reload on an inline lane, with a file that a test writes."""
+
+    def __init__(self, folder: Path, kernel: SimKernel | None = None, fail_at: int = 0) -> None:
+        self.file = folder / "nodeward.yaml"
+        self.file.write_text("")
+        self.kernel, self.lane, self.told = kernel or folders(), InlineLane(), list[Event]()
+        self.source = SettingsSource(lambda: settings.load(str(self.file), {}), "the file")
+        files = FaultyFiles(self.kernel, fail_at=fail_at, fail_errno=errno.ENOSPC)
+        self.reload = Reload(self.source.read(), self.source, files, self.lane, YieldingClock())
+        self.lane.drain()
+
+    def _tell(self, event: Event) -> int:
+        self.told.append(event)
+        return len(self.told)
+
+    def hup(self, text: str) -> None:
+        async def story() -> None:
+            self.file.write_text(text)
+            running = asyncio.create_task(self.reload.run(self._tell, Notifier()))
+            self.source.asked.set()
+            before = self.reload.row
+            async with asyncio.timeout(10):
+                while self.reload.row is before:
+                    self.lane.drain()
+                    await asyncio.sleep(0)
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+        asyncio.run(story())
+        self.lane.drain()
+
+    def kept(self) -> Settings | None:
+        return last_good.read(self.kernel, FOLDER, {})
+
+
+def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    node = Node(tmp_path, fail_at=2)
+    node.hup("limits: {mode: observe}\n")
+
+    assert len(node.told) == 1
+    assert node.kept() == Settings()
+    assert "last-good=not-kept" in caplog.text
+
+
+def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:
+    kernel = folders()
+    for data in (b"{", b"[]", b'{"v": 99, "settings": {}}', b'{"v": 1, "settings": {"limits": {"new_in_v9": 1}}}'):
+        kernel.replace(last_good.path_in(FOLDER), data)
+        assert last_good.read(kernel, FOLDER, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "flags", "environ", "folder"),
+    [
+        ("state_dir: /a\nlimits: {stritc: 1}\n", {}, {}, "/a"),
+        ("state_dir: /a\n", {"state_dir": "/b"}, {"NODEWARD_STATE_DIR": "/c"}, "/b"),
+        ("state_dir: /a\n", {}, {"NODEWARD_STATE_DIR": "/c"}, "/c"),
+        ("state_dir: 7\n", {}, {}, FOLDER),
+        ("state_dir: /a\n", {"state_dir": "/b/../c"}, {"NODEWARD_STATE_DIR": "d"}, "/a"),
+        ("a: [", {}, {}, FOLDER),
+    ],
+)
+def test_the_last_good_settings_are_looked_for_where_the_broken_ones_point(
+    text: str, flags: dict[str, str], environ: dict[str, str], folder: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "nodeward.yaml"
+    file.write_text(text)
+    assert last_good.folder_of(str(file), environ, flags) == folder
+
+
+def of_keys(mode: Mode, reserve: int = 0, sev: str = "d.e/f") -> Settings:
+    rows = {"tdx": KeySettings(("a.b/c",), reserve=reserve), "sev": KeySettings((sev,))}
+    return Settings(ledger=LedgerSettings(mode, rows))
+
+
+def of_limits(strict: bool = False, node: str = "", **resources: str) -> Settings:
+    limits = replace(LimitsSettings(), strict=strict)
+    return Settings(node_name=node, limits=replace(limits, resources=resources) if resources else limits)
+
+
+WATCHED = SandboxesSettings(Mode.OBSERVE)
+ACTED = SandboxesSettings(Mode.ENFORCE, 500, {"kata": Profile.KATA_RS}, 10)
+
+
+@pytest.mark.parametrize(
+    ("running", "wanted", "live", "late"),
+    [
+        (Settings(), of_limits(True, "n", a="c"), of_limits(True), ["node_name", "limits.resources"]),
+        (of_keys(Mode.OBSERVE), of_keys(Mode.ENFORCE, 2, "g.h/i"), of_keys(Mode.ENFORCE, 2), ["ledger.keys"]),
+        (of_keys(Mode.OBSERVE), of_keys(Mode.OFF), of_keys(Mode.OBSERVE), ["ledger.mode"]),
+        (
+            *(Settings(sandboxes=WATCHED), Settings(sandboxes=ACTED)),
+            *(Settings(sandboxes=replace(ACTED, period_ms=2000)), ["sandboxes.period_ms"]),
+        ),
+        (Settings(sandboxes=WATCHED), Settings(), Settings(sandboxes=WATCHED), ["sandboxes.mode"]),
+    ],
+    ids=["limits", "keys enforced", "keys off", "sandboxes enforced", "sandboxes off"],
+)
+def test_what_can_changes_at_once_and_what_waits_for_a_restart_is_named(
+    running: Settings, wanted: Settings, live: Settings, late: list[str]
+) -> None:
+    assert merged(running, wanted) == (live, late)
+
+
+def test_the_rules_of_gates_hold_at_once_where_there_were_some() -> None:
+    running = replace(Settings(), gate=GateSettings(Mode.OBSERVE))
+    wanted = replace(running, gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, wait_s=1.0))
+
+    assert merged(running, wanted) == (wanted, [])
+    assert relay_merged(running, wanted, limits=False, dump=False, gate=True) == wanted
+    assert merged(Settings(), wanted)[0] == Settings()
+
+
+def test_a_goal_that_is_only_observed_now_is_not_tried_again() -> None:
+    kernel, lane, clock = SimKernel({EPC: 9}), InlineLane(), ManualClock()
+    slots = slots_of(lane, kernel, clock)
+    goal = Goal(target(f"misc.max:{EPC}:/late"), "5", Reason("test"))
+    slots.set([goal])
+    lane.drain()
+    assert slots.unreached == 1
+
+    slots.set([replace(goal, perform=False)])
+    assert slots.unreached == 0
+    assert slots.next_due_ns() is None
+    kernel.write(f"{ROOT}/cgroup.subtree_control", b"+misc")
+    kernel.make_cgroup(f"{ROOT}/late")
+    clock.ns += 10**12
+    slots.run_due()
+    lane.drain()
+    assert kernel.read(f"{ROOT}/late/misc.max", 99) == b"sgx_epc max\n"
+
+    slots.set([goal])
+    lane.drain()
+    assert kernel.read(f"{ROOT}/late/misc.max", 99) == b"sgx_epc 5\n"

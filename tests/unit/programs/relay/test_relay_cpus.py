@@ -1,0 +1,370 @@
+"""CPUs in the relay: what a program waits for, and what the relay finds out of containers that CRI does not tell."""
+
+import asyncio
+from collections.abc import Awaitable
+from dataclasses import replace
+from typing import Final
+
+import pytest
+
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core import cpuset
+from nodeward.core.workload import ContainerId
+from nodeward.features.cpus.effects import grants
+from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
+from nodeward.features.settings import Settings
+from nodeward.neighbours.cri.calls import Call, Ended, Message, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.sockets import unary_client
+from nodeward.neighbours.sockets.unary_client import NO_STATUS, UNAVAILABLE, CallFailedError
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.programs.relay import cpus as relay_cpus
+from nodeward_sim.doubles.cpus import Plan
+from tests.lanes import InlineLane
+from tests.unit.features.build import ManualClock
+from tests.unit.programs.relay.relayed import Relayed
+
+ROOT: Final = "/sys/fs/cgroup"
+STATIC: Final = PolicySettings("static", reserved=Amount(AmountKind.QUANTITY, milli=1000))
+POD_CGROUP: Final = {"": "/kubepods/podguaranteed", "burstable": "/kubepods/burstable/podburstable"}
+SECOND_NS: Final = 1_000_000_000
+WAITS_S: Final = 0.1
+"""Long beside what a wait looks at again, some hundredths of a second."""
+
+
+class Pinned(Relayed):
+    """A relay that gives CPUs, on a machine with four. What it writes waits for `lane.drain`; `updates` are its own
+    calls at the runtime."""
+
+    def __init__(
+        self,
+        monkeypatch: pytest.MonkeyPatch,
+        late_ms: int = 30_000,
+        on_late: OnLate = OnLate.START,
+        records: bool = False,
+    ) -> None:
+        self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes | Exception]()
+        monkeypatch.setattr(relay_cpus, "LoopLane", lambda _: self.lane)
+        monkeypatch.setattr(unary_client, "call", self._runtime)
+        cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
+        plan = Plan(sockets=1, nodes=1, cores=4, threads=1)
+        super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan, records=records)
+        self.lists = b"", b""
+        self.remembers = dict[str, str]()
+        """The set of each container by its runtime's record."""
+
+    async def _runtime(self, _: str, path: str, request: bytes, within_s: float) -> bytes:
+        name = path.rpartition("/")[2]
+        if name == "UpdateContainerResources":
+            asked = cri.UpdateContainerResourcesRequest.FromString(request)
+            self.updates.append((asked.container_id[:2], asked.linux.cpuset_cpus))
+            self.remembers[asked.container_id] = asked.linux.cpuset_cpus
+            return b""
+        if name == "ContainerStatus":
+            status = self.statuses[cri.ContainerStatusRequest.FromString(request).container_id]
+            if isinstance(status, Exception):
+                raise status
+            return status
+        return self.lists[name == "ListContainers"]
+
+    def created(self, name: str, qos: str = "burstable", cpus: int = 0) -> tuple[str, Verdict]:
+        """A container that is created in a pod of that class, with so many CPUs; its id, and what was answered."""
+        container_id = name * 32
+        verdict = self.create(request(name, qos, cpus), container_id)
+        self.remembers[container_id] = given(verdict)
+        return container_id, verdict
+
+    def starts(self, container_id: str) -> tuple[Call, asyncio.Future[Verdict]]:
+        call, asked = self.begin("StartContainer"), cri.StartContainerRequest(container_id=container_id)
+        assert call.held
+        message = asked.SerializeToString()
+        self.decider.request(call, Message((message,), len(message), False, 0))
+        found = self.decider.decide(call, message, 60 * SECOND_NS)
+        assert isinstance(found, Awaitable)
+        return call, asyncio.ensure_future(found)
+
+    def runs(self, call: Call, container_id: str, qos: str = "burstable") -> None:
+        """The runtime has started it, in a cgroup of what it remembers."""
+        self.make(container_id, qos, self.remembers[container_id])
+        self.decider.ended(call, Ended(0, "", 0))
+
+    def make(self, container_id: str, qos: str, held: str) -> None:
+        above = ROOT
+        for name in (*POD_CGROUP[qos].split("/")[1:], container_id):
+            self.kernel.write(f"{above}/cgroup.subtree_control", b"+cpuset")
+            above = f"{above}/{name}"
+            self.kernel.make_cgroup(above)
+        self.kernel.write(f"{above}/cpuset.cpus", held.encode())
+
+    async def begun(self, name: str, qos: str = "burstable", cpus: int = 0) -> str:
+        """A container that runs, with everything written that is to be."""
+        container_id, _ = self.created(name, qos, cpus)
+        call, start = self.starts(container_id)
+        assert await start == Pass()
+        self.runs(call, container_id, qos)
+        await self.written()
+        return container_id
+
+    async def written(self) -> None:
+        for _ in range(6):
+            await asyncio.sleep(0)
+            self.lane.drain()
+
+    def cpus_of(self, container_id: str, qos: str = "burstable") -> str:
+        place = f"{ROOT}{POD_CGROUP[qos]}/{container_id}/cpuset.cpus"
+        return self.kernel.read(place, 4096).decode().strip()
+
+
+def request(name: str, qos: str, cpus: int) -> bytes:
+    made = cri.CreateContainerRequest(pod_sandbox_id=f"s-{qos}")
+    config = made.sandbox_config
+    config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid=f"uid-{qos}", namespace="default"))
+    config.linux.cgroup_parent = POD_CGROUP[qos]
+    made.config.metadata.name = name
+    made.config.linux.resources.cpu_shares = cpus * 1024 or 204
+    if cpus:
+        made.config.linux.resources.cpu_quota, made.config.linux.resources.cpu_period = cpus * 100_000, 100_000
+    return made.SerializeToString()
+
+
+def given(verdict: Verdict) -> str:
+    assert isinstance(verdict, Replace)
+    return cri.CreateContainerRequest.FromString(verdict.message).config.linux.resources.cpuset_cpus
+
+
+async def still_waits(start: asyncio.Future[Verdict]) -> bool:
+    await asyncio.sleep(WAITS_S)
+    return not start.done()
+
+
+def listed(node: Pinned) -> Pinned:
+    node.decider.asked(b"", b"", 0)
+    return node
+
+
+@pytest.fixture
+def node(monkeypatch: pytest.MonkeyPatch) -> Pinned:
+    return listed(Pinned(monkeypatch))
+
+
+async def test_a_program_waits_until_others_were_read_back_off_its_cpus(node: Pinned) -> None:
+    other = await node.begun("c1")
+    whole, verdict = node.created("c2", "", 2)
+    assert given(verdict) == "1-2"
+    _, start = node.starts(whole)
+    assert await still_waits(start)
+    assert node.cpus_of(other) == "0-3"
+    node.lane.drain()
+    assert await start == Pass()
+    assert node.cpus_of(other) == "0,3"
+    assert node.updates == []
+
+
+async def test_what_the_runtime_remembers_is_put_right_before_a_start_if_it_has_changed(node: Pinned) -> None:
+    shared, verdict = node.created("c1")
+    assert given(verdict) == "0-3"
+    node.created("c2", "", 2)
+    _, start = node.starts(shared)
+    assert await start == Pass()
+    assert node.updates == [("c1", "0,3")]
+
+
+async def test_a_start_under_way_is_met_before_cpus_are_taken_from_it(node: Pinned) -> None:
+    shared, _ = node.created("c1")
+    under_way, first = node.starts(shared)
+    assert await first == Pass()
+    whole, _ = node.created("c2", "", 2)
+    _, start = node.starts(whole)
+    node.lane.drain()
+    assert await still_waits(start)
+    node.runs(under_way, shared)
+    await node.written()
+    assert await start == Pass()
+    assert node.cpus_of(shared) == "0,3"
+
+
+@pytest.mark.parametrize("on_late", OnLate)
+async def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(
+    on_late: OnLate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = listed(Pinned(monkeypatch, 1, on_late))
+    other = await node.begun("c1")
+    whole, _ = node.created("c2", "", 2)
+    _, start = node.starts(whole)
+    verdict = await start
+    assert node.limits.core.state.cpus.late == 1
+    if on_late is OnLate.START:
+        assert verdict == Pass()
+    else:
+        assert isinstance(verdict, Refuse)
+        assert verdict.status == 14
+        assert other[:13] in verdict.text
+
+
+async def test_a_create_is_answered_once_its_cpus_are_on_record_for_whoever_drives_the_policy_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = listed(Pinned(monkeypatch, records=True))
+    ensure_folder(node.kernel, "/run/nodeward")
+    found = node.decider.decide(node.begin("CreateContainer"), request("c2", "", 2), SECOND_NS)
+    assert isinstance(found, Awaitable)
+    asked = asyncio.ensure_future(found)
+    await asyncio.sleep(0)
+    assert not asked.done()
+    while not asked.done():
+        await node.written()
+    assert given(await asked) == "1-2"
+    _, next_one = grants.read(node.kernel, "/run/nodeward")
+    assert next_one.recorded is not None
+    assert {key: cpuset.text(grant.own) for key, grant in next_one.recorded.pools.grants.items()} == {"uid-/c2": "1-2"}
+
+
+async def test_an_update_that_is_refused_leaves_the_record_as_it_was(node: Pinned) -> None:
+    whole = await node.begun("c2", "", 2)
+
+    def updated(asked: cri.LinuxContainerResources) -> Verdict:
+        message = cri.UpdateContainerResourcesRequest(container_id=whole, linux=asked).SerializeToString()
+        return node.decide(node.begin("UpdateContainerResources"), message)
+
+    more = cri.LinuxContainerResources(cpu_shares=9216, cpu_quota=900_000, cpu_period=100_000)
+    assert isinstance(updated(more), Refuse)
+    partly = updated(cri.LinuxContainerResources(memory_limit_in_bytes=1 << 30))
+    assert isinstance(partly, Replace)
+    assert cri.UpdateContainerResourcesRequest.FromString(partly.message).linux.cpuset_cpus == "1-2"
+
+
+async def test_a_cgroup_that_was_not_found_at_the_start_is_looked_for_again(
+    node: Pinned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+    shared, _ = node.created("c1")
+    call, start = node.starts(shared)
+    assert await start == Pass()
+    node.decider.ended(call, Ended(0, "", 0))
+    await node.written()
+    node.make(shared, "burstable", "0-3")
+    assert node.limits.cpus is not None
+    seeking = asyncio.ensure_future(node.limits.cpus.parts()["places"]())
+    await node.written()
+    node.created("c2", "", 2)
+    await node.written()
+    seeking.cancel()
+    assert node.cpus_of(shared) == "0,3"
+
+
+def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
+    """What a runtime has when a relay begins: containers of that name, class, whole CPUs and set."""
+    sandboxes, containers = cri.ListPodSandboxResponse(), cri.ListContainersResponse()
+    for name, qos, cpus, held in ones:
+        home = sandboxes.items.add(id=f"s-{qos}", state=cri.SANDBOX_READY)
+        home.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid=f"uid-{qos}", namespace="default"))
+        one = containers.containers.add(id=name * 32, pod_sandbox_id=f"s-{qos}", state=cri.CONTAINER_RUNNING)
+        one.metadata.name = name
+        status = cri.ContainerStatusResponse()
+        status.status.resources.linux.cpu_shares = cpus * 1024 or 204
+        node.statuses[name * 32] = status.SerializeToString()
+        node.make(name * 32, qos, held)
+    node.lists = sandboxes.SerializeToString(), containers.SerializeToString()
+
+
+async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Pinned(monkeypatch)
+    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)
+    assert isinstance(early, Awaitable)
+    verdict = asyncio.ensure_future(early)
+    node.passes("ListPodSandbox", b"", node.lists[0])
+    node.passes("ListContainers", b"", node.lists[1])
+    assert node.limits.core.state.pods.containers == {}
+    learning = asyncio.ensure_future(node.limits._ask_all("/run/runtime.sock"))
+    while not learning.done():
+        await node.written()
+    assert given(await verdict) == "0-1"
+    state = node.limits.core.state
+    grant = state.cpus.pools.grants["uid-/c1"]
+    assert cpuset.text(grant.own) == "2-3"
+    assert (
+        state.pods.containers[ContainerId("c1" * 32)].container.cgroups_path == f"/kubepods/podguaranteed/{'c1' * 32}"
+    )
+    await node.written()
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(FileNotFoundError(2, "No such file or directory"), id="no socket"),
+        pytest.param(TimeoutError(), id="no answer"),
+        pytest.param(CallFailedError("/status", NO_STATUS, "the runtime closed the connection"), id="closed"),
+        pytest.param(CallFailedError("/status", UNAVAILABLE, "shutting down"), id="unavailable"),
+        pytest.param(CallFailedError("/status", 2, "server is not initialized yet"), id="starting"),
+    ],
+)
+async def test_a_runtime_that_goes_away_between_its_lists_and_its_statuses_is_asked_anew(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of any container until the runtime has answered whole, and nobody is moved."""
+    node = Pinned(monkeypatch)
+    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    told_later, node.statuses["c3" * 32] = node.statuses["c3" * 32], error
+    monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+    learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+    await node.written()
+    await node.written()
+    assert not node.decider.listed
+    assert node.limits.core.state.pods.containers == {}
+    node.statuses["c3" * 32] = told_later
+    while not node.decider.listed:
+        await node.written()
+    learning.cancel()
+    await node.written()
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+
+
+async def test_a_status_that_cannot_be_read_leaves_that_one_container_where_it_is_and_is_asked_for_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    node = Pinned(monkeypatch)
+    running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
+    told_later, node.statuses["c1" * 32] = node.statuses["c1" * 32], CallFailedError("/status", 13, "broken")
+    monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
+    learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+    while not node.decider.listed:
+        await node.written()
+    await node.written()
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+    node.statuses["c1" * 32] = told_later
+    assert node.limits.cpus is not None
+    while node.limits.cpus.unread():
+        await node.written()
+    learning.cancel()
+    await node.written()
+    state = node.limits.core.state
+    assert cpuset.text(state.cpus.pools.grants["uid-/c1"].own) == "2-3"
+    assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
+
+
+async def test_a_label_that_newer_settings_name_is_known_by_the_next_lists(node: Pinned) -> None:
+    def by_label(name: str) -> Settings:
+        has = (Expression(f"pod/labels/{name}", "Equals", ("db",)),)
+        types = (BalloonType("l", match_expressions=has),)
+        rules = replace(STATIC, active="balloons", balloons=BalloonsSettings(balloon_types=types))
+        return Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=rules)
+
+    node.limits.settle(by_label("none"))
+    container_id = await node.begun("c1")
+    pools = [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
+    node.limits.settle(by_label("tier"))
+    node.clock.ns += 60 * SECOND_NS  # lists that pass are read once a minute
+    home = cri.PodSandbox(id="s-burstable", labels={"tier": "db", "other": "x"}, state=cri.SANDBOX_READY)
+    home.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid-burstable", namespace="default"))
+    one = cri.Container(id=container_id, pod_sandbox_id=home.id, state=cri.CONTAINER_RUNNING)
+    one.metadata.name = "c1"
+    node.passes("ListPodSandbox", b"", cri.ListPodSandboxResponse(items=[home]).SerializeToString())
+    node.passes("ListContainers", b"", cri.ListContainersResponse(containers=[one]).SerializeToString())
+    pools += [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
+    assert pools == ["default[0]", "l[0]"]
+    (known,) = node.limits.core.state.pods.sandboxes.values()
+    assert known.sandbox.labels == {"pod/labels/tier": "db"}

@@ -1,0 +1,338 @@
+"""A relay's gates, chains of deciders, new settings and note of a last policy, without sockets; when it is missed."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from nodeward.contracts import cri_pb2 as cri
+from nodeward.core.errors import WireError
+from nodeward.core.gating import GateAt
+from nodeward.core.modes import Mode
+from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
+from nodeward.features.gate.settings import GateSettings
+from nodeward.features.settings import DumpSection, Settings
+from nodeward.host import sd_notify
+from nodeward.host.backoff import Backoff
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.cri import dump_rules
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.rows import DoorRow, RelayView
+from nodeward.neighbours.cri.sandbox_calls import Gatekeeper
+from nodeward.programs.cri_resmgr import last_policy
+from nodeward.programs.cri_resmgr.last_policy import PolicySwitchError
+from nodeward.programs.cri_resmgr.pushed import over_file
+from nodeward.programs.dump.feed import Feed, Writer
+from nodeward.programs.node.assemble import ensure_folder
+from nodeward.programs.node.relay_reader import RelayReader
+from nodeward.programs.relay.gate import RelayGate
+from nodeward.programs.relay.reload import RelayReload, merged
+from nodeward.programs.relay.run import Chain
+from nodeward.settings.pushed import Pushed
+from nodeward.settings.reload import SettingsSource
+from nodeward_sim.doubles.kernel import SimKernel
+from tests.faults import FaultyFiles
+from tests.unit.features.build import ManualClock
+
+CREATE = "/runtime.v1.RuntimeService/CreateContainer"
+RUN = Call(1, 1, "/runtime.v1.RuntimeService/RunPodSandbox", 0, held=True)
+ENFORCE = Settings(run_dir="/nowhere", gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",), "katta": ("key",)}))
+OBSERVE = replace(ENFORCE, gate=replace(ENFORCE.gate, mode=Mode.OBSERVE))
+CONFIG = "[plugins.{}.containerd.runtimes.kata]\nruntime_type = 'io.containerd.kata.v2'\n"
+
+
+def asked(handler: str, uid: str = "u") -> bytes:
+    made = cri.RunPodSandboxRequest(runtime_handler=handler)
+    made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="web", namespace="shop", uid=uid))
+    return made.SerializeToString()
+
+
+def decided(gate: RelayGate, message: bytes) -> Verdict:
+    async def wait() -> Verdict:
+        found = gate.decider.decide(RUN, message, 1_000_000_000)
+        return found if isinstance(found, Verdict) else await found
+
+    return asyncio.run(wait())
+
+
+@pytest.mark.parametrize("plugin", ["'io.containerd.cri.v1.runtime'", "'io.containerd.grpc.v1.cri'", "cri"])
+def test_a_handler_that_the_runtime_does_not_have_is_said(plugin: str, caplog: pytest.LogCaptureFixture) -> None:
+    """In each version of containerd's file."""
+    caplog.set_level(logging.WARNING)
+    files = SimKernel({})
+    ensure_folder(files, "/etc/containerd")
+    files.replace("/etc/containerd/config.toml", CONFIG.format(plugin).encode())
+    RelayGate(ENFORCE, files)
+    assert [record.getMessage().partition(" why=")[0] for record in caplog.records] == [
+        "gate=unknown-handler handler=katta"
+    ]
+
+
+def test_observe_lets_pass_what_enforce_refuses_from_the_next_settings_on() -> None:
+    gate = RelayGate(OBSERVE, SimKernel({}))
+    assert decided(gate, asked("kata")) == Pass()
+    assert gate.decider.undecided(RUN, None, "too large", ending=False) == Pass()
+    gate.settle(ENFORCE)
+    assert isinstance(decided(gate, asked("kata")), Refuse)
+    assert "tells no UID" in str(decided(gate, asked("kata", uid="")))
+    assert decided(gate, asked("runc")) == Pass()
+    assert gate.row().counts == {"would-refuse": 1, "refused": 2}
+
+
+def test_a_call_without_a_verdict_passes_only_if_its_pod_is_known_to_have_no_gate() -> None:
+    decider = RelayGate(ENFORCE, SimKernel({})).decider
+    assert decider.undecided(RUN, asked("runc"), "the relay ends", ending=True) == Pass()
+    for message in (asked("kata"), None, b"\x0a\xff"):
+        refused = decider.undecided(RUN, message, "the relay ends", ending=True)
+        assert isinstance(refused, Refuse)
+        assert (refused.status, "the relay ends" in refused.text) == (14, True)
+
+
+@pytest.mark.parametrize("told", ["", "other"])
+def test_a_runtime_that_tells_of_no_such_sandbox_leaves_a_container_undecided(told: str) -> None:
+    """Else its pod would have no handler, and so no gate."""
+
+    async def status(path: str, request: bytes, within_s: float) -> bytes:
+        return cri.PodSandboxStatusResponse(status=cri.PodSandboxStatus(id=told)).SerializeToString()
+
+    async def wait() -> None:
+        found = keeper.decide(replace(RUN, path=CREATE), made.SerializeToString(), 1_000_000_000)
+        assert isinstance(found, Awaitable)
+        await found
+
+    keeper = Gatekeeper(lambda: GateAt.CONTAINER, lambda home, within_s: None, status, lambda home, why: why)
+    made = cri.CreateContainerRequest(pod_sandbox_id="s1")
+    with pytest.raises(WireError, match="no such sandbox"):
+        asyncio.run(wait())
+
+
+CALL = Call(1, 1, "/held", 0, held=True)
+NO = Refuse(9, "no")
+
+
+@dataclass
+class One:
+    """A decider with this verdict, which it has later where it `waits`."""
+
+    verdict: Verdict = field(default_factory=Pass)
+    waits: bool = False
+    path: str = "/held"
+    heard: list[object] = field(default_factory=list)
+
+    def holds(self, path: str) -> bool:
+        return path == self.path
+
+    def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
+        self.heard.append((message, within_ns))
+        return self._later() if self.waits else self.verdict
+
+    async def _later(self) -> Verdict:
+        await asyncio.sleep(0)
+        return self.verdict
+
+    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
+        self.heard.append(why)
+        return self.verdict
+
+
+def verdict(*deciders: One) -> Verdict:
+    ticks = iter(range(100))
+    found = Chain(deciders, lambda: next(ticks)).decide(CALL, b"came", 10)
+    if not isinstance(found, Awaitable):
+        assert not any(one.waits for one in deciders)
+        return found
+
+    async def later() -> Verdict:
+        return await found
+
+    return asyncio.run(later())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_replaced_request_is_handed_on_and_a_refusal_ends_it(waits: bool) -> None:
+    other, last = One(NO, path="/other"), One(waits=waits)
+    first, second = One(Replace(b"one"), waits), One(Replace(b"two"))
+    assert verdict(other, first, second, last) == Replace(b"two")
+    assert [one.heard for one in (other, first, second, last)] == [[], [(b"came", 9)], [(b"one", 8)], [(b"two", 7)]]
+    assert verdict(One(waits=waits), One()) == Pass()
+    after = One()
+    assert verdict(One(Replace(b"one")), One(NO, waits), after) == NO
+    assert after.heard == []
+
+
+def test_what_nobody_decided_is_told_to_all_and_refused_by_the_first_that_does() -> None:
+    deciders = One(), One(NO), One(Refuse(1, "later")), One(path="/other")
+    chain = Chain(deciders, lambda: 0)
+    assert chain.undecided(CALL, None, "odd", ending=False) == NO
+    assert [one.heard for one in deciders] == [["odd"], ["odd"], ["odd"], []]
+    assert (chain.holds("/other"), chain.holds("/nothing")) == (True, False)
+
+
+GONE, DEAD, HANGS = FileNotFoundError(2, "gone"), ConnectionRefusedError(111, "refused"), TimeoutError()
+
+
+def answer(clients: int) -> RelayView:
+    return RelayView("1", 7, 1, doors=(DoorRow("/run/nodeward/cri.sock", "/run/runtime.sock", True, clients),))
+
+
+@pytest.mark.parametrize(
+    ("heard", "wanted", "missing"),
+    [
+        pytest.param([GONE], False, False, id="there never was one"),
+        pytest.param([GONE], True, True, id="the settings want one"),
+        pytest.param([answer(1)], True, False, id="it answers"),
+        pytest.param([answer(1), GONE, GONE], False, True, id="it ended under its clients, however long ago"),
+        pytest.param([answer(1), answer(0), GONE], False, False, id="nobody used it any more"),
+        pytest.param([DEAD], False, True, id="a dead one's socket, before we began"),
+        pytest.param([answer(0), DEAD], False, True, id="killed while nobody used it"),
+        pytest.param([answer(0), DEAD, GONE], False, False, id="its socket was taken away"),
+        pytest.param([HANGS], False, True, id="it hangs"),
+        pytest.param([answer(1), GONE, answer(0)], False, False, id="it is back"),
+    ],
+)
+async def test_a_relay_is_missing_as_long_as_one_is_expected(
+    monkeypatch: pytest.MonkeyPatch, heard: list[RelayView | Exception], wanted: bool, missing: bool
+) -> None:
+    left = iter(heard)
+
+    async def ask(path: str, what: str, within_s: float) -> RelayView:
+        one = next(left)
+        if isinstance(one, Exception):
+            raise one
+        return one
+
+    monkeypatch.setattr("nodeward.neighbours.cri.relay_socket.ask", ask)
+    reader = RelayReader("/run/nodeward", ManualClock(), wanted=wanted)
+    for _ in heard:
+        await reader.look()
+    assert reader.missing is missing
+
+
+def no_writer(again: bool) -> Writer:
+    raise OSError
+
+
+async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_relays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A thousand expressions take tens of milliseconds, which no call waits for."""
+    threads: list[int] = []
+    parse: Callable[[str], dump_rules.Rules] = dump_rules.parse
+    followed = asyncio.Event()
+
+    class Followed(Feed):
+        def follow(self, rules: dump_rules.Rules) -> None:
+            super().follow(rules)
+            followed.set()
+
+    def parsed(spec: str) -> dump_rules.Rules:
+        threads.append(threading.get_ident())
+        return parse(spec)
+
+    monkeypatch.setattr(dump_rules, "parse", parsed)
+    backoff = Backoff(1.0, 1.0, lambda: 0.5)
+    feed = Followed(parse("full:.*"), no_writer, SystemClock(), backoff)
+    wanted = Settings(dump=DumpSection("/d", "off:.*"))
+    source = SettingsSource(lambda: wanted, "a test")
+    reload = asyncio.ensure_future(RelayReload(Settings(), source, None, feed).run(sd_notify.from_environment({}, 1)))
+    source.asked.set()
+    await asyncio.wait_for(followed.wait(), 30)
+    reload.cancel()
+    assert not feed.interest("/runtime.v1.RuntimeService/Version")
+    assert len(threads) == 1
+    assert threads[0] != threading.get_ident()
+
+
+def test_a_relay_that_decides_takes_a_policy_at_once_but_neither_a_driver_nor_a_domain_that_was_off() -> None:
+    running = Settings(cpus=CpusSettings(driver=Driver.RELAY))
+    wanted = Settings(policy=PolicySettings("static"), cpus=CpusSettings(Mode.OBSERVE, Driver.NRI, late_ms=7))
+    live = merged(running, wanted, limits=True, dump=False)
+
+    assert live.policy == wanted.policy
+    assert live.cpus == CpusSettings(Mode.OBSERVE, Driver.RELAY, late_ms=7)
+    off = Settings(cpus=CpusSettings(Mode.OFF, Driver.RELAY))
+    assert merged(off, wanted, limits=True, dump=False).cpus == off.cpus
+    assert merged(running, wanted, limits=False, dump=False) == running
+
+
+def test_an_agent_that_goes_while_its_policy_is_taken_back_leaves_nothing_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    parse: Callable[[str], dump_rules.Rules] = dump_rules.parse
+    held, go_on, calls = threading.Event(), threading.Event(), list[str]()
+
+    def parsed(spec: str) -> dump_rules.Rules:
+        calls.append(spec)
+        if len(calls) == 2:
+            held.set()
+            go_on.wait(30)
+        return parse(spec)
+
+    class Limits:
+        def __init__(self) -> None:
+            self.settled = list[str]()
+
+        core = SimpleNamespace(state=SimpleNamespace(cpus=SimpleNamespace(refused=("too large",))))
+
+        def settle(self, live: Settings) -> None:
+            self.settled.append(live.policy.active)
+
+    async def story() -> list[str]:
+        pushed = Pushed(over_file(None, {}, {"state_dir": str(tmp_path)}), OsFiles())
+        feed = Feed(parse("full:.*"), no_writer, SystemClock(), Backoff(1.0, 1.0, lambda: 0.5))
+        limits = Limits()
+        source = SettingsSource(pushed.read, "a test", pushed=pushed)
+        reload = RelayReload(pushed.read(), source, limits, feed)  # type: ignore[arg-type]
+        push = asyncio.create_task(reload.push("n", {"policy": "Active: balloons\n"}))
+        await asyncio.to_thread(held.wait, 30)
+        push.cancel()
+        go_on.set()
+        await asyncio.gather(push, return_exceptions=True)
+        return ["none", *limits.settled]
+
+    monkeypatch.setattr(dump_rules, "parse", parsed)
+    assert asyncio.run(story())[-1] == "none"
+
+
+def test_another_policy_than_the_last_is_refused_until_that_one_is_forgotten(tmp_path: Path) -> None:
+    files, folder = OsFiles(), f"{tmp_path}/state"
+    last_policy.check(files, folder, "static")
+    last_policy.note(files, folder, "static")
+
+    last_policy.check(files, folder, "static")
+    with pytest.raises(PolicySwitchError, match=r"^policy static-plus: the last one was static .*--reset-policy"):
+        last_policy.check(files, folder, "static-plus")
+
+    assert [last_policy.erase(files, folder), last_policy.erase(files, folder)] == ["static", ""]
+    last_policy.check(files, folder, "static-plus")
+
+
+def test_a_relay_that_never_had_a_policy_writes_nothing_and_one_that_had_notes_that_it_has_none(tmp_path: Path) -> None:
+    files, folder = OsFiles(), f"{tmp_path}/state"
+    last_policy.note(files, folder, "none")
+    assert not Path(folder).exists()
+
+    last_policy.note(files, folder, "static")
+    last_policy.note(files, folder, "none")
+    assert last_policy.read(files, folder) == "none"
+
+
+def test_a_note_that_cannot_be_read_is_no_leave_to_switch(tmp_path: Path) -> None:
+    Path(last_policy.path_in(str(tmp_path))).write_bytes(b"x" * (last_policy.MAX_BYTES + 1))
+    with pytest.raises(PolicySwitchError, match="cannot be read"):
+        last_policy.check(OsFiles(), str(tmp_path), "static")
+
+
+def test_a_disk_that_is_full_stops_no_relay(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    kernel = SimKernel({})
+    last_policy.note(FaultyFiles(kernel, fail_at=1, fail_errno=errno.ENOSPC), str(tmp_path), "static")
+    assert "last-policy=not-noted" in caplog.text

@@ -1,0 +1,385 @@
+"""Settings: strict, every fault at once, each with its path."""
+
+import contextlib
+import re
+import sys
+from pathlib import Path
+from types import FrameType
+
+import click
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nodeward.cli import config, doctor, node, relay, webhook
+from nodeward.core.modes import Mode
+from nodeward.features.keys.settings import KeySettings
+from nodeward.features.settings import Settings
+from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.nri.session import NriSettingsError
+from nodeward.programs.node.doors import nri
+from nodeward.programs.node.oci_runtimes import OciRuntimes
+from nodeward.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml
+from tests.unit.host.test_runner import core_with
+
+
+def test_environment_wins_over_the_file_and_flags_over_both(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("limits: {mode: off}\n")
+    assert load(str(file), {}).limits.mode is Mode.OFF
+    env = {"NODEWARD_LIMITS__MODE": "observe"}
+    assert load(str(file), env).limits.mode is Mode.OBSERVE
+    assert load(str(file), env, {"limits.mode": "enforce"}).limits.mode is Mode.ENFORCE
+
+
+@pytest.mark.parametrize("text", ["a: &x 1\nb: *x\n", "[]", "a: [", "2"])
+def test_aliases_and_what_is_no_mapping_are_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError):
+        load(str(file), {})
+
+
+def test_text_that_looks_like_an_impossible_date_is_text() -> None:
+    assert load(None, {"NODEWARD_NODE_NAME": "2024-13-45"}).node_name == "2024-13-45"
+
+
+NO_NRI = {"nri.enabled": "false"}
+
+
+@pytest.mark.parametrize(
+    ("text", "environ", "flags", "fault"),
+    [
+        ("limit: {mode: off}", {}, {}, "limit: unknown key; did you mean limits?"),
+        ("limits: {Mode: off}", {}, {}, "limits.Mode: unknown key; did you mean mode?"),
+        ("cgroups: {period-s: 2}", {}, {}, "cgroups.period-s: unknown key; did you mean period_s?"),
+        ("cgroups: {zzz: 2}", {}, {}, "cgroups.zzz: unknown key; known keys are root, kubelet_root"),
+        ("limits: {mode: enforced}", {}, {}, "limits.mode: 'enforced' is not allowed"),
+        ("limits: {mode: [enforce]}", {}, {}, "limits.mode: ['enforce'] is not allowed"),
+        ("limits: enforce", {}, {}, "limits: is 'enforce', must be a section"),
+        ("limits:", {}, {}, "limits: is None, must be a section"),
+        ("nri: {plugin_index: 7}", {}, {}, "nri.plugin_index: 7 is not allowed"),
+        ("cgroups: {period_s: .nan}", {}, {}, "cgroups.period_s: nan is not between"),
+        ("pods: {wait_ms: -1}", {}, {}, "pods.wait_ms: -1 is not between"),
+        ("cgroups: {kubelet_root: /a/../b}", {}, {}, "cgroups.kubelet_root: cgroup path '/a/../b/kubepods' is not"),
+        ("state_dir: /a/../b", {}, {}, "state_dir: '/a/../b' is not an absolute path"),
+        ("sandboxes: {period_ms: 199}", {}, {}, "sandboxes.period_ms: 199 is not between 200 and 60000 milliseconds"),
+        ("sandboxes: {tight_percent: 51}", {}, {}, "sandboxes.tight_percent: 51 is not between 0 and 50 per cent"),
+        ("podapi: {uids: []}", {}, {}, "podapi.uids: [] is not 1 to 64 user ids from 0 to 4294967294"),
+        ("podapi: {socket: a.sock}", {}, {}, "podapi.socket: 'a.sock' is not an absolute path without '..'"),
+        ("sandboxes: {samples: 9}", {}, {}, "sandboxes.samples: 9 is not between 10 and 100000"),
+        ("sandboxes: {profiles: {a: kata-go, b: go}}", {}, {}, "sandboxes.profiles.b: 'go' is not allowed"),
+        ("", {"NODEWARD_SANDBOXES__PROFILES__KATA": "rs"}, {}, "sandboxes.profiles.kata: 'rs' is not allowed"),
+        ("sizing: {keep_cpus: -1}", {}, {}, "sizing.keep_cpus: -1 is not between 0 and 4096"),
+        ("sizing: {unlimited: 101%}", {}, {}, "sizing.unlimited: '101%' is none of request, all, a number of CPUs"),
+        ("gate: {wait_s: 6}", {}, {}, "gate.wait_s: 6.0 is not between 0 and 5.0 seconds"),
+        ("gate: {handlers: {a: [verdikt]}}", {}, {}, "gate.handlers.a: 'verdikt' is no condition; one of key, quotes,"),
+        ("gate: {handlers: {a: []}}", {}, {}, "gate.handlers.a: names no condition; write some of key, quotes, verdic"),
+        ("gate: {handlers: {Kata_q: [key]}}", {}, {}, "gate.handlers.Kata_q: 'Kata_q' is no runtime handler: a Runt"),
+        ("gate: {uids: []}", {}, {}, "gate.uids: [] is not 1 to 64 user ids from 0 to 4294967294"),
+        ("{gate: {uids: [0, 7, 8]}, podapi: {uids: [8]}}", {}, {}, "gate.uids: [7] are not in podapi.uids, so that"),
+        ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed; it must be keys with values"),
+        ("gate: {handlers: {a: key}}", {}, {}, "gate.handlers: {'a': 'key'} is not allowed; each value must be a list"),
+        ("7: 1", {}, {}, "7: unknown key"),
+        ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),
+        ("relay: {record: /r}", {}, {}, "relay.record: needs relay.limits"),
+        ("relay: {limits: true, record: /r}", {}, NO_NRI | {"record.path": "/r"}, "relay.record: needs relay.limits"),
+        ("relay: {limits: true, record: r}", {}, NO_NRI, "relay.record: 'r' is not an absolute path"),
+        ("nri: {plugin_name: a b}", {}, {}, "nri.plugin_name: 'a b' may only have letters, digits and any of . _ + -"),
+        ("nri: {plugin_name: ''}", {}, {}, "nri.plugin_name: '' may only have"),
+        ("kube: {url: 'ftp://x'}", {}, {}, "kube.url: '' is no address; write for example https://"),
+        ("limits: {resources: {a/b: sev, c/d: sev}}", {}, {}, "limits.resources: 'a/b' and 'c/d' both mean sev"),
+        ("", {"NODEWARD_LIMITS__STRICT": "maybe"}, {}, "limits.strict: 'maybe' is not allowed"),
+        ("", {"NODEWARD_LIMITS__STRIKT": "true"}, {}, "limits.strikt: unknown key; did you mean strict?"),
+        ("", {"NODEWARD_STATE_DIR__X": "y"}, {}, "state_dir: "),
+        ("", {}, {"limits.strict.x": "true"}, "limits.strict: "),
+    ],
+)
+def test_a_typo_is_named_with_its_path_and_what_may_have_been_meant(
+    text: str, environ: dict[str, str], flags: dict[str, str], fault: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(text)
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), environ, flags)
+
+    assert len(caught.value.faults) == 1
+    assert caught.value.faults[0].startswith(fault)
+
+
+def test_each_fault_says_where_it_was_written(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("limits:\n  mode: maybe\n  on_error: pass\nnri:\n  plugin_indx: '1'\npods: 3\n")
+    environ = {"NODEWARD_LIMITS__ON_ERROR": "ignore", "NODEWARD_CGROUPS__PERIOD_S": "0", "NODEWARD_STATE_DIR__X": "1"}
+    flags = {"limits.strict": "3", "limits.on_error": "no", "pods.wait_ms": "1"}
+    with pytest.raises(SettingsError) as caught:
+        load(str(file), environ, flags)
+
+    sources = {fault.partition(": ")[0]: fault.rpartition(" (")[2] for fault in caught.value.faults}
+    assert sources == {
+        "limits.mode": f"{file} line 2)",
+        "limits.on_error": "flag --set limits.on_error=...)",
+        "limits.strict": "flag --set limits.strict=...)",
+        "nri.plugin_indx": f"{file} line 5)",
+        "pods.wait_ms": "flag --set pods.wait_ms=...)",
+        "pods": f"{file} line 6)",
+        "cgroups.period_s": "environment NODEWARD_CGROUPS__PERIOD_S)",
+        "state_dir": "environment NODEWARD_STATE_DIR__X)",
+    }
+
+
+def test_a_fault_in_an_address_names_the_flag_and_not_its_value() -> None:
+    with pytest.raises(SettingsError, match=r"^kube\.url: .* \(flag --set kube\.url=\.\.\.\)$") as caught:
+        load(None, {}, {"kube.url": "https://me:secret@x"})
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("NODEWARD_LIMITS_MODE", "NODEWARD_LIMITS__MODE"),
+        ("NODEWARD_LIMITS_UNKNOWN_POD", "NODEWARD_LIMITS__UNKNOWN_POD"),
+        ("NODEWARD_STATEDIR", "NODEWARD_STATE_DIR"),
+        ("NODEWARD_WEBHOOK_PORT", "NODEWARD_WEBHOOK__PORT"),
+    ],
+)
+def test_a_variable_that_is_a_setting_but_for_underscores_is_named(
+    name: str, right: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = right.removeprefix("NODEWARD_").lower().replace("__", ".")
+    sentence = f"environment {name}: is not read; for the setting {path} write {right}"
+    assert (misnamed({name: "1"}), misnamed({right: "1"})) == ([sentence], [])
+
+    file = tmp_path / "s.yaml"
+    file.write_text("limits: {strict: true}\n")
+    done = CliRunner().invoke(config.command, ["check", str(file)], env={name: "1"})
+    assert (done.exit_code, done.stdout, done.stderr) == (0, f"{file}: no faults\n", f"warning: {sentence}\n")
+
+    for command in (node.command, relay.command):
+        caplog.clear()
+        started = CliRunner().invoke(command, ["--config", str(tmp_path / "absent.yaml")], env={name: "1"})
+        assert isinstance(started.exception, SettingsError)
+        assert sentence in caplog.text
+
+
+def test_what_services_put_into_pods_means_no_setting() -> None:
+    environ = {"PATH": "/bin", "limits_mode": "off", "NODEWARD_REQUIRE_ALL": "1"}
+    for service in ("NODEWARD", "NODEWARD_WEBHOOK", "NODEWARD_NODE"):
+        environ |= {
+            f"{service}_SERVICE_HOST": "10.0.0.1",
+            f"{service}_SERVICE_PORT": "443",
+            f"{service}_SERVICE_PORT_HTTPS": "443",
+            f"{service}_PORT": "tcp://10.0.0.1:443",
+            f"{service}_PORT_443_TCP": "tcp://10.0.0.1:443",
+            f"{service}_PORT_443_TCP_PROTO": "tcp",
+            f"{service}_PORT_443_TCP_PORT": "443",
+            f"{service}_PORT_443_TCP_ADDR": "10.0.0.1",
+        }
+    assert misnamed(environ) == []
+    assert from_tree({}, environ) == Settings()
+
+
+@pytest.mark.parametrize("command", [node.command, webhook.command, doctor.command], ids=["node", "webhook", "doctor"])
+@pytest.mark.parametrize("flag", ["limits.mode", "=enforce", ""])
+def test_a_flag_without_a_value_is_refused_in_words(command: click.Command, flag: str) -> None:
+    done = CliRunner().invoke(command, ["--set", flag])
+
+    assert done.exit_code == 2
+    assert f"{flag!r} is no PATH=VALUE; write for example --set limits.mode=VALUE" in done.output
+
+
+@given(st.binary(max_size=300) | st.text(max_size=300).map(str.encode))
+def test_any_file_is_settings_or_a_list_of_faults(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
+    file = tmp_path_factory.getbasetemp() / "any.yaml"
+    file.write_bytes(data)
+    with contextlib.suppress(SettingsError):  # and nothing else
+        assert isinstance(load(str(file), {}), Settings)
+
+
+@pytest.mark.parametrize(
+    ("listen", "found"),
+    [
+        ("127.0.0.1:9743", ("127.0.0.1", 9743)),
+        ("[::1]:9743", ("::1", 9743)),
+        (":9743", ("", 9743)),
+        ("node-1.example:0", ("node-1.example", 0)),
+        ("9743", None),
+        ("127.0.0.1:", None),
+        ("127.0.0.1:65536", None),
+        ("127.0.0.1:-1", None),
+        ("::1:9743", None),
+        (" :9743", None),
+    ],
+)
+def test_an_address_to_listen_at(listen: str, found: tuple[str, int] | None) -> None:
+    assert address(listen) == found
+    if found is None:
+        with pytest.raises(SettingsError, match=r"^metrics\.listen: "):
+            from_tree({"metrics": {"listen": listen}}, {})
+
+
+def test_a_plugins_name_may_have_what_a_runtime_takes() -> None:
+    name = "Node.ward_2+x-y"
+
+    assert from_tree({"nri": {"plugin_name": name}, "webhook": {"required_plugin": name}}, {}).nri.plugin_name == name
+
+
+def test_the_webhook_writes_only_annotations_that_somebody_reads() -> None:
+    with pytest.raises(
+        SettingsError, match=r"webhook\.annotate: 'intel\.com/x' is none of noderesource\.dev/resources, "
+    ):
+        from_tree({"webhook": {"annotate": ["intel.com/x", "intel.com/resources"]}}, {})
+
+
+def test_a_name_that_the_runtime_gave_and_would_not_take_ends_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NRI_PLUGIN_SOCKET", "3")
+    monkeypatch.setenv("NRI_PLUGIN_NAME", "a b")
+
+    core, oci = core_with([]), OciRuntimes(Settings(), OsFiles())
+    with pytest.raises(NriSettingsError, match="plugin name 'a b' may only have"):
+        nri(Settings(), core, core.tell, SystemClock(), oci)
+
+
+def test_a_key_that_stands_twice_is_a_fault(tmp_path: Path) -> None:
+    path = tmp_path / "nodeward.yaml"
+    path.write_text("limits: {mode: observe}\nkube: {enabled: false}\nlimits: {strict: true}\n")
+    with pytest.raises(SettingsError, match=r"line 3: limits stands here again, first on line 1"):
+        load(str(path), {})
+
+
+@pytest.mark.parametrize(
+    ("types", "why"),
+    [
+        pytest.param("[&a [x, x], &b [*a, *a], &c [*b, *b]]", "aliases (*name) are not allowed", id="aliases"),
+        pytest.param("[" * 4_000, "is no YAML", id="as deep as the file is long"),
+        pytest.param(f"[{'x' * (1 << 20)}]", "larger than 1048576 bytes", id="a value of a MiB"),
+    ],
+)
+def test_a_bomb_is_refused(types: str, why: str, tmp_path: Path) -> None:
+    path = tmp_path / "nodeward.yaml"
+    path.write_text(f"policy: {{balloons: {{balloonTypes: {types}}}}}")
+    with pytest.raises(SettingsError, match=re.escape(why)):
+        load(str(path), {})
+
+
+def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
+    found = from_tree({"ledger": {"mode": "observe", "keys": {"tdx": {"resources": ["a.b/c"], "reserve": 2}}}}, {})
+    assert found.ledger.keys == {"tdx": KeySettings(("a.b/c",), reserve=2)}
+    assert found.engine.declared == {"a.b/c": "a.b/c", "sgx.intel.com/epc": "sgx_epc"}
+
+    bad = {
+        "tdx": {"resources": ["plain", "sgx.intel.com/epc"], "reserve": -1, "capacity": "many"},
+        "t d": {"resource": []},
+        "sev_es": {"resources": ["d.e/f"]},
+        "sev": {"resources": ["d.e/f"]},
+        "x": 3,
+    }
+    with pytest.raises(SettingsError) as caught:
+        from_tree({"ledger": {"mode": "enforce", "keys": bad}}, {})
+    assert sorted(fault.split(": ")[0] for fault in caught.value.faults) == [
+        "ledger.keys.sev.resources",
+        "ledger.keys.t d",
+        "ledger.keys.t d.resource",
+        "ledger.keys.tdx.capacity",
+        "ledger.keys.tdx.reserve",
+        "ledger.keys.tdx.resources",
+        "ledger.keys.tdx.resources",
+        "ledger.keys.x",
+    ]
+
+
+OFFERED = {"resources": ["devices.kubevirt.io/tdx", "tdx.intel.com/keys"], "publisher": "device-plugin"}
+PUBLISHED = {**OFFERED, "publish": "devices.kubevirt.io/tdx"}
+
+
+@pytest.mark.parametrize(
+    ("row", "fault"),
+    [
+        pytest.param({**OFFERED, "publish": "devices.kubevirt.io/tdx"}, "", id="ours"),
+        pytest.param(OFFERED, "publish: '' is none of", id="no-name"),
+        pytest.param({**OFFERED, "publish": "a.b/c"}, "publish: 'a.b/c' is none of", id="a-name-that-promises-nothing"),
+        pytest.param({**OFFERED, "publish": "tdx.intel.com/keys"}, "publish: 'tdx.intel.com/keys' is", id="kata"),
+        pytest.param(
+            {**OFFERED, "resources": ["sev-snp.amd.com/esids"], "publish": "sev-snp.amd.com/esids"},
+            "publish: 'sev-snp.amd.com/esids' is a name of NFD's",
+            id="nfd",
+        ),
+        pytest.param({"capacity_from": "fixed"}, "capacity: is 0, and capacity_from fixed", id="fixed-at-what"),
+        pytest.param({"capacity_from": "fixed", "capacity": 4}, "", id="fixed"),
+        pytest.param({"share": "split"}, "split: is 0, must be", id="split-of-nothing"),
+        pytest.param({"share": "split", "split": 5, "capacity": 4}, "split: 5 keys of 4", id="split-beyond-all"),
+        pytest.param({"attestation": "observe"}, "attestation_socket: '' is not an absolute", id="asks-nobody"),
+        pytest.param({"attestation_socket": "/run/../x"}, "attestation_socket: '/run/../x' is not", id="climbs"),
+        pytest.param({"attestation": "enforce", "attestation_socket": "/run/qgs"}, "", id="asks"),
+        pytest.param({**PUBLISHED, "devices": ["/dev/sev", "/dev/kvm"]}, "", id="gives"),
+        pytest.param({**PUBLISHED, "devices": ["sev"]}, "devices: 'sev' is not the absolute path of", id="gives-what"),
+        pytest.param({**PUBLISHED, "devices": ["/dev/../etc/x"]}, "devices: '/dev/../etc/x' is not", id="gives-a-file"),
+        pytest.param({**PUBLISHED, "devices": ["/dev"]}, "devices: '/dev' is not the absolute", id="gives-all"),
+        pytest.param({**PUBLISHED, "devices": ["/dev/kvm"] * 2}, "devices: names one twice", id="gives-twice"),
+        pytest.param({"devices": ["/dev/kvm"]}, "devices: our device plugin gives them", id="gives-by-nobody"),
+    ],
+)
+def test_what_is_offered_is_a_name_of_ours_with_a_number_behind_it(row: dict[str, object], fault: str) -> None:
+    tree: dict[str, object] = {"ledger": {"mode": "enforce", "keys": {"tdx": row}}}
+    if not fault:
+        assert from_tree(tree, {}).ledger.mode is Mode.ENFORCE
+        return
+    with pytest.raises(SettingsError) as caught:
+        from_tree(tree, {})
+    (only,) = caught.value.faults
+    assert only.startswith(f"ledger.keys.tdx.{fault}")
+
+
+@pytest.mark.parametrize(
+    ("key", "row", "kube", "faults"),
+    [
+        pytest.param("tdx", {"share": "override"}, True, [], id="override"),
+        pytest.param("sev_es", {"capacity_from": "nfd"}, True, [], id="counted-by-nfd"),
+        pytest.param("tdx", {"share": "auto"}, False, [], id="auto-is-own-without-an-api-server"),
+        pytest.param("tdx", {"share": "shared"}, False, ["share: needs the API server"], id="nobody-to-tell"),
+        pytest.param("tdx", {"capacity_from": "nfd"}, False, ["capacity_from: needs"], id="nobody-to-ask"),
+        pytest.param("x", {}, True, [], id="auto-is-own-without-a-number"),
+        pytest.param("x", {"share": "override"}, True, ["share: NFD has no number for x"], id="no-number-to-set"),
+        pytest.param("x", {"capacity_from": "nfd"}, True, ["capacity_from: NFD has no"], id="no-number-to-read"),
+    ],
+)
+def test_keys_are_shared_where_nfd_has_a_number_and_can_be_told(
+    key: str, row: dict[str, object], kube: bool, faults: list[str]
+) -> None:
+    tree: dict[str, object] = {"kube": {"enabled": kube}, "ledger": {"keys": {key: row}}}
+    found: tuple[str, ...] = ()
+    try:
+        from_tree(tree, {})
+    except SettingsError as refused:
+        found = tuple(refused.faults)
+    assert len(found) == len(faults)
+    assert all(one.startswith(f"ledger.keys.{key}.{fault}") for one, fault in zip(found, faults, strict=True))
+
+
+def test_a_resource_may_be_limited_and_counted_as_the_same_key_and_is_not_looked_at_while_nothing_is_counted() -> None:
+    """The shipped table of keys must not refuse settings from before there was a ledger."""
+    for limits, mode in (("tdx", "observe"), ("sev", "off")):
+        tree = {"limits": {"resources": {"tdx.intel.com/keys": limits}}, "ledger": {"mode": mode}}
+        assert from_tree(tree, {}).limits.resources == {"tdx.intel.com/keys": limits}
+
+
+def test_the_places_of_many_typos_are_found_without_looking_at_all_for_each(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text("".join(f"typo{number}: 1\n" for number in range(300)))
+    tree, compared = read_yaml(str(file)), 0
+
+    def called(_: FrameType, event: str, what: object) -> None:
+        nonlocal compared
+        compared += event == "c_call" and getattr(what, "__name__", "") == "startswith"
+
+    before = sys.getprofile()
+    sys.setprofile(called)
+    try:
+        with pytest.raises(SettingsError) as caught:
+            from_tree(tree, {})
+    finally:
+        sys.setprofile(before)
+    assert [fault.rpartition(" line ")[2] for fault in caught.value.faults] == [f"{line})" for line in range(1, 301)]
+    assert compared < 300

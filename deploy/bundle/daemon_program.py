@@ -1,20 +1,10 @@
-"""The program `nodeward` of the bundle, and `cri-resmgr`, its webhook, its agent and the agent's probe, links to it.
-
-An interpreter can be told by `-m` which module to run, and `nodeward sim` starts its daemon so. In the bundle this
-program stands in the interpreter's place, so it understands that one call.
-"""
+"""The program `nodeward` of the bundle, and `cri-resmgr`, its webhook, its agent and the agent's probe, links to it."""
 
 import os
 import sys
 
-CHILD = ["-m", "nodeward_sim.child"]
-
 if __name__ == "__main__":
-    if sys.argv[1:3] == CHILD:
-        from nodeward_sim.child import main as child
-
-        child(*sys.argv[3:])
-    elif os.path.basename(sys.argv[0]) == "kubectl-nodeward":
+    if os.path.basename(sys.argv[0]) == "kubectl-nodeward":
         from nodeward.cli.kubectl.plugin import main as kubectl
 
         kubectl()

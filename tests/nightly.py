@@ -27,7 +27,7 @@ MUTATED: Final = (
     "limits.grant.*",
     "limits.promise.*",
     "sandboxes.headroom.*",
-    "ledger.rule.*",
+    "keys.rule.*",
 )
 PARTS: Final = {
     "mutants": (

@@ -1,17 +1,17 @@
 """The root of every decision: `apply(state, event) -> (state', Decision)`.
 
-Steps each domain in a fixed order, each seeing the slices that earlier ones have updated. A domain that raises keeps
-its old slice, yields a Fault and is answered by its `on_error`; the others go on. Open asks are a root slice.
+Features hear an event in a fixed order, each seeing the slices that earlier ones have updated. One that raises keeps
+its old slice, yields a Fault and is answered by its `on_fault`; the others go on. Open asks are a root slice.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any, Generic
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Fault, Final, Need
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.state import OpenAsk, S
 from nodeward.core.tables import put, without
@@ -19,34 +19,42 @@ from nodeward.core.tables import put, without
 MAX_NEEDS = 2
 """An ask may wait for this many facts before it must be answered with what is known."""
 
-Domains = tuple[Domain[S], ...]
+Features = tuple[Feature[S], ...]
+Hearers = Mapping[type[ev.Event], tuple[tuple[Feature[S], Hear[S]], ...]]
+"""By the class of an event, who hears it and how, in order."""
 
 
 @dataclass(frozen=True)
 class Engine(Generic[S]):
-    """Domains that decide together. `noted` is the state after an event, with what it adds for people."""
+    """Features that decide together. `noted` is the state after an event, with what it adds for people."""
 
-    domains: Domains[S]
+    features: Features[S]
     noted: Callable[[S, S, ev.Event, Decision], S]
 
     def apply(self, state: S, event: ev.Event) -> tuple[S, Decision]:
         """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
-        after, decision = _applied(state, event, self.domains)
+        after, decision = _applied(state, event, self)
         return self.noted(state, after, event, decision), decision
+
+    @cached_property
+    def hearers(self) -> Hearers[S]:
+        """Who hears what."""
+        kinds = dict.fromkeys(kind for one in self.features for kind in one.hears)
+        return {kind: tuple((one, one.hears[kind]) for one in self.features if kind in one.hears) for kind in kinds}
 
     def next_wake(self, state: S) -> int | None:
         """When the next Tick is due (CLOCK_BOOTTIME nanoseconds), None for never."""
-        return min((at for domain in self.domains if (at := domain.next_wake(state)) is not None), default=None)
+        return min((at for one in self.features if (at := one.next_wake(state)) is not None), default=None)
 
 
-def _applied(state: S, event: ev.Event, domains: Domains[S]) -> tuple[S, Decision]:
+def _applied(state: S, event: ev.Event, engine: Engine[S]) -> tuple[S, Decision]:
     state = replace(state, seq=event.seq, at_ns=event.at_ns)
     if isinstance(event, ev.Question):
-        return _answered(*_step_all(state, event, domains), event, event, domains)
+        return _answered(*_heard(state, event, engine), event, event, engine)
     if not isinstance(event, ev.News):
         if isinstance(event, ev.NewSettings):
             state = replace(state, settings=event.settings)
-        state, decision = _step_all(state, event, domains)
+        state, decision = _heard(state, event, engine)
         if isinstance(event, ev.Abandoned):
             state = replace(state, asks=without(state.asks, (event.ask_id,)))
         return state, decision
@@ -55,7 +63,7 @@ def _applied(state: S, event: ev.Event, domains: Domains[S]) -> tuple[S, Decisio
         return state, NOTHING  # the ask has ended meanwhile
     state = replace(state, asks=put(state.asks, event.ask_id, _with_news(ask, event)))
     question = replace(ask.question, at_ns=event.at_ns, wall_ns=event.wall_ns, seq=event.seq)
-    return _answered(*_step_all(state, question, domains), question, None, domains)
+    return _answered(*_heard(state, question, engine), question, None, engine)
 
 
 def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
@@ -69,7 +77,7 @@ def _with_news(ask: OpenAsk, event: ev.News) -> OpenAsk:
 
 
 def _answered(
-    state: S, decision: Decision, question: ev.Question, new: ev.Question | None, domains: Domains[S]
+    state: S, decision: Decision, question: ev.Question, new: ev.Question | None, engine: Engine[S]
 ) -> tuple[S, Decision]:
     """Ends the ask where there is a Final, and keeps it open (from now on, if it is new) where there is none."""
     answer = decision.answer
@@ -77,13 +85,13 @@ def _answered(
         answer = Final(Adjustment(), Reason("no-opinion"))
         decision = replace(decision, answer=answer)
     if isinstance(answer, Final):
-        for domain in domains:
-            if domain.answered is None:
+        for feature in engine.features:
+            if feature.answered is None:
                 continue
             try:
-                state = _with_slice(state, domain, domain.answered(state, question, answer))
+                state = _with_slice(state, feature, feature.answered(state, question, answer))
             except Exception as error:  # as in a step: the others go on, and the answer stands
-                fault = Fault(domain.name, f"{type(error).__name__}: {error}")
+                fault = Fault(feature.name, f"{type(error).__name__}: {error}")
                 decision = replace(decision, faults=(*decision.faults, fault))
         asks = without(state.asks, (question.ask_id,))
         return (state if asks is state.asks else replace(state, asks=asks)), decision
@@ -92,25 +100,25 @@ def _answered(
     return state, decision
 
 
-def _with_slice(state: S, domain: Domain[S], slice_: object) -> S:
-    changed: Any = {domain.name: slice_}
-    return state if slice_ is getattr(state, domain.name) else replace(state, **changed)
+def _with_slice(state: S, feature: Feature[S], slice_: object) -> S:
+    changed: Any = {feature.name: slice_}
+    return state if slice_ is getattr(state, feature.name) else replace(state, **changed)
 
 
-def _step_all(state: S, event: ev.Event, domains: Domains[S]) -> tuple[S, Decision]:
+def _heard(state: S, event: ev.Event, engine: Engine[S]) -> tuple[S, Decision]:
     merged, reserved, owners = NOTHING, False, dict[str, str]()
-    for domain in domains:
-        seen = event.of(domain.kinds) if domain.kinds and isinstance(event, ev.Reached | ev.Missed) else event
+    for feature, hear in engine.hearers.get(type(event), ()):
+        seen = event.of(feature.kinds) if feature.kinds and isinstance(event, ev.Reached | ev.Missed) else event
         if seen is None:
             continue
         try:
-            slice_, decision = domain.step(state, seen)
-        except Exception as error:  # a fault in one domain takes no other down
-            decision = _faulted(state, domain, event, error)
+            slice_, decision = hear(state, seen)
+        except Exception as error:  # a fault in one feature takes no other down
+            decision = _faulted(state, feature, event, error)
         else:
-            state = _with_slice(state, domain, slice_)
+            state = _with_slice(state, feature, slice_)
         if isinstance(decision.answer, Final) and isinstance(decision.answer.value, Adjustment):
-            decision = _owned(decision, decision.answer.value, domain.name, owners)
+            decision = _owned(decision, decision.answer.value, feature.name, owners)
         if merged is NOTHING and (decision.answer is None or isinstance(decision.answer, Final)):
             merged = decision
         elif decision is not NOTHING:
@@ -121,12 +129,12 @@ def _step_all(state: S, event: ev.Event, domains: Domains[S]) -> tuple[S, Decisi
         and isinstance(merged.answer, Final)
         and (reserved or _is_refused(state, event, merged))
     ):
-        return _given_back(state, event, merged, domains)
+        return _given_back(state, event, merged, engine)
     return state, merged
 
 
 def _owned(decision: Decision, given: Adjustment, name: str, owners: dict[str, str]) -> Decision:
-    """Notes what the domain sets in `owners`; a fault for what an earlier one sets already, whose value stands."""
+    """Notes what the feature sets in `owners`; a fault for what an earlier one sets already, whose value stands."""
     keys = given.sets()
     twice = tuple(Fault("apply", f"{owners[key]} and {name} both set {key}") for key in keys if key in owners)
     for key in keys:
@@ -135,7 +143,7 @@ def _owned(decision: Decision, given: Adjustment, name: str, owners: dict[str, s
 
 
 def _is_refused(state: S, event: ev.Question, merged: Decision) -> bool:
-    """Whether a container that was given something by one domain is not created, because another one refuses. What was
+    """Whether a container that was given something by one feature is not created, because another one refuses. What was
     made durable is never given back so."""
     final, ask = merged.answer, state.asks.get(event.ask_id)
     if ask is not None and ask.committed:
@@ -143,12 +151,12 @@ def _is_refused(state: S, event: ev.Question, merged: Decision) -> bool:
     return isinstance(event, ev.Creating) and isinstance(final, Final) and isinstance(final.value, Refusal)
 
 
-def _given_back(state: S, question: ev.Question, merged: Decision, domains: Domains[S]) -> tuple[S, Decision]:
-    """After a refusal that overtook what another domain has reserved: that domain hears that nobody waits any more."""
+def _given_back(state: S, question: ev.Question, merged: Decision, engine: Engine[S]) -> tuple[S, Decision]:
+    """After a refusal that overtook what another feature has reserved: that one hears that nobody waits any more."""
     if question.ask_id not in state.asks:
         state = replace(state, asks=put(state.asks, question.ask_id, _new_ask(question)))
     over = ev.Abandoned(question.ask_id, at_ns=question.at_ns, wall_ns=question.wall_ns, seq=question.seq)
-    state, after = _step_all(state, over, domains)
+    state, after = _heard(state, over, engine)
     known = [fault.domain for fault in merged.faults]
     news = tuple(fault for fault in after.faults if fault.domain not in known)  # who failed fails again
     return state, replace(merge(merged, replace(after, answer=None, faults=news)), answer=merged.answer)
@@ -182,9 +190,9 @@ def _may_wait_for(state: S, event: ev.Event) -> Waits:
     return BOTH if ask.needs < MAX_NEEDS else (Commit,)
 
 
-def _faulted(state: S, domain: Domain[S], event: ev.Event, error: Exception) -> Decision:
-    fault = Fault(domain.name, f"{type(error).__name__}: {error}")
-    answer = domain.on_fault(state, event, fault) if isinstance(event, ev.Question) else None
+def _faulted(state: S, feature: Feature[S], event: ev.Event, error: Exception) -> Decision:
+    fault = Fault(feature.name, f"{type(error).__name__}: {error}")
+    answer = feature.on_fault(state, event, fault) if isinstance(event, ev.Question) else None
     return Decision(answer, faults=(fault,))
 
 

@@ -1,19 +1,19 @@
-"""What a domain is: one room of the engine with its own slice of the state.
+"""What a feature is to the engine: a slice of the state, and what it does at each event that it hears.
 
-`core.apply` steps every domain with every event, in their order. A new domain is a folder below `engine`
-with a `Domain` in its `domain.py`, its slice in `engine/state`, and one line in `features.all` (docs/add-a-domain.md).
+`core.apply` has every feature hear an event, in their order. A new one is a folder below `features` and one line in
+`features.all` (docs/add-a-feature.md).
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Generic
 
 from nodeward.core.decision import Decision, Fault, Final
 from nodeward.core.events import Event, Question
 from nodeward.core.state import S
 
-Step = Callable[[S, Event], tuple[object, Decision]]
-"""The domain's slice after the event, and what follows. Pure; slices of earlier domains have seen the event already."""
+Hear = Callable[[S, Any], tuple[object, Decision]]
+"""The feature's slice after an event, and what follows. Pure; earlier features have heard the event already."""
 
 
 def _never(_: S) -> int | None:
@@ -25,18 +25,19 @@ def _answers_nobody(_: S, __: Question, ___: Fault) -> Final | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Domain(Generic[S]):
-    """One domain of the engine."""
+class Feature(Generic[S]):
+    """One feature of the engine."""
 
     name: str
     """The field of State that holds its slice."""
-    step: Step[S]
+    hears: Mapping[type[Event], Hear[S]] = field(default_factory=dict)
+    """By the class of an event, the function that takes it. An event of another class costs the feature nothing."""
     next_wake: Callable[[S], int | None] = _never
     """When it wants its next Tick (CLOCK_BOOTTIME nanoseconds), None for never."""
     on_fault: Callable[[S, Question, Fault], Final | None] = _answers_nobody
-    """The answer to a question at which `step` raised; None where nobody waits for this domain."""
+    """The answer to a question at which the feature raised; None where nobody waits for it."""
     kinds: tuple[str, ...] = ()
     """The kinds of goals that it gives. It hears of the outcomes of these and of no others; one without kinds hears of
     all."""
     answered: Callable[[S, Question, Final], object] | None = None
-    """The domain's slice once a question has its answer, where that changes it."""
+    """The feature's slice once a question has its answer, where that changes it."""

@@ -1,11 +1,11 @@
-"""The domains of this engine, in the order in which each event reaches them."""
+"""The features of this engine, in the order in which they hear each event."""
 
 from collections.abc import Mapping
 from typing import Final
 
 from nodeward.core import events
 from nodeward.core.apply import Engine
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature
 from nodeward.features.cpus.step import CPUS
 from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate.step import GATE
@@ -17,7 +17,7 @@ from nodeward.features.pods.step import PODS
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.sandboxes.step import SANDBOXES
 
-DOMAINS: Final[tuple[Domain[State], ...]] = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
+FEATURES: Final[tuple[Feature[State], ...]] = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
 """Notices come first: what an event changes is seen by what was before it."""
 EVENTS: Final[Mapping[str, type[events.Event]]] = {
     kind.__name__: kind
@@ -25,5 +25,5 @@ EVENTS: Final[Mapping[str, type[events.Event]]] = {
     if isinstance(kind, type) and issubclass(kind, events.Event)
 }
 """What can be told to this engine, by name."""
-ENGINE: Final = Engine(DOMAINS, noted)
+ENGINE: Final = Engine(FEATURES, noted)
 apply = ENGINE.apply

@@ -7,11 +7,11 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core.apply import merge
 from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Mount, Need, Special, Target
-from nodeward.core.feature import Domain, Step
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.workload import ContainerId, SandboxId
-from nodeward.features.all import DOMAINS, ENGINE
+from nodeward.features.all import ENGINE, FEATURES
 from nodeward.features.cpus.settings import CpusSettings
 from nodeward.features.limits import readings
 from nodeward.features.limits.readings import differs, standing
@@ -32,6 +32,7 @@ from tests.unit.features.build import (
     container,
     container_spec,
     creating,
+    everywhere,
     known,
     node,
     pod_spec,
@@ -73,16 +74,16 @@ def test_merging_answers(one: Final | Need | None, two: Final | Need | None, exp
     assert merge(Decision(one), Decision(two)).answer == expected
 
 
-def test_of_two_domains_that_set_the_same_the_first_one_stands_and_the_fault_names_both() -> None:
-    def gives(adjustment: Adjustment) -> Step[State]:
+def test_of_two_features_that_set_the_same_the_first_one_stands_and_the_fault_names_both() -> None:
+    def gives(adjustment: Adjustment) -> Hear[State]:
         return lambda state, _: (state.pods, Decision(Final(adjustment, WHY)))
 
     mounts = [(Mount(f"/of-{name}", "/data"),) for name in ("one", "two")]
     one = Adjustment({"misc.max": "a 1"}, cpus="0-3", mounts=mounts[0])
     two = Adjustment({"misc.max": "a 2"}, cpus="4", memory_nodes="1", rdt_class="gold", mounts=mounts[1])
-    domains = (Domain("pods", gives(one)), replace(LIMITS, step=gives(two)))
+    features = (Feature("pods", everywhere(gives(one))), replace(LIMITS, hears=everywhere(gives(two))))
 
-    _, decision = replace(ENGINE, domains=domains).apply(State(), replace(creating("A", "app"), seq=1))
+    _, decision = replace(ENGINE, features=features).apply(State(), replace(creating("A", "app"), seq=1))
 
     assert value_of(decision) == replace(one, memory_nodes="1", rdt_class="gold")
     twice = ("misc.max", "cpus", "the mount at /data")
@@ -96,8 +97,8 @@ def broken(state: State, event: ev.Event) -> tuple[object, Decision]:
 @pytest.mark.parametrize("on_error", list(OnError))
 def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: OnError) -> None:
     state = State(settings=EngineSettings(LimitsSettings(on_error=on_error)))
-    domains = (*DOMAINS[:2], replace(LIMITS, step=broken))
-    after, decision = replace(ENGINE, domains=domains).apply(state, replace(creating("A", "app"), seq=1))
+    features = (*FEATURES[:2], replace(LIMITS, hears=everywhere(broken)))
+    after, decision = replace(ENGINE, features=features).apply(state, replace(creating("A", "app"), seq=1))
     assert [fault.domain for fault in decision.faults] == ["limits"]
     assert isinstance(decision.answer, Final)
     assert isinstance(decision.answer.value, Refusal) is (on_error is OnError.REFUSE)
@@ -105,13 +106,13 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
     assert after.asks == {}
 
 
-def test_a_domain_that_fails_over_an_answer_takes_nothing_from_it() -> None:
+def test_a_feature_that_fails_over_an_answer_takes_nothing_from_it() -> None:
     def broken_over(state: State, question: ev.Question, answer: Final) -> object:
         raise RuntimeError("broken")
 
     told = node()
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    engine = replace(ENGINE, domains=(*DOMAINS[:2], replace(LIMITS, answered=broken_over)))
+    engine = replace(ENGINE, features=(*FEATURES[:2], replace(LIMITS, answered=broken_over)))
     after, decision = engine.apply(told.state, replace(creating("A", "app"), seq=told.state.seq + 1))
     assert [fault.domain for fault in decision.faults] == ["limits"]
     assert value_of(decision) == Adjustment({"misc.max": "sgx_epc 5"})
@@ -125,14 +126,14 @@ REFUSING = EngineSettings(
 )
 
 
-@pytest.mark.parametrize("faulty", [domain.name for domain in DOMAINS])
-def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(faulty: str) -> None:
+@pytest.mark.parametrize("faulty", [one.name for one in FEATURES])
+def test_only_a_feature_with_an_on_error_refuses_a_container_and_names_that_key(faulty: str) -> None:
     told = Told(State(settings=REFUSING))
     told(ev.CapacityRead(controller=True, capacity={EPC: 9}))
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
-    domains = tuple(replace(one, step=broken) if one.name == faulty else one for one in DOMAINS)
+    features = tuple(replace(one, hears=everywhere(broken)) if one.name == faulty else one for one in FEATURES)
 
-    _, decision = replace(ENGINE, domains=domains).apply(told.state, creating("A", "app"))
+    _, decision = replace(ENGINE, features=features).apply(told.state, creating("A", "app"))
 
     assert [fault.domain for fault in decision.faults] == [faulty]
     assert isinstance(decision.answer, Final)
@@ -145,8 +146,8 @@ def test_only_a_domain_with_an_on_error_refuses_a_container_and_names_that_key(f
 
 def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
     told = node()
-    domains = tuple(replace(one, step=broken) if one.name == "pods" else one for one in DOMAINS)
-    _, decision = replace(ENGINE, domains=domains).apply(
+    features = tuple(replace(one, hears=everywhere(broken)) if one.name == "pods" else one for one in FEATURES)
+    _, decision = replace(ENGINE, features=features).apply(
         told.state, ev.Removed(SandboxId("s"), ContainerId("c"), seq=told.state.seq + 1)
     )
     assert [fault.domain for fault in decision.faults] == ["pods"]
@@ -183,7 +184,7 @@ def test_an_ask_waits_for_at_most_two_facts() -> None:
     def greedy(state: State, event: ev.Event) -> tuple[object, Decision]:
         return state.pods, Decision(NEED)
 
-    engine = replace(ENGINE, domains=(Domain("pods", greedy),))
+    engine = replace(ENGINE, features=(Feature("pods", everywhere(greedy)),))
     state, decision = engine.apply(State(), replace(creating("A", "app"), seq=1))
     answers = [decision.answer]
     for seq in (2, 3):

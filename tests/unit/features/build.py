@@ -1,11 +1,13 @@
 """Pods, containers and events for tests, and a clock that is turned by hand."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Adjustment, Decision, Final
+from nodeward.core.feature import Hear
 from nodeward.core.workload import Container, ContainerId, ContainerSpec, PodSpec, PodUid, Role, Sandbox, SandboxId
-from nodeward.features.all import apply
+from nodeward.features.all import EVENTS, apply
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
@@ -110,3 +112,8 @@ def adjusted(decision: Decision) -> Adjustment:
     value = value_of(decision)
     assert isinstance(value, Adjustment), value
     return value
+
+
+def everywhere(hear: Hear[State]) -> Mapping[type[ev.Event], Hear[State]]:
+    """What a feature hears that takes every event by the one function."""
+    return dict.fromkeys(EVENTS.values(), hear)

@@ -1,4 +1,4 @@
-"""The page "Add a domain" is true: its example decides, is performed, and hears of its own goals alone."""
+"""The page "Add a feature" is true: its example decides, is performed, and hears of its own goals alone."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -15,17 +15,17 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 from tests.lanes import InlineLane
 from tests.unit.features.build import container, creating, sandbox, value_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "add-a-domain.md"
+PAGE = Path(__file__).parents[3] / "docs" / "add-a-feature.md"
 HEAD = """
 from collections.abc import Mapping
 
 from nodeward.host.hostfs import HostFiles
-from nodeward.features.wiring import Remember, Wired, Wiring
+from nodeward.features.wiring import Remember, Wiring
 from nodeward.neighbours.cgroups.hierarchy import Tree
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature
 from nodeward.features.root import State
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Reason, Target
-from nodeward.core.events import Creating, Event, Started, Stopped
+from nodeward.core.events import Creating, Started, Stopped
 from nodeward.core.ports import Perform, Written
 from dataclasses import dataclass, field, replace
 """
@@ -36,7 +36,7 @@ def test_the_example_pins_a_container_and_moves_all_others_by_one_goal(tmp_path:
     (block,) = PAGE.read_text().split("```python\n")[1:]
     exec(HEAD + block.split("```")[0], code)
     made = SimpleNamespace(**code)
-    state, engine = made.WithSpare(), replace(ENGINE, domains=(*ENGINE.domains, made.SPARE))
+    state, engine = made.WithSpare(), replace(ENGINE, features=(*ENGINE.features, made.SPARE))
 
     def told(event: ev.Event) -> Decision:
         nonlocal state

@@ -22,11 +22,11 @@ from nodeward.core.events import (
     Tick,
     Updating,
 )
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature
 from nodeward.core.modes import OnError
 from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
-from nodeward.features.all import DOMAINS, ENGINE
+from nodeward.features.all import ENGINE, FEATURES
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.limits.step import LIMITS
 from nodeward.features.pods.wiring import NoFacts
@@ -39,7 +39,7 @@ from nodeward.programs.node.answers import BOUNDS_BITS, decided_rows
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.goals import slots_of
 from tests.lanes import InlineLane
-from tests.unit.features.build import creating
+from tests.unit.features.build import creating, everywhere
 
 POD = Sandbox(SandboxId("s"), PodUid("1"), "default", "web", cgroup_parent="/kubepods/pod1")
 MADE = Container(ContainerId("c"), SandboxId("s"), "app")
@@ -49,14 +49,14 @@ async def no_commit(_: str) -> str:
     return "nothing commits here"
 
 
-def core_with(written: list[str], domains: tuple[Domain[State], ...] = DOMAINS) -> Core[State]:
+def core_with(written: list[str], features: tuple[Feature[State], ...] = FEATURES) -> Core[State]:
     def recorder(event: Event, decision: Decision, state: object) -> None:
         assert isinstance(state, State)
         written.append(f"{type(event).__name__} {event.seq} after {state.seq}")
 
     kernel, clock = SimKernel({"sgx_epc": 1 << 20}), SystemClock()
     slots = slots_of(InlineLane(), kernel, clock)
-    return Core(State(), replace(ENGINE, domains=domains), clock, slots, NoFacts(), no_commit, recorder)
+    return Core(State(), replace(ENGINE, features=features), clock, slots, NoFacts(), no_commit, recorder)
 
 
 async def test_a_runtime_has_its_answer_before_the_record_is_written() -> None:
@@ -195,7 +195,7 @@ class Desk:
             after, decision = domain(state, event)
             return after.limits, decision
 
-        engine = replace(ENGINE, domains=(*DOMAINS, replace(LIMITS, step=step)))
+        engine = replace(ENGINE, features=(*FEATURES, replace(LIMITS, hears=everywhere(step))))
         slots, state = slots_of(InlineLane(), SimKernel({}), SystemClock()), State()
         state = replace(state, settings=EngineSettings(limits)) if limits else state
         self.core = Core(state, engine, SystemClock(), slots, NoFacts(), self._commit)

@@ -13,7 +13,7 @@ from nodeward.core import events as ev
 from nodeward.core.cpuset import CpuSet, parse, text
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Fault, Final, Goal, SchedulingClass, Target
 from nodeward.core.events import Question
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import beside, put, without
@@ -74,80 +74,10 @@ def _scheduling(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[Scheduli
 
 
 KIND = "cpuset"
-_MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.Stopped, ev.Removed, ev.CreateFailed, ev.Tick, ev.PodGone)
-"""Events after which a container or a pod may be known no more."""
-
-
-def step(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
-    """The slice after `event`, and what follows from it."""
-    if isinstance(event, ev.Listed) and event.complete and not state.cpus.listed:
-        state = replace(state, cpus=replace(state.cpus, listed=True))
-    cpus, decision = _stepped(state, event)
-    if cpus.recorded is not None and cpus.listed and cpus.in_force and cpus.machine is not None:
-        cpus = replace(cpus, recorded=None)  # who is left of it has its CPUs again
-    cpus, decision = memory.followed(state, cpus, decision)
-    asked = dict[str, CpuSet]()
-    for goal in decision.goals:
-        if goal.perform and goal.target.kind == KIND:
-            asked.update(dict.fromkeys((goal.target.where, *goal.also), parse(str(goal.value))))
-    if not asked:
-        return cpus, decision
-    new = {one: held.told(to) for one, held in cpus.held.items() if held.path and (to := asked.get(held.path, 0))}
-    return replace(cpus, held=beside(cpus.held, new)), decision
 
 
 def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.cpus.on_error, state.settings.cpus.mode)
-
-
-CPUS = Domain("cpus", step, on_fault=_on_fault, kinds=(KIND, MEMORY))
-
-
-def _stepped(state: State, event: ev.Event) -> tuple[Cpus, Decision]:
-    cpus = state.cpus
-    match event:
-        case ev.TopologyRead():
-            return _topology(state, event.machine)
-        case SettingsChanged():
-            return _settings(state)
-        case CpusRecalled():
-            return _recalled(state, event)
-    if is_unfit(cpus) and isinstance(event, ev.Creating):
-        return cpus, _undecided(state, event)
-    if cpus.machine is None or state.settings.cpus.mode is Mode.OFF or not is_active(cpus):
-        return cpus, NOTHING
-    match event:
-        case ev.Creating():
-            return _creating(state, event)
-        case ev.Updating():
-            return _updating(state, event)
-        case ev.Created() | ev.Started() | ev.Updated():
-            return _there(state, (event.container.id,))
-        case ev.Listed() | ev.CgroupsFound() | ev.PodsListed():
-            state, ended = _pruned(state)
-            after, decision = _there(state, tuple(state.pods.containers), listed=isinstance(event, ev.Listed))
-            return after, _both(ended, decision)
-        case ev.PodSeen():
-            uid = PodUid(event.pod.config_hash or event.pod.uid)
-            state, ended = _pruned(state) if event.pod.terminal else (state, NOTHING)
-            after, decision = _there(state, state.pods.by_pod.get(uid, ()), late=True)
-            return after, _both(ended, decision)
-        case ev.Reached() | ev.Missed():
-            return _outcome(state, event)
-        case ev.CpusetsRead():
-            return _read(state, event)
-        case ev.CpusUsed():
-            return _used(state, event)
-        case ev.StartLate():
-            return replace(cpus, late=cpus.late + 1), Decision(notes=(_late(state, event),))
-        case ev.Abandoned():
-            ask = state.asks.get(event.ask_id)
-            if ask is None or ask.creating is None:
-                return cpus, NOTHING
-        case _ if not isinstance(event, _MAY_END):
-            return cpus, NOTHING
-    state, decision = _pruned(state)
-    return state.cpus, decision
 
 
 def is_active(cpus: Cpus) -> bool:
@@ -694,3 +624,104 @@ def _targets(of: Iterable[Held]) -> tuple[Target, ...]:
 
 def _both(one: Decision, two: Decision) -> Decision:
     return replace(two, goals=one.goals + two.goals, forget=one.forget + two.forget, notes=one.notes + two.notes)
+
+
+def _there_now(state: State, event: ev.Created | ev.Started | ev.Updated) -> tuple[Cpus, Decision]:
+    return _there(state, (event.container.id,))
+
+
+def _listed(state: State, event: ev.Listed | ev.CgroupsFound | ev.PodsListed) -> tuple[Cpus, Decision]:
+    state, ended = _pruned(state)
+    after, decision = _there(state, tuple(state.pods.containers), listed=isinstance(event, ev.Listed))
+    return after, _both(ended, decision)
+
+
+def _pod_seen(state: State, event: ev.PodSeen) -> tuple[Cpus, Decision]:
+    uid = PodUid(event.pod.config_hash or event.pod.uid)
+    state, ended = _pruned(state) if event.pod.terminal else (state, NOTHING)
+    after, decision = _there(state, state.pods.by_pod.get(uid, ()), late=True)
+    return after, _both(ended, decision)
+
+
+def _started_late(state: State, event: ev.StartLate) -> tuple[Cpus, Decision]:
+    return replace(state.cpus, late=state.cpus.late + 1), Decision(notes=(_late(state, event),))
+
+
+def _abandoned(state: State, event: ev.Abandoned) -> tuple[Cpus, Decision]:
+    ask = state.asks.get(event.ask_id)
+    return (state.cpus, NOTHING) if ask is None or ask.creating is None else _may_have_ended(state, event)
+
+
+def _may_have_ended(state: State, _: ev.Event) -> tuple[Cpus, Decision]:
+    """A container or a pod may be known no more."""
+    state, decision = _pruned(state)
+    return state.cpus, decision
+
+
+def _unless_idle(hear: Hear[State]) -> Hear[State]:
+    """Nothing is decided without a machine and a policy that pins; a create is passed or refused meanwhile."""
+
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        cpus = state.cpus
+        if is_unfit(cpus) and isinstance(event, ev.Creating):
+            return cpus, _undecided(state, event)
+        is_idle = cpus.machine is None or state.settings.cpus.mode is Mode.OFF or not is_active(cpus)
+        return (cpus, NOTHING) if is_idle else hear(state, event)
+
+    return heard
+
+
+def _followed(hear: Hear[State]) -> Hear[State]:
+    """With what follows for memory nodes, and with what the cpusets are asked to be."""
+
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        if isinstance(event, ev.Listed) and event.complete and not state.cpus.listed:
+            state = replace(state, cpus=replace(state.cpus, listed=True))
+        cpus, decision = hear(state, event)
+        assert isinstance(cpus, Cpus)
+        if cpus.recorded is not None and cpus.listed and cpus.in_force and cpus.machine is not None:
+            cpus = replace(cpus, recorded=None)  # who is left of it has its CPUs again
+        cpus, decision = memory.followed(state, cpus, decision)
+        asked = dict[str, CpuSet]()
+        for goal in decision.goals:
+            if goal.perform and goal.target.kind == KIND:
+                asked.update(dict.fromkeys((goal.target.where, *goal.also), parse(str(goal.value))))
+        if not asked:
+            return cpus, decision
+        new = {one: held.told(to) for one, held in cpus.held.items() if held.path and (to := asked.get(held.path, 0))}
+        return replace(cpus, held=beside(cpus.held, new)), decision
+
+    return heard
+
+
+_WITH_A_POLICY: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Creating: _creating,
+    ev.Updating: _updating,
+    ev.Created: _there_now,
+    ev.Started: _there_now,
+    ev.Updated: _there_now,
+    ev.Listed: _listed,
+    ev.CgroupsFound: _listed,
+    ev.PodsListed: _listed,
+    ev.PodSeen: _pod_seen,
+    ev.Reached: _outcome,
+    ev.Missed: _outcome,
+    ev.CpusetsRead: _read,
+    ev.CpusUsed: _used,
+    ev.StartLate: _started_late,
+    ev.Abandoned: _abandoned,
+    ev.SandboxStopped: _may_have_ended,
+    ev.SandboxRemoved: _may_have_ended,
+    ev.Stopped: _may_have_ended,
+    ev.Removed: _may_have_ended,
+    ev.CreateFailed: _may_have_ended,
+    ev.Tick: _may_have_ended,
+    ev.PodGone: _may_have_ended,
+}
+HEARS: Mapping[type[ev.Event], Hear[State]] = {
+    ev.TopologyRead: _followed(lambda state, event: _topology(state, event.machine)),
+    SettingsChanged: _followed(lambda state, _: _settings(state)),
+    CpusRecalled: _followed(_recalled),
+    **{kind: _followed(_unless_idle(hear)) for kind, hear in _WITH_A_POLICY.items()},
+}
+CPUS = Feature("cpus", HEARS, on_fault=_on_fault, kinds=(KIND, MEMORY))

@@ -7,7 +7,7 @@ from typing import TypeVar
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Fault, Final
 from nodeward.core.events import Creating, Question
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.gating import Gated, gated, refusal
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
@@ -20,28 +20,6 @@ from nodeward.features.root import State
 MOST_PODS = 1024
 """At the gate; of more the one that asked first is forgotten. It asks again."""
 _Entry = TypeVar("_Entry", AtGate, Said)
-
-
-def step(state: State, event: ev.Event) -> tuple[Gate, Decision]:
-    """The slice after `event`, with a refusal where a container is created too soon."""
-    gate = state.gate
-    match event:
-        case ev.Creating() if state.settings.gate.mode is not Mode.OFF:
-            return _creating(state, event)
-        case ev.GateAsked() if state.settings.gate.mode is not Mode.OFF:
-            return _at_gate(gate, event.pod, event.seq), NOTHING
-        case ev.GateSet() if not is_denied(state, event.uid):
-            return replace(gate, verdicts=put(gate.verdicts, event.uid, Said(event.verdict, event.seq))), NOTHING
-        case ev.GateRecalled():
-            return Gate(
-                verdicts={uid: Said(one, event.seq) for uid, one in event.verdicts.items()}, fault=event.fault
-            ), NOTHING
-        case ev.PodGone():
-            return _without(gate, (event.uid,)), NOTHING
-        case ev.PodsListed():
-            return _without(gate, _absent(state, event.as_of)), NOTHING
-        case _:
-            return gate, NOTHING
 
 
 def gate_of(state: State, event: ev.Creating) -> Gated | None:
@@ -60,12 +38,10 @@ def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return Final(Refusal(text, Refused.FAULT), Reason("fault", (fault.domain,)))
 
 
-GATE = Domain("gate", step, on_fault=_on_fault)
-
-
 def _creating(state: State, event: ev.Creating) -> tuple[Gate, Decision]:
+    """A refusal where the container is created too soon."""
     rule, pod = state.settings.gate, gate_of(state, event)
-    if pod is None:
+    if pod is None or rule.mode is Mode.OFF:
         return state.gate, NOTHING
     gate, why = _at_gate(state.gate, pod, event.seq), shut(state, pod, event.wall_ns)
     if not why:
@@ -101,3 +77,30 @@ def _without(gate: Gate, uids: Iterable[PodUid]) -> Gate:
     if pods is gate.pods and verdicts is gate.verdicts:
         return gate
     return replace(gate, pods=pods, verdicts=verdicts)
+
+
+def _asked(state: State, event: ev.GateAsked) -> tuple[Gate, Decision]:
+    is_off = state.settings.gate.mode is Mode.OFF
+    return state.gate if is_off else _at_gate(state.gate, event.pod, event.seq), NOTHING
+
+
+def _set(state: State, event: ev.GateSet) -> tuple[Gate, Decision]:
+    gate = state.gate
+    if is_denied(state, event.uid):
+        return gate, NOTHING
+    return replace(gate, verdicts=put(gate.verdicts, event.uid, Said(event.verdict, event.seq))), NOTHING
+
+
+def _recalled(_: State, event: ev.GateRecalled) -> tuple[Gate, Decision]:
+    return Gate(verdicts={uid: Said(one, event.seq) for uid, one in event.verdicts.items()}, fault=event.fault), NOTHING
+
+
+HEARS: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Creating: _creating,
+    ev.GateAsked: _asked,
+    ev.GateSet: _set,
+    ev.GateRecalled: _recalled,
+    ev.PodGone: lambda state, event: (_without(state.gate, (event.uid,)), NOTHING),
+    ev.PodsListed: lambda state, event: (_without(state.gate, _absent(state, event.as_of)), NOTHING),
+}
+GATE = Feature("gate", HEARS, on_fault=_on_fault)

@@ -6,13 +6,14 @@ observe the offers are kept up as far as can be told, and nothing goes out.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from typing import Any
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Fault, Final, Goal, Special, Target
+from nodeward.core.decision import NOTHING, Commit, Decision, Fault, Final, Goal, Need, Special, Target
 from nodeward.core.events import Admitted, HeldElsewhere, KeysRead, Question
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import kept, put, without
@@ -68,32 +69,38 @@ def attributed(state: State, event: KeysRead) -> tuple[KeysRead, Mapping[str, in
 
 FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
-_HEARD = (
-    *(ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.PodsOfKubelet, ev.PluginTold, ev.QuotesTold, ev.NfdSeen),
-    *(ev.Allocating, ev.Starting, ev.Abandoned, SettingsChanged, ev.Tick, ev.ApiBack, ev.PodsListed, ev.Stopped),
-    *(ev.Reached, ev.Missed),
-)
 
 
-def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
-    """The slice after `event`, and what follows."""
-    if not isinstance(event, _HEARD):
-        return state.ledger, NOTHING
-    if isinstance(event, ev.Allocating | ev.Starting):
-        ledger, answer = (
-            asks.allocating(state, event) if isinstance(event, ev.Allocating) else asks.starting(state, event)
-        )
+def _asked(take: Callable[[State, Any], tuple[Ledger, Final | Commit | Need | None]]) -> Hear[State]:
+    """Kubelet's question, and the list that follows from the answer."""
+
+    def heard(state: State, event: ev.Question) -> tuple[object, Decision]:
+        ledger, answer = take(state, event)
         ledger, goals = _listed(replace(state, ledger=ledger), numbers=False)
         return _stood(state, ledger), Decision(answer, goals)
-    if isinstance(event, SettingsChanged) and state.settings.ledger.mode is Mode.OFF:
-        before = state.ledger
-        gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
-        return Ledger(api_heard=before.api_heard), Decision(goals=gone)
-    ledger = delays.told(state, _changed(state, event), event)
-    if ledger is state.ledger and not isinstance(event, ev.PodsListed):  # the edge writes numbers once pods are known
-        return ledger, NOTHING
-    ledger, goals = _listed(replace(state, ledger=ledger))
-    return _stood(state, ledger), Decision(goals=goals) if goals else NOTHING
+
+    return heard
+
+
+def _settings(state: State, event: SettingsChanged) -> tuple[object, Decision]:
+    if state.settings.ledger.mode is not Mode.OFF:
+        return _told(_settings_on)(state, event)
+    before = state.ledger
+    gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
+    return Ledger(api_heard=before.api_heard), Decision(goals=gone)
+
+
+def _told(change: Callable[[State, Any], Ledger]) -> Hear[State]:
+    """What an event changes, and the lists and numbers that follow."""
+
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        ledger = delays.told(state, change(state, event), event)
+        if ledger is state.ledger and not isinstance(event, ev.PodsListed):  # numbers are written once pods are known
+            return ledger, NOTHING
+        ledger, goals = _listed(replace(state, ledger=ledger))
+        return _stood(state, ledger), Decision(goals=goals) if goals else NOTHING
+
+    return heard
 
 
 def _stood(state: State, ledger: Ledger) -> Ledger:
@@ -117,57 +124,55 @@ def _on_fault(_: State, question: Question, fault: Fault) -> Final | None:
     return Final(Refusal(message, Refused.FAULT), Reason("fault", ("ledger",)))
 
 
-LEDGER = Domain("ledger", step, next_wake, _on_fault, kinds=("offer", "nfd"))
-
-
-def _changed(state: State, event: ev.Event) -> Ledger:
+def _keys_read(state: State, event: ev.KeysRead) -> Ledger:
     ledger = state.ledger
-    match event:
-        case ev.KeysRead():
-            if ledger.sample is not None and event.as_of < ledger.sample.as_of:
-                return ledger  # it began before one that is here already
-            event, outside = attributed(state, event)
-            ledger = replace(ledger, outside=outside) if outside or ledger.outside else ledger
-            since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
-            later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
-            later = loss.later(_stood_in(state, later), event)
-            if loss.is_frozen(later) and stands_in(replace(state, ledger=later)):
-                later = loss.stood_in(later, event)
-            return _offered(state, later, grows=True)
-        case ev.KeysHeld():
-            return loss.viewed(_viewed(state, event), event)
-        case ev.GrantsRecalled():
-            return _recalled(state, event)
-        case ev.PodsOfKubelet():
-            if event.fault:
-                return replace(ledger, of_kubelet_fault=event.fault, of_kubelet_absent=event.absent)
-            heard = replace(ledger, of_kubelet=event, of_kubelet_fault="", of_kubelet_absent=False, without_api_ns=0)
-            return replace(heard, of_kubelet_restarts=restarts(ledger))
-        case ev.ApiBack():
-            return ledger if ledger.api_heard else replace(ledger, api_heard=True)
-        case ev.NfdSeen():
-            return replace(ledger, nfd=ledger.nfd if event.fault else event, nfd_fault=event.fault)
-        case ev.PluginTold():
-            told = replace(ledger, plugins=put(ledger.plugins, event.resource, event))
-            return told if restarts(told) == restarts(ledger) else replace(told, without_api_ns=0)
-        case ev.QuotesTold():
-            before = ledger.quotes.get(event.key)
-            if before is not None and (before.answers, before.why) == (event.answers, event.why):
-                return ledger
-            return _offered(state, replace(ledger, quotes=put(ledger.quotes, event.key, event)), grows=False)
-        case ev.Abandoned():
-            return asks.given_back(ledger, event.ask_id)
-        case ev.Stopped():
-            return _stopped(state, event)
-        case SettingsChanged():
-            return _offered(state, replace(ledger, quotes=_asked_for(state)), grows=False)
-        case ev.Reached() | ev.Missed():
-            return _outcome(ledger, event)
-        case ev.Tick():
-            due = next_wake(state)
-            return replace(ledger, lists=True) if due is not None and due <= event.at_ns else ledger
-        case _:
-            return ledger
+    if ledger.sample is not None and event.as_of < ledger.sample.as_of:
+        return ledger  # it began before one that is here already
+    event, outside = attributed(state, event)
+    ledger = replace(ledger, outside=outside) if outside or ledger.outside else ledger
+    since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
+    later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
+    later = loss.later(_stood_in(state, later), event)
+    if loss.is_frozen(later) and stands_in(replace(state, ledger=later)):
+        later = loss.stood_in(later, event)
+    return _offered(state, later, grows=True)
+
+
+def _pods_of_kubelet(state: State, event: ev.PodsOfKubelet) -> Ledger:
+    ledger = state.ledger
+    if event.fault:
+        return replace(ledger, of_kubelet_fault=event.fault, of_kubelet_absent=event.absent)
+    heard = replace(ledger, of_kubelet=event, of_kubelet_fault="", of_kubelet_absent=False, without_api_ns=0)
+    return replace(heard, of_kubelet_restarts=restarts(ledger))
+
+
+def _api_back(state: State, _: ev.ApiBack) -> Ledger:
+    return state.ledger if state.ledger.api_heard else replace(state.ledger, api_heard=True)
+
+
+def _nfd_seen(state: State, event: ev.NfdSeen) -> Ledger:
+    return replace(state.ledger, nfd=state.ledger.nfd if event.fault else event, nfd_fault=event.fault)
+
+
+def _plugin_told(state: State, event: ev.PluginTold) -> Ledger:
+    told = replace(state.ledger, plugins=put(state.ledger.plugins, event.resource, event))
+    return told if restarts(told) == restarts(state.ledger) else replace(told, without_api_ns=0)
+
+
+def _quotes_told(state: State, event: ev.QuotesTold) -> Ledger:
+    before = state.ledger.quotes.get(event.key)
+    if before is not None and (before.answers, before.why) == (event.answers, event.why):
+        return state.ledger
+    return _offered(state, replace(state.ledger, quotes=put(state.ledger.quotes, event.key, event)), grows=False)
+
+
+def _settings_on(state: State, _: SettingsChanged) -> Ledger:
+    return _offered(state, replace(state.ledger, quotes=_asked_for(state)), grows=False)
+
+
+def _tick(state: State, event: ev.Tick) -> Ledger:
+    due = next_wake(state)
+    return replace(state.ledger, lists=True) if due is not None and due <= event.at_ns else state.ledger
 
 
 def _like(before: ev.KeysRead | None, event: ev.KeysRead) -> ev.KeysRead:
@@ -393,3 +398,28 @@ def list_text(offer: Offer, key: str) -> str:
 @kept
 def _text(devices: device_ids.Devices) -> str:
     return json.dumps(devices, separators=(",", ":"))
+
+
+_CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Ledger]] = {
+    ev.KeysRead: _keys_read,
+    ev.KeysHeld: lambda state, event: loss.viewed(_viewed(state, event), event),
+    ev.GrantsRecalled: _recalled,
+    ev.PodsOfKubelet: _pods_of_kubelet,
+    ev.ApiBack: _api_back,
+    ev.NfdSeen: _nfd_seen,
+    ev.PluginTold: _plugin_told,
+    ev.QuotesTold: _quotes_told,
+    ev.Abandoned: lambda state, event: asks.given_back(state.ledger, event.ask_id),
+    ev.Stopped: _stopped,
+    ev.PodsListed: lambda state, _: state.ledger,
+    ev.Reached: lambda state, event: _outcome(state.ledger, event),
+    ev.Missed: lambda state, event: _outcome(state.ledger, event),
+    ev.Tick: _tick,
+}
+HEARS: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Allocating: _asked(asks.allocating),
+    ev.Starting: _asked(asks.starting),
+    SettingsChanged: _settings,
+    **{kind: _told(change) for kind, change in _CHANGES.items()},
+}
+LEDGER = Feature("ledger", HEARS, next_wake, _on_fault, kinds=("offer", "nfd"))

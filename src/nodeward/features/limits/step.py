@@ -5,13 +5,13 @@ kernel's capacity, a list) recomputes the cgroups of the pods concerned and emit
 cheap to repeat, so restart, adoption, late knowledge and drift repair are this one path.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Fault, Final, Goal
 from nodeward.core.events import Question
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.modes import Mode
 from nodeward.core.tables import beside, without
 from nodeward.core.workload import ContainerId, Phase, PodUid
@@ -25,78 +25,76 @@ from nodeward.features.pods.found import homes
 from nodeward.features.root import SettingsChanged, State
 
 
-def step(state: State, event: ev.Event) -> tuple[Limits, Decision]:
-    """The slice after `event`, with answer and goals. `state.pods` has already seen the event."""
-    limits = state.limits
-    if state.settings.limits.mode is Mode.OFF:
-        return _off(limits, event)
-    match event:
-        case ev.Creating():
-            return answer(state, event)
-        case ev.Updating():
-            limits, decision = answer(state, event)
-            limits, news = reconcile(replace(state, limits=limits), (event.sandbox.pod_uid,))
-            return limits, replace(decision, goals=news.goals)  # it may be the first that is heard of the container
-        case ev.Started() | ev.Created() | ev.Updated():
-            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
-        case ev.Stopped():
-            paths = (event.container.cgroups_path, event.sandbox.cgroup_parent)
-            return _prune(state, limits, NOTHING, paths)
-        case ev.Removed():
-            ended = state.pods.ended.get(event.container_id)  # not there where the domain `pods` has failed
-            path = ended.path if ended is not None else ""
-            return _prune(state, limits, NOTHING, (path, path.rpartition("/")[0]))  # its pod may have ended with it
-        case ev.Sampled():
-            return _prune(state, *readings.sampled(state, event))
-        case ev.Reached() | ev.Missed():
-            return readings.outcome(limits, event), NOTHING
-        case ev.CapacityRead():
-            return _capacity(state, event)
-        case ev.Hooked():
-            return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id if event.container else None)
-        case ev.PodSeen():
-            uid = PodUid(event.pod.config_hash or event.pod.uid)
-            return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (limits, NOTHING)
-        case ev.SandboxStarted():
-            return reconcile(state, (event.sandbox.pod_uid,))
-        case ev.CgroupsFound():
-            return reconcile(state, dict.fromkeys(homes(state.pods, event).values()))
-        case ev.PodsListed() | ev.Listed():
-            return _prune(state, *reconcile(state, state.pods.sandbox_of, afresh=isinstance(event, ev.Listed)))
-        case SettingsChanged():
-            if state.settings.limits.mode is not Mode.ENFORCE:
-                limits = replace(limits, misses={})  # nothing is tried any more
-            limits, news = reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
-            return (replace(limits, left={}) if limits.left else limits), news
-        case _:
-            return _prune(state, limits, Decision()) if isinstance(event, _MAY_END) else (limits, NOTHING)
-
-
 def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.limits.on_error, state.settings.limits.mode)
 
 
-LIMITS = Domain("limits", step, on_fault=_on_fault, kinds=("misc.max", "subtree"))
+def _updating(state: State, event: ev.Updating) -> tuple[Limits, Decision]:
+    limits, decision = answer(state, event)
+    limits, news = reconcile(replace(state, limits=limits), (event.sandbox.pod_uid,))
+    return limits, replace(decision, goals=news.goals)  # it may be the first that is heard of the container
 
 
-_MAY_END = (ev.SandboxStopped, ev.SandboxRemoved, ev.CreateFailed, ev.Abandoned, ev.Tick, ev.PodGone)
-"""Events after which a container or a pod may be known no more."""
+def _there(state: State, event: ev.Created | ev.Updated | ev.Started) -> tuple[Limits, Decision]:
+    return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id)
 
 
-def _off(limits: Limits, event: ev.Event) -> tuple[Limits, Decision]:
-    """Off: goals end, and limits stay as they are. What the kernel has is still known, for when it is switched on."""
-    match event:
-        case ev.CapacityRead():
-            return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=limits.left), NOTHING
-        case SettingsChanged() if limits.wanted:
-            targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
-            left = {
-                path: tuple(dict.fromkeys((*w.values, *w.taken_back, *w.given))) for path, w in limits.wanted.items()
-            }
-            off = Limits(limits.controller, limits.capacity, limits.usage, tree=limits.tree, left=left)
-            return off, Decision(forget=targets)
-        case _:
-            return limits, NOTHING
+def _stopped(state: State, event: ev.Stopped) -> tuple[Limits, Decision]:
+    return _prune(state, state.limits, NOTHING, (event.container.cgroups_path, event.sandbox.cgroup_parent))
+
+
+def _removed(state: State, event: ev.Removed) -> tuple[Limits, Decision]:
+    ended = state.pods.ended.get(event.container_id)  # not there where the feature `pods` has failed
+    path = ended.path if ended is not None else ""
+    return _prune(state, state.limits, NOTHING, (path, path.rpartition("/")[0]))  # its pod may have ended with it
+
+
+def _outcome(state: State, event: ev.Reached | ev.Missed) -> tuple[Limits, Decision]:
+    return readings.outcome(state.limits, event), NOTHING
+
+
+def _hooked(state: State, event: ev.Hooked) -> tuple[Limits, Decision]:
+    return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id if event.container else None)
+
+
+def _pod_seen(state: State, event: ev.PodSeen) -> tuple[Limits, Decision]:
+    uid = PodUid(event.pod.config_hash or event.pod.uid)
+    return reconcile(state, (uid,)) if uid in state.pods.sandbox_of else (state.limits, NOTHING)
+
+
+def _listed(state: State, event: ev.Listed | ev.PodsListed) -> tuple[Limits, Decision]:
+    return _prune(state, *reconcile(state, state.pods.sandbox_of, afresh=isinstance(event, ev.Listed)))
+
+
+def _may_have_ended(state: State, _: ev.Event) -> tuple[Limits, Decision]:
+    """A container or a pod may be known no more."""
+    return _prune(state, state.limits, Decision())
+
+
+def _capacity_read(state: State, event: ev.CapacityRead) -> tuple[Limits, Decision]:
+    """What the kernel has is known with mode off too, for when it is switched on."""
+    if state.settings.limits.mode is not Mode.OFF:
+        return _capacity(state, event)
+    left = state.limits.left
+    return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=left), NOTHING
+
+
+def _settings(state: State, _: SettingsChanged) -> tuple[Limits, Decision]:
+    limits, mode = state.limits, state.settings.limits.mode
+    if mode is Mode.OFF:
+        return _switched_off(limits) if limits.wanted else (limits, NOTHING)
+    if mode is not Mode.ENFORCE:
+        limits = replace(limits, misses={})  # nothing is tried any more
+    limits, news = reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
+    return (replace(limits, left={}) if limits.left else limits), news
+
+
+def _switched_off(limits: Limits) -> tuple[Limits, Decision]:
+    """Goals end, and limits stay as they are."""
+    targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
+    left = {path: tuple(dict.fromkeys((*w.values, *w.taken_back, *w.given))) for path, w in limits.wanted.items()}
+    off = Limits(limits.controller, limits.capacity, limits.usage, tree=limits.tree, left=left)
+    return off, Decision(forget=targets)
 
 
 def reconcile(
@@ -200,3 +198,42 @@ def _stands(state: State, path: str, wanted: Wanted) -> bool:
         return wanted.container_id in state.pods.containers
     sandbox_id = state.pods.sandbox_of.get(wanted.pod_uid)
     return sandbox_id is not None and state.pods.sandboxes[sandbox_id].sandbox.cgroup_parent == path
+
+
+def _unless_off(hear: Hear[State]) -> Hear[State]:
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        return hear(state, event) if state.settings.limits.mode is not Mode.OFF else (state.limits, NOTHING)
+
+    return heard
+
+
+_WITH_A_MODE: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Creating: answer,
+    ev.Updating: _updating,
+    ev.Created: _there,
+    ev.Updated: _there,
+    ev.Started: _there,
+    ev.Stopped: _stopped,
+    ev.Removed: _removed,
+    ev.Sampled: lambda state, event: _prune(state, *readings.sampled(state, event)),
+    ev.Reached: _outcome,
+    ev.Missed: _outcome,
+    ev.Hooked: _hooked,
+    ev.PodSeen: _pod_seen,
+    ev.SandboxStarted: lambda state, event: reconcile(state, (event.sandbox.pod_uid,)),
+    ev.CgroupsFound: lambda state, event: reconcile(state, dict.fromkeys(homes(state.pods, event).values())),
+    ev.PodsListed: _listed,
+    ev.Listed: _listed,
+    ev.SandboxStopped: _may_have_ended,
+    ev.SandboxRemoved: _may_have_ended,
+    ev.CreateFailed: _may_have_ended,
+    ev.Abandoned: _may_have_ended,
+    ev.Tick: _may_have_ended,
+    ev.PodGone: _may_have_ended,
+}
+HEARS: Mapping[type[ev.Event], Hear[State]] = {
+    ev.CapacityRead: _capacity_read,
+    SettingsChanged: _settings,
+    **{kind: _unless_off(hear) for kind, hear in _WITH_A_MODE.items()},
+}
+LIMITS = Feature("limits", HEARS, on_fault=_on_fault, kinds=("misc.max", "subtree"))

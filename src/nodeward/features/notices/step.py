@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, PodEvent, Target
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import put, without
@@ -30,6 +30,7 @@ from nodeward.features.notices import keys
 from nodeward.features.notices.state import Notice, Notices
 from nodeward.features.pods.found import name_of
 from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
 
 QUIET_NS = 300_000_000_000
 """The same Event is sent at most once in this time."""
@@ -46,38 +47,10 @@ OF_NODE = "default"
 """The namespace in which the API server takes Events on what has none."""
 
 _FIELDS = {Role.INIT: "initContainers", Role.SIDECAR: "initContainers", Role.EPHEMERAL: "ephemeralContainers"}
-_HEARD = (
-    ev.Sampled, ev.Reached, ev.Listed, ev.CgroupsFound, ev.Stopped, ev.Removed, ev.CallEnded, SettingsChanged,
-    ev.Created, ev.Started, ev.Hooked, *keys.HEARD,
-)  # fmt: skip
-
 Happening = tuple[Wanted, Reason, int]
 """To whose cgroup what happened, and how many times."""
 Told = tuple[PodUid, str, Reason, int]
 """Which pod and container are told of it, both empty for the node."""
-
-
-def step(state: State, event: ev.Event) -> tuple[Notices, Decision]:
-    """The slice after `event`, and the calls that are due. `state` is that before the event."""
-    if not isinstance(event, _HEARD):
-        return state.notices, NOTHING
-    settings = event.settings if isinstance(event, SettingsChanged) else state.settings
-    of_pods = settings.kube_events and settings.limits.mode is Mode.ENFORCE
-    of_node = settings.kube_events and settings.ledger.mode is Mode.ENFORCE
-    if isinstance(event, SettingsChanged):
-        return _of(state.notices, pods=of_pods, node=of_node), NOTHING
-    if not (of_pods or of_node):
-        return state.notices, NOTHING
-    if of_node and isinstance(event, keys.HEARD):
-        state = replace(state, notices=_of_node(state, event))
-        if not (of_pods and isinstance(event, ev.Sampled)):
-            return _send(state, state.notices, event)
-    if of_pods:
-        return _of_pods(state, event)
-    return (_ended(state.notices, event) if isinstance(event, ev.CallEnded) else state.notices), NOTHING
-
-
-NOTICES = Domain("notices", step)
 
 
 def _of_node(state: State, event: ev.Event) -> Notices:
@@ -87,29 +60,56 @@ def _of_node(state: State, event: ev.Event) -> Notices:
     return notices if amiss_ns is notices.amiss_ns else replace(notices, amiss_ns=amiss_ns)
 
 
-def _of_pods(state: State, event: ev.Event) -> tuple[Notices, Decision]:
-    match event:
-        case ev.Sampled():
-            notices = _with(state, event, _told(state, _sampled(state, event)))
-            return _send(state, replace(notices, begun=_unread(state, event)) if notices.begun else notices, event)
-        case ev.Reached() if state.notices.newcomers:
-            notices = _with(state, event, _told(state, _adopted(state, event)))
-            return _send(state, replace(notices, newcomers=_still_new(state, event)), event)
-        case ev.Created() | ev.Started() | ev.Hooked():
-            return _begun(state, event), NOTHING
-        case ev.Listed():
-            running = (one.id for one in event.containers if one.phase is Phase.RUNNING)
-            return _newcomers(state, running), NOTHING
-        case ev.CgroupsFound():
-            return _newcomers(state, (one.id for one in event.found)), NOTHING
-        case ev.Stopped():
-            return _gone(state.notices, event.container.id), NOTHING
-        case ev.Removed():
-            return _gone(state.notices, event.container_id), NOTHING
-        case ev.CallEnded():
-            return _ended(state.notices, event), NOTHING
-        case _:
-            return state.notices, NOTHING
+def _settings(state: State, event: SettingsChanged) -> tuple[Notices, Decision]:
+    of_pods, of_node = _wanted(event.settings)
+    return _of(state.notices, pods=of_pods, node=of_node), NOTHING
+
+
+def _wanted(settings: EngineSettings) -> tuple[bool, bool]:
+    """Whether anybody is told of pods, and of the node."""
+    told = settings.kube_events
+    return told and settings.limits.mode is Mode.ENFORCE, told and settings.ledger.mode is Mode.ENFORCE
+
+
+def _for_node(hear: Hear[State] | None = None) -> Hear[State]:
+    """What the node is told, and then `hear` for pods."""
+
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        of_pods, of_node = _wanted(state.settings)
+        if of_node:
+            state = replace(state, notices=_of_node(state, event))
+        if of_pods and hear is not None:
+            return hear(state, event)
+        return _send(state, state.notices, event) if of_node else (state.notices, NOTHING)
+
+    return heard
+
+
+def _for_pods(hear: Hear[State]) -> Hear[State]:
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        return hear(state, event) if _wanted(state.settings)[0] else (state.notices, NOTHING)
+
+    return heard
+
+
+def _of_sample(state: State, event: ev.Sampled) -> tuple[Notices, Decision]:
+    notices = _with(state, event, _told(state, _sampled(state, event)))
+    return _send(state, replace(notices, begun=_unread(state, event)) if notices.begun else notices, event)
+
+
+def _reached(state: State, event: ev.Reached) -> tuple[Notices, Decision]:
+    if not state.notices.newcomers:
+        return state.notices, NOTHING
+    notices = _with(state, event, _told(state, _adopted(state, event)))
+    return _send(state, replace(notices, newcomers=_still_new(state, event)), event)
+
+
+def _listed(state: State, event: ev.Listed) -> tuple[Notices, Decision]:
+    return _newcomers(state, (one.id for one in event.containers if one.phase is Phase.RUNNING)), NOTHING
+
+
+def _call_ended(state: State, event: ev.CallEnded) -> tuple[Notices, Decision]:
+    return _ended(state.notices, event) if any(_wanted(state.settings)) else state.notices, NOTHING
 
 
 def _of(notices: Notices, *, pods: bool, node: bool) -> Notices:
@@ -395,3 +395,25 @@ def _call_on(one: Notice, call_id: int, namespace: str, pod: str, field: str) ->
         first_ns=one.first_ns,
         last_ns=one.last_ns,
     )
+
+
+_OF_PODS: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Reached: _reached,
+    ev.Created: lambda state, event: (_begun(state, event), NOTHING),
+    ev.Started: lambda state, event: (_begun(state, event), NOTHING),
+    ev.Hooked: lambda state, event: (_begun(state, event), NOTHING),
+    ev.Listed: _listed,
+    ev.CgroupsFound: lambda state, event: (_newcomers(state, (one.id for one in event.found)), NOTHING),
+    ev.Stopped: lambda state, event: (_gone(state.notices, event.container.id), NOTHING),
+    ev.Removed: lambda state, event: (_gone(state.notices, event.container_id), NOTHING),
+}
+HEARS: Mapping[type[ev.Event], Hear[State]] = {
+    SettingsChanged: _settings,
+    ev.CallEnded: _call_ended,
+    ev.KeysRead: _for_node(),
+    ev.KeysHeld: _for_node(),
+    ev.GrantsRecalled: _for_node(),
+    ev.Sampled: _for_node(_of_sample),
+    **{kind: _for_pods(hear) for kind, hear in _OF_PODS.items()},
+}
+NOTICES = Feature("notices", HEARS)

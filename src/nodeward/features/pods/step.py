@@ -7,7 +7,7 @@ from dataclasses import replace
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Fault, Final, Need
 from nodeward.core.events import Question
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.refusal import Refusal
 from nodeward.core.tables import copied, put, without
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
@@ -23,59 +23,98 @@ TENTATIVE_NS = 120_000_000_000
 """A create of which nothing more was heard for so long did not happen."""
 
 
-def step(state: State, event: ev.Event) -> tuple[Pods, Decision]:
-    """The slice after `event`, and a Need where a create should wait for its pod's spec."""
+def _asked_to_create(state: State, event: ev.Creating) -> tuple[Pods, Decision]:
+    """A Need where it should wait for its pod's spec. What it tells was taken in before it waited."""
+    return _spec_needed(state, state.pods, event) if event.ask_id in state.asks else _creating(state, event)
+
+
+def _asked_to_update(state: State, event: ev.Updating) -> tuple[Pods, Decision]:
     pods = state.pods
-    match event:
-        case ev.Creating() | ev.Updating() if event.ask_id in state.asks:  # what it tells was taken in before it waited
-            return _spec_needed(state, pods, event)
-        case ev.Creating():
-            return _creating(state, event)
-        case ev.Updating():
-            before = pods.containers.get(event.container.id)
-            if before is not None:
-                pods = replace(pods, updating=put(pods.updating, event.ask_id, before))
-            return _spec_needed(state, _seen(pods, event, event.sandbox, event.container), event)
-        case ev.Created() | ev.Updated() | ev.Started():
-            phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
-            return _seen(pods, event, event.sandbox, event.container.in_phase(phase)), NOTHING
-        case ev.Stopped():
-            one = event.container
-            pods = found.with_ended(_drop(pods, (one.id,)), one.id, event.seq, one.cgroups_path)
-            return _ended(pods, event.sandbox.pod_uid), NOTHING
-        case ev.Removed() | ev.CreateFailed():
-            known = pods.container(event.container_id)
-            pods = _drop(pods, (event.container_id,))
-            if isinstance(event, ev.Removed):
-                path = known.container.cgroups_path if known is not None else ""
-                pods = found.with_ended(pods, event.container_id, event.seq, path)
-            return (_ended(pods, known.pod_uid) if known is not None else pods), NOTHING
-        case ev.Sampled():
-            return (_cgroups_gone(pods, event) if event.gone else pods), NOTHING
-        case ev.Abandoned():
-            ask = state.asks.get(event.ask_id)
-            pods = _without_update(pods, event.ask_id)
-            tentative = ask.creating if ask else None
-            if tentative is None or tentative.container.id not in pods.creating:
-                return pods, NOTHING
-            return _drop(pods, (tentative.container.id,)), NOTHING
-        case ev.Tick():
-            late = [i for i, known in pods.creating.items() if known.at_ns + TENTATIVE_NS <= event.at_ns]
-            return (_drop(pods, late) if late else pods), NOTHING
-        case ev.SandboxStarted():
-            return _with_sandbox(pods, event.sandbox, event.seq), NOTHING
-        case ev.SandboxStopped() | ev.SandboxRemoved():
-            pods = _lingers_not(_without_sandbox(pods, event.sandbox.id), (event.sandbox.id,))
-            return found.with_ended(pods, event.sandbox.id, event.seq), NOTHING
-        case ev.Hooked():
-            pods = _told_by_hook(pods, event.sandbox, event.seq)
-            return (found.hooked(pods, event, event.container) if event.container else pods), NOTHING
-        case ev.CgroupsFound():
-            return found.found(state, event), NOTHING
-        case ev.Listed():
-            return _listed(pods, event), NOTHING
-        case _:
-            return _from_api(pods, event), NOTHING
+    if event.ask_id in state.asks:
+        return _spec_needed(state, pods, event)
+    before = pods.containers.get(event.container.id)
+    if before is not None:
+        pods = replace(pods, updating=put(pods.updating, event.ask_id, before))
+    return _spec_needed(state, _seen(pods, event, event.sandbox, event.container), event)
+
+
+def _there(state: State, event: ev.Created | ev.Updated | ev.Started) -> tuple[Pods, Decision]:
+    phase = event.container.phase if not isinstance(event, ev.Started) else Phase.RUNNING
+    return _seen(state.pods, event, event.sandbox, event.container.in_phase(phase)), NOTHING
+
+
+def _stopped(state: State, event: ev.Stopped) -> tuple[Pods, Decision]:
+    one = event.container
+    pods = found.with_ended(_drop(state.pods, (one.id,)), one.id, event.seq, one.cgroups_path)
+    return _ended(pods, event.sandbox.pod_uid), NOTHING
+
+
+def _removed(state: State, event: ev.Removed | ev.CreateFailed) -> tuple[Pods, Decision]:
+    known = state.pods.container(event.container_id)
+    pods = _drop(state.pods, (event.container_id,))
+    if isinstance(event, ev.Removed):
+        path = known.container.cgroups_path if known is not None else ""
+        pods = found.with_ended(pods, event.container_id, event.seq, path)
+    return (_ended(pods, known.pod_uid) if known is not None else pods), NOTHING
+
+
+def _sampled(state: State, event: ev.Sampled) -> tuple[Pods, Decision]:
+    return (_cgroups_gone(state.pods, event) if event.gone else state.pods), NOTHING
+
+
+def _abandoned(state: State, event: ev.Abandoned) -> tuple[Pods, Decision]:
+    ask = state.asks.get(event.ask_id)
+    pods = _without_update(state.pods, event.ask_id)
+    tentative = ask.creating if ask else None
+    if tentative is None or tentative.container.id not in pods.creating:
+        return pods, NOTHING
+    return _drop(pods, (tentative.container.id,)), NOTHING
+
+
+def _tick(state: State, event: ev.Tick) -> tuple[Pods, Decision]:
+    pods = state.pods
+    late = [i for i, known in pods.creating.items() if known.at_ns + TENTATIVE_NS <= event.at_ns]
+    return (_drop(pods, late) if late else pods), NOTHING
+
+
+def _sandbox_started(state: State, event: ev.SandboxStarted) -> tuple[Pods, Decision]:
+    return _with_sandbox(state.pods, event.sandbox, event.seq), NOTHING
+
+
+def _sandbox_ended(state: State, event: ev.SandboxStopped | ev.SandboxRemoved) -> tuple[Pods, Decision]:
+    pods = _lingers_not(_without_sandbox(state.pods, event.sandbox.id), (event.sandbox.id,))
+    return found.with_ended(pods, event.sandbox.id, event.seq), NOTHING
+
+
+def _hooked(state: State, event: ev.Hooked) -> tuple[Pods, Decision]:
+    pods = _told_by_hook(state.pods, event.sandbox, event.seq)
+    return (found.hooked(pods, event, event.container) if event.container else pods), NOTHING
+
+
+def _pod_seen(state: State, event: ev.PodSeen) -> tuple[Pods, Decision]:
+    return replace(state.pods, specs=static.kept(state.pods, event.pod, event.seq)), NOTHING
+
+
+def _pod_gone(state: State, event: ev.PodGone) -> tuple[Pods, Decision]:
+    return found.with_ended(_spec_gone(state.pods, event.uid), event.uid, event.seq), NOTHING
+
+
+def _api_back(state: State, _: ev.ApiBack) -> tuple[Pods, Decision]:
+    return replace(state.pods, api_up=True, stale_since_wall_ns=0), NOTHING
+
+
+def _api_lost(state: State, event: ev.ApiLost) -> tuple[Pods, Decision]:
+    since = state.pods.stale_since_wall_ns or event.since_wall_ns or event.wall_ns
+    return replace(state.pods, api_up=False, stale_since_wall_ns=since), NOTHING
+
+
+def _runtime_connected(state: State, event: ev.RuntimeConnected) -> tuple[Pods, Decision]:
+    name = f"{event.name} {event.version}".strip()
+    return replace(state.pods, runtime=name, listed=False, multi_line=event.multi_line), NOTHING
+
+
+def _runtime_lost(state: State, _: ev.RuntimeLost) -> tuple[Pods, Decision]:
+    return replace(state.pods, runtime="", listed=False), NOTHING
 
 
 def answered(state: State, question: ev.Question, answer: Final) -> Pods:
@@ -97,9 +136,6 @@ def _next_wake(state: State) -> int | None:
 
 def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.pods.on_error, state.settings.limits.mode)
-
-
-PODS = Domain("pods", step, _next_wake, _on_fault, answered=answered)
 
 
 def _without_update(pods: Pods, ask_id: int) -> Pods:
@@ -299,28 +335,6 @@ def _may_end(known: KnownContainer | KnownSandbox, event: ev.Listed) -> bool:
     return known.seq <= event.as_of and not known.by_cgroup
 
 
-def _from_api(pods: Pods, event: ev.Event) -> Pods:
-    match event:
-        case ev.PodSeen():
-            return replace(pods, specs=static.kept(pods, event.pod, event.seq))
-        case ev.PodGone():
-            return found.with_ended(_spec_gone(pods, event.uid), event.uid, event.seq)
-        case ev.PodsListed():
-            return _pods_listed(pods, event)
-        case ev.ApiBack():
-            return replace(pods, api_up=True, stale_since_wall_ns=0)
-        case ev.ApiLost():
-            since = event.since_wall_ns or event.wall_ns
-            return replace(pods, api_up=False, stale_since_wall_ns=pods.stale_since_wall_ns or since)
-        case ev.RuntimeConnected():
-            name = f"{event.name} {event.version}".strip()
-            return replace(pods, runtime=name, listed=False, multi_line=event.multi_line)
-        case ev.RuntimeLost():
-            return replace(pods, runtime="", listed=False)
-        case _:
-            return pods
-
-
 def _spec_gone(pods: Pods, api_uid: PodUid) -> Pods:
     by_api_uid = (uid for uid, known in pods.specs.items() if known.spec.uid == api_uid)
     uid = api_uid if api_uid in pods.specs else next(by_api_uid, None)
@@ -342,3 +356,32 @@ def _pods_listed(pods: Pods, event: ev.PodsListed) -> Pods:
         elif uid in pods.sandbox_of:
             specs[uid] = replace(known, gone=True)
     return replace(pods, specs=specs)
+
+
+HEARS: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Creating: _asked_to_create,
+    ev.Updating: _asked_to_update,
+    ev.Created: _there,
+    ev.Updated: _there,
+    ev.Started: _there,
+    ev.Stopped: _stopped,
+    ev.Removed: _removed,
+    ev.CreateFailed: _removed,
+    ev.Sampled: _sampled,
+    ev.Abandoned: _abandoned,
+    ev.Tick: _tick,
+    ev.SandboxStarted: _sandbox_started,
+    ev.SandboxStopped: _sandbox_ended,
+    ev.SandboxRemoved: _sandbox_ended,
+    ev.Hooked: _hooked,
+    ev.CgroupsFound: lambda state, event: (found.found(state, event), NOTHING),
+    ev.Listed: lambda state, event: (_listed(state.pods, event), NOTHING),
+    ev.PodSeen: _pod_seen,
+    ev.PodGone: _pod_gone,
+    ev.PodsListed: lambda state, event: (_pods_listed(state.pods, event), NOTHING),
+    ev.ApiBack: _api_back,
+    ev.ApiLost: _api_lost,
+    ev.RuntimeConnected: _runtime_connected,
+    ev.RuntimeLost: _runtime_lost,
+}
+PODS = Feature("pods", HEARS, _next_wake, _on_fault, answered=answered)

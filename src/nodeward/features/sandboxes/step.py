@@ -11,7 +11,7 @@ from functools import lru_cache
 from nodeward.core import events as ev
 from nodeward.core.annotations import KATA_ONLY
 from nodeward.core.decision import NOTHING, Decision, Goal
-from nodeward.core.feature import Domain
+from nodeward.core.feature import Feature, Hear
 from nodeward.core.modes import Mode
 from nodeward.core.tables import copied, kept, put, without
 from nodeward.core.vms import CgroupDriver, Handler, Need, Place, Profile, Task, VmReading
@@ -40,35 +40,6 @@ _FRESH_NS = 20_000_000_000
 """What is younger was read soon after its start: processes are searched each ten seconds."""
 NOT_MEASURED = Measured()
 _recommended = kept(recommend)
-
-
-def step(state: State, event: ev.Event) -> tuple[Sandboxes, Decision]:
-    """The slice after `event`, and what follows from it."""
-    slice_ = state.sandboxes
-    if state.settings.sandboxes.mode is Mode.OFF:
-        if not (slice_.vms or slice_.measured or slice_.version):
-            return slice_, NOTHING
-        # handlers are told only when they change, so they stay for when it is switched on again
-        return Sandboxes(slice_.handlers), _forgotten(slice_, slice_.limited)[1]
-    match event:
-        case ev.VmsRead():
-            return _read(state, event)
-        case ev.HandlersRead():
-            handlers = {one.name: one for one in event.handlers}
-            if handlers == slice_.handlers:
-                return slice_, NOTHING
-            return _settings(replace(state, sandboxes=replace(slice_, handlers=handlers)))
-        case SettingsChanged():
-            return _settings(state)
-        case ev.Reached():
-            return _reached(slice_, event), NOTHING
-        case ev.Missed():
-            missed = {target.where: f"{target.resource}: {why}" for target, why in event.why}
-            return replace(slice_, misses={**slice_.misses, **missed}), NOTHING
-    return slice_, NOTHING
-
-
-SANDBOXES = Domain("sandboxes", step, kinds=(KIND,))
 
 
 # ---- what was read
@@ -443,3 +414,41 @@ def _forgotten(slice_: Sandboxes, ended: Iterable[SandboxId]) -> tuple[Sandboxes
     slice_ = replace(slice_, limited=without(slice_.limited, ended))
     slice_ = replace(slice_, misses=without(slice_.misses, paths), written=without(slice_.written, paths))
     return slice_, Decision(forget=targets)
+
+
+def _handlers(state: State, event: ev.HandlersRead) -> tuple[Sandboxes, Decision]:
+    handlers = {one.name: one for one in event.handlers}
+    if handlers == state.sandboxes.handlers:
+        return state.sandboxes, NOTHING
+    return _settings(replace(state, sandboxes=replace(state.sandboxes, handlers=handlers)))
+
+
+def _missed(state: State, event: ev.Missed) -> tuple[Sandboxes, Decision]:
+    missed = {target.where: f"{target.resource}: {why}" for target, why in event.why}
+    return replace(state.sandboxes, misses={**state.sandboxes.misses, **missed}), NOTHING
+
+
+def _unless_off(hear: Hear[State]) -> Hear[State]:
+    """Switched off, the slice is given up at the next event that it hears."""
+
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        slice_ = state.sandboxes
+        if state.settings.sandboxes.mode is not Mode.OFF:
+            return hear(state, event)
+        if not (slice_.vms or slice_.measured or slice_.version):
+            return slice_, NOTHING
+        # handlers are told only when they change, so they stay for when it is switched on again
+        return Sandboxes(slice_.handlers), _forgotten(slice_, slice_.limited)[1]
+
+    return heard
+
+
+_WITH_A_MODE: Mapping[type[ev.Event], Hear[State]] = {
+    ev.VmsRead: _read,
+    ev.HandlersRead: _handlers,
+    SettingsChanged: lambda state, _: _settings(state),
+    ev.Reached: lambda state, event: (_reached(state.sandboxes, event), NOTHING),
+    ev.Missed: _missed,
+}
+HEARS = {kind: _unless_off(hear) for kind, hear in _WITH_A_MODE.items()}
+SANDBOXES = Feature("sandboxes", HEARS, kinds=(KIND,))

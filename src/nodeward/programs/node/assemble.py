@@ -15,7 +15,7 @@ from nodeward.core import events as ev
 from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.core.topology import Machine
-from nodeward.features.all import DOMAINS, ENGINE
+from nodeward.features.all import ENGINE, FEATURES
 from nodeward.features.cpus import wiring as cpus
 from nodeward.features.cpus.effects.grants import CpuGrants
 from nodeward.features.cpus.values import CpusRecalled
@@ -168,7 +168,7 @@ def wire(
     later = partial(asyncio.get_running_loop().call_later, GATHER_S)
     performers = [wiring.performers(files, tree, undo.remember) for wiring in WIRINGS]
     slots = Slots(lanes.cgroup, {kind: one for of in performers for kind, one in of.items()}, clock, later)
-    for domain in DOMAINS:
+    for domain in FEATURES:
         slots.require(domain.name, domain.kinds)
     kept = recorder if settings.record.path else None
     began = policy_object.overlaid(settings, disk.chosen)

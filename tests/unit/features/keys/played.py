@@ -10,14 +10,14 @@ from functools import cache
 from typing import NamedTuple
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Adjustment, Commit, Final, Need
+from nodeward.core.decision import Adjustment, Commit, Decision, Final, Need
 from nodeward.core.modes import Mode
 from nodeward.core.state import OpenAsk
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, SandboxId
 from nodeward.features.keys.device_ids import SETTLE_NS, id_name
 from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
 from nodeward.features.keys.state import Grant, Ledger, Offer
-from nodeward.features.keys.step import step
+from nodeward.features.keys.step import HEARS
 from nodeward.features.keys.sums import offer_now
 from nodeward.features.pods.state import KnownSpec, Pods
 from nodeward.features.root import State
@@ -134,6 +134,13 @@ def _state(memory: Memory) -> State:
         lists=True,
     )
     return State(SETTINGS, pods=pods, seq=NOW, at_ns=NOW_NS, ledger=ledger)
+
+
+def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
+    """What the production code makes of an event."""
+    ledger, decision = HEARS[type(event)](state, event)
+    assert isinstance(ledger, Ledger)
+    return ledger, decision
 
 
 def _told(state: State, event: ev.Event) -> State:

@@ -10,7 +10,7 @@ import pytest
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.decision import Decision
 from nodeward.core.events import Event
-from nodeward.core.feature import Step
+from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
 from nodeward.features.limits.settings import LimitsSettings
@@ -379,17 +379,24 @@ def test_an_engine_that_failed_is_asked_again_until_it_decides() -> None:
     core = node.limits.core
     whole = core._engine
 
-    def failing(step: Step[State]) -> Step[State]:
+    def failing(hear: Hear[State]) -> Hear[State]:
         def once(state: State, event: Event) -> tuple[object, Decision]:
             if left[0] and type(event).__name__ in ("Creating", "Updating"):
                 left[0] -= 1
                 raise ValueError("odd")
-            return step(state, event)
+            return hear(state, event)
 
         return once
 
-    failed = (replace(one, step=failing(one.step)) if one.name == "limits" else one for one in whole.domains)
-    core._engine = replace(whole, domains=tuple(failed))
+    core._engine = replace(
+        whole,
+        features=tuple(
+            replace(one, hears={kind: failing(hear) for kind, hear in one.hears.items()})
+            if one.name == "limits"
+            else one
+            for one in whole.features
+        ),
+    )
     runtime = Runtime(node)
     assert node.create(create()) == Pass()
     asyncio.run(runtime.paid())

@@ -388,7 +388,10 @@ def broken(*_: object) -> None:
     raise RuntimeError("broken")
 
 
-PLACES = {"limits": "nodeward.features.limits.step.answer", "pods": "nodeward.features.pods.step._creating"}
+PLACES = {
+    "limits": "nodeward.features.limits.answer.container_promise",
+    "pods": "nodeward.features.pods.step._creating",
+}
 
 
 @pytest.mark.parametrize("spec", [False, True], ids=["annotation", "spec"])

@@ -1,1 +1,1 @@
-"""Programs for people. One module a sub-command, imported when it is called, so that `--help` stays fast."""
+"""The commands. Each sub-command is one module, imported when it is called, so that `--help` stays fast."""

@@ -1,4 +1,4 @@
-"""`nodeward agent`, also `cri-resmgr-agent`: a cluster's ConfigMaps to this node's relay; and the agent's probe."""
+"""`nodeward agent` and `cri-resmgr-agent`: passes a cluster's ConfigMap for this node to the relay or the daemon."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""The options by which `status` and `top` are asked for some rows only: `-n`, `--state` and a pod."""
+"""The options of `status` and `top` that select rows: `-n`, `--state` and a pod."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

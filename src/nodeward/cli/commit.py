@@ -1,4 +1,4 @@
-"""Of which commit this program is: written at the build (`commit.txt` in the package), or git's word in a checkout.
+"""Finds the commit of this program: from `commit.txt`, which the build writes, or from git in a checkout.
 
 Promises an answer within two seconds and never an error. The builds of wheel and bundle ask here as well, so this
 module imports the standard library only.

@@ -1,4 +1,4 @@
-"""`nodeward decommission`: kubelet is offered nothing any more."""
+"""`nodeward decommission`: takes back the TEE keys that kubelet is offered."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""`nodeward dump`: reads the dump of a relay; with a hidden switch it is the process that writes it."""
+"""`nodeward dump`: shows the dump of a relay. With a hidden option it is the process that writes the dump."""
 
 import json
 import mmap

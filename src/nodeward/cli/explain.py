@@ -1,4 +1,4 @@
-"""`nodeward explain`: sentences on one pod or container."""
+"""`nodeward explain`: says in sentences why one pod or container has its limit."""
 
 import json
 

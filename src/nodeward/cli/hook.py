@@ -1,4 +1,4 @@
-"""`nodeward hook`: prints what puts the OCI hook into containers. Changes nothing by itself."""
+"""`nodeward hook`: prints the configuration that adds the OCI hook to containers. Changes nothing by itself."""
 
 import shutil
 import sys

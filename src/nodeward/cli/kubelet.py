@@ -1,4 +1,4 @@
-"""`nodeward kubelet`: kubelet's endpoint is the relay, or the runtime again."""
+"""`nodeward kubelet`: points kubelet at the relay, and back at the runtime."""
 
 import asyncio
 import os

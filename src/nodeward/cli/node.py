@@ -1,4 +1,4 @@
-"""`nodeward node`: the daemon."""
+"""`nodeward node`: runs the daemon."""
 
 import logging
 import os

@@ -1,4 +1,4 @@
-"""`nodeward page`: the node as a web page."""
+"""`nodeward page`: serves the node as a web page."""
 
 import asyncio
 import os

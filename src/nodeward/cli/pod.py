@@ -1,4 +1,4 @@
-"""`nodeward pod`: what the node knows of its pods, by the Pod API."""
+"""`nodeward pod`: shows what the node knows of its pods, through the Pod API."""
 
 import json
 import re

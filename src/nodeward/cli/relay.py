@@ -1,4 +1,4 @@
-"""`nodeward relay`: between kubelet and the runtime."""
+"""`nodeward relay`: runs the relay between kubelet and the runtime."""
 
 import os
 import signal

@@ -1,4 +1,4 @@
-"""`nodeward replay`: a record, decided again; by other settings, if asked."""
+"""`nodeward replay`: decides the events of a record again, also under other settings."""
 
 import signal
 import sys

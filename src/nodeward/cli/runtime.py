@@ -1,4 +1,4 @@
-"""`nodeward runtime`: the container runtime's settings as Nodeward needs them, and back."""
+"""`nodeward runtime`: changes the container runtime's settings for Nodeward, and changes them back."""
 
 import click
 

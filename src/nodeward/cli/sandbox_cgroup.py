@@ -1,5 +1,5 @@
-"""`nodeward sandbox-cgroup`: what a VM runtime without placement of its own calls. Starts in some 60 ms: it imports the
-planner and the files, no asyncio, no settings."""
+"""`nodeward sandbox-cgroup`: places a VM sandbox, for VM runtimes that place nothing themselves. Starts in some 60 ms:
+it imports the planner and the files, no asyncio, no settings."""
 
 import sys
 from collections.abc import Callable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""`nodeward status`: the node as a table."""
+"""`nodeward status`: shows the node as a table."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""`nodeward top`: the table of `nodeward status`, again and again."""
+"""`nodeward top`: shows the table of `nodeward status` every second."""
 
 import itertools
 import sys

@@ -1,4 +1,4 @@
-"""`nodeward uninstall`: the node as it was."""
+"""`nodeward uninstall`: takes back what Nodeward changed on this node."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""`nodeward webhook`: the admission server."""
+"""`nodeward webhook`: runs the admission server."""
 
 import os
 

@@ -1,1 +1,1 @@
-"""VALUES: what the rest of the house talks about. Frozen, slotted dataclasses on the standard library alone."""
+"""Events, decisions and the function between them; pure. Frozen, slotted dataclasses on the standard library alone."""

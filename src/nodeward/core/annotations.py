@@ -1,4 +1,4 @@
-"""The annotation keys Nodeward reads, in one table: the only keys an edge copies out of a pod."""
+"""The keys of all annotations that Nodeward reads. No other annotation is copied from a pod."""
 
 from collections.abc import Mapping
 

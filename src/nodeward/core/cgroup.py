@@ -1,4 +1,4 @@
-"""Where the misc controller's files are: one value, found in one place and given to everybody who needs it."""
+"""The place of the misc controller's files in the cgroup tree."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What the names of cgroups say: systemd's slices, and the form `slice:prefix:id` of an OCI spec's `cgroupsPath`."""
+"""The names of cgroups: systemd's slices, and `slice:prefix:id` of an OCI spec's `cgroupsPath`."""
 
 
 def slice_levels(name: str) -> list[str]:

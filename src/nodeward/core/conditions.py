@@ -1,4 +1,4 @@
-"""What may be wrong with a node: one list of conditions, by codes that stay.
+"""What can be wrong with a node: a list of conditions with codes that do not change.
 
 The headline of `status`, `top`, the page and `kubectl nodeward` is made of it, and each alert in `deploy` names one of
 its codes. A condition is decided nowhere but in `people.verdict`.

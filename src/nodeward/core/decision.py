@@ -1,4 +1,4 @@
-"""What the engine decides: an Answer, Goals, Calls, each with the Reason for it."""
+"""What the engine decides: an answer, goals and calls, each with its reason."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The devices of one pod: what kubelet says of them, what CDI makes of them, and what is handed on to a VM runtime.
+"""The devices of one pod: as kubelet and CDI describe them, and as a VM runtime receives them.
 
 A CDI name is `vendor/class=device` (Container Device Interface, SPEC.md); `vendor/class` is its kind. A PCI address is
 DOMAIN:BUS:DEVICE.FUNCTION. A NUMA node is a number from 0; None is not known.

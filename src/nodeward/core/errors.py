@@ -1,4 +1,4 @@
-"""The root of every error Nodeward raises on purpose.
+"""The root of every error that Nodeward raises on purpose.
 
     NodewardError
     ├── QuantityError        a Kubernetes quantity that cannot be read (core.quantity)

@@ -1,4 +1,5 @@
-"""What can happen, in words that NRI, CRI, the API server and the kernel share. `apply` folds these into the state.
+"""The events that the engine decides about, in words that NRI, CRI, the API server and the kernel share. `apply` folds
+these into the state.
 
 `core.decide` stamps `at_ns` (CLOCK_BOOTTIME, nanoseconds), `wall_ns` (for display only) and `seq`; an edge leaves
 them 0. No event has a field for arguments, environment values or file content, so none can leak or be recorded.

@@ -1,4 +1,4 @@
-"""What a feature is to the engine: a slice of the state, and what it does at each event that it hears.
+"""What the engine needs of a feature: a slice of the state, and a function for each event that it hears.
 
 `core.apply` has every feature hear an event, in their order. A new one is a folder below `features` and one line in
 `features.all` (docs/add-a-feature.md).

@@ -1,4 +1,4 @@
-"""What `nodeward doctor` finds, one finding at a time, and what the cluster says of itself."""
+"""A finding of `nodeward doctor`, and what the cluster's objects say of themselves."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass

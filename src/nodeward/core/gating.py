@@ -1,4 +1,4 @@
-"""The section `gate` of the settings, and the words of a gate: what holds a pod's start, and what is known of it.
+"""Gates of pods: which conditions hold a pod's start, and what is known of each.
 
 Exists so that the engine, the relay and the settings share these words. Times are nanoseconds of the wall clock.
 """

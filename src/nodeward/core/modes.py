@@ -1,4 +1,4 @@
-"""Words of the settings that more than one feature has."""
+"""Words of the settings that several features use: modes, and what a feature's failure means."""
 
 from collections.abc import Mapping
 from enum import Enum

@@ -1,4 +1,4 @@
-"""What an edge is given by the wiring, so that it never imports the engine."""
+"""The functions that a neighbour receives from the wiring, so that it never imports the engine."""
 
 from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass

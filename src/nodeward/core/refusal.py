@@ -1,5 +1,4 @@
-"""Why something is so, and what must not be: apart from the other parts of a decision, since the OCI hook needs these
-where no daemon answers, and each value more costs it half a millisecond.
+"""The reason of a decision, and a refusal. Apart from `core.decision`, since the OCI hook imports them at each start.
 
 `core.decision` has these names too, and is where all others find them.
 """

@@ -1,4 +1,4 @@
-"""A metric as it is declared: its name, its help, its labels."""
+"""A metric's declaration: its name, type, labels and help."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What every state of an engine has, whatever its domains are: its settings, the open questions, and when it is."""
+"""The part of the state that every engine has: its settings, its open questions and its time."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

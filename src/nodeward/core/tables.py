@@ -1,4 +1,4 @@
-"""Changing a frozen mapping: one shallow copy a step. 512 entries cost a microsecond, so no cleverer structure. What
+"""Changes of frozen mappings: one shallow copy a step. 512 entries cost a microsecond, so no cleverer structure. What
 is found by a walk over a whole one is kept for as long as nobody changes it."""
 
 from collections.abc import Callable, Iterable, Mapping

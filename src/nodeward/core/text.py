@@ -1,4 +1,4 @@
-"""Text that others chose, for a line that people read: a log's, or a terminal's.
+"""Text from others, made safe for a line that people read in a log or a terminal.
 
 Must not: be used where a machine reads on; what was escaped cannot be told from what was written so.
 """

@@ -1,4 +1,5 @@
-"""The machine: which logical CPUs there are, and what they share. Read from sysfs by `neighbours.sysfs`.
+"""The machine's topology: its logical CPUs, and the caches, packages and memory nodes that they share. Read from sysfs
+by `neighbours.sysfs`.
 
 Every level lists its groups, also where a level has the same groups as another one (one die a package). A group of a
 level without CPUs that are online is left out. The word for each level is sysfs's.

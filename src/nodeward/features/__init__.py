@@ -1,1 +1,4 @@
-"""DECISIONS. Pure functions of (state, event), on the model alone: no clock, no file, no set, no await."""
+"""A folder for each thing that Nodeward does: its settings, state, decisions, rows, words and wiring.
+
+Only `wiring`, `effects` and `door` do I/O; everything else is pure.
+"""

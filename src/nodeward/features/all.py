@@ -1,4 +1,4 @@
-"""The features of this engine, in the order in which they hear each event."""
+"""The list of features, in the order in which they hear each event."""
 
 from collections.abc import Mapping
 from typing import Final

@@ -1,4 +1,4 @@
-"""The whole of what the engine remembers: a frozen root with one frozen slice a domain. A snapshot is a reference.
+"""The state of the engine: a frozen root with one frozen slice for each feature. A snapshot is a reference.
 
 Every field is a plain value, so that a record's checkpoint can hold it (core.record).
 """

@@ -1,4 +1,4 @@
-"""A call that may hang, waited for only so long: for a thread that has other things to do than to wait for a disk.
+"""Runs a call that may hang, and waits for it no longer than a bound.
 
 One call at a time, on a daemon thread that then waits for the next one: kubelet waits for some of them, and a thread
 that is made for a call costs it a quarter of a millisecond. A call that is late runs on, and until it has come back

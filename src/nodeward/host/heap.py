@@ -1,4 +1,4 @@
-"""What glibc's allocator does with freed memory: keeps a little, so that the next message need not fetch it again.
+"""Sets glibc's allocator to give freed memory back.
 
 By itself glibc gives memory at the heap's end back to the kernel as soon as a message of some 100 KiB is done with, and
 fetches it anew, page by page, for the next one: half of what a review of 200 KiB costs.

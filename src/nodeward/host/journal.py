@@ -1,4 +1,4 @@
-"""A file of lines that somebody waits for: one write(2) each, on a lane of its own, for so long and no longer.
+"""A file of lines for which somebody waits: one write(2) for each, on its own lane, within a bound.
 
 A line is there for the process that comes after this one, not after a crash of the machine: nothing is synced. The end
 of the file is only added to while it is known to be whole. After a write that failed, that was late, or that somebody

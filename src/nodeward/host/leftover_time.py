@@ -1,4 +1,4 @@
-"""Processor time for a process that is to hold up nobody: what all others leave (SCHED_IDLE), until it falls behind.
+"""Gives a process the processor time that others leave (SCHED_IDLE), until it falls behind.
 
 On a full machine such a process may not run at all, so whoever makes it one must be able to give it a share again.
 sched(7) allows that to CAP_SYS_NICE, or where RLIMIT_NICE allows the niceness that the process has. Must not know what

@@ -1,5 +1,4 @@
-"""The event loop of the programs that a runtime or the API server waits for: uvloop's, without what would be seen of it
-here.
+"""The event loop of the daemon, the relay and the webhook: uvloop.
 
 asyncio's own loop is Python, which runs from cold caches at each call of a runtime. uvloop is compiled, over libuv, and
 does four things otherwise:

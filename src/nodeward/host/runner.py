@@ -1,4 +1,4 @@
-"""The core: the only state, and the only place where it changes.
+"""Runs the engine: holds the only state, and is the only place where it changes.
 
 `decide(event)` is a plain synchronous call on the loop thread; call order is the total order. `ask(question)` returns
 the Final at once, or an awaitable where a fact or a commit stands between. Effects never call back into a decision.

@@ -1,4 +1,4 @@
-"""A server's certificate that follows its files: new ones are used without a restart, bad ones never.
+"""A server's certificate that follows its files: new files are used without a restart, bad files are not.
 
 Promises: `context` is always made of a certificate and its own key that were read together; a pair that cannot be used
 is said once in the log and leaves the last good one in place; connections that are open stay as they are. Files are

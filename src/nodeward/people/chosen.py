@@ -1,4 +1,4 @@
-"""Which rows of a status people asked for, and in which order they read them.
+"""Selects and sorts the rows of a status.
 
 Pods with a condition come first, then rows that need somebody, then names in natural order (`pod-2` before `pod-10`). A
 pod's rows stay together.

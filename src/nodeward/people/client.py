@@ -1,4 +1,4 @@
-"""Talks to the daemon's local socket: `http.client` over a unix socket, since people's commands must start fast."""
+"""The client of the daemon's local socket, by `http.client`, since commands must start fast."""
 
 import http.client
 import json

@@ -1,4 +1,4 @@
-"""The CPUs' part of the picture for a terminal: the policy in a line, what is wrong, and each container's column."""
+"""The lines about CPUs in the table of `nodeward status`."""
 
 from collections.abc import Mapping
 

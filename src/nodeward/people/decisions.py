@@ -1,4 +1,4 @@
-"""A decision in words, and what two decisions do not share; `explain` tells of states, this of steps."""
+"""Sentences about decisions, and what two decisions do not share."""
 
 import logging
 from collections import deque

@@ -1,4 +1,4 @@
-"""Reasons as sentences: why a cgroup is to have what it has, and why it stands as it does."""
+"""Sentences that say why a cgroup has its limit and its state."""
 
 from collections.abc import Iterator
 

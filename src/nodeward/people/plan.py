@@ -1,4 +1,4 @@
-"""Which containers would have other CPUs under another policy: decided from a state by the engine, not carried out.
+"""Finds which containers would have other CPUs under another policy.
 
 Promises: the state stays as it is; nothing is written anywhere. Must not: run on the loop's thread of a daemon, since
 all containers are placed anew.

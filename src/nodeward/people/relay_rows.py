@@ -1,4 +1,4 @@
-"""The containers whose limits the relay decides, as rows like those of the node's picture.
+"""Makes rows of the containers that the relay decides.
 
 The relay knows no cgroup (CRI's lists have none) and reads no kernel: a row has what is wanted and why, and nothing of
 limit and use.

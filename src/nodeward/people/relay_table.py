@@ -1,4 +1,4 @@
-"""The relay's part of the picture for a terminal: what passes, what is held, how long it waits, and who decides."""
+"""The lines about the relay in the table of `nodeward status`."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""What people and metrics are shown: a flat picture of the node at one moment."""
+"""The picture of a node at one moment, as people, metrics and clients read it."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

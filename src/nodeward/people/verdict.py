@@ -1,4 +1,4 @@
-"""The node in one sentence, for people: what is wrong first, else that nothing is.
+"""The node's verdict: one sentence that says what is wrong first.
 
 `conditions` reads the picture of the node and is the one list of what is wrong (`core.conditions.CODES`). The headline
 of `nodeward status`, `top`, the page and `kubectl nodeward` is made of it. Nothing that a pod gets depends on it.

@@ -1,4 +1,4 @@
-"""The picture of the node that `status`, `top`, the live view and metrics draw from."""
+"""Makes the picture of a node from the state, with each feature's rows."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""The node agent's process: the ConfigMap that holds for this node goes to the relay or daemon, by a local socket.
+"""The agent's process: passes the ConfigMap that holds for this node to the relay or the daemon.
 
 Promises: what was taken last stays in force while the API server, the watch or the other process is away; a
 configuration that is refused is said in the log, by an Event on the node and to who asks for health, once each; the

@@ -1,4 +1,4 @@
-"""Keeps the policy as the BalloonsPolicy object that means this node wants it, and says so in the object's status.
+"""Follows the BalloonsPolicy object that selects this node, and writes its status.
 
 Each round looks at what there is; the strongest object counts, and it is in force whole or not at all. A round begins
 when such an object comes, goes or gets another spec, when the node changes its group, and after a while.

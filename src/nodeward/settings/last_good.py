@@ -1,4 +1,4 @@
-"""The last settings that were accepted, on disk, for a start with a file that is broken.
+"""Keeps the last accepted settings on disk, for a start with a broken file.
 
 Written whole and atomically when settings are accepted; validated again when they are read, together with the
 environment and flags of that start, so what an older version wrote and this one does not know is not used.

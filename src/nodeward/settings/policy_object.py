@@ -1,4 +1,4 @@
-"""A BalloonsPolicy object of nri-plugins as the settings' section `policy`, and the last one in force, on disk.
+"""Translates a BalloonsPolicy object into the settings' section `policy`, and keeps the last one on disk.
 
 Promises: an object is translated whole or refused whole, each fault with its path below `spec`. The kept one is read
 again by the present rules, so a newer version that refuses it starts by the settings' own policy. Must not: judge what

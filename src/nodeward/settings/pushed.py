@@ -1,4 +1,4 @@
-"""A configuration that a node agent pushed, over the settings of this process; the last good one is kept on disk.
+"""Merges a configuration that a node agent pushed into the settings, and keeps the last good one on disk.
 
 Promises: what was accepted last holds again after a restart, unless it has faults by then; the file is written whole
 and atomically, and is bounded. Must not know how a configuration is written: who starts the process does.

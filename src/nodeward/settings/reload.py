@@ -1,4 +1,4 @@
-"""New settings for a running daemon: read again when asked, accepted or refused whole.
+"""Reloads the settings of a running daemon: all of them, or none if one is refused.
 
 Faults leave everything as it was, and are said in the log and in the status. What decisions depend on changes at once,
 by an event, so that a record of it replays. The rest is named as what needs a restart. What was accepted is kept on

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster answered, read and drawn as one.
+"""Reads the answers of a cluster's nodes and draws them as one table.
 
 An answer comes from another version of Nodeward, or from whatever runs in that pod: what cannot be read is that node's
 fault, and what is printed has no control characters.

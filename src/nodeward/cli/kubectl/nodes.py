@@ -1,4 +1,4 @@
-"""Asks the Nodeward of each node of a cluster, through kubectl: its login, its certificates, its way to kubelet.
+"""Asks Nodeward on each node of a cluster through kubectl, with its login and certificates.
 
 Promises: at most `AT_ONCE` kubectl at a time, each with a bound on its time and its output; a node that does not answer
 is an answer with a reason, and holds up no other. Must not know what is asked, nor talk to the API server by itself.

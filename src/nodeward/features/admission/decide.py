@@ -1,4 +1,4 @@
-"""What the API server is answered about a pod.
+"""Decides what the API server is answered about a pod.
 
 A pod that is made gets all that belongs to it, or is refused with every fault. Of a pod that exists only the
 annotations can still change; they are set right again, and nothing is refused: a pod that was made before this rule

@@ -1,4 +1,4 @@
-"""What a pod's containers declare of the resources that admission watches, and every fault of it.
+"""Reads what a pod's containers declare of the resources that admission watches, with every fault.
 
 An extended resource is a whole number, and its request equals its limit. Amounts are compared as numbers: `1Mi` and
 `1048576` are equal. Names are compared whole: `sgx.intel.com.example/x` is somebody else's.

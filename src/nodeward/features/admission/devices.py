@@ -1,4 +1,4 @@
-"""The SGX devices and the quote provider of each container that declares EPC, as Intel's webhook gives them.
+"""Gives containers that declare EPC their SGX devices and quote provider, as Intel's webhook does.
 
 A container with `sgx.intel.com/epc` gets one `sgx.intel.com/enclave`. The container named by the annotation
 `sgx.intel.com/quote-provider` also gets one `sgx.intel.com/provision`. If the annotation is `aesmd`, each of them gets

@@ -1,4 +1,4 @@
-"""The annotations that admission owns: what they must be, from the spec alone.
+"""The annotations that admission owns: computes what they must be from the spec alone.
 
 `nodeward.io/limits` carries every container exactly; `epc-limit.nri.io/container.<name>` is for upstream's plugin,
 where the key fits and the amount is more than 0, which that plugin reads as no limit; `sgx.intel.com/epc` is for Kata.

@@ -1,4 +1,4 @@
-"""The annotation in which a webhook tells the node what a pod's containers request and may use at most.
+"""The annotation by which a webhook tells the node the requests and limits of a pod's containers.
 
 CRI and NRI hand on `cpu.shares` and a quota, not the spec. CRI Resource Manager's webhook and nri-plugins'
 resource-annotator write the `resources` of each container into one annotation; this is the same text. Whatever stands

@@ -1,4 +1,4 @@
-"""A pod at the API server's door, and what it is to get: the values between a review's bytes and the decision.
+"""The pod that a review is about, and the verdict on it.
 
 Promises: nothing of a container's environment, commands or mounts is here but what admission looks at: whether one
 name is in the environment, and where volumes are mounted.

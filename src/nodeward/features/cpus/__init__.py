@@ -1,1 +1,1 @@
-"""The domain `cpus`: which CPUs each container may run on, by a policy."""
+"""Which CPUs each container may run on, by a policy."""

@@ -1,4 +1,4 @@
-"""Resolves the settings `AvailableResources` and `ReservedResources` on a machine, for every policy that reserves CPUs.
+"""Resolves the settings `AvailableResources` and `ReservedResources` on a machine, for all policies.
 
 Promises: a set is never empty, and every fault is a Denied that names the setting, its value, the rule and the remedy.
 """

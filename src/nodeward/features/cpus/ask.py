@@ -1,4 +1,4 @@
-"""What a container asks of the policy, from what is known of it."""
+"""A container's request to the policy, made from what is known of the container."""
 
 from dataclasses import replace
 

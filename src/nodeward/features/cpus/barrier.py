@@ -1,4 +1,4 @@
-"""What a container's program waits for: until nobody else may run on its own CPUs, and it has its own set.
+"""Decides for whom a container's program must wait before it starts.
 
 Read from what the kernel was read back to say (`Held.has`) and what writes under way may make of it (`Held.may`), never
 from what was only decided.

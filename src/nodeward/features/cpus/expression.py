@@ -1,4 +1,4 @@
-"""How an expression of the settings is written: its keys, its operators, and what it refers to."""
+"""Parses an expression of the settings: keys, operators and values."""
 
 import re
 from collections.abc import Iterable, Mapping

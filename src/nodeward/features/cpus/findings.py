@@ -1,4 +1,4 @@
-"""Findings on a CPU policy of ours: who else gives containers CPUs, and whether its settings fit the machine.
+"""Findings of doctor on CPU policies: who else gives containers CPUs, and whether settings fit the machine.
 
 Two owners of one cpuset undo each other's writes, and no promise of exclusive CPUs holds. Without a policy of ours,
 another owner is at most a note.

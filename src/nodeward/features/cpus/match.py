@@ -1,4 +1,4 @@
-"""Whether an expression of the settings holds for a container, and what a text with `${key}` or `$key` becomes for it.
+"""Matches an expression of the settings against a container, and expands `${key}` for it.
 
 As nri-plugins has them, but for tags and ids, which no container has here: settings with these keys are refused. Must
 not raise for any expression that the settings' reader accepts.

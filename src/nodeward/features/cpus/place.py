@@ -1,4 +1,4 @@
-"""Placing containers by the policy: one that comes, many that are there already, and all of them by other settings.
+"""Places containers by the policy: a new one, those that run already, and all of them under new settings.
 
 Whoever may stay where it is stays: CPUs that only one container has are taken for its own.
 """

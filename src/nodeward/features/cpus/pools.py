@@ -1,4 +1,4 @@
-"""What every policy does with its pools, written once: who joins, who leaves, which set follows, whose set has changed.
+"""What all policies do with pools: who joins, who leaves, which sets change.
 
 A policy changes only the pools that a change is about, so whoever compares looks at pools that are other objects.
 """

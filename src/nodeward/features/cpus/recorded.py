@@ -1,4 +1,4 @@
-"""The record of grants: what of it a new process believes, and how one decision changes it.
+"""What a new process believes of the record of CPU grants, and how a decision changes the record.
 
 The process that drives the policy writes down which container has which CPUs before it answers, and the next one begins
 with that. A set that a container has says less: it may hold CPUs that are shared or lent, and anybody may have written

@@ -1,4 +1,4 @@
-"""What a container requests of the CPUs, by the most trusted source that says anything.
+"""The CPUs that a container requests, by the most trusted source that says anything.
 
 The pod's spec comes first; then the annotation that a webhook of nri-plugins or of CRI Resource Manager writes; then an
 estimate by what kubelet asked the runtime for. Promises: an estimate is not `known`, so that it gives nobody CPUs of

@@ -1,4 +1,4 @@
-"""Who has which CPUs, by the policy in force, and what the kernel is known to say: the slice of `cpus`."""
+"""The state of CPUs: which container has which, by the policy in force, and what the kernel has."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

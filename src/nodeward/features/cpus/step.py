@@ -1,4 +1,4 @@
-"""The domain `cpus`, one event at a time: every policy's containers come, change and go here.
+"""How events change which CPUs containers have.
 
 The answer to a create carries the container's own set. What changes for others is a goal: the cgroup is written and
 read back. What the runtime remembers is put right with its next question about that container.

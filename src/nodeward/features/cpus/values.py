@@ -1,4 +1,4 @@
-"""What a CPU policy is asked, and what it answers: one state for every policy.
+"""What a CPU policy is asked and what it answers.
 
 A grant is keyed by pod and container name (`uid/name`), so it outlives a restart of the container.
 """

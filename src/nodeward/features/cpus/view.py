@@ -1,4 +1,4 @@
-"""The machine's CPUs for people: what they share, who sits where, and why there, in rows and in sentences.
+"""Makes the rows of the machine's CPUs: what they share, and which container uses them, and why.
 
 The rows are whole (JSON has them); `drawing` makes lines for a terminal of them. Nothing is decided here.
 """

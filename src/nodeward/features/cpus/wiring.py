@@ -1,4 +1,4 @@
-"""What the domain `cpus` needs: who writes cpusets, who looks at the CPUs and their use, and who finds a drift."""
+"""What CPUs need of the daemon: who writes cpusets, who reads topology and use, who finds drift."""
 
 from nodeward.features.cpus.effects.watch import watch_drift, watch_topology, watch_use
 from nodeward.features.wiring import Component, Node, Wired, Wiring

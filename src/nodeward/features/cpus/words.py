@@ -1,4 +1,4 @@
-"""Why a container has these CPUs, and what decisions remark on CPUs, as sentences by the reason's code.
+"""Sentences about CPUs: why a container has these, and what decisions remark.
 
 A code that is not here, or has fewer values (a record of another release), is told as it is.
 """

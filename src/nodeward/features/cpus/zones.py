@@ -1,4 +1,4 @@
-"""The CPUs as zones of a NodeResourceTopology object: packages, NUMA nodes, and the pools of the policy in force.
+"""Makes the zones of a NodeResourceTopology object: packages, NUMA nodes, and pools of the policy in force.
 
 A NUMA node is named as NFD's topology updater names it (`node-0`, type `Node`), since the scheduler's plugin
 NodeResourceTopologyMatch looks at no other type. Balloons are told as nri-plugins tells them. Nothing is decided here.

@@ -1,1 +1,1 @@
-"""The domain `gate`: which pods do not start yet, and why."""
+"""Which pods must not start yet, and why."""

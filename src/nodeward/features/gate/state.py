@@ -1,4 +1,4 @@
-"""Which pods have a gate, and the verdicts on them: the slice of `gate`."""
+"""The state of gates: which pods have one, and the verdicts on them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

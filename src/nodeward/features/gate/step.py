@@ -1,4 +1,4 @@
-"""How events change what is known of gates, and what a container's creation is answered while its pod's is shut."""
+"""How events change what is known of gates, and when a container's creation is refused."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Gates as people and the Pod API are shown them: each condition, the verdict, and how many pods wait."""
+"""Makes the rows of gates: each condition, the verdict, and how many pods wait."""
 
 from nodeward.core.gating import Verdict
 from nodeward.core.modes import Mode

@@ -1,4 +1,4 @@
-"""Gates of pods in the node daemon: verdicts that are set, kept on disk, and waited for by the relay.
+"""The daemon's gates: sets verdicts, keeps them on disk, and lets the relay wait for them.
 
 Promises: a verdict is on disk before SetGate is answered and before any gate opens by it, so it holds after a kill -9;
 a wait ends within its bound; whatever cannot be read leaves gates shut. Must not decide: `features.gate` does.

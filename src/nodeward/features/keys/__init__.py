@@ -1,1 +1,1 @@
-"""Domain `ledger`: TEE keys and ids, how many there are, who holds them, what may still be sold."""
+"""TEE keys: how many there are, which pods hold them, and how many may still be promised."""

@@ -1,4 +1,4 @@
-"""What kubelet is answered: whether ids may be given to a pod (Allocate), and whether a pod may start now (PreStart).
+"""Answers kubelet: whether a pod may have ids (Allocate), and whether it may start now (PreStartContainer).
 
 Both read the kernel anew. An Allocate is granted in the state before it is put on record, and given back where that
 fails or nobody waits any more; a refusal fails the pod, so it says why and what can be done. A refused start is tried

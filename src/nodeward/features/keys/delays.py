@@ -1,4 +1,4 @@
-"""How long foreign use may have been there before kubelet was told of fewer ids: for metrics, nothing is decided.
+"""Measures how long foreign use was there before kubelet was offered fewer ids. For metrics only.
 
 Nobody tells when somebody else takes a key. But it was not there in the sample before the one that first shows it, so
 the time from where that sample began to where the list that withholds it was handed to kubelet is never less than the

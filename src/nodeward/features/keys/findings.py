@@ -1,4 +1,4 @@
-"""What doctor says of TEE keys: who sells them and by which mode, what is amiss, and what hangs on whom.
+"""Findings of doctor on TEE keys.
 
 Goes by what the daemon tells of itself, since it alone has counted; without it only an object of ours that was left
 behind can be told. Pure, as `people.doctor.findings` is.

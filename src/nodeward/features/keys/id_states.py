@@ -1,4 +1,4 @@
-"""How it stands with each id that kubelet is offered, and since when; for people and metrics. Nothing is decided."""
+"""The state of each id that kubelet is offered, and since when, for people and metrics. Nothing is decided."""
 
 from collections.abc import Mapping
 from itertools import chain

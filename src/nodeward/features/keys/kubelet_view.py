@@ -1,4 +1,4 @@
-"""What kubelet has handed out, by its checkpoint: the ids of each pod, whether it still lives, and what is amiss.
+"""What kubelet's checkpoint says: the ids of each pod, and whether the pod still lives.
 
 Kubelet is told by nobody that a pod's devices are free again: it forgets them before it gives out the next. So a pod
 that has ended stays in the checkpoint for a while, and its ids are not counted. A pod of which nobody else knows is one

@@ -1,4 +1,4 @@
-"""What is done where the journal of grants was lost: removed since the boot, so that kubelet alone knows what it said.
+"""What happens after the journal of grants was removed: only kubelet then knows which ids it gave out.
 
 What kubelet names is taken for granted in this boot, as if it were on record, and is on record again when that is over
 (docs/keys-rules.md, R7). Until then nothing is released and nothing more is given out: kubelet writes down what it was

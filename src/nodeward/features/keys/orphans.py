@@ -1,4 +1,4 @@
-"""Keys below cgroups that were removed: for how long they have been held, and which of them have leaked.
+"""Keys charged to cgroups that were removed: since when, and which of them leaked.
 
 A VM's charge stays where it began. Where its cgroup is removed first, as at the end of a pod whose hypervisor still
 ends, only the cgroups above tell of it (docs/keys-rules.md, K2): an orphan. A VM that ends gives it back. The

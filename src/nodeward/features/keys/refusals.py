@@ -1,4 +1,4 @@
-"""Why kubelet is refused, in a sentence that a person can act on: the resource, the ids, the numbers, the remedy.
+"""Sentences that say why kubelet is refused: resource, ids, numbers and remedy.
 
 Kubelet puts the text of a refused Allocate into the pod's status, and that of a refused start into an event.
 """

@@ -1,4 +1,4 @@
-"""How the keys of one kind are shared with those who go by Node Feature Discovery's number, as Kata does: a few sums.
+"""How many keys of one kind are left to those who go by Node Feature Discovery's number, such as Kata.
 
 Kata's pods promise themselves a key by their RuntimeClass's overhead, of an extended resource whose number NFD puts on
 the node. Neither asks us. So that neither side sells what the other has sold, that number follows the ledger, by the

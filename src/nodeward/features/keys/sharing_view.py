@@ -1,4 +1,4 @@
-"""How it stands with sharing and fences, for people: what `nodeward keys` and doctor show. Nothing is decided here.
+"""Makes the rows of sharing and fences that `nodeward keys` and doctor show. Nothing is decided here.
 
 Fences are what counting cannot give: a promise that a key which is free now is there when the VM begins. The
 kernel would keep it if `misc.max` held each pod to what it was promised, and everybody else to a quota that is never

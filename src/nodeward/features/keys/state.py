@@ -1,4 +1,4 @@
-"""What of the TEE keys was seen, offered, granted and held: the slice of `ledger`."""
+"""The state of TEE keys: what was read, offered, granted and held."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

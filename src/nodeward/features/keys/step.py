@@ -1,4 +1,4 @@
-"""How events change the ledger, and what follows: the lists of ids that kubelet is offered, and NFD's numbers.
+"""How events change what is known of TEE keys, and which ids and numbers are published.
 
 Each sample of the kernel's counters, and each view of kubelet's, is taken into the offers; a list goes out where it has
 changed. Lists and numbers are goals, so an edge performs the newest one, however often it has to begin anew. In mode

@@ -1,4 +1,4 @@
-"""What each pod holds or was promised of a kind of key, and what is free of it: one count for everybody who asks.
+"""How many keys of a kind each pod holds or was promised, and how many are free.
 
 What people are shown, what is published and what an Allocate is answered by are these functions' results, on the state
 of that moment. Where we offer the keys, a pod is promised the ids that it was given: its spec says nothing before

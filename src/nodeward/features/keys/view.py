@@ -1,4 +1,4 @@
-"""Who holds what: the newest sample beside what pods were promised, for `nodeward keys`, status and explain."""
+"""Makes the rows of TEE keys: pods with what they hold and were promised."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace

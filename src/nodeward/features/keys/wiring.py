@@ -1,4 +1,4 @@
-"""What the domain `ledger` needs: who counts TEE keys, who offers them to kubelet, and who shares them with NFD."""
+"""What TEE keys need of the daemon: who counts them, offers them to kubelet, and shares them with NFD."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What happened lately and may be over: kills, refusals, late starts, drift, refused charges."""
+"""What happened lately and may be over: kills, refusals, late starts, drift."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Remembers what happened and is over, so that the verdict can say it for a while (LATELY_NS).
+"""Remembers for a while (LATELY_NS) what happened and is over, so that the verdict can say it.
 
 A counter says how often, and not when. This compares the state before and after one event. It decides nothing, answers
 nobody, and keeps at most MOST entries.

@@ -1,1 +1,1 @@
-"""The domain `limits`: what each container and pod may use of a misc resource, and whether the kernel says so too."""
+"""What each container and pod may use of a misc resource, and whether the kernel enforces it."""

@@ -1,4 +1,4 @@
-"""What the runtime is told when it creates or updates a container."""
+"""The answer to a runtime that creates or updates a container."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What the daemon leaves for the OCI hook, so that limits hold while the daemon is away: one file a pod, and one rule.
+"""The format of the files that the daemon writes for the OCI hook: one for each pod, and one with the rule.
 
 `pods/UID.json` is `{"v":1,"pod":{...}}`, a pod's spec as far as limits need it, by the UID that the runtime uses.
 `hook.json` is `{"v":1,"limits":{...}}`, the settings to decide by. Both are written whole. Whoever reads a version it

@@ -1,4 +1,4 @@
-"""What the kernel's files said, and what that makes of each cgroup (docs/states.md)."""
+"""What the kernel's files say, and the state that follows for each cgroup (docs/states.md)."""
 
 from dataclasses import replace
 

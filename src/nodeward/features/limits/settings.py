@@ -1,5 +1,4 @@
-"""The settings of the domain `limits`, apart from the others: the OCI hook decides by them where no daemon answers, and
-each value more costs it half a millisecond.
+"""The settings of limits. Apart from others, since the OCI hook imports them at each start.
 
 `features.settings` has these names too, and is where all others find them.
 """

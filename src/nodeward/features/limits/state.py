@@ -1,4 +1,4 @@
-"""What each cgroup is to have, what it has, and what failed: the slice of `limits`."""
+"""The state of limits: what each cgroup is to have, what it has, and what failed."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace

@@ -1,5 +1,5 @@
-"""Amounts of misc resources for people. Bytes are in binary units: a whole number of them (`4Mi`) is exact, one with a
-point (`3.62Mi`) is cut; JSON has every byte."""
+"""Sentences about limits, and amounts of misc resources for people. Bytes are in binary units: a whole number of them
+(`4Mi`) is exact, one with a point (`3.62Mi`) is cut; JSON has every byte."""
 
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.modes import Mode

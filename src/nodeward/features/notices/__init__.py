@@ -1,1 +1,1 @@
-"""What the owner of a pod should hear of by a Kubernetes Event: which, how often, and in what words."""
+"""Which Kubernetes Events pods and the node get, how often, and in which words."""

@@ -1,5 +1,4 @@
-"""What the node itself is told of its TEE keys: that none is given out, since the kernel cannot be read or nothing can
-be put on record; that pods were promised more than there are; and that the record of what was given out was lost.
+"""What the node is told of its TEE keys by Kubernetes Events.
 
 What is amiss is told once it has been so for HOLDS_NS: a disk that is late once, or a node that wakes up, is nobody's
 business. A loss is told at once, since it is over soon.

@@ -1,4 +1,4 @@
-"""What pods and the node were told: the slice of `notices`."""
+"""The state of notices: what pods and the node were told."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

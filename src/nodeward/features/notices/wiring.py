@@ -1,4 +1,4 @@
-"""Performs calls: Kubernetes Events, one after the other, at most once each.
+"""Sends Kubernetes Events, one after the other, each at most once.
 
 Nothing that enforces waits for any of it. At most MOST_WAITING wait; what is beyond is dropped and counted. After a
 failure there is a pause, so that an API server in trouble is not asked more often. Every call ends with a CallEnded.

@@ -1,1 +1,1 @@
-"""Decisions of the Pod API that are no domain's: nothing here enters a record."""
+"""The Pod API: what the node knows of pods, for VM runtimes and for people."""

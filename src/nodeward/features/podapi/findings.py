@@ -1,4 +1,4 @@
-"""Findings on the cold-plug socket: who asks it, who should, and whether anybody answers. Pure."""
+"""Findings of doctor on the cold-plug socket. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""The sections of the Pod API that the engine's state answers, by the name of the section. Pure.
+"""Makes the Pod API's sections from the engine's state. Pure.
 
 A pod may be known by its spec, by its sandbox, or by both: a runtime asks while the watch has not told of the pod yet.
 """

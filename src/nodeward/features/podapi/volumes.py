@@ -1,4 +1,5 @@
-"""Who mounts a volume, the host or the guest: offers with a lease. Claims and facts in, claims and answers out.
+"""Decides who mounts a volume, the host or the guest, by offers with a lease. Claims and facts in, claims and answers
+out.
 
 Two mounts of one block device destroy its file system, so the host is the owner wherever anything is unknown. A guest
 is offered a volume for LEASE_S; once it confirms, the claim is firm until its sandbox ends or it is released. A lease

@@ -1,1 +1,1 @@
-"""The domain `pods`: what is known of each pod and container, by source."""
+"""What is known of each pod and container, by source."""

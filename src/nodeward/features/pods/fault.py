@@ -1,4 +1,4 @@
-"""What a runtime is answered where a domain that its container waits for has failed."""
+"""The answer to a runtime whose container waits for a feature that failed."""
 
 from nodeward.core import annotations as keys
 from nodeward.core import events as ev

@@ -1,4 +1,4 @@
-"""The settings of pods: what is believed of one that the API server has not told yet."""
+"""The settings of pods: how long a create waits for its pod's spec."""
 
 from dataclasses import dataclass
 

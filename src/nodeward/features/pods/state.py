@@ -1,4 +1,4 @@
-"""What is known of pods, sandboxes and containers: the slice of `pods`."""
+"""The state of pods: what is known of pods, sandboxes and containers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

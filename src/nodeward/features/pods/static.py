@@ -1,4 +1,4 @@
-"""Under which UID a pod's spec is kept: its own, or that of the static pod whose mirror it is.
+"""Finds the UID under which a pod's spec is kept: its own, or that of the static pod that it mirrors.
 
 The runtime knows a static pod by a hash that only annotations of its mirror pod name, and who may create pods may write
 those. So a claim is believed only where it takes nothing from anybody: never against a pod whose own UID this is, and

@@ -1,5 +1,4 @@
-"""How events change what is known of pods and containers, and when a create or an update is worth a short wait for its
-pod."""
+"""How events change what is known of pods, and when a create or an update waits for its pod's spec."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""What feeds the domain `pods`: the watch on this node's pods, the facts that it can need, and who asks for them."""
+"""What pods need of the daemon: the watch on this node's pods, and reads of single pods."""
 
 import asyncio
 import logging

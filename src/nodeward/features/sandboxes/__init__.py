@@ -1,1 +1,1 @@
-"""The domain `sandboxes`: virtual machines on the host, where their processes are and what they cost."""
+"""VM sandboxes: where their processes are, what they cost, and whether they fit."""

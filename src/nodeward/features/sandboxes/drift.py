@@ -1,4 +1,4 @@
-"""What of a VM sandbox is not where it should be.
+"""Finds what of a VM sandbox is in the wrong cgroup.
 
 A task counts by its number and its start: one whose start was not read may be another one, and is not judged. On cgroup
 v1 a thread's CPU and memory can count in different cgroups: vCPU threads are judged by CPU, everything else by memory.

@@ -1,5 +1,4 @@
-"""Where each process of a VM sandbox should be: by Kata's page "host cgroup management" (profile `document`), and as
-Kata's two runtimes really do it, defects included.
+"""The cgroup in which each process of a VM sandbox belongs, by Kata's page and by what Kata really does.
 
 Paths are from the root of a cgroup tree. `version` is that of the trees that count CPU and memory: on a hybrid host the
 one in which these two controllers are.

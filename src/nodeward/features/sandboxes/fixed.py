@@ -1,4 +1,4 @@
-"""What a running VM sandbox cannot do: be checkpointed from the host, and, where its size is fixed, change it. Pure.
+"""What a running VM sandbox cannot do: be checkpointed, and, if its size is fixed, be resized. Pure.
 
 Each function returns why not, in the words that the client of CRI gets; empty where it can, and where that is unknown.
 """

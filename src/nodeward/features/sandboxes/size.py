@@ -1,4 +1,4 @@
-"""How large a sandbox's VM is: by the VMM's own command line, else by the sum that Kata makes before it starts it.
+"""The size of a sandbox's VM: by the VMM's command line, else by Kata's own formula.
 
 Kata Go and runtime-rs make different sums; both are done here in thousandths of a CPU and whole MiB, never in floats.
 Nothing here says what a VM should have: `features.sandboxes.headroom` compares it with the pod's limit.

@@ -1,4 +1,4 @@
-"""Which resources a VM's pod is started with: what kubelet sent, and what the pod requests without a limit. Pure.
+"""Decides the CPUs and memory that a VM's pod is started with. Pure.
 
 Kata reads a pod's size from the CPU quota and the memory limit of RunPodSandbox; requests are in neither. By which way
 a handler learns it, `features.sandboxes.ways` decides. Promises: a limit that kubelet sent is never lowered, what is

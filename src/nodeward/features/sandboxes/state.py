@@ -1,4 +1,4 @@
-"""The VM sandboxes of this node as they were read last, and what was found of them: the slice of `sandboxes`."""
+"""The state of VM sandboxes: what was read last, and what was found."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""The domain `sandboxes`, one event at a time: what was read of VM sandboxes is kept with what follows from it.
+"""How events change what is known of VM sandboxes, and which goals follow.
 
 Nothing is moved and nothing is written but the limits of a pod that nobody else limits, in the mode enforce. What the
 kernel has is known from the next reading only, so a wanted limit is given as a goal once, and again where it changes.

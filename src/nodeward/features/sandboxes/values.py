@@ -1,4 +1,4 @@
-"""What is counted and judged of VM sandboxes."""
+"""Values that describe VM sandboxes: placement, drift, size, room and cost."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

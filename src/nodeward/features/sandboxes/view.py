@@ -1,4 +1,4 @@
-"""The VM sandboxes of the node in rows: what was read of them and what was decided, with the pods' names.
+"""Makes the rows of VM sandboxes.
 
 The rows are whole (JSON and metrics have them); `sandbox_words` makes sentences of them. Nothing is decided here. A
 figure that is not known is None, and the row says why.

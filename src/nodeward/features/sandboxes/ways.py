@@ -1,4 +1,4 @@
-"""By which way a runtime handler learns a size that the relay decides, and what is missing where there is none. Pure.
+"""How a runtime handler learns a size that the relay decides, and what is missing where it cannot. Pure.
 
 Sources: kata-containers `pkg/oci/utils.go` (`SandboxConfig`, `CalculateSandboxSizing`) and runtime-rs
 `cpu_mem/initial_size.rs`; containerd makes `io.kubernetes.cri.sandbox-*` for its pause container only, CRI-O never.

@@ -1,4 +1,4 @@
-"""What the domain `sandboxes` needs: who reads VM sandboxes and their configurations."""
+"""What VM sandboxes need of the daemon: who reads them and their configurations."""
 
 from nodeward.core.modes import Mode
 from nodeward.features.wiring import Node, Wired, Wiring

@@ -1,5 +1,5 @@
-"""Makes the cpuset of a cgroup so, widens its memory nodes, and reads which CPUs cgroups may use. Synchronous;
-runs on the cgroup lane.
+"""Writes cpusets and memory nodes of cgroups, and reads which CPUs cgroups may use. Synchronous; runs on the cgroup
+lane.
 
 Promises: a set is written only where another one is there; what the kernel makes of it is read back, since cgroup v2
 refuses nothing and runs a cgroup on its parent's CPUs where its own are not to be had; an empty set, which means "all

@@ -1,4 +1,4 @@
-"""Finds containers by their cgroups, for those of which no event tells.
+"""Finds containers by their cgroups, where no event told of them.
 
 A runtime can lose the events of containers that are created while a plugin registers.
 

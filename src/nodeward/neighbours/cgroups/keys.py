@@ -1,4 +1,4 @@
-"""Reads the counters of TEE keys: the whole node's often, every pod's when that has moved or two seconds have gone by.
+"""Reads the counters of TEE keys: the node's often, every pod's when the node's changed or after two seconds.
 
 The kernel notifies nobody of `misc.current`, so the root's is read ten times a second (one pread(2)). It alone is not
 enough: one VM that ends and a foreign one that begins leave it unchanged. A full sample is one job on its lane

@@ -1,4 +1,4 @@
-"""Finds the cgroups of containers by their ids, for a transport that does not tell them: CRI has no field for one.
+"""Finds the cgroups of containers by their ids, since CRI has no field for them.
 
 A container's cgroup lies in its pod's and has the container's id in its name, whatever the cgroup driver. Where the
 pod's cgroup is not known or not there, kubelet's are searched, then the rest of the tree: a client other than kubelet

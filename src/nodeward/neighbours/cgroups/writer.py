@@ -1,4 +1,4 @@
-"""Makes one cgroup value so: reads, writes only what differs, reads back. Synchronous; runs on the cgroup lane."""
+"""Writes one cgroup value: reads it, writes only a difference, reads it back. Synchronous; runs on the cgroup lane."""
 
 import errno
 from collections.abc import Callable, Mapping

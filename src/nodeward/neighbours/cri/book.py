@@ -1,4 +1,4 @@
-"""The calls of all relayed connections: who watches them, who decides them, and the memory that their copies take.
+"""The calls of all relayed connections: who watches and decides them, and the memory of their copies.
 
 Exists so that a session of frames knows one call and not who is interested in it. Promises: watchers are told of each
 call in order and once of its end; what one of them raises is counted, logged once and changes nothing; copies of all

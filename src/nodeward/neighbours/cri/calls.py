@@ -1,4 +1,4 @@
-"""What passes through the CRI relay, as those see it who watch a call or decide it.
+"""The values that observers and deciders of relayed calls see.
 
 Exists so that the dump, the counts and the domains that decide know calls and messages, and neither frames nor sockets.
 Promises: what a watcher is given is a copy, and nothing that it does, raises or forgets changes what is relayed. Must

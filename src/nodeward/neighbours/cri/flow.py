@@ -1,4 +1,4 @@
-"""Flow control of requests that the relay keeps back: what the client may send, what the runtime lets us send.
+"""Flow control of requests that the relay keeps back.
 
 Exists because frames that are forwarded as they come need no accounts (each end's windows are the other's), and frames
 that are kept back do. Promises: at all times the client's window <= the runtime's unused grant less what we keep for

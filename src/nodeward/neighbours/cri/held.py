@@ -1,4 +1,4 @@
-"""The two ends of a held call: the message that is decided and who decides it, and the answer where it is refused.
+"""The two ends of a held call: the message that is decided, and the answer if it is refused.
 
 Promises: exactly one whole message comes out, uncompressed and bounded, or a WireError; an answer that every gRPC
 client reads, in one frame, and that leaves the client's header table alone. Must not know when either is called for.

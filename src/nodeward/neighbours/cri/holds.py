@@ -1,4 +1,4 @@
-"""The requests of one connection that do not pass freely: held for a verdict, kept for the runtime's windows, refused.
+"""The requests of one connection that do not pass freely: held, waiting for windows, or refused.
 
 Exists so that who follows frames (relay_session) does not know why one of them stays back. Promises: a held request
 goes on as it came, or with another body, or not at all, once; the windows keep to relay_flow's rule, whatever is kept;

@@ -1,4 +1,4 @@
-"""The rows of which pictures are made that the relay tells too: of containers, and of the relay itself.
+"""The rows by which the relay describes itself, and its containers.
 
 They stand apart from `view` since the relay imports them before its first call passes, and each class takes a
 millisecond.

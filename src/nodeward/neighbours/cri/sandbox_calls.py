@@ -1,4 +1,4 @@
-"""Holds the call that starts a pod with a gate until somebody says that it is open.
+"""Holds the calls that start a VM's pod: until its gate is open, and with its size.
 
 Promises: pods without a gate go on at once; a call of which it cannot be told whether its pod has a gate is refused
 retryably where gates are enforced, since it could be one. Must not decide whether a gate is open.

@@ -1,4 +1,4 @@
-"""Bytes that pass where nothing is decided: they go on first, and are looked at then.
+"""Passes bytes on first and reads them afterwards, where nothing is decided.
 
 Exists because who waits for bytes must not wait for what the relay thinks of them, and because each write wakes
 somebody: writes that follow each other closely wake a runtime once for several calls, which is worth a tenth of all

@@ -1,5 +1,5 @@
-"""Mounted cgroup trees, from what `/proc/self/mountinfo` has (proc_pid_mountinfo(5)), and the kernel's controllers
-from `/proc/cgroups` (cgroups(7)). One line at a time is taken to pieces, and none that is too long."""
+"""Parses `/proc/self/mountinfo` and `/proc/cgroups` into mounted cgroup trees (proc_pid_mountinfo(5), cgroups(7)). One
+line at a time is taken to pieces, and none that is too long."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""What a runtime's record, or a request to it, says of a container's CPUs: NRI's and CRI's fields, bounded. Pure.
+"""Reads a container's CPU fields from a runtime's record or request, bounded. Pure.
 
 In both protocols 0, or an empty list, says nothing: of a request for an update the record's value stays then.
 """

@@ -1,4 +1,4 @@
-"""Header blocks of HTTP/2 (HPACK, RFC 7541): a decoder that reads over somebody's shoulder, and blocks without state.
+"""Header blocks of HTTP/2 (HPACK, RFC 7541): decodes those of others, and encodes ours without state.
 
 Exists because HPACK has state for each direction of a connection: who wants to know one header must decode every block
 since the connection began, by the table size that the *receiver* of that direction allows. Promises: a block that is

@@ -1,5 +1,4 @@
-"""A Node in the API server, as far as one extended resource goes: how many its status has, and who wrote that there;
-and what of its CPUs and memory is allocatable.
+"""Parses a Node: one extended resource with its owner, and what is allocatable.
 
 Who has changed a field last is in `metadata.managedFields`. Kubelet is whoever writes the heartbeat of the condition
 Ready, whatever it calls itself (k3s has its kubelet's say by the name of k3s). What is not said there of a resource, as

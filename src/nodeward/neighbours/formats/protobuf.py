@@ -1,4 +1,4 @@
-"""Bytes to protobuf's generated messages, with this project's error, and with a bound on the memory they come to.
+"""Parses bytes into generated protobuf messages, with a bound on the memory that they take.
 
 Protobuf's memory is not bounded by the length of its input: a repeated message of no fields is two bytes on the wire
 and up to 225 in memory, so that 4 MiB became 450. Promises: whatever the bytes are, what is made of them takes some

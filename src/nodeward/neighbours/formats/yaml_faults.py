@@ -1,4 +1,4 @@
-"""What PyYAML raises for a text of which no values can be made.
+"""The exceptions that PyYAML raises for a text that is not valid.
 
 Beside its own error there are those of its constructors, which believe a tag: `!!bool maybe` ends in a KeyError,
 `!!int ''` in an IndexError, `!!timestamp soon` in an AttributeError, `2026-02-30` in a ValueError. Whoever reads YAML

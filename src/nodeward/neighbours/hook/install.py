@@ -1,4 +1,4 @@
-"""What puts the OCI hook into containers: `hooks.d` files, containerd's base spec and settings, and CDI. Texts only.
+"""Prints what adds the OCI hook to containers: `hooks.d` files, containerd's settings, and CDI. Texts only.
 
 Sources: oci-hooks(5), schema 1.0.0 (CRI-O, podman); OCI runtime-spec 1.0.2, hooks; containerd's CRI settings
 `base_runtime_spec` and `pod_annotations`; the CDI specification 0.5.0.

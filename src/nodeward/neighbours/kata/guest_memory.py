@@ -1,4 +1,4 @@
-"""How much of a guest's memory is in the host's memory now.
+"""Reads how much of a guest's memory is in the host's memory.
 
 Where it lies in tmpfs, memfd or hugetlbfs, the VMM's `status` has it in one line. Else it is anonymous memory among the
 VMM's own, and only smaps tells them apart: that file makes the kernel walk all of it, so it is read seldom, at most for

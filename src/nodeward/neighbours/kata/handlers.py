@@ -1,5 +1,4 @@
-"""What the files of settings of container runtimes say, for `nodeward doctor` and for who reads VM sandboxes: hints and
-no proof, since a runtime may have been started with other files, or before they changed.
+"""Reads runtime handlers from container runtimes' settings files, as hints.
 
 A file that is missing, too large or no TOML says nothing.
 """

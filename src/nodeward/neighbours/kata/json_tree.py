@@ -1,4 +1,4 @@
-"""JSON files that other programs wrote and a strict program will read: every fault is collected, each with its path.
+"""Checks JSON files strictly: collects every fault, each with its path.
 
 Must not: repeat a value in a fault, which may be a secret. Pure.
 """

@@ -1,4 +1,4 @@
-"""Small files that are read again and again, on kept descriptors.
+"""Reads small files again and again, on open descriptors.
 
 A descriptor of a file below /proc stays with its process: once that has ended it says ESRCH, also where its number has
 been given to another one. So what is read by it is of no other process.

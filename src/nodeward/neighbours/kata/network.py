@@ -1,4 +1,4 @@
-"""What files on the host say of a sandbox's network: Kata's DAN file, and CNI's result cache."""
+"""Reads what the host's files say of a sandbox's network: Kata's DAN file, and CNI's result cache."""
 
 import ipaddress
 import os

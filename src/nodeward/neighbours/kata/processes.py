@@ -1,4 +1,4 @@
-"""Recognises the processes of a Kata sandbox by their command lines (`/proc/PID/cmdline`), and what they say there.
+"""Recognises the processes of a Kata sandbox by their command lines.
 
 A command line is what its process says of itself, and any process may say anything. So nothing here is proof; who
 calls compares with parents and with other processes that claim the same.

@@ -1,4 +1,4 @@
-"""Reads one process or thread: its CPU time, memory and cgroups, and whether it is still the one that was found."""
+"""Reads one process or thread: CPU time, memory and cgroups, and whether it is still the same one."""
 
 import errno
 import os

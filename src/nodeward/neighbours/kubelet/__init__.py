@@ -1,1 +1,1 @@
-"""Edge to kubelet: what it has handed out."""
+"""NEIGHBOUR: kubelet: what it has given out, and the resources that it is offered."""

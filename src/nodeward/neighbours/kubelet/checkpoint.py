@@ -1,5 +1,4 @@
-"""Reads what kubelet has handed out from its checkpoint of devices, once a second, and tells it when it has changed,
-or when somebody asks.
+"""Reads kubelet's checkpoint of devices once a second, and reports changes.
 
 Nothing is ever written or locked there. Kubelet replaces the file, and gives a new one an inode that was free, so no
 stat tells for certain that it is the same; its content is compared instead, by a digest. Whatever cannot be read is

@@ -1,5 +1,4 @@
-"""What the host's files say of pods' devices: CDI specs with what is behind their device nodes, and kubelet's two
-checkpoints, which have the UIDs that PodResources lacks.
+"""Reads the host's files about pods' devices: CDI specs, device nodes, and kubelet's checkpoints.
 
 Synchronous, for one lane's thread. Nothing fails: what cannot be read becomes a fault of the evidence. Every file and
 every number of files is bounded; a spec is decoded again only when its content has changed.

@@ -1,4 +1,4 @@
-"""Where a kubelet is told its runtime, and how that text is changed and changed back: KubeletConfiguration or flags.
+"""Reads and changes the files that name kubelet's runtime: KubeletConfiguration, or flags.
 
 KubeletConfiguration (kubelet.config.k8s.io/v1beta1) has `containerRuntimeEndpoint` and `imageServiceEndpoint` since
 Kubernetes 1.27; before, and where both are given, the flags of like name count. Flags stand in an environment file of

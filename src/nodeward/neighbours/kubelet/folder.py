@@ -1,4 +1,4 @@
-"""Kubelet's folder of device plugins, as far as a plugin looks at it: who listens there, and what kubelet has written.
+"""Looks at kubelet's folder of device plugins: its sockets, and what kubelet has written.
 
 Synchronous and for a lane's thread. Nothing is written; only sockets of ours that nobody listens at any more are taken
 away. A socket is asked nothing: that somebody listens shows by a connection, which is closed at once.

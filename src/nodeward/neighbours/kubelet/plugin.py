@@ -1,4 +1,4 @@
-"""Kubelet's device plugin for each resource that we offer: serves first, registers then, and registers again.
+"""A device plugin for each resource that we offer: serves, registers, and registers again.
 
 What is offered is a goal: whole lists under `offer:RESOURCE`, and nothing is served while there is none. Kubelet asks
 twice, at Allocate and at PreStartContainer; both are questions to the core, and a refusal is told with its words. A

@@ -1,4 +1,4 @@
-"""Which pods have which ids, by kubelet's PodResources: asked only while its checkpoint cannot be read, and seldom.
+"""Asks kubelet's PodResources which pods have which ids, only while its checkpoint cannot be read.
 
 It has no UIDs, so each pod is looked up by its name; of one that nobody knows, or of whose name there are two, nothing
 is told but that somebody is missing. It does not say what is registered, and not whether what it leaves out is free:

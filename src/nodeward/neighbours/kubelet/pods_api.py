@@ -1,4 +1,4 @@
-"""Every pod that kubelet has, by its own Pods API: a view on pods that needs no API server.
+"""Reads kubelet's pods from its Pods API, without the API server.
 
 A watch only says that something has changed; what is there is then listed, at most once a second, so what is told is
 always one whole answer of kubelet's. Whatever goes wrong (no socket, an older kubelet, one that begins, a pod that

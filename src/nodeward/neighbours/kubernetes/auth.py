@@ -1,4 +1,4 @@
-"""Where the API server is and who we are there: from a kubeconfig, from the files every pod has, or from a plain URL.
+"""Finds the API server and our credentials: from a kubeconfig, a pod's files, or a plain URL.
 
 Promises: an Endpoint, or a KubeConfigError that says what is wrong, where, and how to mend it, without any secret.
 Files that a kubeconfig names are not read here but by the transport, again and again, so that they may rotate.

@@ -1,4 +1,4 @@
-"""The three requests this edge makes: a page of the node's pods, a watch on them, one pod.
+"""The requests for pods: a page of the node's pods, a watch on them, one pod.
 
 Promises: every failure is a KubeError that says what to do; nothing is tried twice here.
 

@@ -1,5 +1,4 @@
-"""Names in lists of webhooks, DaemonSets, policies' bindings and RuntimeClasses: who is in a cluster, and hardly more
-of them."""
+"""Reads names in lists of webhooks, DaemonSets, bindings of policies and RuntimeClasses."""
 
 from typing import TypeVar
 

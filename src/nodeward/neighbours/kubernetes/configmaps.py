@@ -1,4 +1,4 @@
-"""Which of CRI Resource Manager's ConfigMaps holds for this node, and when that may be another one.
+"""Finds which of CRI Resource Manager's ConfigMaps holds for this node, and follows it.
 
 A node's own holds before that of its group; a node in no group has the default one. One replaces the other whole. A
 group without a ConfigMap has the empty configuration, as CRI Resource Manager's agent has it.

@@ -1,4 +1,4 @@
-"""What can go wrong between Nodeward and the API server, in the words the rest of this room acts on.
+"""The errors of requests to the API server.
 
     NodewardError
     └── KubeError

@@ -1,4 +1,4 @@
-"""Kubernetes objects to the model's values, purely.
+"""Maps Kubernetes objects to values of the core.
 
 Promises: only what `nodeward.neighbours.formats.kube_objects` declares enters, of the resources only those in the
 table; a quantity that cannot be read is a fault of its container with its path, never an exception: one odd pod does

@@ -1,5 +1,4 @@
-"""What the policy static-pools says on a Node, by the names of CRI Resource Manager and CMK: an extended resource, a
-label and a taint.
+"""The marks that the policy static-pools puts on a Node: an extended resource, a label and a taint.
 
 An annotation of Nodeward's tells that an agent put them there. Without it they are another's, as CMK's own, and stay
 where the policy is another. Each patch is one step from the Node as it is, so an agent may end between two of them.

@@ -1,4 +1,4 @@
-"""The requests that are made about policy objects of `config.nri`: those that mean this node, and its status in them.
+"""Reads policy objects of `config.nri` that select this node, and writes its status into them.
 
 Promises: every failure is a KubeError that says what to do; every wait and every body is bounded; nothing is tried
 twice here. Must not: choose which object holds, or judge one.

@@ -1,4 +1,4 @@
-"""Tells the core what the API server knows of this node's pods, for ever; reads one pod when a decision waits for it.
+"""Watches this node's pods, and reads one pod when a decision waits for it.
 
 Three watches, each simple: the single one reads one stream to its end; the continuous one lists where it must and
 strings single ones together; the infinite one waits after a failure and starts again.

@@ -1,4 +1,4 @@
-"""What this edge has to be told: where the API server is, whose pods to watch, and how long to wait.
+"""The settings of the client of the API server.
 
 Promises: values only, checked at construction. Must not: read files or the environment (`auth` does).
 """

@@ -1,4 +1,4 @@
-"""The requests that are made about this node's NodeResourceTopology object: seen, made, changed, deleted.
+"""Reads, writes and deletes this node's NodeResourceTopology object.
 
 Promises: every failure is a KubeError that says what to do; every wait and every body is bounded; nothing is tried
 twice here. Must not: choose what the object says, or touch one that is not ours.

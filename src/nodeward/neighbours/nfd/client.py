@@ -1,4 +1,4 @@
-"""The requests that are made about Node Feature Discovery: what it has for this node, and our own object.
+"""The requests to the API server for Node Feature Discovery's objects, and for our own.
 
 Promises: every failure is a KubeHttpError or a WireError whose text says what to do; nothing is tried twice here; every
 wait and every body is bounded.

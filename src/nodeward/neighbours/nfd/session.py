@@ -1,4 +1,4 @@
-"""Keeps one NodeFeature object of ours as the ledger wants it, and tells what NFD has for this node, for ever.
+"""Keeps our NodeFeature object up to date, and reports what NFD has for this node.
 
 Each round lists what there is, tells it if it has changed, and writes our object if it is not just as it should be: so
 NFD installed later or removed, an object deleted or edited by somebody, and our own restart are one and the same. A

@@ -1,4 +1,4 @@
-"""The plugin's side of NRI: registers with a container runtime, tells what happens, asks what is to be done.
+"""The NRI plugin: registers with a container runtime, reports events, and answers with decisions.
 
 Promises: serves before it registers (Configure may come before the registration's reply); subscribes to nothing the
 runtime does not know; takes each notification by its own method and by StateChange; answers each question within half

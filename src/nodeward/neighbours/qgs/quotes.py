@@ -1,5 +1,4 @@
-"""Asks Intel's Quote Generation Service (QGS), again and again, whether it answers, and tells it each time: whoever
-hears it may have forgotten the last one.
+"""Asks Intel's Quote Generation Service (QGS) again and again whether it answers, and reports it.
 
 A TDX VM gets no quote while it does not, so with `attestation: enforce` no key is sold meanwhile. Each time is a new
 connection with one harmless request (`neighbours.qgs.qgs` says which) and an end, however the other side behaves: every

@@ -1,4 +1,4 @@
-"""Where CRI Resource Manager's relay and agent meet, unless they are told otherwise."""
+"""The default sockets of CRI Resource Manager's relay and agent."""
 
 from typing import Final
 

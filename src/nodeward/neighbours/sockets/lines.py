@@ -1,4 +1,4 @@
-"""One line each way over a unix socket: how processes of a node ask one another, without HTTP.
+"""A line each way over a unix socket: how processes of a node ask one another without HTTP.
 
 Promises: only root opens the socket; a line longer than a request can be, one that comes too slowly, and more clients
 than MOST_CLIENTS are turned away; whoever asks waits no longer than it says and reads no more than it says. Must not

@@ -1,4 +1,4 @@
-"""A unix socket in the place of a neighbour's: with its owner and mode, and never taken from a living listener.
+"""Listens on a unix socket with a given owner and mode; never takes one from a living listener.
 
 Exists because a socket's file outlives its process. Promises: the file of a dead listener is replaced; that of a living
 one is not, and what is no socket is never removed; of two that start at once one wins, by the lock of `PATH.lock`; the

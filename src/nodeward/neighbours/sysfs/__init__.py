@@ -1,1 +1,1 @@
-"""What the kernel tells of the machine in /sys/devices."""
+"""NEIGHBOUR: /sys/devices, where the kernel describes the machine."""

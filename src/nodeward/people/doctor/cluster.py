@@ -1,4 +1,4 @@
-"""Finds out how the API server answers this node, what its clock says, and who else changes pods in the cluster.
+"""Asks the API server what doctor judges: whether it answers, its clock, and who else changes pods.
 
 Only reads: one page of one pod of this node, four lists that a node's own rights may well not allow, the ConfigMaps
 that our policies' bindings name, and what Node Feature Discovery has for this node. Whether Events may be made is

@@ -1,4 +1,4 @@
-"""What the cluster's facts mean: how the API server answers, who changes pods there, and what of ours is half there.
+"""Findings of doctor on the cluster.
 
 Pure, as `people.doctor.findings` is.
 """

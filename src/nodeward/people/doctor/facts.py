@@ -1,4 +1,4 @@
-"""What `nodeward doctor` looks at, as plain facts, and what it makes of them. `people.doctor.machine` finds them.
+"""The facts that `nodeward doctor` collects and judges. `people.doctor.machine` finds them.
 
 None, or an empty text, means everywhere that it could not be found out; `Facts.failed` says why.
 """

@@ -1,4 +1,4 @@
-"""What the facts mean: findings, each with how to mend it. Pure; the facts are `people.doctor.machine`'.
+"""Judges the facts of doctor: findings, each with its remedy. Pure; the facts are `people.doctor.machine`'.
 
 Each area yields at least one finding, `ok` where nothing is wrong, so that what was not looked at shows as missing.
 What could not be found out is said as such and never counts as well.

@@ -1,4 +1,4 @@
-"""Finds out where `nodeward-oci-hook` is installed: which files name it, and whether the program they name is there.
+"""Finds out whether `nodeward-oci-hook` is installed, and whether the files that name it are right.
 
 Reads the files in the folders of hooks.d (oci-hooks(5)) that CRI-O or podman looks into, and of CDI, and the base specs
 that containerd's settings name. A file that is no JSON, or too large, is left out: it is somebody else's.

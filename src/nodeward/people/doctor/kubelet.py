@@ -1,4 +1,4 @@
-"""Finds out which sockets kubelet asks: of a running kubelet its flags, and its KubeletConfiguration.
+"""Finds out which sockets kubelet uses, from its flags and its KubeletConfiguration.
 
 Flags go before the file, and the files of its `--config-dir` go before that, in their order, as kubelet takes them.
 Without a kubelet that is seen running the usual file is a hint. A file that cannot be read says nothing.

@@ -1,4 +1,4 @@
-"""What the relay's facts mean: whether it answers, who goes past it, and what it loses. Pure, as `show.doctor` is."""
+"""Findings of doctor on the relay. Pure."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""Runs all probes at once, each with a deadline, and makes the findings; and puts them into a support bundle.
+"""Runs all probes of doctor at once, each with a deadline, and writes support bundles.
 
 A probe that hangs or fails is a finding and takes no other down: each has a daemon thread of its own, which is left
 behind. What goes into a bundle is what `bundle` names, and nothing else: no file is copied but the kernel's counters.

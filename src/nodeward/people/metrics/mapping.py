@@ -1,4 +1,4 @@
-"""A picture of the node as metric families: a pure function, which may run on any thread.
+"""Maps the picture of a node to metric families.
 
 Series are made anew from each picture, so they vanish with their container. What bounds them is the node: a handful for
 each cgroup that is known, and MOST_CGROUPS at most. Labels come from what others wrote, so they are cut and cleaned.

@@ -1,5 +1,4 @@
-"""Command lines as Go's flag package reads them, and CRI Resource Manager's first configuration files, which are such
-command lines in other clothes (its cmd/cri-resmgr/config.go of v0.1.0).
+"""Parses command lines as Go's flag package does, and CRI Resource Manager's first configuration files.
 
 One dash and two mean the same; `-flag=value`, or `-flag value` for what is no switch; `--` and the first word without a
 dash end the options. A file has an option a line, `option = value` or `option value` without dashes; an indented line

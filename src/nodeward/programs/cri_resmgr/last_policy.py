@@ -1,4 +1,4 @@
-"""Notes on disk which CPU policy `cri-resmgr` had last, for `--disable-policy-switch` and `--reset-policy`.
+"""Keeps on disk which CPU policy `cri-resmgr` had last.
 
 The note has a policy's name and no grant: grants are in the kernel and the runtime, where they are read again. It is
 written whole and atomically. A relay that never had a policy writes nothing.

@@ -1,4 +1,4 @@
-"""Every option and configuration module of CRI Resource Manager, v0.1.0 to v0.9.2, and what each is here.
+"""The options and configuration modules of CRI Resource Manager, v0.1.0 to v0.9.2, and their meaning here.
 
 A name is in SWITCHES if any release's `cri-resmgr` took it on its command line; klog's flags are there from v0.5. What
 is taken over has its case in `cri_resmgr`. Others are in REMARKS, or in REFUSED where containers would run otherwise.

@@ -1,4 +1,4 @@
-"""A configuration that CRI Resource Manager's agent pushes, in our words: modules by name, each of YAML.
+"""Reads a configuration that CRI Resource Manager's agent pushes: modules by name, each of YAML.
 
 It is read as `cri-resmgr --force-config` reads a file, but without YAML's aliases and with every fault at once. Taken
 are a policy and the rules of a dump: what else a node does, and which files root writes there, is the node's to say.

@@ -1,4 +1,4 @@
-"""CRI Resource Manager's command line in our words: its options of both generations to settings of the relay.
+"""Translates CRI Resource Manager's command line into settings of the relay.
 
 What the relay has is taken over; what a coming part of Nodeward will serve, or what has no meaning here, is said in one
 line; what would change containers and is not there is refused, since a node would run otherwise than its operator

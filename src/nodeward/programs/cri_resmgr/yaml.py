@@ -1,4 +1,4 @@
-"""CRI Resource Manager's YAML configuration, as the options that say the same.
+"""Translates CRI Resource Manager's YAML configuration into its options.
 
 It has modules at its top. What is in `policy`, `dump` and `logger` has an option each, or a name with dots. Of other
 modules the name is given, so that nothing in a file goes unmentioned. What no module has is refused, as it was there.

@@ -1,4 +1,4 @@
-"""The relay's side of its dump: copies what the rules choose to the process that formats and writes it.
+"""Copies the calls that the rules choose to the process that writes the dump.
 
 It runs in the relay's loop, while the relayed bytes wait, so it keeps a reference to a short message and copies a long
 one once, after these, to memory that the writer shares; the writer hears of it some milliseconds later, so that no call

@@ -1,4 +1,4 @@
-"""The file that a dump is written to, and what cannot be one."""
+"""Opens the file of a dump, and refuses files that cannot be one."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""What a relay tells the process that writes its dump, as frames through memory of both: raw messages, never on a disk.
+"""The frames by which a relay passes raw messages to the writer of its dump.
 
 A frame is `be32 length | kind | be64 number | be64 time | flags | be32 size | be32 status | be16 length, path`, and the
 payload. The stream lives between two processes of one version, so it carries no version of its own.

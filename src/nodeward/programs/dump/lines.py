@@ -1,4 +1,4 @@
-"""A dump's lines back to calls: requests with their replies, found by the number that `programs.dump.text` gives each.
+"""Parses a dump's lines into calls: requests with their replies.
 
 Dumps that CRI Resource Manager wrote have no numbers; there a reply belongs to the oldest request of its method that is
 still open, which is right as long as calls of one method do not overtake each other. What a dump says of itself, that

@@ -1,4 +1,4 @@
-"""A dump's calls for people: which pod and container each is about, filtered, as text or as JSON.
+"""Shows a dump's calls: which pod and container each is about, as text or as JSON.
 
 Calls name pods by ids that the runtime gave out, so the reader remembers what RunPodSandbox and CreateContainer said,
 and each message of GetContainerEvents, which is shown by itself. Of a pod from before all these only its id is known.

@@ -1,4 +1,4 @@
-"""Memory through which a relay's dump goes to its writer: a stream of bytes, put by one process and taken by another.
+"""Shared memory between a relay and the writer of its dump.
 
 Through a socket a list of 500 containers is several system calls, and both sides wake for each buffer that fills. Here
 it is one copy; a socket only says that there is more, and ends when the relay does.

@@ -1,4 +1,4 @@
-"""The process that formats and writes a relay's dump: frames through shared memory, lines in one file.
+"""The process that formats and writes a relay's dump.
 
 A process of its own, so that neither a long list nor a slow disk takes time from the relay. Raw messages are only in
 its memory; what is secret is blanked before a line is made. Where the file cannot be written, what is lost is counted

@@ -1,4 +1,4 @@
-"""What the OCI hook does where no daemon answers: the engine's own rule, on the file left for the pod, or annotations.
+"""Decides for the OCI hook while no daemon answers, by the file that the daemon left, or by annotations.
 
 Imported only then, since the engine takes as long to import as all the rest of the hook.
 """

@@ -1,4 +1,4 @@
-"""What the operators' socket answers: the engine's picture of the node, with the daemon's own state beside it."""
+"""Answers on the operators' socket: the picture of the node, with the daemon's own state."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence

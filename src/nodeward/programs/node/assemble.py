@@ -1,4 +1,4 @@
-"""The daemon's inside, put together: core, slots, undo list, sampler, and what keeps things on disk.
+"""Puts the daemon together: core, slots, undo list, sampler, and files on disk.
 
 Nothing here knows sockets, signals or threads: lanes and clock are given. So `programs.node.run` wires a node's daemon
 by it, and the simulated histories of the tests wire the same daemon on virtual time. What starts first is decided here:

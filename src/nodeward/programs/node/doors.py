@@ -1,4 +1,4 @@
-"""The doors at which runtimes and the OCI hook ask: they serve limits, CPUs and gates alike."""
+"""The doors that limits, CPUs and gates share: the NRI plugin, the OCI hook's socket, the relay's questions."""
 
 import os
 import random

@@ -1,4 +1,4 @@
-"""What Prometheus reads of the daemon, where the settings want it."""
+"""Serves the daemon's metrics, if the settings choose it."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""Whether the OCI runtimes of this node are given `misc.max` of several lines, where `nri.multi_line` asks for that.
+"""Finds out whether this node's OCI runtimes accept `misc.max` of several lines (`nri.multi_line`).
 
 An operator's word holds where none is seen. One that is there has to tell that it is new enough: with lines that it
 refuses each container of two limits would fail, and with one line none does, since the rest is written directly. The

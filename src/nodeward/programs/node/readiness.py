@@ -1,4 +1,4 @@
-"""Who has told all there is to tell: the daemon is ready while it is synchronised with each source that is chosen.
+"""Says whether the daemon is ready: synchronised with each source that the settings choose.
 
 Listens to what edges tell the core, and keeps of it the last word of each source. Questions of the runtime do not pass
 here, so readiness costs a create nothing. Must not decide anything about pods.

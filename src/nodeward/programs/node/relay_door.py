@@ -1,4 +1,4 @@
-"""What this node's daemon tells the relay of pods: facts, not decisions, a line each way (`neighbours.cri.facts_line`).
+"""Answers the relay's questions about pods, a line each way (`neighbours.cri.facts_line`).
 
 A pod that the daemon has not seen yet is read from the API server first, as it is for a create of the daemon's own.
 """

@@ -1,4 +1,4 @@
-"""The daemon's view of the relay on its node: asked each second, for people, `/metrics` and nothing else.
+"""Reads each second what the relay on this node says of itself, for people and `/metrics`.
 
 Nothing of it enters the core or a record. A relay that is absent, hangs or answers nonsense is said once in the log,
 and costs nobody anything.

@@ -1,4 +1,4 @@
-"""The node daemon: chooses components by the settings, connects edges to the core, keeps them alive.
+"""The node daemon's process: threads, sockets, components, and the end.
 
 `run` is its only entry. It is given the host's files and a clock, so the same code runs on a machine and in
 `nodeward sim`. `programs.node.assemble` puts the inside together; here are the threads, the sockets and the end.

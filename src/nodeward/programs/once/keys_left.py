@@ -1,4 +1,4 @@
-"""What is left of TEE keys when `nodeward uninstall` comes, in sentences.
+"""What `nodeward uninstall` leaves of TEE keys, in sentences.
 
 Taken away are sockets that a killed daemon has left. All else is kubelet's or NFD's, or pods may still need it: it
 stays, and is named. A node on which no daemon could grant keys since the boot has no journal, and nothing of kubelet's

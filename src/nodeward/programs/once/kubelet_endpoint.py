@@ -1,4 +1,4 @@
-"""Points this machine's kubelet at the relay, and back: which files say where its runtime is, and their change.
+"""Points this machine's kubelet at the relay, and back.
 
 What counts, the first that says it: a flag of the command line, a drop-in of `--config-dir` (the last by name), the
 file of `--config`, kubelet's own default. Flags are changed in the environment files of its unit, where they stand;

@@ -1,4 +1,4 @@
-"""What a policy's configuration for nri-plugins or CRI Resource Manager means to Nodeward, key by key.
+"""Shows what a policy file of nri-plugins or CRI Resource Manager means to Nodeward, key by key.
 
 Four forms are read: objects of `config.nri`, nri-plugins' plain configuration (a spec alone), CRI Resource Manager's
 file, and the ConfigMaps of its node agent. Promises: each key of the file has a verdict and its line; a file is read as

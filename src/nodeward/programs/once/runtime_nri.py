@@ -1,4 +1,4 @@
-"""Switches NRI on in the settings of containerd or CRI-O, and back: what is to be written, and where.
+"""Switches NRI on in the settings of containerd or CRI-O, and back.
 
 containerd has it on by default since 2.0 and CRI-O since 1.30; a file can switch it off, and containerd 1.7 needs a
 word. containerd's is set in the file that decides, and a copy of that file is kept beside it; CRI-O gets a drop-in.

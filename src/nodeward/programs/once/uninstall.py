@@ -1,4 +1,4 @@
-"""Takes back what the undo list says, newest first; in cgroups only what was changed in this boot."""
+"""Takes back what the undo list has, newest first; in cgroups only what was changed in this boot."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which decisions of a record would have been others under other settings.
+"""Finds which decisions of a record would differ under other settings.
 
 Open-loop: the events are those that happened. What a node with the other settings would have met instead (a limit
 that is not written is never read back; a container that is refused never starts) is in no record, so everything after

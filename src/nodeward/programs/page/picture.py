@@ -1,5 +1,4 @@
-"""What the page shows, made from the daemon's picture of the node: words and numbers are made here, the browser only
-draws.
+"""Makes the page's words and numbers from the picture of the node.
 
 Promises: bounded (`MOST_PODS`, `MOST_SQUARES`), plain JSON values, no secret (the daemon's picture has none). Must not
 ask anybody.

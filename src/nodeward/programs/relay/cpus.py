@@ -1,4 +1,4 @@
-"""The domain `cpus` in the relay's process: what it does beside its decisions at create and update.
+"""CPUs in the relay's process: what it does beside its decisions at create and update.
 
 CRI tells no cgroup, so each container's is found by its id. A container's program starts once everyone else is off its
 CPUs: its StartContainer is held until the kernel's sets were read back. What the runtime remembers of a container that

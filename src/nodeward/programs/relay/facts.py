@@ -1,4 +1,4 @@
-"""What the relay knows of pods by the node daemon, where one runs: it is asked over a socket in `run_dir`.
+"""Asks the node daemon, over a socket in `run_dir`, what it knows of pods.
 
 Promises: a pod is asked for when its sandbox is asked for, so that its creates seldom wait; a daemon that is absent,
 late or talks nonsense costs no create any time once that is known, and is looked for again every LOOK_S. Then the

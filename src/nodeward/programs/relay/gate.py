@@ -1,4 +1,4 @@
-"""Gates of pods in the relay: which pods have one, and what the node daemon says of it.
+"""Gates in the relay: finds pods that have one, and waits for the daemon's answer.
 
 Promises: pods without a gate wait for nothing; the others wait for the node daemon, no longer than `gate.wait_s` and
 the time that a call may be held, and are refused retryably where it is away, late, ends meanwhile or talks nonsense.

@@ -1,4 +1,4 @@
-"""A lane of the loop that runs when it is first used: a relay is put together before its loop is there."""
+"""A lane that starts when it is first used, since a relay is put together before its loop runs."""
 
 import asyncio
 import logging

@@ -1,5 +1,4 @@
-"""The domains `limits` and `cpus` in the relay's process: a core of its own, which decides at a container's creation
-and update.
+"""The relay's own engine: decides limits and CPUs when containers are created and updated.
 
 What it knows of pods the node daemon tells it (`programs.relay.facts`), else what CRI's calls carry. It sets limits of
 containers only, at the runtime, and keeps nothing on disk. Goals of `limits` end here: those cgroup files belong to the

@@ -1,4 +1,4 @@
-"""What a relay is to do, put together from the settings by `programs.relay.run`."""
+"""The parts of a relay, chosen by its settings."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass

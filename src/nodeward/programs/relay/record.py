@@ -1,4 +1,4 @@
-"""The relay's record of events and decisions, where one is asked for; `nodeward replay` reads it, as the daemon's.
+"""The relay's record of events and decisions; `nodeward replay` reads it.
 
 It is a file of its own, `relay.record`: two processes that append to one would tear each other's segments. Written by
 a thread of its own, so no call waits for the disk.

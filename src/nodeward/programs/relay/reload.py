@@ -1,4 +1,4 @@
-"""New settings for a running relay, at SIGHUP and by an agent's push: what can change at once does, as in the daemon.
+"""Applies new settings to a running relay, at SIGHUP and by an agent's push.
 
 Promises: faults leave everything as it was, and are logged; what needs a restart is named; calls are relayed meanwhile,
 whatever becomes of the file. Must not know frames.

@@ -1,4 +1,4 @@
-"""The relay's process: a listening socket and a runtime, and two more where images are a service of their own.
+"""The relay's process: a listening socket and a runtime, and two more if images are a service of their own.
 
 To relay calls it needs no file and no other part of Nodeward, neither at start nor later; where gates are enforced,
 pods with a gate wait for the node daemon. On disk is at most the last policy, and what an agent pushed. It is on every

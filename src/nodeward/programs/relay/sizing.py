@@ -1,4 +1,4 @@
-"""Sizes of VMs in the relay: what the decision needs to know, and what became of it.
+"""Sizes of VMs in the relay: asks what the decision needs, and counts what became of it.
 
 Promises: only pods of handlers that start VMs wait, for the node daemon's facts and no longer than `pods.wait_ms`;
 without facts the decision goes by what kubelet sent. Files are read beside the calls. Must not change a request itself.

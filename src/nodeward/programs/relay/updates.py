@@ -1,4 +1,4 @@
-"""Containers whose create went on undecided get their limit later, by an update of the relay's own at the runtime.
+"""Updates containers whose create was not decided in time, by calls of the relay's own.
 
 Once the runtime has named the container, the engine is asked as for an update, and the runtime is told (docs/relay.md),
 until it went well or the container is gone, with growing pauses and one at a time. A container that does not run yet is

@@ -1,4 +1,4 @@
-"""Accepting TLS connections, and sending away who does not behave.
+"""Accepts TLS connections, and closes those that do not behave.
 
 Promises: a handshake, a request's arrival and the taking of its answer each end in time, or the connection does; there
 are never more connections than the bound. When there would be, the oldest one that has not brought a review yet is

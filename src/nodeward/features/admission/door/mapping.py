@@ -1,4 +1,4 @@
-"""Reviews to values, and verdicts to JSON patches, purely.
+"""Turns reviews into values, and verdicts into JSON patches.
 
 Promises: every operation of a patch fits the very pod it was computed from: a parent that is absent or null is added
 whole, and only what is there is removed.

@@ -1,4 +1,4 @@
-"""What the webhook turns away, in the log: one line a kind at once, then at most one in APART_S, with the count.
+"""Logs what the webhook turns away: a kind at once, then at most one line in APART_S with the count.
 
 A flood of bad requests must neither fill the log nor go unseen until the program ends.
 

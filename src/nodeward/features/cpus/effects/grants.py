@@ -1,4 +1,4 @@
-"""The record of CPU grants on disk: read at a start, and written before the runtime is answered.
+"""Keeps the record of CPU grants on disk: read at a start, written before the runtime is answered.
 
 `<run_dir>/cpus.journal` is the one file of whichever process drives the policy (`cpus.driver`), so a change of driver
 loses nothing. It is void after a boot: no container outlives that. A write takes at most LATE_S of its lane's time, and

@@ -1,4 +1,4 @@
-"""The wait before a container's program begins: until its own limits are written, and nobody else is on its CPUs.
+"""Waits before a container's program starts: for its limits, and until others are off its CPUs.
 
 Used by both transports. It is bounded: after `cpus.late_ms` the program is started or refused, as `cpus.on_late` says,
 and which of the two is told to the engine.

@@ -1,4 +1,4 @@
-"""Keeps this node's NodeResourceTopology object as the CPUs are, for ever.
+"""Keeps this node's NodeResourceTopology object in step with its CPUs.
 
 Each round looks at the object and writes it if it does not say what it should. A round begins when the CPUs have
 changed, when somebody has touched the object (a watch says so), and after a while. So a restart of ours, an object

@@ -1,4 +1,4 @@
-"""What is looked at for the domain `cpus`: the machine's CPUs, the sets that the kernel has, and a drift of these."""
+"""Reads the machine's CPUs, the kernel's cpusets and the use of CPUs, again and again."""
 
 import logging
 from collections.abc import Iterator, Mapping

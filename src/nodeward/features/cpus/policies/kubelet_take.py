@@ -1,4 +1,4 @@
-"""Which CPUs a container gets of those that are free: the choice of kubelet's static CPU manager policy, rule for rule.
+"""Chooses CPUs as kubelet's static CPU manager policy does, rule for rule.
 
 Promises the same CPUs as kubelet 1.37 on machines whose sockets, NUMA nodes, caches and cores are all of one size, and
 an answer after MOST_TRIES combinations of NUMA nodes. "Free" always means: of what the caller offers. One fault of

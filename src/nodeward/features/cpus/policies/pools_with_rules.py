@@ -1,5 +1,4 @@
-"""Policies whose containers share the CPUs of a pool that is chosen by rules: balloons, podpools, static-pools and
-dynamic-pools.
+"""What policies share that choose a pool by rules: balloons, podpools, static-pools, dynamic-pools.
 
 A policy gives a few small functions (`Hooks`); who comes, stays, grows and goes is written here once. A hook never sees
 settings that do not fit the machine. A container keeps its pool while it lives: a resize grows or shrinks that pool,

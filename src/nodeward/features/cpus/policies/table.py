@@ -1,4 +1,4 @@
-"""The policies by name. A new one is a module beside this one and one line here."""
+"""The CPU policies by name. A new one is a module beside this one and one line here."""
 
 from collections.abc import Mapping
 

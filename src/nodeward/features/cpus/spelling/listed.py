@@ -1,4 +1,4 @@
-"""What `nodeward policies` tells of each CPU policy: from the engine's table, so a new policy appears by itself."""
+"""What `nodeward policies` says of each CPU policy, from the table of policies."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,4 @@
-"""The section `policy` in every spelling that is in use: CRI Resource Manager's, nri-plugins' and Nodeward's own.
+"""Reads the settings section `policy` in CRI Resource Manager's, nri-plugins' and Nodeward's spelling.
 
 Promises: one canonical section whatever the spelling, so that the environment and flags overrule a file of another
 spelling; every fault has the path as it was written. Must not judge what only the machine can tell: whether CPUs exist.

@@ -1,4 +1,4 @@
-"""The sections of policies with pools, in every spelling: `MinCPUs`, `minCPUs` and `min_cpus` are one key.
+"""Reads the sections of policies with pools in every spelling: `MinCPUs`, `minCPUs`, `min_cpus`.
 
 Promises: every fault is collected with its path; each option of nri-plugins and CRI Resource Manager is read, or
 refused by name with the reason, or taken and said in the log not to be enforced. Sizes are bounded, so that no file

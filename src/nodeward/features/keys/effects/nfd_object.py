@@ -1,4 +1,4 @@
-"""Where our NodeFeature object stands, said in one place, and its removal by `nodeward uninstall`."""
+"""Finds our NodeFeature object, for the daemon and for `nodeward uninstall`."""
 
 import asyncio
 from collections.abc import Mapping

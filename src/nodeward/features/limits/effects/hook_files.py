@@ -1,4 +1,4 @@
-"""Leaves for the OCI hook what it goes by while no daemon answers: one file a pod, and the settings to decide by.
+"""Writes the files that the OCI hook goes by while no daemon answers.
 
 Beside the hook's socket: `pods/UID.json` and `hook.json` (`features.limits.hook_file`). Written whole, soon after a pod
 is known, on the disk lane; a pod's file goes when the pod is no longer known. Files of an earlier daemon stay while the

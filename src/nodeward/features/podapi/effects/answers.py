@@ -1,5 +1,5 @@
-"""What the Pod API's methods answer: from the engine's state, and from providers of sections beside it. Of a pod whose
-sandbox nobody told the engine of, such as on a node without NRI, the relay may know it.
+"""Answers the Pod API's methods from the engine's state, and from providers of sections. Of a pod whose sandbox nobody
+told the engine of, such as on a node without NRI, the relay may know it.
 
 Promises: a section whose provider fails or is late says so, and harms no other; what a runtime reports is kept in
 memory, bounded, for as long as its sandbox is there. No answer holds what a request held but ids.

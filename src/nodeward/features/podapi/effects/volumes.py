@@ -1,5 +1,4 @@
-"""Who mounts a pod's volumes, for the Pod API: asks what the decision in `features.podapi.volumes` needs, and keeps the
-claims.
+"""Asks what the decision on a pod's volumes needs, and keeps the claims.
 
 Firm claims, and leases of the host, are in a file of `run_dir` before they are answered, so a daemon that was killed
 still knows what guests have mounted and what the host is mounting; a reboot ends these and the file. Leases of guests

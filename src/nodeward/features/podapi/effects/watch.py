@@ -1,4 +1,4 @@
-"""Who watches pods by the Pod API, and who waits for one: the engine's state, compared after it has changed.
+"""Serves those who watch pods or wait for one: compares the engine's state after each change.
 
 Promises: watchers and what each has not taken are bounded; one that does not take its events loses them, and is told of
 it by one GAP; without watchers and waiters a change costs nothing. Must not hold up a decision.

@@ -1,4 +1,4 @@
-"""The pods as last known, on disk, for a start while the API server is away.
+"""Keeps the known pods on disk, for a start while the API server is away.
 
 Written lazily, whole and atomically; read once at the start, when every pod in it is marked as coming from disk.
 The file has a version; what is not understood is ignored, never guessed.

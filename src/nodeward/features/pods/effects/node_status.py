@@ -1,5 +1,4 @@
-"""What the node's status has of a resource that is about to be registered, and what is allocatable, read from the API
-server.
+"""Reads the Node's status: who registered a resource, and what is allocatable.
 
 The first is asked before a registration alone, so each read has a connection of its own. An API server that is away
 keeps nobody from registering: within READ_S it is as though the status had nothing. The second is read again and again:

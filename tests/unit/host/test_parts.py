@@ -370,7 +370,7 @@ async def test_the_stack_of_a_loop_that_stands_is_written_down_once(caplog: pyte
     assert lag.max_us >= STALL_S * 1e6
     stacks = [line for line in caplog.messages if "thread=MainThread" in line]
     assert len(stacks) == 1
-    assert "stand_until_it_is_logged aio/test_parts.py" in stacks[0]
+    assert "stand_until_it_is_logged host/test_parts.py" in stacks[0]
 
 
 PID = 4242

@@ -15,7 +15,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import sys
 import threading
 import time
@@ -27,6 +26,7 @@ from urllib.request import urlopen
 from bench import plugins, ticking, tree
 from bench.measure import cpu_us, median, memory_mib, quantile
 from tests.peers.nriside import nriside
+from tests.peers.ports import free_port
 
 NODE = tree.Shape(pods=167, per_pod=3)
 """500 containers."""
@@ -61,13 +61,6 @@ def run() -> None:
         asyncio.run(_measure(shape))
     for what in TOLD:
         asyncio.run(_lateness(HUGE, what))
-
-
-def free_port() -> int:
-    """A port that nobody has at the moment."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
 
 
 def scrape(port: int) -> str:

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.peers.find import require
-from tests.peers.kube import ApiServer, free_port, program
+from tests.peers.kube import ApiServer, program
 from tests.peers.kubelet import Api, kubeconfig
+from tests.peers.ports import free_port
 
 
 def _command(server: ApiServer, folder: Path, name: str, *more: str) -> list[str]:

@@ -6,7 +6,6 @@ except for what would wait for a controller (a node's not-ready taint, the defau
 
 import http.client
 import os
-import socket
 import ssl
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from pathlib import Path
 from tests.patience import scaled, until
 from tests.peers.find import peer, require
 from tests.peers.pki import Certificate, authority, openssl
+from tests.peers.ports import free_port
 
 START_TIMEOUT_S = scaled(60.0)
 ADMIN_TOKEN, NODE_TOKEN, PLAIN_TOKEN = "token-of-admin", "token-of-node", "token-of-somebody"
@@ -40,12 +40,6 @@ class ApiServer:
     folder: Path
     etcd_url: str
     process: subprocess.Popen[bytes]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 @contextmanager

@@ -29,8 +29,8 @@ from tests.patience import scaled, until
 from tests.peers.cgroups import make_cgroup
 from tests.peers.containerd import Containerd, children
 from tests.peers.find import require
-from tests.peers.kube import free_port
 from tests.peers.pki import Certificate
+from tests.peers.ports import free_port
 
 START_TIMEOUT_S = scaled(60.0)
 SERVER_NAME = "kubernetes"

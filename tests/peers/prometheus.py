@@ -18,7 +18,7 @@ import yaml
 
 from tests.patience import scaled
 from tests.peers.find import absent
-from tests.peers.kube import free_port
+from tests.peers.ports import free_port
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 WITHIN_S: Final = scaled(60.0)

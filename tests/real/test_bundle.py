@@ -30,7 +30,7 @@ from tests.patience import scaled
 from tests.peers.bundle import require_bundle
 from tests.peers.daemon import until
 from tests.peers.find import absent
-from tests.peers.kube import free_port
+from tests.peers.ports import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 WITHIN_S = scaled(60.0)

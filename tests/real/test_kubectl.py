@@ -24,12 +24,12 @@ from tests.peers.containerd import running_containerd
 from tests.peers.daemon import Daemon, until
 from tests.peers.find import require
 from tests.peers.keynode import NODE, PODS
-from tests.peers.kube import free_port
 from tests.peers.kubeclient import KubeClient
 from tests.peers.kubelet import Api, kubeconfig
 from tests.peers.nriside import Json, Record, member
 from tests.peers.podaccess import streams_reachable
 from tests.peers.podnode import container
+from tests.peers.ports import free_port
 from tests.rigs.cluster import running_cluster
 from tests.rigs.containers import NODE as HERE
 from tests.rigs.containers import joined_kubelet

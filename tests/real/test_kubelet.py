@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from bench.metrics import free_port
 from bench.tree import READ_ONLY
 from nodeward.core.annotations import CONFIG_HASH, MIRROR
 from tests.peers.daemon import WITHIN_S, until
@@ -22,6 +21,7 @@ from tests.peers.keynode import PODS
 from tests.peers.kubeclient import STRATEGIC
 from tests.peers.nriside import Record, member, text
 from tests.peers.podnode import END_SOON, FROM_SPEC, Node, Shown, container, running_node, shown_in
+from tests.peers.ports import free_port
 from tests.peers.prometheus import Job, asked, prometheus
 
 MI = 1 << 20

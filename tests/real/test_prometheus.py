@@ -19,7 +19,6 @@ import grpc
 import pytest
 
 from bench import api_pods, plugins, tree
-from bench.metrics import free_port
 from nodeward.contracts import deviceplugin_pb2 as protocol
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
@@ -28,6 +27,7 @@ from tests.component.metrics.test_server import site
 from tests.component.relay.rig import call, client_of, relay_process, runtime_at
 from tests.peers.find import require
 from tests.peers.nriside import nriside
+from tests.peers.ports import free_port
 from tests.peers.prometheus import CLUSTER, NOT_HERE, WITHIN_S, Prometheus, prometheus, queries, variables
 from tests.unit.people.metrics.build import MIB, SANDBOXES, node, untold
 

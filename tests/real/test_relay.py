@@ -19,7 +19,6 @@ from pathlib import Path
 import grpc
 import pytest
 
-from bench.metrics import free_port
 from nodeward.core.pulls import PullsView
 from nodeward.features.podapi.effects.pulls import PodPulls
 from nodeward.features.podapi.rows import ResolvePullRequest, ResolvePullResponse
@@ -37,6 +36,7 @@ from tests.peers.containerd import IMAGE, OLD, Containerd
 from tests.peers.cri import Cri, container_config, pods, remove_pod, start
 from tests.peers.crisuite import images_served
 from tests.peers.nriside import Json, Record, member, text
+from tests.peers.ports import free_port
 from tests.peers.prometheus import asked, prometheus
 from tests.rigs.containers import a_containerd, pod_of
 from tests.unit.neighbours.cri.strict import StrictEnd, message, request

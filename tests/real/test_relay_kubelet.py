@@ -29,11 +29,12 @@ from tests.peers.containerd import Containerd
 from tests.peers.cri import Cri
 from tests.peers.crisuite import images_served
 from tests.peers.daemon import WITHIN_S, until
-from tests.peers.kube import ApiServer, free_port
+from tests.peers.kube import ApiServer
 from tests.peers.kubeclient import KubeClient
 from tests.peers.kubelet import Kubelet, configuration
 from tests.peers.nriside import Json, Record, member, objects, text
 from tests.peers.podaccess import execute, logs, streams_reachable
+from tests.peers.ports import free_port
 from tests.rigs.cluster import PODS, running_cluster
 from tests.rigs.containers import BOX, NODE, joined_kubelet, with_box
 

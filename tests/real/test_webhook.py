@@ -36,9 +36,9 @@ from tests.component.webhook.support import (
 )
 from tests.peers.daemon import until
 from tests.peers.find import absent
-from tests.peers.kube import free_port
 from tests.peers.kubeclient import STRATEGIC, ApiError
 from tests.peers.nriside import Record, member
+from tests.peers.ports import free_port
 from tests.rigs import cluster as rigs
 from tests.rigs.cluster import JSON, PODS, listed, make, manifests, part, record, refusal, running_cluster
 from tests.unit.features.admission.rounds import at, container, notes, pod_of

@@ -19,7 +19,6 @@ from typing import BinaryIO
 import grpc
 import pytest
 
-from bench.metrics import free_port
 from nodeward.cli import dump as dump_command
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.features.settings import SECRETS
@@ -43,6 +42,7 @@ from tests.component.relay.rig import (
 )
 from tests.component.relay.test_status import daemon, people, scraped, status, status_socket
 from tests.patience import patience, scaled
+from tests.peers.ports import free_port
 
 
 def test_what_passes_stands_in_the_file_and_is_read_back_by_pod(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from click.testing import CliRunner
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from bench.metrics import free_port
 from nodeward.cli import main
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.errors import NodewardError
@@ -36,6 +35,7 @@ from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import writer_of
 from tests.component.relay.rig import WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_limits import ANNOTATIONS, kernel
+from tests.peers.ports import free_port
 
 STRANGE = {
     "no-json": (b"hello\n", "cannot be read"),

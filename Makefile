@@ -53,7 +53,7 @@ nightly: $(READY)  ## PART=name: what takes long, or is an old or rare neighbour
 simtest: $(READY)  ## SEEDS=N seeded histories of the daemon on a simulated node; SEED=n tells one
 	$(BIN)/python -m tests.unit.simulated --seeds $(or $(SEEDS),200) $(if $(SEED),--seed $(SEED))
 
-explore: $(READY)  ## KEYS=4 MOVES=3: every history of the ledger on nodes with up to so many keys, about 80 s
+explore: $(READY)  ## KEYS=4 MOVES=3: every history of keys on nodes with up to so many keys, about 80 s
 	$(BIN)/python -m tests.unit.features.keys.together $(or $(KEYS),4) $(or $(MOVES),3)
 
 oracle: $(READY)  ## HISTORIES=100000 of pods, told to our static CPU policy and to kubelet's code: what differs

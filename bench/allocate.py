@@ -6,7 +6,7 @@ their counters say is played (bench/key_files.py): a hundred pods hold a key eac
 registers with the simulation's kubelet, which admits those pods; its pods come from nriside. Meanwhile its own period
 goes on, and the checkpoint becomes another one five times a second, as kubelet replaces it at each admission: it has
 two hundred entries, half of them of another resource. It writes no limits. The kernel counts the reads and writes
-(/proc/PID/io). The decision alone is bench/ledger.py's.
+(/proc/PID/io). The decision alone is bench/grants.py's.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ ASKED = 300
 IDLE_S = 20
 """Longer than what comes every two, five and nine seconds."""
 SETTLED_S = 5
-"""After which the ledger knows who has which of the ids that were admitted first."""
+"""After which `keys` knows who has which of the ids that were admitted first."""
 REPLACED_S = 0.2
 TRIES = 5
 LATE = "not found in time"
@@ -80,8 +80,8 @@ async def _daemon(*, offers: bool) -> tuple[float, float]:
     home = plugins.built("nriside-0.12")
     with tree.scratch() as folder, own_cgroups(NODE) as (root, _), _foreign(root):
         row = {"resources": [TDX], "publisher": "device-plugin", "publish": TDX}
-        ledger = {"mode": "enforce" if offers else "off", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": row}}
-        _, *words = plugins.daemon(folder, folder / "s", NODE, more=f"ledger: {json.dumps(ledger)}\n")
+        keys = {"mode": "enforce" if offers else "off", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": row}}
+        _, *words = plugins.daemon(folder, folder / "s", NODE, more=f"keys: {json.dumps(keys)}\n")
         words += ["--set", f"cgroups.root={root}", "--set", "limits.mode=off"]
         kubelet = SimKubelet(f"{folder}/kubelet", OsFiles(), SystemClock())
         await kubelet.start()

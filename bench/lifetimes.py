@@ -36,7 +36,7 @@ def run() -> None:
     _lives(with_keys, KEYED, "pods with a key each")
     keys = with_keys.keys_left()
     print(
-        f"lifetimes: {with_keys.granted} keys granted; {keys.granted} grants and {keys.entries} entries of the ledger "
+        f"lifetimes: {with_keys.granted} keys granted; {keys.granted} grants and {keys.entries} entries of keys "
         f"left   (goal 0); journal of grants {keys.journal_bytes} bytes"
     )
     with_keys.close()

@@ -85,7 +85,7 @@ class Daemon(Process):
         *,
         sections: Mapping[str, dict[str, object]] | None = None,
     ) -> None:
-        """`sections` are more of its settings; without `ledger` it counts no TEE keys."""
+        """`sections` are more of its settings; without `keys` it counts no TEE keys."""
         super().__init__(log)
         self._folder, self._kernel_socket = folder, kernel_socket
         self.config = folder / "nodeward.yaml"

@@ -103,7 +103,7 @@ class Offered:
 
     @property
     def settings(self) -> dict[str, object]:
-        """The daemon's section `ledger`."""
+        """The daemon's section `keys`."""
         row = {
             "resources": [OFFERED, "tdx.intel.com/keys"],
             "publisher": "device-plugin",

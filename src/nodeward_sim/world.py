@@ -258,8 +258,8 @@ class World:
         if self.guests is not None:
             found = {**found, **self.guests.sections}
         if self.offered is not None:
-            return {**found, "ledger": self.offered.settings}
-        return {**found, "ledger": {"mode": "observe"}} if self.scenario.vms else found
+            return {**found, "keys": self.offered.settings}
+        return {**found, "keys": {"mode": "observe"}} if self.scenario.vms else found
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()

@@ -1,4 +1,4 @@
-"""Histories of the ledger's step that take longer: up to four keys; and those of the whole engine with three."""
+"""Histories of the step of `keys` that take longer: up to four keys; and those of the whole engine with three."""
 
 from itertools import combinations_with_replacement
 

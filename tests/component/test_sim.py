@@ -109,7 +109,7 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
 
 
 @pytest.mark.nightly
-def test_katas_number_follows_the_ledger_while_nfd_is_there_and_is_left_alone_while_it_is_not(tmp_path: Path) -> None:
+def test_katas_number_follows_what_is_sold_while_nfd_is_there_and_is_left_alone_while_it_is_not(tmp_path: Path) -> None:
     faults = (Happening(9.0, "remove-nfd"), Happening(13.0, "install-nfd"))
     world = lived("keys-shared", tmp_path, 54.0, events=faults)
 

@@ -212,8 +212,8 @@ def _host() -> Iterator[Host]:
             assert process is not None
             process.kill()
             process.wait(WITHIN_S)
-            ledger = f"ledger: {{kubelet_dir: /var/lib/kubelet, kubelet_root: {keys.root}}}"
-            served = "cold_plug: {enabled: true}", ledger
+            section = f"keys: {{kubelet_dir: /var/lib/kubelet, kubelet_root: {keys.root}}}"
+            served = "cold_plug: {enabled: true}", section
             with node.nodeward.config.open("a") as config:
                 config.write("\n".join(served) + "\n")
             host = Host(node, dra, client)

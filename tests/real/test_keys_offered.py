@@ -1,4 +1,4 @@
-"""Keys offered to a real kubelet 1.37 by `nodeward node` itself: the ledger decides, and pods show what came of it.
+"""Keys offered to a real kubelet 1.37 by `nodeward node` itself: `keys` decides, and pods show what came of it.
 
 This machine has no keys: the daemon's cgroup tree is a folder with misc files that the test writes. What is in use
 is what they say, and the pods' own cgroups are elsewhere, so a pod never takes the key that it was promised.
@@ -44,8 +44,8 @@ class Offered:
         """The settings' row of the keys, from the daemon's next start on. This kubelet's --root-dir is not its usual
         one."""
         kubelet = f"kubelet_dir: {self.pods.home}, kubelet_root: {self.pods.root}"
-        ledger = f"{{mode: enforce, {kubelet}, keys: {{tdx: {row}}}}}"
-        self.node.nodeward.config.write_text(f"{self._said}ledger: {ledger}\n")
+        keys = f"{{mode: enforce, {kubelet}, keys: {{tdx: {row}}}}}"
+        self.node.nodeward.config.write_text(f"{self._said}keys: {keys}\n")
 
     def on_record(self) -> int:
         """How many grants the daemon has on record; those of pods that have ended for as long as kubelet names them."""

@@ -208,7 +208,7 @@ async def test_an_object_of_our_name_that_is_somebody_elses_is_left_alone(cluste
         await life.until_written({"tdx.total_keys": "11"})
 
 
-async def test_the_object_of_an_earlier_life_stands_until_the_ledger_knows_enough(cluster: Cluster) -> None:
+async def test_the_object_of_an_earlier_life_stands_until_enough_is_known_of_keys(cluster: Cluster) -> None:
     async def version() -> object:
         return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
 

@@ -17,7 +17,7 @@ from nodeward.core.finding import Finding
 from nodeward.core.modes import Mode
 from nodeward.features.keys.effects import nfd_object
 from nodeward.features.keys.findings import KeyFacts, keys
-from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher, Share
+from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher, Share
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
@@ -87,8 +87,8 @@ def joined(cluster: Cluster, folder: Path, settings: Settings) -> Settings:
 
 async def follow(cluster: Cluster, tmp_path: Path) -> None:
     def shared(settings: Settings) -> Settings:
-        rows = {"tdx": KeySettings((OURS, KEYS), publish=OURS, share=Share.OVERRIDE)}
-        return replace(joined(cluster, tmp_path, settings), ledger=LedgerSettings(Mode.ENFORCE, rows))
+        rows = {"tdx": KeyKind((OURS, KEYS), publish=OURS, share=Share.OVERRIDE)}
+        return replace(joined(cluster, tmp_path, settings), keys=KeysSettings(Mode.ENFORCE, rows))
 
     async def version() -> object:
         return member(await cluster.call("GET", cluster.ours), "metadata", "resourceVersion")
@@ -156,8 +156,8 @@ class Table:
     node: Rig
 
     def chooses(self, share: Share) -> None:
-        row = KeySettings((OURS, KEYS), publisher=Publisher.DEVICE_PLUGIN, publish=OURS, share=share, split=SPLIT)
-        self.node.settings = replace(self.node.settings, ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row}))
+        row = KeyKind((OURS, KEYS), publisher=Publisher.DEVICE_PLUGIN, publish=OURS, share=share, split=SPLIT)
+        self.node.settings = replace(self.node.settings, keys=KeysSettings(Mode.ENFORCE, {"tdx": row}))
 
     async def says(self, share: Share, mode: str, *, writes: bool) -> None:
         sells, number = SELLS[mode], NUMBER[mode]

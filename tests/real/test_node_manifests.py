@@ -91,10 +91,10 @@ def test_a_pod_of_the_daemon_set_is_admitted_to_its_namespace(cluster: Cluster, 
 
 
 TDX = "devices.kubevirt.io/tdx"
-LEDGER = Settings().ledger
+SECTION = Settings().keys
 ROOTED = ("pods-api", "pod-resources", "plugins_registry")
-KEYS = {f"{LEDGER.kubelet_dir}/device-plugins": True, **{f"{LEDGER.root}/{name}": False for name in ROOTED}}
-QUOTES = {str(Path(LEDGER.keys["tdx"].attestation_socket).parent): False}
+KEYS = {f"{SECTION.kubelet_dir}/device-plugins": True, **{f"{SECTION.root}/{name}": False for name in ROOTED}}
+QUOTES = {str(Path(SECTION.kinds["tdx"].attestation_socket).parent): False}
 
 
 @pytest.mark.parametrize(("patch", "added"), [("keys", KEYS), ("quotes", QUOTES)], ids=["keys", "quotes"])

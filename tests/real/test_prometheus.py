@@ -4,7 +4,7 @@ The node is a folder that stands in for the cgroup tree (bench/tree.py), the run
 a few containers more, and the pods are those of the API server double: so every limit is enforced, and each container
 uses 10000 bytes of its 1048576; one never asked for more than a quarter. Of 16 TDX keys a machine outside of any pod
 holds 2, and nobody can tell who holds a third; no service makes quotes, so none is offered to kubelet's double, and a
-question for one is refused. NFD is there by its objects, and its number follows the ledger.
+question for one is refused. NFD is there by its objects, and its number follows `keys`.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ def drawn(server: Prometheus) -> None:
     }
 
 
-def ledger(folder: Path) -> str:
+def section(folder: Path) -> str:
     """The settings' section: keys are offered and shared, and withheld from kubelet, as nothing makes quotes."""
     tdx = {
         "resources": ["devices.kubevirt.io/tdx", "tdx.intel.com/keys"],
@@ -71,7 +71,7 @@ def ledger(folder: Path) -> str:
         "attestation": "enforce",
         "attestation_socket": f"{folder}/qgs.socket",
     }
-    return json.dumps({"mode": "enforce", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": tdx}})
+    return json.dumps({"mode": "enforce", "kubelet_dir": f"{folder}/kubelet", "kinds": {"tdx": tdx}})
 
 
 def keys(cgroup: Path) -> None:
@@ -122,13 +122,13 @@ def told(server: Prometheus, plugin: Path) -> None:
     server.until('nodeward_keys_free{key="tdx", node="127.0.0.1"}', [13.0])
     server.until('nodeward_keys_elsewhere{class="machine"}', [2.0])
     server.until("node:nodeward_keys_taken:ratio", [1 - 13 / 16])
-    server.until('nodeward_ledger_ids{state="free"}', [0.0])
-    server.until('nodeward_ledger_ids{state="withheld"}', [16.0])
-    server.until('nodeward_ledger_withheld{reason="quotes"}', [1.0])
-    server.until('nodeward_ledger_plugin_state{state="serving"}', [1.0])
-    server.until('nodeward_ledger_nfd_keys{kind="wanted"}', [13.0])
-    server.until('nodeward_ledger_nfd_keys{kind="ours"}', [13.0])
-    server.until("nodeward_ledger_quotes_answer", [0.0])
+    server.until('nodeward_keys_ids{state="free"}', [0.0])
+    server.until('nodeward_keys_ids{state="withheld"}', [16.0])
+    server.until('nodeward_keys_withheld{reason="quotes"}', [1.0])
+    server.until('nodeward_keys_plugin_state{state="serving"}', [1.0])
+    server.until('nodeward_keys_nfd{kind="wanted"}', [13.0])
+    server.until('nodeward_keys_nfd{kind="ours"}', [13.0])
+    server.until("nodeward_keys_quotes_answer", [0.0])
     server.until('ALERTS{alertname="NodewardKeysForeign", alertstate="pending"}', [1.0])
     server.until('nodeward_relay_calls_total{method="Version", result="OK"}', [1.0])
     server.until('nodeward_relay_calls_total{method="other", result="UNIMPLEMENTED"}', [1.0])
@@ -138,7 +138,7 @@ def told(server: Prometheus, plugin: Path) -> None:
     server.until("sum(nodeward_asks_total)", [float(NODE.calls)])
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []
     refused(plugin)
-    server.until('nodeward_ledger_refusals_total{reason="quotes"}', [1.0])
+    server.until('nodeward_keys_refusals_total{reason="quotes"}', [1.0])
     server.until('ALERTS{alertname="NodewardKeysRefused", reason="quotes", alertstate="firing"}', [1.0])
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == [1.0]
     for name in ("nodeward_misc_refusals_total", "container_misc_events"):
@@ -173,7 +173,7 @@ async def test_prometheus_reads_the_daemon_and_every_query_of_the_dashboard_has_
     port = free_port()
 
     with tree.scratch() as folder, api_pods.running(NODE, KEYS) as url:
-        more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nledger: {ledger(folder)}\n"
+        more = f"metrics: {{enabled: true, listen: '127.0.0.1:{port}'}}\nkeys: {section(folder)}\n"
         command = plugins.daemon(folder, folder / "s", NODE, url, more)
         keys(folder / "cgroup")
         modest(folder / "cgroup")

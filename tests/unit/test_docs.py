@@ -23,7 +23,7 @@ from nodeward.cli.main import COMMANDS
 from nodeward.core.conditions import CODES
 from nodeward.core.workload import SandboxId
 from nodeward.features.cpus.spelling import pools
-from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.keys.settings import KeyKind, KeysSettings
 from nodeward.features.limits.rows import Standing
 from nodeward.features.sandboxes.values import Fit
 from nodeward.features.sandboxes.words import DEFAULTS, OPTIONS
@@ -41,7 +41,7 @@ DOCUMENTS = (
     *("README.md", "SECURITY.md", "CONTRIBUTING.md", "CHANGELOG.md"),
     *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")),
 )
-TABLES = ("limits.resources", "ledger.keys", "policy.static.options", "sandboxes.profiles", "gate.handlers")
+TABLES = ("limits.resources", "keys.kinds", "policy.static.options", "sandboxes.profiles", "gate.handlers")
 """Settings that are tables: their keys are the operator's."""
 
 
@@ -125,7 +125,7 @@ def test_the_page_of_settings_is_as_it_is_generated() -> None:
 
 def test_every_setting_has_a_meaning_in_the_schema() -> None:
     names = [name for name, _ in SETTINGS_PAGE.keys(Settings)]
-    names += [f"ledger.keys.*.{name}" for name, _ in SETTINGS_PAGE.keys(KeySettings)]
+    names += [f"keys.kinds.*.{name}" for name, _ in SETTINGS_PAGE.keys(KeyKind)]
 
     assert sorted(MEANINGS) == sorted(names)
     assert [one for one in MEANINGS.values() if json.dumps(one) not in json.dumps(loader.schema())] == []
@@ -168,14 +168,14 @@ def test_the_example_settings_have_the_shipped_kinds_of_key_with_every_setting_o
     example = ROOT / "deploy/nodeward.example.yaml"
     tree = loader.read_yaml(str(example))
     assert isinstance(tree, dict)
-    ledger = tree["ledger"]
-    assert isinstance(ledger, dict)
-    rows = ledger["keys"]
+    keys = tree["keys"]
+    assert isinstance(keys, dict)
+    rows = keys["kinds"]
     assert isinstance(rows, dict)
 
-    assert loader.load(str(example), {}).ledger == LedgerSettings()
-    names = {one.name: None for one in dataclasses.fields(KeySettings)}
-    assert [sorted(row) for row in rows.values()] == [sorted(names)] * len(LedgerSettings().keys)
+    assert loader.load(str(example), {}).keys == KeysSettings()
+    names = {one.name: None for one in dataclasses.fields(KeyKind)}
+    assert [sorted(row) for row in rows.values()] == [sorted(names)] * len(KeysSettings().kinds)
 
 
 def test_the_page_on_sandboxes_has_katas_option_as_the_command_prints_it() -> None:

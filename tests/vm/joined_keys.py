@@ -1,4 +1,4 @@
-"""Keys offered to a real kubelet while a real kernel counts them, the ledger in `enforce`; one function a case, in the
+"""Keys offered to a real kubelet while a real kernel counts them, `keys` in `enforce`; one function a case, in the
 order in which they run.
 
 The kernel's `sev_es` is the key. Pods ask for ids of it by the API, and take their keys late, as VMs do; a process
@@ -52,15 +52,15 @@ _FREED_S: Final = 60.0
 _TRIES: Final = 5
 _LATE: Final = ("was not decided within", "could not be read in time", "was not found in time")
 _SETTINGS: Final = """
-ledger:
+keys:
   mode: enforce
   kubelet_dir: {home}
-  keys: {{{key}: {{resources: [{ids}], publisher: device-plugin, publish: {ids}}}}}
+  kinds: {{{key}: {{resources: [{ids}], publisher: device-plugin, publish: {ids}}}}}
 """
 
 
 def keys_are_offered(node: Node) -> None:
-    """Given the ledger in enforce, and the Pods API where the daemon looks, the node has an id for each of the kernel's
+    """Given `keys` in enforce, and the Pods API where the daemon looks, the node has an id for each of the kernel's
     keys."""
     home = Path("/proc", str(children(node.containerd.holder.pid)[0]), "root/var/lib/kubelet")
     (home / Path(pods_api.PLACE).parent).symlink_to(node.kubelet.plan.folder / "root" / Path(pods_api.PLACE).parent)

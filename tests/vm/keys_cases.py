@@ -35,10 +35,10 @@ run_dir: {folder}/run
 nri: {{enabled: false}}
 limits: {{mode: observe}}
 kube: {{url: "{url}"}}
-ledger: {{mode: observe{keys}}}
+keys: {{mode: observe{keys}}}
 """
 _NODE: Final = CGROUPS / "node.scope"
-_SAID: Final = f", keys: {{{TDX}: {{resources: [devices.kubevirt.io/tdx, tdx.intel.com/keys], capacity: {CAPACITY}}}}}"
+_SAID: Final = f", kinds: {{{TDX}: {{resources: [devices.kubevirt.io/tdx, tdx.intel.com/keys], capacity: {CAPACITY}}}}}"
 _WITHIN: Final = """
 echo $$ > /sys/fs/cgroup/node.scope/cgroup.procs
 exec unshare --cgroup --mount sh -ec '

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.keys.settings import LedgerSettings
+from nodeward.features.keys.settings import KeysSettings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
 from nodeward.people import client
@@ -202,7 +202,7 @@ def stands(node: Node) -> None:
 def decides(node: Node) -> None:
     """By drop-ins, the relay decides limits and NRI does not: in its cage it gets the lock of who drives them, reads
     what the kernel has, and hears the daemon. That one is to offer keys from now on."""
-    for unit, keys in ((RELAY, ""), (DAEMON, " NODEWARD_LEDGER__MODE=enforce")):
+    for unit, keys in ((RELAY, ""), (DAEMON, " NODEWARD_KEYS__MODE=enforce")):
         limits = "NODEWARD_RELAY__LIMITS=true NODEWARD_NRI__ENABLED=false"
         node.drop_in(unit, "limits", f"[Service]\nEnvironment={limits}{keys}\n")
     node.control("daemon-reload")
@@ -260,7 +260,7 @@ def _again(node: Node, unit: str, times: str) -> None:
     until(lambda: node.shown(unit, "NRestarts") == times and node.active(unit), f"another {unit}", 90)
 
 
-PLUGINS: Final = Path(LedgerSettings().kubelet_dir, "device-plugins")
+PLUGINS: Final = Path(KeysSettings().kubelet_dir, "device-plugins")
 _GROUP: Final = "daemon"
 """Of the service's socket, as every distribution has one; systemd takes none that is not there."""
 _ALL: Final = (CAPACITY[SECOND_RESOURCE], CAPACITY[SECOND_RESOURCE])

@@ -34,8 +34,8 @@ node_name: guest
 limits: {{resources: {{{epc}: {resource}}}}}
 nri: {{socket: {nri}}}
 kube: {{enabled: false}}
-ledger:
-  keys:
+keys:
+  kinds:
     sev_es:
       resources: [{offered}]
       publish: {offered}

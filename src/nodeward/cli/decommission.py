@@ -22,4 +22,4 @@ def command(socket: str | None) -> None:
       nodeward decommission
     """
     told = json.loads(client.get("/v1/decommission", socket, "POST"))
-    print("\n".join(map(str, told)) or "nothing is offered: no row of ledger.keys has publisher device-plugin")
+    print("\n".join(map(str, told)) or "nothing is offered: no row of keys.kinds has publisher device-plugin")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def command(socket: str | None, output: str) -> None:
     """Show TEE keys: how many the kernel has, who was promised and who holds them, what is free and why.
 
-    The daemon counts them where ledger.mode is observe or enforce.
+    The daemon counts them where keys.mode is observe or enforce.
 
     \b
     Examples:
@@ -34,7 +34,7 @@ def command(socket: str | None, output: str) -> None:
         print(msgspec.json.encode(view.keys).decode())
         return
     if not view.keys:
-        print("keys are not counted: set ledger.mode to observe in the daemon's settings and restart it")
+        print("keys are not counted: set keys.mode to observe in the daemon's settings and restart it")
     for row in view.keys:
         print("\n".join(lines(row)))
 

@@ -54,7 +54,7 @@ def command(config_path: str | None, yes: bool) -> None:
             kind, _, path = change.target.partition(":")
             what = _WOULD[kind].format(path) if kind in _WOULD else change.target
             print(f"would {what}")
-        sockets = left_behind(chosen.ledger.kubelet_dir)
+        sockets = left_behind(chosen.keys.kubelet_dir)
         for path in sockets:
             print(f"would remove {path}, which a daemon that was killed has left")
         if found.changes or sockets or not (found.ended or found.untold):

@@ -10,7 +10,7 @@ from enum import Enum
 from nodeward.core.annotations import GATE
 
 CONDITIONS = ("key", "quotes", "verdict")
-"""`key`: the pod has the TEE keys that its spec asks for, by the ledger. `quotes`: the services that make quotes for
+"""`key`: the pod has the TEE keys that its spec asks for, by `keys`. `quotes`: the services that make quotes for
 these answer. `verdict`: SetGate said PASSED for this pod, and that has not expired."""
 MOST_WAIT_S = 5.0
 MOST_HANDLERS = 64

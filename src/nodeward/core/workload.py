@@ -44,7 +44,7 @@ SandboxId = NewType("SandboxId", str)
 
 Amounts = Mapping[str, int]
 """What is declared for each misc resource by the kernel's name (`sgx_epc` in bytes), and of each extended
-resource that the ledger counts by its own, read-only."""
+resource that `keys` counts by its own, read-only."""
 
 
 class Role(Enum):

@@ -9,7 +9,7 @@ from nodeward.core.feature import Feature
 from nodeward.features.cpus.step import CPUS
 from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate.step import GATE
-from nodeward.features.keys.step import LEDGER
+from nodeward.features.keys.step import KEYS
 from nodeward.features.lately.step import noted
 from nodeward.features.limits.step import LIMITS
 from nodeward.features.notices.step import NOTICES
@@ -17,7 +17,7 @@ from nodeward.features.pods.step import PODS
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.sandboxes.step import SANDBOXES
 
-FEATURES: Final[tuple[Feature[State], ...]] = (NOTICES, PODS, LIMITS, LEDGER, CPUS, SANDBOXES, GATE)
+FEATURES: Final[tuple[Feature[State], ...]] = (NOTICES, PODS, LIMITS, KEYS, CPUS, SANDBOXES, GATE)
 """Notices come first: what an event changes is seen by what was before it."""
 EVENTS: Final[Mapping[str, type[events.Event]]] = {
     kind.__name__: kind

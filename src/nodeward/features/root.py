@@ -10,7 +10,7 @@ from nodeward.core.events import NewSettings
 from nodeward.core.state import Root
 from nodeward.features.cpus.state import Cpus
 from nodeward.features.gate.state import Gate
-from nodeward.features.keys.state import Ledger
+from nodeward.features.keys.state import Keys
 from nodeward.features.lately.state import Happening
 from nodeward.features.limits.state import Limits
 from nodeward.features.notices.state import Notices
@@ -33,7 +33,7 @@ class State(Root):
     settings: EngineSettings = field(default_factory=EngineSettings)
     pods: Pods = field(default_factory=Pods)
     limits: Limits = field(default_factory=Limits)
-    ledger: Ledger = field(default_factory=Ledger)
+    keys: Keys = field(default_factory=Keys)
     notices: Notices = field(default_factory=Notices)
     cpus: Cpus = field(default_factory=Cpus)
     sandboxes: Sandboxes = field(default_factory=Sandboxes)

@@ -10,7 +10,7 @@ from nodeward.core.modes import NO_POLICY, Mode, OnError
 from nodeward.features.admission.settings import WebhookSection
 from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
 from nodeward.features.gate.settings import GateSettings
-from nodeward.features.keys.settings import LedgerSettings
+from nodeward.features.keys.settings import KeysSettings
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
 from nodeward.features.pods.settings import PodsSettings
@@ -25,7 +25,7 @@ class EngineSettings:
     pods: PodsSettings = field(default_factory=PodsSettings)
     period_ms: int = 1000
     """How often cgroups are read (cgroups.period_s): what was not read for two and a half periods is stale."""
-    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    keys: KeysSettings = field(default_factory=KeysSettings)
     kube_events: bool = False
     """Whether pods are told by Kubernetes Events (kube.enabled and kube.events)."""
     cpus: CpusSettings = field(default_factory=CpusSettings)
@@ -36,10 +36,10 @@ class EngineSettings:
     @property
     def declared(self) -> Mapping[str, str]:
         """Every extended resource that is read from pods, to the word by which a pod's amounts have it: for `limits`
-        the misc controller's name, for the ledger its own, since ids are given for one of several that promise a key.
+        the misc controller's name, for `keys` its own, since ids are given for one of several that promise a key.
         """
-        keys = {name: name for row in self.ledger.keys.values() for name in row.resources}
-        return {**(keys if self.ledger.mode is not Mode.OFF else {}), **self.limits.resources}
+        keys = {name: name for row in self.keys.kinds.values() for name in row.resources}
+        return {**(keys if self.keys.mode is not Mode.OFF else {}), **self.limits.resources}
 
     def words(self, resources: Iterable[str]) -> tuple[str, ...]:
         """The words by which a pod's amounts have these resources."""
@@ -173,7 +173,7 @@ class Settings:
     state_dir: str = "/var/lib/nodeward"
     run_dir: str = "/run/nodeward"
     limits: LimitsSettings = field(default_factory=LimitsSettings)
-    ledger: LedgerSettings = field(default_factory=LedgerSettings)
+    keys: KeysSettings = field(default_factory=KeysSettings)
     pods: PodsSettings = field(default_factory=PodsSettings)
     cpus: CpusSettings = field(default_factory=CpusSettings)
     policy: PolicySettings = field(default_factory=PolicySettings)
@@ -205,5 +205,5 @@ class Settings:
         told = self.kube.enabled and self.kube.events
         period_ms = round(self.cgroups.period_s * 1000)
         cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)
-        asked = self.limits, self.pods, period_ms, self.ledger, told, cpus, self.policy, self.sandboxes, self.gate
+        asked = self.limits, self.pods, period_ms, self.keys, told, cpus, self.policy, self.sandboxes, self.gate
         return EngineSettings(*asked)

@@ -62,7 +62,7 @@ class NodeView:
     components: tuple[ComponentRow, ...] = ()
     settings: SettingsRow = field(default_factory=SettingsRow)
     keys: tuple[KeyRow, ...] = ()
-    """TEE keys, one row a kind; empty while `ledger.mode` is off."""
+    """TEE keys, one row a kind; empty while `keys.mode` is off."""
     tree: Hierarchy = field(default_factory=Hierarchy)
     """Where the misc controller is, and by which version of cgroups."""
     relay: RelayView | None = None

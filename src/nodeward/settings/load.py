@@ -23,7 +23,7 @@ from nodeward.core.gating import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
 from nodeward.core.modes import NFD_NUMBERS, Mode
 from nodeward.features.cpus.settings import MOST_LATE_MS, Amount, Driver
 from nodeward.features.cpus.spelling import policy
-from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings, Publisher, Share
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, Publisher, Share
 from nodeward.features.sandboxes.settings import MOST_CPUS, MOST_MEMORY_MIB, unlimited
 from nodeward.features.settings import SECRETS, DumpSection, KubeSection, Settings
 from nodeward.host.hostfs import opened
@@ -483,8 +483,8 @@ def _check(settings: Settings, faults: list[str]) -> None:
         ("cgroups.root", settings.cgroups.root),
         ("nri.socket", settings.nri.socket),
         ("hook.folder", settings.hook.folder),
-        ("ledger.kubelet_dir", settings.ledger.kubelet_dir),
-        ("ledger.kubelet_root", settings.ledger.root),
+        ("keys.kubelet_dir", settings.keys.kubelet_dir),
+        ("keys.kubelet_root", settings.keys.root),
         ("webhook.certificate_file", webhook.certificate_file),
         ("webhook.key_file", webhook.key_file),
         ("relay.listen", relay.listen),
@@ -525,7 +525,7 @@ def _check(settings: Settings, faults: list[str]) -> None:
             "podapi.uids, or remove them here"
         )
     _check_resources(settings.limits.resources, faults)
-    _check_ledger(settings, faults)
+    _check_keys(settings, faults)
     _check_relay(settings, faults)
     _check_gate(settings.gate.handlers, faults)
     if unlimited(settings.sizing.unlimited) is None:
@@ -586,10 +586,10 @@ def _is_label(name: str) -> bool:
     return inside and 1 <= len(name) <= 63 and "-" not in (name[0], name[-1])
 
 
-def _check_ledger(settings: Settings, faults: list[str]) -> None:
+def _check_keys(settings: Settings, faults: list[str]) -> None:
     first: dict[str, str] = {}
-    for key, row in settings.ledger.keys.items():
-        where = f"ledger.keys.{key}"
+    for key, row in settings.keys.kinds.items():
+        where = f"keys.kinds.{key}"
         if not (key.isascii() and key.replace("_", "").isalnum()):
             faults.append(f"{where}: {key!r} is no name of the misc controller, such as tdx or sev_es")
         for field, amount in (("capacity", row.capacity), ("reserve", row.reserve)):
@@ -603,7 +603,7 @@ def _check_ledger(settings: Settings, faults: list[str]) -> None:
                 faults.append(f"{where}.resources: {name!r} is no extended resource, such as devices.kubevirt.io/tdx")
             elif other != where:
                 faults.append(f"{where}.resources: {name!r} stands in {other} too: it can promise only one thing")
-            elif settings.ledger.mode is not Mode.OFF and settings.limits.resources.get(name, key) != key:
+            elif settings.keys.mode is not Mode.OFF and settings.limits.resources.get(name, key) != key:
                 faults.append(
                     f"{where}.resources: {name!r} is {settings.limits.resources[name]} in limits.resources: it can "
                     "promise only one thing"
@@ -616,7 +616,7 @@ OTHERS_DOMAINS = ("intel.com", "amd.com", "kubernetes.io", "katacontainers.io")
 """Extended resources below these are other people's: NFD's rules and Kata's charts put theirs on the node."""
 
 
-def _check_publisher(where: str, row: KeySettings, faults: list[str]) -> None:
+def _check_publisher(where: str, row: KeyKind, faults: list[str]) -> None:
     if row.capacity_from is CapacitySource.FIXED and row.capacity < 1:
         faults.append(f"{where}.capacity: is {row.capacity}, and capacity_from fixed needs how many keys there are")
     if row.split < 0 or (row.share is Share.SPLIT and row.split < 1):
@@ -645,7 +645,7 @@ def _check_publisher(where: str, row: KeySettings, faults: list[str]) -> None:
         )
 
 
-def _check_share(where: str, row: KeySettings, kube: bool, faults: list[str]) -> None:
+def _check_share(where: str, row: KeyKind, kube: bool, faults: list[str]) -> None:
     """What NFD and the API server must be there for."""
     key = where.rpartition(".")[2]
     by_nfd, by_share = row.capacity_from is CapacitySource.NFD, row.share not in (Share.OWN, Share.AUTO)

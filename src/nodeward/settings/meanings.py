@@ -18,27 +18,27 @@ MEANINGS: Mapping[str, str] = {
     "limits.unknown_pod": "A container whose pod is not known in time: `unlimited`, `zero` (both corrected later) "
     "or `refuse`.",
     "limits.resources": "Extended resources of pods, and the misc controller's name of each.",
-    "ledger.mode": "`observe`: count TEE keys and show holders; `enforce`: also offer and share them as "
-    "`ledger.keys` says; `off`: neither.",
-    "ledger.keys": "The kinds of key, by the misc controller's name.",
-    "ledger.keys.*.resources": "Every extended resource that promises such a key.",
-    "ledger.keys.*.capacity_from": "Who says how many there are: `misc` (the kernel), `nfd`, or `fixed` (`capacity`).",
-    "ledger.keys.*.capacity": "The number itself, if `misc.capacity` is hidden or says more; 0: the kernel's.",
-    "ledger.keys.*.reserve": "This many keys are never free, and are listed as unhealthy.",
-    "ledger.keys.*.publisher": "`device-plugin`: Nodeward offers the keys to kubelet, in mode `enforce`.",
-    "ledger.keys.*.publish": "The one of `resources` that is offered. Never a name below `intel.com`, `amd.com`, "
+    "keys.mode": "`observe`: count TEE keys and show holders; `enforce`: also offer and share them as "
+    "`keys.kinds` says; `off`: neither.",
+    "keys.kinds": "The kinds of key, by the misc controller's name.",
+    "keys.kinds.*.resources": "Every extended resource that promises such a key.",
+    "keys.kinds.*.capacity_from": "Who says how many there are: `misc` (the kernel), `nfd`, or `fixed` (`capacity`).",
+    "keys.kinds.*.capacity": "The number itself, if `misc.capacity` is hidden or says more; 0: the kernel's.",
+    "keys.kinds.*.reserve": "This many keys are never free, and are listed as unhealthy.",
+    "keys.kinds.*.publisher": "`device-plugin`: Nodeward offers the keys to kubelet, in mode `enforce`.",
+    "keys.kinds.*.publish": "The one of `resources` that is offered. Never a name below `intel.com`, `amd.com`, "
     "`kubernetes.io` or `katacontainers.io`.",
-    "ledger.keys.*.attestation": "When the quote service does not answer: `observe`: say so; `enforce`: withhold "
+    "keys.kinds.*.attestation": "When the quote service does not answer: `observe`: say so; `enforce`: withhold "
     "ids that are not granted, and let pods wait; `off`: do not ask it.",
-    "ledger.keys.*.attestation_socket": "The quote service's socket.",
-    "ledger.keys.*.devices": "Device nodes that each container with a key gets from the `device-plugin`, such as "
+    "keys.kinds.*.attestation_socket": "The quote service's socket.",
+    "keys.kinds.*.devices": "Device nodes that each container with a key gets from the `device-plugin`, such as "
     "`/dev/sev`.",
-    "ledger.keys.*.share": "How Kata, which reads NFD's number, is told of the keys: `own`, `override`, `split`, "
+    "keys.kinds.*.share": "How Kata, which reads NFD's number, is told of the keys: `own`, `override`, `split`, "
     "`shared`. `auto`: `override` while NFD works on this node, else `own`.",
-    "ledger.keys.*.split": "With `share: split`: how many keys are Nodeward's.",
-    "ledger.kubelet_dir": "The folder of `device-plugins`, whatever kubelet's `--root-dir` is. Only the socket of a "
+    "keys.kinds.*.split": "With `share: split`: how many keys are Nodeward's.",
+    "keys.kubelet_dir": "The folder of `device-plugins`, whatever kubelet's `--root-dir` is. Only the socket of a "
     "`publisher` is written there.",
-    "ledger.kubelet_root": "Kubelet's `--root-dir`, with `pods-api`, `pod-resources` and `plugins_registry`.",
+    "keys.kubelet_root": "Kubelet's `--root-dir`, with `pods-api`, `pod-resources` and `plugins_registry`.",
     "pods.on_error": "As `limits.on_error`, for what is known of pods.",
     "pods.wait_ms": "How long one create may wait for a pod that is not known yet, 0 to 1000.",
     "pods.wait_budget_ms": "All such waits in any ten seconds, 0 to 5000. NRI handles one request at a time.",

@@ -15,7 +15,7 @@ from functools import partial
 from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
 from nodeward.features.cpus.settings import Amount
-from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.keys.settings import KeyKind, KeysSettings
 from nodeward.features.root import SettingsChanged
 from nodeward.features.sandboxes.settings import SandboxesSettings
 from nodeward.features.settings import Settings
@@ -213,7 +213,7 @@ def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     """`running` with everything of `wanted` that can change at once, and the paths of what cannot."""
     limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
     cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
-    live = replace(running, limits=limits, pods=wanted.pods, ledger=_ledger(running.ledger, wanted.ledger))
+    live = replace(running, limits=limits, pods=wanted.pods, keys=_keys(running.keys, wanted.keys))
     live = replace(live, cpus=cpus, policy=wanted.policy, sandboxes=_sandboxes(running.sandboxes, wanted.sandboxes))
     if Mode.OFF not in (running.gate.mode, wanted.gate.mode):  # else the socket that the relay asks would come or go
         live = replace(live, gate=wanted.gate)
@@ -228,20 +228,20 @@ def _sandboxes(running: SandboxesSettings, wanted: SandboxesSettings) -> Sandbox
     return replace(wanted, period_ms=running.period_ms)
 
 
-def _ledger(running: LedgerSettings, wanted: LedgerSettings) -> LedgerSettings:
-    """As much of the ledger's settings as needs no other component and no other reading of pods: observe and enforce,
+def _keys(running: KeysSettings, wanted: KeysSettings) -> KeysSettings:
+    """As much of the settings of `keys` as needs no other component and no other reading of pods: observe and enforce,
     and the amounts and rules of the kinds that are there."""
     if Mode.OFF in (running.mode, wanted.mode):
         return running
-    keys = dict(running.keys)
-    for key, row in running.keys.items():
-        new = wanted.keys.get(key, row)
+    kinds = dict(running.kinds)
+    for key, row in running.kinds.items():
+        new = wanted.kinds.get(key, row)
         if _shape(new) == _shape(row):
-            keys[key] = new
-    return replace(running, mode=wanted.mode, keys=keys)
+            kinds[key] = new
+    return replace(running, mode=wanted.mode, kinds=kinds)
 
 
-def _shape(row: KeySettings) -> tuple[object, ...]:
+def _shape(row: KeyKind) -> tuple[object, ...]:
     """What the components of a kind are made by."""
     return row.resources, row.publisher, row.publish, row.capacity_from, row.share, row.attestation_socket
 

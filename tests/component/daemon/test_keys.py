@@ -24,7 +24,7 @@ from nodeward.contracts import kubepod_pb2 as kubepod
 from nodeward.core.modes import Mode
 from nodeward.features.keys.effects import grants
 from nodeward.features.keys.effects.grants import boot_path_in, decode, encode
-from nodeward.features.keys.settings import Attestation, KeySettings, LedgerSettings, Publisher
+from nodeward.features.keys.settings import Attestation, KeyKind, KeysSettings, Publisher
 from nodeward.features.settings import KubeSection, RecordSection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
@@ -51,7 +51,7 @@ RECORD = "/var/lib/nodeward/record"
 VM = "/machine.slice/vm.scope"
 
 
-counting = changed(ledger=LedgerSettings(Mode.OBSERVE, {EPC: KeySettings(), "tdx": KeySettings((TDX,))}))
+counting = changed(keys=KeysSettings(Mode.OBSERVE, {EPC: KeyKind(), "tdx": KeyKind((TDX,))}))
 
 
 def recorded(node: Rig) -> str:
@@ -86,11 +86,11 @@ async def test_without_an_api_server_kubelet_itself_tells_what_pods_ask_for(tmp_
     kata.status.phase = "Pending"
 
     home = str(tmp_path / "k")
-    ledger = LedgerSettings(Mode.OBSERVE, {"tdx": KeySettings((TDX,))}, kubelet_root=home)
+    keys = KeysSettings(Mode.OBSERVE, {"tdx": KeyKind((TDX,))}, kubelet_root=home)
     views = SimViews(home, SimKubelet(home, OsFiles(), SystemClock()))
     await views.start()
     views.put(kata)
-    async with rig(tmp_path, change=changed(ledger=ledger)) as node:
+    async with rig(tmp_path, change=changed(keys=keys)) as node:
         with node.files.lock:
             node.kernel.set_capacity("tdx", 4)
         assert "shop/kata: promised 1" in await until_keys(node, "3 free: 4 there are")
@@ -121,8 +121,8 @@ async def test_a_foreign_machine_is_seen_and_named_beside_the_pods_and_goes_agai
 
 
 async def test_how_many_keys_there_are_is_followed_while_the_daemon_runs(tmp_path: Path) -> None:
-    of_amd = LedgerSettings(Mode.OBSERVE, {"sev_es": KeySettings((TDX,))})
-    async with rig(tmp_path, change=changed(ledger=of_amd)) as node:
+    of_amd = KeysSettings(Mode.OBSERVE, {"sev_es": KeyKind((TDX,))})
+    async with rig(tmp_path, change=changed(keys=of_amd)) as node:
         await until_keys(node, "this kernel has no such keys")
         for amount in (509, 99):
             with node.files.lock:
@@ -191,12 +191,12 @@ async def test_an_id_that_kubelet_gave_to_two_pods_is_told_while_it_stands(tmp_p
 
 async def test_the_command_says_how_to_switch_it_on(tmp_path: Path) -> None:
     async with rig(tmp_path) as node:
-        assert "set ledger.mode to observe" in await until_keys(node, "not counted")
+        assert "set keys.mode to observe" in await until_keys(node, "not counted")
 
 
 async def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: Path) -> None:
-    ledger = replace(
-        from_tree(yaml.safe_load(typed("keys.md", "Offer keys to kubelet")), {}).ledger, kubelet_dir=str(tmp_path / "k")
+    keys = replace(
+        from_tree(yaml.safe_load(typed("keys.md", "Offer keys to kubelet")), {}).keys, kubelet_dir=str(tmp_path / "k")
     )
     (tmp_path / "k" / "device-plugins").mkdir(parents=True)
 
@@ -205,7 +205,7 @@ async def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: 
         server.nfd.install(dict(worker_object("nfd", "n1", {"tdx.total_keys": "16"})), rule=dict(KATA_RULE))
 
         def beside_nfd(settings: Settings) -> Settings:
-            return replace(settings, kube=KubeSection(url=server.url), node_name="n1", ledger=ledger)
+            return replace(settings, kube=KubeSection(url=server.url), node_name="n1", keys=keys)
 
         async with rig(tmp_path, change=beside_nfd) as node:
             with node.files.lock:
@@ -223,8 +223,8 @@ async def test_katas_number_follows_what_is_sold_by_the_pages_example(tmp_path: 
 async def test_a_quote_service_that_ends_and_comes_back_is_shown(tmp_path: Path) -> None:
     service = Qgs(tmp_path / "qgs.socket")
 
-    row = KeySettings(("a.b/tdx",), attestation=Attestation.OBSERVE, attestation_socket=str(service.path))
-    async with rig(tmp_path, change=changed(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": row}))) as node:
+    row = KeyKind(("a.b/tdx",), attestation=Attestation.OBSERVE, attestation_socket=str(service.path))
+    async with rig(tmp_path, change=changed(keys=KeysSettings(Mode.OBSERVE, {"tdx": row}))) as node:
         with node.files.lock:
             node.kernel.set_capacity("tdx", 4)
         await until_keys(node, f"the service that makes quotes: {service.path}: No such file or directory")
@@ -234,13 +234,13 @@ async def test_a_quote_service_that_ends_and_comes_back_is_shown(tmp_path: Path)
         await until_keys(node, f"the service that makes quotes: {service.path}: Connection refused")
 
 
-ROW = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+ROW = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
 CAPACITY = {EPC: 1 << 30, "tdx": 4}
 
 
 def offering(url: str, folder: Path) -> Callable[[Settings], Settings]:
-    ledger = LedgerSettings(Mode.ENFORCE, {"tdx": ROW}, kubelet_dir=str(folder / "kubelet"))
-    return lambda settings: replace(settings, kube=KubeSection(url=url), node_name="n1", ledger=ledger)
+    keys = KeysSettings(Mode.ENFORCE, {"tdx": ROW}, kubelet_dir=str(folder / "kubelet"))
+    return lambda settings: replace(settings, kube=KubeSection(url=url), node_name="n1", keys=keys)
 
 
 @asynccontextmanager
@@ -268,7 +268,7 @@ def is_there(node: Rig, path: str) -> bool:
 
 
 def hand_out(node: Rig) -> None:
-    path = make_folder(node, f"{node.settings.ledger.kubelet_dir}/device-plugins")
+    path = make_folder(node, f"{node.settings.keys.kubelet_dir}/device-plugins")
     pods = [checkpoints.entry("a", {"-1": ["tdx-key-0000"]}, TDX)]
     node.files.put(f"{path}/{checkpoint_file.PLACE.rpartition('/')[2]}", checkpoints.file(pods, {TDX: []}))
 
@@ -335,10 +335,10 @@ run_dir: {folder}/run
 nri: {{enabled: false}}
 kube: {{enabled: false}}
 cgroups: {{root: {folder}/cgroups}}
-ledger:
+keys:
   mode: {mode}
   kubelet_dir: {folder}/kubelet
-  keys: {{tdx: {{resources: [{tdx}], publisher: device-plugin, publish: {tdx}, capacity_from: fixed, capacity: 4}}}}
+  kinds: {{tdx: {{resources: [{tdx}], publisher: device-plugin, publish: {tdx}, capacity_from: fixed, capacity: 4}}}}
 """
 
 

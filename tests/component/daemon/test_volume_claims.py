@@ -218,9 +218,9 @@ async def test_kubelet_is_asked_once_for_many_and_a_reused_name_shows_no_device(
         return pb.ListPodResourcesResponse(pod_resources=[pod]).SerializeToString()
 
     def served(settings: Settings) -> Settings:
-        ledger = replace(settings.ledger, kubelet_dir=KUBELET, kubelet_root=str(tmp_path))
+        keys = replace(settings.keys, kubelet_dir=KUBELET, kubelet_root=str(tmp_path))
         api = PodapiSection(True, uids=(os.getuid(),))
-        return replace(settings, podapi=api, cold_plug=ColdPlugSection(True), ledger=ledger)
+        return replace(settings, podapi=api, cold_plug=ColdPlugSection(True), keys=keys)
 
     kubelet = GrpcServer(cold_plug.SERVICE, {"Get": get, "List": listed})
     place = tmp_path / pod_resources.PLACE

@@ -19,7 +19,7 @@ from nodeward.core.cgroup import Hierarchy
 from nodeward.core.finding import Severity
 from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.keys.settings import LedgerSettings
+from nodeward.features.keys.settings import KeysSettings
 from nodeward.features.limits.findings import Layout
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
@@ -200,7 +200,7 @@ def test_one_thing_that_is_wrong_is_the_one_bad_finding(
 def test_another_owner_of_cpus_is_an_error_beside_a_policy_of_ours(
     tmp_path: Path, changes: dict[str, str | None], expected: str
 ) -> None:
-    ours = replace(NO_API, policy=PolicySettings("static"), ledger=LedgerSettings(kubelet_root="/kubelet/"))
+    ours = replace(NO_API, policy=PolicySettings("static"), keys=KeysSettings(kubelet_root="/kubelet/"))
     found = diagnose(ours, around(host(tmp_path, **changes)))
 
     assert bad(found) == [expected]
@@ -463,5 +463,5 @@ def test_a_setting_that_could_be_a_secret_is_judged_before_it_is_in_a_bundle() -
     names = [name for section in (tree, *(one for one in tree.values() if isinstance(one, dict))) for name in section]
 
     suspects = [name for name in names if any(word in name for word in ("token", "password", "secret", "key", "auth"))]
-    no_secrets = ("keys",)  # ledger.keys: which counters of the kernel hold TEE keys, and how many are kept back
+    no_secrets = ("keys",)  # keys.kinds: which counters of the kernel hold TEE keys, and how many are kept back
     assert [name for name in suspects if not name.endswith("_file") and name not in no_secrets] == []

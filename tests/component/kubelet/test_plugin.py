@@ -19,7 +19,7 @@ from nodeward.core.events import Allocating, Question, Starting
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
 from nodeward.features.all import ENGINE
-from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
+from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
 from nodeward.features.keys.wiring import checkpoint_file, device_plugin
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
@@ -357,10 +357,10 @@ async def _no_commit(_: str) -> str:
 async def offering(home: Path, offers: ByEdge, *devices: str) -> AsyncIterator[tuple[Node, list[str]]]:
     """Kubelet beside the two kinds as the daemon runs them, each with these device nodes; and which of them failed."""
     keys = {
-        key: KeySettings((name,), publisher=Publisher.DEVICE_PLUGIN, publish=name, devices=devices)
+        key: KeyKind((name,), publisher=Publisher.DEVICE_PLUGIN, publish=name, devices=devices)
         for key, name in (("tdx", TDX), ("sev_es", SEV))
     }
-    settings = Settings(ledger=LedgerSettings(Mode.ENFORCE, keys, str(home)), kube=KubeSection(enabled=False))
+    settings = Settings(keys=KeysSettings(Mode.ENFORCE, keys, str(home)), kube=KubeSection(enabled=False))
     kernel, clock, failures, loop = SimKernel({}), SystemClock(), list[str](), asyncio.get_running_loop()
     core = Core(
         State(settings=settings.engine), ENGINE, clock, slots_of(InlineLane(), kernel, clock), NoFacts(), _no_commit
@@ -408,5 +408,5 @@ async def test_a_device_node_of_the_settings_that_is_none_refuses_each_pod_with_
         place.touch()
         with pytest.raises(AdmissionError) as file:
             await found.kubelet.admit("b", TDX, (Asks("compute"),))
-    assert f"nodeward: {place}: No such file or directory; ledger.keys.tdx.devices gives it to each" in str(gone.value)
+    assert f"nodeward: {place}: No such file or directory; keys.kinds.tdx.devices gives it to each" in str(gone.value)
     assert f"nodeward: {place} is not a character device; " in str(file.value)

@@ -137,7 +137,7 @@ def test_only_a_feature_with_an_on_error_refuses_a_container_and_names_that_key(
 
     assert [fault.domain for fault in decision.faults] == [faulty]
     assert isinstance(decision.answer, Final)
-    if faulty in ("notices", "ledger", "sandboxes", "gate"):  # no gate is set here
+    if faulty in ("notices", "keys", "sandboxes", "gate"):  # no gate is set here
         assert decision.answer.value == Adjustment({"misc.max": f"{EPC} 5"})
     else:
         assert isinstance(decision.answer.value, Refusal)

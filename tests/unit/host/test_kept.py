@@ -19,7 +19,7 @@ from nodeward.core.vms import Profile
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Qos, Source
 from nodeward.features.all import apply
 from nodeward.features.gate.settings import GateSettings
-from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.keys.settings import KeyKind, KeysSettings
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.effects.hook_files import Keeper
 from nodeward.features.limits.settings import LimitsSettings
@@ -359,8 +359,8 @@ def test_the_last_good_settings_are_looked_for_where_the_broken_ones_point(
 
 
 def of_keys(mode: Mode, reserve: int = 0, sev: str = "d.e/f") -> Settings:
-    rows = {"tdx": KeySettings(("a.b/c",), reserve=reserve), "sev": KeySettings((sev,))}
-    return Settings(ledger=LedgerSettings(mode, rows))
+    rows = {"tdx": KeyKind(("a.b/c",), reserve=reserve), "sev": KeyKind((sev,))}
+    return Settings(keys=KeysSettings(mode, rows))
 
 
 def of_limits(strict: bool = False, node: str = "", **resources: str) -> Settings:
@@ -376,8 +376,8 @@ ACTED = SandboxesSettings(Mode.ENFORCE, 500, {"kata": Profile.KATA_RS}, 10)
     ("running", "wanted", "live", "late"),
     [
         (Settings(), of_limits(True, "n", a="c"), of_limits(True), ["node_name", "limits.resources"]),
-        (of_keys(Mode.OBSERVE), of_keys(Mode.ENFORCE, 2, "g.h/i"), of_keys(Mode.ENFORCE, 2), ["ledger.keys"]),
-        (of_keys(Mode.OBSERVE), of_keys(Mode.OFF), of_keys(Mode.OBSERVE), ["ledger.mode"]),
+        (of_keys(Mode.OBSERVE), of_keys(Mode.ENFORCE, 2, "g.h/i"), of_keys(Mode.ENFORCE, 2), ["keys.kinds"]),
+        (of_keys(Mode.OBSERVE), of_keys(Mode.OFF), of_keys(Mode.OBSERVE), ["keys.mode"]),
         (
             *(Settings(sandboxes=WATCHED), Settings(sandboxes=ACTED)),
             *(Settings(sandboxes=replace(ACTED, period_ms=2000)), ["sandboxes.period_ms"]),

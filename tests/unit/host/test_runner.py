@@ -143,7 +143,7 @@ async def test_a_container_that_is_never_created_wakes_the_core() -> None:
     assert not core.armed
 
 
-# ---- what must be durable before it is told; the ledger's own is in tests/unit/features/keys
+# ---- what must be durable before it is told; those of `keys` are in tests/unit/features/keys
 
 
 def grants(state: State) -> dict[str, str]:
@@ -156,7 +156,7 @@ def put(state: State, changes: dict[str, str]) -> State:
     return replace(state, limits=replace(state.limits, misses={"": held}))
 
 
-def ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
+def keys(state: State, event: ev.Event) -> tuple[State, Decision]:
     if isinstance(event, ev.Abandoned) and (ask := state.asks.get(event.ask_id)) and ask.creating:
         return put(state, {ask.creating.container.id: ""}), Decision()
     if not isinstance(event, ev.Creating):
@@ -169,11 +169,11 @@ def ledger(state: State, event: ev.Event) -> tuple[State, Decision]:
     return put(state, {name: "reserved"}), Decision(Commit(name))
 
 
-def ledger_that_breaks(state: State, event: ev.Event) -> tuple[State, Decision]:
-    """As `ledger`, until the record is durable."""
+def keys_that_break(state: State, event: ev.Event) -> tuple[State, Decision]:
+    """As `keys`, until the record is durable."""
     if isinstance(event, ev.Creating) and event.ask_id in state.asks:
         raise ZeroDivisionError("after the commit")
-    return ledger(state, event)
+    return keys(state, event)
 
 
 def stubborn(state: State, event: ev.Event) -> tuple[State, Decision]:
@@ -185,7 +185,7 @@ class Desk:
 
     def __init__(
         self,
-        domain: Callable[[State, ev.Event], tuple[State, Decision]] = ledger,
+        domain: Callable[[State, ev.Event], tuple[State, Decision]] = keys,
         error: str | Exception = "",
         limits: LimitsSettings | None = None,
     ) -> None:
@@ -217,7 +217,7 @@ class Desk:
 
 @pytest.mark.parametrize(("rule", "refused"), [(OnError.PASS, False), (OnError.REFUSE, True)])
 async def test_a_domain_that_breaks_after_its_commit_is_answered_by_its_on_error(rule: OnError, refused: bool) -> None:
-    desk = Desk(ledger_that_breaks, limits=LimitsSettings(on_error=rule))
+    desk = Desk(keys_that_break, limits=LimitsSettings(on_error=rule))
     answer, granted = await desk.ask()
     assert isinstance(answer.value, Refusal) is refused
     assert (desk.core.faults, desk.commits) == ({"limits": 1}, ["u-app"])

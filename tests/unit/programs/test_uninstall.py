@@ -262,7 +262,7 @@ class Node:
         settings = {
             "state_dir": str(folder / "state"),
             "run_dir": str(folder / "run"),
-            "ledger": {"kubelet_dir": str(folder / "kubelet"), "keys": rows},
+            "keys": {"kubelet_dir": str(folder / "kubelet"), "kinds": rows},
         }
         (folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
 
@@ -360,8 +360,8 @@ def test_sockets_that_a_killed_daemon_has_left_are_removed_and_nobody_elses(shor
 def test_a_number_of_nfds_stays_until_its_master_has_passed(node: Node) -> None:
     node.journal.unlink()
     settings = yaml.safe_load((node.folder / "nodeward.yaml").read_text())
-    settings["ledger"]["keys"]["tdx"] = {"resources": [TDX, KATA], "publish": TDX}
-    settings["ledger"]["mode"] = "enforce"
+    settings["keys"]["kinds"]["tdx"] = {"resources": [TDX, KATA], "publish": TDX}
+    settings["keys"]["mode"] = "enforce"
     (node.folder / "nodeward.yaml").write_text(yaml.safe_dump(settings))
     assert node.said() == [], "no object of ours was written, as without NFD"
     written = {"v": 1, "target": "nfd:nodeward/zzz-nodeward-n1", "old": "absent"}

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.core.modes import Mode
-from nodeward.features.keys.settings import KeySettings
+from nodeward.features.keys.settings import KeyKind
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
@@ -265,8 +265,8 @@ def test_a_bomb_is_refused(types: str, why: str, tmp_path: Path) -> None:
 
 
 def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
-    found = from_tree({"ledger": {"mode": "observe", "keys": {"tdx": {"resources": ["a.b/c"], "reserve": 2}}}}, {})
-    assert found.ledger.keys == {"tdx": KeySettings(("a.b/c",), reserve=2)}
+    found = from_tree({"keys": {"mode": "observe", "kinds": {"tdx": {"resources": ["a.b/c"], "reserve": 2}}}}, {})
+    assert found.keys.kinds == {"tdx": KeyKind(("a.b/c",), reserve=2)}
     assert found.engine.declared == {"a.b/c": "a.b/c", "sgx.intel.com/epc": "sgx_epc"}
 
     bad = {
@@ -277,16 +277,16 @@ def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:
         "x": 3,
     }
     with pytest.raises(SettingsError) as caught:
-        from_tree({"ledger": {"mode": "enforce", "keys": bad}}, {})
+        from_tree({"keys": {"mode": "enforce", "kinds": bad}}, {})
     assert sorted(fault.split(": ")[0] for fault in caught.value.faults) == [
-        "ledger.keys.sev.resources",
-        "ledger.keys.t d",
-        "ledger.keys.t d.resource",
-        "ledger.keys.tdx.capacity",
-        "ledger.keys.tdx.reserve",
-        "ledger.keys.tdx.resources",
-        "ledger.keys.tdx.resources",
-        "ledger.keys.x",
+        "keys.kinds.sev.resources",
+        "keys.kinds.t d",
+        "keys.kinds.t d.resource",
+        "keys.kinds.tdx.capacity",
+        "keys.kinds.tdx.reserve",
+        "keys.kinds.tdx.resources",
+        "keys.kinds.tdx.resources",
+        "keys.kinds.x",
     ]
 
 
@@ -322,14 +322,14 @@ PUBLISHED = {**OFFERED, "publish": "devices.kubevirt.io/tdx"}
     ],
 )
 def test_what_is_offered_is_a_name_of_ours_with_a_number_behind_it(row: dict[str, object], fault: str) -> None:
-    tree: dict[str, object] = {"ledger": {"mode": "enforce", "keys": {"tdx": row}}}
+    tree: dict[str, object] = {"keys": {"mode": "enforce", "kinds": {"tdx": row}}}
     if not fault:
-        assert from_tree(tree, {}).ledger.mode is Mode.ENFORCE
+        assert from_tree(tree, {}).keys.mode is Mode.ENFORCE
         return
     with pytest.raises(SettingsError) as caught:
         from_tree(tree, {})
     (only,) = caught.value.faults
-    assert only.startswith(f"ledger.keys.tdx.{fault}")
+    assert only.startswith(f"keys.kinds.tdx.{fault}")
 
 
 @pytest.mark.parametrize(
@@ -348,20 +348,20 @@ def test_what_is_offered_is_a_name_of_ours_with_a_number_behind_it(row: dict[str
 def test_keys_are_shared_where_nfd_has_a_number_and_can_be_told(
     key: str, row: dict[str, object], kube: bool, faults: list[str]
 ) -> None:
-    tree: dict[str, object] = {"kube": {"enabled": kube}, "ledger": {"keys": {key: row}}}
+    tree: dict[str, object] = {"kube": {"enabled": kube}, "keys": {"kinds": {key: row}}}
     found: tuple[str, ...] = ()
     try:
         from_tree(tree, {})
     except SettingsError as refused:
         found = tuple(refused.faults)
     assert len(found) == len(faults)
-    assert all(one.startswith(f"ledger.keys.{key}.{fault}") for one, fault in zip(found, faults, strict=True))
+    assert all(one.startswith(f"keys.kinds.{key}.{fault}") for one, fault in zip(found, faults, strict=True))
 
 
 def test_a_resource_may_be_limited_and_counted_as_the_same_key_and_is_not_looked_at_while_nothing_is_counted() -> None:
-    """The shipped table of keys must not refuse settings from before there was a ledger."""
+    """The shipped table of keys must not refuse settings from before there was `keys`."""
     for limits, mode in (("tdx", "observe"), ("sev", "off")):
-        tree = {"limits": {"resources": {"tdx.intel.com/keys": limits}}, "ledger": {"mode": mode}}
+        tree = {"limits": {"resources": {"tdx.intel.com/keys": limits}}, "keys": {"mode": mode}}
         assert from_tree(tree, {}).limits.resources == {"tdx.intel.com/keys": limits}
 
 

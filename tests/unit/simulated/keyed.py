@@ -21,7 +21,7 @@ from nodeward.core.refusal import Refusal
 from nodeward.core.workload import ContainerSpec, PodUid, Sandbox
 from nodeward.features.keys import device_ids
 from nodeward.features.keys.effects import grants
-from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
+from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
 from nodeward.neighbours.kubelet import checkpoint_file
 from nodeward.neighbours.kubelet.checkpoint_file import Data, Entry
 from nodeward_sim.doubles.kernel import SimKernel
@@ -31,9 +31,9 @@ from tests.unit.simulated.plans import EPC
 
 KEY, TDX = "tdx", "devices.kubevirt.io/tdx"
 FOLDER = "/var/lib/kubelet"
-ROW = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
-LEDGER = LedgerSettings(Mode.ENFORCE, {KEY: ROW}, FOLDER)
-KEYS = 64
+ROW = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+KEYS = KeysSettings(Mode.ENFORCE, {KEY: ROW}, FOLDER)
+CAPACITY = 64
 WITHIN_NS = 1_000_000_000
 
 
@@ -53,7 +53,7 @@ def write_checkpoint(kernel: SimKernel, keys: int, held: dict[PodUid, str]) -> N
 
 @dataclass(frozen=True, slots=True)
 class KeysLeft:
-    """What is there once no pod is: grants that stand, what else the ledger keeps, bytes of the journal."""
+    """What is there once no pod is: grants that stand, what else `keys` keeps, bytes of the journal."""
 
     granted: int
     entries: int
@@ -63,12 +63,12 @@ class KeysLeft:
 class KeyedLifetimes(Lifetimes):
     """One daemon, its kernel, kubelet's checkpoint, and pods with keys without end."""
 
-    capacity: Mapping[str, int] = MappingProxyType({EPC: 1 << 40, KEY: KEYS})
-    settings = replace(SETTINGS, ledger=LEDGER)
+    capacity: Mapping[str, int] = MappingProxyType({EPC: 1 << 40, KEY: CAPACITY})
+    settings = replace(SETTINGS, keys=KEYS)
     more = (ContainerSpec("compute", declared={TDX: 1}),)
 
     def __init__(self) -> None:
-        self._ids = deque(device_ids.id_name(KEY, number) for number in range(KEYS))
+        self._ids = deque(device_ids.id_name(KEY, number) for number in range(CAPACITY))
         self._held: dict[PodUid, str] = {}
         self.granted = self.refused_ids = self.put_off = 0
         self.why = ""
@@ -117,11 +117,11 @@ class KeyedLifetimes(Lifetimes):
         return True
 
     def _write(self) -> None:
-        write_checkpoint(self.kernel, KEYS, self._held)
+        write_checkpoint(self.kernel, CAPACITY, self._held)
 
     def keys_left(self) -> KeysLeft:
-        ledger = self._life.core.state.ledger
-        granted = sum(bool(grant.times) for offer in ledger.offers.values() for grant in offer.grants.values())
-        entries = len(ledger.reserved) + sum(len(offer.held) + len(offer.over) for offer in ledger.offers.values())
+        keys = self._life.core.state.keys
+        granted = sum(bool(grant.times) for offer in keys.offers.values() for grant in offer.grants.values())
+        entries = len(keys.reserved) + sum(len(offer.held) + len(offer.over) for offer in keys.offers.values())
         journal = self.kernel.stat(grants.path_in(self.settings.run_dir)).size
         return KeysLeft(granted, entries, journal)

@@ -100,12 +100,12 @@ class Life:
         self.core, self.slots, self.undo, self.reader = inside.core, inside.slots, inside.undo, inside.reader
         self.tell, self.offers = inside.tell, inside.slots.by_edge["offer"]
         chosen = list(inside.components)
-        if settings.ledger.mode is not Mode.OFF:
+        if settings.keys.mode is not Mode.OFF:
             read_by = (settings, self.files, inside.tree, counting, self.disk_lane)
             handed_out = partial(keys.checkpoint_file, settings, self.files)
             of_keys, _ = keys.keys(*read_by, inside.core, given.clock, facts, inside.grants, handed_out)
             chosen += of_keys
-            for row in settings.ledger.keys.values():
+            for row in settings.keys.kinds.values():
                 inside.core.tell(ev.PluginTold(row.publish, PluginStanding.SERVING))
         for name, start in chosen:
             if name != "refusals":

@@ -22,7 +22,7 @@ from nodeward.core.workload import PodSpec, PodUid, Role
 from nodeward.neighbours.cgroups import sampler
 from tests.unit.simulated import checks
 from tests.unit.simulated.history import History, run, virtual_loop
-from tests.unit.simulated.keyed import KEYS, KeyedLifetimes
+from tests.unit.simulated.keyed import CAPACITY, KeyedLifetimes
 from tests.unit.simulated.life import SETTINGS
 from tests.unit.simulated.lifetimes import Left
 from tests.unit.simulated.plans import EPC, PAGE, Plan, sidecar_before_init
@@ -183,6 +183,6 @@ def test_a_hundred_and_twenty_pods_with_a_key_each_leave_no_grant_and_no_descrip
         assert lifetimes.left() == first == Left(0, CONTROLLERS, 0, 1, 0)
         assert (left.granted, left.entries) == (0, 0), lifetimes.why
         assert left.journal_bytes < 16 * 1024
-        assert lifetimes.granted == 20 + 120 > 2 * KEYS
+        assert lifetimes.granted == 20 + 120 > 2 * CAPACITY
     finally:
         lifetimes.close()

@@ -13,7 +13,7 @@ from nodeward.features.keys.settings import Attestation
 from nodeward.features.keys.sums import counted, is_offered
 from nodeward.features.root import State
 
-_LEDGER_OFF = "the ledger is off, so nothing is known of keys and quotes: set ledger.mode to observe or enforce"
+_KEYS_OFF = "keys.mode is off, so nothing is known of keys and quotes: set it to observe or enforce"
 
 
 def conditions(state: State, pod: Gated, wall_ns: int) -> tuple[Condition, ...]:
@@ -46,15 +46,15 @@ def _why(state: State, pod: Gated, name: str, wall_ns: int) -> str:
         case "verdict":
             return _no_verdict(state, pod.uid, wall_ns)
         case "key":
-            return _LEDGER_OFF if _is_off(state) else "; ".join(_no_key(state, pod.uid))
+            return _KEYS_OFF if _is_off(state) else "; ".join(_no_key(state, pod.uid))
         case "quotes":
-            return _LEDGER_OFF if _is_off(state) else "; ".join(_no_quotes(state, pod.uid))
+            return _KEYS_OFF if _is_off(state) else "; ".join(_no_quotes(state, pod.uid))
         case _:
             return f"is no condition of this version; those are {listed()}"
 
 
 def _is_off(state: State) -> bool:
-    return state.settings.ledger.mode is Mode.OFF
+    return state.settings.keys.mode is Mode.OFF
 
 
 def _no_verdict(state: State, uid: str, wall_ns: int) -> str:
@@ -77,9 +77,9 @@ def _no_key(state: State, uid: str) -> Iterator[str]:
     if told is None:
         yield "the pod's spec is not known yet"
         return
-    view = state.ledger.held
+    view = state.keys.held
     asks = False
-    for key, kind in state.settings.ledger.keys.items():
+    for key, kind in state.settings.keys.kinds.items():
         for resource in kind.resources:
             need = promised(told, state.settings.words([resource]))
             if not need:
@@ -102,15 +102,15 @@ def _no_key(state: State, uid: str) -> Iterator[str]:
 
 def _no_quotes(state: State, uid: str) -> Iterator[str]:
     """Which services do not answer: those of the keys that the pod asks for, else all that are asked."""
-    rows = state.settings.ledger.keys
+    rows = state.settings.keys.kinds
     told = versions(state).get(PodUid(uid), ())
     own = [key for key, kind in rows.items() if _asks(state, told, kind.resources)]
     watched = [key for key in own or rows if rows[key].attestation is not Attestation.OFF]
     if not watched:
         key = next(iter(own or rows), "KEY")
-        yield f"nobody asks a service that makes quotes: set ledger.keys.{key}.attestation"
+        yield f"nobody asks a service that makes quotes: set keys.kinds.{key}.attestation"
     for key in watched:
-        said = state.ledger.quotes.get(key)
+        said = state.keys.quotes.get(key)
         if said is None or not said.answers:
             why = (said.why if said is not None else "") or "it has not answered yet"
             yield f"the service at {rows[key].attestation_socket} does not answer ({why})"

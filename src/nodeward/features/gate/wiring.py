@@ -231,10 +231,10 @@ def _components(node: Node) -> Wired:
         return Wired(())
     if not settings.podapi.enabled and any("verdict" in words for words in settings.gate.handlers.values()):
         log.warning("gate=no-verdicts why='podapi.enabled is false, so nobody can set one: set it to true'")
-    if settings.ledger.mode is Mode.OFF and any(
+    if settings.keys.mode is Mode.OFF and any(
         {"key", "quotes"} & {*words} for words in settings.gate.handlers.values()
     ):
-        log.warning("gate=no-keys why='ledger.mode is off, so key and quotes stay shut: set it to observe or enforce'")
+        log.warning("gate=no-keys why='keys.mode is off, so key and quotes stay shut: set it to observe or enforce'")
     return Wired((("gate", node.part(Gates).keep),))
 
 

@@ -17,7 +17,7 @@ from nodeward.core.tables import put, without
 from nodeward.core.workload import PodSpec, PodUid, Role
 from nodeward.features.keys import device_ids, refusals, sums
 from nodeward.features.keys.kubelet_view import held_ids, needed, specs, versions
-from nodeward.features.keys.state import Ledger, Offer, Reserved
+from nodeward.features.keys.state import Keys, Offer, Reserved
 from nodeward.features.root import State
 
 KEYS_NS, HELD_NS = 300_000_000, 300_000_000
@@ -25,27 +25,27 @@ KEYS_NS, HELD_NS = 300_000_000, 300_000_000
 START_NS = 8_000_000_000
 """So long each may take before a start: nobody else waits for that, and kubelet 30 seconds (PreStartContainer)."""
 
-Answered = tuple[Ledger, Final | Need | Commit]
+Answered = tuple[Keys, Final | Need | Commit]
 
 
 def allocating(state: State, event: ev.Allocating) -> Answered:
     """The slice and the answer to an Allocate, as far as it has come."""
     ask = state.asks.get(event.ask_id)
-    if ask is not None and event.ask_id in state.ledger.reserved:
+    if ask is not None and event.ask_id in state.keys.reserved:
         return _recorded(state, event, ask)
     key = sums.key_of(state, event.resource)
     wrong = _malformed(state, key, event)
     if wrong is not None:
         return _refused(state, event, key, *wrong)
     if ask is None:
-        return state.ledger, Need("keys", key, KEYS_NS)
+        return state.keys, Need("keys", key, KEYS_NS)
     unread = _unread(state, ask)
     if unread is not None:
         return _refused(state, event, key, *unread)
     offer = sums.offer_now(state, key)
     granted = [name for name in event.ids if device_ids.is_granted(offer, name)]
     if granted and ask.needs < 2:
-        return state.ledger, Need("held", key, HELD_NS)
+        return state.keys, Need("held", key, HELD_NS)
     return _decided(state, event, key, _own_again(state, ask, key, offer, granted))
 
 
@@ -53,20 +53,20 @@ def starting(state: State, event: ev.Starting) -> Answered:
     """The slice and the answer to a start, as far as it has come."""
     ask, key = state.asks.get(event.ask_id), sums.key_of(state, event.resource)
     if not key:
-        return state.ledger, Final(Adjustment(), Reason("not-offered", (event.resource,)))
+        return state.keys, Final(Adjustment(), Reason("not-offered", (event.resource,)))
     if ask is None:
-        return state.ledger, Need("keys", key, START_NS)
+        return state.keys, Need("keys", key, START_NS)
     unread = _unread(state, ask)
     if unread is not None:
         return _refused(state, event, key, *unread)
     if ask.needs < 2:
-        return state.ledger, Need("held", key, START_NS)
+        return state.keys, Need("held", key, START_NS)
     why = sums.unquoted(state, key)
     if why:
         return _refused(state, event, key, "quotes", why)
-    held = state.ledger.held  # before that starts of an earlier life may be under way, of whom only kubelet knows
-    if not state.ledger.viewed and not (held is not None and held.pods):
-        why = f"what kubelet has handed out has not been read yet ({state.ledger.held_fault or 'it is being read'})"
+    held = state.keys.held  # before that starts of an earlier life may be under way, of whom only kubelet knows
+    if not state.keys.viewed and not (held is not None and held.pods):
+        why = f"what kubelet has handed out has not been read yet ({state.keys.held_fault or 'it is being read'})"
         return _refused(state, event, key, "owner", why)
     owners = _owners(state, ask, key, event.ids)
     if not owners:
@@ -75,15 +75,15 @@ def starting(state: State, event: ev.Starting) -> Answered:
     return _let_through(state, event, key, owners)
 
 
-def given_back(ledger: Ledger, ask_id: int) -> Ledger:
+def given_back(keys: Keys, ask_id: int) -> Keys:
     """The slice without what this ask was promised."""
-    reserved = ledger.reserved.get(ask_id)
+    reserved = keys.reserved.get(ask_id)
     if reserved is None:
-        return ledger
-    offers = ledger.offers
+        return keys
+    offers = keys.offers
     if reserved.key in offers:
         offers = put(offers, reserved.key, device_ids.taken_back(offers[reserved.key], reserved.fresh))
-    return replace(ledger, offers=offers, reserved=without(ledger.reserved, (ask_id,)))
+    return replace(keys, offers=offers, reserved=without(keys.reserved, (ask_id,)))
 
 
 def _malformed(state: State, key: str, event: ev.Allocating) -> tuple[str, str] | None:
@@ -97,7 +97,7 @@ def _malformed(state: State, key: str, event: ev.Allocating) -> tuple[str, str] 
         return "too-many", f"kubelet asked for {len(ids)} ids at once"
     if len(dict.fromkeys(ids)) < len(ids):
         return "twice", "kubelet named an id twice"
-    offer = state.ledger.offers.get(key, Offer())
+    offer = state.keys.offers.get(key, Offer())
     strange = [name for name in ids if not device_ids.is_listed(offer, key, name)]
     if strange:
         listed = len(device_ids.devices(offer, key))
@@ -112,7 +112,7 @@ def _unread(state: State, ask: OpenAsk) -> tuple[str, str] | None:
     """Why there is nothing to decide by: no sample that began after the question, or no time."""
     if ask.expired:
         return "late", "the answer was not found in time"
-    sample = state.ledger.sample
+    sample = state.keys.sample
     if sample is None or sample.as_of < ask.question.seq:
         return "unread", "the kernel's counters could not be read in time"
     return None
@@ -125,7 +125,7 @@ def _own_again(state: State, ask: OpenAsk, key: str, offer: Offer, granted: Sequ
     container, and after a boot. Both happen before the pod has a sandbox, and by a view from after the question. An id
     whose owner has started, or of which there are two, is one that kubelet has forgotten, and counts once more; so does
     one by kubelet's word alone for which the kernel has no key."""
-    if state.ledger.held_fault or state.ledger.held_as_of < ask.question.seq:
+    if state.keys.held_fault or state.keys.held_as_of < ask.question.seq:
         return []
     owners = [device_ids.owners(offer.held, name) for name in granted]
     uid = owners[0][0] if owners and owners[0] else None
@@ -159,19 +159,19 @@ def _decided(state: State, event: ev.Allocating, key: str, reused: list[str]) ->
     after = device_ids.allocate(offer, event.ids, reused, free, state.at_ns, state.seq)
     if after is None:
         asked = len(event.ids) - len(reused)
-        pods = sums.claims(state, key, sample) if (sample := state.ledger.sample) is not None else {}
+        pods = sums.claims(state, key, sample) if (sample := state.keys.sample) is not None else {}
         promised = any(claim.entitled for claim in pods.values())
         return _refused(
             state, event, key, *refusals.short_of(replace(count, free=free), offer.published, asked, promised)
         )
     fresh = tuple(name for name in event.ids if name not in reused)
-    ledger = replace(state.ledger, offers=put(state.ledger.offers, key, after))
+    keys = replace(state.keys, offers=put(state.keys.offers, key, after))
     if not fresh and all(offer.grants[name].seq for name in event.ids):
-        return ledger, Final(Adjustment(), Reason("granted", (event.resource, 0)))
-    open_asks = {ask_id: one for ask_id, one in ledger.reserved.items() if ask_id in state.asks}
+        return keys, Final(Adjustment(), Reason("granted", (event.resource, 0)))
+    open_asks = {ask_id: one for ask_id, one in keys.reserved.items() if ask_id in state.asks}
     reserved = Reserved(key, fresh, tuple(dict.fromkeys(after.released)))
-    ledger = replace(ledger, reserved=put(open_asks, event.ask_id, reserved))
-    return ledger, Commit(_record(event.resource, fresh or event.ids, reserved.released))
+    keys = replace(keys, reserved=put(open_asks, event.ask_id, reserved))
+    return keys, Commit(_record(event.resource, fresh or event.ids, reserved.released))
 
 
 def _record(resource: str, ids: Sequence[str], released: Sequence[str]) -> str:
@@ -182,16 +182,16 @@ def _record(resource: str, ids: Sequence[str], released: Sequence[str]) -> str:
 
 def _recorded(state: State, event: ev.Allocating, ask: OpenAsk) -> Answered:
     """The end of an Allocate that was to be put on record."""
-    reserved = state.ledger.reserved[event.ask_id]
-    offer = state.ledger.offers.get(reserved.key)
+    reserved = state.keys.reserved[event.ask_id]
+    offer = state.keys.offers.get(reserved.key)
     if ask.committed and not ask.expired and offer is not None:
         released = tuple(name for name in offer.released if name not in reserved.released)
-        offers = state.ledger.offers
+        offers = state.keys.offers
         if offer.released:
             offers = put(offers, reserved.key, replace(offer, released=released))
-        ledger = replace(state.ledger, offers=offers, reserved=without(state.ledger.reserved, (event.ask_id,)))
-        return ledger, Final(Adjustment(), Reason("granted", (event.resource, len(reserved.fresh))))
-    state = replace(state, ledger=given_back(state.ledger, event.ask_id))
+        keys = replace(state.keys, offers=offers, reserved=without(state.keys.reserved, (event.ask_id,)))
+        return keys, Final(Adjustment(), Reason("granted", (event.resource, len(reserved.fresh))))
+    state = replace(state, keys=given_back(state.keys, event.ask_id))
     if ask.commit_error:
         why = f"the grant could not be put on record ({ask.commit_error})"
         return _refused(state, event, reserved.key, "journal", why)
@@ -205,15 +205,15 @@ def _owners(state: State, ask: OpenAsk, key: str, ids: Sequence[str]) -> list[Po
     first."""
     least, asked_at, offer = sums.least(state, key), ask.question.seq, sums.offer_now(state, key)
     known = [uid for uid, names in offer.held.items() if all(name in names for name in ids)]
-    if known and state.ledger.held_as_of >= asked_at:
+    if known and state.keys.held_as_of >= asked_at:
         return _most_to_take_first(known, least, offer)
-    if state.ledger.of_kubelet is None or state.ledger.of_kubelet.as_of < asked_at:
+    if state.keys.of_kubelet is None or state.keys.of_kubelet.as_of < asked_at:
         return []
     pods, word = specs(state), _word(state, key)
-    had = held_ids(state, state.settings.ledger.keys[key].publish)
+    had = held_ids(state, state.settings.keys.kinds[key].publish)
     asking = [uid for uid, spec in pods.items() if not spec.terminal and _asks(spec, word, len(ids))]
     lacking = [uid for uid in asking if uid not in had and not least.get(uid)]
-    there = {one.uid: None for one in state.ledger.of_kubelet.pods if not pods[one.uid].terminal}
+    there = {one.uid: None for one in state.keys.of_kubelet.pods if not pods[one.uid].terminal}
     known = [uid for uid in known if uid in there]
     if known:  # whoever asks for as many and is not known to have any may have been given the same
         return _most_to_take_first([*known, *lacking], least, offer)
@@ -246,13 +246,13 @@ def _let_through(state: State, event: ev.Starting, key: str, owners: Sequence[Po
             f"{others} are on their way to pods that start"
         )
         if not same:
-            offers = put(state.ledger.offers, key, device_ids.not_begun(offer, uid, event.ids))
-            state = replace(state, ledger=replace(state.ledger, offers=offers))
+            offers = put(state.keys.offers, key, device_ids.not_begun(offer, uid, event.ids))
+            state = replace(state, keys=replace(state.keys, offers=offers))
         return _refused(state, event, key, "taken", why)
     maybe = {other: needs for other in same if least.get(other, 0) < needs and passed is not offer}
     passed = replace(passed, passed={**maybe, **passed.passed}, stopped_ns=without(passed.stopped_ns, (uid,)))
-    ledger = replace(state.ledger, offers=put(state.ledger.offers, key, passed))
-    return ledger, Final(Adjustment(), Reason("let-through", (event.resource, str(uid))))
+    keys = replace(state.keys, offers=put(state.keys.offers, key, passed))
+    return keys, Final(Adjustment(), Reason("let-through", (event.resource, str(uid))))
 
 
 def _all_of(state: State, key: str, offer: Offer, uid: PodUid) -> int:
@@ -262,12 +262,12 @@ def _all_of(state: State, key: str, offer: Offer, uid: PodUid) -> int:
 
 def _word(state: State, key: str) -> str:
     """By which word a pod's amounts have the resource that we publish."""
-    (word,) = state.settings.words([state.settings.ledger.keys[key].publish])
+    (word,) = state.settings.words([state.settings.keys.kinds[key].publish])
     return word
 
 
 def _refused(state: State, event: ev.Admitted, key: str, code: str, why: str) -> Answered:
     counted = f"{key or 'none'}/{code}"
-    refused = put(state.ledger.refused, counted, state.ledger.refused.get(counted, 0) + 1)
+    refused = put(state.keys.refused, counted, state.keys.refused.get(counted, 0) + 1)
     message = refusals.text(code, event.resource, event.ids, why, starts=isinstance(event, ev.Starting))
-    return replace(state.ledger, refused=refused), Final(Refusal(message), Reason("refused", (event.resource, code)))
+    return replace(state.keys, refused=refused), Final(Refusal(message), Reason("refused", (event.resource, code)))

@@ -14,33 +14,33 @@ from nodeward.core.events import Event, KeysRead, PluginStanding, PluginTold, Re
 from nodeward.core.tables import put, without
 from nodeward.features.keys import sums
 from nodeward.features.keys.rows import KeyDelays
-from nodeward.features.keys.state import Delays, Ledger
+from nodeward.features.keys.state import Delays, Keys
 from nodeward.features.root import SettingsChanged, State
 
 BOUNDS_MS = (100, 250, 500, 1000, 1500, 2000, 2500, 3000, 5000, 10_000, 30_000)
 
 
-def told(state: State, ledger: Ledger, event: Event) -> Ledger:
-    """The slice after the event, which has made `ledger` of the slice of `state`."""
+def told(state: State, keys: Keys, event: Event) -> Keys:
+    """The slice after the event, which has made `keys` of the slice of `state`."""
     match event:
         case KeysRead():
-            return _sampled(state, ledger)
+            return _sampled(state, keys)
         case Reached():
-            return _performed(state, ledger, event)
+            return _performed(state, keys, event)
         case PluginTold():
-            of = [key for key in ledger.grown if state.settings.ledger.keys[key].publish == event.resource]
+            of = [key for key in keys.grown if state.settings.keys.kinds[key].publish == event.resource]
             over = of if event.standing is not PluginStanding.SERVING else []
-            return replace(ledger, grown=without(ledger.grown, over)) if over else ledger
+            return replace(keys, grown=without(keys.grown, over)) if over else keys
         case SettingsChanged():
-            over = [key for key in ledger.grown if key not in ledger.offers]
-            return replace(ledger, grown=without(ledger.grown, over)) if over else ledger
+            over = [key for key in keys.grown if key not in keys.offers]
+            return replace(keys, grown=without(keys.grown, over)) if over else keys
         case _:
-            return ledger
+            return keys
 
 
 def row(state: State, key: str) -> KeyDelays:
     """The delays since the daemon began, for a histogram."""
-    known = state.ledger.delays.get(key, Delays())
+    known = state.keys.delays.get(key, Delays())
     counts = known.counts or _NONE
     at_most = tuple((bound * 1_000_000, sum(counts[: place + 1])) for place, bound in enumerate(BOUNDS_MS))
     return KeyDelays(sum(counts), known.sum_ns, at_most)
@@ -49,36 +49,36 @@ def row(state: State, key: str) -> KeyDelays:
 _NONE = (0,) * (len(BOUNDS_MS) + 1)
 
 
-def _sampled(state: State, ledger: Ledger) -> Ledger:
+def _sampled(state: State, keys: Keys) -> Keys:
     """Foreign use of which the sample before did not know, and for which fewer ids are published."""
-    before, now = state.ledger, replace(state, ledger=ledger)
-    found = {key: count.foreign for key in ledger.offers if (count := sums.counted(now, key)) and not count.blind}
-    grown = dict(ledger.grown)
+    before, now = state.keys, replace(state, keys=keys)
+    found = {key: count.foreign for key in keys.offers if (count := sums.counted(now, key)) and not count.blind}
+    grown = dict(keys.grown)
     for key, foreign in found.items():
         was, offer = before.foreign.get(key), before.offers.get(key)
         if before.sample is None or was is None or foreign <= was or offer is None:
             continue
-        if ledger.offers[key].published < offer.published and _is_served(state, key):
+        if keys.offers[key].published < offer.published and _is_served(state, key):
             grown.setdefault(key, before.sample.read_ns or before.sample.at_ns)
     if (found, grown) == (before.foreign, before.grown):
-        return ledger
-    return replace(ledger, foreign=found, grown=grown)
+        return keys
+    return replace(keys, foreign=found, grown=grown)
 
 
 def _is_served(state: State, key: str) -> bool:
-    resource = state.settings.ledger.keys[key].publish
-    plugin = state.ledger.plugins.get(resource)
+    resource = state.settings.keys.kinds[key].publish
+    plugin = state.keys.plugins.get(resource)
     is_there = plugin is not None and plugin.standing is PluginStanding.SERVING
-    return is_there and resource in state.ledger.listed
+    return is_there and resource in state.keys.listed
 
 
-def _performed(state: State, ledger: Ledger, event: Reached) -> Ledger:
-    targets = {key: Target("offer", state.settings.ledger.keys[key].publish) for key in ledger.grown}
+def _performed(state: State, keys: Keys, event: Reached) -> Keys:
+    targets = {key: Target("offer", state.settings.keys.kinds[key].publish) for key in keys.grown}
     done = [key for key, target in targets.items() if target in event.targets]
-    delays: Mapping[str, Delays] = ledger.delays
+    delays: Mapping[str, Delays] = keys.delays
     for key in done:
-        delays = put(delays, key, _with(delays.get(key, Delays()), event.at_ns - ledger.grown[key]))
-    return replace(ledger, grown=without(ledger.grown, done), delays=delays) if done else ledger
+        delays = put(delays, key, _with(delays.get(key, Delays()), event.at_ns - keys.grown[key]))
+    return replace(keys, grown=without(keys.grown, done), delays=delays) if done else keys
 
 
 def _with(known: Delays, took_ns: int) -> Delays:

@@ -63,13 +63,13 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         if row.offer is not None and row.offer.standing == PluginStanding.RIVAL.value:
             said = (*said, _RIVAL)
         if said:
-            yield Finding("keys-removal", NOTE, f"if it were removed now: {' '.join(said)}", f"ledger.keys.{row.key}")
+            yield Finding("keys-removal", NOTE, f"if it were removed now: {' '.join(said)}", f"keys.kinds.{row.key}")
     yield from _left(facts)
     if facts.our_object and not is_wanted:
         what = (
             "a NodeFeature object of ours is there that no daemon here wants: NFD's number stands still at what it says"
         )
-        remedy = "Start the daemon with ledger.mode enforce, or delete the object (nodeward uninstall, or kubectl)."
+        remedy = "Start the daemon with keys.mode enforce, or delete the object (nodeward uninstall, or kubectl)."
         yield Finding("keys-nfd-stale", WARNING, what, facts.our_object, remedy)
 
 
@@ -80,7 +80,7 @@ def _stands(row: KeyRow) -> bool:
 
 def _uncounted(row: KeyRow) -> Iterator[Finding]:
     """What is offered to kubelet, and cannot be counted any more, or is not there any more."""
-    where, withheld = f"ledger.keys.{row.key}", row.offer.withheld if row.offer is not None else ""
+    where, withheld = f"keys.kinds.{row.key}", row.offer.withheld if row.offer is not None else ""
     what = f"no id is offered of {row.key}: {row.sentence.removesuffix('.')}"
     if withheld == "gone":
         remedy = "Load their module again (kvm_intel, kvm_amd), or set the row's publisher to none."
@@ -97,7 +97,7 @@ def _journal(row: KeyRow) -> Iterator[Finding]:
     """The record of grants: why none can be put on it, or what its loss means."""
     if row.offer is None:
         return
-    where = f"ledger.keys.{row.key}"
+    where = f"keys.kinds.{row.key}"
     if row.offer.journal_fault:
         what = f"no id is given out of {row.key}: {row.offer.journal_fault}"
         remedy = "Mend the folder run_dir of the daemon's settings, or do as it says; running pods keep their keys."
@@ -137,7 +137,7 @@ def _taken_out(name: str) -> str:
 
 
 def _shared(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
-    where = f"ledger.keys.{row.key}.share"
+    where = f"keys.kinds.{row.key}.share"
     needs = sharing.chosen in ("override", "split", "shared")
     if needs and sharing.nfd in ("absent", "served"):
         lost = "nobody offers these keys" if sharing.chosen == "shared" else "nobody goes by a number of ours"
@@ -179,7 +179,7 @@ def _unruled(sharing: KeySharing, where: str) -> Finding:
 def _attested(row: KeyRow, sharing: KeySharing) -> Iterator[Finding]:
     if not sharing.quotes:
         return
-    where = f"ledger.keys.{row.key}.attestation"
+    where = f"keys.kinds.{row.key}.attestation"
     if sharing.quotes == "answers":
         yield Finding("keys-quotes", OK, "the service that makes quotes answers", where)
         return
@@ -200,5 +200,5 @@ def _hiding(row: KeyRow, asids: int) -> Finding:
         f"ciphertext hiding leaves SEV-SNP {asids} of the {row.capacity} ids of sev_es, and SEV-ES the others; the "
         "kernel counts them together, so for SNP's VMs as many are sold as there are of both"
     )
-    remedy = f"Where SNP is what is offered, set capacity_from: fixed and capacity: {asids} in ledger.keys.sev_es."
+    remedy = f"Where SNP is what is offered, set capacity_from: fixed and capacity: {asids} in keys.kinds.sev_es."
     return Finding("keys-hiding", WARNING, what, where, remedy)

@@ -10,7 +10,7 @@ from nodeward.features.keys import sums
 from nodeward.features.keys.device_ids import Devices, Held, devices
 from nodeward.features.keys.kubelet_view import home
 from nodeward.features.keys.rows import KeyIdRow
-from nodeward.features.keys.state import Grant, Ledger, Stood
+from nodeward.features.keys.state import Grant, Keys, Stood
 from nodeward.features.keys.terms import KeyState
 from nodeward.features.root import State
 
@@ -18,10 +18,10 @@ _FREE, _WITHHELD, _CHARGED = KeyState.FREE, KeyState.WITHHELD, KeyState.CHARGED
 _DRAINING, _GRANTED = KeyState.DRAINING, KeyState.GRANTED
 
 
-def stood(state: State, before: Ledger) -> Mapping[str, Mapping[str, Stood]]:
+def stood(state: State, before: Keys) -> Mapping[str, Mapping[str, Stood]]:
     """Each id of each kind with its state, and since when it has that; what is as it was is the same object. `before`
-    is the slice of which `state.ledger.stood` tells."""
-    now, known = state.ledger, state.ledger.stood
+    is the slice of which `state.keys.stood` tells."""
+    now, known = state.keys, state.keys.stood
     if now.offers is before.offers and now.sample is before.sample:
         return known
     found = {}
@@ -51,7 +51,7 @@ def _granted_since(
 
 def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
     """Every id of the kind, with whose it is by kubelet's view."""
-    offer = state.ledger.offers.get(key)
+    offer = state.keys.offers.get(key)
     if offer is None:
         return ()
     pods: dict[str, list[str]] = {}
@@ -66,7 +66,7 @@ def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
             max(0, now_ns - one.at_ns) // 1_000_000,
             tuple(pods.get(name, ())),
         )
-        for name, one in state.ledger.stood.get(key, {}).items()
+        for name, one in state.keys.stood.get(key, {}).items()
     )
 
 

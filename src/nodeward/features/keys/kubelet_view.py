@@ -16,7 +16,7 @@ from nodeward.core.workload import PodSpec, PodUid, SandboxId
 from nodeward.features.keys import loss
 from nodeward.features.keys.device_ids import SETTLE_NS, owners
 from nodeward.features.keys.settings import Publisher
-from nodeward.features.keys.state import Ledger
+from nodeward.features.keys.state import Keys
 from nodeward.features.pods.budget import budget_of_all, containers_need
 from nodeward.features.pods.found import name_of
 from nodeward.features.pods.state import KnownSpec
@@ -27,21 +27,21 @@ GONE_NS = 30_000_000_000
 has begun anew before it."""
 
 
-def restarts(ledger: Ledger) -> int:
+def restarts(keys: Keys) -> int:
     """How often kubelet has been seen to begin anew."""
-    return max((told.restarts for told in ledger.plugins.values()), default=0)
+    return max((told.restarts for told in keys.plugins.values()), default=0)
 
 
-def serves_without_api(ledger: Ledger) -> bool:
+def serves_without_api(keys: Keys) -> bool:
     """Whether kubelet, begun anew since it last told of its pods, reads our list, and nobody serves its Pods API."""
-    serves = any(told.standing is PluginStanding.SERVING for told in ledger.plugins.values())
-    is_another = restarts(ledger) > ledger.of_kubelet_restarts
-    return ledger.of_kubelet is not None and ledger.of_kubelet_absent and serves and is_another
+    serves = any(told.standing is PluginStanding.SERVING for told in keys.plugins.values())
+    is_another = restarts(keys) > keys.of_kubelet_restarts
+    return keys.of_kubelet is not None and keys.of_kubelet_absent and serves and is_another
 
 
-def api_is_gone(ledger: Ledger) -> bool:
+def api_is_gone(keys: Keys) -> bool:
     """Whether that has been so for long enough."""
-    return ledger.without_api_ns >= GONE_NS
+    return keys.without_api_ns >= GONE_NS
 
 
 def still_there(state: State, of_kubelet: PodsOfKubelet | None) -> PodsOfKubelet | None:
@@ -56,11 +56,11 @@ def still_there(state: State, of_kubelet: PodsOfKubelet | None) -> PodsOfKubelet
 
 def finding(state: State) -> tuple[str, ...]:
     """What an operator should know of it, if anything."""
-    if not api_is_gone(state.ledger):
+    if not api_is_gone(state.keys):
         return ()
     others = "the API server" if state.pods.api_up else "its checkpoint and PodResources alone"
     return (
-        f"kubelet has begun anew without its Pods API ({state.ledger.of_kubelet_fault}): what it has is known by "
+        f"kubelet has begun anew without its Pods API ({state.keys.of_kubelet_fault}): what it has is known by "
         f"{others} until that API answers again.",
     )
 
@@ -70,7 +70,7 @@ Held = Mapping[PodUid, tuple[str, ...]]
 
 def held_ids(state: State, resource: str) -> Held:
     """The ids of the resource that each pod has in kubelet's view, the ended ones' too."""
-    view = state.ledger.held
+    view = state.keys.held
     return {} if view is None else {uid: ids[resource] for uid, ids in view.pods.items() if resource in ids}
 
 
@@ -98,7 +98,7 @@ def versions(state: State) -> Mapping[PodUid, tuple[PodSpec, ...]]:
     though kubelet cannot go by it yet; a static pod's mirror may have been changed on its way into the API server, and
     kubelet runs what the manifest says. So who a pod is and what its containers ask is kubelet's to say, and how much
     it is promised is the larger of both, until they agree: nothing is sold that one of them has promised."""
-    return _versions(state.pods.specs, state.ledger.of_kubelet)
+    return _versions(state.pods.specs, state.keys.of_kubelet)
 
 
 @kept
@@ -136,17 +136,17 @@ def promised(told: Iterable[PodSpec], words: Sequence[str]) -> int:
 
 def ended(state: State, view: Held) -> tuple[PodUid, ...]:
     """Those of the pods in kubelet's view that have ended, as far as others tell."""
-    tells_all = state.pods.api_up or _lists_all(state.ledger)
-    heard = tells_all and not frozen(state) and state.ledger.held_awake_ns >= SETTLE_NS
+    tells_all = state.pods.api_up or _lists_all(state.keys)
+    heard = tells_all and not frozen(state) and state.keys.held_awake_ns >= SETTLE_NS
     return _ended(view, specs(state), heard, state.pods.sandbox_of)
 
 
-def _lists_all(ledger: Ledger) -> bool:
+def _lists_all(keys: Keys) -> bool:
     """Whether kubelet's newest list of its pods has every living pod that the checkpoint names: kubelet lists a pod
     before it gives out the pod's ids (k8s.io/kubernetes 1.37: HandlePodAdditions, ListPods), and the list began after
     the checkpoint named the pod."""
-    told, held = ledger.of_kubelet, ledger.held
-    return told is not None and held is not None and not ledger.of_kubelet_fault and told.as_of >= held.seq
+    told, held = keys.of_kubelet, keys.held
+    return told is not None and held is not None and not keys.of_kubelet_fault and told.as_of >= held.seq
 
 
 @kept
@@ -176,33 +176,33 @@ def may_take(state: State, uid: PodUid, resource: str) -> bool:
 def lost(state: State) -> tuple[str, ...]:
     """Why views on the pods tell nothing now that did before, a sentence each. One that has told nothing since the
     daemon started is one that this node may not have."""
-    ledger, pods = state.ledger, _lost_pods(state)
-    if not ledger.held_fault:
+    keys, pods = state.keys, _lost_pods(state)
+    if not keys.held_fault:
         return pods
     rest = "what was read before stands"
     if stands_in(state):
         rest = "what else it says of its pods stands in for that"
-    elif not ledger.viewed and (waits_for := unaccounted(state)):
+    elif not keys.viewed and (waits_for := unaccounted(state)):
         rest = f"nothing is granted before that could be, while {waits_for}"
-    return (f"what kubelet has handed out cannot be read ({ledger.held_fault}); {rest}.", *pods)
+    return (f"what kubelet has handed out cannot be read ({keys.held_fault}); {rest}.", *pods)
 
 
 def frozen(state: State) -> bool:
     """Whether nothing is released now, and no more published: a view is lost, and nothing stands in for it."""
-    return bool(_lost_pods(state)) or (bool(state.ledger.held_fault) and not stands_in(state))
+    return bool(_lost_pods(state)) or (bool(state.keys.held_fault) and not stands_in(state))
 
 
 def _lost_pods(state: State) -> tuple[str, ...]:
     """The same of those that tell which pods there are."""
-    ledger, found = state.ledger, []
-    if ledger.of_kubelet is not None and ledger.of_kubelet_fault and not api_is_gone(ledger):
+    keys, found = state.keys, []
+    if keys.of_kubelet is not None and keys.of_kubelet_fault and not api_is_gone(keys):
         found.append(
-            f"kubelet no longer tells of its pods ({ledger.of_kubelet_fault}); what it told stands, no id is released "
+            f"kubelet no longer tells of its pods ({keys.of_kubelet_fault}); what it told stands, no id is released "
             "and no more are offered until it does, or has begun anew without its Pods API."
         )
-    if ledger.api_heard and state.pods.stale_since_wall_ns:
+    if keys.api_heard and state.pods.stale_since_wall_ns:
         found.append("the API server no longer answers; its pods stand, no id is released and no more are offered.")
-    if loss.is_frozen(ledger):
+    if loss.is_frozen(keys):
         found.append(f"{loss.FROZEN}; no id is released and no more are offered.")
     return tuple(found)
 
@@ -215,11 +215,11 @@ def stands_in(state: State) -> bool:
     readCheckpoint in cm/devicemanager. The Pods API needs no answer of PodResources beside it, where no pod is there
     whose ids only that could name; but it may tell of a new pod late, so what nobody has is released only beside the
     API server."""
-    ledger = state.ledger
-    if not ledger.held_fault or ledger.held_whole:
+    keys = state.keys
+    if not keys.held_fault or keys.held_whole:
         return False
-    by_kubelet = ledger.of_kubelet is not None and not ledger.of_kubelet_fault
-    return (by_kubelet or (ledger.list_answers and state.pods.api_up)) and not unaccounted(state)
+    by_kubelet = keys.of_kubelet is not None and not keys.of_kubelet_fault
+    return (by_kubelet or (keys.list_answers and state.pods.api_up)) and not unaccounted(state)
 
 
 def unaccounted(state: State) -> str:
@@ -231,7 +231,7 @@ def unaccounted(state: State) -> str:
     unknown = next((uid for uid in started if uid not in pods), None)
     if unknown is not None:
         return f"nobody tells what {_name(state, unknown)} asks for, which has a sandbox"
-    kinds = state.settings.ledger.keys.values()
+    kinds = state.settings.keys.kinds.values()
     for resource in (kind.publish for kind in kinds if kind.publisher is Publisher.DEVICE_PLUGIN):
         (word,) = state.settings.words([resource])
         view = held_ids(state, resource)
@@ -261,7 +261,7 @@ def uid_of(state: State, namespace: str, name: str) -> PodUid | None:
 
 def registered(state: State, resources: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """The healthy ids with kubelet of those resources that have a device plugin, or had one."""
-    view = state.ledger.held
+    view = state.keys.held
     return {} if view is None else {name: view.registered[name] for name in resources if name in view.registered}
 
 

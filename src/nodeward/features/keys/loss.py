@@ -12,7 +12,7 @@ from dataclasses import replace
 from nodeward.core.events import GrantsRecalled, KeysHeld, KeysRead
 from nodeward.features.keys import device_ids
 from nodeward.features.keys.device_ids import SETTLE_NS
-from nodeward.features.keys.state import Ledger, Loss
+from nodeward.features.keys.state import Keys, Loss
 
 PODS_NS = 30_000_000_000
 """So long the pods are waited for; an API server that can be reached has told of them by then."""
@@ -20,54 +20,54 @@ PODS_NS = 30_000_000_000
 FROZEN = "the journal of grants was removed since the boot, and what was granted is still being found out from kubelet"
 
 
-def is_frozen(ledger: Ledger) -> bool:
+def is_frozen(keys: Keys) -> bool:
     """Whether it is still being found out what was granted."""
-    return ledger.loss is not None and not ledger.loss.over_seq
+    return keys.loss is not None and not keys.loss.over_seq
 
 
-def told(ledger: Ledger, event: GrantsRecalled) -> Ledger:
+def told(keys: Keys, event: GrantsRecalled) -> Keys:
     """The slice once the loss was told, though views may have come before."""
-    return _adopted(replace(ledger, loss=Loss(event.at_ns)), event.seq)
+    return _adopted(replace(keys, loss=Loss(event.at_ns)), event.seq)
 
 
-def later(ledger: Ledger, event: KeysRead | KeysHeld) -> Ledger:
+def later(keys: Keys, event: KeysRead | KeysHeld) -> Keys:
     """The slice after a sample or a view."""
-    loss = ledger.loss
+    loss = keys.loss
     if loss is None or loss.over_seq:
-        return ledger
+        return keys
     awake_ns = min(loss.awake_ns + device_ids.awake(loss.heard_ns, event.at_ns), PODS_NS)
     sure_seq = loss.sure_seq or (event.seq if awake_ns >= SETTLE_NS else 0)
-    return replace(ledger, loss=Loss(event.at_ns, awake_ns, sure_seq))
+    return replace(keys, loss=Loss(event.at_ns, awake_ns, sure_seq))
 
 
-def stood_in(ledger: Ledger, event: KeysRead) -> Ledger:
+def stood_in(keys: Keys, event: KeysRead) -> Keys:
     """The slice after a sample, while kubelet's other words stand in for its checkpoint."""
-    loss = ledger.loss
+    loss = keys.loss
     if loss is None or loss.over_seq or not 0 < loss.sure_seq < event.seq:
-        return ledger
-    return replace(ledger, loss=replace(loss, over_seq=event.seq))
+        return keys
+    return replace(keys, loss=replace(loss, over_seq=event.seq))
 
 
-def viewed(ledger: Ledger, event: KeysHeld) -> Ledger:
+def viewed(keys: Keys, event: KeysHeld) -> Keys:
     """The slice after a view of kubelet's, which is in it."""
-    if not is_frozen(ledger):
-        return ledger
-    ledger = _adopted(later(ledger, event), event.seq)
-    loss = ledger.loss
-    if loss is None or not _is_sure(ledger, loss):
-        return ledger
-    return replace(ledger, loss=replace(loss, over_seq=event.seq))
+    if not is_frozen(keys):
+        return keys
+    keys = _adopted(later(keys, event), event.seq)
+    loss = keys.loss
+    if loss is None or not _is_sure(keys, loss):
+        return keys
+    return replace(keys, loss=replace(loss, over_seq=event.seq))
 
 
-def _is_sure(ledger: Ledger, loss: Loss) -> bool:
+def _is_sure(keys: Keys, loss: Loss) -> bool:
     """Whether all is told that was granted before the loss."""
-    is_whole = ledger.held_whole and not ledger.held_fault and 0 < loss.sure_seq <= ledger.held_as_of
-    return is_whole and (ledger.api_heard or ledger.of_kubelet is not None or loss.awake_ns >= PODS_NS)
+    is_whole = keys.held_whole and not keys.held_fault and 0 < loss.sure_seq <= keys.held_as_of
+    return is_whole and (keys.api_heard or keys.of_kubelet is not None or loss.awake_ns >= PODS_NS)
 
 
-def finding(ledger: Ledger, key: str) -> str:
+def finding(keys: Keys, key: str) -> str:
     """What an operator should know of a kind of key, until every id is back of which only kubelet told; empty then."""
-    loss, offer = ledger.loss, ledger.offers.get(key)
+    loss, offer = keys.loss, keys.offers.get(key)
     if loss is None or offer is None:
         return ""
     if not loss.over_seq:
@@ -81,6 +81,6 @@ def finding(ledger: Ledger, key: str) -> str:
     )
 
 
-def _adopted(ledger: Ledger, seq: int) -> Ledger:
-    offers = {key: device_ids.adopted(offer, seq) for key, offer in ledger.offers.items()}
-    return ledger if all(offers[key] is ledger.offers[key] for key in offers) else replace(ledger, offers=offers)
+def _adopted(keys: Keys, seq: int) -> Keys:
+    offers = {key: device_ids.adopted(offer, seq) for key, offer in keys.offers.items()}
+    return keys if all(offers[key] is keys.offers[key] for key in offers) else replace(keys, offers=offers)

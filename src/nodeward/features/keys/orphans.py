@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 
 from nodeward.core.events import HeldElsewhere, KeysRead
 from nodeward.features.keys.rows import KeyElsewhere
-from nodeward.features.keys.state import Ledger
+from nodeward.features.keys.state import Keys
 from nodeward.features.root import State
 
 LEAKED_NS = 900_000_000_000
@@ -19,7 +19,7 @@ _MOST = 1024
 """Keys of one cgroup; of a counter that says more, which is torn, the rest is not looked at."""
 
 
-def since(before: Ledger, event: KeysRead) -> dict[str, int]:
+def since(before: Keys, event: KeysRead) -> dict[str, int]:
     """Since when there has been an orphan in every sample, by kind; and since when there have been so many below one
     cgroup, by kind, cgroup and number (`tdx/kubepods 2`)."""
     found: dict[str, int] = {}
@@ -35,7 +35,7 @@ def stands(state: State, one: HeldElsewhere, now_ns: int) -> tuple[int | None, i
     leaked."""
     if not one.below:
         return None, 0
-    known = state.ledger.orphans
+    known = state.keys.orphans
     ages = [now_ns - known[name] for name in _numbered(one) if name in known]
     return max(ages, default=0), sum(age >= LEAKED_NS for age in ages)
 

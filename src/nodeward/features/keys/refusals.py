@@ -14,7 +14,7 @@ REMEDIES = {
     "twice": "this is a fault of kubelet's: restart it",
     "unknown": "kubelet has an old list: it gets the present one, and the pod can be made again",
     "too-many": "let the pod ask for no more than the node's capacity shows",
-    "unoffered": "offer the resource with ledger.mode enforce and publisher device-plugin, or take the pod elsewhere",
+    "unoffered": "offer the resource with keys.mode enforce and publisher device-plugin, or take the pod elsewhere",
     "early": "make the pod again in a few seconds",
     "journal": "mend the folder run_dir of the daemon's settings; running pods keep their keys",
     "quotes": "start that service, or set the row's attestation to observe",

@@ -44,7 +44,7 @@ class Share(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class KeySettings:
+class KeyKind:
     """One kind of TEE key. `resources` are all extended resources that promise one, whoever publishes them; pods that
     name one of them, in their containers or in their RuntimeClass's overhead, are entitled. `capacity_from`: who says
     how many there are; `capacity`: the number itself, for machines where that is hidden (kind), or to have fewer than
@@ -66,26 +66,26 @@ class KeySettings:
     split: int = 0
 
 
-def _shipped_keys() -> Mapping[str, KeySettings]:
+def _shipped_kinds() -> Mapping[str, KeyKind]:
     return {
-        "tdx": KeySettings(
+        "tdx": KeyKind(
             ("devices.kubevirt.io/tdx", "tdx.intel.com/keys"),
             publish="devices.kubevirt.io/tdx",
             attestation_socket="/var/run/tdx-qgs/qgs.socket",
         ),
-        "sev_es": KeySettings(
+        "sev_es": KeyKind(
             ("devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"), publish="devices.kubevirt.io/sev-esids"
         ),
     }
 
 
 @dataclass(frozen=True, slots=True)
-class LedgerSettings:
-    """The domain `ledger`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
+class KeysSettings:
+    """The domain `keys`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
     them to kubelet, and has NFD's number follow, where a row says so."""
 
     mode: Mode = Mode.OFF
-    keys: Mapping[str, KeySettings] = field(default_factory=_shipped_keys)
+    kinds: Mapping[str, KeyKind] = field(default_factory=_shipped_kinds)
     kubelet_dir: str = "/var/lib/kubelet"
     """Where kubelet keeps its folder device-plugins: which ids pods were given is read below it."""
     kubelet_root: str = ""

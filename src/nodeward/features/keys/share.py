@@ -1,7 +1,7 @@
 """How many keys of one kind are left to those who go by Node Feature Discovery's number, such as Kata.
 
 Kata's pods promise themselves a key by their RuntimeClass's overhead, of an extended resource whose number NFD puts on
-the node. Neither asks us. So that neither side sells what the other has sold, that number follows the ledger, by the
+the node. Neither asks us. So that neither side sells what the other has sold, that number follows `keys`, by the
 table of modes in docs/keys.md (rule R8 of docs/keys-rules.md). It is never below what the node's pods ask by it (L7).
 Two sides that sell the same free key in one instant are told apart by our gate: the loser is our pod, which kubelet
 tries again.
@@ -13,7 +13,7 @@ from nodeward.core.modes import NFD_NUMBERS
 from nodeward.core.workload import SandboxId
 from nodeward.features.keys.kubelet_view import promised, versions
 from nodeward.features.keys.rule import Count
-from nodeward.features.keys.settings import CapacitySource, KeySettings, Share
+from nodeward.features.keys.settings import CapacitySource, KeyKind, Share
 from nodeward.features.root import State
 
 
@@ -29,7 +29,7 @@ class Shares:
     """What NFD's number is to be; None where it is left alone."""
 
 
-def may_follow(key: str, row: KeySettings) -> bool:
+def may_follow(key: str, row: KeyKind) -> bool:
     """Whether NFD's number of this kind is ours to set while NFD is there. Not by `auto` where the row does not say by
     which resource pods ask by that number: it could fall below what they ask (L7)."""
     if row.share is Share.AUTO and all(name == row.publish for name in row.resources):
@@ -37,7 +37,7 @@ def may_follow(key: str, row: KeySettings) -> bool:
     return row.share is not Share.OWN and key in NFD_NUMBERS
 
 
-def shares(row: KeySettings, sums: Count, free: int, asked: int, *, nfd: bool, outside: int = 0) -> Shares:
+def shares(row: KeyKind, sums: Count, free: int, asked: int, *, nfd: bool, outside: int = 0) -> Shares:
     """The row of the table that is in force.
 
     `free` is what may be sold (no more than `sums.free`), `asked` what the node's pods ask by NFD's number, `nfd`
@@ -71,14 +71,14 @@ def oversold(key: str, promised: int | None, capacity: int, asked: int, *, own: 
         f"{promised - asked} otherwise; so many VMs cannot run at once"
     )
     shares = (
-        f"set ledger.keys.{key}.share to auto, so that NFD's number counts what we sold, and " if own and asked else ""
+        f"set keys.kinds.{key}.share to auto, so that NFD's number counts what we sold, and " if own and asked else ""
     )
     return what, f"{shares}end {promised - capacity} of these pods"
 
 
 def asked_by_nfd(state: State, key: str) -> int:
     """What the node's pods that have not ended ask by NFD's number: by another name of the key than what we publish."""
-    row = state.settings.ledger.keys[key]
+    row = state.settings.keys.kinds[key]
     words = state.settings.words(name for name in row.resources if name != row.publish)
     return sum(promised(told, words) for told in versions(state).values() if not told[0].terminal) if words else 0
 
@@ -86,7 +86,7 @@ def asked_by_nfd(state: State, key: str) -> int:
 def outside_of_pods(state: State, key: str) -> int:
     """The keys that Kata's hypervisors hold outside of their pods, in /kata_overhead/SANDBOX (its
     `sandbox_cgroup_only=false`), as far as these pods were promised them."""
-    row, sample = state.settings.ledger.keys[key], state.ledger.sample
+    row, sample = state.settings.keys.kinds[key], state.keys.sample
     words = state.settings.words(name for name in row.resources if name != row.publish)
     known, found = versions(state), 0
     for one in sample.elsewhere if sample is not None else ():
@@ -104,13 +104,13 @@ def nfd_is_here(state: State) -> bool:
     """Whether NFD works for this node, as far as could last be seen: its objects are served, and one is this node's,
     which its worker keeps up. Nobody asks for the master: with it away the node's number stands still whatever we do,
     and without our object it would give all keys away again when it comes back."""
-    nfd = state.ledger.nfd
+    nfd = state.keys.nfd
     return nfd is not None and nfd.served and nfd.worker
 
 
 def said_of(state: State, key: str) -> int:
     """How many keys there are by the settings, or by NFD where they say so; 0 where only the kernel is asked."""
-    row, nfd = state.settings.ledger.keys[key], state.ledger.nfd
+    row, nfd = state.settings.keys.kinds[key], state.keys.nfd
     if row.capacity_from is CapacitySource.NFD:
         return nfd.discovered.get(key, 0) if nfd is not None else 0
     return row.capacity
@@ -119,7 +119,7 @@ def said_of(state: State, key: str) -> int:
 def capacity_of(state: State, key: str) -> int:
     """How many keys there are by the source that the settings name; 0 where it does not say. Never more than the kernel
     has, where it shows that: who says more knows less."""
-    row, sample, said = state.settings.ledger.keys[key], state.ledger.sample, said_of(state, key)
+    row, sample, said = state.settings.keys.kinds[key], state.keys.sample, said_of(state, key)
     shown = sample.capacity.get(key, 0) if sample is not None else 0
     if said:
         return min(said, shown) if shown else said

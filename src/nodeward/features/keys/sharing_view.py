@@ -12,11 +12,11 @@ from dataclasses import replace
 from nodeward.core.events import HeldElsewhere, PluginStanding
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
-from nodeward.features.keys import sums as ledger
+from nodeward.features.keys import sums as key_sums
 from nodeward.features.keys.kubelet_view import home
 from nodeward.features.keys.rows import KeyFence, KeyFences, KeySharing
 from nodeward.features.keys.rule import Claim, Count
-from nodeward.features.keys.settings import Attestation, KeySettings
+from nodeward.features.keys.settings import Attestation, KeyKind
 from nodeward.features.keys.share import asked_by_nfd
 from nodeward.features.pods.found import pod_cgroups
 from nodeward.features.root import State
@@ -39,40 +39,40 @@ _STANDING = {
 
 def offering(state: State, key: str) -> Iterator[str]:
     """Why kubelet does not read our list of this kind, where the settings want it to."""
-    kind, mode = state.settings.ledger.keys[key], state.settings.ledger.mode
-    told = state.ledger.plugins.get(kind.publish)
-    if told is not None and mode is Mode.ENFORCE and ledger.is_tracked(kind) and told.standing in _STANDING:
+    kind, mode = state.settings.keys.kinds[key], state.settings.keys.mode
+    told = state.keys.plugins.get(kind.publish)
+    if told is not None and mode is Mode.ENFORCE and key_sums.is_tracked(kind) and told.standing in _STANDING:
         yield f"{kind.publish} {_STANDING[told.standing].format(told.why)}"
 
 
 def sharing(state: State, key: str, sums: Count | None) -> KeySharing:
     """Who sells this kind, by which mode, and what NFD makes of it."""
-    kind, nfd = state.settings.ledger.keys[key], state.ledger.nfd
-    found = ledger.shared(state, key, sums, sums.free) if sums is not None else None
-    is_on = state.settings.ledger.mode is Mode.ENFORCE
+    kind, nfd = state.settings.keys.kinds[key], state.keys.nfd
+    found = key_sums.shared(state, key, sums, sums.free) if sums is not None else None
+    is_on = state.settings.keys.mode is Mode.ENFORCE
     mode = found.mode if found is not None else kind.share
-    offered = kind.publish if ledger.is_listed(state, key) else ""
+    offered = kind.publish if key_sums.is_listed(state, key) else ""
     sellable = found.sellable if found is not None and offered else None
     there = "unknown" if nfd is None else "working" if nfd.worker else "served" if nfd.served else "absent"
     told = KeySharing(
         mode=mode.value,
         chosen=kind.share.value,
         published=offered,
-        sellable=0 if sellable and ledger.unsold(state, key) else sellable,
+        sellable=0 if sellable and key_sums.unsold(state, key) else sellable,
         asked=asked_by_nfd(state, key),
         total=found.total if found is not None and is_on else None,
         written=None if nfd is None else nfd.written.get(key),
         on_node=_of_nfd(kind, nfd.on_node) if nfd is not None else {},
         nfd=there,
-        nfd_fault=state.ledger.nfd_fault,
-        error=state.ledger.misses.get("nfd", {}).get(key, ""),
+        nfd_fault=state.keys.nfd_fault,
+        error=state.keys.misses.get("nfd", {}).get(key, ""),
         quotes=_quotes(state, key),
         attestation=kind.attestation.value,
     )
     return replace(told, sentence=_in_force(told))
 
 
-def _of_nfd(kind: KeySettings, on_node: Mapping[str, int]) -> Mapping[str, int]:
+def _of_nfd(kind: KeyKind, on_node: Mapping[str, int]) -> Mapping[str, int]:
     """What the node has by names that NFD may put there: ours is kubelet's, and may happen to be the same number."""
     return {name: on_node[name] for name in kind.resources if name in on_node and name != kind.publish}
 
@@ -92,9 +92,9 @@ def _in_force(sharing: KeySharing) -> str:
 
 def _quotes(state: State, key: str) -> str:
     """Whether the service answers that makes quotes; empty where nobody asks it."""
-    if state.settings.ledger.keys[key].attestation is Attestation.OFF:
+    if state.settings.keys.kinds[key].attestation is Attestation.OFF:
         return ""
-    told = state.ledger.quotes.get(key)
+    told = state.keys.quotes.get(key)
     if told is None:
         return "not asked yet"
     return "answers" if told.answers else told.why

@@ -35,15 +35,15 @@ from nodeward.features.keys.kubelet_view import (
     stands_in,
     still_there,
 )
-from nodeward.features.keys.settings import Attestation, KeySettings
+from nodeward.features.keys.settings import Attestation, KeyKind
 from nodeward.features.keys.share import may_follow
-from nodeward.features.keys.state import Ledger, Offer
+from nodeward.features.keys.state import Keys, Offer
 from nodeward.features.root import SettingsChanged, State
 
 
 def attributed(state: State, event: KeysRead) -> tuple[KeysRead, Mapping[str, int]]:
     """The sample with such keys among those of their pods; and how many each cgroup holds, for the next one."""
-    before, now = state.ledger.outside, dict[str, int]()
+    before, now = state.keys.outside, dict[str, int]()
     pods: dict[PodUid, dict[str, tuple[int, ...]]] = {}
     left = list[HeldElsewhere]()
     for one in event.elsewhere:
@@ -71,108 +71,108 @@ FIRST_LIST_NS = 1_000_000_000
 """So long after the journal was read the first list goes out, whatever else is known by then."""
 
 
-def _asked(take: Callable[[State, Any], tuple[Ledger, Final | Commit | Need | None]]) -> Hear[State]:
+def _asked(take: Callable[[State, Any], tuple[Keys, Final | Commit | Need | None]]) -> Hear[State]:
     """Kubelet's question, and the list that follows from the answer."""
 
     def heard(state: State, event: ev.Question) -> tuple[object, Decision]:
-        ledger, answer = take(state, event)
-        ledger, goals = _listed(replace(state, ledger=ledger), numbers=False)
-        return _stood(state, ledger), Decision(answer, goals)
+        keys, answer = take(state, event)
+        keys, goals = _listed(replace(state, keys=keys), numbers=False)
+        return _stood(state, keys), Decision(answer, goals)
 
     return heard
 
 
 def _settings(state: State, event: SettingsChanged) -> tuple[object, Decision]:
-    if state.settings.ledger.mode is not Mode.OFF:
+    if state.settings.keys.mode is not Mode.OFF:
         return _told(_settings_on)(state, event)
-    before = state.ledger
+    before = state.keys
     gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
-    return Ledger(api_heard=before.api_heard), Decision(goals=gone)
+    return Keys(api_heard=before.api_heard), Decision(goals=gone)
 
 
-def _told(change: Callable[[State, Any], Ledger]) -> Hear[State]:
+def _told(change: Callable[[State, Any], Keys]) -> Hear[State]:
     """What an event changes, and the lists and numbers that follow."""
 
     def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
-        ledger = delays.told(state, change(state, event), event)
-        if ledger is state.ledger and not isinstance(event, ev.PodsListed):  # numbers are written once pods are known
-            return ledger, NOTHING
-        ledger, goals = _listed(replace(state, ledger=ledger))
-        return _stood(state, ledger), Decision(goals=goals) if goals else NOTHING
+        keys = delays.told(state, change(state, event), event)
+        if keys is state.keys and not isinstance(event, ev.PodsListed):  # numbers are written once pods are known
+            return keys, NOTHING
+        keys, goals = _listed(replace(state, keys=keys))
+        return _stood(state, keys), Decision(goals=goals) if goals else NOTHING
 
     return heard
 
 
-def _stood(state: State, ledger: Ledger) -> Ledger:
+def _stood(state: State, keys: Keys) -> Keys:
     """The slice with how it stands with each id now."""
-    found = stood(replace(state, ledger=ledger), state.ledger)
-    return ledger if found is ledger.stood else replace(ledger, stood=found)
+    found = stood(replace(state, keys=keys), state.keys)
+    return keys if found is keys.stood else replace(keys, stood=found)
 
 
 def next_wake(state: State) -> int | None:
     """When the first list is due at the latest; None where it has gone out, or waits for nothing but the journal."""
-    ledger = state.ledger
-    return ledger.recalled_ns + FIRST_LIST_NS if ledger.recalled_ns and not ledger.lists and ledger.offers else None
+    keys = state.keys
+    return keys.recalled_ns + FIRST_LIST_NS if keys.recalled_ns and not keys.lists and keys.offers else None
 
 
 def _on_fault(_: State, question: Question, fault: Fault) -> Final | None:
     """An id given out without being counted could be one that the kernel cannot honour, so kubelet is refused. A
-    runtime waits for nothing of the ledger's, so no container pays for its fault."""
+    runtime waits for nothing of `keys`, so no container pays for its fault."""
     if not isinstance(question, Admitted):
         return None
-    message = f"Nodeward's domain ledger failed ({fault.error}), so no key is given out; see nodeward status"
-    return Final(Refusal(message, Refused.FAULT), Reason("fault", ("ledger",)))
+    message = f"Nodeward's feature keys failed ({fault.error}), so no key is given out; see nodeward status"
+    return Final(Refusal(message, Refused.FAULT), Reason("fault", ("keys",)))
 
 
-def _keys_read(state: State, event: ev.KeysRead) -> Ledger:
-    ledger = state.ledger
-    if ledger.sample is not None and event.as_of < ledger.sample.as_of:
-        return ledger  # it began before one that is here already
+def _keys_read(state: State, event: ev.KeysRead) -> Keys:
+    keys = state.keys
+    if keys.sample is not None and event.as_of < keys.sample.as_of:
+        return keys  # it began before one that is here already
     event, outside = attributed(state, event)
-    ledger = replace(ledger, outside=outside) if outside or ledger.outside else ledger
-    since = orphans.since(ledger, event) if event.elsewhere or ledger.orphans else ledger.orphans
-    later = replace(_later(ledger, event.at_ns), sample=_like(ledger.sample, event), orphans=since)
+    keys = replace(keys, outside=outside) if outside or keys.outside else keys
+    since = orphans.since(keys, event) if event.elsewhere or keys.orphans else keys.orphans
+    later = replace(_later(keys, event.at_ns), sample=_like(keys.sample, event), orphans=since)
     later = loss.later(_stood_in(state, later), event)
-    if loss.is_frozen(later) and stands_in(replace(state, ledger=later)):
+    if loss.is_frozen(later) and stands_in(replace(state, keys=later)):
         later = loss.stood_in(later, event)
     return _offered(state, later, grows=True)
 
 
-def _pods_of_kubelet(state: State, event: ev.PodsOfKubelet) -> Ledger:
-    ledger = state.ledger
+def _pods_of_kubelet(state: State, event: ev.PodsOfKubelet) -> Keys:
+    keys = state.keys
     if event.fault:
-        return replace(ledger, of_kubelet_fault=event.fault, of_kubelet_absent=event.absent)
-    heard = replace(ledger, of_kubelet=event, of_kubelet_fault="", of_kubelet_absent=False, without_api_ns=0)
-    return replace(heard, of_kubelet_restarts=restarts(ledger))
+        return replace(keys, of_kubelet_fault=event.fault, of_kubelet_absent=event.absent)
+    heard = replace(keys, of_kubelet=event, of_kubelet_fault="", of_kubelet_absent=False, without_api_ns=0)
+    return replace(heard, of_kubelet_restarts=restarts(keys))
 
 
-def _api_back(state: State, _: ev.ApiBack) -> Ledger:
-    return state.ledger if state.ledger.api_heard else replace(state.ledger, api_heard=True)
+def _api_back(state: State, _: ev.ApiBack) -> Keys:
+    return state.keys if state.keys.api_heard else replace(state.keys, api_heard=True)
 
 
-def _nfd_seen(state: State, event: ev.NfdSeen) -> Ledger:
-    return replace(state.ledger, nfd=state.ledger.nfd if event.fault else event, nfd_fault=event.fault)
+def _nfd_seen(state: State, event: ev.NfdSeen) -> Keys:
+    return replace(state.keys, nfd=state.keys.nfd if event.fault else event, nfd_fault=event.fault)
 
 
-def _plugin_told(state: State, event: ev.PluginTold) -> Ledger:
-    told = replace(state.ledger, plugins=put(state.ledger.plugins, event.resource, event))
-    return told if restarts(told) == restarts(state.ledger) else replace(told, without_api_ns=0)
+def _plugin_told(state: State, event: ev.PluginTold) -> Keys:
+    told = replace(state.keys, plugins=put(state.keys.plugins, event.resource, event))
+    return told if restarts(told) == restarts(state.keys) else replace(told, without_api_ns=0)
 
 
-def _quotes_told(state: State, event: ev.QuotesTold) -> Ledger:
-    before = state.ledger.quotes.get(event.key)
+def _quotes_told(state: State, event: ev.QuotesTold) -> Keys:
+    before = state.keys.quotes.get(event.key)
     if before is not None and (before.answers, before.why) == (event.answers, event.why):
-        return state.ledger
-    return _offered(state, replace(state.ledger, quotes=put(state.ledger.quotes, event.key, event)), grows=False)
+        return state.keys
+    return _offered(state, replace(state.keys, quotes=put(state.keys.quotes, event.key, event)), grows=False)
 
 
-def _settings_on(state: State, _: SettingsChanged) -> Ledger:
-    return _offered(state, replace(state.ledger, quotes=_asked_for(state)), grows=False)
+def _settings_on(state: State, _: SettingsChanged) -> Keys:
+    return _offered(state, replace(state.keys, quotes=_asked_for(state)), grows=False)
 
 
-def _tick(state: State, event: ev.Tick) -> Ledger:
+def _tick(state: State, event: ev.Tick) -> Keys:
     due = next_wake(state)
-    return replace(state.ledger, lists=True) if due is not None and due <= event.at_ns else state.ledger
+    return replace(state.keys, lists=True) if due is not None and due <= event.at_ns else state.keys
 
 
 def _like(before: ev.KeysRead | None, event: ev.KeysRead) -> ev.KeysRead:
@@ -180,45 +180,45 @@ def _like(before: ev.KeysRead | None, event: ev.KeysRead) -> ev.KeysRead:
     return replace(event, pods=before.pods) if before is not None and before.pods == event.pods else event
 
 
-def _offered(state: State, ledger: Ledger, *, grows: bool) -> Ledger:
+def _offered(state: State, keys: Keys, *, grows: bool) -> Keys:
     """The slice with every kind published anew by what is known now."""
-    state = replace(state, ledger=ledger)
-    kinds = state.settings.ledger.keys.items()
+    state = replace(state, keys=keys)
+    kinds = state.settings.keys.kinds.items()
     offers = {key: sums.published(state, key, grows=grows) for key, kind in kinds if sums.is_tracked(kind)}
-    return replace(ledger, offers=offers) if offers or ledger.offers else ledger
+    return replace(keys, offers=offers) if offers or keys.offers else keys
 
 
 def _asked_for(state: State) -> Mapping[str, ev.QuotesTold]:
     """What the services that make quotes said, without those that nobody is to ask now: what they said would be old
     when they are asked again."""
-    kinds, quotes = state.settings.ledger.keys, state.ledger.quotes
+    kinds, quotes = state.settings.keys.kinds, state.keys.quotes
     old = [key for key in quotes if key not in kinds or kinds[key].attestation is Attestation.OFF]
     return without(quotes, old)
 
 
-def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
-    ledger = state.ledger
+def _viewed(state: State, event: ev.KeysHeld) -> Keys:
+    keys = state.keys
     if event.answered is not None:
-        ledger = replace(ledger, list_answers=event.answered)
+        keys = replace(keys, list_answers=event.answered)
     if event.fault and not event.pods and not event.answered:
-        return replace(ledger, held_fault=event.fault)
-    if ledger.held is not None and event.as_of < ledger.held_as_of:
-        return ledger
-    before, resumes = ledger.held, not ledger.viewed
-    if event.fault and not (event.answered and stands_in(replace(state, ledger=_with(ledger, event)))):
+        return replace(keys, held_fault=event.fault)
+    if keys.held is not None and event.as_of < keys.held_as_of:
+        return keys
+    before, resumes = keys.held, not keys.viewed
+    if event.fault and not (event.answered and stands_in(replace(state, keys=_with(keys, event)))):
         event = _added(before, event)
     same = before is not None and before.pods == event.pods and before.registered == event.registered
-    whole = ledger.held_whole or not event.fault
-    ledger = _later(ledger, event.at_ns)
-    ledger = replace(ledger, held_fault=event.fault, held_as_of=event.as_of, held_whole=whole)
-    ledger = replace(ledger, viewed=ledger.viewed or whole)
-    if api_is_gone(ledger):
-        ledger = replace(ledger, of_kubelet=still_there(state, ledger.of_kubelet))
+    whole = keys.held_whole or not event.fault
+    keys = _later(keys, event.at_ns)
+    keys = replace(keys, held_fault=event.fault, held_as_of=event.as_of, held_whole=whole)
+    keys = replace(keys, viewed=keys.viewed or whole)
+    if api_is_gone(keys):
+        keys = replace(keys, of_kubelet=still_there(state, keys.of_kubelet))
     if not same:
-        ledger = replace(ledger, held=event, held_awake_ns=0)
-    state = replace(state, ledger=ledger)
-    offers = dict(ledger.offers)
-    for key, kind in state.settings.ledger.keys.items():
+        keys = replace(keys, held=event, held_awake_ns=0)
+    state = replace(state, keys=keys)
+    offers = dict(keys.offers)
+    for key, kind in state.settings.keys.kinds.items():
         if not sums.is_tracked(kind):
             continue
         view = held_ids(state, kind.publish)
@@ -229,45 +229,45 @@ def _viewed(state: State, event: ev.KeysHeld) -> Ledger:
         over = ended(state, view)
         offer = device_ids.viewed(offer, view, over, charged, read_ns, event.as_of, frozen=_stays(state))
         offers[key] = device_ids.resumed(offer, known, sums.least(state, key), event.at_ns) if resumes else offer
-    return replace(ledger, offers=offers)
+    return replace(keys, offers=offers)
 
 
 def _stays(state: State) -> bool:
     """Whether what nobody has in the newest view is not released all the same."""
-    return frozen(state) or (bool(state.ledger.held_fault) and not state.pods.api_up)
+    return frozen(state) or (bool(state.keys.held_fault) and not state.pods.api_up)
 
 
-def _with(ledger: Ledger, event: ev.KeysHeld) -> Ledger:
+def _with(keys: Keys, event: ev.KeysHeld) -> Keys:
     """The slice as it would be with this view in the place of what was read before."""
-    return replace(ledger, held=event, held_fault=event.fault)
+    return replace(keys, held=event, held_fault=event.fault)
 
 
-def _stood_in(state: State, ledger: Ledger) -> Ledger:
+def _stood_in(state: State, keys: Keys) -> Keys:
     """The slice once other words of kubelet's stand in for a first view: who has its sandbox, and not all keys that it
     asks for, may have been let start in the life before."""
-    state = replace(state, ledger=ledger)
-    if ledger.viewed or not stands_in(state):
-        return ledger
-    offers = dict(ledger.offers)
-    for key, kind in state.settings.ledger.keys.items():
+    state = replace(state, keys=keys)
+    if keys.viewed or not stands_in(state):
+        return keys
+    offers = dict(keys.offers)
+    for key, kind in state.settings.keys.kinds.items():
         if sums.is_tracked(kind):
             offer = offers.get(key, Offer())
             offers[key] = device_ids.maybe_let(offer, sums.started(state, key), sums.least(state, key), state.at_ns)
-    return replace(ledger, viewed=True, offers=offers)
+    return replace(keys, viewed=True, offers=offers)
 
 
-def _stopped(state: State, event: ev.Stopped) -> Ledger:
+def _stopped(state: State, event: ev.Stopped) -> Keys:
     """A container whose start was let through has stopped, perhaps before it took its key."""
-    ledger, uid = state.ledger, event.sandbox.pod_uid
-    for key, offer in ledger.offers.items():
-        resource = state.settings.ledger.keys[key].publish
+    keys, uid = state.keys, event.sandbox.pod_uid
+    for key, offer in keys.offers.items():
+        resource = state.settings.keys.kinds[key].publish
         if uid in offer.passed and event.container.name in asking(state, uid, resource):
             after = replace(offer, stopped_ns=put(offer.stopped_ns, uid, event.at_ns))
-            ledger = replace(ledger, offers=put(ledger.offers, key, after))
-    return ledger
+            keys = replace(keys, offers=put(keys.offers, key, after))
+    return keys
 
 
-def _still_starting(state: State, kind: KeySettings, offer: Offer, view: device_ids.Held, read_ns: int) -> Offer:
+def _still_starting(state: State, kind: KeyKind, offer: Offer, view: device_ids.Held, read_ns: int) -> Offer:
     """The offer without the starts that are over though no key was taken: of pods that have ended, whose containers
     have stopped, or whom no view shows any more."""
     if not offer.passed:
@@ -293,48 +293,48 @@ def _added(before: ev.KeysHeld | None, event: ev.KeysHeld) -> ev.KeysHeld:
     return replace(event, pods=pods, registered=before.registered)
 
 
-def _later(ledger: Ledger, at_ns: int) -> Ledger:
+def _later(keys: Keys, at_ns: int) -> Keys:
     """The slice after a sign of life: what has stood until now has stood for so long while the machine was awake."""
-    spent = device_ids.awake(ledger.heard_ns, at_ns)
-    stood = ledger.held_awake_ns + spent if ledger.held is not None else 0
-    without = min(ledger.without_api_ns + spent, GONE_NS) if serves_without_api(ledger) else 0
-    return replace(ledger, held_awake_ns=min(stood, device_ids.SETTLE_NS), without_api_ns=without, heard_ns=at_ns)
+    spent = device_ids.awake(keys.heard_ns, at_ns)
+    stood = keys.held_awake_ns + spent if keys.held is not None else 0
+    without = min(keys.without_api_ns + spent, GONE_NS) if serves_without_api(keys) else 0
+    return replace(keys, held_awake_ns=min(stood, device_ids.SETTLE_NS), without_api_ns=without, heard_ns=at_ns)
 
 
 def _most(state: State, key: str, offer: Offer, view: device_ids.Held) -> Mapping[PodUid, int]:
     """What each pod holds at most: what cannot be read may be held."""
-    sample = state.ledger.sample
+    sample = state.keys.sample
     if sample is None:
         had = (uid for grant in offer.grants.values() for uid in grant.had)
         return dict.fromkeys((*view, *offer.held, *had), 1)
     return {**{uid: max(of) for uid, of in sums.reads(sample, key).items()}, **dict.fromkeys(sample.unread, 1)}
 
 
-def _recalled(state: State, event: ev.GrantsRecalled) -> Ledger:
-    ledger = state.ledger
-    offers = dict(ledger.offers)
-    for key, kind in state.settings.ledger.keys.items():
+def _recalled(state: State, event: ev.GrantsRecalled) -> Keys:
+    keys = state.keys
+    offers = dict(keys.offers)
+    for key, kind in state.settings.keys.kinds.items():
         if sums.is_tracked(kind):
             offer = replace(offers.get(key, Offer()), published=0, grow_to=0, grow_since_ns=0)
             offers[key] = device_ids.recalled(offer, event.grants.get(kind.publish, {}), event.at_ns, event.seq)
-    recalled_ns = ledger.recalled_ns or event.at_ns or 1
-    ledger = replace(ledger, offers=offers, recalled_ns=recalled_ns, journal_fault=event.fault)
-    return loss.told(ledger, event) if event.lost else ledger
+    recalled_ns = keys.recalled_ns or event.at_ns or 1
+    keys = replace(keys, offers=offers, recalled_ns=recalled_ns, journal_fault=event.fault)
+    return loss.told(keys, event) if event.lost else keys
 
 
-def _listed(state: State, *, numbers: bool = True) -> tuple[Ledger, tuple[Goal, ...]]:
+def _listed(state: State, *, numbers: bool = True) -> tuple[Keys, tuple[Goal, ...]]:
     """The slice with the lists and numbers as they are to stand, and the goals that bring them about. Without `numbers`
     those stay: kubelet waits, and the next sample sees to them."""
-    ledger = state.ledger
-    if not ledger.lists and ledger.recalled_ns and ledger.sample is not None:
-        ledger = replace(ledger, lists=ledger.held is not None or bool(ledger.held_fault))
+    keys = state.keys
+    if not keys.lists and keys.recalled_ns and keys.sample is not None:
+        keys = replace(keys, lists=keys.held is not None or bool(keys.held_fault))
     listed: Mapping[str, str] = {}
     shared: Mapping[str, str] = {}
-    if state.settings.ledger.mode is Mode.ENFORCE:
-        listed = _lists(state) if ledger.lists else {}
-        shared = _numbers(state) if numbers else ledger.numbers
-    goals = (*_changes("offer", ledger.listed, listed), *_changes("nfd", ledger.numbers, shared))
-    return (replace(ledger, listed=listed, numbers=shared) if goals else ledger), goals
+    if state.settings.keys.mode is Mode.ENFORCE:
+        listed = _lists(state) if keys.lists else {}
+        shared = _numbers(state) if numbers else keys.numbers
+    goals = (*_changes("offer", keys.listed, listed), *_changes("nfd", keys.numbers, shared))
+    return (replace(keys, listed=listed, numbers=shared) if goals else keys), goals
 
 
 def _changes(kind: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Goal]:
@@ -349,9 +349,9 @@ def _changes(kind: str, before: Mapping[str, str], now: Mapping[str, str]) -> It
             yield Goal(target, Special.ABSENT, Reason("not-offered", (str(target),)))
 
 
-def _outcome(ledger: Ledger, event: ev.Reached | ev.Missed) -> Ledger:
+def _outcome(keys: Keys, event: ev.Reached | ev.Missed) -> Keys:
     """Remembers why goals were missed, until they are reached."""
-    misses = {kind: dict(of) for kind, of in ledger.misses.items()}
+    misses = {kind: dict(of) for kind, of in keys.misses.items()}
     if isinstance(event, ev.Missed):
         for target, why in event.why:
             misses.setdefault(target.kind, {})[target.where] = why
@@ -359,29 +359,29 @@ def _outcome(ledger: Ledger, event: ev.Reached | ev.Missed) -> Ledger:
         for target in event.targets:
             misses.get(target.kind, {}).pop(target.where, None)
     misses = {kind: of for kind, of in misses.items() if of}
-    return ledger if misses == ledger.misses else replace(ledger, misses=misses)
+    return keys if misses == keys.misses else replace(keys, misses=misses)
 
 
 def _lists(state: State) -> dict[str, str]:
     """What kubelet is to be told of each kind that we publish; nothing of one that this node has never had."""
     wanted = {}
-    for key, offer in state.ledger.offers.items():
-        kind = state.settings.ledger.keys[key]
-        if offer.size or offer.grants or kind.publish in state.ledger.listed:
+    for key, offer in state.keys.offers.items():
+        kind = state.settings.keys.kinds[key]
+        if offer.size or offer.grants or kind.publish in state.keys.listed:
             wanted[kind.publish] = list_text(offer, key)
     return wanted
 
 
 def _numbers(state: State) -> dict[str, str]:
-    """What NFD's number of each kind is to be, where the settings want it to follow the ledger; while nothing can be
+    """What NFD's number of each kind is to be, where the settings want it to follow `keys`; while nothing can be
     counted, what it was."""
     wanted: dict[str, str] = {}
-    for key, kind in state.settings.ledger.keys.items():
+    for key, kind in state.settings.keys.kinds.items():
         if not may_follow(key, kind):
             continue
         count = sums.counted(state, key)
         if count is None:
-            text = state.ledger.numbers.get(key, "")
+            text = state.keys.numbers.get(key, "")
         else:
             total = sums.shared(state, key, count, count.free).total
             text = "" if total is None else str(total)
@@ -400,7 +400,7 @@ def _text(devices: device_ids.Devices) -> str:
     return json.dumps(devices, separators=(",", ":"))
 
 
-_CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Ledger]] = {
+_CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Keys]] = {
     ev.KeysRead: _keys_read,
     ev.KeysHeld: lambda state, event: loss.viewed(_viewed(state, event), event),
     ev.GrantsRecalled: _recalled,
@@ -409,11 +409,11 @@ _CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Ledger]] = {
     ev.NfdSeen: _nfd_seen,
     ev.PluginTold: _plugin_told,
     ev.QuotesTold: _quotes_told,
-    ev.Abandoned: lambda state, event: asks.given_back(state.ledger, event.ask_id),
+    ev.Abandoned: lambda state, event: asks.given_back(state.keys, event.ask_id),
     ev.Stopped: _stopped,
-    ev.PodsListed: lambda state, _: state.ledger,
-    ev.Reached: lambda state, event: _outcome(state.ledger, event),
-    ev.Missed: lambda state, event: _outcome(state.ledger, event),
+    ev.PodsListed: lambda state, _: state.keys,
+    ev.Reached: lambda state, event: _outcome(state.keys, event),
+    ev.Missed: lambda state, event: _outcome(state.keys, event),
     ev.Tick: _tick,
 }
 HEARS: Mapping[type[ev.Event], Hear[State]] = {
@@ -422,4 +422,4 @@ HEARS: Mapping[type[ev.Event], Hear[State]] = {
     SettingsChanged: _settings,
     **{kind: _told(change) for kind, change in _CHANGES.items()},
 }
-LEDGER = Feature("ledger", HEARS, next_wake, _on_fault, kinds=("offer", "nfd"))
+KEYS = Feature("keys", HEARS, next_wake, _on_fault, kinds=("offer", "nfd"))

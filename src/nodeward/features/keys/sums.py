@@ -16,7 +16,7 @@ from nodeward.core.workload import PodSpec, PodUid, SandboxId
 from nodeward.features.keys import device_ids, loss
 from nodeward.features.keys.kubelet_view import all_ids, ended, frozen, promised, unaccounted, versions
 from nodeward.features.keys.rule import Claim, Count, count, together
-from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings, Publisher, Share
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, Publisher, Share
 from nodeward.features.keys.share import (
     Shares,
     asked_by_nfd,
@@ -39,33 +39,33 @@ GONE = (
 )
 
 
-def is_tracked(kind: KeySettings) -> bool:
+def is_tracked(kind: KeyKind) -> bool:
     """Whether the settings want this kind to be offered by us."""
     return kind.publisher is Publisher.DEVICE_PLUGIN and kind.share is not Share.SHARED
 
 
 def is_offered(state: State, key: str) -> bool:
     """Whether we offer this kind now: ids are granted by us and by nobody else."""
-    ledger = state.settings.ledger
-    kind = ledger.keys.get(key)
-    if kind is None or ledger.mode is not Mode.ENFORCE or not is_tracked(kind):
+    keys = state.settings.keys
+    kind = keys.kinds.get(key)
+    if kind is None or keys.mode is not Mode.ENFORCE or not is_tracked(kind):
         return False
-    told = state.ledger.plugins.get(kind.publish)
+    told = state.keys.plugins.get(kind.publish)
     return told is None or told.standing is not PluginStanding.RIVAL
 
 
 def is_listed(state: State, key: str) -> bool:
     """Whether kubelet is, or is about to be, told of our ids: not once they were withdrawn for good."""
-    told = state.ledger.plugins.get(state.settings.ledger.keys[key].publish)
+    told = state.keys.plugins.get(state.settings.keys.kinds[key].publish)
     return is_offered(state, key) and (told is None or told.standing is not PluginStanding.ENDED)
 
 
 def unsold(state: State, key: str) -> str:
     """Why kubelet can be given no more ids of ours now, whatever is free; empty where it can, or none is to be."""
-    kind = state.settings.ledger.keys[key]
-    if state.settings.ledger.mode is not Mode.ENFORCE or not is_tracked(kind):
+    kind = state.settings.keys.kinds[key]
+    if state.settings.keys.mode is not Mode.ENFORCE or not is_tracked(kind):
         return ""
-    told = state.ledger.plugins.get(kind.publish)
+    told = state.keys.plugins.get(kind.publish)
     if told is not None and told.standing in (PluginStanding.RIVAL, PluginStanding.REFUSED, PluginStanding.ENDED):
         return told.why or told.standing.value
     return withheld(state, key)[1]
@@ -73,20 +73,20 @@ def unsold(state: State, key: str) -> str:
 
 def key_of(state: State, resource: str) -> str:
     """The kind that we offer by this name, empty for none."""
-    kinds = state.settings.ledger.keys.items()
+    kinds = state.settings.keys.kinds.items()
     return next((key for key, kind in kinds if kind.publish == resource and is_offered(state, key)), "")
 
 
 def capacity(state: State, key: str) -> int | None:
     """How many keys of the kind there are; None where nobody tells, which is not the same as none."""
-    known, sample = capacity_of(state, key), state.ledger.sample
+    known, sample = capacity_of(state, key), state.keys.sample
     is_told = known or (sample is not None and sample.capacity)
-    return known if is_told and (known or state.settings.ledger.keys[key].capacity_from is MISC) else None
+    return known if is_told and (known or state.settings.keys.kinds[key].capacity_from is MISC) else None
 
 
 def is_gone(state: State, key: str) -> bool:
     """Whether the kernel has no keys of a kind of which we have offered some in this life."""
-    return capacity(state, key) == 0 and state.settings.ledger.keys[key].publish in state.ledger.listed
+    return capacity(state, key) == 0 and state.settings.keys.kinds[key].publish in state.keys.listed
 
 
 def unknown(state: State, key: str) -> str:
@@ -94,7 +94,7 @@ def unknown(state: State, key: str) -> str:
     empty where it can be told, or there never were any."""
     if is_gone(state, key):
         return "gone"
-    listed = key in state.ledger.offers and state.ledger.offers[key].size
+    listed = key in state.keys.offers and state.keys.offers[key].size
     return "uncounted" if listed and not is_counted(state, key) else ""
 
 
@@ -110,7 +110,7 @@ def uncounted(state: State, key: str) -> tuple[str, str]:
 
 def offer_now(state: State, key: str) -> Offer:
     """The offer, without what pods had that have ended since kubelet was last heard."""
-    offer = state.ledger.offers.get(key, Offer())
+    offer = state.keys.offers.get(key, Offer())
     return device_ids.living(offer, ended(state, offer.held))
 
 
@@ -121,7 +121,7 @@ def claims(state: State, key: str, sample: KeysRead) -> Mapping[PodUid, Claim]:
 
 def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, Claim], int]:
     """The same, and how many ids are promised that no pod has yet."""
-    kind = state.settings.ledger.keys[key]
+    kind = state.settings.keys.kinds[key]
     offers = is_offered(state, key)
     offer = offer_now(state, key) if offers else _NOT_OFFERED
     others = [name for name in kind.resources if not offers or name != kind.publish]
@@ -135,7 +135,7 @@ def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, C
         by_spec = {**by_spec, **{uid: max(by_spec.get(uid, 0), len(names)) for uid, names in living.items()}}
     begun = _started(asked(state, own), state.pods.sandbox_of)
     seen = _seen(state.pods.sandbox_of, sample.unread)
-    sure = state.ledger.held_whole
+    sure = state.keys.held_whole
     return device_ids.claims(offer.grants, offer.held, by_spec, begun, reads(sample, key), seen, sure=sure)
 
 
@@ -147,7 +147,7 @@ def _seen(sandbox_of: Mapping[PodUid, SandboxId], unread: tuple[PodUid, ...]) ->
 
 def started(state: State, key: str) -> Mapping[PodUid, int]:
     """What the pods that have a sandbox ask of the ids of the kind."""
-    own = state.settings.words([state.settings.ledger.keys[key].publish])
+    own = state.settings.words([state.settings.keys.kinds[key].publish])
     return _started(asked(state, own), state.pods.sandbox_of)
 
 
@@ -174,7 +174,7 @@ def reads(sample: KeysRead, key: str) -> Mapping[PodUid, tuple[int, ...]]:
 
 def least(state: State, key: str) -> Mapping[PodUid, int]:
     """What each pod holds at least by the newest sample."""
-    sample = state.ledger.sample
+    sample = state.keys.sample
     return {} if sample is None else {uid: min(of) for uid, of in reads(sample, key).items()}
 
 
@@ -185,17 +185,17 @@ def _reads(pods: Mapping[PodUid, Mapping[str, tuple[int, ...]]], key: str) -> Ma
 
 def is_counted(state: State, key: str) -> bool:
     """Whether the kernel and the settings tell enough for the sums."""
-    sample = state.ledger.sample
+    sample = state.keys.sample
     return sample is not None and bool(capacity(state, key)) and bool(sample.roots.get(key))
 
 
 def counted(state: State, key: str) -> Count | None:
     """The sums at the newest sample, None where the kernel or the settings do not tell enough."""
-    sample, size = state.ledger.sample, capacity(state, key)
+    sample, size = state.keys.sample, capacity(state, key)
     if sample is None or not size or not sample.roots.get(key):
         return None
     pods, nobodys = _claims(state, key, sample)
-    return _counted(size, state.settings.ledger.keys[key].reserve, sample.roots[key], _together(pods), nobodys)
+    return _counted(size, state.settings.keys.kinds[key].reserve, sample.roots[key], _together(pods), nobodys)
 
 
 @kept
@@ -210,14 +210,14 @@ def _counted(capacity: int, reserve: int, roots: tuple[int, ...], pods: Claim, n
 
 def ours(state: State, key: str) -> int:
     """How many ids we list: all keys, or our part of them."""
-    kind = state.settings.ledger.keys[key]
+    kind = state.settings.keys.kinds[key]
     size = min(capacity(state, key) or 0, device_ids.MOST_IDS)
     return min(kind.split, size) if kind.share is Share.SPLIT else size
 
 
 def shared(state: State, key: str, sums: Count, free: int) -> Shares:
     """What we, and those who go by NFD's number, may have of what is free."""
-    kind = state.settings.ledger.keys[key]
+    kind = state.settings.keys.kinds[key]
     asked_there, outside = asked_by_nfd(state, key), outside_of_pods(state, key)
     return shares(kind, sums, free, asked_there, nfd=may_follow(key, kind) and nfd_is_here(state), outside=outside)
 
@@ -226,19 +226,19 @@ def oversold_now(state: State, key: str, sums: Count) -> tuple[str, str]:
     """What is amiss and what can be done where more was promised than there is (features.keys.share.oversold)."""
     if sums.entitled <= sums.capacity:
         return "", ""
-    own = is_offered(state, key) and state.settings.ledger.keys[key].share is Share.OWN
+    own = is_offered(state, key) and state.settings.keys.kinds[key].share is Share.OWN
     return oversold(key, sums.entitled, sums.capacity, asked_by_nfd(state, key), own=own)
 
 
 def can_share(state: State) -> bool:
     """Whether NFD's numbers can be told from what is known: without the pods too little would be asked by them, and
     kubelet ends pods that the node has no room for."""
-    sample = state.ledger.sample
+    sample = state.keys.sample
     return state.pods.api_up and all(
         not may_follow(key, kind)
         or counted(state, key) is not None
         or (sample is not None and not capacity_of(state, key))
-        for key, kind in state.settings.ledger.keys.items()
+        for key, kind in state.settings.keys.kinds.items()
     )
 
 
@@ -249,15 +249,15 @@ def to_grant(state: State, key: str, sums: Count) -> int:
 
 def withheld(state: State, key: str) -> tuple[str, str]:
     """Why nothing may be granted, whatever is free: a code and a sentence, or two times nothing."""
-    ledger = state.ledger
-    if not ledger.recalled_ns:
+    keys = state.keys
+    if not keys.recalled_ns:
         return "early", "what was granted before the daemon started has not been read yet"
-    if not ledger.viewed:  # what is not on record, kubelet alone knows of
-        whys = "; ".join(why for why in (ledger.held_fault, ledger.held_fault and unaccounted(state)) if why)
+    if not keys.viewed:  # what is not on record, kubelet alone knows of
+        whys = "; ".join(why for why in (keys.held_fault, keys.held_fault and unaccounted(state)) if why)
         return "early", "what kubelet has handed out has not been read yet" + (f" ({whys})" if whys else "")
-    if ledger.journal_fault:
-        return "journal", f"the journal of grants cannot be trusted or written ({ledger.journal_fault})"
-    if loss.is_frozen(ledger):
+    if keys.journal_fault:
+        return "journal", f"the journal of grants cannot be trusted or written ({keys.journal_fault})"
+    if loss.is_frozen(keys):
         return "journal", loss.FROZEN
     why = unquoted(state, key)
     return ("quotes", why) if why else ("", "")
@@ -265,7 +265,7 @@ def withheld(state: State, key: str) -> tuple[str, str]:
 
 def unquoted(state: State, key: str) -> str:
     """Why no VM with a key of the kind could prove what it is, where the settings want that; nothing where it can."""
-    kind, told = state.settings.ledger.keys[key], state.ledger.quotes.get(key)
+    kind, told = state.settings.keys.kinds[key], state.keys.quotes.get(key)
     if kind.attestation is not Attestation.ENFORCE or (told is not None and told.answers):
         return ""
     why = told.why if told is not None and told.why else "it has not answered yet"

@@ -7,14 +7,14 @@ from nodeward.core.events import HeldElsewhere, KeysRead
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import loss, orphans
-from nodeward.features.keys import sums as ledger
+from nodeward.features.keys import sums as key_sums
 from nodeward.features.keys.delays import row
 from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.id_states import ids
 from nodeward.features.keys.kubelet_view import all_ids, ended, findings, home, registered
 from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyOffer, KeyRow
 from nodeward.features.keys.rule import Claim, Count
-from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind
 from nodeward.features.keys.share import said_of
 from nodeward.features.keys.sharing_view import fences, offering, sharing
 from nodeward.features.keys.sums import (
@@ -33,17 +33,17 @@ from nodeward.features.root import State
 
 def offer_row(state: State, key: str) -> KeyOffer | None:
     """The numbers; None where the settings do not want the kind to be offered by us, or only observe."""
-    kind = state.settings.ledger.keys[key]
-    if state.settings.ledger.mode is not Mode.ENFORCE or not ledger.is_tracked(kind):
+    kind = state.settings.keys.kinds[key]
+    if state.settings.keys.mode is not Mode.ENFORCE or not key_sums.is_tracked(kind):
         return None
-    told, quotes = state.ledger.plugins.get(kind.publish), state.ledger.quotes.get(key)
+    told, quotes = state.keys.plugins.get(kind.publish), state.keys.quotes.get(key)
     return KeyOffer(
-        withheld=ledger.withheld(state, key)[0] or ledger.unknown(state, key),
+        withheld=key_sums.withheld(state, key)[0] or key_sums.unknown(state, key),
         standing="" if told is None else told.standing.value,
         kubelet_restarts=0 if told is None else told.restarts,
         quotes=None if kind.attestation is Attestation.OFF else quotes is not None and quotes.answers,
-        journal_fault=state.ledger.journal_fault,
-        journal_lost=loss.finding(state.ledger, key),
+        journal_fault=state.keys.journal_fault,
+        journal_lost=loss.finding(state.keys, key),
         delays=row(state, key),
     )
 
@@ -61,11 +61,11 @@ _ABOUT = {
 
 
 def key_rows(state: State, now_ns: int) -> tuple[KeyRow, ...]:
-    """A row for each kind in the settings; none while the ledger is off."""
-    ledger = state.settings.ledger
-    if ledger.mode is Mode.OFF:
+    """A row for each kind in the settings; none while `keys.mode` is off."""
+    keys = state.settings.keys
+    if keys.mode is Mode.OFF:
         return ()
-    return tuple(_row(state, key, kind, now_ns) for key, kind in ledger.keys.items())
+    return tuple(_row(state, key, kind, now_ns) for key, kind in keys.kinds.items())
 
 
 def arithmetic(one: Count) -> str:
@@ -83,15 +83,15 @@ def arithmetic(one: Count) -> str:
     )
 
 
-def _amiss(state: State, key: str, kind: KeySettings) -> Iterator[str]:
+def _amiss(state: State, key: str, kind: KeyKind) -> Iterator[str]:
     """What is left of a loss of the journal (while it is being made good `findings` says that), and what is amiss with
     how many keys there are said to be, beside the kernel's own number."""
-    lost, size = loss.finding(state.ledger, key), capacity(state, key) or 0
-    if lost and not loss.is_frozen(state.ledger):
+    lost, size = loss.finding(state.keys, key), capacity(state, key) or 0
+    if lost and not loss.is_frozen(state.keys):
         yield lost
     if is_tracked(kind) and size > MOST_IDS:
         yield f"{size} are more than the {MOST_IDS} ids of one kind that are offered at most; the others are not."
-    sample, said = state.ledger.sample, said_of(state, key)
+    sample, said = state.keys.sample, said_of(state, key)
     if sample is None or not said:
         return
     whose = "Node Feature Discovery's" if kind.capacity_from is CapacitySource.NFD else "the settings'"
@@ -105,8 +105,8 @@ def _amiss(state: State, key: str, kind: KeySettings) -> Iterator[str]:
         yield f"{whose} {said} keys are more than there are: the kernel has {shown} (misc.capacity), which counts."
 
 
-def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
-    sample, size = state.ledger.sample, capacity(state, key) or 0
+def _row(state: State, key: str, kind: KeyKind, now_ns: int) -> KeyRow:
+    sample, size = state.keys.sample, capacity(state, key) or 0
     shown = KeyRow(
         key=key,
         resources=kind.resources,
@@ -115,7 +115,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
         registered=registered(state, kind.resources),
         findings=(*offering(state, key), *_amiss(state, key, kind), *findings(state, kind.resources)),
         ids=ids(state, key, now_ns),
-        published=state.ledger.offers[key].published if key in state.ledger.offers and is_listed(state, key) else None,
+        published=state.keys.offers[key].published if key in state.keys.offers and is_listed(state, key) else None,
         plugin=_plugin(state, kind),
         refusals=_refusals(state, key),
         offer=offer_row(state, key),
@@ -130,7 +130,7 @@ def _row(state: State, key: str, kind: KeySettings, now_ns: int) -> KeyRow:
             holders=_holders(state, claims(state, key, uncounted), kind),
             sharing=sharing(state, key, None),
         )
-    orphan_ns = state.ledger.orphans.get(key)
+    orphan_ns = state.keys.orphans.get(key)
     elsewhere = tuple(_elsewhere(state, one, now_ns) for one in sample.elsewhere if one.key == key)
     return replace(
         shown,
@@ -180,20 +180,20 @@ def _oversold(state: State, key: str, sums: Count) -> Iterator[str]:
         yield f"{what}; {remedy}."
 
 
-def _plugin(state: State, kind: KeySettings) -> str:
-    told = state.ledger.plugins.get(kind.publish)
+def _plugin(state: State, kind: KeyKind) -> str:
+    told = state.keys.plugins.get(kind.publish)
     if told is None:
         return ""
     return f"{told.standing.value}: {told.why}" if told.why else told.standing.value
 
 
 def _refusals(state: State, key: str) -> dict[str, int]:
-    kinds = ((name.split("/", 1), count) for name, count in state.ledger.refused.items())
+    kinds = ((name.split("/", 1), count) for name, count in state.keys.refused.items())
     return {code: count for (of, code), count in kinds if of == key}
 
 
-def _why_uncounted(state: State, key: str, kind: KeySettings) -> str:
-    if state.ledger.sample is None:
+def _why_uncounted(state: State, key: str, kind: KeyKind) -> str:
+    if state.keys.sample is None:
         return "the kernel has not been read yet."
     size = capacity(state, key)
     if size is None and kind.capacity_from is CapacitySource.NFD:
@@ -207,7 +207,7 @@ def _why_uncounted(state: State, key: str, kind: KeySettings) -> str:
     return "the root's misc.current did not show them at both reads (Linux 6.6 or newer does): use is unknown."
 
 
-def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeySettings) -> tuple[KeyHolder, ...]:
+def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeyKind) -> tuple[KeyHolder, ...]:
     ids = all_ids(state, kind.resources)
     over = dict.fromkeys(ended(state, ids))
     rows = []

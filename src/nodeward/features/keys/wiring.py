@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from nodeward import __version__
 from nodeward.core.modes import Mode
 from nodeward.features.keys.effects.grants import Grants, may_grant
-from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind
 from nodeward.features.keys.sums import is_tracked
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 
 def checkpoint_file(settings: Settings, files: HostFiles) -> "CheckpointFile":
-    """Kubelet's word of what it has handed out, for the ledger and for all who offer."""
+    """Kubelet's word of what it has handed out, for `keys` and for all who offer."""
     from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
 
-    return CheckpointFile(files, settings.ledger.kubelet_dir, _resources(settings))
+    return CheckpointFile(files, settings.keys.kubelet_dir, _resources(settings))
 
 
 def _resources(settings: Settings) -> Sequence[str]:
-    return [name for row in settings.ledger.keys.values() for name in row.resources]
+    return [name for row in settings.keys.kinds.values() for name in row.resources]
 
 
 def keys(
@@ -54,22 +54,22 @@ def keys(
 ) -> tuple[list[Component], Fetch | None]:
     """The counters of TEE keys, what kubelet has handed out of them, and what is granted, by the host's files alone;
     and how kubelet's checkpoint is read anew. Nothing where keys are not counted."""
-    if settings.ledger.mode is Mode.OFF:
+    if settings.keys.mode is Mode.OFF:
         return [], None
     from nodeward.features.keys.loss import is_frozen
     from nodeward.features.pods.found import pod_cgroups
     from nodeward.neighbours.cgroups import keys as counters
     from nodeward.neighbours.kubelet.checkpoint import CheckpointPoll, CheckpointReader
 
-    reader, kinds = counters.KeyReader(files, tree, settings.cgroups.kubelet_root), tuple(settings.ledger.keys)
+    reader, kinds = counters.KeyReader(files, tree, settings.cgroups.kubelet_root), tuple(settings.keys.kinds)
     handed_out = CheckpointReader(checkpoint())
 
     def homes() -> counters.Homes:
         return pod_cgroups(core.state.pods)
 
     def given_out() -> bool:  # by kubelet's word alone too: no grant of an earlier boot is on record
-        ledger = core.state.ledger
-        return any(offer.grants for offer in ledger.offers.values()) or is_frozen(ledger)
+        keys = core.state.keys
+        return any(offer.grants for offer in keys.offers.values()) or is_frozen(keys)
 
     counting = counters.KeyPoll(counting_lane, reader, kinds, homes, core.tell, core.seq, clock)
     looking = CheckpointPoll(disk_lane, handed_out, core.tell, core.seq, clock, given_out)
@@ -86,7 +86,7 @@ def asked_of_kubelet(
 ) -> list[Component]:
     """Kubelet's own list of pods, and its PodResources where the checkpoint cannot be read. Beside the checkpoint they
     say whose ids they are that are about to start; and what pods ask for, where no API server does."""
-    is_wanted = any(map(is_tracked, settings.ledger.keys.values())) or not settings.kube.enabled
+    is_wanted = any(map(is_tracked, settings.keys.kinds.values())) or not settings.kube.enabled
     if checkpoint is None or not is_wanted:
         return []
     from nodeward.features.keys.kubelet_view import uid_of
@@ -94,16 +94,16 @@ def asked_of_kubelet(
     from nodeward.neighbours.kubernetes.mapping import pod_spec
     from nodeward.neighbours.sockets.grpc_unix import GrpcClient
 
-    folder = settings.ledger.root.rstrip("/")
+    folder = settings.keys.root.rstrip("/")
     path, beside = f"{folder}/{pods_api.PLACE}", f"{folder}/{pod_resources.PLACE}"
     spec, pauses = partial(pod_spec, resources=settings.engine.declared), Backoff(FIRST_PAUSE_S, 10.0, random.random)
     pods = pods_api.PodsApi(lambda: GrpcClient(path), spec, core.tell, core.seq, clock, pauses)
-    pods.newest_view = lambda: core.state.ledger.held.seq if core.state.ledger.held is not None else 0
+    pods.newest_view = lambda: core.state.keys.held.seq if core.state.keys.held is not None else 0
 
     devices = pod_resources.PodResources(
         lambda: GrpcClient(beside),
         lambda namespace, name: uid_of(core.state, namespace, name),
-        lambda: core.state.ledger.held_fault,
+        lambda: core.state.keys.held_fault,
         _resources(settings),
         core.tell,
         core.seq,
@@ -124,10 +124,10 @@ def device_plugin(
     note: Note,
 ) -> tuple[list[Component], Withdraw | None]:
     """The device plugin of each kind of key that we publish, each a component of its own, and how to withdraw them.
-    They are there while the ledger only observes too, since that changes while the daemon lives; nothing is published
+    They are there while `keys` only observes too, since that changes while the daemon lives; nothing is published
     then."""
-    rows = {key: row for key, row in settings.ledger.keys.items() if is_tracked(row)}
-    if settings.ledger.mode is Mode.OFF or not rows:
+    rows = {key: row for key, row in settings.keys.kinds.items() if is_tracked(row)}
+    if settings.keys.mode is Mode.OFF or not rows:
         return [], None
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log, on our standard error, tells of each peer's end
     from nodeward.features.keys.device_ids import id_name
@@ -136,20 +136,20 @@ def device_plugin(
     from nodeward.neighbours.kubelet.plugin import Plugin
 
     def quoting(key: str) -> tuple[str, bool]:
-        row = core.state.settings.ledger.keys.get(key, KeySettings())
+        row = core.state.settings.keys.kinds.get(key, KeyKind())
         folder = os.path.dirname(row.attestation_socket)
         return ("" if row.attestation is Attestation.OFF else folder), row.attestation is Attestation.ENFORCE
 
     def devices(key: str) -> Sequence[str]:
-        return core.state.settings.ledger.keys.get(key, KeySettings()).devices
+        return core.state.settings.keys.kinds.get(key, KeyKind()).devices
 
     on_node = node_status.reader(settings, os.environ, clock)
 
-    def plugin(key: str, row: KeySettings) -> Plugin:
+    def plugin(key: str, row: KeyKind) -> Plugin:
         ids_begin = id_name(key, 0).removesuffix("0000")
         asked = partial(quoting, key), partial(on_node, row.publish), partial(devices, key)
         one = Offering(key, row.publish, ids_begin, *asked)
-        folder = Folder(settings.ledger.kubelet_dir, settings.ledger.root, one, checkpoint())
+        folder = Folder(settings.keys.kubelet_dir, settings.keys.root, one, checkpoint())
         return Plugin(one, folder, offers, core.ask, core.tell, clock, partial(note, f"device-plugin-{key}"))
 
     plugins = {f"device-plugin-{key}": plugin(key, row) for key, row in rows.items()}
@@ -169,28 +169,28 @@ def device_plugin(
 
 def quotes(settings: Settings, core: Core[State], clock: Clock) -> list[Component]:
     """Whether the services answer that make quotes for the VMs, of each kind of key that has one."""
-    if settings.ledger.mode is Mode.OFF:
+    if settings.keys.mode is Mode.OFF:
         return []
     from nodeward.neighbours.qgs import quotes as qgs
 
     def wanted(key: str) -> str:
-        row = core.state.settings.ledger.keys.get(key, KeySettings())
-        is_asked = core.state.settings.ledger.mode is not Mode.OFF and row.attestation is not Attestation.OFF
+        row = core.state.settings.keys.kinds.get(key, KeyKind())
+        is_asked = core.state.settings.keys.mode is not Mode.OFF and row.attestation is not Attestation.OFF
         return row.attestation_socket if is_asked else ""
 
     def asks(key: str) -> Component:
         return f"quotes-{key}", lambda: qgs.run(key, lambda: wanted(key), core.tell, clock)
 
-    return [asks(key) for key, row in settings.ledger.keys.items() if row.attestation_socket]
+    return [asks(key) for key, row in settings.keys.kinds.items() if row.attestation_socket]
 
 
 def nfd(
     settings: Settings, goals: ByEdge, undo: "UndoList", known: "Sequence[Change]", core: Core[State], clock: Clock
 ) -> tuple[list[Component], Withdraw | None]:
-    """What NFD has for this node, and our object beside it; and how to take that away for good. While the ledger is off
+    """What NFD has for this node, our object beside it, and how to remove that for good. While `keys.mode` is off
     it runs only where `known` changes say that an object of an earlier life may stand, and takes that away."""
     there = any(change.target.startswith("nfd:") for change in known)
-    if not settings.kube.enabled or (settings.ledger.mode is Mode.OFF and not there):
+    if not settings.kube.enabled or (settings.keys.mode is Mode.OFF and not there):
         return [], None
     from nodeward.features.keys.effects import nfd_object
     from nodeward.features.keys.share import may_follow
@@ -202,23 +202,23 @@ def nfd(
 
     place = nfd_object.place(settings, os.environ)
     endpoint = auth.endpoint_of(settings.kube, os.environ)
-    resources = {key: row.resources for key, row in settings.ledger.keys.items()}
+    resources = {key: row.resources for key, row in settings.keys.kinds.items()}
 
     def ready() -> bool:
-        return core.state.settings.ledger.mode is not Mode.ENFORCE or can_share(core.state)
+        return core.state.settings.keys.mode is not Mode.ENFORCE or can_share(core.state)
 
     def asked() -> bool:
-        ledger = core.state.settings.ledger
+        keys = core.state.settings.keys
         return there or any(
-            (ledger.mode is Mode.ENFORCE and may_follow(key, row)) or row.capacity_from is CapacitySource.NFD
-            for key, row in ledger.keys.items()
+            (keys.mode is Mode.ENFORCE and may_follow(key, row)) or row.capacity_from is CapacitySource.NFD
+            for key, row in keys.kinds.items()
         )
 
     def remember() -> None:
         undo.remember(nfd_object.target(place), "absent")
 
     http = KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}")
-    ours = [row.publish for row in settings.ledger.keys.values()]
+    ours = [row.publish for row in settings.keys.kinds.values()]
     session = Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked, ours=ours)
 
     async def share() -> None:

@@ -67,7 +67,7 @@ def _from_spec(spec: PodSpec, container: str, rule: LimitsSettings, known: Outli
     own = known.by_name.get(container) if known is not None else _named(spec, container)
     limited = rule.resources.values()
     declared = own.declared if own is not None else {}
-    if not all(name in limited for name in declared):  # the ledger counts TEE keys; a limit on one is a fence
+    if not all(name in limited for name in declared):  # `keys` counts TEE keys; a limit on one is a fence
         declared = {name: amount for name, amount in declared.items() if name in limited}
     values, by_others = declared, False
     for resource in limited:

@@ -20,9 +20,9 @@ HEARD = (ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.Sampled)
 
 def amiss(state: State, at_ns: int) -> dict[str, Reason]:
     """What is amiss now, by what it is: why no key is given out, and where more were promised than there are."""
-    found = {key: reason for key in state.ledger.offers for reason in _uncounted(state, key, at_ns)}
-    fault = state.ledger.journal_fault
-    for key in state.ledger.offers:
+    found = {key: reason for key in state.keys.offers for reason in _uncounted(state, key, at_ns)}
+    fault = state.keys.journal_fault
+    for key in state.keys.offers:
         count = counted(state, key) if is_offered(state, key) else None
         what, remedy = oversold_now(state, key, count) if count is not None else ("", "")
         if what:
@@ -48,18 +48,18 @@ def happened(state: State, event: ev.Event, found: Mapping[str, Reason]) -> Iter
 
 
 def _is_granting(state: State) -> bool:
-    return any(is_offered(state, key) for key in state.settings.ledger.keys)
+    return any(is_offered(state, key) for key in state.settings.keys.kinds)
 
 
 def _uncounted(state: State, key: str, at_ns: int) -> Iterator[Reason]:
     """Why the kernel's word on a kind is missing, if we offer it."""
     if not is_offered(state, key):
         return
-    resource, sample = state.settings.ledger.keys[key].publish, state.ledger.sample
+    resource, sample = state.settings.keys.kinds[key].publish, state.keys.sample
     if unknown(state, key):
         yield Reason("keys-uncounted", (key, resource, *uncounted(state, key)))
         return
-    since_ns = state.ledger.recalled_ns if sample is None else sample.at_ns
+    since_ns = state.keys.recalled_ns if sample is None else sample.at_ns
     if since_ns and at_ns - since_ns > STALE_NS:
         why = f"the kernel's counters have not been read for {(at_ns - since_ns) // 1_000_000_000} s"
         yield Reason("keys-uncounted", (key, resource, "unread", why))

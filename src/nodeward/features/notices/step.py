@@ -68,7 +68,7 @@ def _settings(state: State, event: SettingsChanged) -> tuple[Notices, Decision]:
 def _wanted(settings: EngineSettings) -> tuple[bool, bool]:
     """Whether anybody is told of pods, and of the node."""
     told = settings.kube_events
-    return told and settings.limits.mode is Mode.ENFORCE, told and settings.ledger.mode is Mode.ENFORCE
+    return told and settings.limits.mode is Mode.ENFORCE, told and settings.keys.mode is Mode.ENFORCE
 
 
 def _for_node(hear: Hear[State] | None = None) -> Hear[State]:

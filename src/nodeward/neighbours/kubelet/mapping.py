@@ -1,4 +1,4 @@
-"""Kubelet's device plugin messages, to and from the words of the ledger. Pure.
+"""Kubelet's device plugin messages, to and from the words of `keys`. Pure.
 
 Every request is from outside: ids that were never offered, named twice, too many or none are a RequestError that names
 the first of them, shortened. Nothing here decides who gets an id.

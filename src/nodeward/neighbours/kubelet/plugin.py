@@ -259,7 +259,7 @@ class Plugin:
             why = f"{', '.join(devices)}: not looked at within {DEVICES_S:g} s"
         except OSError as error:
             why = str(error)
-        setting = f"ledger.keys.{self.offering.key}.devices"
+        setting = f"keys.kinds.{self.offering.key}.devices"
         return why and (
             f"nodeward: {why}; {setting} gives it to each pod with {self.offering.resource}: load the module that "
             "makes it, let the daemon see it (docs/keys.md, Device nodes), or take it out of the setting"

@@ -214,7 +214,7 @@ class NfdClient:
         if not (found.ours or (owner is not None and found.owners == (owner,))):
             raise NotOursError(
                 f"NodeFeature {found.namespace}/{found.name} is there and is not ours (no label "
-                "app.kubernetes.io/managed-by: nodeward); delete it, or set ledger.keys.*.share to own"
+                "app.kubernetes.io/managed-by: nodeward); delete it, or set keys.kinds.*.share to own"
             )
 
     async def remove(self, found: NodeFeature) -> None:

@@ -2,11 +2,11 @@
 
 Each round lists what there is, tells it if it has changed, and writes our object if it is not just as it should be: so
 NFD installed later or removed, an object deleted or edited by somebody, and our own restart are one and the same. A
-round begins when something has happened to one of the node's objects (a watch says so), when the ledger wants something
+round begins when something has happened to one of the node's objects (a watch says so), when `keys` wants something
 else, when the node has another number where we wrote one (another watch says so), or after a while. Where somebody
 takes back again and again what we write, we write less and less often.
 
-Must not: decide what is shared (the ledger does), or touch an object that is not ours.
+Must not: decide what is shared (`keys` does), or touch an object that is not ours.
 """
 
 import asyncio
@@ -75,7 +75,7 @@ class Session:
     ) -> None:
         """`goals`: the numbers that our object is to have, by key. `resources`: each key's extended resources.
         `remember` puts our object on the undo list; it may sleep.
-        `ready`: the ledger knows enough to want anything; till then an object of an earlier life stands as it is.
+        `ready`: `keys` knows enough to want anything; till then an object of an earlier life stands as it is.
         `asked`: the settings need NFD at all, or something of ours may be left; else nothing is requested. `ours`: the
         resources whose number on the node is our device plugin's."""
         self._client, self._goals, self._tell, self._clock, self._pace = client, goals, tell, clock, pace
@@ -118,7 +118,7 @@ class Session:
             await self._clock.sleep(self._pace.gap_s)
 
     async def retire(self) -> tuple[str, ...]:
-        """Takes our object away for good, whatever the ledger wants; what became of it, nothing where NFD is not
+        """Takes our object away for good, whatever `keys` wants; what became of it, nothing where NFD is not
         needed."""
         if self._clean and not self._asked():
             return ()
@@ -147,7 +147,7 @@ class Session:
         here = self._of(seen)
         self._say(here)
         if not (self._retired or self._ready()):
-            return "the ledger does not know enough yet"
+            return "not enough is known of keys yet"
         wanted = self._wanted()
         try:
             if await self._perform(seen, wanted):

@@ -174,10 +174,10 @@ async def _numbers(
     http: KubeHttp, settings: Settings, environ: Mapping[str, str]
 ) -> tuple[Mapping[str, int] | None, tuple[str, ...]]:
     """What the node has of keys by other names than those that we publish, and of which of them NFD left it there."""
-    rows = settings.ledger.keys.values()
+    rows = settings.keys.kinds.values()
     published = {row.publish: None for row in rows}
     names = tuple(name for row in rows for name in row.resources if name not in published)
-    if settings.ledger.mode is Mode.OFF or not names:
+    if settings.keys.mode is Mode.OFF or not names:
         return None, ()
     try:
         return await NfdClient(http, nfd_object.place(settings, environ), WAITS).numbers(names)

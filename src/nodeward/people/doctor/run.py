@@ -110,7 +110,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
     programs = look.begin("programs", lambda: machine.programs(files, around.run))
     process = look.begin("process", lambda: machine.process(files))
     neighbours = look.begin("neighbours", lambda: machine.neighbours(files))
-    state = f"{settings.ledger.root.rstrip('/')}/{CPU_MANAGER}"
+    state = f"{settings.keys.root.rstrip('/')}/{CPU_MANAGER}"
     cpu_manager = look.begin("cpu-manager", lambda: machine.cpu_manager(files, state))
     hiding = look.begin("ciphertext-hiding", lambda: machine.hiding(files))
     clock = look.begin("clock", around.synchronised)

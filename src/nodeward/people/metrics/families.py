@@ -53,35 +53,35 @@ KEYS_ORPHAN_AGE = _gauge(
     "nodeward_keys_orphan_age_seconds", ("key",), "How long a removed cgroup has held a key. Absent for none."
 )
 KEYS_LEAKED = _gauge("nodeward_keys_leaked", ("key",), "Keys held by removed cgroups for at least 15 minutes.")
-LEDGER_IDS = _gauge("nodeward_ledger_ids", ("key", "state"), "Ids offered to kubelet, by state.")
-LEDGER_REFUSALS = _counter(
-    "nodeward_ledger_refusals_total", ("key", "reason"), "Requests of kubelet that were refused, by reason."
+KEYS_IDS = _gauge("nodeward_keys_ids", ("key", "state"), "Ids offered to kubelet, by state.")
+KEYS_REFUSALS = _counter(
+    "nodeward_keys_refusals_total", ("key", "reason"), "Requests of kubelet that were refused, by reason."
 )
-LEDGER_WITHHELD = _gauge("nodeward_ledger_withheld", ("key", "reason"), "1 while no id is offered, for this reason.")
-LEDGER_DELAYS = Family(
-    "nodeward_ledger_withholding_duration_seconds",
+KEYS_WITHHELD = _gauge("nodeward_keys_withheld", ("key", "reason"), "1 while no id is offered, for this reason.")
+KEYS_DELAYS = Family(
+    "nodeward_keys_withholding_duration_seconds",
     "histogram",
     ("key",),
     "From the last sample without new foreign use until kubelet was told of fewer healthy ids.",
 )
-LEDGER_PLUGIN = _gauge(
-    "nodeward_ledger_plugin_state", ("key", "state"), "1 for the state of the device plugin, 0 for the others."
+KEYS_PLUGIN = _gauge(
+    "nodeward_keys_plugin_state", ("key", "state"), "1 for the state of the device plugin, 0 for the others."
 )
-LEDGER_KUBELET_RESTARTS = _counter(
-    "nodeward_ledger_kubelet_restarts_total", ("key",), "How often kubelet's socket was replaced."
+KEYS_KUBELET_RESTARTS = _counter(
+    "nodeward_keys_kubelet_restarts_total", ("key",), "How often kubelet's socket was replaced."
 )
-LEDGER_JOURNAL_FAULT = _gauge(
-    "nodeward_ledger_journal_fault", ("key",), "1 while grants cannot be recorded, so none is given, else 0."
+KEYS_JOURNAL_FAULT = _gauge(
+    "nodeward_keys_journal_fault", ("key",), "1 while grants cannot be recorded, so none is given, else 0."
 )
-LEDGER_JOURNAL_LOST = _gauge(
-    "nodeward_ledger_journal_lost", ("key",), "1 while ids are out whose journal was removed, else 0."
+KEYS_JOURNAL_LOST = _gauge(
+    "nodeward_keys_journal_lost", ("key",), "1 while ids are out whose journal was removed, else 0."
 )
-LEDGER_QUOTES = _gauge(
-    "nodeward_ledger_quotes_answer", ("key",), "1 while the quote service answers, else 0. Absent if not asked."
+KEYS_QUOTES = _gauge(
+    "nodeward_keys_quotes_answer", ("key",), "1 while the quote service answers, else 0. Absent if not asked."
 )
-LEDGER_SHARE = _gauge("nodeward_ledger_share_info", ("key", "mode", "nfd"), "1, with how NFD's number is shared.")
-LEDGER_SHARED = _gauge(
-    "nodeward_ledger_nfd_keys", ("key", "kind"), "NFD's number: as wanted, and as in Nodeward's object (ours)."
+KEYS_SHARE = _gauge("nodeward_keys_share_info", ("key", "mode", "nfd"), "1, with how NFD's number is shared.")
+KEYS_SHARED = _gauge(
+    "nodeward_keys_nfd", ("key", "kind"), "NFD's number: as wanted, and as in Nodeward's object (ours)."
 )
 CPUS_POLICY = _gauge("nodeward_cpus_policy_info", ("policy", "mode", "driver"), "1, with the policy in force.")
 CPUS_ONLINE = _gauge("nodeward_cpus_online", (), "CPUs of the machine that are online.")

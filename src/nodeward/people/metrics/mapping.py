@@ -196,7 +196,7 @@ def _node(view: NodeView) -> Iterator[Metric]:
 
 
 def _keys(view: NodeView) -> Iterator[Metric]:
-    """The ledger: the kinds that the node has, or offers since it had them; of those nothing that has not been read."""
+    """The kinds that the node has, or offers since it had them; of those nothing that has not been read."""
     rows = [({"key": _clean(row.key)}, row) for row in view.keys if row.capacity or row.ids]
     yield _metric(f.KEYS_CAPACITY, [(labels, row.capacity) for labels, row in rows if row.capacity])
     yield _metric(f.KEYS_RESERVE, [(labels, row.reserve) for labels, row in rows])
@@ -209,40 +209,40 @@ def _keys(view: NodeView) -> Iterator[Metric]:
             place = (labels["key"], other.holder)
             held[place] = held.get(place, 0) + other.amount
     yield _metric(f.KEYS_ELSEWHERE, [({"key": key, "class": whose}, amount) for (key, whose), amount in held.items()])
-    yield from _ledger(rows)
+    yield from _offers(rows)
 
 
-def _ledger(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
+def _offers(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
     """What kubelet is offered, and NFD told."""
     ids: dict[tuple[str, str], int] = {}
     for labels, row in rows:
         for state in KeyState if row.ids else ():
             ids[labels["key"], state.value] = sum(one.state == state.value for one in row.ids)
-    yield _metric(f.LEDGER_IDS, [({"key": key, "state": state}, count) for (key, state), count in ids.items()])
+    yield _metric(f.KEYS_IDS, [({"key": key, "state": state}, count) for (key, state), count in ids.items()])
     offers = [(labels, row.offer) for labels, row in rows if row.offer is not None]
     can_be = dict.fromkeys(REFUSALS, 0)  # a counter that begins at its first refusal would hide that one
     refused = [(labels, can_be | dict(row.refusals)) for labels, row in rows if row.offer is not None or row.refusals]
     yield _metric(
-        f.LEDGER_REFUSALS, [({**labels, "reason": code}, n) for labels, of in refused for code, n in of.items()]
+        f.KEYS_REFUSALS, [({**labels, "reason": code}, n) for labels, of in refused for code, n in of.items()]
     )
     parts: tuple[tuple[Family, str, Callable[[KeyOffer], Mapping[str, float]]], ...] = (
-        (f.LEDGER_WITHHELD, "reason", lambda one: {one.withheld: 1} if one.withheld else {}),
-        (f.LEDGER_PLUGIN, "state", lambda one: {state.value: state.value == one.standing for state in PluginStanding}),
+        (f.KEYS_WITHHELD, "reason", lambda one: {one.withheld: 1} if one.withheld else {}),
+        (f.KEYS_PLUGIN, "state", lambda one: {state.value: state.value == one.standing for state in PluginStanding}),
     )
     for family, name, numbers in parts:
         yield _metric(
             family, [({**labels, name: part}, count) for labels, one in offers for part, count in numbers(one).items()]
         )
-    yield _histogram(f.LEDGER_DELAYS, [(labels, one.delays) for labels, one in offers])
-    yield _metric(f.LEDGER_KUBELET_RESTARTS, [(labels, one.kubelet_restarts) for labels, one in offers])
-    yield _metric(f.LEDGER_JOURNAL_FAULT, [(labels, bool(one.journal_fault)) for labels, one in offers])
-    yield _metric(f.LEDGER_JOURNAL_LOST, [(labels, bool(one.journal_lost)) for labels, one in offers])
+    yield _histogram(f.KEYS_DELAYS, [(labels, one.delays) for labels, one in offers])
+    yield _metric(f.KEYS_KUBELET_RESTARTS, [(labels, one.kubelet_restarts) for labels, one in offers])
+    yield _metric(f.KEYS_JOURNAL_FAULT, [(labels, bool(one.journal_fault)) for labels, one in offers])
+    yield _metric(f.KEYS_JOURNAL_LOST, [(labels, bool(one.journal_lost)) for labels, one in offers])
     quotes = [(labels, one.quotes) for labels, one in offers]
-    yield _metric(f.LEDGER_QUOTES, [(labels, answers) for labels, answers in quotes if answers is not None])
+    yield _metric(f.KEYS_QUOTES, [(labels, answers) for labels, answers in quotes if answers is not None])
     shares = [(labels, row.sharing) for labels, row in rows if row.sharing is not None]
-    yield _metric(f.LEDGER_SHARE, [({**labels, "mode": one.mode, "nfd": one.nfd}, 1) for labels, one in shares])
+    yield _metric(f.KEYS_SHARE, [({**labels, "mode": one.mode, "nfd": one.nfd}, 1) for labels, one in shares])
     told = [(labels, kind, n) for labels, one in shares for kind, n in (("wanted", one.total), ("ours", one.written))]
-    yield _metric(f.LEDGER_SHARED, [({**labels, "kind": kind}, n) for labels, kind, n in told if n is not None])
+    yield _metric(f.KEYS_SHARED, [({**labels, "kind": kind}, n) for labels, kind, n in told if n is not None])
 
 
 def _cpus(cpus: CpusView) -> Iterator[Metric]:

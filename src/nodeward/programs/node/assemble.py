@@ -20,7 +20,7 @@ from nodeward.features.cpus import wiring as cpus
 from nodeward.features.cpus.effects.grants import CpuGrants
 from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate import wiring as gate
-from nodeward.features.keys import wiring as ledger
+from nodeward.features.keys import wiring as keys
 from nodeward.features.keys.effects.grants import Grants, GrantsBoot, Recalled, may_grant, on_record, path_in, read_boot
 from nodeward.features.keys.loss import is_frozen
 from nodeward.features.limits import wiring as limits
@@ -56,7 +56,7 @@ from nodeward.settings.reload import Reload, SettingsSource
 
 log = logging.getLogger(__name__)
 WIRINGS: tuple[Wiring, ...] = (
-    *(ledger.WIRING, pods.WIRING, notices.WIRING, cpus.WIRING, limits.WIRING, doors.WIRING, sandboxes.WIRING),
+    *(keys.WIRING, pods.WIRING, notices.WIRING, cpus.WIRING, limits.WIRING, doors.WIRING, sandboxes.WIRING),
     gate.WIRING,
 )
 """The features as this daemon runs them, in the order in which their components start."""
@@ -175,7 +175,7 @@ def wire(
     latest = Latest()
     core = Core(State(settings=began.engine), ENGINE, clock, slots, facts, grants.commit, kept, calls, latest.add)
     tell = readiness.listens(core.tell)
-    grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.ledger)
+    grants.now, grants.waits = lambda: on_record(core.state), lambda: is_frozen(core.state.keys)
     if may_grant(settings):
         grants.recall(core.tell)
     pins = CpuGrants(core, files, settings.run_dir, lanes.journal, lanes.record)

@@ -55,7 +55,7 @@ class Readiness:
         ):
             if is_served:
                 self._sources[name] = _Source(detail="no socket yet")
-        offered = settings.ledger.keys.items() if settings.ledger.mode is not Mode.OFF else ()
+        offered = settings.keys.kinds.items() if settings.keys.mode is not Mode.OFF else ()
         for key, row in offered:
             if is_tracked(row):  # ready unless its server was ended: kubelet may be what starts us
                 self._sources[f"device-plugin-{key}"] = _Source(ready=True, detail="nothing is offered yet")
@@ -157,7 +157,7 @@ class Readiness:
 
 def _only_watches(settings: EngineSettings) -> bool:
     """Whether metrics are what the daemon is for: limits and keys that are enforced hold without them."""
-    return Mode.ENFORCE not in (settings.limits.mode, settings.ledger.mode)
+    return Mode.ENFORCE not in (settings.limits.mode, settings.keys.mode)
 
 
 _OF_INTEREST = (

@@ -86,7 +86,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     )
     undoing, recording = BoundedCalls("nodeward-undo", assemble.UNDO_S), BoundedCalls("nodeward-grants", grants.LATE_S)
     # kubelet waits for the counters of keys at each Allocate, and a job of the cgroup lane reads every container
-    counting = [lane("keys", assemble.CGROUP_DEADLINE_S)] if settings.ledger.mode is not Mode.OFF else []
+    counting = [lane("keys", assemble.CGROUP_DEADLINE_S)] if settings.keys.mode is not Mode.OFF else []
     lanes = Lanes(*threads, undoing, recording, *counting)
     kernel, disk, recalled, pinned = await asyncio.gather(
         _in_kernel(settings, files), _on_disk(settings, files), _granted(settings, files), _pinned(settings, files)

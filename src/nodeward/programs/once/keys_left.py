@@ -28,7 +28,7 @@ def keys_left(settings: Settings, files: HostFiles) -> tuple[str, ...]:
 
 def remove_sockets(settings: Settings, files: HostFiles) -> Iterator[str]:
     """What came of each; kubelet takes away those that stay when it begins anew."""
-    for path in left_behind(settings.ledger.kubelet_dir):
+    for path in left_behind(settings.keys.kubelet_dir):
         try:
             files.unlink(path)
         except OSError as error:
@@ -41,7 +41,7 @@ def _of_nfd(settings: Settings, files: HostFiles) -> Iterator[str]:
     """NFD's master computes the number anew when our object has gone; it may be away, or gone for good. Where the undo
     list has no object of ours, the number is not ours either."""
     there = any(change.target.startswith("nfd:") for change in due(files, settings.state_dir).changes)
-    rows = [row for key, row in settings.ledger.keys.items() if there and may_follow(key, row)]
+    rows = [row for key, row in settings.keys.kinds.items() if there and may_follow(key, row)]
     names = ", ".join(name for row in rows for name in row.resources if name != row.publish)
     if names:
         yield (
@@ -64,15 +64,15 @@ def _of_kubelet(settings: Settings, files: HostFiles) -> tuple[str, ...]:
 
 def _on_node(settings: Settings) -> Iterator[str]:
     """Kubelet takes no name out of its node's status again (`removedDevicePlugins` in its setters of the status)."""
-    names = ", ".join(row.publish for row in settings.ledger.keys.values() if is_tracked(row))
+    names = ", ".join(row.publish for row in settings.keys.kinds.values() if is_tracked(row))
     if names:
         yield f"the node's status goes on naming {names}, with 0 once the ids are gone: kubelet takes no name back"
 
 
 def _registered(settings: Settings, files: HostFiles) -> Iterator[str]:
-    ledger = settings.ledger
-    place = f"{ledger.kubelet_dir.rstrip('/')}/{checkpoint_file.PLACE}"
-    begins = {row.publish: id_name(key, 0).removesuffix("0000") for key, row in ledger.keys.items() if row.publish}
+    keys = settings.keys
+    place = f"{keys.kubelet_dir.rstrip('/')}/{checkpoint_file.PLACE}"
+    begins = {row.publish: id_name(key, 0).removesuffix("0000") for key, row in keys.kinds.items() if row.publish}
     try:
         found = checkpoint_file.decode(files.read(place, checkpoint_file.MAX_BYTES), begins).registered
     except FileNotFoundError:

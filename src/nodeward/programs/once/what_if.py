@@ -190,4 +190,4 @@ def _but_for_the_change(state: State, again: State, changed: State) -> State:
     }
     changed = replace(changed, limits=replace(changed.limits, wanted=wanted))
     changed = replace(changed, cpus=state.cpus) if changed.cpus == again.cpus else changed
-    return replace(changed, ledger=state.ledger) if changed.ledger == again.ledger else changed
+    return replace(changed, keys=state.keys) if changed.keys == again.keys else changed

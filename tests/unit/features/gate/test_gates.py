@@ -15,7 +15,7 @@ from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.all import apply
 from nodeward.features.gate.rule import shut
 from nodeward.features.gate.settings import GateSettings
-from nodeward.features.keys.settings import Attestation, KeySettings, LedgerSettings, Publisher
+from nodeward.features.keys.settings import Attestation, KeyKind, KeysSettings, Publisher
 from nodeward.features.podapi.view import pod_gate
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
@@ -28,9 +28,9 @@ PASSED, DENIED = Verdict(True, "fine", at_ns=1), Verdict(False, "another image",
 
 def node(mode: Mode = Mode.ENFORCE, **handlers: tuple[str, ...]) -> Told:
     """A node whose handlers have these conditions, and which offers TDX keys."""
-    row = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX, attestation=Attestation.OBSERVE)
-    ledger = LedgerSettings(Mode.ENFORCE, {"tdx": row})
-    return Told(State(settings=EngineSettings(ledger=ledger, gate=GateSettings(mode, handlers))))
+    row = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX, attestation=Attestation.OBSERVE)
+    keys = KeysSettings(Mode.ENFORCE, {"tdx": row})
+    return Told(State(settings=EngineSettings(keys=keys, gate=GateSettings(mode, handlers))))
 
 
 def make(told: Told, handler: str = "kata", notes: Mapping[str, str] | None = None) -> Decision:
@@ -86,7 +86,7 @@ def test_quotes_wait_for_the_service_of_the_keys_and_a_denied_pod_is_kept_by_eve
     assert "verdict: DENIED (another image), which is final" in refusal(make(told))
     for name in ("key", "quotes"):
         off = Told(State(settings=EngineSettings(gate=GateSettings(Mode.ENFORCE, {"kata": (name,)}))))
-        assert f"{name}: the ledger is off" in refusal(make(off))
+        assert f"{name}: keys.mode is off" in refusal(make(off))
 
 
 def test_observe_says_what_it_would_refuse_and_refuses_nothing() -> None:
@@ -129,13 +129,13 @@ def test_a_key_is_there_once_kubelet_has_given_the_pod_what_its_spec_asks_for() 
     assert "its spec asks for no TEE key" in refusal(make(told))
 
 
-@pytest.mark.parametrize(("keys", "free"), [(2, True), (1, False)])
+@pytest.mark.parametrize(("capacity", "free"), [(2, True), (1, False)])
 def test_where_only_nfd_tells_of_keys_one_is_there_while_no_more_are_promised_than_the_node_has(
-    keys: int, free: bool
+    capacity: int, free: bool
 ) -> None:
-    ledger = LedgerSettings(Mode.ENFORCE, {"tdx": KeySettings((TDX,))})
-    told = Told(State(settings=EngineSettings(ledger=ledger, gate=GateSettings(Mode.ENFORCE, {"kata": ("key",)}))))
-    told(ev.KeysRead(told.state.seq, {"tdx": keys}, {"tdx": (0, 0)}))
+    keys = KeysSettings(Mode.ENFORCE, {"tdx": KeyKind((TDX,))})
+    told = Told(State(settings=EngineSettings(keys=keys, gate=GateSettings(Mode.ENFORCE, {"kata": ("key",)}))))
+    told(ev.KeysRead(told.state.seq, {"tdx": capacity}, {"tdx": (0, 0)}))
     for pod in ("u", "v"):
         told(ev.PodSeen(PodSpec(PodUid(pod), "shop", pod, (ContainerSpec("app", declared={TDX: 1}),))))
     said = refusal(make(told))

@@ -12,23 +12,23 @@ from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.features.all import apply
 from nodeward.features.keys.device_ids import id_name
 from nodeward.features.keys.id_states import stood
-from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
-from nodeward.features.keys.state import Ledger, Stood
+from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
+from nodeward.features.keys.state import Keys, Stood
 from nodeward.features.keys.terms import KeyState
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.build import SECOND, sandbox
 
 TDX, KATA = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
-ROW = KeySettings((TDX, KATA), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+ROW = KeyKind((TDX, KATA), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
 ID = [id_name("tdx", number) for number in range(16)]
 
 
-def offering(row: KeySettings = ROW, mode: Mode = Mode.ENFORCE) -> EngineSettings:
-    return EngineSettings(ledger=LedgerSettings(mode, {"tdx": row}))
+def offering(row: KeyKind = ROW, mode: Mode = Mode.ENFORCE) -> EngineSettings:
+    return EngineSettings(keys=KeysSettings(mode, {"tdx": row}))
 
 
-def with_row(row: KeySettings) -> State:
+def with_row(row: KeyKind) -> State:
     return State(settings=offering(row))
 
 
@@ -73,18 +73,18 @@ class Node:
 
     def tell(self, event: ev.Event) -> Decision:
         stamped = replace(event, at_ns=self.at_ns, wall_ns=self.at_ns, seq=self.state.seq + 1)
-        before = self.state.ledger
+        before = self.state.keys
         self.state, decision = apply(self.state, stamped)
         assert not decision.faults, decision.faults
-        now = self.state.ledger  # of the same offers and sample the same was compared before
+        now = self.state.keys  # of the same offers and sample the same was compared before
         if not (now.offers is before.offers and now.sample is before.sample and now.stood is before.stood):
-            assert states(now.stood) == states(stood(replace(self.state, ledger=self._anew()), Ledger()))
+            assert states(now.stood) == states(stood(replace(self.state, keys=self._anew()), Keys()))
         self.goals.update((str(goal.target), goal) for goal in decision.goals)
         return decision
 
-    def _anew(self) -> Ledger:
+    def _anew(self) -> Keys:
         """The slice, without how it was said to stand with each id."""
-        return replace(self.state.ledger, stood={})
+        return replace(self.state.keys, stood={})
 
     def after(self, seconds: float) -> None:
         self.at_ns += int(seconds * SECOND)
@@ -143,7 +143,7 @@ class Node:
             decision = self.tell(ev.Committed(self.last_ask, commit_error))
         assert isinstance(decision.answer, Final), decision
         assert not self.state.asks
-        assert not self.state.ledger.reserved
+        assert not self.state.keys.reserved
         if isinstance(decision.answer.value, Refusal):
             return decision.answer.value.message
         assert decision.answer.value == Adjustment()

@@ -1,4 +1,4 @@
-"""The production step of the ledger, for a model that plays every history: a state is built, the step is told, and what
+"""The production step of `keys`, for a model that plays every history: a state is built, the step is told, and what
 it remembers afterwards is read off. Nothing of the rules is here.
 
 What the step is told and remembers is the same for very many worlds, so each answer is kept.
@@ -15,8 +15,8 @@ from nodeward.core.modes import Mode
 from nodeward.core.state import OpenAsk
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, SandboxId
 from nodeward.features.keys.device_ids import SETTLE_NS, id_name
-from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
-from nodeward.features.keys.state import Grant, Ledger, Offer
+from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
+from nodeward.features.keys.state import Grant, Keys, Offer
 from nodeward.features.keys.step import HEARS
 from nodeward.features.keys.sums import offer_now
 from nodeward.features.pods.state import KnownSpec, Pods
@@ -25,7 +25,7 @@ from nodeward.features.settings import EngineSettings
 
 TDX = "devices.kubevirt.io/tdx"
 SETTINGS = EngineSettings(
-    ledger=LedgerSettings(Mode.ENFORCE, {"tdx": KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)})
+    keys=KeysSettings(Mode.ENFORCE, {"tdx": KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)})
 )
 FRESH, SETTLED, VIEWED = range(3)
 """A grant's age: a view could not say yet whose it is; it could; the newest one could."""
@@ -123,7 +123,7 @@ def _state(memory: Memory) -> State:
         sandbox_of={uid: SandboxId("s") for _, _, uid, pod in _each(memory) if pod.sandbox},
     )
     view = ev.KeysHeld(VIEW, at_ns=NOW_NS) if memory.sure else None
-    ledger = Ledger(
+    keys = Keys(
         ev.KeysRead(0, {"tdx": size}),
         view,
         held_as_of=VIEW,
@@ -133,19 +133,19 @@ def _state(memory: Memory) -> State:
         recalled_ns=1,
         lists=True,
     )
-    return State(SETTINGS, pods=pods, seq=NOW, at_ns=NOW_NS, ledger=ledger)
+    return State(SETTINGS, pods=pods, seq=NOW, at_ns=NOW_NS, keys=keys)
 
 
-def step(state: State, event: ev.Event) -> tuple[Ledger, Decision]:
+def step(state: State, event: ev.Event) -> tuple[Keys, Decision]:
     """What the production code makes of an event."""
-    ledger, decision = HEARS[type(event)](state, event)
-    assert isinstance(ledger, Ledger)
-    return ledger, decision
+    keys, decision = HEARS[type(event)](state, event)
+    assert isinstance(keys, Keys)
+    return keys, decision
 
 
 def _told(state: State, event: ev.Event) -> State:
-    ledger, _ = step(state, event)
-    return replace(state, ledger=ledger)
+    keys, _ = step(state, event)
+    return replace(state, keys=keys)
 
 
 def _reads(memory: Memory) -> ev.KeysRead:
@@ -159,7 +159,7 @@ def _viewed(state: State, memory: Memory) -> State:
 
 
 def _after(state: State, memory: Memory, answer: str = "", before: int = 0, *, idle: bool = False) -> After:
-    offer = state.ledger.offers["tdx"]
+    offer = state.keys.offers["tdx"]
     given: list[tuple[int, ...]] = []
     for place in range(len(memory.given)):
         grant = offer.grants.get(id_name("tdx", place))
@@ -176,7 +176,7 @@ def _after(state: State, memory: Memory, answer: str = "", before: int = 0, *, i
         )
         for place, row in enumerate(memory.pods)
     )
-    return After(tuple(given), pods, offer.published, state.ledger.held_whole, answer, before, idle)
+    return After(tuple(given), pods, offer.published, state.keys.held_whole, answer, before, idle)
 
 
 class Played:
@@ -250,7 +250,7 @@ class Played:
         """It hears of the end of pods: whatever it decides next begins with this."""
         state = _state(memory)
         offers = {"tdx": offer_now(state, "tdx")}
-        return _after(replace(state, ledger=replace(state.ledger, offers=offers)), memory)
+        return _after(replace(state, keys=replace(state.keys, offers=offers)), memory)
 
     def _recall(self, memory: Memory) -> After:
         """What is remembered by a daemon that starts again, from a journal that was rewritten just before."""
@@ -270,7 +270,7 @@ class Played:
         idle = name in before.grants and before.grants[name].times == 0
         return (
             _after(state, memory, "granted", before.published, idle=idle),
-            _after(replace(state, ledger=failed), memory, "failed"),
+            _after(replace(state, keys=failed), memory, "failed"),
         )
 
     def _start(self, memory: Memory, wanted: int) -> After:
@@ -284,7 +284,7 @@ def _asked(memory: Memory, question: ev.Question, ask: OpenAsk) -> tuple[Offer, 
     """A question whose two facts are there: a sample, and a view from just now; what that may say is a step of its
     own."""
     state = _state(memory)
-    fresh = replace(state.ledger, sample=_reads(memory), held_as_of=NOW)
-    state = replace(state, ledger=fresh, asks={1: ask})
-    ledger, decision = step(state, question)
-    return fresh.offers["tdx"], replace(state, ledger=ledger), decision.answer
+    fresh = replace(state.keys, sample=_reads(memory), held_as_of=NOW)
+    state = replace(state, keys=fresh, asks={1: ask})
+    keys, decision = step(state, question)
+    return fresh.offers["tdx"], replace(state, keys=keys), decision.answer

@@ -114,7 +114,7 @@ def _key(pods: Pods, node: Node) -> object:
 
 
 def _known(name: str, node: Node, newest: int = 0) -> tuple[object, ...]:
-    offer, of_pods, uid = node.state.ledger.offers["tdx"], node.state.pods, PodUid(name)
+    offer, of_pods, uid = node.state.keys.offers["tdx"], node.state.pods, PodUid(name)
     stopped_ns = offer.stopped_ns.get(uid)
     containers = [_one(name, number).id in of_pods.containers for number in (newest, 1 - newest)]
     return (

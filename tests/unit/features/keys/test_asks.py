@@ -36,7 +36,7 @@ def test_nothing_is_granted_before_kubelet_has_once_told_whose_its_ids_are(fault
     if fault:
         node.tell(ev.KeysHeld(node.state.seq, fault=fault))
     node.settle()
-    assert node.state.ledger.offers["tdx"].published == 0
+    assert node.state.keys.offers["tdx"].published == 0
     why = f" ({fault}; shop/pod-a asks for {TDX} and may have been given ids that nobody tells of)" if fault else ""
     told = f"what kubelet has handed out has not been read yet{why}; make the pod again"
     assert told in node.allocate(ID[0])
@@ -54,7 +54,7 @@ def test_foreign_use_withholds_ids_and_an_allocate_that_comes_first_is_refused_w
         "names it), or place the pod elsewhere"
     )
     assert node.healthy() == 0, "the list was corrected before kubelet heard of the refusal"
-    assert node.state.ledger.refused == {"tdx/foreign": 1}
+    assert node.state.keys.refused == {"tdx/foreign": 1}
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_each_refusal_has_its_code(node: Node, root: int, code: str) -> None:
     node.begin()
     node.root = root
     assert node.allocate(ID[0])
-    assert node.state.ledger.refused == {f"tdx/{code}": 1}
+    assert node.state.keys.refused == {f"tdx/{code}": 1}
 
 
 def test_promised_keys_are_never_granted_twice_and_kata_pods_count_before_they_start() -> None:
@@ -77,7 +77,7 @@ def test_promised_keys_are_never_granted_twice_and_kata_pods_count_before_they_s
     node.tell(kata("k"))
     assert node.admit("a", ID[0]) == ""
     assert "2 held by pods or promised to them" in node.allocate(ID[1])
-    assert node.state.ledger.refused == {"tdx/promised": 1}
+    assert node.state.keys.refused == {"tdx/promised": 1}
 
 
 def test_what_has_become_free_a_moment_ago_is_not_granted_before_it_is_published() -> None:
@@ -119,7 +119,7 @@ def test_nothing_is_granted_by_a_sample_from_before_the_question() -> None:
 def test_a_grant_that_cannot_be_put_on_record_is_given_back_and_refused() -> None:
     node = Node().begin()
     assert "could not be put on record (ENOSPC)" in node.allocate(ID[0], commit_error="ENOSPC")
-    assert not node.state.ledger.offers["tdx"].grants
+    assert not node.state.keys.offers["tdx"].grants
     assert dict(node.listed)[ID[15]] is False, "the corrected list: one less, until samples agree again"
     node.settle()
     assert node.healthy() == 16
@@ -129,10 +129,10 @@ def test_a_grant_that_cannot_be_put_on_record_is_given_back_and_refused() -> Non
 def test_a_grant_that_nobody_waits_for_is_given_back(over: ev.Abandoned | ev.Expired) -> None:
     node = Node().begin()
     node.open(ev.Allocating(TDX, (ID[0],)))
-    assert ID[0] in node.state.ledger.offers["tdx"].grants
+    assert ID[0] in node.state.keys.offers["tdx"].grants
     node.tell(over)
-    assert not node.state.ledger.offers["tdx"].grants
-    assert not node.state.ledger.reserved
+    assert not node.state.keys.offers["tdx"].grants
+    assert not node.state.keys.reserved
     assert node.allocate(ID[0]) == ""
 
 
@@ -152,7 +152,7 @@ def test_the_next_container_of_a_pod_has_its_init_containers_id_for_nothing() ->
     assert node.allocate(ID[0]) == ""
     assert node.waited_for == ["keys", "keys", "held"]
     assert len(node.commits) == 1
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1
+    assert node.state.keys.offers["tdx"].grants[ID[0]].times == 1
 
 
 def test_no_id_is_taken_for_a_pods_own_by_a_view_from_before_the_question() -> None:
@@ -176,7 +176,7 @@ def test_an_id_of_a_pod_that_has_started_needs_a_second_key() -> None:
     node.capacity = {"tdx": 2}
     node.settle()
     assert node.allocate(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 2
+    assert node.state.keys.offers["tdx"].grants[ID[0]].times == 2
 
 
 def test_a_pod_starts_when_the_kernel_has_its_key_and_waits_while_it_has_not() -> None:
@@ -202,9 +202,9 @@ def test_a_start_of_ids_that_nobody_is_known_to_have_is_refused_until_kubelet_te
     assert "no pod is known to have these ids" in node.start(ID[0])
     node.of_kubelet = (launcher("a").pod,)
     assert node.start(ID[0]) == "", "by kubelet's pods"
-    assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1}
+    assert node.state.keys.offers["tdx"].passed == {PodUid("a"): 1}
     node.view()
-    assert node.state.ledger.offers["tdx"].passed, "kept, though the checkpoint has not named it yet"
+    assert node.state.keys.offers["tdx"].passed, "kept, though the checkpoint has not named it yet"
     node.of_kubelet = (launcher("a").pod, launcher("b").pod)
     assert node.start(ID[0]), "it can be either"
     node.held["a"] = (ID[0],)
@@ -313,7 +313,7 @@ def test_the_start_of_a_pod_that_no_view_shows_any_more_ends(api: bool) -> None:
     assert ON_ITS_WAY in node.start(ID[1]), "not at once: a view may be late"
     node.views(8)
     assert node.start(ID[1]) == ""
-    assert node.state.ledger.offers["tdx"].unseen_ns == {}
+    assert node.state.keys.offers["tdx"].unseen_ns == {}
 
 
 def test_no_start_ends_while_a_view_is_lost() -> None:
@@ -385,7 +385,7 @@ def test_what_has_its_key_already_is_not_waited_for_after_a_restart() -> None:
     node = begun_anew(node)
     node.view()
     node.sample()
-    assert node.state.ledger.offers["tdx"].passed == {PodUid("b"): 1}
+    assert node.state.keys.offers["tdx"].passed == {PodUid("b"): 1}
     assert node.start(ID[1]) == ""
 
 
@@ -432,4 +432,4 @@ def test_a_start_of_before_counts_for_as_long_as_its_container_may_be_there_wher
     node.tell(ev.PodSeen(replace(launcher("a").pod, container_ids=container_ids)))
     node.tell(ev.CgroupsFound((ev.FoundCgroup("/kubepods/poda/x", ContainerId("x"), PodUid("a")),), node.state.seq))
     node.views(200)
-    assert (PodUid("a") in node.state.ledger.offers["tdx"].passed) is stays
+    assert (PodUid("a") in node.state.keys.offers["tdx"].passed) is stays

@@ -13,7 +13,7 @@ from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
 from nodeward.features.keys import kubelet_view as handed_out
 from nodeward.features.keys.kubelet_view import specs
 from nodeward.features.keys.rows import KeyHolder, KeyRow
-from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.keys.settings import KeyKind, KeysSettings
 from nodeward.features.keys.view import key_rows
 from nodeward.features.pods.budget import pod_budget
 from nodeward.features.root import SettingsChanged, State
@@ -24,11 +24,11 @@ from tests.unit.features.build import SECOND, Told, sandbox
 
 TDX = "devices.kubevirt.io/tdx"
 KATA = "tdx.intel.com/keys"
-KEYS = {"tdx": KeySettings((TDX, KATA), reserve=1)}
+KEYS = {"tdx": KeyKind((TDX, KATA), reserve=1)}
 
 
-def told(*events: ev.Event, keys: dict[str, KeySettings] | None = None, mode: Mode = Mode.OBSERVE) -> Told:
-    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(mode, KEYS if keys is None else keys))))
+def told(*events: ev.Event, keys: dict[str, KeyKind] | None = None, mode: Mode = Mode.OBSERVE) -> Told:
+    tell = Told(State(settings=EngineSettings(keys=KeysSettings(mode, KEYS if keys is None else keys))))
     for event in events:
         tell(event)
     return tell
@@ -161,11 +161,11 @@ def test_an_orphan_that_stays_has_leaked_and_only_what_was_there_all_the_time() 
     assert (gone.leaked, gone.findings, gone.orphan_ms) == (0, almost.findings, None)
 
 
-def test_nothing_is_shown_while_the_ledger_is_off() -> None:
+def test_nothing_is_shown_while_keys_are_not_counted() -> None:
     assert key_rows(told(sample(), mode=Mode.OFF).state, SECOND) == ()
     tell = told(pod("a"), sample(1, a=1))
-    tell(SettingsChanged(replace(tell.state.settings, ledger=LedgerSettings(Mode.OFF))))
-    assert tell.state.ledger.sample is None
+    tell(SettingsChanged(replace(tell.state.settings, keys=KeysSettings(Mode.OFF))))
+    assert tell.state.keys.sample is None
 
 
 def test_a_pod_with_keys_of_which_no_limit_is_wanted_is_shown_as_counted() -> None:

@@ -27,7 +27,7 @@ from nodeward.features.keys.effects.grants import (
     read,
     read_boot,
 )
-from nodeward.features.keys.settings import LedgerSettings
+from nodeward.features.keys.settings import KeysSettings
 from nodeward.features.keys.state import Grant, Offer
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
@@ -42,7 +42,7 @@ from tests.rigs.daemon import AtOnce, folders
 
 RUN, STATE = "/run/nodeward", "/var/lib/nodeward"
 TDX, ESIDS = "devices.kubevirt.io/tdx", "devices.kubevirt.io/sev-esids"
-SETTINGS = Settings(run_dir=RUN, state_dir=STATE, ledger=LedgerSettings(Mode.ENFORCE))
+SETTINGS = Settings(run_dir=RUN, state_dir=STATE, keys=KeysSettings(Mode.ENFORCE))
 PATH = path_in(RUN)
 BOOT = "00000000-0000-4000-8000-000000000001"
 HEAD = b'{"version":1,"boot":"' + BOOT.encode() + b'"}\n'
@@ -228,12 +228,12 @@ def test_without_a_boot_id_nothing_is_granted() -> None:
 
 def test_the_journal_is_not_touched_where_no_keys_can_be_offered() -> None:
     files = FaultyFiles(fresh())
-    settings = replace(SETTINGS, ledger=LedgerSettings(Mode.OBSERVE))
+    settings = replace(SETTINGS, keys=KeysSettings(Mode.OBSERVE))
     assert read(files, settings) == Recalled(fault="the settings offer no keys")
     assert files.total == 0
 
 
-def test_what_the_ledger_has_no_more_leaves_the_file_within_a_turn() -> None:
+def test_a_grant_that_is_over_leaves_the_file_within_a_turn() -> None:
     kernel, now = fresh(), dict[str, dict[str, int]]()
     one = life(kernel, lambda: now)
     assert [commit(one, "a"), commit(one, "b"), commit(one, "s", resource=ESIDS)] == ["", "", ""]
@@ -262,13 +262,13 @@ def test_what_is_written_is_what_is_read() -> None:
     assert decode(encode(granted, "boot"), "later") is None
 
 
-def test_what_the_ledger_granted_is_to_be_there_and_what_only_kubelet_tells_is_not() -> None:
+def test_own_grants_are_to_be_there_and_what_only_kubelet_tells_is_not() -> None:
     offers = {
         "tdx": Offer(8, {"a": Grant(1, 7, 1, recorded=2), "gone": Grant(1, 7, 0), "kubelets": Grant(1, 0)}),
         "odd": Offer(1),
     }
     state = State(settings=SETTINGS.engine)
-    assert on_record(replace(state, ledger=replace(state.ledger, offers=offers))) == {TDX: {"a": 2, "gone": 1}}
+    assert on_record(replace(state, keys=replace(state.keys, offers=offers))) == {TDX: {"a": 2, "gone": 1}}
 
 
 # ---- on the operating system -----------------------------------------------------------------------------------------

@@ -14,11 +14,11 @@ from nodeward.contracts import deviceplugin_pb2 as protocol
 from nodeward.core import events as ev
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid, Sandbox, SandboxId
-from nodeward.features.keys import wiring as keys
+from nodeward.features.keys import wiring
 from nodeward.features.keys.asks import KEYS_NS
 from nodeward.features.keys.device_ids import id_name
 from nodeward.features.keys.effects import grants
-from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
+from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
 from nodeward.features.keys.view import key_rows
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.settings import KubeSection, NriSection, Settings
@@ -38,8 +38,8 @@ from tests.lanes import InlineLane
 from tests.unit.simulated.virtual import Pace, VirtualClock, VirtualLane, VirtualLoop
 
 TDX, KEYS = "devices.kubevirt.io/tdx", 16
-ROW = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
-OFFERED = LedgerSettings(Mode.ENFORCE, {"tdx": ROW})
+ROW = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+OFFERED = KeysSettings(Mode.ENFORCE, {"tdx": ROW})
 ROOT, POD, VM = "/sys/fs/cgroup", "/kubepods/podA", "/machine.slice"
 INSIDE = f"{POD}/{'c' * 64}"
 LANE_S = 0.2
@@ -49,8 +49,8 @@ class Node:
     """A node one of whose pods was given an id and holds a key for it, by the one row of these settings; the `others`
     hold none."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ledger: LedgerSettings, others: int = 0) -> None:
-        ((self.key, row),) = ledger.keys.items()
+    def __init__(self, loop: asyncio.AbstractEventLoop, keys: KeysSettings, others: int = 0) -> None:
+        ((self.key, row),) = keys.kinds.items()
         self.resource = row.publish
         self.loop, self.kernel, self.clock = (
             loop,
@@ -63,7 +63,7 @@ class Node:
         for above in ("/kubepods", POD):
             self.kernel.write(f"{ROOT}{above}/cgroup.subtree_control", b"+misc")
         settings = Settings(
-            ledger=ledger,
+            keys=keys,
             limits=LimitsSettings(),
             nri=NriSection(enabled=False),
             kube=KubeSection(enabled=False),
@@ -85,8 +85,8 @@ class Node:
             grants.Recalled(),
         )
         self.core, self.offers = inside.core, inside.slots.by_edge["offer"]
-        handed_out = partial(keys.checkpoint_file, settings, self.kernel)
-        counting, _ = keys.keys(
+        handed_out = partial(wiring.checkpoint_file, settings, self.kernel)
+        counting, _ = wiring.keys(
             *(settings, self.kernel, inside.tree, lane, lanes.disk, self.core, self.clock, facts, inside.grants),
             handed_out,
         )
@@ -123,11 +123,11 @@ class Node:
         return self.loop.time() - began
 
 
-def play(story: Callable[[Node], Awaitable[None]], ledger: LedgerSettings = OFFERED, others: int = 0) -> None:
+def play(story: Callable[[Node], Awaitable[None]], keys: KeysSettings = OFFERED, others: int = 0) -> None:
     loop = VirtualLoop()
 
     async def told() -> None:
-        node = Node(loop, ledger, others)
+        node = Node(loop, keys, others)
         await node.until(KEYS, 30)
         await story(node)
         assert [task for task in node.tasks if task.done()] == []
@@ -182,7 +182,7 @@ QUX_ROW = f"{{resources: [{QUX}], publisher: device-plugin, publish: {QUX}}}"
 
 def test_a_new_misc_resource_is_offered_counted_and_shown_by_its_row_alone(tmp_path: Path) -> None:
     file = tmp_path / "nodeward.yaml"
-    file.write_text(f"ledger: {{mode: enforce, keys: {{qux_slots: {QUX_ROW}}}}}\n")
+    file.write_text(f"keys: {{mode: enforce, kinds: {{qux_slots: {QUX_ROW}}}}}\n")
 
     async def story(node: Node) -> None:
         assert node.listed == [(f"qux-slots-key-{number:04d}", True) for number in range(KEYS)]
@@ -197,7 +197,7 @@ def test_a_new_misc_resource_is_offered_counted_and_shown_by_its_row_alone(tmp_p
         assert f"qux_slots ({QUX}): 14 free: 16 there are, less 1 that pods hold or were promised, 1 in foreign" in said
         assert f"{VM}: holds 1 (a machine outside of Kubernetes)" in said
 
-    play(story, load(str(file), {}).ledger)
+    play(story, load(str(file), {}).keys)
 
 
 BOUND_S, MOMENTS = 0.5, 6

@@ -223,7 +223,7 @@ def test_a_pod_that_has_its_sandbox_counts_by_what_it_asks_for_though_it_is_left
     looked(node)
     assert node.healthy() == 1
     assert [node.allocate(ID[0]), node.allocate(ID[1]) != ""] == ["", True]
-    assert node.state.ledger.offers["tdx"].passed == {PodUid("a"): 1}, "it may have been let start in the life before"
+    assert node.state.keys.offers["tdx"].passed == {PodUid("a"): 1}, "it may have been let start in the life before"
 
 
 def test_a_pod_with_a_sandbox_of_which_nobody_tells_what_it_asks_for_is_waited_for() -> None:
@@ -275,7 +275,7 @@ def released(found: Node) -> bool:
     found.tell(launcher("a", terminal=True))
     found.held = {}
     found.views(8)
-    return not found.state.ledger.offers["tdx"].grants
+    return not found.state.keys.offers["tdx"].grants
 
 
 @pytest.mark.parametrize("api", [True, False], ids=["with an API server", "without"])

@@ -50,10 +50,10 @@ def test_a_full_node_gives_the_key_of_a_pod_that_has_ended_to_the_next_at_once()
     node.tell(launcher("a", terminal=True))
     node.charged, node.root = {}, 0
     assert node.allocate(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1
+    assert node.state.keys.offers["tdx"].grants[ID[0]].times == 1
     assert node.allocate(ID[0]), "not twice"
     node.view()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 1, "the old pod is not taken for the next one"
+    assert node.state.keys.offers["tdx"].grants[ID[0]].times == 1, "the old pod is not taken for the next one"
 
 
 @pytest.mark.parametrize("has_api", [True, False], ids=["api-server", "no-api-server"])
@@ -81,7 +81,7 @@ def test_the_id_of_a_pod_that_kubelet_has_forgotten_is_withheld_and_counted_once
     node.charged, node.root = {}, 0
     assert node.settle().listed == [(ID[0], True)]
     node.views(2)
-    assert not node.state.ledger.offers["tdx"].grants
+    assert not node.state.keys.offers["tdx"].grants
 
 
 def test_a_pod_that_kubelets_own_list_lacks_has_ended_where_no_api_server_is_asked() -> None:
@@ -125,16 +125,16 @@ def test_ids_are_free_again_after_two_views_without_a_pod_that_lives_and_that_is
     node.tell(launcher("a", terminal=True))
     node.view()
     node.view()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 0, "kubelet still names it"
+    assert node.state.keys.offers["tdx"].grants[ID[0]].times == 0, "kubelet still names it"
     node.held = {}
     node.view()
-    assert node.state.ledger.offers["tdx"].grants
+    assert node.state.keys.offers["tdx"].grants
     node.view()
-    assert not node.state.ledger.offers["tdx"].grants
+    assert not node.state.keys.offers["tdx"].grants
     node.settle()
     assert node.allocate(ID[1]) == ""
     assert node.commits[-1] == f'{{"resource":"{TDX}","ids":["{ID[1]}"],"released":["{ID[0]}"]}}'
-    assert node.state.ledger.offers["tdx"].released == ()
+    assert node.state.keys.offers["tdx"].released == ()
 
 
 @pytest.mark.parametrize(
@@ -167,14 +167,14 @@ def test_neither_the_errors_nor_the_answers_of_pod_resources_release_anything_wh
             node.after(5)
             node.view()
             node.sample()
-    assert list(node.state.ledger.offers["tdx"].grants) == [ID[0], ID[1]]
+    assert list(node.state.keys.offers["tdx"].grants) == [ID[0], ID[1]]
     assert node.listed == before, "what was published stays"
     (row,) = key_rows(node.state, node.at_ns)
     assert any("cannot be read (torn)" in finding for finding in row.findings)
     node.held_fault = ""
     node.views(8)
     node.settle()
-    assert (node.healthy(), list(node.state.ledger.offers["tdx"].grants)) == (16, [ID[1]])
+    assert (node.healthy(), list(node.state.keys.offers["tdx"].grants)) == (16, [ID[1]])
 
 
 @pytest.mark.parametrize(
@@ -197,15 +197,15 @@ def test_nothing_is_released_and_nothing_grows_while_a_view_is_lost(lost: ev.Eve
     node.root, node.held = 0, {}
     node.views(20)
     node.settle()
-    assert ID[0] in node.state.ledger.offers["tdx"].grants
+    assert ID[0] in node.state.keys.offers["tdx"].grants
     assert node.healthy() == 6, "what was published stays"
     (row,) = key_rows(node.state, node.at_ns)
     assert len(row.findings) == 1
     node.tell(back)
     node.views(2)
-    assert ID[0] in node.state.ledger.offers["tdx"].grants, "two views are needed that nothing is amiss with"
+    assert ID[0] in node.state.keys.offers["tdx"].grants, "two views are needed that nothing is amiss with"
     node.views(2)
-    assert not node.state.ledger.offers["tdx"].grants
+    assert not node.state.keys.offers["tdx"].grants
     assert node.settle().healthy() == 16
 
 
@@ -218,7 +218,7 @@ def test_a_kubelet_that_never_had_a_pods_api_freezes_nothing() -> None:
     node.tell(launcher("a", terminal=True))
     node.held = {}
     node.views(8)
-    assert not node.state.ledger.offers["tdx"].grants
+    assert not node.state.keys.offers["tdx"].grants
 
 
 def test_what_kubelets_pod_resources_say_beside_a_torn_checkpoint_only_adds() -> None:
@@ -247,7 +247,7 @@ def test_the_owner_of_ids_that_start_is_found_by_kubelets_pod_resources() -> Non
     assert node.start(ID[0]), "nobody knows whose it is"
     node.beside["b"] = (ID[0],)
     assert node.start(ID[0]) == ""
-    assert node.state.ledger.offers["tdx"].passed == {"b": 1}
+    assert node.state.keys.offers["tdx"].passed == {"b": 1}
 
 
 def test_pods_that_only_the_disk_remembers_freeze_nothing() -> None:
@@ -269,11 +269,11 @@ def test_a_grant_is_no_older_for_a_machine_that_slept() -> None:
     node.after(1)
     node.view()
     node.sample()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].absent == 0
+    assert node.state.keys.offers["tdx"].grants[ID[0]].absent == 0
     node.views(2)
     assert node.allocate(ID[0]), "it is somebody's"
     node.views(4)
-    assert not node.state.ledger.offers["tdx"].grants
+    assert not node.state.keys.offers["tdx"].grants
 
 
 def test_a_pod_that_only_kubelet_names_has_not_ended_because_the_machine_slept() -> None:
@@ -297,9 +297,9 @@ def test_a_view_that_says_the_same_again_keeps_the_time_of_the_first() -> None:
     for _ in range(4):
         node.view()
         node.after(2)
-    assert node.at_ns - (node.state.ledger.held.at_ns if node.state.ledger.held else 0) > SETTLE_NS
+    assert node.at_ns - (node.state.keys.held.at_ns if node.state.keys.held else 0) > SETTLE_NS
     node.view()
-    assert node.state.ledger.offers["tdx"].grants[ID[0]].times == 0
+    assert node.state.keys.offers["tdx"].grants[ID[0]].times == 0
 
 
 def test_a_rivals_id_is_listed_until_its_pod_has_ended_and_is_offered_to_nobody_then() -> None:
@@ -318,7 +318,7 @@ def test_a_rivals_id_is_listed_until_its_pod_has_ended_and_is_offered_to_nobody_
     assert listed() == [(name, True) for name in ID]
     del node.held["a"]
     node.views(8)
-    assert "tdx1" not in node.state.ledger.offers["tdx"].grants
+    assert "tdx1" not in node.state.keys.offers["tdx"].grants
     assert listed() == [(name, True) for name in ID]
 
 

@@ -15,7 +15,7 @@ from nodeward.features.keys import device_ids
 from nodeward.features.keys.device_ids import GROW_NS
 from nodeward.features.keys.rows import KeyRow
 from nodeward.features.keys.rule import Claim, count, together
-from nodeward.features.keys.settings import KeySettings, LedgerSettings
+from nodeward.features.keys.settings import KeyKind, KeysSettings
 from nodeward.features.keys.state import Grant, Offer
 from nodeward.features.keys.view import key_rows
 from nodeward.features.root import State
@@ -260,7 +260,7 @@ CASES = {
 }
 
 
-def node(files: Callable[[SimKernel], FaultyFiles], kind: KeySettings, kernel: SimKernel | None = None) -> KeyRow:
+def node(files: Callable[[SimKernel], FaultyFiles], kind: KeyKind, kernel: SimKernel | None = None) -> KeyRow:
     """What is shown of the keys, by a real reader over these files."""
     kernel = kernel or SimKernel({"tdx": 16})
     for path in ("/kubepods/poda", "/machine.slice"):
@@ -269,7 +269,7 @@ def node(files: Callable[[SimKernel], FaultyFiles], kind: KeySettings, kernel: S
         kernel.write(f"{ROOT}{path}/cgroup.subtree_control", b"+misc")
     kernel.charge(f"{ROOT}/kubepods/poda", "tdx", 2)
     kernel.charge(f"{ROOT}/machine.slice", "tdx", 3)
-    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": kind}))))
+    tell = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.OBSERVE, {"tdx": kind}))))
     containers = (ContainerSpec("vm", declared={TDX: 3}),)
     tell(ev.PodSeen(PodSpec(PodUid("a"), "shop", "a", containers)))
     odd = files(kernel)
@@ -282,22 +282,22 @@ def node(files: Callable[[SimKernel], FaultyFiles], kind: KeySettings, kernel: S
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
 def test_no_more_is_free_than_there_is(case: Case) -> None:
-    row = node(lambda kernel: Odd(kernel, case.path, case.said), KeySettings((TDX,)))
+    row = node(lambda kernel: Odd(kernel, case.path, case.said), KeyKind((TDX,)))
     assert row.free == case.free
 
 
 def test_what_is_free_where_the_files_are_sound() -> None:
-    assert node(FaultyFiles, KeySettings((TDX,))).free == TRUE_FREE
+    assert node(FaultyFiles, KeyKind((TDX,))).free == TRUE_FREE
 
 
 def test_a_root_without_a_counter_is_told_from_a_kernel_without_keys() -> None:
-    row = node(lambda kernel: Odd(kernel, NODE, fails(errno.ENOENT)), KeySettings((TDX,)))
+    row = node(lambda kernel: Odd(kernel, NODE, fails(errno.ENOENT)), KeyKind((TDX,)))
     assert (row.capacity, row.free) == (16, None)
     assert row.sentence.startswith("the root's misc.current did not show them")
 
 
 def test_pods_whose_counters_vanish_are_a_finding() -> None:
-    row = node(lambda kernel: Odd(kernel, POD, fails(errno.ENOENT)), KeySettings((TDX,)))
+    row = node(lambda kernel: Odd(kernel, POD, fails(errno.ENOENT)), KeyKind((TDX,)))
     (finding,) = row.findings
     assert finding.startswith(
         "misc.current of 1 pod(s) that were promised keys cannot be read (shop/a): what they hold"
@@ -306,7 +306,7 @@ def test_pods_whose_counters_vanish_are_a_finding() -> None:
 
 def test_where_the_root_is_hidden_the_settings_number_holds_with_a_warning() -> None:
     """Given kind: no misc.capacity, since what looks like the root is not."""
-    kind = KeySettings((TDX,), capacity=16)
+    kind = KeyKind((TDX,), capacity=16)
     hidden = node(lambda kernel: Odd(kernel, CAPACITY, fails(errno.ENOENT)), kind)
     assert (hidden.capacity, hidden.free) == (16, TRUE_FREE)
     assert any("misc.capacity" in finding and "16" in finding for finding in hidden.findings)

@@ -13,7 +13,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys.rows import KeyFence, KeyRow, KeySharing
 from nodeward.features.keys.rule import Claim, Count, count
-from nodeward.features.keys.settings import Attestation, CapacitySource, KeySettings, LedgerSettings, Publisher, Share
+from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, KeysSettings, Publisher, Share
 from nodeward.features.keys.share import (
     Shares,
     asked_by_nfd,
@@ -35,8 +35,8 @@ OURS, THEIRS = "devices.kubevirt.io/tdx", "tdx.intel.com/keys"
 OWN, OVERRIDE, SPLIT, SHARED, AUTO = Share.OWN, Share.OVERRIDE, Share.SPLIT, Share.SHARED, Share.AUTO
 
 
-def row(mode: Share, split: int = 0, reserve: int = 0) -> KeySettings:
-    return KeySettings((OURS, THEIRS), publish=OURS, share=mode, split=split, reserve=reserve)
+def row(mode: Share, split: int = 0, reserve: int = 0) -> KeyKind:
+    return KeyKind((OURS, THEIRS), publish=OURS, share=mode, split=split, reserve=reserve)
 
 
 def node(ours: int = 0, kata: int = 0, foreign: int = 0, reserve: int = 0, capacity: int = 16) -> Count:
@@ -53,7 +53,7 @@ def node(ours: int = 0, kata: int = 0, foreign: int = 0, reserve: int = 0, capac
 def test_auto_sets_only_a_number_of_which_the_settings_say_who_asks_by_it(
     key: str, resources: tuple[str, ...], follows: bool
 ) -> None:
-    assert may_follow(key, KeySettings(resources, publish=OURS)) is follows
+    assert may_follow(key, KeyKind(resources, publish=OURS)) is follows
 
 
 @pytest.mark.parametrize(
@@ -137,8 +137,8 @@ def test_nothing_is_sold_that_is_not_there(
 # ---- from the state -------------------------------------------------------------------------------------------------
 
 
-def told(key: KeySettings, *events: ev.Event) -> State:
-    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": key}))))
+def told(key: KeyKind, *events: ev.Event) -> State:
+    tell = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.OBSERVE, {"tdx": key}))))
     for event in events:
         tell(event)
     return tell.state
@@ -160,7 +160,7 @@ def test_only_what_is_asked_by_the_other_name_is_asked_of_nfd() -> None:
 )
 def test_a_kind_with_one_name_is_either_sides(publish: str, asked: int) -> None:
     one = PodSpec(PodUid("a"), "shop", "a", (ContainerSpec("c", declared={THEIRS: 3}),))
-    key = KeySettings((THEIRS,), publish=publish)
+    key = KeyKind((THEIRS,), publish=publish)
     assert asked_by_nfd(told(key, ev.PodSeen(one)), "tdx") == asked
 
 
@@ -179,26 +179,26 @@ HERE = ev.NfdSeen(served=True, worker=True, discovered={"tdx": 9})
     ],
 )
 def test_capacity_is_of_the_source_that_was_chosen(source: CapacitySource, fixed: int, capacity: int) -> None:
-    key = KeySettings((OURS,), capacity_from=source, capacity=fixed)
+    key = KeyKind((OURS,), capacity_from=source, capacity=fixed)
     assert capacity_of(told(key, ev.KeysRead(0, {"tdx": 16}), HERE), "tdx") == capacity
 
 
 def test_no_more_is_there_than_the_kernel_has_whatever_nfd_says() -> None:
-    key = KeySettings((OURS,), capacity_from=CapacitySource.NFD)
+    key = KeyKind((OURS,), capacity_from=CapacitySource.NFD)
     assert capacity_of(told(key, ev.KeysRead(0, {"tdx": 4}), HERE), "tdx") == 4
     assert capacity_of(told(key, ev.KeysRead(0, {"sev_es": 4}), HERE), "tdx") == 9, "the kernel does not show it"
 
 
 def test_before_anybody_has_told_there_are_no_keys() -> None:
     for source in CapacitySource:
-        assert capacity_of(told(KeySettings((OURS,), capacity_from=source)), "tdx") == 0
+        assert capacity_of(told(KeyKind((OURS,), capacity_from=source)), "tdx") == 0
 
 
 def test_what_nfd_had_stands_while_it_cannot_be_asked() -> None:
     assert not nfd_is_here(told(row(AUTO)))
     away = told(row(AUTO), HERE, ev.NfdSeen(fault="the API server does not answer"))
     assert nfd_is_here(away)
-    assert away.ledger.nfd_fault
+    assert away.keys.nfd_fault
     assert not nfd_is_here(told(row(AUTO), HERE, ev.NfdSeen(served=True)))
     assert not nfd_is_here(told(row(AUTO), HERE, ev.NfdSeen()))
 
@@ -217,7 +217,7 @@ SAMPLE = ev.KeysRead(0, {"tdx": 16}, {"tdx": (0, 0)})
         pytest.param(row(OWN), (ev.ApiBack(),), True, id="nothing-to-share"),
     ],
 )
-def test_numbers_wait_for_the_pods_and_the_kernel(key: KeySettings, events: tuple[ev.Event, ...], can: bool) -> None:
+def test_numbers_wait_for_the_pods_and_the_kernel(key: KeyKind, events: tuple[ev.Event, ...], can: bool) -> None:
     assert can_share(told(key, *events)) is can
 
 
@@ -245,7 +245,7 @@ def test_what_kata_holds_outside_is_told_by_its_sandbox(held: ev.HeldElsewhere, 
 
 
 def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> None:
-    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
+    tell = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
     tell(ev.ApiBack())
     assert [(str(goal.target), goal.value) for goal in tell(SAMPLE).goals] == [("nfd:tdx", "16")]
     asks_ours = PodSpec(PodUid("vm"), "shop", "vm", (ContainerSpec("c", declared={OURS: 1}),))
@@ -253,13 +253,13 @@ def test_the_number_follows_the_samples_and_makes_kubelet_wait_for_nothing() -> 
     assert tell(ev.Allocating(OURS, ("tdx-key-0000",), ask_id=1)).goals == ()
     assert [(str(goal.target), goal.value) for goal in tell(SAMPLE).goals] == [("nfd:tdx", "15")]
     assert (*tell(SAMPLE).goals, *tell(ev.KeysRead(0)).goals) == (), "nor while nothing can be counted"
-    off = EngineSettings(ledger=LedgerSettings(Mode.OBSERVE, {"tdx": row(OVERRIDE)}))
+    off = EngineSettings(keys=KeysSettings(Mode.OBSERVE, {"tdx": row(OVERRIDE)}))
     after = (*tell(SettingsChanged(off)).goals, *tell(SAMPLE).goals)
     assert [(str(goal.target), goal.value) for goal in after] == [("nfd:tdx", Special.ABSENT)]
 
 
 def test_a_number_from_before_the_pods_were_listed_is_replaced_in_the_moment_in_which_they_are() -> None:
-    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
+    tell = Told(State(settings=EngineSettings(keys=KeysSettings(Mode.ENFORCE, {"tdx": row(OVERRIDE)}))))
     early = (*tell(ev.SandboxStarted(sandbox("vm"))).goals, *tell(SAMPLE).goals, *tell(ev.ApiBack()).goals)
     assert [goal.value for goal in early] == ["16"]
     asks_ours = PodSpec(PodUid("vm"), "shop", "vm", (ContainerSpec("c", declared={OURS: 1}),))
@@ -267,12 +267,12 @@ def test_a_number_from_before_the_pods_were_listed_is_replaced_in_the_moment_in_
 
 
 IDS, KATA_IDS = "devices.kubevirt.io/sev-esids", "sev-snp.amd.com/esids"
-KIND = KeySettings((IDS, KATA_IDS), publish=IDS, publisher=Publisher.DEVICE_PLUGIN, share=Share.AUTO, reserve=1)
+KIND = KeyKind((IDS, KATA_IDS), publish=IDS, publisher=Publisher.DEVICE_PLUGIN, share=Share.AUTO, reserve=1)
 NFD = ev.NfdSeen(served=True, worker=True, written={"sev_es": 9}, on_node={KATA_IDS: 16, IDS: 12})
 
 
-def row_of(*events: ev.Event, kind: KeySettings = KIND, key: str = "sev_es", mode: Mode = Mode.ENFORCE) -> KeyRow:
-    tell = Told(State(settings=EngineSettings(ledger=LedgerSettings(mode, {key: kind}))))
+def row_of(*events: ev.Event, kind: KeyKind = KIND, key: str = "sev_es", mode: Mode = Mode.ENFORCE) -> KeyRow:
+    tell = Told(State(settings=EngineSettings(keys=KeysSettings(mode, {key: kind}))))
     for event in (ev.GrantsRecalled({}), ev.KeysHeld(0), *events):
         tell.at_ns += SECOND
         tell(event)
@@ -298,8 +298,8 @@ def sharing(row: KeyRow) -> KeySharing:
 def test_why_nfds_number_cannot_be_kept_is_shown_whatever_becomes_of_limits() -> None:
     number = Target("nfd", "sev_es")
     missed = ev.Missed(((number, "nodefeatures is forbidden"),))
-    ledger = LedgerSettings(Mode.ENFORCE, {"sev_es": KIND})
-    settings = [SettingsChanged(EngineSettings(LimitsSettings(mode=mode), ledger=ledger)) for mode in Mode]
+    keys = KeysSettings(Mode.ENFORCE, {"sev_es": KIND})
+    settings = [SettingsChanged(EngineSettings(LimitsSettings(mode=mode), keys=keys)) for mode in Mode]
 
     assert sharing(row_of(NFD, sample(3), *settings[:2], missed)).error == "nodefeatures is forbidden"
     assert sharing(row_of(NFD, sample(3), missed, *settings)).error == "nodefeatures is forbidden"
@@ -361,12 +361,12 @@ def test_fences_hold_each_pod_to_its_promise_and_slices_to_what_they_hold() -> N
 @pytest.mark.parametrize(
     ("kind", "remedy"),
     [
-        (replace(KIND, share=Share.OWN), "; set ledger.keys.sev_es.share to auto, so that NFD's number counts what"),
+        (replace(KIND, share=Share.OWN), "; set keys.kinds.sev_es.share to auto, so that NFD's number counts what"),
         (KIND, "; end 3 of these pods."),
     ],
     ids=["own", "auto"],
 )
-def test_more_keys_promised_than_there_are_is_a_finding(kind: KeySettings, remedy: str) -> None:
+def test_more_keys_promised_than_there_are_is_a_finding(kind: KeyKind, remedy: str) -> None:
     grant = ev.GrantsRecalled({IDS: {f"sev-es-key-{number:04d}": 1 for number in range(3)}})
     assert row_of(grant, kata_pod("kata", KATA_IDS, 13), sample(3), kind=kind).findings == ()
     (finding,) = row_of(grant, kata_pod("kata", KATA_IDS, 16), sample(3), kind=kind).findings

@@ -1,4 +1,4 @@
-"""The ledger as a domain: what kubelet is offered and people are shown, as the kernel and the operator go on. What
+"""The feature `keys`: what kubelet is offered and people are shown, as the kernel and the operator go on. What
 kubelet is answered: test_asks.py."""
 
 from dataclasses import dataclass, field, replace
@@ -150,7 +150,7 @@ def test_a_name_that_somebody_else_publishes_is_counted_by_what_pods_ask_for() -
     node.tell(launcher("a"))
     assert "it is not offered here" in node.allocate(ID[0])
     node.sample()
-    assert node.state.ledger.offers["tdx"].published == 15
+    assert node.state.keys.offers["tdx"].published == 15
 
 
 def test_each_id_is_shown_with_its_state_and_how_long_it_has_stood_so() -> None:
@@ -213,7 +213,7 @@ def life(walls: list[int]) -> list[object]:
     for _ in range(6):
         node.views(2)
         node.sample()
-        seen += [node.listed, list(node.state.ledger.offers["tdx"].grants)]
+        seen += [node.listed, list(node.state.keys.offers["tdx"].grants)]
     return [*seen, node.commits, node.goals[f"offer:{TDX}"]]
 
 
@@ -252,7 +252,7 @@ def handed_over(node: Node, target: Target = OFFER) -> None:
 
 
 def delays(node: Node) -> Delays:
-    return node.state.ledger.delays.get("tdx", Delays())
+    return node.state.keys.delays.get("tdx", Delays())
 
 
 def test_it_is_from_where_the_sample_before_began_to_where_kubelet_had_the_list() -> None:
@@ -318,7 +318,7 @@ def test_what_withholds_nothing_for_foreign_use_is_not_measured(what: str) -> No
     before = delays(node)
     handed_over(node)
     assert delays(node) == before
-    assert node.state.ledger.grown == {}
+    assert node.state.keys.grown == {}
 
 
 def test_while_kubelet_reads_no_list_it_gives_out_nothing_and_nothing_is_measured() -> None:

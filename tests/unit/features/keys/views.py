@@ -193,7 +193,7 @@ def _begins(node: Node, truth: Truth, kind: Kind) -> None:
 
 def _promised(node: Node) -> int:
     """How often ids are granted, where one that goes to its own pod again is not granted anew."""
-    return sum(one.times for one in node.state.ledger.offers["tdx"].grants.values())
+    return sum(one.times for one in node.state.keys.offers["tdx"].grants.values())
 
 
 def _put(row: tuple[T, ...], pod: int, value: T) -> tuple[T, ...]:
@@ -304,7 +304,7 @@ def _of_pods_api(world: World, stages: tuple[int, ...] = KNOWN) -> ev.PodsOfKube
 def _of_lists(world: World) -> Iterator[World]:
     """Kubelet is asked by PodResources where the checkpoint cannot be read; what comes when it can again is dropped."""
     truth, node, read = world.truth, copied(world.node), world.read
-    fault = node.state.ledger.held_fault
+    fault = node.state.keys.held_fault
     if read is None and fault:
         for stages in (LIVES,) if world.kind.form else (LIVES, (RUNS,)):
             pods = {PodUid(uid): {TDX: ids} for uid, ids in truth.named(stages).items()}
@@ -321,7 +321,7 @@ def _of_lists(world: World) -> Iterator[World]:
 
 def _listed(world: World) -> World:
     node, read = copied(world.node), world.read
-    if read is not None and node.state.ledger.held_fault:
+    if read is not None and node.state.keys.held_fault:
         found = {uid: ids for uid, ids in read.pods.items() if _is_found(node, uid)}
         node.tell(replace(read, pods=found, answered=len(found) == len(read.pods)))
     return world._replace(read=None, node=node)
@@ -372,19 +372,19 @@ def _died(world: World) -> World:
 def _key(world: World) -> str:
     """What is so, and what the engine remembers that can matter. A time matters to a grant that is young."""
     truth, node, read = world.truth, world.node, world.read
-    ledger, pods = node.state.ledger, node.state.pods
-    offer = ledger.offers["tdx"]
+    keys, pods = node.state.keys, node.state.pods
+    offer = keys.offers["tdx"]
     specs = sorted((uid, one.spec.terminal) for uid, one in pods.specs.items())
-    of_some = ledger.held is not None and any(uid not in pods.specs for uid in ledger.held.pods)
+    of_some = keys.held is not None and any(uid not in pods.specs for uid in keys.held.pods)
     return repr(
         (
             *(truth, [_grant(name, one, world) for name, one in sorted(offer.grants.items())], offer.published),
-            *(sorted(offer.held.items()), sorted(offer.over.items()), _pods(ledger.held)),
-            *(offer.grow_to and (offer.grow_to, node.at_ns - offer.grow_since_ns), of_some and ledger.held_awake_ns),
-            *(bool(ledger.held_fault), ledger.lists, pods.api_up, sorted(pods.sandbox_of), specs),
-            *(ledger.viewed, ledger.held_whole, ledger.list_answers),
-            *(_said(said, ledger.held) for said in (ledger.of_kubelet, world.listed)),
-            *(_pods(read), read and read.as_of >= ledger.held_as_of, _loss(world)),
+            *(sorted(offer.held.items()), sorted(offer.over.items()), _pods(keys.held)),
+            *(offer.grow_to and (offer.grow_to, node.at_ns - offer.grow_since_ns), of_some and keys.held_awake_ns),
+            *(bool(keys.held_fault), keys.lists, pods.api_up, sorted(pods.sandbox_of), specs),
+            *(keys.viewed, keys.held_whole, keys.list_answers),
+            *(_said(said, keys.held) for said in (keys.of_kubelet, world.listed)),
+            *(_pods(read), read and read.as_of >= keys.held_as_of, _loss(world)),
         )
     )
 
@@ -392,7 +392,7 @@ def _key(world: World) -> str:
 def _grant(name: str, one: Grant, world: World) -> object:
     """What is remembered of a grant, and whether views from now, or the one under way, can make it older."""
     node, read = world.node, world.read
-    offer = node.state.ledger.offers["tdx"]
+    offer = node.state.keys.offers["tdx"]
     since_ns = max(one.at_ns, offer.viewed_ns)
     young = one.awake_ns < SETTLE_NS
     return (
@@ -403,7 +403,7 @@ def _grant(name: str, one: Grant, world: World) -> object:
 
 def _loss(world: World) -> object:
     """How far it is known again what was granted, and whether the view under way can tell the rest."""
-    loss, read = world.node.state.ledger.loss, world.read
+    loss, read = world.node.state.keys.loss, world.read
     if loss is None or loss.over_seq:
         return loss is None
     is_sure = loss.sure_seq > 0

@@ -1,4 +1,4 @@
-"""Every world that can be reached from a first one, each once: what the small models of the ledger are played by."""
+"""Every world that can be reached from a first one, each once: what the small models of `keys` are played by."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator

@@ -21,7 +21,7 @@ from tests.unit.features.build import EPC, SECOND, container, container_spec, po
 from tests.unit.features.keys.asking import ID, ROW, TDX, Node, kata, offering
 
 TOLD = replace(offering(), kube_events=True)
-OBSERVED = replace(TOLD.ledger, mode=Mode.OBSERVE)
+OBSERVED = replace(TOLD.keys, mode=Mode.OBSERVE)
 REFUSED = ev.GrantsRecalled(fault="/run/nodeward/grants.journal cannot be written: No space left on device")
 
 
@@ -192,7 +192,7 @@ def rival(node: Telling) -> None:
     ("settings", "comes"),
     [
         pytest.param(replace(TOLD, kube_events=False), None, id="kube.events is off"),
-        pytest.param(replace(TOLD, ledger=OBSERVED), None, id="the ledger only observes"),
+        pytest.param(replace(TOLD, keys=OBSERVED), None, id="keys only observes"),
         pytest.param(
             replace(offering(replace(ROW, publisher=Publisher.NONE)), kube_events=True), None, id="none is offered"
         ),
@@ -217,7 +217,7 @@ def test_settings_that_end_the_granting_end_what_waits() -> None:
     node = Telling()
     node.tell(ev.GrantsRecalled(lost=True))
     assert node.state.notices.notices
-    node.tell(SettingsChanged(replace(TOLD, limits=LimitsSettings(mode=Mode.ENFORCE), ledger=OBSERVED)))
+    node.tell(SettingsChanged(replace(TOLD, limits=LimitsSettings(mode=Mode.ENFORCE), keys=OBSERVED)))
     node.tell(ev.ApiBack())
     assert node.state.notices.notices == {}
     assert node.lives(2) == []

@@ -288,7 +288,7 @@ def test_a_hundred_who_take_no_connection_are_seen_to_listen_without_a_wait(
 def test_a_checkpoint_that_is_the_same_is_not_decoded_again(
     home: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Nor by the next who looks: its checksum takes 20 ms on a full node, and the ledger looks at it, and each kind
+    """Nor by the next who looks: its checksum takes 20 ms on a full node, and `keys` looks at it, and each kind
     that is offered, for as long as it is registered."""
     decoded = list[bytes]()
     really = checkpoint_file.decode
@@ -301,14 +301,14 @@ def test_a_checkpoint_that_is_the_same_is_not_decoded_again(
 
     monkeypatch.setattr(checkpoint_file, "decode", decode)
     file = CheckpointFile(OsFiles(), str(home), [RIVALS.resource])
-    folder, ledger = Folder(str(home), str(home), RIVALS, file), CheckpointReader(file)
+    folder, keys = Folder(str(home), str(home), RIVALS, file), CheckpointReader(file)
     for number, ids in enumerate((OURS, THEIRS)):
         registered(home, ids)
         assert [folder.around("").registered for _ in range(3)] == [{RIVALS.resource: ids}] * 3
-        assert ledger.look(number) == KeysHeld(number, {}, {RIVALS.resource: ids})
+        assert keys.look(number) == KeysHeld(number, {}, {RIVALS.resource: ids})
     (home / PLACE).write_bytes(b"torn")
     assert [folder.around("").registered for _ in range(3)] == [None] * 3
-    assert (ledger.look(2) or KeysHeld(2)).fault.startswith(file.path)
+    assert (keys.look(2) or KeysHeld(2)).fault.startswith(file.path)
     assert len(decoded) == 3
     assert caplog.text.count("checkpoint=unread") == 1
     (home / PLACE).unlink()

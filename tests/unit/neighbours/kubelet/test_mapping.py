@@ -1,4 +1,4 @@
-"""Kubelet's messages, and the words of the ledger."""
+"""Kubelet's messages, and the words of `keys`."""
 
 from __future__ import annotations
 

@@ -92,26 +92,24 @@ def keys_of(view: NodeView) -> dict[str, float]:
     return {f"{name} {place}".strip(): one.value for name, place, one in zip(short, whose, found, strict=True)}
 
 
-def test_a_ledger_that_offers_nothing_has_no_series_of_it() -> None:
-    view = replace(node(), keys=(replace(READ, sharing=KeySharing("own", "own")),))
-    names = {one.name: None for one in read(view) if one.name.startswith("nodeward_ledger_")}
-
-    assert list(names) == ["nodeward_ledger_share_info"]
+def test_keys_that_are_not_offered_have_no_series_of_an_offer() -> None:
+    counted, shared = (replace(node(), keys=(row,)) for row in (READ, replace(READ, sharing=KeySharing("own", "own"))))
+    assert {one.name for one in read(shared)} - {one.name for one in read(counted)} == {"nodeward_keys_share_info"}
     quiet = replace(OFFERED, offer=KeyOffer())
-    assert values(replace(node(), keys=(quiet,)), "nodeward_ledger_quotes_answer") == [], "nobody asks it"
+    assert values(replace(node(), keys=(quiet,)), "nodeward_keys_quotes_answer") == [], "nobody asks it"
 
 
 def test_of_keys_that_were_not_read_there_is_the_capacity_alone_and_of_none_nothing() -> None:
     assert keys_of(replace(node(), keys=(TDX,))) == {"capacity": 16, "reserve": 1}
     assert keys_of(replace(node(), keys=(replace(TDX, capacity=0),))) == {}
-    assert keys_of(node()) == {}, "the ledger is off"
+    assert keys_of(node()) == {}, "keys.mode is off"
 
 
 def test_ids_that_are_offered_have_their_series_while_the_kernel_cannot_be_read() -> None:
     """Else the alert that none is offered any more would never be."""
     unread = replace(OFFERED, capacity=0, used=None, offer=KeyOffer(withheld="uncounted"))
     view = replace(node(), keys=(unread,))
-    assert values(view, "nodeward_ledger_withheld", key="tdx", reason="uncounted") == [1.0]
+    assert values(view, "nodeward_keys_withheld", key="tdx", reason="uncounted") == [1.0]
     assert values(view, "nodeward_keys_capacity") == []
 
 

@@ -1,12 +1,12 @@
 """The grants of TEE keys, written down before kubelet is answered, so that they outlive this process.
 
 The answer waits for one line in `<run_dir>/grants.journal`, which a start reads before anybody may ask. The first line
-is `{"version": 1, "boot": ...}`; each other one is a record of the ledger, `{"resource": ..., "ids": [...]}`: these ids
+is `{"version": 1, "boot": ...}`; each other one is a record of `keys`, `{"resource": ..., "ids": [...]}`: these ids
 were given to one pod more. With `"released": [...]` those ids had been given back by then.
 
 The file may say more than was granted (a record whose answer never came, an id that is free again), never less; once a
-second it is compared with what the ledger has, and written anew where it differs. What is not understood is not
-guessed: then nothing is granted, and the ledger is told why. It is told too of a journal that was lost
+second it is compared with what `keys` has, and written anew where it differs. What is not understood is not
+guessed: then nothing is granted, and `keys` is told why. It is told too of a journal that was lost
 (features.keys.effects.grants_boot); while it finds out what was granted nothing is written, so that a start in between
 tells the same.
 """
@@ -138,9 +138,9 @@ def path_in(folder: str) -> str:
 
 def may_grant(settings: Settings) -> bool:
     """Whether keys are granted by these settings, or by what a reload may make of them."""
-    ledger = settings.ledger
-    offers = ledger.mode is Mode.OBSERVE and any(map(is_tracked, ledger.keys.values()))
-    return ledger.mode is Mode.ENFORCE or offers
+    keys = settings.keys
+    offers = keys.mode is Mode.OBSERVE and any(map(is_tracked, keys.kinds.values()))
+    return keys.mode is Mode.ENFORCE or offers
 
 
 def read(files: HostFiles, settings: Settings) -> Recalled:
@@ -197,10 +197,10 @@ def encode(granted: Granted, boot: str) -> bytes:
 
 
 def on_record(state: State) -> Granted:
-    """What the journal should say of the ledger's state: of every resource that it may offer, the ids that it granted,
+    """What the journal should say of the state of `keys`: of every resource that it may offer, the ids that it granted,
     with how many pods kubelet may name with each. The next life of the daemon knows of no pod's end yet.
-    What only kubelet tells of is not, since the ledger knows by that whether an id was asked for since the boot."""
-    offers, kinds = state.ledger.offers, state.settings.ledger.keys
+    What only kubelet tells of is not, since `keys` knows by that whether an id was asked for since the boot."""
+    offers, kinds = state.keys.offers, state.settings.keys.kinds
     return {
         kinds[key].publish: {name: one.recorded for name, one in offer.grants.items() if one.seq}
         for key, offer in offers.items()
@@ -227,7 +227,7 @@ def _after(ids: Mapping[str, int], one: _Record) -> dict[str, int]:
 
 
 class Grants:
-    """The journal of one daemon's life. `now` is what the ledger has granted, with every resource that it offers;
+    """The journal of one daemon's life. `now` is what `keys` has granted, with every resource that it offers;
     `waits` whether it still finds out what was granted by a journal that was lost."""
 
     def __init__(
@@ -246,7 +246,7 @@ class Grants:
         self.waits: Callable[[], bool] = bool
 
     def recall(self, tell: Tell) -> None:
-        """Tells the ledger what it is to know before anybody asks."""
+        """Tells `keys` what it is to know before anybody asks."""
         found = self._found()
         self._say(found)
         tell(found)
@@ -258,9 +258,9 @@ class Grants:
         try:
             one = _record.decode(record)
         except msgspec.MsgspecError as error:
-            return f"the ledger's record {record[:80]!r} is no grant: {error}"
+            return f"keys' record {record[:80]!r} is no grant: {error}"
         due = self._due()
-        ids = {**dict.fromkeys(one.ids, 1), **due.get(one.resource, {})}  # the ledger has reserved them already
+        ids = {**dict.fromkeys(one.ids, 1), **due.get(one.resource, {})}  # `keys` has reserved them already
         whole = {**due, one.resource: ids}
         written = Written()
         try:

@@ -93,13 +93,13 @@ class PodDevices:
         from nodeward.neighbours.sockets.grpc_unix import Code, GrpcError
 
         if isinstance(error, GrpcError) and error.code is Code.UNAVAILABLE:
-            return f"kubelet does not answer at {self._kubelet()}: does it run, and is ledger.kubelet_root its folder?"
+            return f"kubelet does not answer at {self._kubelet()}: does it run, and is keys.kubelet_root its folder?"
         return str(error) or f"not read within {LIST_S:g} s"
 
     def _kubelet(self) -> str:
         from nodeward.neighbours.kubelet import pod_resources
 
-        return f"{self._settings.ledger.root.rstrip('/')}/{pod_resources.PLACE}"
+        return f"{self._settings.keys.root.rstrip('/')}/{pod_resources.PLACE}"
 
     def _fresh(self) -> "asyncio.Task[tuple[_Listed, int]]":
         now_ns, task = self._clock.now_ns(), self._listing
@@ -133,7 +133,7 @@ class PodDevices:
         if self._reader is None:
             from nodeward.neighbours.kubelet.device_files import DeviceFiles
 
-            self._reader = DeviceFiles(self._files, self._settings.ledger.kubelet_dir, self._settings.ledger.root)
+            self._reader = DeviceFiles(self._files, self._settings.keys.kubelet_dir, self._settings.keys.root)
         try:
             return await done_on(self._lane, "pod-devices", partial(self._reader.read, names))
         except GivenUpError as error:

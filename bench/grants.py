@@ -1,4 +1,4 @@
-"""What a decision of the ledger costs on a full node: 512 ids, 500 pods that each ask for a key, half of them running.
+"""What a decision of `keys` costs on a full node: 512 ids, 500 pods that each ask for a key, half of them running.
 
 Processor time, of the whole of `apply`. An *Allocate* is all that is decided for one: the question, the sample that is
 read for it, and the grant up to its record.
@@ -15,7 +15,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.features.all import apply
 from nodeward.features.keys.device_ids import id_name
-from nodeward.features.keys.settings import KeySettings, LedgerSettings, Publisher
+from nodeward.features.keys.settings import KeyKind, KeysSettings, Publisher
 from nodeward.features.keys.state import Offer
 from nodeward.features.keys.step import list_text
 from nodeward.features.root import State
@@ -38,9 +38,9 @@ def run() -> None:
         "a view's step": _ms(lambda: _told(state, _view(state))),
         "all steps of an Allocate": _ms(lambda: _allocated(state)),
         "an Allocate, one VM more": _ms(lambda: _allocated(state, RUNNING + 1)),
-        "ListAndWatch, and its goal": _ms(lambda: _listed(replace(state.ledger.offers["tdx"]))),
+        "ListAndWatch, and its goal": _ms(lambda: _listed(replace(state.keys.offers["tdx"]))),
     }
-    print(f"ledger, {IDS} ids and {PODS} pods, ms of a core")
+    print(f"grants, {IDS} ids and {PODS} pods, ms of a core")
     for what, took in figures.items():
         print(f"  {what:26} {took:6.2f}   goal {GOAL_MS}")
 
@@ -60,8 +60,8 @@ def _ms(work: Callable[[], object]) -> float:
 
 
 def _node() -> State:
-    row = KeySettings((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
-    state = State(settings=EngineSettings(ledger=LedgerSettings(Mode.ENFORCE, {"tdx": row})))
+    row = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+    state = State(settings=EngineSettings(keys=KeysSettings(Mode.ENFORCE, {"tdx": row})))
     state = _told(_told(state, ev.ApiBack()), ev.GrantsRecalled())
     for number in range(PODS):
         uid, name = PodUid(f"pod-{number}"), f"vm-{number}"

@@ -5,7 +5,7 @@ What one timed create consists of. nriside calls `CreateContainer` of the adapta
 plugin and sends it over ttrpc through the mux on a unix socket; the plugin decodes it, answers an adjustment of
 `misc.max` and encodes it; the adaptation decodes the answer and applies it to the request. The bare plugin and the one
 on the Go stub answer a constant. The daemon has the settings' defaults and holds the state of the whole node: the event
-is stamped and every domain is stepped with it before the answer. Event and decision are encoded for the record later.
+is stamped and every feature is stepped with it before the answer. Event and decision are encoded for the record later.
 
 What goes on beside it. In a *life*, each container is told of as created, starting, started, stopped and removed before
 the next one is created; these calls are not timed, yet what they leave behind runs on while the next create is timed:

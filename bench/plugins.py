@@ -116,7 +116,7 @@ def standing(shown: NodeView) -> str:
     states: dict[str, int] = {}
     for row in shown.rows:
         states[row.state] = states.get(row.state, 0) + 1
-    unreached, faults = shown.health["goals_unreached"], shown.health["domain_faults"]
+    unreached, faults = shown.health["goals_unreached"], shown.health["feature_faults"]
     return f"{states}, {unreached} goals not reached, {faults} faults, {shown.health['record_dropped']} not recorded"
 
 
@@ -135,7 +135,7 @@ async def settled(folder: Path, shape: tree.Shape, within_s: float = SETTLE_S) -
 def check(folder: Path) -> None:
     """Refuses figures of a daemon that failed meanwhile: a fault, an unreached goal, a hole in the record."""
     shown = view(folder)
-    if any(shown.health[name] for name in ("domain_faults", "record_dropped", "goals_unreached")):
+    if any(shown.health[name] for name in ("feature_faults", "record_dropped", "goals_unreached")):
         raise UnfairError(standing(shown))
 
 

@@ -53,9 +53,9 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     locks = [process.hold_lock(chosen.run_dir, "node")]
     try:
         if chosen.nri.enabled:
-            locks.append(process.own_domain(chosen.run_dir, "limits"))
+            locks.append(process.own_feature(chosen.run_dir, "limits"))
         if chosen.nri.enabled and (chosen.pins_by(Driver.NRI) or _may_pin(chosen)):
-            locks.append(process.own_domain(chosen.run_dir, "cpus"))
+            locks.append(process.own_feature(chosen.run_dir, "cpus"))
         process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:
         for lock in locks:

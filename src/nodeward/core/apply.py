@@ -157,8 +157,8 @@ def _given_back(state: S, question: ev.Question, merged: Decision, engine: Engin
         state = replace(state, asks=put(state.asks, question.ask_id, _new_ask(question)))
     over = ev.Abandoned(question.ask_id, at_ns=question.at_ns, wall_ns=question.wall_ns, seq=question.seq)
     state, after = _heard(state, over, engine)
-    known = [fault.domain for fault in merged.faults]
-    news = tuple(fault for fault in after.faults if fault.domain not in known)  # who failed fails again
+    known = [fault.feature for fault in merged.faults]
+    news = tuple(fault for fault in after.faults if fault.feature not in known)  # who failed fails again
     return state, replace(merge(merged, replace(after, answer=None, faults=news)), answer=merged.answer)
 
 

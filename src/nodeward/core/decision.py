@@ -88,7 +88,7 @@ class Adjustment:
     """At creation only, where the runtime's interface has a word for it."""
 
     def sets(self) -> Mapping[str, str]:
-        """What it sets, and to what, as texts. Two domains never set the same."""
+        """What it sets, and to what, as texts. Two features never set the same."""
         plain = {
             "cpus": self.cpus,
             "memory_nodes": self.memory_nodes,
@@ -149,7 +149,7 @@ class Target(NamedTuple):
     """What a goal is about, as a key of tables: a limit of a cgroup, a device list, a number of NFD's."""
 
     kind: str
-    """Says which domain gives such goals and which edge performs them: `misc.max`, `subtree`, `offer`, `nfd`."""
+    """Says which feature gives such goals and which edge performs them: `misc.max`, `subtree`, `offer`, `nfd`."""
     where: str
     """A cgroup's path, or the name of what is published."""
     resource: str = ""
@@ -164,7 +164,7 @@ class Goal:
     """What should be so in the world, for as long as nobody says otherwise.
 
     `value` is the text to be there; ABSENT takes back what our record says we wrote. `undo` asks that the old value is
-    kept on disk before the first write (for what outlives pods). `perform` is false where the domain only observes.
+    kept on disk before the first write (for what outlives pods). `perform` is false where the feature only observes.
     """
 
     target: Target
@@ -208,9 +208,9 @@ class PodEvent:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A domain raised; its old slice was kept and its `on_error` answered."""
+    """A feature raised; its old slice was kept and its `on_error` answered."""
 
-    domain: str
+    feature: str
     error: str
 
 

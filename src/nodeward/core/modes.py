@@ -23,7 +23,7 @@ DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "s
 
 
 class Mode(Enum):
-    """What a domain may do. Observe decides and shows, and performs nothing."""
+    """What a feature may do. Observe decides and shows, and performs nothing."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -31,7 +31,7 @@ class Mode(Enum):
 
 
 class OnError(Enum):
-    """What a domain's own failure means for the container that waits: start it, or refuse it."""
+    """What a feature's own failure means for the container that waits: start it, or refuse it."""
 
     PASS = "pass"
     REFUSE = "refuse"

@@ -33,7 +33,7 @@ class OpenAsk:
 
 @dataclass(frozen=True, slots=True)
 class Root:
-    """What an engine itself reads and sets of a state; a slice for each domain is beside it."""
+    """What an engine itself reads and sets of a state; a slice for each feature is beside it."""
 
     settings: object
     asks: Mapping[int, OpenAsk] = field(default_factory=dict)

@@ -116,7 +116,7 @@ class RecordSection:
 @dataclass(frozen=True, slots=True)
 class RelaySection:
     """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
-    there is one, and `image_listen` the socket at which that is relayed. `limits`: the domain limits is driven here, as
+    there is one, and `image_listen` the socket at which that is relayed. `limits`: `limits` is driven here, as
     its own settings say, for runtimes without NRI. `count_calls`: by method, result and what they waited; without that,
     calls that nobody decides or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
     its own. `vm_checkpoint`, `vm_resize`: whether CheckpointContainer in a VM sandbox, and a change of CPU or memory of
@@ -201,7 +201,7 @@ class Settings:
 
     @property
     def engine(self) -> EngineSettings:
-        """The part that the node daemon's decisions depend on. Of one domain on a node there is one driver."""
+        """The part that the node daemon's decisions depend on. Of one feature on a node there is one driver."""
         told = self.kube.enabled and self.kube.events
         period_ms = round(self.cgroups.period_s * 1000)
         cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)

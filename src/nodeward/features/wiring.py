@@ -75,7 +75,7 @@ class PodFacts(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The daemon that a domain's components run in. `tell` is for what a runtime says of pods."""
+    """The daemon that a feature's components run in. `tell` is for what a runtime says of pods."""
 
     settings: Settings
     files: HostFiles
@@ -106,7 +106,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Wired:
-    """What runs for a domain, and how what it offers is taken back for good."""
+    """What runs for a feature, and how what it offers is taken back for good."""
 
     components: tuple[Component, ...]
     withdraw: tuple[Withdraw, ...] = ()
@@ -134,7 +134,7 @@ def _nobody(_: HostFiles, __: Tree, ___: Remember) -> Mapping[str, Perform | ByE
 
 @dataclass(frozen=True, slots=True)
 class Wiring:
-    """What a domain needs of the daemon."""
+    """What a feature needs of the daemon."""
 
     components: Callable[[Node], Wired] = lambda _: Wired(())
     performers: Callable[[HostFiles, Tree, Remember], Mapping[str, Perform | ByEdge]] = _nobody

@@ -62,19 +62,18 @@ def hold_lock(folder: str, program: str, sleep: Callable[[float], None] = time.s
     return _hold(Path(folder) / f"{program}.lock", rule, LOCK_PATIENCE_S, sleep)
 
 
-def own_domain(folder: str, domain: str, patience_s: float = LOCK_PATIENCE_S) -> int:
-    """Takes the domain for the life of the returned descriptor: on a node one process drives it at a container's
+def own_feature(folder: str, feature: str, patience_s: float = LOCK_PATIENCE_S) -> int:
+    """Takes the feature for the life of the returned descriptor: on a node one process drives it at a container's
     creation. LockedError names the one that does."""
-    mend = "cpus.driver to that one" if domain == "cpus" else f"nri.enabled or relay.{domain} to false"
-    rule = f"{domain} is driven by NRI or by the relay, never by both. Set {mend}"
-    return _hold(Path(folder) / f"{domain}.owner", rule, patience_s, time.sleep)
+    mend = "cpus.driver to that one" if feature == "cpus" else f"nri.enabled or relay.{feature} to false"
+    rule = f"{feature} is driven by NRI or by the relay, never by both. Set {mend}"
+    return _hold(Path(folder) / f"{feature}.owner", rule, patience_s, time.sleep)
 
 
-def owner_of(folder: str, domain: str) -> str:
-    """Who drives the domain now, `process N`; empty for nobody. It takes no lock away: who tries for it meanwhile tries
-    again."""
+def owner_of(folder: str, feature: str) -> str:
+    """The process that drives the feature now, `process N`; empty for none. Whoever takes the lock meanwhile retries."""
     try:
-        fd = os.open(Path(folder) / f"{domain}.owner", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        fd = os.open(Path(folder) / f"{feature}.owner", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return ""
     try:

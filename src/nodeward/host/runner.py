@@ -303,8 +303,8 @@ class Core(Generic[S]):
 
     def _follow(self, decision: Decision) -> None:
         for fault in decision.faults:
-            self._fault(fault.domain)
-            log.error("domain=%s fault=%s", fault.domain, fault.error)
+            self._fault(fault.feature)
+            log.error("feature=%s fault=%s", fault.feature, fault.error)
         if decision.goals or decision.forget:
             self._slots.set(decision.goals, decision.forget)
         if decision.calls and self._calls is not None:

@@ -47,7 +47,7 @@ class ByEdge:
         return self._number
 
     def value(self, where: str) -> str | None:
-        """What is to be there now; None for nothing, or where a domain only observes."""
+        """What is to be there now; None for nothing, or where a feature only observes."""
         goal = self._goals.get(where)
         return None if goal is None or goal.value is Special.ABSENT or not goal.perform else str(goal.value)
 
@@ -103,7 +103,7 @@ class _Slot:
     backoff_ns: int = FIRST_RETRY_NS
     wrote: bool = False
     idle: bool = False
-    """Its domain only observes now: nothing is done, and what was written stays known."""
+    """Its feature only observes now: nothing is done, and what was written stays known."""
 
     @property
     def may_take_back(self) -> bool:
@@ -127,7 +127,7 @@ def _now(call: Callable[[], None]) -> None:
 
 
 class UnknownKindError(NodewardError):
-    """A domain gives goals of a kind that nobody performs: the program was put together wrongly."""
+    """A feature gives goals of a kind that nobody performs: the program was put together wrongly."""
 
 
 class Slots:
@@ -162,12 +162,12 @@ class Slots:
         for edge in self.by_edge.values():
             edge.connect(tell)
 
-    def require(self, domain: str, kinds: Iterable[str]) -> None:
-        """UnknownKindError where nobody performs one of these kinds of the domain's goals."""
+    def require(self, feature: str, kinds: Iterable[str]) -> None:
+        """UnknownKindError where nobody performs one of these kinds of the feature's goals."""
         for kind in kinds:
             if kind not in self._performers and kind not in self.by_edge:
                 known = ", ".join((*self._performers, *self.by_edge))
-                raise UnknownKindError(f"domain {domain}: nobody performs goals of kind {kind!r}; there are {known}")
+                raise UnknownKindError(f"feature {feature}: nobody performs goals of kind {kind!r}; there are {known}")
 
     @property
     def count(self) -> int:

@@ -43,7 +43,7 @@ def sentences(decision: Decision) -> tuple[str, ...]:
         *answer,
         *(_goal(goal) for goal in decision.goals),
         *(f"forgets {target}" for target in decision.forget),
-        *(f"domain {fault.domain} failed: {fault.error}" for fault in decision.faults),
+        *(f"feature {fault.feature} failed: {fault.error}" for fault in decision.faults),
         *(f"says {note_sentence(note)}" for note in decision.notes),
         *(f"tells {_whom(call)} {_why(call.reason)}, {call.count} time(s)" for call in decision.calls),
     )

@@ -33,7 +33,7 @@ class CpuPlan:
 
 
 def with_policy(settings: EngineSettings, policy: PolicySettings) -> EngineSettings:
-    """The settings with another CPU policy, decided even where the domain is off."""
+    """The settings with another CPU policy, decided even where the feature is off."""
     mode = Mode.OBSERVE if settings.cpus.mode is Mode.OFF else settings.cpus.mode
     return replace(settings, policy=policy, cpus=replace(settings.cpus, mode=mode))
 

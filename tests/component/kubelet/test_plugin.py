@@ -110,7 +110,7 @@ def fault(_: Question) -> Final:
         (fault, "met a fault"),
         (lambda _: Final(Adjustment(), Reason("no-opinion")), "is not offered now"),
     ],
-    ids=["the answer does not come", "the question fails", "no domain has an opinion"],
+    ids=["the answer does not come", "the question fails", "no feature has an opinion"],
 )
 @played()
 async def test_what_nobody_has_said_yes_to_is_refused_in_time(

@@ -14,7 +14,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from nodeward.host.process import LockedError, own_domain
+from nodeward.host.process import LockedError, own_feature
 from tests.component.relay.rig import SERVICE, WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
 from tests.component.relay.test_limits import call, create, got, kernel, node, runtime, update
 from tests.component.relay.test_status import people, status
@@ -122,7 +122,7 @@ def test_a_relay_waits_for_the_one_before_it_and_then_decides(tmp_path: Path) ->
         def end_when_the_next_one_tries() -> int:
             """It drains for five seconds, and the next one may take longer to start: so it stands still meanwhile."""
             try:
-                wait_for(lambda: holders(owner) == 2 or "domains=not-driven-here" in log_of(listen), "next relay")
+                wait_for(lambda: holders(owner) == 2 or "features=not-driven-here" in log_of(listen), "next relay")
                 return holders(owner)
             finally:
                 goes_on.set()
@@ -144,7 +144,7 @@ def test_a_relay_waits_for_the_one_before_it_and_then_decides(tmp_path: Path) ->
 def test_a_relay_passes_calls_while_another_process_drives_limits_and_decides_once_that_has_ended(
     tmp_path: Path,
 ) -> None:
-    daemon = own_domain(str(tmp_path / "run"), "limits")
+    daemon = own_feature(str(tmp_path / "run"), "limits")
     try:
         with node(tmp_path) as (listen, made), client_of(listen) as channel:
             call(channel, "CreateContainer", create())
@@ -165,7 +165,7 @@ def test_a_relay_passes_calls_while_another_process_drives_limits_and_decides_on
             assert got(made, "UpdateContainerResources") != update()
             assert status(listen).limits.here
             with pytest.raises(LockedError):
-                own_domain(str(tmp_path / "run"), "limits", 0.0)
+                own_feature(str(tmp_path / "run"), "limits", 0.0)
     finally:
         with suppress(OSError):
             os.close(daemon)

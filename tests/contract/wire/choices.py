@@ -19,7 +19,7 @@ LinuxContainerAdjustment.namespaces LinuxContainerAdjustment.net_devices LinuxCo
 LinuxContainerAdjustment.seccomp_policy LinuxContainerAdjustment.sysctl LinuxNetDevice LinuxRdt LinuxSeccomp
 LinuxSeccompArg LinuxSyscall OptionalRepeatedString SecurityProfile
 """)
-"""No domain of ours decides on any of these."""
+"""No feature of ours decides on any of these."""
 
 _HOOKS = ("Container.hooks", "ContainerAdjustment.hooks", "Hook", "Hooks")
 """Ours is brought by a CDI device or a base spec, and those of others are not our business."""

@@ -99,7 +99,7 @@ def test_a_fault_in_limits_is_contained_and_answered_by_its_on_error(on_error: O
     state = State(settings=EngineSettings(LimitsSettings(on_error=on_error)))
     features = (*FEATURES[:2], replace(LIMITS, hears=everywhere(broken)))
     after, decision = replace(ENGINE, features=features).apply(state, replace(creating("A", "app"), seq=1))
-    assert [fault.domain for fault in decision.faults] == ["limits"]
+    assert [fault.feature for fault in decision.faults] == ["limits"]
     assert isinstance(decision.answer, Final)
     assert isinstance(decision.answer.value, Refusal) is (on_error is OnError.REFUSE)
     assert ("A-app" in after.pods.creating) is (on_error is OnError.PASS)
@@ -114,7 +114,7 @@ def test_a_feature_that_fails_over_an_answer_takes_nothing_from_it() -> None:
     told(ev.PodSeen(pod_spec("A", container_spec("app", 5))))
     engine = replace(ENGINE, features=(*FEATURES[:2], replace(LIMITS, answered=broken_over)))
     after, decision = engine.apply(told.state, replace(creating("A", "app"), seq=told.state.seq + 1))
-    assert [fault.domain for fault in decision.faults] == ["limits"]
+    assert [fault.feature for fault in decision.faults] == ["limits"]
     assert value_of(decision) == Adjustment({"misc.max": "sgx_epc 5"})
     assert after.asks == {}
 
@@ -135,7 +135,7 @@ def test_only_a_feature_with_an_on_error_refuses_a_container_and_names_that_key(
 
     _, decision = replace(ENGINE, features=features).apply(told.state, creating("A", "app"))
 
-    assert [fault.domain for fault in decision.faults] == [faulty]
+    assert [fault.feature for fault in decision.faults] == [faulty]
     assert isinstance(decision.answer, Final)
     if faulty in ("notices", "keys", "sandboxes", "gate"):  # no gate is set here
         assert decision.answer.value == Adjustment({"misc.max": f"{EPC} 5"})
@@ -150,7 +150,7 @@ def test_a_fault_in_pods_about_a_removal_is_no_fault_of_limits() -> None:
     _, decision = replace(ENGINE, features=features).apply(
         told.state, ev.Removed(SandboxId("s"), ContainerId("c"), seq=told.state.seq + 1)
     )
-    assert [fault.domain for fault in decision.faults] == ["pods"]
+    assert [fault.feature for fault in decision.faults] == ["pods"]
 
 
 def test_an_unseen_pod_is_waited_for_and_the_fact_ends_the_ask() -> None:

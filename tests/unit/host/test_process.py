@@ -22,7 +22,7 @@ from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import MetricsSection, Settings
 from nodeward.host.clock import SystemClock
-from nodeward.host.process import LockedError, hold_lock, own_domain, owner_of, raise_descriptor_limit
+from nodeward.host.process import LockedError, hold_lock, own_feature, owner_of, raise_descriptor_limit
 from nodeward.host.runner import Core
 from nodeward.neighbours.cgroups import writer
 from nodeward.programs import webhook
@@ -47,12 +47,12 @@ def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None
     os.close(fd)
 
 
-def test_a_domain_has_one_driver_and_the_next_one_hears_who_it_is(tmp_path: Path) -> None:
-    daemon = own_domain(str(tmp_path), "limits")
+def test_a_feature_has_one_driver_and_the_next_one_hears_who_it_is(tmp_path: Path) -> None:
+    daemon = own_feature(str(tmp_path), "limits")
     with pytest.raises(LockedError, match=rf"limits.owner is held by process {os.getpid()}: .* nri.enabled or relay"):
-        own_domain(str(tmp_path), "limits", 0.0)
+        own_feature(str(tmp_path), "limits", 0.0)
     os.close(daemon)
-    os.close(own_domain(str(tmp_path), "limits", 0.0))
+    os.close(own_feature(str(tmp_path), "limits", 0.0))
 
 
 def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:
@@ -74,7 +74,7 @@ def test_a_lock_is_an_ordinary_file_and_what_stands_in_its_place_is_named(kind: 
     else:
         place.symlink_to(other)
     with pytest.raises(LockedError, match=rf"limits.owner cannot be made: is {kind}; remove it"):
-        own_domain(str(tmp_path), "limits", 0.0)
+        own_feature(str(tmp_path), "limits", 0.0)
     assert (other.read_text(), owner_of(str(tmp_path), "limits")) == ("root", "")
 
 
@@ -94,8 +94,8 @@ def test_a_lock_whose_holder_cannot_be_written_is_not_kept(tmp_path: Path, monke
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
         with pytest.raises(LockedError, match=r"limits.owner cannot be written: No space left on device"):
-            own_domain(str(tmp_path), "limits", 0.0)
-    os.close(own_domain(str(tmp_path), "limits", 0.0))
+            own_feature(str(tmp_path), "limits", 0.0)
+    os.close(own_feature(str(tmp_path), "limits", 0.0))
 
 
 @pytest.mark.parametrize("switch", ["debug", "info"], ids=["from the start", "by a signal"])

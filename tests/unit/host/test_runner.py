@@ -181,18 +181,18 @@ def stubborn(state: State, event: ev.Event) -> tuple[State, Decision]:
 
 
 class Desk:
-    """A core with a domain in the place of limits, and a journal that says `error`, or raises it."""
+    """A core with a feature in the place of limits, and a journal that says `error`, or raises it."""
 
     def __init__(
         self,
-        domain: Callable[[State, ev.Event], tuple[State, Decision]] = keys,
+        feature: Callable[[State, ev.Event], tuple[State, Decision]] = keys,
         error: str | Exception = "",
         limits: LimitsSettings | None = None,
     ) -> None:
         self.commits, self.error = list[str](), error
 
         def step(state: State, event: ev.Event) -> tuple[object, Decision]:
-            after, decision = domain(state, event)
+            after, decision = feature(state, event)
             return after.limits, decision
 
         engine = replace(ENGINE, features=(*FEATURES, replace(LIMITS, hears=everywhere(step))))
@@ -216,7 +216,7 @@ class Desk:
 
 
 @pytest.mark.parametrize(("rule", "refused"), [(OnError.PASS, False), (OnError.REFUSE, True)])
-async def test_a_domain_that_breaks_after_its_commit_is_answered_by_its_on_error(rule: OnError, refused: bool) -> None:
+async def test_a_feature_that_breaks_after_its_commit_is_answered_by_its_on_error(rule: OnError, refused: bool) -> None:
     desk = Desk(keys_that_break, limits=LimitsSettings(on_error=rule))
     answer, granted = await desk.ask()
     assert isinstance(answer.value, Refusal) is refused
@@ -238,7 +238,7 @@ async def test_there_is_one_commit_an_ask_whether_it_went_well_or_not(error: str
     assert (len(desk.commits), answer.value) == (1, Adjustment())
 
 
-async def test_a_refusal_of_another_domain_gives_the_id_back_and_commits_nothing() -> None:
+async def test_a_refusal_of_another_feature_gives_the_id_back_and_commits_nothing() -> None:
     desk = Desk(limits=LimitsSettings(unknown_pod=UnknownPod.REFUSE))
     answer, granted = await desk.ask()
     assert isinstance(answer.value, Refusal)

@@ -189,10 +189,10 @@ def test_each_kind_goes_to_who_performs_it_and_outcomes_come_back() -> None:
     assert told[1:] == [Reached((offered,), (offered,)), Missed(((offered, "kubelet is away"),))]
 
 
-def test_a_program_whose_domain_gives_goals_that_nobody_performs_does_not_start() -> None:
+def test_a_program_whose_feature_gives_goals_that_nobody_performs_does_not_start() -> None:
     slots = slots_of(InlineLane(), SimKernel({}), SystemClock())
     slots.require("limits", ("misc.max", "offer"))
-    with pytest.raises(UnknownKindError, match=r"domain cpus: nobody performs goals of kind 'cpuset'; there are"):
+    with pytest.raises(UnknownKindError, match=r"feature cpus: nobody performs goals of kind 'cpuset'; there are"):
         slots.require("cpus", ("misc.max", "cpuset"))
 
 

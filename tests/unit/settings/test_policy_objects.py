@@ -401,7 +401,7 @@ def test_what_is_in_force_outlives_an_api_server_that_is_away_or_does_not_serve_
     assert play(Told(Seen(), Seen(), began=object_)).reload.chosen is None
 
 
-def test_an_object_is_put_in_force_once_and_never_while_the_domain_is_off() -> None:
+def test_an_object_is_put_in_force_once_and_never_while_the_feature_is_off() -> None:
     told = play(Told(*[seen(an_object(RULES))] * 3))
     assert (len(told.events), told.said[0]) == (1, ("default", Said("Success", 1)))
 

@@ -121,7 +121,7 @@ class Life:
         """What went wrong inside, apart from what a history did on purpose."""
         ended = [task.exception() for task in self._tasks if task.done() and not task.cancelled()]
         return [f"task ended by {error!r}" for error in ended if error is not None] + [
-            f"{count} fault(s) in {domain}" for domain, count in self.core.faults.items()
+            f"{count} fault(s) in {feature}" for feature, count in self.core.faults.items()
         ]
 
     def rest(self) -> None:

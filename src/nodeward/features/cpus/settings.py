@@ -1,4 +1,4 @@
-"""The settings of the domain `cpus`: the section `policy` says which CPUs containers get, in CRI Resource Manager's
+"""The settings of the feature `cpus`: the section `policy` says which CPUs containers get, in CRI Resource Manager's
 words; the section `cpus` says how that is carried out."""
 
 from collections.abc import Mapping
@@ -109,7 +109,7 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class CpusSettings:
-    """The domain `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
+    """The feature `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
     of a container with CPUs of its own when others are still on them after `late_ms`. `memory`: whether a new
     container's memory is that of the NUMA nodes of its CPUs, see MemoryNodes."""
 

@@ -47,7 +47,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Cpus:
-    """Slice of the domain `cpus`."""
+    """Slice of the feature `cpus`."""
 
     machine: Machine | None = None
     """What the policy stands on: the machine as it was read last, or `newer` has that."""

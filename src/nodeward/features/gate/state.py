@@ -25,7 +25,7 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Slice of the domain `gate`, by the UIDs that the runtime uses. An entry ends with the pod."""
+    """Slice of the feature `gate`, by the UIDs that the runtime uses. An entry ends with the pod."""
 
     pods: Mapping[PodUid, AtGate] = field(default_factory=dict)
     verdicts: Mapping[PodUid, Said] = field(default_factory=dict)

@@ -34,8 +34,8 @@ def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     pod = gate_of(state, question) if isinstance(question, Creating) else None
     if pod is None or state.settings.gate.mode is not Mode.ENFORCE:
         return None
-    text = f"{pod.namespace}/{pod.name}: whether its gate is open is not known: the domain gate failed ({fault.error})"
-    return Final(Refusal(text, Refused.FAULT), Reason("fault", (fault.domain,)))
+    text = f"{pod.namespace}/{pod.name}: whether its gate is open is not known: the feature gate failed ({fault.error})"
+    return Final(Refusal(text, Refused.FAULT), Reason("fault", (fault.feature,)))
 
 
 def _creating(state: State, event: ev.Creating) -> tuple[Gate, Decision]:

@@ -81,7 +81,7 @@ def _shipped_kinds() -> Mapping[str, KeyKind]:
 
 @dataclass(frozen=True, slots=True)
 class KeysSettings:
-    """The domain `keys`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
+    """The feature `keys`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
     them to kubelet, and has NFD's number follow, where a row says so."""
 
     mode: Mode = Mode.OFF

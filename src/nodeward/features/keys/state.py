@@ -103,7 +103,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Slice of the domain `keys`: the newest sample of the key counters, what kubelet has handed out by its
+    """Slice of the feature `keys`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
 
     sample: KeysRead | None = None

@@ -43,7 +43,7 @@ def noted(before: State, after: State, event: ev.Event, decision: Decision) -> S
 def _found(before: State, after: State, event: ev.Event, decision: Decision) -> Iterator[_Found]:
     yield from _refused(before, after, event, decision)
     for fault in decision.faults:
-        yield "faults", "", 1, f"{fault.domain}: {fault.error}"
+        yield "faults", "", 1, f"{fault.feature}: {fault.error}"
     if after.cpus is not before.cpus:
         yield from _of_cpus(before, after, event)
     if isinstance(event, ev.Sampled):

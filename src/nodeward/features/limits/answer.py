@@ -23,7 +23,7 @@ def answer(state: State, event: ev.Asked) -> tuple[Limits, Decision]:
     Nothing is wanted yet: the cgroup is there once the container is created, and is reconciled then.
     """
     known = state.pods.container(event.container.id)
-    if known is None:  # the domain pods has failed on this event: the limits stand on the event alone
+    if known is None:  # the feature pods has failed on this event: the limits stand on the event alone
         known = KnownContainer(event.container, event.sandbox.pod_uid, event.seq, event.at_ns)
     found = container_promise(state, known)
     rule, by_hook = state.settings.limits, False

@@ -27,7 +27,7 @@ class UnknownPod(Enum):
 
 @dataclass(frozen=True, slots=True)
 class LimitsSettings:
-    """The domain `limits`: misc limits of containers and pods."""
+    """The feature `limits`: misc limits of containers and pods."""
 
     mode: Mode = Mode.ENFORCE
     on_error: OnError = OnError.PASS

@@ -79,7 +79,7 @@ class Read:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Slice of the domain `limits`. Cgroups are keyed by their path below the cgroup root."""
+    """Slice of the feature `limits`. Cgroups are keyed by their path below the cgroup root."""
 
     controller: bool = False
     capacity: Amounts = field(default_factory=dict)

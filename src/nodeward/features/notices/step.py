@@ -10,7 +10,7 @@ still does not hold is said again after AGAIN_NS. A node sends at most MOST_SENT
 not answer, all of it waits and is counted. A call is made once: how it ends decides only whether the next one counts up
 or begins anew.
 
-This step runs before the other domains, so `state` is from before the event and what changed can be seen.
+This step runs before the other features, so `state` is from before the event and what changed can be seen.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -13,14 +13,14 @@ _SHOWN = 128
 
 
 def passed_or_refused(state: State, question: ev.Question, fault: Fault, on_error: OnError, mode: Mode) -> Final | None:
-    """No change, or a refusal where the domain's `on_error` asks for one. None for what kubelet asks."""
+    """No change, or a refusal where the feature's `on_error` asks for one. None for what kubelet asks."""
     if isinstance(question, ev.Admitted):
         return None
-    reason = Reason("fault", (fault.domain,))
+    reason = Reason("fault", (fault.feature,))
     if on_error is OnError.PASS or mode is not Mode.ENFORCE:  # who observes refuses nothing
         return Final(Adjustment(), reason)
-    name = fault.domain
-    message = f"Nodeward's domain {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"
+    name = fault.feature
+    message = f"Nodeward's feature {name} failed ({fault.error}) and {name}.on_error is refuse; see nodeward status"
     if isinstance(question, ev.Asked):
         home, container = question.sandbox, question.container.name
         who = f"{home.namespace}/{home.name}, container {container}"

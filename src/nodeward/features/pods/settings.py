@@ -7,7 +7,7 @@ from nodeward.core.modes import OnError
 
 @dataclass(frozen=True, slots=True)
 class PodsSettings:
-    """The domain `pods`: how long a create may wait for a pod that is not known yet."""
+    """The feature `pods`: how long a create may wait for a pod that is not known yet."""
 
     on_error: OnError = OnError.PASS
     wait_ms: int = 200

@@ -46,7 +46,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """Slice of the domain `pods`. Pods are keyed by the UID the runtime uses (a static pod's config hash)."""
+    """Slice of the feature `pods`. Pods are keyed by the UID the runtime uses (a static pod's config hash)."""
 
     specs: Mapping[PodUid, KnownSpec] = field(default_factory=dict)
     sandboxes: Mapping[SandboxId, KnownSandbox] = field(default_factory=dict)

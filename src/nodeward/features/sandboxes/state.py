@@ -56,7 +56,7 @@ class Limited:
 
 @dataclass(frozen=True, slots=True)
 class Sandboxes:
-    """Slice of the domain `sandboxes`."""
+    """Slice of the feature `sandboxes`."""
 
     handlers: Mapping[str, Handler] = field(default_factory=dict)
     vms: Mapping[SandboxId, Vm] = field(default_factory=dict)

@@ -1,6 +1,6 @@
 """The values that observers and deciders of relayed calls see.
 
-Exists so that the dump, the counts and the domains that decide know calls and messages, and neither frames nor sockets.
+By it the dump, the counts and the features that decide know calls and messages, and neither frames nor sockets.
 Promises: what a watcher is given is a copy, and nothing that it does, raises or forgets changes what is relayed. Must
 not know a CRI message: payloads are bytes here.
 """

@@ -255,7 +255,7 @@ class LimitsDecider:
         return Refuse(STATUSES[Refused.FOR_NOW], why) if why else Pass()
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """By the domains' `on_error`; refused for now where the relay ends. A start goes on: its container is there."""
+        """By each feature's `on_error`; refused for now where the relay ends. A start goes on: its container exists."""
         if call.path in self._start_paths:
             return Pass()
         if ending:

@@ -70,7 +70,7 @@ class DumpRow:
 
 @dataclass(frozen=True, slots=True)
 class DriverRow:
-    """The domain limits. `here`: this relay decides it; else `owner` says who does, or why nobody."""
+    """The feature limits. `here`: this relay decides it; else `owner` says who does, or why nobody."""
 
     here: bool = False
     owner: str = ""

@@ -60,7 +60,7 @@ LONG_S = 10.0
 WITHDRAWN_S = 3.0
 """So long kubelet may take to write down that nothing is left."""
 UNDECIDED = ("no-opinion", "not-offered")
-"""The reasons that an answer has where no domain decided; that grants nothing."""
+"""The reasons that an answer has where no feature decided; that grants nothing."""
 NOTHING = "nothing is to be published"
 SEALED = (
     "restart the daemon if kubelet's folder was made after its start; else let it write there: "

@@ -45,7 +45,7 @@ COUNTERS: dict[str, tuple[Family, float]] = {
     "state_unread": (f.STATE_UNREAD, 1),
     "record_dropped": (f.RECORD_DROPPED, 1),
     "files_unwritten": (f.FILES_UNWRITTEN, 1),
-    "domain_faults": (f.DOMAIN_FAULTS, 1),
+    "feature_faults": (f.FEATURE_FAULTS, 1),
     "notices_left_out": (f.KUBE_EVENTS_LEFT_OUT, 1),
 }
 """The daemon's own counters by their names in the view: the family, and what to divide by."""

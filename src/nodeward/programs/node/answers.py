@@ -120,7 +120,7 @@ class Parts:
             "state_unread": self.health.state_unread,
             "record_dropped": self.recorder.dropped,
             "files_unwritten": len(self.health.unwritten()),
-            "domain_faults": sum(self.inside.core.faults.values()),
+            "feature_faults": sum(self.inside.core.faults.values()),
             "notices_left_out": self.inside.core.state.notices.left_out,
             **{f"kube_events_{outcome}": count for outcome, count in self.calls.outcomes.items()},
             **{f"asks_{outcome}": count for outcome, count in self.inside.core.asks.items()},

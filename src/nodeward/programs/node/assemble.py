@@ -168,8 +168,8 @@ def wire(
     later = partial(asyncio.get_running_loop().call_later, GATHER_S)
     performers = [wiring.performers(files, tree, undo.remember) for wiring in WIRINGS]
     slots = Slots(lanes.cgroup, {kind: one for of in performers for kind, one in of.items()}, clock, later)
-    for domain in FEATURES:
-        slots.require(domain.name, domain.kinds)
+    for feature in FEATURES:
+        slots.require(feature.name, feature.kinds)
     kept = recorder if settings.record.path else None
     began = policy_object.overlaid(settings, disk.chosen)
     latest = Latest()

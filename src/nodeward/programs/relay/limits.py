@@ -2,7 +2,7 @@
 
 What it knows of pods the node daemon tells it (`programs.relay.facts`), else what CRI's calls carry. It sets limits of
 containers only, at the runtime, and keeps nothing on disk. Goals of `limits` end here: those cgroup files belong to the
-node daemon; cpusets are written here (`programs.relay.cpus`). While another process owns one of the domains, calls pass
+node daemon; cpusets are written here (`programs.relay.cpus`). While another process owns one of these, calls pass
 untouched; the relay decides once that process has ended.
 """
 
@@ -33,7 +33,7 @@ from nodeward.features.settings import EngineSettings, Settings
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
-from nodeward.host.process import LockedError, own_domain, owner_of
+from nodeward.host.process import LockedError, own_feature, owner_of
 from nodeward.host.runner import Core
 from nodeward.host.supervise import forever
 from nodeward.neighbours.cgroups.hierarchy import Tree, read_capacity
@@ -58,9 +58,9 @@ HELD_PAUSE_S: Final = 1.0
 CAPACITY_S: Final = 10.0
 """How often it is looked what the kernel has: a module that has misc resources may be loaded later."""
 OWNER_AGAIN_S: Final = 1.0
-"""How often it is looked whether another process owns the domain still."""
+"""How often it is looked whether another process owns the feature still."""
 OWNER_GONE: Final = 5
-"""After so many looks that found none it has ended. One that is only restarted finds the domain free: a daemon that
+"""After so many looks that found none it has ended. One that is only restarted finds the feature free: a daemon that
 finds a relay there does not start. A create that passes in between has no limit by this relay."""
 WAITS_MS: Final = 60_000
 """So long creates may wait for facts in any ten seconds, all together: here they do not wait for one another, as they
@@ -94,7 +94,7 @@ class RelayLimits:
     """The core, and what the relay gives its calls to."""
 
     def __init__(self, settings: Settings, files: HostFiles, clock: Clock, soon: Soon, drives: bool = True) -> None:
-        """Reads what the kernel has. `drives`: this process owns the domain; else `run` waits until it does."""
+        """Reads what the kernel has. `drives`: this process owns the feature; else `run` waits until it does."""
         self._settings, self._files, self._tree = settings, files, Tree(files, settings.cgroups.root)
         self._oci, self._clock = OciRuntimes(settings, files), clock
         self.facts = DaemonFacts(settings.run_dir, lambda: self.core, clock)
@@ -140,7 +140,7 @@ class RelayLimits:
         return read_capacity(self._files, self._tree)
 
     async def run(self, runtime: str, clock: Clock) -> None:
-        """What is done beside the calls, until cancelled. First it waits until the domain is ours."""
+        """What is done beside the calls, until cancelled. First it waits until the feature is ours."""
         if not self.drives:
             await self._take_over(clock)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
@@ -159,7 +159,7 @@ class RelayLimits:
                 group.create_task(forever(name, start, clock, backoff, lambda _, __: None), name=name)
 
     async def _take_over(self, clock: Clock) -> None:
-        """Waits for the end of the process that owns the domain; from then on calls are decided here."""
+        """Waits for the end of the process that owns the feature; from then on calls are decided here."""
         loop, free = asyncio.get_running_loop(), 0
         while free < OWNER_GONE or not await loop.run_in_executor(None, self._owns):
             await clock.sleep(OWNER_AGAIN_S)
@@ -174,13 +174,13 @@ class RelayLimits:
             log.exception("%s begin by what was known at the start", self._domains)
         self.decider.takes_part = True
         log.warning(
-            "domains=driven-here: who drove them has ended; %s of what was created meanwhile are not by this relay",
+            "features=driven-here: who drove them has ended; %s of what was created meanwhile are not by this relay",
             self._domains,
         )
         _say(self._has, self._settings)
 
     def _owns(self) -> bool:
-        """Whether the domains are ours from here on."""
+        """Whether the features are ours from here on."""
         return owns(self._settings, 0.0) == ""
 
     async def join_lines(self) -> None:
@@ -213,8 +213,8 @@ class RelayLimits:
         """The setting by which what cannot be decided is refused; empty where it goes on."""
         now = self.core.state.settings
         rules = (("limits", now.limits.on_error, now.limits.mode), ("cpus", now.cpus.on_error, now.cpus.mode))
-        refusing = (domain for domain, on_error, mode in rules if on_error is OnError.REFUSE and mode is Mode.ENFORCE)
-        return next((f"{domain}.on_error" for domain in refusing), "")
+        refusing = (feature for feature, on_error, mode in rules if on_error is OnError.REFUSE and mode is Mode.ENFORCE)
+        return next((f"{feature}.on_error" for feature in refusing), "")
 
     @property
     def _domains(self) -> str:
@@ -329,18 +329,18 @@ class RelayLimits:
 
 
 def decides(settings: Settings) -> tuple[str, ...]:
-    """The domains that are decided in the relay, by the settings."""
+    """The features that are decided in the relay, by the settings."""
     limits = settings.relay.limits and settings.limits.mode is not Mode.OFF
     cpus = settings.cpus.driver is Driver.RELAY and settings.cpus.mode is not Mode.OFF
     return (*(("limits",) if limits else ()), *(("cpus",) if cpus else ()))
 
 
 def owns(settings: Settings, patience_s: float) -> str:
-    """Takes the domains for the life of the process, all or none; why they cannot be had, else nothing."""
+    """Takes the features for the life of the process, all or none; why they cannot be had, else nothing."""
     taken = list[int]()
-    for domain in decides(settings):
+    for feature in decides(settings):
         try:
-            taken.append(own_domain(settings.run_dir, domain, patience_s))
+            taken.append(own_feature(settings.run_dir, feature, patience_s))
         except LockedError as error:
             for lock in taken:
                 os.close(lock)
@@ -350,7 +350,7 @@ def owns(settings: Settings, patience_s: float) -> str:
 
 def owners_of(settings: Settings) -> str:
     """Another process that drives one of them."""
-    return next((who for domain in decides(settings) if (who := owner_of(settings.run_dir, domain))), "")
+    return next((who for feature in decides(settings) if (who := owner_of(settings.run_dir, feature))), "")
 
 
 def _engine(settings: Settings) -> EngineSettings:

@@ -214,9 +214,9 @@ def _sizing(settings: Settings, clock: Clock, files: HostFiles) -> "RelaySizing 
 
 
 def _owns(why_not: str) -> bool:
-    """Whether calls are decided here from the start. Where another process drives a domain, calls pass all the same."""
+    """Whether calls are decided here from the start. While another process drives a feature, calls pass."""
     if why_not:
-        log.error("domains=not-driven-here why=%r; calls pass undecided until they can be driven here", why_not)
+        log.error("features=not-driven-here why=%r; calls pass undecided until they can be driven here", why_not)
     return not why_not
 
 

@@ -142,7 +142,7 @@ def test_where_only_nfd_tells_of_keys_one_is_there_while_no_more_are_promised_th
     assert said == "" if free else "2 keys of tdx are promised and there are 1: none is free" in said
 
 
-def test_where_the_domain_fails_pods_with_a_gate_are_refused_and_no_others() -> None:
+def test_where_the_feature_fails_pods_with_a_gate_are_refused_and_no_others() -> None:
     told = node(kata=("verdict",))
     told.state = replace(told.state, gate=replace(told.state.gate, verdicts={U: None}))  # type: ignore[dict-item]
     asked = replace(creating("u", "app"), seq=9)

@@ -153,7 +153,7 @@ def test_with_mode_off_what_was_found_is_known_until_its_cgroup_is_gone() -> Non
     assert (told.state.pods.containers, told.state.pods.sandboxes, by_cgroups(told.state.pods)) == ({}, {}, [])
 
 
-def test_what_was_found_and_vanished_while_the_domain_was_off_ends_when_it_is_on_again() -> None:
+def test_what_was_found_and_vanished_while_the_feature_was_off_ends_when_it_is_on_again() -> None:
     told = node()
     on, off = (replace(told.state.settings, limits=LimitsSettings(mode=mode)) for mode in (Mode.ENFORCE, Mode.OFF))
     told(found(APP))

@@ -1,4 +1,4 @@
-"""The domain, event by event: what is kept of readings, what follows from them, and when a limit is set."""
+"""The feature, event by event: what is kept of readings, what follows from them, and when a limit is set."""
 
 from dataclasses import replace
 

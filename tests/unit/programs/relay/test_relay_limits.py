@@ -19,7 +19,7 @@ from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupp
 from nodeward.features.pods.settings import PodsSettings
 from nodeward.features.settings import NriSection, RelaySection, Settings
 from nodeward.host.clock import SystemClock
-from nodeward.host.process import own_domain
+from nodeward.host.process import own_feature
 from nodeward.neighbours.cri.calls import Call, Interest, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.cri.decider import STATUSES
 from nodeward.programs.node.relay_door import SOCKET
@@ -180,7 +180,7 @@ class Passing(ManualClock):
 
 
 async def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tmp_path: Path) -> None:
-    before = own_domain(str(tmp_path), "limits")
+    before = own_feature(str(tmp_path), "limits")
     settings = Settings(run_dir=str(tmp_path), relay=RelaySection(limits=True))
     node = Relayed(capacity=0)
     clock = Passing()
@@ -199,7 +199,7 @@ async def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tm
     await looks(2 * OWNER_GONE)
     os.close(before)
     await looks(OWNER_GONE // 2)
-    again = own_domain(str(tmp_path), "limits", 0.0)
+    again = own_feature(str(tmp_path), "limits", 0.0)
     await looks(2 * OWNER_GONE)
     assert not node.limits.drives
     node.kernel.set_capacity("sgx_epc", 1 << 20)
@@ -212,7 +212,7 @@ async def test_what_another_process_drives_is_not_heard_of_until_it_has_ended(tm
 
 async def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> None:
     """And writes nothing to its record, which may be that of the relay which drives them."""
-    before, kernel = own_domain(str(tmp_path), "limits"), SimKernel({"sgx_epc": 1})
+    before, kernel = own_feature(str(tmp_path), "limits"), SimKernel({"sgx_epc": 1})
     settings = Settings(run_dir=str(tmp_path), relay=RelaySection(limits=True, record="/record"))
     limits = RelayLimits(settings, kernel, SystemClock(), lambda do, _: do(), drives=False)
     running = asyncio.create_task(limits.run("/nonexistent", SystemClock()))
@@ -222,7 +222,7 @@ async def test_a_relay_that_waits_for_limits_ends_at_once(tmp_path: Path) -> Non
     assert running.cancelled()
     limits.close()
     os.close(before)
-    os.close(own_domain(str(tmp_path), "limits", 0.0))
+    os.close(own_feature(str(tmp_path), "limits", 0.0))
     assert not limits.drives
     with pytest.raises(FileNotFoundError):
         kernel.stat("/record")
@@ -395,29 +395,29 @@ PLACES = {
 
 
 @pytest.mark.parametrize("spec", [False, True], ids=["annotation", "spec"])
-@pytest.mark.parametrize("domain", PLACES)
-def test_a_domain_that_fails_refuses_with_what_was_declared_and_what_failed(
-    monkeypatch: pytest.MonkeyPatch, domain: str, spec: bool
+@pytest.mark.parametrize("feature", PLACES)
+def test_a_feature_that_fails_refuses_with_what_was_declared_and_what_failed(
+    monkeypatch: pytest.MonkeyPatch, feature: str, spec: bool
 ) -> None:
     node = Relayed(STRICT)
     if spec:
         knows_spec(node)
-    monkeypatch.setattr(PLACES[domain], broken)
+    monkeypatch.setattr(PLACES[feature], broken)
     verdict = node.create(create())
     who = f"{APP}, which declares sgx_epc 4096" if spec else BY_ANNOTATION
-    what = f"Nodeward's domain {domain} failed (RuntimeError: broken) and {domain}.on_error is refuse"
+    what = f"Nodeward's feature {feature} failed (RuntimeError: broken) and {feature}.on_error is refuse"
     assert verdict == Refuse(STATUSES[Refused.FAULT], f"{who}: {what}; see nodeward status")
 
 
-@pytest.mark.parametrize("domain", PLACES)
+@pytest.mark.parametrize("feature", PLACES)
 def test_where_limits_are_only_observed_no_fault_refuses_a_container(
-    monkeypatch: pytest.MonkeyPatch, domain: str
+    monkeypatch: pytest.MonkeyPatch, feature: str
 ) -> None:
     node = Relayed(replace(STRICT, limits=replace(STRICT.limits, mode=Mode.OBSERVE)))
     assert node.decider.undecided(node.begin("CreateContainer"), create(), "odd", ending=False) == Pass()
-    monkeypatch.setattr(PLACES[domain], broken)
+    monkeypatch.setattr(PLACES[feature], broken)
     assert node.create(create()) == Pass()
-    assert node.limits.core.faults == {domain: 1}
+    assert node.limits.core.faults == {feature: 1}
 
 
 def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:

@@ -252,7 +252,7 @@ async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_rela
     assert threads[0] != threading.get_ident()
 
 
-def test_a_relay_that_decides_takes_a_policy_at_once_but_neither_a_driver_nor_a_domain_that_was_off() -> None:
+def test_a_relay_that_decides_takes_a_policy_at_once_but_neither_a_driver_nor_a_feature_that_was_off() -> None:
     running = Settings(cpus=CpusSettings(driver=Driver.RELAY))
     wanted = Settings(policy=PolicySettings("static"), cpus=CpusSettings(Mode.OBSERVE, Driver.NRI, late_ms=7))
     live = merged(running, wanted, limits=True, dump=False)

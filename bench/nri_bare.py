@@ -13,7 +13,7 @@ import sys
 
 from nodeward.contracts import nri_pb2
 from nodeward.neighbours.nri import mux, ttrpc
-from nodeward.neighbours.nri.ttrpc import Code, Kind, Message, Request, Status
+from nodeward.neighbours.nri.ttrpc import Code, Message, MessageType, Request, Status
 
 VALUE = "sgx_epc 1048576"
 READ_BYTES = 1 << 16
@@ -59,7 +59,7 @@ def main(path: str) -> None:
     sock.connect(path)
     registration = nri_pb2.RegisterPluginRequest(plugin_name="bare", plugin_idx="10").SerializeToString()
     register = Request("nri.pkg.api.v1alpha1.Runtime", "RegisterPlugin", registration)
-    first = Message(1, Kind.REQUEST, 0, ttrpc.encode_request(register))
+    first = Message(1, MessageType.REQUEST, 0, ttrpc.encode_request(register))
     sock.sendall(mux.encode_message(mux.RUNTIME_SERVICE, ttrpc.encode(first)))
     frames, messages = mux.MuxDecoder(), ttrpc.MessageDecoder()
     while data := sock.recv(READ_BYTES):
@@ -68,7 +68,7 @@ def main(path: str) -> None:
                 continue
             for message in messages.feed(frame.payload):
                 reply = ttrpc.encode_response(answer(ttrpc.decode_request(message.payload)))
-                out = ttrpc.encode(Message(message.stream, Kind.RESPONSE, 0, reply))
+                out = ttrpc.encode(Message(message.stream, MessageType.RESPONSE, 0, reply))
                 sock.sendall(mux.encode_message(mux.PLUGIN_SERVICE, out))
 
 

@@ -19,9 +19,9 @@ from nodeward.features.keys.effects import nfd_object
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.slots import ByEdge
-from nodeward.neighbours.nfd.client import NfdClient, Place
+from nodeward.neighbours.nfd.client import NfdClient, ObjectPlace
 from nodeward.neighbours.nfd.objects import object_name
-from nodeward.neighbours.nfd.session import Pace, Session
+from nodeward.neighbours.nfd.session import NfdReconciler, Pace
 from nodeward.neighbours.sockets.kube_http import KubeHttp
 from nodeward.people.doctor.cluster import api as probe
 from nodeward_sim.doubles.nfd import worker_object
@@ -118,9 +118,9 @@ async def living(
     async with KubeHttp(
         cluster.endpoint(token or cluster.server.plain_token), SystemClock(), user_agent="test"
     ) as http:
-        place = Place(cluster.node, "nodeward", pod)
+        place = ObjectPlace(cluster.node, "nodeward", pod)
         client, clock = NfdClient(http, place), SystemClock()
-        session = Session(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, pace=FAST)
+        session = NfdReconciler(client, life.goals, RESOURCES, life.seen, clock, life.remember, ready, pace=FAST)
         task = asyncio.create_task(session.forever())
         try:
             yield life

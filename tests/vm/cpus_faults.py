@@ -9,7 +9,7 @@ from typing import Final
 
 from nodeward.core import cpuset
 from nodeward.core.workload import ContainerId
-from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.features.cpus.effects.start_barrier import StartBarrier
 from nodeward.host.hostfs import OsFiles
 from tests.patience import patience
 
@@ -37,7 +37,7 @@ def _until_it_has_begun() -> None:
 
 def late_writes(wait: Callable[[], None] = _slow) -> None:
     """No fault, but a machine on which one shows: a set shrinks only some time after a program was to be started."""
-    write, written = OsFiles.write, StartGate.written
+    write, written = OsFiles.write, StartBarrier.written
 
     def late(files: OsFiles, path: str, data: bytes) -> None:
         if path.endswith("/cpuset.cpus"):
@@ -48,22 +48,22 @@ def late_writes(wait: Callable[[], None] = _slow) -> None:
                 _asked.clear()
         write(files, path, data)
 
-    async def noted(gate: StartGate, container_id: ContainerId, within_s: float) -> str:
+    async def noted(gate: StartBarrier, container_id: ContainerId, within_s: float) -> str:
         _known.update(os.listdir(RECORDS))
         _asked.set()
         return await written(gate, container_id, within_s)
 
     _put(OsFiles, "write", late)
-    _put(StartGate, "written", noted)
+    _put(StartBarrier, "written", noted)
 
 
 def no_wait() -> None:
     """Programs begin before others are off their CPUs, for which sets shrink only after the first act."""
 
-    async def at_once(_: StartGate, __: ContainerId, ___: float) -> str:
+    async def at_once(_: StartBarrier, __: ContainerId, ___: float) -> str:
         return ""
 
-    _put(StartGate, "written", at_once)
+    _put(StartBarrier, "written", at_once)
     late_writes(_until_it_has_begun)
 
 

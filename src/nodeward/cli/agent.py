@@ -69,7 +69,7 @@ def command(
     from nodeward.neighbours.kubernetes.auth import endpoint_of
     from nodeward.neighbours.kubernetes.configmaps import Names
     from nodeward.neighbours.kubernetes.errors import KubeConfigError
-    from nodeward.programs.agent import Agent, Chosen
+    from nodeward.programs.agent import Agent, AgentOptions
 
     node = os.environ.get("NODE_NAME", "")
     if not node:
@@ -77,7 +77,7 @@ def command(
     process.set_up_logs(log_level)
     endpoint = endpoint_of(KubeSection(kubeconfig=kubeconfig), os.environ)
     names = Names(node, config_ns, configmap_name, label_name)
-    chosen = Chosen(endpoint, names, _path(agent_socket), _path(cri_resmgr_socket))
+    chosen = AgentOptions(endpoint, names, _path(agent_socket), _path(cri_resmgr_socket))
     process.run(Agent(chosen, SystemClock()).run(), debug=process.debug_switch(log_level))
 
 

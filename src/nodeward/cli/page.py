@@ -57,7 +57,7 @@ def command(
         host = f"[{found[0]}]" if ":" in found[0] else found[0]
         print(f"page: http://{host or '127.0.0.1'}:{port}/", flush=True)
 
-    given = page.Chosen(client.socket_path(socket), *found, any_port, allowed, chosen)
+    given = page.PageOptions(client.socket_path(socket), *found, any_port, allowed, chosen)
     try:
         asyncio.run(process.until_signal(page.run(given, serving)))
     except OSError as error:

@@ -71,7 +71,7 @@ def own_feature(folder: str, feature: str, patience_s: float = LOCK_PATIENCE_S) 
 
 
 def owner_of(folder: str, feature: str) -> str:
-    """The process that drives the feature now, `process N`; empty for none. Whoever takes the lock meanwhile retries."""
+    """The process that drives the feature now, `process N`; empty for none. Who takes the lock meanwhile retries."""
     try:
         fd = os.open(Path(folder) / f"{feature}.owner", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:

@@ -123,7 +123,7 @@ class Performs(Protocol):
     def __call__(self, calls: tuple[PodEvent, ...]) -> None: ...
 
 
-class Seen(Protocol):
+class OnDecision(Protocol):
     """Hears of every decision, and how long it took; must be quick."""
 
     def __call__(self, event: ev.Event, decision: Decision, took_ns: int) -> None: ...
@@ -146,7 +146,7 @@ class Core(Generic[S]):
         commit: Callable[[str], Awaitable[str]],
         recorder: Recorder | None = None,
         calls: Performs | None = None,
-        seen: Seen | None = None,
+        seen: OnDecision | None = None,
     ) -> None:
         """`commit` makes a record durable; it returns why it could not, or nothing. `calls` is there where calls are
         performed at all. `seen` follows the decisions for people."""

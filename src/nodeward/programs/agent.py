@@ -58,7 +58,7 @@ class Pace:
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class AgentOptions:
     """What an agent is told."""
 
     endpoint: Endpoint
@@ -71,7 +71,7 @@ class Chosen:
 class Agent:
     """One node's."""
 
-    def __init__(self, chosen: Chosen, clock: Clock) -> None:
+    def __init__(self, chosen: AgentOptions, clock: Clock) -> None:
         self._chosen, self._clock = chosen, clock
         node = chosen.names.node
         self._kube = PodsClient(KubeSettings(endpoint=chosen.endpoint, node_name=node), clock)

@@ -27,7 +27,7 @@ from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.errors import KubeError, KubeMissingError
 from nodeward.neighbours.kubernetes.policy_format import MAX_ERRORS
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said
-from nodeward.neighbours.kubernetes.policy_objects import PolicyObjectsClient, Seen
+from nodeward.neighbours.kubernetes.policy_objects import PolicyObjectList, PolicyObjectsClient
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.settings.load import SettingsError
 from nodeward.settings.policy_object import translated
@@ -43,7 +43,7 @@ NAME = "policy-objects"
 _Key = tuple[PolicyKind, str]
 
 
-class Session:
+class PolicyObjectFollower:
     """The objects that mean one node."""
 
     def __init__(
@@ -75,13 +75,13 @@ class Session:
                 await self._clock.sleep(delays.next_s())
             await self._clock.sleep(GAP_S)
 
-    def _is_doubtful(self, seen: Seen) -> bool:
+    def _is_doubtful(self, seen: PolicyObjectList) -> bool:
         """Whether an object is in force of a kind that is not served for the first time: an API server that starts does
         not serve it yet."""
         was, self._unserved = self._unserved, PolicyKind.BALLOONS not in seen.versions
         return self._unserved and not was and self._reload.chosen is not None
 
-    async def _round(self, seen: Seen) -> None:
+    async def _round(self, seen: PolicyObjectList) -> None:
         """Puts in force what counts, and says so."""
         found = seen.objects[0] if seen.objects else None
         key = (found.kind, found.name) if found is not None else None
@@ -139,7 +139,7 @@ class Session:
         with contextlib.suppress(KubeMissingError):
             await self._client.say(kind, name, None)
 
-    async def _until_next(self, seen: Seen) -> None:
+    async def _until_next(self, seen: PolicyObjectList) -> None:
         """Returns when something was touched, or a watch ended. Raises what a watch raised."""
         watches = [self._client.until_touched(seen, kind) for kind in seen.versions]
         ends = [asyncio.ensure_future(one) for one in (*watches, self._client.until_moved(seen.group))]
@@ -165,7 +165,7 @@ def components(
     async def run() -> None:
         client = PolicyObjectsClient(chosen, settings.policy_objects.namespace, clock)
         try:
-            await Session(client, core, tell, reload, clock, note).forever()
+            await PolicyObjectFollower(client, core, tell, reload, clock, note).forever()
         finally:
             await client.aclose()
 

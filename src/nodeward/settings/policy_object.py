@@ -38,7 +38,7 @@ TOPOLOGY_AWARE = (
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenPolicy:
     """A policy that an object asks for."""
 
     named: PolicyObject
@@ -53,7 +53,7 @@ def sections(spec: Mapping[str, object]) -> tuple[dict[str, object], dict[str, o
     return tree, {key: value for key, value in spec.items() if key in BESIDE}
 
 
-def translated(found: PolicyObject) -> Chosen:
+def translated(found: PolicyObject) -> ChosenPolicy:
     """The policy that the object means. Raises SettingsError with every fault."""
     if found.kind is not PolicyKind.BALLOONS:
         raise SettingsError([f"kind {found.kind.value}: {TOPOLOGY_AWARE}"])
@@ -68,7 +68,7 @@ def translated(found: PolicyObject) -> Chosen:
     chosen = policy.read(*policy.respelled(tree, faults), faults)
     if faults:
         raise SettingsError([below_spec(fault) for fault in faults])
-    return Chosen(found, chosen)
+    return ChosenPolicy(found, chosen)
 
 
 def below_spec(fault: str) -> str:
@@ -80,7 +80,7 @@ def below_spec(fault: str) -> str:
     return fault
 
 
-def overlaid(settings: Settings, chosen: Chosen | None) -> Settings:
+def overlaid(settings: Settings, chosen: ChosenPolicy | None) -> Settings:
     """The settings with the object's policy in the place of their own."""
     return settings if chosen is None else replace(settings, policy=chosen.policy)
 
@@ -93,7 +93,7 @@ def path_in(folder: str) -> str:
     return f"{folder.rstrip('/')}/policy-object.json"
 
 
-def encode(chosen: Chosen | None) -> bytes:
+def encode(chosen: ChosenPolicy | None) -> bytes:
     """The file's content."""
     if chosen is None:
         return json.dumps({"v": VERSION}).encode()
@@ -112,7 +112,7 @@ class _File(msgspec.Struct, frozen=True):
     spec: str = ""
 
 
-def kept(files: HostFiles, settings: Settings) -> Chosen | None:
+def kept(files: HostFiles, settings: Settings) -> ChosenPolicy | None:
     """The object that was in force last; None where there is none, or the settings want none."""
     path = path_in(settings.state_dir)
     if not settings.policy_objects.enabled:

@@ -26,7 +26,7 @@ from nodeward.host.lanes import Lane
 from nodeward.host.state_file import StateFile
 from nodeward.settings import last_good, policy_object
 from nodeward.settings.load import SettingsError
-from nodeward.settings.policy_object import Chosen
+from nodeward.settings.policy_object import ChosenPolicy
 from nodeward.settings.pushed import Config, Pushed, in_vain
 from nodeward.settings.rows import SettingsRow
 
@@ -57,7 +57,7 @@ class Reload:
         files: HostFiles,
         lane: Lane,
         clock: Clock,
-        chosen: Chosen | None = None,
+        chosen: ChosenPolicy | None = None,
     ) -> None:
         """`own` are the source's settings; `chosen` is the policy object in the place of their policy."""
         self._source, self._lane, self._clock = source, lane, clock
@@ -115,7 +115,7 @@ class Reload:
             log.warning("settings=need-restart keys=%s", ",".join(late))
         self._keep(found)
 
-    def choose(self, chosen: Chosen | None, tell: Tell) -> None:
+    def choose(self, chosen: ChosenPolicy | None, tell: Tell) -> None:
         """The policy object that holds from now on; None: the settings have the policy again."""
         self.chosen = chosen
         self._hold(self._own, tell)

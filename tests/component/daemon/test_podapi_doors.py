@@ -24,9 +24,9 @@ from nodeward.features.podapi.effects import answers as podapi_answers
 from nodeward.features.podapi.effects.watch import MOST_QUEUED, MOST_WATCHERS, Watchers
 from nodeward.features.podapi.rows import (
     DescribePodRequest,
-    Kind,
     ListPodsRequest,
     ListPodsResponse,
+    PodChange,
     Section,
     WatchEvent,
 )
@@ -105,15 +105,15 @@ async def test_a_watcher_hears_what_there_is_and_each_change_and_one_gap_where_i
     node = Node(1)
     comparing = asyncio.create_task(node.watchers.run())
     with node.watchers.opened() as events:
-        assert [one.kind for one in await taken(events, 1)] == [Kind.ADDED]
+        assert [one.kind for one in await taken(events, 1)] == [PodChange.ADDED]
         node.set({0: 1, 1: 0})
-        assert [one.kind for one in await taken(events, 2)] == [Kind.CHANGED, Kind.ADDED]
+        assert [one.kind for one in await taken(events, 2)] == [PodChange.CHANGED, PodChange.ADDED]
         node.set({1: 0})
         (gone,) = await taken(events, 1)
-        assert (gone.kind, gone.uid, gone.seq) == (Kind.GONE, "u0", 3)
+        assert (gone.kind, gone.uid, gone.seq) == (PodChange.GONE, "u0", 3)
         node.set(dict.fromkeys(range(1, MOST_QUEUED + 3), 0))
         (gap,) = await taken(events, 1)
-        assert (gap.kind, gap.seq, gap.uid) == (Kind.GAP, 3 + MOST_QUEUED + 1, "")
+        assert (gap.kind, gap.seq, gap.uid) == (PodChange.GAP, 3 + MOST_QUEUED + 1, "")
     comparing.cancel()
 
 

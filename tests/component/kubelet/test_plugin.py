@@ -32,7 +32,7 @@ from nodeward.host.runner import Core
 from nodeward.host.slots import ByEdge
 from nodeward.host.supervise import forever
 from nodeward.neighbours.kubelet import plugin
-from nodeward.neighbours.kubelet.folder import Folder, Seen
+from nodeward.neighbours.kubelet.folder import Folder, FolderState
 from nodeward.neighbours.sockets.grpc_unix import MAX_CALLS, Code, GrpcClient, GrpcError
 from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.kubelet import AdmissionError, Asks
@@ -208,7 +208,7 @@ async def test_a_kubelet_that_begins_anew_is_registered_with_by_the_next_looks(
     looks = list[str]()
     really = Folder.look
 
-    def look(folder: Folder, own: str, mount: str) -> Seen:
+    def look(folder: Folder, own: str, mount: str) -> FolderState:
         looks.append(own)
         return really(folder, own, mount)
 

@@ -19,8 +19,8 @@ from nodeward.core.refusal import Reason
 from nodeward.host.clock import SystemClock
 from nodeward.host.slots import ByEdge
 from nodeward.neighbours.nfd import objects
-from nodeward.neighbours.nfd.client import NfdClient, Place
-from nodeward.neighbours.nfd.session import Pace, Session
+from nodeward.neighbours.nfd.client import NfdClient, ObjectPlace
+from nodeward.neighbours.nfd.session import NfdReconciler, Pace
 from nodeward.neighbours.sockets.kube_http import Endpoint, KubeHttp, Waits
 from nodeward_sim.doubles.nfd import worker_object
 from tests.component.kubernetes.support import until
@@ -94,8 +94,10 @@ async def living(
     endpoint = Endpoint(f"http://127.0.0.1:{runner.addresses[0][1]}")
     try:
         async with asyncio.timeout(WITHIN_S), KubeHttp(endpoint, SystemClock(), user_agent="test") as http:
-            client = NfdClient(http, Place("n1", "nodeward"), QUICK)
-            session = Session(client, goals, {"tdx": keys}, tell, SystemClock(), lambda: None, asked=asked, pace=pace)
+            client = NfdClient(http, ObjectPlace("n1", "nodeward"), QUICK)
+            session = NfdReconciler(
+                client, goals, {"tdx": keys}, tell, SystemClock(), lambda: None, asked=asked, pace=pace
+            )
             task = asyncio.create_task(session.forever())
             yield
             task.cancel()

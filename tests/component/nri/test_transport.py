@@ -8,7 +8,7 @@ import pytest
 
 from nodeward.core.errors import WireError
 from nodeward.neighbours.nri import mux, ttrpc, ttrpc_unix
-from nodeward.neighbours.nri.ttrpc import Code, Kind, Message, Request, Status
+from nodeward.neighbours.nri.ttrpc import Code, Message, MessageType, Request, Status
 from nodeward.neighbours.nri.ttrpc_unix import (
     MAX_ANSWERS,
     MAX_CALLS,
@@ -54,7 +54,7 @@ async def pair(plugin: Handler = echo, runtime: Handler = echo) -> tuple[TtrpcPe
 
 
 def framed(stream: int, request: Request, connection: int = mux.PLUGIN_SERVICE) -> bytes:
-    message = Message(stream, Kind.REQUEST, 0, ttrpc.encode_request(request))
+    message = Message(stream, MessageType.REQUEST, 0, ttrpc.encode_request(request))
     return mux.encode_message(connection, ttrpc.encode(message))
 
 
@@ -190,7 +190,7 @@ async def test_a_payload_the_handler_cannot_read_ends_the_connection() -> None:
 async def test_frames_of_unknown_connections_and_stray_messages_are_dropped() -> None:
     peer, transport = TtrpcPeer(echo), Recorder()
     peer.connection_made(transport)
-    stray = ttrpc.encode(Message(99, Kind.RESPONSE, 0, b""))
+    stray = ttrpc.encode(Message(99, MessageType.RESPONSE, 0, b""))
     deliver(peer, framed(1, PING, connection=7))
     deliver(peer, mux.encode_message(1, stray) + mux.encode_message(2, stray))
     assert (transport.writes, transport.closed) == ([], False)

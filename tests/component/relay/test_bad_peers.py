@@ -20,7 +20,7 @@ import pytest
 
 from nodeward.neighbours.cri import sockets
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
-from nodeward.neighbours.cri.session import Session
+from nodeward.neighbours.cri.session import RelayedConnection
 from nodeward.neighbours.formats import grpc_messages
 from nodeward.programs.relay.plan import RelayPlan
 from tests.component.relay.rig import (
@@ -431,14 +431,14 @@ def test_a_fault_of_the_relays_own_ends_one_link_and_no_other(
     decides: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sees = "from_client" if decides else "client_sent"
-    real = getattr(Session, sees)
+    real = getattr(RelayedConnection, sees)
 
-    def broken(session: Session, data: bytes, *times: int) -> None:
+    def broken(session: RelayedConnection, data: bytes, *times: int) -> None:
         if b"poison" in data:
             raise ZeroDivisionError
         real(session, data, *times)
 
-    monkeypatch.setattr(Session, sees, broken)
+    monkeypatch.setattr(RelayedConnection, sees, broken)
     listen, runtime = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     decider = Decider(lambda asked, message: Pass()) if decides else None
     plan = RelayPlan(str(listen), str(runtime), decider=decider)

@@ -189,7 +189,7 @@ def row_nodes(pod: str, container: str, state: str) -> CgroupRow:
 
 def answer(node: str, *rows: CgroupRow, fault: str = "", said: bytes | None = None, code: int = 0) -> nodes.Answer:
     view = NodeView("enforce", "containerd", "answers", True, {}, {}, rows, ready=True)
-    place = nodes.Place(node, f"nodeward-{node}", "node")
+    place = nodes.NodewardPod(node, f"nodeward-{node}", "node")
     return nodes.Answer(place, msgspec.json.encode(view) if said is None else said, code, "not so\\u001b", fault)
 
 

@@ -50,8 +50,8 @@ from nodeward.neighbours.kubernetes.topology_object import uid_of_node
 from nodeward.neighbours.nfd import objects
 from nodeward.neighbours.nri import mux, ttrpc
 from nodeward.neighbours.nri.mux import MuxDecoder
-from nodeward.neighbours.nri.session import PLUGIN, NriSettings, Session
-from nodeward.neighbours.nri.ttrpc import Kind, Message, MessageDecoder
+from nodeward.neighbours.nri.session import PLUGIN, NriConnection, NriSettings
+from nodeward.neighbours.nri.ttrpc import Message, MessageDecoder, MessageType
 from nodeward.neighbours.qgs import quotes
 from nodeward.neighbours.qgs.quotes import LENGTH_BYTES, error_of, length
 from tests.unit.features.cpus.machines import W
@@ -90,7 +90,7 @@ def _envelope(method: str, payload: bytes) -> bytes:
 
 
 def _message(method: str, payload: bytes) -> bytes:
-    return ttrpc.encode(Message(1, Kind.REQUEST, 0, _envelope(method, payload)))
+    return ttrpc.encode(Message(1, MessageType.REQUEST, 0, _envelope(method, payload)))
 
 
 def _muxed(method: str, payload: bytes) -> bytes:
@@ -101,14 +101,14 @@ def _samples(frame: Callable[[str, bytes], bytes], padding: int = 0) -> list[Sam
     return [Sample(payload, functools.partial(frame, method)) for method, payload in _calls(padding).items()]
 
 
-def _session() -> Session:
+def _session() -> NriConnection:
     def ask(question: Question, within_ns: int) -> Final:
         return Final(Adjustment({"misc.max": "sgx_epc 1"}), Reason("test"))
 
     def tell(event: Event) -> int:
         return 1
 
-    return Session(NriSettings(), ask, tell, lambda: 1)
+    return NriConnection(NriSettings(), ask, tell, lambda: 1)
 
 
 _METHODS = frozenset(_calls())

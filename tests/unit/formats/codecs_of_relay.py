@@ -137,7 +137,7 @@ def _dumped(padding: int = 0) -> list[Sample]:
 
     def framed(payload: bytes) -> bytes:
         path = "/runtime.v1.RuntimeService/CreateContainer"
-        return b"".join(frames.encode(frames.Frame(frames.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))))
+        return b"".join(frames.encode(frames.Frame(frames.FrameKind.REQUEST, 1, 1, 0, path, payload, len(payload))))
 
     create = cri.CreateContainerRequest(pod_sandbox_id="s" * (1 + padding))
     create.config.envs.add(key="TOKEN", value=b"hidden")

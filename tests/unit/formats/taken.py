@@ -127,7 +127,7 @@ def _called(method: str, payload: bytes) -> bytes:
 
 
 def _sent(envelope: bytes) -> bytes:
-    message = ttrpc.encode(ttrpc.Message(1, ttrpc.Kind.REQUEST, 0, envelope))
+    message = ttrpc.encode(ttrpc.Message(1, ttrpc.MessageType.REQUEST, 0, envelope))
     return mux.encode_message(mux.PLUGIN_SERVICE, message)
 
 
@@ -137,7 +137,7 @@ def _listed(pod: bytes) -> bytes:
 
 def _dumped(payload: bytes) -> bytes:
     path = "/runtime.v1.RuntimeService/CreateContainer"
-    frame = frames.Frame(frames.Kind.REQUEST, 1, 1, 0, path, payload, len(payload))
+    frame = frames.Frame(frames.FrameKind.REQUEST, 1, 1, 0, path, payload, len(payload))
     return b"".join(frames.encode(frame))
 
 

@@ -21,7 +21,7 @@ from nodeward.neighbours.cri.dump_rules import Level, parse
 from nodeward.programs.dump import frames as dump_feed
 from nodeward.programs.dump import lines as dump_lines
 from nodeward.programs.dump import text as dump_text
-from nodeward.programs.dump.frames import Frame, FrameReader, Kind
+from nodeward.programs.dump.frames import Frame, FrameKind, FrameReader
 from nodeward.programs.dump.lines import CUT, Dumped, Reader, Remark
 from nodeward.programs.dump.read import Value, parse_tree
 from nodeward.programs.dump.text import Call
@@ -31,7 +31,7 @@ frames = st.builds(
     lambda kind, number, at, flags, path, payload, status: Frame(
         kind, number, at, flags, path, payload, len(payload), status
     ),
-    st.sampled_from(Kind),
+    st.sampled_from(FrameKind),
     u64,
     u64,
     st.integers(0, 31),
@@ -50,7 +50,7 @@ def test_whatever_the_chunks_the_frames_come_out_as_they_went_in(told: list[Fram
 
 
 def test_a_frame_longer_than_any_is_refused_before_it_is_awaited() -> None:
-    head, _ = dump_feed.encode(Frame(Kind.REQUEST, 1, 1, 0, "/a/b", b""))
+    head, _ = dump_feed.encode(Frame(FrameKind.REQUEST, 1, 1, 0, "/a/b", b""))
     with pytest.raises(WireError, match="4294967295 bytes"):
         list(FrameReader().feed(b"\xff\xff\xff\xff" + head[4:]))
 

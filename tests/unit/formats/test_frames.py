@@ -27,7 +27,7 @@ from nodeward.neighbours.formats.header_blocks import (
 )
 from nodeward.neighbours.nri import mux, ttrpc
 from nodeward.neighbours.nri.mux import MuxDecoder, MuxFrame
-from nodeward.neighbours.nri.ttrpc import Kind, Message, MessageDecoder
+from nodeward.neighbours.nri.ttrpc import Message, MessageDecoder, MessageType
 from tests.unit.formats import mutator
 
 FRAMES = st.lists(
@@ -333,7 +333,7 @@ def test_blocks_are_remembered_by_their_number_and_by_their_length() -> None:
 
 
 U32 = st.integers(0, 2**32 - 1)
-MESSAGES = st.builds(Message, U32, st.sampled_from(Kind), st.integers(0, 255), st.binary(max_size=200))
+MESSAGES = st.builds(Message, U32, st.sampled_from(MessageType), st.integers(0, 255), st.binary(max_size=200))
 
 
 def cut(data: bytes, places: list[int]) -> list[bytes]:
@@ -409,4 +409,4 @@ def test_a_bad_header_is_an_error_and_stays_one(feed: Callable[[bytes], object],
 
 def test_a_message_nobody_would_read_is_not_sent() -> None:
     with pytest.raises(WireError):
-        ttrpc.encode(Message(1, Kind.REQUEST, 0, bytes(ttrpc.MAX_PAYLOAD_BYTES + 1)))
+        ttrpc.encode(Message(1, MessageType.REQUEST, 0, bytes(ttrpc.MAX_PAYLOAD_BYTES + 1)))

@@ -14,7 +14,7 @@ from nodeward.core.ports import Written
 from nodeward.core.refusal import Reason
 from nodeward.core.workload import ContainerId, Phase
 from nodeward.features.all import ENGINE
-from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.features.cpus.effects.start_barrier import StartBarrier
 from nodeward.features.cpus.settings import CpusSettings, OnLate
 from nodeward.features.limits.answer import leaves_rest
 from nodeward.features.limits.settings import LimitsSettings
@@ -227,7 +227,7 @@ class Desk:
         slots = Slots(self.lane, dict.fromkeys(("cpuset", "misc.max", "subtree"), self._write), SystemClock())
         state = State(settings=EngineSettings(policy=STATIC_RULES, cpus=cpus))
         self.core = Core(state, ENGINE, SystemClock(), slots, FactsByKind(), _nothing)
-        self.gate = StartGate(self.core, slots, leaves_rest)
+        self.gate = StartBarrier(self.core, slots, leaves_rest)
         self.core.tell(ev.TopologyRead(machine()))
         for pod, cpus_of, qos in (("a", 0, "burstable"), ("c", 2, "")):
             made = one(pod, cpus_of, qos)

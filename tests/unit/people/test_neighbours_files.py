@@ -14,7 +14,7 @@ from nodeward.neighbours.kata import handlers
 from nodeward.neighbours.kubelet.endpoint_files import RUNTIME
 from nodeward.programs.once import kubelet_endpoint as endpoint
 from nodeward.programs.once import runtime_nri as nri
-from nodeward.programs.once.kubelet_endpoint import Edit, Places, PointError
+from nodeward.programs.once.kubelet_endpoint import Edit, EndpointFiles, PointError
 from nodeward.programs.once.runtime_nri import write
 
 RELAY = RelaySection()
@@ -24,12 +24,12 @@ FILES = OsFiles()
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Places:
+def node(tmp_path: Path) -> EndpointFiles:
     (tmp_path / "config.yaml").write_text(f"kind: KubeletConfiguration\n{RUNTIME}: {THEIRS}\n")
-    return Places(str(tmp_path / "config.yaml"), "", (str(tmp_path / "flags"), str(tmp_path / "none")))
+    return EndpointFiles(str(tmp_path / "config.yaml"), "", (str(tmp_path / "flags"), str(tmp_path / "none")))
 
 
-def there_and_back(node: Places, relay: RelaySection = RELAY) -> list[Edit]:
+def there_and_back(node: EndpointFiles, relay: RelaySection = RELAY) -> list[Edit]:
     """Points kubelet at the relay and back, looks that all is as before, and returns the edits of the way there."""
     folder = Path(node.config).parent
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
@@ -42,28 +42,28 @@ def there_and_back(node: Places, relay: RelaySection = RELAY) -> list[Edit]:
     return edits
 
 
-def test_a_flag_counts_more(node: Places) -> None:
+def test_a_flag_counts_more(node: EndpointFiles) -> None:
     Path(node.flag_files[0]).write_text(f'ARGS="--container-runtime-endpoint={THEIRS} --v=2"\n')
     assert [edit.path for edit in there_and_back(node)] == [node.flag_files[0]]
 
 
-def test_with_drop_ins_one_of_our_own_is_added(node: Places, tmp_path: Path) -> None:
+def test_with_drop_ins_one_of_our_own_is_added(node: EndpointFiles, tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
     (tmp_path / "d/10-other.conf").write_text("kind: KubeletConfiguration\nmaxPods: 5\n")
-    dropped = Places(node.config, str(tmp_path / "d"), node.flag_files)
+    dropped = EndpointFiles(node.config, str(tmp_path / "d"), node.flag_files)
     assert [edit.path for edit in there_and_back(dropped)] == [str(tmp_path / "d" / endpoint.DROP_IN)]
     (tmp_path / "d/99-z.conf").write_text(f"kind: KubeletConfiguration\n{RUNTIME}: {THEIRS}\n")
     with pytest.raises(PointError, match=r"99-z.conf would count more"):
         endpoint.to_relay(FILES, dropped, RELAY)
 
 
-def test_a_symbolic_link_stays_one(node: Places, tmp_path: Path) -> None:
+def test_a_symbolic_link_stays_one(node: EndpointFiles, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("config.yaml")
-    there_and_back(Places(str(tmp_path / "link"), "", node.flag_files))
+    there_and_back(EndpointFiles(str(tmp_path / "link"), "", node.flag_files))
     assert (tmp_path / "link").is_symlink()
 
 
-def test_images_of_another_service_go_through_its_relay_or_stay(node: Places) -> None:
+def test_images_of_another_service_go_through_its_relay_or_stay(node: EndpointFiles) -> None:
     with open(node.config, "a") as config:
         config.write("imageServiceEndpoint: unix:///run/images.sock\n")
     edits, said = endpoint.to_relay(FILES, node, RELAY)
@@ -77,7 +77,7 @@ def test_images_of_another_service_go_through_its_relay_or_stay(node: Places) ->
 
 @pytest.mark.parametrize("named", [False, True], ids=["by default", "by name"])
 def test_images_of_the_runtime_are_not_led_where_those_of_another_service_are_relayed(
-    node: Places, named: bool
+    node: EndpointFiles, named: bool
 ) -> None:
     """The relay's first socket serves none then."""
     relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
@@ -88,7 +88,7 @@ def test_images_of_the_runtime_are_not_led_where_those_of_another_service_are_re
         endpoint.to_relay(FILES, node, relay)
 
 
-def test_each_socket_that_kubelet_is_led_to_is_asked(node: Places) -> None:
+def test_each_socket_that_kubelet_is_led_to_is_asked(node: EndpointFiles) -> None:
     relay = RelaySection(image="/run/images.sock", image_listen="/run/nodeward/images.sock")
     edits, _ = endpoint.to_relay(FILES, node, RELAY)
     assert endpoint.sockets(edits, RELAY, "relay") == ["/run/nodeward/cri.sock"]
@@ -101,14 +101,14 @@ def test_each_socket_that_kubelet_is_led_to_is_asked(node: Places) -> None:
     assert endpoint.sockets(back, relay, "runtime") == ["/run/containerd/containerd.sock", "/run/images.sock"]
 
 
-def test_another_runtime_than_the_relays_is_refused(node: Places) -> None:
+def test_another_runtime_than_the_relays_is_refused(node: EndpointFiles) -> None:
     with pytest.raises(PointError, match=r"set relay.runtime to /run/containerd/containerd.sock in the settings"):
         endpoint.to_relay(FILES, node, RelaySection(runtime="/run/crio/crio.sock"))
 
 
-def test_a_flag_that_stands_in_no_known_file_is_refused(node: Places) -> None:
+def test_a_flag_that_stands_in_no_known_file_is_refused(node: EndpointFiles) -> None:
     with pytest.raises(PointError, match="kubelet runs with --container-runtime-endpoint, which none of"):
-        endpoint.to_relay(FILES, Places(node.config, "", node.flag_files, {RUNTIME: THEIRS}), RELAY)
+        endpoint.to_relay(FILES, EndpointFiles(node.config, "", node.flag_files, {RUNTIME: THEIRS}), RELAY)
 
 
 @pytest.mark.parametrize(
@@ -120,19 +120,19 @@ def test_a_flag_that_stands_in_no_known_file_is_refused(node: Places) -> None:
         (b"#" * 2_000_000, "larger than the 1048576 bytes"),
     ],
 )
-def test_a_broken_configuration_is_named(node: Places, content: bytes, why: str) -> None:
+def test_a_broken_configuration_is_named(node: EndpointFiles, content: bytes, why: str) -> None:
     Path(node.config).write_bytes(content)
     with pytest.raises(PointError, match=f"config.yaml: .*{why}"):
         endpoint.to_relay(FILES, node, RELAY)
 
 
-def test_no_configuration_at_all_is_named(node: Places) -> None:
+def test_no_configuration_at_all_is_named(node: EndpointFiles) -> None:
     Path(node.config).unlink()
     with pytest.raises(PointError, match="there is no such file; name kubelet's by --kubelet-config"):
         endpoint.to_relay(FILES, node, RELAY)
 
 
-def test_where_one_file_cannot_be_written_the_other_is_as_it_was(node: Places, tmp_path: Path) -> None:
+def test_where_one_file_cannot_be_written_the_other_is_as_it_was(node: EndpointFiles, tmp_path: Path) -> None:
     first = Edit(node.config, Path(node.config).read_text(), "changed\n")
     with pytest.raises(PointError, match="nothing was changed"):
         endpoint.write(FILES, [first, Edit(str(tmp_path / "nowhere/file"), None, "x")])
@@ -142,7 +142,7 @@ def test_where_one_file_cannot_be_written_the_other_is_as_it_was(node: Places, t
 
 @pytest.mark.parametrize("stuck", [False, True], ids=["", "nor be put back"])
 def test_where_the_second_file_cannot_be_replaced_the_first_is_put_back(
-    node: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: bool
+    node: EndpointFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stuck: bool
 ) -> None:
     """As where it is immutable or a mount: that shows only when it is tried."""
     flags, told = tmp_path / "flags.env", Path(node.config).read_text()
@@ -163,7 +163,7 @@ def test_where_the_second_file_cannot_be_replaced_the_first_is_put_back(
     assert flags.read_text() == "had\n"
 
 
-def test_a_file_that_changed_meanwhile_is_left_alone(node: Places, tmp_path: Path) -> None:
+def test_a_file_that_changed_meanwhile_is_left_alone(node: EndpointFiles, tmp_path: Path) -> None:
     edits, _ = endpoint.to_relay(FILES, node, RELAY)
     Path(node.config).write_text("kind: KubeletConfiguration\n")
     with pytest.raises(PointError, match="somebody else has changed it meanwhile; nothing was changed"):
@@ -172,7 +172,7 @@ def test_a_file_that_changed_meanwhile_is_left_alone(node: Places, tmp_path: Pat
     assert [path.name for path in tmp_path.iterdir()] == ["config.yaml"]
 
 
-def test_with_other_settings_on_the_way_back_what_stood_there_is_kept_and_told_of(node: Places) -> None:
+def test_with_other_settings_on_the_way_back_what_stood_there_is_kept_and_told_of(node: EndpointFiles) -> None:
     endpoint.write(FILES, endpoint.to_relay(FILES, node, RelaySection(listen="/run/own.sock"))[0])
     pointed = Path(node.config).read_text()
     edits, said = endpoint.to_runtime(FILES, node, RELAY)
@@ -188,8 +188,8 @@ def test_the_running_kubelet_says_where_its_files_are(tmp_path: Path) -> None:
         endpoint.places(files, "", "", ())
     process(tmp_path, 41, 0, b"kubelet\0--config=/k.yaml\0--config-dir\0/k.d\0--container-runtime-endpoint=/x\0")
     process(tmp_path, 40, 1000, b"kubelet\0--config=/theirs\0")
-    assert endpoint.places(files, "", "", ()) == Places("/k.yaml", "/k.d", endpoint.FLAG_FILES, {RUNTIME: "/x"})
-    assert endpoint.places(files, "/given", "", ()) == Places("/given")
+    assert endpoint.places(files, "", "", ()) == EndpointFiles("/k.yaml", "/k.d", endpoint.FLAG_FILES, {RUNTIME: "/x"})
+    assert endpoint.places(files, "/given", "", ()) == EndpointFiles("/given")
     process(tmp_path, 42, 0, b"kubelet\0")
     with pytest.raises(PointError, match="2 kubelets run here"):
         endpoint.places(files, "", "", ())

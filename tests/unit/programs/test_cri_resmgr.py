@@ -11,7 +11,7 @@ from nodeward.features.cpus.pool_settings import BalloonType
 from nodeward.features.settings import Settings
 from nodeward.neighbours.cri import dump_rules
 from nodeward.programs.cri_resmgr import read
-from nodeward.programs.cri_resmgr.read import CONFIG_SOCKET, Chosen, CriResmgrError
+from nodeward.programs.cri_resmgr.read import CONFIG_SOCKET, CommandLine, CriResmgrError
 from nodeward.settings.load import SettingsError, from_tree, load
 
 CONTAINERD = read.RUNTIMES[1]
@@ -22,7 +22,7 @@ def choose(
     files: dict[str, str] | None = None,
     sockets: tuple[str, ...] = (CONTAINERD,),
     environ: Mapping[str, str] = MappingProxyType({}),
-) -> Chosen:
+) -> CommandLine:
     return read.choose(line.split(), environ, (files or {}).__getitem__, sockets.__contains__)
 
 

@@ -22,7 +22,7 @@ from nodeward.programs.dump import text as dump_text
 from nodeward.programs.dump import writer as dump_writer
 from nodeward.programs.dump.feed import Tally
 from nodeward.programs.dump.file import DumpFile, DumpFileError
-from nodeward.programs.dump.frames import Frame, Kind
+from nodeward.programs.dump.frames import Frame, FrameKind
 from nodeward.programs.dump.ring import Giver, Taker
 
 BYTES = dump_ring.BYTES
@@ -192,9 +192,12 @@ def written(tmp_path: Path, *frames: Frame, shown: tuple[str, ...] = (), tally: 
 
 
 def test_a_call_is_written_with_both_messages_and_its_end_adds_nothing(tmp_path: Path) -> None:
-    ended = Frame(Kind.ENDED, 7, 2, dump_feed.FULL | dump_feed.ANSWERED, VERSION, b"")
+    ended = Frame(FrameKind.ENDED, 7, 2, dump_feed.FULL | dump_feed.ANSWERED, VERSION, b"")
     lines = written(
-        tmp_path, Frame(Kind.REQUEST, 7, 1, 0, VERSION, ASK), Frame(Kind.RESPONSE, 7, 2, 0, VERSION, SAID), ended
+        tmp_path,
+        Frame(FrameKind.REQUEST, 7, 1, 0, VERSION, ASK),
+        Frame(FrameKind.RESPONSE, 7, 2, 0, VERSION, SAID),
+        ended,
     )
     assert lines == [
         "#7 Version => (passthrough) REQUEST version: v1",
@@ -228,12 +231,12 @@ def test_a_call_is_written_with_both_messages_and_its_end_adds_nothing(tmp_path:
     ],
 )
 def test_how_a_call_ended(tmp_path: Path, flags: int, status: int, text: bytes, line: list[str]) -> None:
-    assert written(tmp_path, Frame(Kind.ENDED, 7, 2, flags, VERSION, text, status=status)) == line
+    assert written(tmp_path, Frame(FrameKind.ENDED, 7, 2, flags, VERSION, text, status=status)) == line
 
 
 def test_v1alpha2_is_read_by_the_same_schema(tmp_path: Path) -> None:
     path = "/runtime.v1alpha2.RuntimeService/Version"
-    assert written(tmp_path, Frame(Kind.REQUEST, 7, 1, 0, path, ASK)) == [
+    assert written(tmp_path, Frame(FrameKind.REQUEST, 7, 1, 0, path, ASK)) == [
         "#7 Version => (passthrough) REQUEST version: v1"
     ]
 
@@ -242,7 +245,10 @@ def test_compressed_messages_are_shown_and_bombs_and_rubbish_are_not(tmp_path: P
     bomb = gzip.compress(bytes(dump_writer.MAX_DECOMPRESSED + 1))
     lines = written(
         tmp_path,
-        *(Frame(Kind.REQUEST, 7, 1, dump_feed.COMPRESSED, VERSION, raw) for raw in (gzip.compress(ASK), bomb, b"no")),
+        *(
+            Frame(FrameKind.REQUEST, 7, 1, dump_feed.COMPRESSED, VERSION, raw)
+            for raw in (gzip.compress(ASK), bomb, b"no")
+        ),
     )
     assert lines[0].endswith("REQUEST version: v1")
     assert "more than 16777216 bytes" in lines[1]
@@ -251,7 +257,7 @@ def test_compressed_messages_are_shown_and_bombs_and_rubbish_are_not(tmp_path: P
 
 def test_what_the_relay_cut_or_lost_is_said(tmp_path: Path) -> None:
     lines = written(
-        tmp_path, Frame(Kind.REQUEST, 7, 1, 0, VERSION, b"abc", 500), Frame(Kind.LOST, 0, 1, 0, "", b"", 12)
+        tmp_path, Frame(FrameKind.REQUEST, 7, 1, 0, VERSION, b"abc", 500), Frame(FrameKind.LOST, 0, 1, 0, "", b"", 12)
     )
     assert lines == [
         "#7 Version => (passthrough) REQUEST # 500 bytes, of which the relay kept 3: not shown",
@@ -260,7 +266,7 @@ def test_what_the_relay_cut_or_lost_is_said(tmp_path: Path) -> None:
 
 
 def test_a_method_from_a_hostile_client_stays_one_word_of_one_line(tmp_path: Path) -> None:
-    lines = written(tmp_path, Frame(Kind.ENDED, 7, 1, 0, "/x.Y/a\nb \x1b[31m", b"", status=12))
+    lines = written(tmp_path, Frame(FrameKind.ENDED, 7, 1, 0, "/x.Y/a\nb \x1b[31m", b"", status=12))
     assert lines == ["#7 a?b??[31m <= (passthrough) FAILED: UNIMPLEMENTED:"]
 
 
@@ -330,7 +336,7 @@ def test_a_half_line_that_could_not_be_taken_away_at_once_is_no_part_of_the_line
 
     monkeypatch.setattr(os, "write", lambda handle, data: write(handle, data[: disk()]))
     monkeypatch.setattr(os, "ftruncate", shrink)
-    frames = [Frame(Kind.ENDED, number, 1, 0, VERSION, b"") for number in (1, 2)]
+    frames = [Frame(FrameKind.ENDED, number, 1, 0, VERSION, b"") for number in (1, 2)]
     assert written(tmp_path, *frames) == [
         "# 1 messages are missing here: they could not be written",
         "#2 Version <= (passthrough) REQUEST",
@@ -356,7 +362,7 @@ def test_a_failed_rotation_costs_messages_and_no_file_and_is_told(
     """FILE.1 is a folder until somebody clears it away."""
     path, kept = tmp_path / "cri.dump", tmp_path / "cri.dump.1"
     kept.mkdir()
-    ended = Frame(Kind.ENDED, 7, 1, 0, VERSION, b"")
+    ended = Frame(FrameKind.ENDED, 7, 1, 0, VERSION, b"")
     line = len("[               +0.000000] #7 Version <= (passthrough) REQUEST\n")
     parts = feed(*[ended] * 5)
     read = 0

@@ -10,7 +10,7 @@ import pytest
 from nodeward.core.events import Event
 from nodeward.core.modes import Mode
 from nodeward.core.topology import NodeZones, Zone
-from nodeward.features.cpus.effects.topology_object import Session as ZonesSession
+from nodeward.features.cpus.effects.topology_object import TopologyReconciler
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling.policy import amount
 from nodeward.features.root import State
@@ -18,13 +18,13 @@ from nodeward.features.settings import EngineSettings, PolicyObjectsSection, Set
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.kubernetes.errors import KubeAwayError
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said
-from nodeward.neighbours.kubernetes.policy_objects import Seen
+from nodeward.neighbours.kubernetes.policy_objects import PolicyObjectList
 from nodeward.neighbours.kubernetes.topology_object import Found, body, found
 from nodeward.programs.cri_resmgr.pushed import over_file
 from nodeward.settings import last_good, policy_object
-from nodeward.settings.follow_object import Session
+from nodeward.settings.follow_object import PolicyObjectFollower
 from nodeward.settings.load import SettingsError, from_tree, load
-from nodeward.settings.policy_object import Chosen, translated
+from nodeward.settings.policy_object import ChosenPolicy, translated
 from nodeward.settings.pushed import Pushed, path_in
 from nodeward.settings.reload import Reload, SettingsSource, merged
 from nodeward_sim.doubles.kernel import SimKernel
@@ -301,7 +301,7 @@ def test_what_was_in_force_is_kept_and_a_damaged_file_is_none(caplog: pytest.Log
     chosen = translated(an_object({"reservedResources": {"cpu": 1}}))
     assert policy_object.kept(kernel, settings) is None
 
-    def after(data: bytes, of: Settings = settings) -> Chosen | None:
+    def after(data: bytes, of: Settings = settings) -> ChosenPolicy | None:
         kernel.replace(path, data)
         return policy_object.kept(kernel, of)
 
@@ -345,7 +345,9 @@ RULES = {"reservedResources": {"cpu": 1}}
 class Told:
     """A core, and an API server's client: `answers` are what it finds, one a round; None: the API server is away."""
 
-    def __init__(self, *answers: Seen | None, mode: Mode = Mode.ENFORCE, began: PolicyObject | None = None) -> None:
+    def __init__(
+        self, *answers: PolicyObjectList | None, mode: Mode = Mode.ENFORCE, began: PolicyObject | None = None
+    ) -> None:
         self.node, self.namespace = "n1", "kube-system"
         self._answers = list(answers)
         self.state = State(settings=EngineSettings(cpus=CpusSettings(mode)))
@@ -354,7 +356,7 @@ class Told:
         self.reload = Reload(Settings(), None, folders(), InlineLane(), YieldingClock(), chosen)
         self.over = asyncio.Event()
 
-    async def look(self) -> Seen:
+    async def look(self) -> PolicyObjectList:
         if not self._answers:
             self.over.set()
             await asyncio.Event().wait()
@@ -379,7 +381,7 @@ class Told:
 
 def play(told: Told) -> Told:
     async def story() -> None:
-        session = Session(told, told, told.tell, told.reload, YieldingClock(), lambda *_: None)  # type: ignore[arg-type]
+        session = PolicyObjectFollower(told, told, told.tell, told.reload, YieldingClock(), lambda *_: None)  # type: ignore[arg-type]
         running = asyncio.create_task(session.forever())
         async with asyncio.timeout(10):
             await told.over.wait()
@@ -390,15 +392,15 @@ def play(told: Told) -> Told:
     return told
 
 
-def seen(*objects: PolicyObject) -> Seen:
-    return Seen("", objects, SERVED)
+def seen(*objects: PolicyObject) -> PolicyObjectList:
+    return PolicyObjectList("", objects, SERVED)
 
 
 def test_what_is_in_force_outlives_an_api_server_that_is_away_or_does_not_serve_the_kind_yet() -> None:
     object_ = an_object(RULES)
 
-    assert play(Told(None, Seen(), None, seen(object_), began=object_)).reload.chosen == translated(object_)
-    assert play(Told(Seen(), Seen(), began=object_)).reload.chosen is None
+    assert play(Told(None, PolicyObjectList(), None, seen(object_), began=object_)).reload.chosen == translated(object_)
+    assert play(Told(PolicyObjectList(), PolicyObjectList(), began=object_)).reload.chosen is None
 
 
 def test_an_object_is_put_in_force_once_and_never_while_the_feature_is_off() -> None:
@@ -447,7 +449,7 @@ def written_in(api: Api, wanted: Callable[[], NodeZones | None], until_s: float)
     """When it was written in so long; seconds between two writes."""
 
     async def story() -> None:
-        session = ZonesSession(api, wanted, lambda: None, api.clock, api.note)  # type: ignore[arg-type]
+        session = TopologyReconciler(api, wanted, lambda: None, api.clock, api.note)  # type: ignore[arg-type]
         running = asyncio.create_task(session.forever())
         async with asyncio.timeout(30):
             while api.clock.now_ns() < until_s * 1e9:

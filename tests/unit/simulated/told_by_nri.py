@@ -13,7 +13,7 @@ from pathlib import Path
 
 from nodeward.core import events as ev
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Role
-from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.features.cpus.effects.start_barrier import StartBarrier
 from nodeward.features.limits.answer import leaves_rest
 from nodeward.features.settings import NriSection
 from nodeward.neighbours.nri import session
@@ -47,7 +47,7 @@ class NriLifetimes(Lifetimes):
         self.runtime = SimRuntime(Path(self.settings.nri.socket), self.kernel)
         await self.runtime.serve()
         core = life.core
-        at_start, chosen = StartGate(core, life.slots, leaves_rest), NriSettings(self.settings.nri.socket)
+        at_start, chosen = StartBarrier(core, life.slots, leaves_rest), NriSettings(self.settings.nri.socket)
         life.spawn(session.run(chosen, core.ask, life.tell, core.seq, self._clock, lambda: 0.5, at_start))
         await self.runtime.nri.wait_for_plugins(1)
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from nodeward.features.settings import Settings
-    from nodeward.programs.cri_resmgr.read import Chosen
+    from nodeward.programs.cri_resmgr.read import CommandLine
 
 HELP = """\
 cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or two.
@@ -83,10 +83,10 @@ def _run(words: list[str]) -> None:
         except OSError:
             return False
 
-    def choose(fallback: bool = True) -> cri_resmgr.Chosen:
+    def choose(fallback: bool = True) -> cri_resmgr.CommandLine:
         return cri_resmgr.choose(words, os.environ, _read, is_socket, fallback)
 
-    def first_choice() -> cri_resmgr.Chosen:
+    def first_choice() -> cri_resmgr.CommandLine:
         """Without its relay a node has no runtime: a fault of the fallback file alone does not end it."""
         try:
             chosen = choose()
@@ -185,7 +185,7 @@ def _list_policies(historic: bool) -> None:
             print(f"{bullet}{alias}: the same as {row.name}")
 
 
-def _reset(chosen: "Chosen") -> None:
+def _reset(chosen: "CommandLine") -> None:
     from nodeward.host.hostfs import OsFiles
     from nodeward.programs.cri_resmgr import last_policy
     from nodeward.settings import pushed
@@ -203,13 +203,13 @@ def _reset(chosen: "Chosen") -> None:
     print("cri-resmgr: containers keep the CPUs that they have until a policy gives them others")
 
 
-def _remark(chosen: "Chosen") -> None:
+def _remark(chosen: "CommandLine") -> None:
     """Says what is otherwise than one would think."""
     for note in chosen.notes:
         print(f"cri-resmgr: {note}", file=sys.stderr)
 
 
-def _settings(chosen: "Chosen", given_by: "Mapping[str, str] | None" = None) -> "Settings":
+def _settings(chosen: "CommandLine", given_by: "Mapping[str, str] | None" = None) -> "Settings":
     from nodeward.programs.cri_resmgr import read as cri_resmgr
     from nodeward.settings import load as settings
 

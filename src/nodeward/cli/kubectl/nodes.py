@@ -79,7 +79,7 @@ class _Pods(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class NodewardPod:
     """The pod of Nodeward on one node. `fault`: why it cannot be asked."""
 
     node: str
@@ -94,7 +94,7 @@ class Place:
 class Answer:
     """What the command in the pod of one node printed and its exit code, or why there is none."""
 
-    place: Place
+    place: NodewardPod
     said: bytes = b""
     code: int = 0
     complaint: str = ""
@@ -102,7 +102,7 @@ class Answer:
     fault: str = ""
 
 
-async def places(cluster: Cluster, node: str = "") -> list[Place]:
+async def places(cluster: Cluster, node: str = "") -> list[NodewardPod]:
     """Nodeward's pods, one for each node, in natural order; with `node` only that node's. KubectlError for none."""
     chosen = [f"--field-selector=spec.nodeName={node}"] if node else []
     words = ("get", "pods", "-n", cluster.home, "-l", LABEL, "-o", "json", *chosen)
@@ -112,7 +112,7 @@ async def places(cluster: Cluster, node: str = "") -> list[Place]:
         raise KubectlError(
             f"namespace {cluster.home}: no pod of Nodeward {where}; name Nodeward's namespace by --nodeward-namespace"
         )
-    by_node: dict[str, Place] = {}
+    by_node: dict[str, NodewardPod] = {}
     for pod in sorted(found, key=_is_usable):
         one = _place(pod)
         by_node[one.node or one.pod] = one  # of two, as in a roll-out, the one that runs
@@ -131,18 +131,20 @@ async def node_of(cluster: Cluster, namespace: str | None, pod: str) -> tuple[st
     return found.metadata.namespace, found.spec.nodeName
 
 
-async def ask(cluster: Cluster, asked: Sequence[Place], command: Callable[[Place], Sequence[str]]) -> list[Answer]:
+async def ask(
+    cluster: Cluster, asked: Sequence[NodewardPod], command: Callable[[NodewardPod], Sequence[str]]
+) -> list[Answer]:
     """Each place's answer to the command, in the order of the places."""
     room = asyncio.Semaphore(AT_ONCE)
 
-    async def one(place: Place) -> Answer:
+    async def one(place: NodewardPod) -> Answer:
         async with room:
             return await _asked(cluster, place, command(place))
 
     return list(await asyncio.gather(*map(one, asked)))
 
 
-async def _asked(cluster: Cluster, place: Place, words: Sequence[str]) -> Answer:
+async def _asked(cluster: Cluster, place: NodewardPod, words: Sequence[str]) -> Answer:
     if place.fault:
         return Answer(place, fault=place.fault)
     line = cluster.command("exec", "-n", cluster.home, place.pod, "-c", place.container, "--", *words)
@@ -157,12 +159,12 @@ def _is_usable(pod: _Pod) -> bool:
     return pod.status.phase == "Running" and pod.metadata.deletionTimestamp is None
 
 
-def _place(pod: _Pod) -> Place:
+def _place(pod: _Pod) -> NodewardPod:
     container = pod.spec.containers[0] if pod.spec.containers else _Container("")
     after = iter(container.args)
     config = next(after, "") if "--config" in after else ""
     fault = "" if pod.status.phase == "Running" else f"pod {pod.metadata.name} is {pod.status.phase}"
-    return Place(pod.spec.nodeName, pod.metadata.name, container.name, config, fault)
+    return NodewardPod(pod.spec.nodeName, pod.metadata.name, container.name, config, fault)
 
 
 async def _must(cluster: Cluster, *words: str) -> bytes:

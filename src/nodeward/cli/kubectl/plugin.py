@@ -184,7 +184,7 @@ def doctor(context: str | None, kubeconfig: str | None, home: str, timeout_s: fl
     cluster = nodes.Cluster(context, kubeconfig, home, timeout_s)
 
     async def asked() -> "list[Answer]":
-        def command(place: nodes.Place) -> list[str]:
+        def command(place: nodes.NodewardPod) -> list[str]:
             return ["nodeward", "doctor", "-o", "json", *(["--config", place.config] if place.config else [])]
 
         return await nodes.ask(cluster, await nodes.places(cluster), command)

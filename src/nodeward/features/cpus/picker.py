@@ -15,7 +15,7 @@ from nodeward.core.cpuset import CpuSet
 from nodeward.core.topology import Level, Machine
 
 
-class Kind(Enum):
+class CpuPriority(Enum):
     """Which CPUs are taken first where a machine has different ones. Efficient cores are always low."""
 
     HIGH = "high"
@@ -29,7 +29,7 @@ _NARROW = (Level.CORE, Level.L2, Level.L3, Level.NUMA, Level.DIE, Level.PACKAGE)
 _AROUND = (Level.L3, Level.NUMA, Level.PACKAGE)
 
 
-def pick(machine: Machine, free: CpuSet, n: int, kind: Kind = Kind.ANY, near: CpuSet = 0) -> CpuSet:
+def pick(machine: Machine, free: CpuSet, n: int, kind: CpuPriority = CpuPriority.ANY, near: CpuSet = 0) -> CpuSet:
     """Exactly `n` CPUs of `free`; of those that share most with the CPUs `near`, if there are such.
 
     ValueError where `free` has fewer: who asks has looked before."""
@@ -45,7 +45,7 @@ def pick(machine: Machine, free: CpuSet, n: int, kind: Kind = Kind.ANY, near: Cp
     return got
 
 
-def drop(machine: Machine, held: CpuSet, n: int, kind: Kind = Kind.ANY) -> CpuSet:
+def drop(machine: Machine, held: CpuSet, n: int, kind: CpuPriority = CpuPriority.ANY) -> CpuSet:
     """Exactly `n` CPUs of `held` to give back: those whose loss leaves whole cores, near most of what is held."""
     keep = held.bit_count() - n
     for level in _AROUND:
@@ -64,20 +64,20 @@ def spans(machine: Machine, cpus: CpuSet) -> Level:
     return Level.SYSTEM
 
 
-def _kinds(machine: Machine, kind: Kind) -> tuple[CpuSet, ...]:
+def _kinds(machine: Machine, kind: CpuPriority) -> tuple[CpuSet, ...]:
     """The CPUs of each kind, those that are taken first in front."""
     every = machine.online
     low = machine.low | machine.efficient
     high = machine.high & ~low
     normal = every & ~low & ~high
     match kind:
-        case Kind.HIGH:
+        case CpuPriority.HIGH:
             return high, normal, low
-        case Kind.NORMAL:
+        case CpuPriority.NORMAL:
             return normal, low, high
-        case Kind.LOW:
+        case CpuPriority.LOW:
             return low, normal, high
-        case Kind.ANY:
+        case CpuPriority.ANY:
             return (every,)
 
 

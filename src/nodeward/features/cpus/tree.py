@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.tables import kept
 from nodeward.core.topology import Level, Machine
-from nodeward.features.cpus.picker import Kind, pick
+from nodeward.features.cpus.picker import CpuPriority, pick
 
 _LETTERS = {
     Level.PACKAGE: "p",
@@ -32,7 +32,7 @@ class Wish:
     """Where most CPUs are free, rather than where fewest are."""
     spread: bool = False
     """First threads of cores before second ones."""
-    kind: Kind = Kind.ANY
+    kind: CpuPriority = CpuPriority.ANY
     hints: tuple[CpuSet, ...] = ()
 
 

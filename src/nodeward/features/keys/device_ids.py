@@ -14,7 +14,7 @@ from itertools import chain
 
 from nodeward.core.tables import as_before, beside, kept, put, without
 from nodeward.core.workload import PodUid
-from nodeward.features.keys.rule import Claim
+from nodeward.features.keys.rule import PodKeys
 from nodeward.features.keys.state import Grant, Offer
 
 GROW_NS = 2_000_000_000
@@ -94,7 +94,7 @@ def claims(
     seen: Mapping[PodUid, object],
     *,
     sure: bool,
-) -> tuple[Mapping[PodUid, Claim], int]:
+) -> tuple[Mapping[PodUid, PodKeys], int]:
     """Each pod's claim, and how many ids are promised that no pod has yet. `by_spec` are promises beside the ids;
     `started` what pods with a sandbox ask of the ids; of `charged` those are left out that hold none, though they were
     `seen`.
@@ -121,13 +121,13 @@ def _of_pods(
     started: Mapping[PodUid, int],
     charged: Mapping[PodUid, tuple[int, ...]],
     seen: Mapping[PodUid, object],
-) -> tuple[Mapping[PodUid, Claim], int]:
+) -> tuple[Mapping[PodUid, PodKeys], int]:
     """The pods' claims, and how many ids those that have started must have beyond the view. No grant changes them."""
     found, lacking = {}, 0
     for uid in dict.fromkeys((*by_spec, *started, *held, *charged)):
         has, asked = len(held.get(uid, ())), started.get(uid, 0)
         lacking += max(0, asked - has)
-        found[uid] = Claim(by_spec.get(uid, 0) + max(asked, has), charged.get(uid) or ((0, 0) if uid in seen else ()))
+        found[uid] = PodKeys(by_spec.get(uid, 0) + max(asked, has), charged.get(uid) or ((0, 0) if uid in seen else ()))
     return found, lacking
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class PodKeys:
     """What one pod may hold: what it was promised, and each read of its counter in the order of the reads."""
 
     entitled: int = 0
@@ -43,7 +43,7 @@ class Count:
     """The root's counter had wrapped below zero: nobody can tell what is taken, and nothing is free."""
 
 
-def together(pods: Iterable[Claim]) -> Claim:
+def together(pods: Iterable[PodKeys]) -> PodKeys:
     """One claim that counts as much as all of these: what they were promised, and as its reads what they hold at least
     and what they may hold. As a counter that has wrapped where one of theirs has."""
     entitled = charged = claimed = 0
@@ -58,10 +58,10 @@ def together(pods: Iterable[Claim]) -> Claim:
         wrapped = wrapped or least < 0
         charged += least
         claimed += max(promised, most)
-    return Claim(entitled, (-1, -1) if wrapped else (charged, claimed))
+    return PodKeys(entitled, (-1, -1) if wrapped else (charged, claimed))
 
 
-def count(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
+def count(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[PodKeys]) -> Count:
     """The sums, from each read of the root's counter (at least one) and every pod's claim."""
     every = together(pods)
     charged, claimed = every.charged

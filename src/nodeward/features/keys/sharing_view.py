@@ -15,7 +15,7 @@ from nodeward.core.workload import PodUid
 from nodeward.features.keys import sums as key_sums
 from nodeward.features.keys.kubelet_view import home
 from nodeward.features.keys.rows import KeyFence, KeyFences, KeySharing
-from nodeward.features.keys.rule import Claim, Count
+from nodeward.features.keys.rule import Count, PodKeys
 from nodeward.features.keys.settings import Attestation, KeyKind
 from nodeward.features.keys.share import asked_by_nfd
 from nodeward.features.pods.found import pod_cgroups
@@ -101,7 +101,7 @@ def _quotes(state: State, key: str) -> str:
 
 
 def fences(
-    state: State, key: str, held: Mapping[PodUid, Claim], sums: Count, elsewhere: tuple[HeldElsewhere, ...]
+    state: State, key: str, held: Mapping[PodUid, PodKeys], sums: Count, elsewhere: tuple[HeldElsewhere, ...]
 ) -> KeyFences:
     """What `misc.max` would be, where fences were written: each pod's promise, what slices outside hold now, and 0
     for everybody else. The quota of those outside is the reserve, or what they hold where that is more."""
@@ -124,7 +124,7 @@ def fences(
     return KeyFences(tuple(rows), why)
 
 
-def _of_pod(state: State, uid: PodUid, claim: Claim, path: str) -> KeyFence:
+def _of_pod(state: State, uid: PodUid, claim: PodKeys, path: str) -> KeyFence:
     namespace, name = home(state, uid)
     whose = f"{namespace}/{name}" if name else f"pod {uid}"
     over = max(claim.charged, default=0) - claim.entitled

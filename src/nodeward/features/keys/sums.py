@@ -15,7 +15,7 @@ from nodeward.core.tables import kept, without
 from nodeward.core.workload import PodSpec, PodUid, SandboxId
 from nodeward.features.keys import device_ids, loss
 from nodeward.features.keys.kubelet_view import all_ids, ended, frozen, promised, unaccounted, versions
-from nodeward.features.keys.rule import Claim, Count, count, together
+from nodeward.features.keys.rule import Count, PodKeys, count, together
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, Publisher, Share
 from nodeward.features.keys.share import (
     Shares,
@@ -114,12 +114,12 @@ def offer_now(state: State, key: str) -> Offer:
     return device_ids.living(offer, ended(state, offer.held))
 
 
-def claims(state: State, key: str, sample: KeysRead) -> Mapping[PodUid, Claim]:
+def claims(state: State, key: str, sample: KeysRead) -> Mapping[PodUid, PodKeys]:
     """Each pod's claim. Who holds nothing and was promised nothing is left out."""
     return _claims(state, key, sample)[0]
 
 
-def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, Claim], int]:
+def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, PodKeys], int]:
     """The same, and how many ids are promised that no pod has yet."""
     kind = state.settings.keys.kinds[key]
     offers = is_offered(state, key)
@@ -199,13 +199,13 @@ def counted(state: State, key: str) -> Count | None:
 
 
 @kept
-def _together(pods: Mapping[PodUid, Claim]) -> Claim:
+def _together(pods: Mapping[PodUid, PodKeys]) -> PodKeys:
     return together(pods.values())
 
 
 @kept
-def _counted(capacity: int, reserve: int, roots: tuple[int, ...], pods: Claim, nobodys: int) -> Count:
-    return count(capacity, reserve, roots, (pods, Claim(nobodys)))
+def _counted(capacity: int, reserve: int, roots: tuple[int, ...], pods: PodKeys, nobodys: int) -> Count:
+    return count(capacity, reserve, roots, (pods, PodKeys(nobodys)))
 
 
 def ours(state: State, key: str) -> int:

@@ -13,7 +13,7 @@ from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.id_states import ids
 from nodeward.features.keys.kubelet_view import all_ids, ended, findings, home, registered
 from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyOffer, KeyRow
-from nodeward.features.keys.rule import Claim, Count
+from nodeward.features.keys.rule import Count, PodKeys
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind
 from nodeward.features.keys.share import said_of
 from nodeward.features.keys.sharing_view import fences, offering, sharing
@@ -163,7 +163,7 @@ def _unsold(state: State, key: str) -> Iterator[str]:
         yield f"We sell none now: {why}."
 
 
-def _unread(state: State, sample: KeysRead, held: Mapping[PodUid, Claim]) -> Iterator[str]:
+def _unread(state: State, sample: KeysRead, held: Mapping[PodUid, PodKeys]) -> Iterator[str]:
     """Pods whose keys cannot be told from foreign use."""
     pods = sorted("/".join(home(state, uid)) for uid in sample.unread if uid in held and held[uid].entitled)
     if pods:
@@ -207,12 +207,12 @@ def _why_uncounted(state: State, key: str, kind: KeyKind) -> str:
     return "the root's misc.current did not show them at both reads (Linux 6.6 or newer does): use is unknown."
 
 
-def _holders(state: State, held: Mapping[PodUid, Claim], kind: KeyKind) -> tuple[KeyHolder, ...]:
+def _holders(state: State, held: Mapping[PodUid, PodKeys], kind: KeyKind) -> tuple[KeyHolder, ...]:
     ids = all_ids(state, kind.resources)
     over = dict.fromkeys(ended(state, ids))
     rows = []
     for uid in dict.fromkeys((*held, *ids)):
-        claim = held.get(uid, Claim())
+        claim = held.get(uid, PodKeys())
         charged = min(claim.charged) if claim.charged else None
         gone = uid in over and not charged
         rows.append(KeyHolder(*home(state, uid), str(uid), claim.entitled, charged, ids.get(uid, ()), gone))

@@ -197,7 +197,7 @@ def nfd(
     from nodeward.features.keys.sums import can_share
     from nodeward.neighbours.kubernetes import auth
     from nodeward.neighbours.nfd.client import NfdClient
-    from nodeward.neighbours.nfd.session import Session
+    from nodeward.neighbours.nfd.session import NfdReconciler
     from nodeward.neighbours.sockets.kube_http import KubeHttp
 
     place = nfd_object.place(settings, os.environ)
@@ -219,7 +219,9 @@ def nfd(
 
     http = KubeHttp(endpoint, clock, user_agent=f"nodeward/{__version__}")
     ours = [row.publish for row in settings.keys.kinds.values()]
-    session = Session(NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked, ours=ours)
+    session = NfdReconciler(
+        NfdClient(http, place), goals, resources, core.tell, clock, remember, ready, asked, ours=ours
+    )
 
     async def share() -> None:
         try:

@@ -471,7 +471,7 @@ class ListPodsResponse:
     pods: tuple[PodIdentity, ...] = ()
 
 
-class Kind(Enum):
+class PodChange(Enum):
     """What happened to a pod."""
 
     ADDED = "ADDED"
@@ -490,7 +490,7 @@ class WatchRequest:
 class WatchEvent:
     """One change; a GAP names no pod. `seq` counts the events of this daemon's life."""
 
-    kind: Kind
+    kind: PodChange
     seq: int
     namespace: str = ""
     name: str = ""

@@ -49,7 +49,7 @@ _ASKS_NOBODY = "kubelet or the runtime mounts this kind by itself and asks nobod
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class VolumeHold:
     """A volume that a sandbox has (`ends_ns` 0) or is offered."""
 
     volume: str
@@ -68,7 +68,7 @@ class Claim:
     """Who on the host is mounting it; then there is no sandbox, and only time ends it."""
 
 
-Claims = Mapping[str, Claim]
+Claims = Mapping[str, VolumeHold]
 """By `key`: one volume has one claim at most."""
 
 
@@ -124,7 +124,7 @@ def key(namespace: str, uid: str, volume: SpecVolume) -> str:
 
 def kept(claims: Claims, standing: Standing, now_ns: int) -> Claims:
     """The claims without those that have ended: the lease ran out, or the sandbox is no more."""
-    found: dict[str, Claim] = {}
+    found: dict[str, VolumeHold] = {}
     for place, claim in claims.items():
         here = claim.sandbox in standing.sandboxes or bool(claim.holder)
         late = claim.ends_ns and not now_ns < claim.ends_ns <= now_ns + LEASE_S * _SECOND
@@ -134,7 +134,7 @@ def kept(claims: Claims, standing: Standing, now_ns: int) -> Claims:
     return found
 
 
-def _is_over(claim: Claim, standing: Standing, now_ns: int) -> bool:
+def _is_over(claim: VolumeHold, standing: Standing, now_ns: int) -> bool:
     """Whether a sandbox that is not known has ended, or never began. Nothing but a word on sandboxes ends one; a
     pod can be deleted, or its next sandbox begin, while it lives."""
     uid = PodUid(claim.pod_uid)
@@ -175,7 +175,7 @@ def offered(
     if why:
         return rest, VolumeOffer(asked.volume, HOST, why, held_by=host.recorded if host.recorded != sandbox else "")
     named = asked.volume, asked.path, pod.namespace, pod.name, pod.uid, sandbox, volume.claim_name
-    lease = Claim(*named, now_ns + LEASE_S * _SECOND, since_ns=now_ns)
+    lease = VolumeHold(*named, now_ns + LEASE_S * _SECOND, since_ns=now_ns)
     said = f"no other pod of this node uses it; confirm it within {LEASE_S} s"
     return {**rest, place: lease}, VolumeOffer(asked.volume, GUEST, said, LEASE_S)
 
@@ -212,11 +212,11 @@ def held(claims: Claims, asked: HoldVolumeRequest, host: Host, now_ns: int) -> t
     if why:
         return claims, HoldVolumeResponse(asked.path, False, why, 0, host.recorded)
     ends = now_ns + LEASE_S * _SECOND
-    lease = Claim("", asked.path, "", "", "", "", "", ends, since_ns=now_ns, holder=asked.holder)
+    lease = VolumeHold("", asked.path, "", "", "", "", "", ends, since_ns=now_ns, holder=asked.holder)
     return {**claims, place: lease}, HoldVolumeResponse(asked.path, True, "", LEASE_S)
 
 
-def _has(claim: Claim, now_ns: int) -> str:
+def _has(claim: VolumeHold, now_ns: int) -> str:
     left = f"for {left_s(claim, now_ns)} s more" if claim.ends_ns else ""
     if claim.holder:
         return f"{claim.holder} mounts it on the host, {left}"
@@ -224,7 +224,7 @@ def _has(claim: Claim, now_ns: int) -> str:
     return f"{who} is offered it {left}" if left else f"{who} has it"
 
 
-def left_s(claim: Claim, now_ns: int) -> int:
+def left_s(claim: VolumeHold, now_ns: int) -> int:
     """Whole seconds until the lease runs out, the last one counted whole; 0 for a firm claim."""
     return max(-((now_ns - claim.ends_ns) // _SECOND), 0) if claim.ends_ns else 0
 
@@ -300,16 +300,16 @@ def confirmed(
     )
 
 
-def is_of(claim: Claim, asked: ConfirmVolumeRequest) -> bool:
+def is_of(claim: VolumeHold, asked: ConfirmVolumeRequest) -> bool:
     """Whether the claim is the one that is confirmed or released."""
     return (claim.pod_uid, claim.sandbox, claim.volume) == (asked.pod_uid, asked.sandbox, asked.volume)
 
 
-def _by(claim: Claim) -> str:
+def _by(claim: VolumeHold) -> str:
     return "HoldVolume" if claim.holder else "OfferVolumes" if claim.ends_ns else "ConfirmVolume"
 
 
-def is_hold(claim: Claim, asked: HoldVolumeRequest) -> bool:
+def is_hold(claim: VolumeHold, asked: HoldVolumeRequest) -> bool:
     """Whether the claim is this lease of the host."""
     return (claim.holder, claim.path) == (asked.holder, asked.path)
 

@@ -18,7 +18,7 @@ _PROCESSES = (TaskRole.SHIM, TaskRole.VMM, TaskRole.VIRTIOFSD)
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class MemoryParts:
     """Memory by process. `guest` is in `vmm` no more. A process that is not there has 0; what cannot be told, None."""
 
     guest: int | None
@@ -58,7 +58,7 @@ def usage(before: VmReading | None, now: VmReading, known: Usage | None = None) 
     )
 
 
-def parts(reading: VmReading, counts: Callable[[Task], bool] | None = None) -> Parts:
+def parts(reading: VmReading, counts: Callable[[Task], bool] | None = None) -> MemoryParts:
     """The memory of the sandbox's processes; with `counts` of those for which that is true."""
     vmm, guest = vmm_of(reading), reading.guest_ram
     bare, shims, virtiofsd = None, list[int | None](), list[int | None]()
@@ -71,7 +71,7 @@ def parts(reading: VmReading, counts: Callable[[Task], bool] | None = None) -> P
                 bare = task.rss - guest
         elif role in _BESIDE and (counts is None or counts(task)):
             (shims if role is TaskRole.SHIM else virtiofsd).append(task.rss)
-    return Parts(guest, bare, added(shims), added(virtiofsd))
+    return MemoryParts(guest, bare, added(shims), added(virtiofsd))
 
 
 def vmm_of(reading: VmReading) -> Task | None:

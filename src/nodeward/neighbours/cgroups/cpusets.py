@@ -43,7 +43,7 @@ _NO_CONTROLLER = "the kernel has no cpuset controller here: it is off (cgroup_di
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _Hierarchy:
     """The tree with the cpuset controller."""
 
     root: str
@@ -68,7 +68,7 @@ class _Place:
 def performers(files: HostFiles, root: str) -> Mapping[str, Perform]:
     """The performer of goals of the kind `cpuset`. `root`: the setting `cgroups.root`."""
 
-    known: _Place | None = None
+    known: _Hierarchy | None = None
 
     def cpus(target: Target, goal: Goal, _: bool) -> Written:
         nonlocal known
@@ -87,7 +87,7 @@ def performers(files: HostFiles, root: str) -> Mapping[str, Perform]:
     return {"cpuset": cpus, "cpuset.mems": mems}
 
 
-def _set_cpus(files: HostFiles, place: _Place, path: str, value: str) -> Written:
+def _set_cpus(files: HostFiles, place: _Hierarchy, path: str, value: str) -> Written:
     """The cgroup runs on the CPUs of `value`, less those that are offline. OSError where it does not; a cgroup that is
     not there is `gone`."""
     try:
@@ -104,7 +104,7 @@ def _set_cpus(files: HostFiles, place: _Place, path: str, value: str) -> Written
         raise
 
 
-def _widen_mems(files: HostFiles, place: _Place, path: str, value: str) -> Written:
+def _widen_mems(files: HostFiles, place: _Hierarchy, path: str, value: str) -> Written:
     """The cgroup has the memory nodes of `value` at least. Nothing is taken away: the kernel would move its pages. One
     that has none of its own any more has lost them, with the controller or to somebody else, and gets them again.
     OSError where it does not have them then."""
@@ -142,7 +142,7 @@ def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Sets:
     try:
         place = _place(files, root)
     except OSError as error:
-        place, why = _Place(root, 2), error.strerror or str(error)
+        place, why = _Hierarchy(root, 2), error.strerror or str(error)
         return Sets({}, {path: why for path in paths if _may_be_there(files, place.folder(path))})
     for path in paths:
         try:
@@ -175,7 +175,7 @@ def tree_of(files: HostFiles, root: str) -> str:
         return root
 
 
-def _set(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> Written:
+def _set(files: HostFiles, place: _Hierarchy, path: str, wanted: CpuSet) -> Written:
     file = place.set_of(path)
     try:
         before = _read(files, file)
@@ -192,7 +192,7 @@ def _set(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> Written:
     return Written(wrote=True, old=cpuset.text(before))
 
 
-def _missed(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> str | None:
+def _missed(files: HostFiles, place: _Hierarchy, path: str, wanted: CpuSet) -> str | None:
     """Why the cgroup does not run on the CPUs that are wanted, but for those that are offline; None where it does."""
     has = _read(files, place.effective_of(path))
     if has == wanted:
@@ -211,7 +211,7 @@ def _missed(files: HostFiles, place: _Place, path: str, wanted: CpuSet) -> str |
     return f"{runs}: a cgroup above it has fewer CPUs ({SET}); give that one more, or leave it empty"
 
 
-def _enable(files: HostFiles, place: _Place, path: str) -> None:
+def _enable(files: HostFiles, place: _Hierarchy, path: str) -> None:
     """`+cpuset` in the cgroups above, from the root down, where it is missing."""
     if place.version == 1:
         raise OSError(errno.ENOENT, _NO_CONTROLLER, place.set_of(path))
@@ -223,12 +223,12 @@ def _enable(files: HostFiles, place: _Place, path: str) -> None:
             _write(files, file, "+cpuset", _NOT_GIVEN)
 
 
-def _place(files: HostFiles, root: str) -> _Place:
+def _place(files: HostFiles, root: str) -> _Hierarchy:
     """Where the controller is: in the v2 tree at `root`, or in a v1 hierarchy below it."""
     found = hierarchy.place_of(files, root, "cpuset", SET)
     if found is None:
         raise OSError(errno.ENOENT, _NO_CONTROLLER, root)
-    return _Place(*found)
+    return _Hierarchy(*found)
 
 
 def _write(files: HostFiles, file: str, text: str, refusals: Mapping[int, str]) -> None:

@@ -31,7 +31,7 @@ class Owner(Protocol):
         """A held request has begun. `Holds.late` is to be called after so long, unless it is asked or abandoned."""
 
     def ask(self, stream: int, call: Call, message: bytes, within_ns: int) -> Verdict | None:
-        """The verdict, or None if it comes later by `Session.verdict`."""
+        """The verdict, or None if it comes later by `RelayedConnection.verdict`."""
 
     def abandon(self, stream: int) -> None:
         """Nobody waits for the verdict any more."""

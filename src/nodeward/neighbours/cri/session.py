@@ -46,7 +46,7 @@ Handler = Callable[[bytes, Frame], bytes | list[bytes] | None]
 Handlers = Mapping[int, Handler]
 
 
-class Session:
+class RelayedConnection:
     """One client's connection and its connection to the runtime. Give it bytes, then send what is in the two lists."""
 
     def __init__(self, book: CallBook, owner: Owner, connection: int) -> None:

@@ -17,7 +17,7 @@ from nodeward.core.errors import WireError
 from nodeward.neighbours.cri.book import CallBook
 from nodeward.neighbours.cri.calls import Call, Verdict
 from nodeward.neighbours.cri.held import failed
-from nodeward.neighbours.cri.session import Session
+from nodeward.neighbours.cri.session import RelayedConnection
 from nodeward.neighbours.cri.turn import Turn
 
 CONNECT_S: Final = 5.0
@@ -105,7 +105,7 @@ class Link:
 
     def __init__(self, relay: "Relay") -> None:
         self._relay = relay
-        self.session = Session(relay.book, self, relay.book.connection())
+        self.session = RelayedConnection(relay.book, self, relay.book.connection())
         self.turn = None if self.session.decides else relay.turn
         self._client = _End(self, client=True)
         self._runtime = self._client.other = _End(self, client=False)

@@ -13,7 +13,7 @@ from nodeward.core.workload import SandboxId
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.formats import proc_files
 from nodeward.neighbours.kata.kept import SMALL, Kept
-from nodeward.neighbours.kata.processes import MAX_BYTES, Claim, Kind, claim
+from nodeward.neighbours.kata.processes import MAX_BYTES, CommandLine, Program, claim
 
 MOST_SANDBOXES = 4096
 _VHOST = "vhost-"
@@ -27,7 +27,7 @@ class Process:
     start: int
     name: str
     parent: int
-    claim: Claim
+    claim: CommandLine
 
 
 @dataclass(slots=True)
@@ -46,7 +46,7 @@ class _Gathered:
     """All processes of interest, by what they are."""
 
     def __init__(self) -> None:
-        self.of: dict[Kind, list[Process]] = {kind: [] for kind in Kind}
+        self.of: dict[Program, list[Process]] = {kind: [] for kind in Program}
         self.without_words: list[int] = []
 
 
@@ -56,13 +56,13 @@ def find(files: HostFiles, expected: Iterable[SandboxId] = ()) -> dict[SandboxId
     _check(files)
     seen, first = _look(files), dict[str, None].fromkeys(expected)
     found: dict[SandboxId, Found] = {}
-    for process in sorted(seen.of[Kind.SHIM], key=lambda one: (one.claim.sandbox not in first, *_age(one))):
+    for process in sorted(seen.of[Program.SHIM], key=lambda one: (one.claim.sandbox not in first, *_age(one))):
         _take_shim(found, process)
     of_shim = {one.shim.pid: one for one in found.values() if one.shim is not None}
-    for process in sorted(seen.of[Kind.VMM], key=lambda one: (one.parent not in of_shim, *_age(one))):
+    for process in sorted(seen.of[Program.VMM], key=lambda one: (one.parent not in of_shim, *_age(one))):
         _take_vmm(found, process, of_shim.get(process.parent))
     by_pid = {**of_shim, **{one.vmm.pid: one for one in found.values() if one.vmm is not None}}
-    for process in sorted(seen.of[Kind.VIRTIOFSD], key=_age):
+    for process in sorted(seen.of[Program.VIRTIOFSD], key=_age):
         home = by_pid.get(process.parent) or found.get(SandboxId(process.claim.sandbox))
         if home is not None:
             home.virtiofsd = (*home.virtiofsd, process)

@@ -13,8 +13,8 @@ from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.formats import proc_files
 from nodeward.neighbours.formats.proc_files import Mapping
 from nodeward.neighbours.kata.kept import Kept
-from nodeward.neighbours.kata.processes import Backing, Claim
-from nodeward.neighbours.kata.tasks import Seen
+from nodeward.neighbours.kata.processes import Backing, CommandLine
+from nodeward.neighbours.kata.tasks import SeenTask
 
 LEAST = 4 * 1024 * 1024
 """A smaller mapping is none of a guest's memory."""
@@ -99,7 +99,7 @@ class Smaps:
         self._left_ns = FIRST_NS
 
     def read(
-        self, known: GuestMemory, vmm: Seen, kept: Kept, said: Claim, faults: list[str]
+        self, known: GuestMemory, vmm: SeenTask, kept: Kept, said: CommandLine, faults: list[str]
     ) -> tuple[int | None, int | None]:
         """The VMM's memory and the guest's part of it; None where not known."""
         if said.backing is not Backing.ANONYMOUS:
@@ -119,7 +119,9 @@ class Smaps:
         resident = rss + known.huge
         return resident, max(0, min(known.ram + rss - known.rss, known.most, resident))
 
-    def _by_status(self, vmm: Seen, kept: Kept, backing: Backing, faults: list[str]) -> tuple[int | None, int | None]:
+    def _by_status(
+        self, vmm: SeenTask, kept: Kept, backing: Backing, faults: list[str]
+    ) -> tuple[int | None, int | None]:
         try:
             said = proc_files.status(kept.read(f"{vmm.base}/status"))
         except OSError as error:
@@ -135,7 +137,7 @@ class Smaps:
         is_old = now_ns - known.at_ns >= AGAIN_NS or abs(rss - known.rss) >= MOVED
         return is_old and now_ns >= self._not_before_ns
 
-    def _by_smaps(self, known: GuestMemory, vmm: Seen, rss: int, said: Claim, faults: list[str]) -> None:
+    def _by_smaps(self, known: GuestMemory, vmm: SeenTask, rss: int, said: CommandLine, faults: list[str]) -> None:
         began_ns = self._now_ns()
         try:
             found = proc_files.mappings(self._files.read(f"{vmm.base}/smaps", proc_files.MAX_SMAPS), LEAST)

@@ -21,7 +21,7 @@ _SUFFIXES = ("start", "delete")
 """Verbs with which containerd calls a shim's program for a moment."""
 
 
-class Kind(Enum):
+class Program(Enum):
     """Which program it is."""
 
     SHIM = "shim"
@@ -39,10 +39,10 @@ class Backing(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class CommandLine:
     """What a command line says. `sandbox` is empty where it names none: then the parent tells."""
 
-    kind: Kind
+    kind: Program
     sandbox: str = ""
     namespace: str = ""
     vmm: str = ""
@@ -51,7 +51,7 @@ class Claim:
     backing: Backing = Backing.ANONYMOUS
 
 
-def claim(cmdline: bytes) -> Claim | None:
+def claim(cmdline: bytes) -> CommandLine | None:
     """None for a process that has nothing to do with VMs."""
     head = cmdline[:MAX_BYTES]
     if _OF_INTEREST.search(head) is None:
@@ -65,23 +65,23 @@ def claim(cmdline: bytes) -> Claim | None:
     if program.startswith("containerd-shim-kata"):
         return _shim(words)
     if program.startswith("virtiofsd"):
-        return Claim(Kind.VIRTIOFSD, _in_folder(words))
+        return CommandLine(Program.VIRTIOFSD, _in_folder(words))
     name = _after(words, "-name").partition(",")[0].removeprefix("guest=")
     if program.startswith("qemu") or name.startswith("sandbox-"):
         return _qemu(words, name)
     if program.startswith(("cloud-hypervisor", "firecracker")):
         vmm = "firecracker" if program.startswith("firecracker") else "cloud-hypervisor"
-        return Claim(Kind.VMM, _in_folder(words) or _id(_after(words, "--id")), vmm=vmm)
+        return CommandLine(Program.VMM, _in_folder(words) or _id(_after(words, "--id")), vmm=vmm)
     return None
 
 
-def _shim(words: list[str]) -> Claim | None:
+def _shim(words: list[str]) -> CommandLine | None:
     if words[-1] in _SUFFIXES:
         return None
-    return Claim(Kind.SHIM, _id(_after(words, "-id")), _after(words, "-namespace")[:256])
+    return CommandLine(Program.SHIM, _id(_after(words, "-id")), _after(words, "-namespace")[:256])
 
 
-def _qemu(words: list[str], name: str) -> Claim:
+def _qemu(words: list[str], name: str) -> CommandLine:
     sandbox = _id(name.removeprefix("sandbox-")) if name.startswith("sandbox-") else ""
     backing = Backing.ANONYMOUS
     for word in words:
@@ -91,7 +91,7 @@ def _qemu(words: list[str], name: str) -> Claim:
             backing = Backing.HUGE
     memory, vcpus = _size(_option(_after(words, "-m"), "size")), _option(_after(words, "-smp"), "cpus")
     number = int(vcpus) if vcpus.isdecimal() and len(vcpus) < 6 else None
-    return Claim(Kind.VMM, sandbox, vmm="qemu", memory=memory, vcpus=number, backing=backing)
+    return CommandLine(Program.VMM, sandbox, vmm="qemu", memory=memory, vcpus=number, backing=backing)
 
 
 def _after(words: list[str], option: str) -> str:

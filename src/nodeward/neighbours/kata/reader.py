@@ -21,7 +21,7 @@ from nodeward.neighbours.kata.cgroups import CgroupFiles, Trees, with_child
 from nodeward.neighbours.kata.finder import Found
 from nodeward.neighbours.kata.guest_memory import GuestMemory
 from nodeward.neighbours.kata.kept import MOST, Kept
-from nodeward.neighbours.kata.tasks import Seen, Tasks
+from nodeward.neighbours.kata.tasks import SeenTask, Tasks
 
 SEARCH_S = 10.0
 DEEP_EVERY = 2
@@ -47,15 +47,15 @@ class _Vm:
     """One sandbox from one reading to the next."""
 
     found: Found
-    shim: Seen | None
-    vmm: Seen | None
-    others: list[Seen]
+    shim: SeenTask | None
+    vmm: SeenTask | None
+    others: list[SeenTask]
     """virtiofsd and vhost threads of the kernel."""
     since_ns: int
     """When it was found."""
     is_dragonball: bool = False
     """The VM runs within the shim."""
-    threads: dict[int, Seen] = field(default_factory=dict)
+    threads: dict[int, SeenTask] = field(default_factory=dict)
     kvm: tuple[int, ...] = ()
     """vCPU threads by KVM's debugfs."""
     guest: GuestMemory = field(default_factory=GuestMemory)
@@ -69,7 +69,7 @@ class _Vm:
         gone = (found.shim is not None and self.shim is None) or (found.vmm is not None and self.vmm is None)
         return gone or len(self.others) < len(found.virtiofsd) + len(found.vhost)
 
-    def seen(self) -> Iterator[Seen]:
+    def seen(self) -> Iterator[SeenTask]:
         return chain((one for one in (self.shim, self.vmm) if one is not None), self.others, self.threads.values())
 
 
@@ -218,7 +218,7 @@ class Reader:
             on_huge_pages=vm.guest.on_huge_pages and not self._cgroups.where.memory_has_huge,
         )
 
-    def _is_there(self, one: Seen, faults: list[str], deep: bool) -> bool:
+    def _is_there(self, one: SeenTask, faults: list[str], deep: bool) -> bool:
         role = one.role
         memory = role is TaskRole.VMM or (deep and role is not TaskRole.VHOST)
         said = len(faults)
@@ -243,7 +243,7 @@ class Reader:
                 self._tasks.drop(one)
         vm.threads, vm.is_dragonball = vcpus, bool(vcpus)
 
-    def _read_threads(self, vm: _Vm, of: Seen, faults: list[str], deep: bool) -> None:
+    def _read_threads(self, vm: _Vm, of: SeenTask, faults: list[str], deep: bool) -> None:
         """Before the process itself, whose time then has all of theirs in it."""
         if not vm.threads or len(vm.threads) + 1 != of.threads:  # one that has ended is left out when it is read
             listed = self._tasks.threads(of.pid, vm.threads)
@@ -316,14 +316,14 @@ def _tells(vm: _Vm) -> bool:
     return any(one.role is TaskRole.VCPU for one in vm.threads.values())
 
 
-def _rest(of: Seen, threads: Mapping[int, Seen]) -> int | None:
+def _rest(of: SeenTask, threads: Mapping[int, SeenTask]) -> int | None:
     """The process' time without what its listed threads have: the leader's own, and that of threads which ended."""
     if of.ticks is None:
         return None
     return max(0, of.ticks - sum(one.ticks for one in threads.values() if one.ticks is not None))
 
 
-def _give_roles(vm: _Vm, of: Seen) -> None:
+def _give_roles(vm: _Vm, of: SeenTask) -> None:
     """By names, else by KVM, else by the cgroup: a runtime moves no other thread away from the VMM than vCPUs."""
     threads = vm.threads.values()
     by_name = [one for one in threads if tasks.is_vcpu(one.name)]

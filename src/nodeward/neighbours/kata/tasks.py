@@ -27,7 +27,7 @@ def is_vcpu(name: str) -> bool:
 
 
 @dataclass(slots=True)
-class Seen:
+class SeenTask:
     """A process or thread from one reading to the next. `base` is its folder below /proc."""
 
     role: TaskRole
@@ -60,9 +60,9 @@ class Seen:
         return Task(role, self.pid, self.tid, self.start, self.name, *self.paths, cpu_ns, rss)
 
 
-def process(role: TaskRole, one: Process) -> Seen:
+def process(role: TaskRole, one: Process) -> SeenTask:
     """What was found, before it is first read."""
-    return Seen(role, one.pid, one.pid, one.start, one.name, f"/proc/{one.pid}")
+    return SeenTask(role, one.pid, one.pid, one.start, one.name, f"/proc/{one.pid}")
 
 
 class Tasks:
@@ -73,12 +73,14 @@ class Tasks:
         self._known: dict[bytes, tuple[tuple[str, str], str]] = {}
         """What files `cgroup` mean: most are alike, and as a period ago."""
 
-    def threads(self, pid: int, known: dict[int, Seen]) -> dict[int, Seen]:
+    def threads(self, pid: int, known: dict[int, SeenTask]) -> dict[int, SeenTask]:
         """The threads of a process but its leader; those that are known are kept."""
         tids = [int(name) for name in self._names(pid)[:MOST_THREADS] if name.isdecimal() and int(name) != pid]
-        return {tid: known.get(tid) or Seen(TaskRole.IO, pid, tid, -1, "", f"/proc/{pid}/task/{tid}") for tid in tids}
+        return {
+            tid: known.get(tid) or SeenTask(TaskRole.IO, pid, tid, -1, "", f"/proc/{pid}/task/{tid}") for tid in tids
+        }
 
-    def read(self, one: Seen, faults: list[str], *, places: bool, memory: bool) -> bool:
+    def read(self, one: SeenTask, faults: list[str], *, places: bool, memory: bool) -> bool:
         """Reads it anew; false where it is gone, or its number is another's by now. `stat` is read last: by it all that
         was read before is known to be of the same process."""
         try:
@@ -105,7 +107,7 @@ class Tasks:
         one.name, one.ticks, one.threads = now.name, now.ticks, now.threads
         return True
 
-    def drop(self, one: Seen) -> None:
+    def drop(self, one: SeenTask) -> None:
         """Gives back what is kept of it."""
         self._kept.drop(*one.files)
 
@@ -115,7 +117,7 @@ class Tasks:
         except OSError:
             return []
 
-    def _read_places(self, one: Seen) -> None:
+    def _read_places(self, one: SeenTask) -> None:
         data = self._kept.read(f"{one.base}/cgroup", _CGROUP_BYTES)
         known = self._known.get(data)
         if known is None:

@@ -68,7 +68,7 @@ class Offering:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class FolderState:
     """One look. `kubelet` is None where its socket is not there."""
 
     kubelet: Identity | None
@@ -109,7 +109,7 @@ class Folder:
         self._unread = b""
         """Of which faulty checkpoint that was said."""
 
-    def look(self, own: str, mount: str) -> Seen:
+    def look(self, own: str, mount: str) -> FolderState:
         """What is there now; `own` is the name of our socket, `mount` a folder to be mounted, each empty for none."""
         path = self.at = f"{self.path}/{KUBELET}"
         kubelet = _identity(path)
@@ -120,7 +120,7 @@ class Folder:
         self.at = self._checkpoint.path
         written = _identity(self._checkpoint.path)
         self.at = ""
-        return Seen(kubelet, answers, is_own, is_mount, written)
+        return FolderState(kubelet, answers, is_own, is_mount, written)
 
     def no_device(self, paths: Sequence[str]) -> str:
         """Why one of these is not a device node that a container can be given; empty where all are."""

@@ -27,7 +27,7 @@ from nodeward.host.clock import Clock
 from nodeward.host.lanes import FullError, GivenUpError, Lane, done_on
 from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubelet import mapping
-from nodeward.neighbours.kubelet.folder import KUBELET, Folder, Identity, Offering, Seen, of_status, rival
+from nodeward.neighbours.kubelet.folder import KUBELET, Folder, FolderState, Identity, Offering, of_status, rival
 from nodeward.neighbours.kubelet.mapping import RequestError
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, ServerEndedError, Unary
 
@@ -424,7 +424,7 @@ class Plugin:
                     if why:
                         return why
 
-    async def _look(self, own: str) -> Seen | None:
+    async def _look(self, own: str) -> FolderState | None:
         """One look; None where a file call does not come back, which is said once."""
         try:
             mount, _ = self.offering.mount()

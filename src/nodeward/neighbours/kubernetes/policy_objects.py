@@ -27,7 +27,7 @@ _WATCH = Waits(connect_s=5.0, read_s=WATCH_S + 30.0, total_s=WATCH_S + 30.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class PolicyObjectList:
     """What there is for this node. `objects`: the strongest first, and of one name BalloonsPolicy first. `versions`: of
     the kinds that are served, where a watch goes on."""
 
@@ -55,7 +55,7 @@ class PolicyObjectsClient:
         """Closes every connection."""
         await self._http.aclose()
 
-    async def look(self) -> Seen:
+    async def look(self) -> PolicyObjectList:
         """What there is now. The versions are older than the objects, so a watch from them misses nothing."""
         versions = dict[PolicyKind, str]()
         for kind in PolicyKind:
@@ -67,9 +67,9 @@ class PolicyObjectsClient:
                 raise KubeGarbageError(f"GET {self._path(kind)}: {error}") from error
         group = await self._group()
         found = [await self._object(kind, name) for name in names(self.node, group) for kind in versions]
-        return Seen(group, tuple(one for one in found if one is not None), versions)
+        return PolicyObjectList(group, tuple(one for one in found if one is not None), versions)
 
-    async def until_touched(self, seen: Seen, kind: PolicyKind) -> None:
+    async def until_touched(self, seen: PolicyObjectList, kind: PolicyKind) -> None:
         """Returns when an object that means this node has come, gone or got another spec; or after a while."""
         query = {"watch": "1", "resourceVersion": seen.versions[kind], "timeoutSeconds": str(WATCH_S)}
         query["allowWatchBookmarks"] = "true"

@@ -27,7 +27,7 @@ class NotOursError(NodewardError):
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ObjectPlace:
     """Whose keys, and where our object stands: in `namespace`. `pod` is this pod's name there; empty where the daemon
     runs in none."""
 
@@ -42,7 +42,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class NodeFeatureList:
     """What there is. `version` is the list's; `node_uid` is empty where the API server has no such node."""
 
     objects: tuple[NodeFeature, ...]
@@ -56,20 +56,20 @@ class Seen:
 class NfdClient:
     """Requests for one node."""
 
-    def __init__(self, http: KubeHttp, place: Place, waits: Waits = _REQUEST) -> None:
+    def __init__(self, http: KubeHttp, place: ObjectPlace, waits: Waits = _REQUEST) -> None:
         self._http, self.place, self._waits = http, place, waits
         self._mine = f"{nfd.API}/namespaces/{place.namespace}/nodefeatures"
         self._controller: Owner | None = None
         self._refused = False
 
-    async def look(self, resources: tuple[str, ...]) -> Seen | None:
+    async def look(self, resources: tuple[str, ...]) -> NodeFeatureList | None:
         """What NFD has for this node; None where NodeFeature objects are not served."""
         found = await self._objects()
         if found is None:
             return None
         objects, version = found
         uid, on_node, _ = await self._node(resources)
-        return Seen(objects, version, uid, on_node, await self._is_kept(objects))
+        return NodeFeatureList(objects, version, uid, on_node, await self._is_kept(objects))
 
     async def numbers(self, resources: tuple[str, ...]) -> tuple[Mapping[str, int], tuple[str, ...]]:
         """How many of the resources the node has at this moment; and of which of them NFD's master has left its number

@@ -23,7 +23,7 @@ from nodeward.core.ports import Tell, Wants
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.nfd import objects
-from nodeward.neighbours.nfd.client import NfdClient, NotOursError, Seen
+from nodeward.neighbours.nfd.client import NfdClient, NodeFeatureList, NotOursError
 from nodeward.neighbours.sockets.kube_http import KubeHttpError, KubeRefusedError
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ RETIRE_S = 3.0
 """So long a person waits for the end of our object."""
 
 
-class Session:
+class NfdReconciler:
     """One node's objects."""
 
     def __init__(
@@ -137,7 +137,7 @@ class Session:
             return (f"{where} is not deleted: {self._why(error)}; the daemon goes on trying",)
         return (f"{where} is deleted",)
 
-    async def _round(self, seen: Seen | None) -> str:
+    async def _round(self, seen: NodeFeatureList | None) -> str:
         """Tells what was seen and writes what is wanted; why it could not be written, else nothing."""
         self._waits = False
         if seen is None:
@@ -158,7 +158,7 @@ class Session:
             return why
         return "somebody deletes or edits it again and again; it is written again soon" if self._waits else ""
 
-    def _of(self, seen: Seen) -> NfdSeen:
+    def _of(self, seen: NodeFeatureList) -> NfdSeen:
         workers = [one for one in seen.objects if one.worker and not one.ours and not one.going]
         discovered: dict[str, int] = {}
         for one in workers:
@@ -173,7 +173,7 @@ class Session:
             on_node=seen.on_node,
         )
 
-    def _is_fresh(self, seen: Seen) -> bool:
+    def _is_fresh(self, seen: NodeFeatureList) -> bool:
         """Whether the worker that made the object runs here, or did so until lately: one that is replaced is away for
         a while."""
         self._unkept_ns = 0 if seen.kept else self._unkept_ns or self._clock.now_ns() or 1
@@ -184,7 +184,7 @@ class Session:
         unkept_ns = self._clock.now_ns() - self._unkept_ns
         return self._pace.stale_s - unkept_ns / 1e9 if self._unkept_ns else inf
 
-    def _mine(self, seen: Seen) -> objects.NodeFeature | None:
+    def _mine(self, seen: NodeFeatureList) -> objects.NodeFeature | None:
         place = self._client.place
         found = [one for one in seen.objects if (one.namespace, one.name) == (place.namespace, place.name)]
         return found[0] if found else None
@@ -195,7 +195,7 @@ class Session:
         texts = {key: self._goals.value(key) for key in self._keys}
         return {key: int(text) for key, text in texts.items() if text is not None}
 
-    async def _perform(self, seen: Seen, wanted: Mapping[str, int]) -> bool:
+    async def _perform(self, seen: NodeFeatureList, wanted: Mapping[str, int]) -> bool:
         """Makes our object what it should be; whether something was written."""
         mine = self._mine(seen)
         if not wanted:
@@ -235,7 +235,7 @@ class Session:
         log.warning("nfd=taken-back object=%s why='somebody deleted or edited it'", self._client.place.name)
         return False
 
-    async def _until_next(self, number: int, seen: Seen | None) -> None:
+    async def _until_next(self, number: int, seen: NodeFeatureList | None) -> None:
         left_s = self._fresh_s()
         waits = [
             asyncio.ensure_future(self._goals.changed(number)),
@@ -271,7 +271,7 @@ class Session:
             self._unwatched = str(error)
         await asyncio.Event().wait()
 
-    def _next_s(self, seen: Seen | None) -> float:
+    def _next_s(self, seen: NodeFeatureList | None) -> float:
         pace = self._pace
         if seen is None:
             return pace.absent_s
@@ -283,7 +283,7 @@ class Session:
             return pace.resync_s
         return self._unsettled.next_s()
 
-    def _is_settled(self, seen: Seen) -> bool:
+    def _is_settled(self, seen: NodeFeatureList) -> bool:
         """Whether the node has what we wrote, so that NFD's master is at work and somebody goes by the number."""
         return all(
             number in [seen.on_node.get(name) for name in self._theirs.get(key, ())]

@@ -125,7 +125,7 @@ async def run(
     check(settings)
     backoff = Backoff(BACKOFF_FIRST_S, BACKOFF_MOST_S, random)
     while True:
-        session = Session(settings, ask, tell, sequence, at_start, read_sets, labels, multi_line=await lines())
+        session = NriConnection(settings, ask, tell, sequence, at_start, read_sets, labels, multi_line=await lines())
         try:
             why = await session.live(clock)
         except (OSError, NriError, TtrpcError) as error:
@@ -141,7 +141,7 @@ async def run(
         await clock.sleep(wait_s)
 
 
-class Session:
+class NriConnection:
     """One connection to one runtime."""
 
     def __init__(

@@ -18,7 +18,7 @@ _HEADER = Struct(">IIBB")
 HEADER_BYTES = _HEADER.size
 
 
-class Kind(IntEnum):
+class MessageType(IntEnum):
     """What a message is. DATA belongs to streaming calls, which NRI has none of."""
 
     REQUEST = 1
@@ -26,7 +26,7 @@ class Kind(IntEnum):
     DATA = 3
 
 
-_KINDS = {kind.value: kind for kind in Kind}  # asking the enum itself costs as much as all the rest of a header
+_KINDS = {kind.value: kind for kind in MessageType}  # asking the enum itself costs as much as all the rest of a header
 
 
 class Code(IntEnum):
@@ -43,7 +43,7 @@ class Message:
     """One ttrpc message. Streams that a client opens are odd and rise."""
 
     stream: int
-    kind: Kind
+    kind: MessageType
     flags: int
     payload: bytes
 

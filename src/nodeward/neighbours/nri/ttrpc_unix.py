@@ -21,7 +21,7 @@ from typing import cast
 
 from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.nri import mux, ttrpc
-from nodeward.neighbours.nri.ttrpc import Code, Kind, Message, Request, Status
+from nodeward.neighbours.nri.ttrpc import Code, Message, MessageType, Request, Status
 
 MAX_CALLS = 64
 """Own calls waiting for an answer. NRI plugins have one or two."""
@@ -97,7 +97,7 @@ class TtrpcPeer(asyncio.BufferedProtocol):
         future: asyncio.Future[Answer] = self._loop.create_future()
         self._pending[stream] = future
         try:
-            self._send(self._calls, Message(stream, Kind.REQUEST, 0, ttrpc.encode_request(request)))
+            self._send(self._calls, Message(stream, MessageType.REQUEST, 0, ttrpc.encode_request(request)))
             async with asyncio.timeout(timeout_s):
                 answer = await future
         except TimeoutError as error:
@@ -166,10 +166,10 @@ class TtrpcPeer(asyncio.BufferedProtocol):
     def _take(self, connection: int, message: Message) -> None:
         if connection == self._calls:
             future = self._pending.get(message.stream)
-            if message.kind is Kind.RESPONSE and future is not None and not future.done():
+            if message.kind is MessageType.RESPONSE and future is not None and not future.done():
                 future.set_result(ttrpc.decode_response(message.payload))
             return
-        if message.kind is not Kind.REQUEST:
+        if message.kind is not MessageType.REQUEST:
             return
         request = ttrpc.decode_request(message.payload)
         try:
@@ -202,7 +202,7 @@ class TtrpcPeer(asyncio.BufferedProtocol):
         future.add_done_callback(answered)
 
     def _reply(self, stream: int, answer: Answer) -> None:
-        self._send(self._serves, Message(stream, Kind.RESPONSE, 0, ttrpc.encode_response(answer)))
+        self._send(self._serves, Message(stream, MessageType.RESPONSE, 0, ttrpc.encode_response(answer)))
 
     def _send(self, connection: int, message: Message) -> None:
         self._out.append(mux.encode_message(connection, ttrpc.encode(message)))

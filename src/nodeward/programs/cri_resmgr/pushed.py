@@ -24,7 +24,7 @@ def over(config: Mapping[str, str], load: Callable[[Mapping[str, str]], Settings
     every fault."""
     from nodeward.programs.cri_resmgr import read, yaml  # only where something is pushed
 
-    found, faults = read.Chosen(), list[str]()
+    found, faults = read.CommandLine(), list[str]()
     if (bytes_ := size(config)) > MOST_BYTES:
         raise SettingsError([f"{WHERE}: {bytes_} bytes; a configuration has at most {MOST_BYTES}"])
     for module, text in sorted(config.items()):
@@ -40,7 +40,7 @@ def over(config: Mapping[str, str], load: Callable[[Mapping[str, str]], Settings
     pairs = {path: value for path, value in found.pairs.items() if path.startswith("policy.") or path == "dump.rules"}
     if "dump.file" in found.pairs:
         found.notes.append("dump.File: a cluster names no file that root writes; set dump.file on the node")
-    if found.debug or found.log_level != read.Chosen().log_level:
+    if found.debug or found.log_level != read.CommandLine().log_level:
         found.notes.append("logger: the log's level is chosen on the node; SIGUSR1 switches debug on and off")
     try:
         settings = load(pairs)

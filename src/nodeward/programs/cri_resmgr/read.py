@@ -67,7 +67,7 @@ class CriResmgrError(NodewardError):
 
 
 @dataclass(slots=True)
-class Chosen:
+class CommandLine:
     """What a command line means. `pairs` are settings by dotted path, as `--set` takes them."""
 
     pairs: dict[str, str] = field(default_factory=dict)
@@ -121,19 +121,19 @@ def choose(
     read: Callable[[str], str],
     exists: Callable[[str], bool],
     fallback: bool = True,
-) -> Chosen:
+) -> CommandLine:
     """What these words mean. `read` gives a file's text; `exists` tells whether a socket is there. Without `fallback`
     the file of --fallback-config is left out: an agent's configuration takes its place."""
     try:
         given, rest = go_flags.parse(words, SWITCHES)
         if any(one.name in ("h", "help") for one in given):
-            return Chosen(asked="help")
+            return CommandLine(asked="help")
         historic = any(one.name in HISTORIC for one in given)
         is_forced = any(one.name == "force-config" and one.value for one in given)
         given = _with_files(given, read, fallback)
     except WireError as error:
         raise CriResmgrError(f"{error}; cri-resmgr -h lists what there is") from error
-    chosen = Chosen({"relay.listen": LISTEN}, historic=historic)
+    chosen = CommandLine({"relay.listen": LISTEN}, historic=historic)
     asked = [one.value for one in given if one.name == "policy"][-1:]
     elsewhere = environ.get("NODEWARD_CPUS__DRIVER", "relay") != "relay"
     if not is_forced and not elsewhere and not any(name in NO_POLICY for name in asked):
@@ -190,7 +190,7 @@ def _said(text: str, _: str) -> str:
     return text
 
 
-def take(chosen: Chosen, one: Given) -> None:
+def take(chosen: CommandLine, one: Given) -> None:
     match one.name:
         case "version" | "print-config" | "list-policies" | "list-loggers":
             chosen.asked = one.name if one.value == "true" else chosen.asked
@@ -232,7 +232,7 @@ def take(chosen: Chosen, one: Given) -> None:
             _take_log(chosen, one)
 
 
-def _take_dump(chosen: Chosen, one: Given) -> None:
+def _take_dump(chosen: CommandLine, one: Given) -> None:
     """Options are the historic generation's, and add up. YAML is the final one's. Rules of the one take the place of
     the other's."""
     from nodeward.neighbours.cri import dump_rules  # only where a dump is chosen
@@ -250,7 +250,7 @@ def _take_dump(chosen: Chosen, one: Given) -> None:
             chosen.dump_default = dump_rules.FINAL_DEFAULT if one.name == "dump.File" else "on"
 
 
-def _take_log(chosen: Chosen, one: Given) -> None:
+def _take_log(chosen: CommandLine, one: Given) -> None:
     match one.name:
         case "logger-level":
             level = LEVELS.get(one.value.lower())
@@ -267,7 +267,7 @@ def _take_log(chosen: Chosen, one: Given) -> None:
             _remark(chosen, one)
 
 
-def _remark(chosen: Chosen, one: Given) -> None:
+def _remark(chosen: CommandLine, one: Given) -> None:
     """One line of what has no effect."""
     if one.name.startswith(_OPTIONS):
         chosen.pairs[one.name] = one.value
@@ -281,7 +281,7 @@ def _name(one: Given) -> str:
     return f"--{one.name}" if one.name in SWITCHES else one.name
 
 
-def _take_environment(chosen: Chosen, environ: Mapping[str, str]) -> None:
+def _take_environment(chosen: CommandLine, environ: Mapping[str, str]) -> None:
     """What the environment says of the log: options add to it, or overrule it. As there, what cannot be read of it is
     only said."""
     for name in sorted(name for name in environ if name.startswith(VARIABLES)):
@@ -321,7 +321,7 @@ def _verbosity(one: Given) -> int:
         raise CriResmgrError(f"--v: {one.value[:64]!r} is no whole number ({one.where})") from None
 
 
-def _policy(chosen: Chosen, one: Given) -> None:
+def _policy(chosen: CommandLine, one: Given) -> None:
     """The loader knows which there are. Without a policy nothing is decided, and the relay has no part in any call."""
     if one.value in LATER:
         raise CriResmgrError(
@@ -335,7 +335,7 @@ def _policy(chosen: Chosen, one: Given) -> None:
             chosen.pairs[path] = value
 
 
-def _resources(chosen: Chosen, one: Given) -> None:
+def _resources(chosen: CommandLine, one: Given) -> None:
     """`cpu=AMOUNT[,domain=amount...]`: an amount may have commas of its own."""
     parts: list[str] = []
     for part in one.value.split(","):
@@ -352,7 +352,7 @@ def _resources(chosen: Chosen, one: Given) -> None:
             chosen.notes.append(f"--{one.name}: {domain[:64]!r} {NO_DOMAIN} ({one.where})")
 
 
-def _reload_by(chosen: Chosen, one: Given) -> None:
+def _reload_by(chosen: CommandLine, one: Given) -> None:
     if one.value in RELOADS:
         chosen.reload_by = signal.Signals[one.value]
     elif one.value and not one.value.lower().startswith("disable") and one.value not in signal.Signals.__members__:
@@ -373,7 +373,7 @@ def _path(one: Given) -> str:
     return path
 
 
-def _images(chosen: Chosen, one: Given) -> None:
+def _images(chosen: CommandLine, one: Given) -> None:
     if one.value == "default":
         chosen.pairs["relay.image"] = ""
     elif one.value == "-":
@@ -382,7 +382,7 @@ def _images(chosen: Chosen, one: Given) -> None:
         chosen.pairs["relay.image"] = _path(one)
 
 
-def _runtime(chosen: Chosen, exists: Callable[[str], bool]) -> None:
+def _runtime(chosen: CommandLine, exists: Callable[[str], bool]) -> None:
     if "relay.runtime" in chosen.pairs:
         return
     found = next((path for path in RUNTIMES if exists(path)), RUNTIMES[1])
@@ -391,7 +391,7 @@ def _runtime(chosen: Chosen, exists: Callable[[str], bool]) -> None:
     chosen.notes.append(f"no --runtime-socket: {found} {how}")
 
 
-def _image_socket(chosen: Chosen) -> None:
+def _image_socket(chosen: CommandLine) -> None:
     """Where images of another service are relayed: CRI Resource Manager had one socket for both."""
     if chosen.pairs.get("relay.image"):
         path = f"{chosen.pairs['relay.listen'].rpartition('/')[0]}/cri-resmgr-image.sock"

@@ -27,7 +27,7 @@ from nodeward.neighbours.cri.dump_rules import Level, Rules
 from nodeward.neighbours.formats.grpc_messages import VIEWED_BYTES
 from nodeward.programs.dump import frames
 from nodeward.programs.dump import ring as dump_ring
-from nodeward.programs.dump.frames import HEAD_BYTES, Kind, Told
+from nodeward.programs.dump.frames import HEAD_BYTES, FrameKind, Told
 from nodeward.programs.dump.ring import Giver
 
 _DONE, _MARKED, _LOST, _MISSING, _OFFERED, _OFFERED_MARKS = range(6)
@@ -133,7 +133,7 @@ MAX_FRESH = 32
 took 200 us at once, and costs no more bit by bit."""
 _UNANSWERED = object()
 _HELD, _COMPRESSED = frames.HELD, frames.COMPRESSED
-_REQUEST, _RESPONSE, _ENDED = int(Kind.REQUEST), int(Kind.RESPONSE), int(Kind.ENDED)
+_REQUEST, _RESPONSE, _ENDED = int(FrameKind.REQUEST), int(FrameKind.RESPONSE), int(FrameKind.ENDED)
 _ALL = Interest.ALL
 """As plain names: to ask an enum for its member costs as much as a message."""
 _INTEREST = {Level.OFF: Interest.NONE, Level.NAME: Interest.CALL, Level.FULL: Interest.ALL}
@@ -332,7 +332,7 @@ class Feed:
     def unseen(self, connection: int, why: str) -> None:
         """Tells that there is nothing more of this connection, which is else as if nobody had called."""
         text = why.encode("utf-8", "replace")
-        self._tell((Kind.UNSEEN, connection, self._clock.wall_ns(), 0, b"", (text,), len(text), 0))
+        self._tell((FrameKind.UNSEEN, connection, self._clock.wall_ns(), 0, b"", (text,), len(text), 0))
 
     # ---- on the way to the writer ----------------------------------------------------------------------------------
 
@@ -364,7 +364,7 @@ class Feed:
     def _mark(self) -> None:
         """Tells what is missing here, if something is."""
         if self._untold:
-            self._fresh.append((Kind.LOST, 0, self._clock.wall_ns(), 0, b"", (b"",), self._untold, 0))
+            self._fresh.append((FrameKind.LOST, 0, self._clock.wall_ns(), 0, b"", (b"",), self._untold, 0))
             self._bytes += HEAD_BYTES
             self._marks += self._untold
             self._untold = 0

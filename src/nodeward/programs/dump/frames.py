@@ -18,7 +18,7 @@ HEAD_BYTES = _HEAD.size
 _AFTER_LENGTH = _HEAD.size - 4
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """What a frame tells."""
 
     REQUEST = 1
@@ -41,7 +41,7 @@ class Frame:
     """One frame. `time_ns` is the latency since the call began; of a request, a loss or a connection it is wall time.
     `size` is the whole message's, where the payload was cut; `status` is gRPC's."""
 
-    kind: Kind
+    kind: FrameKind
     number: int
     time_ns: int
     flags: int
@@ -95,8 +95,8 @@ class FrameReader:
         del self._bytes[:at]
 
 
-def _kind(number: int) -> Kind:
+def _kind(number: int) -> FrameKind:
     try:
-        return Kind(number)
+        return FrameKind(number)
     except ValueError as error:
         raise WireError("dump feed", f"a frame of kind {number}") from error

@@ -15,7 +15,7 @@ from nodeward.programs.dump import frames as dump_feed
 from nodeward.programs.dump import text as dump_text
 from nodeward.programs.dump.feed import Tally
 from nodeward.programs.dump.file import DumpFile, DumpFileError
-from nodeward.programs.dump.frames import Frame, FrameReader, Kind
+from nodeward.programs.dump.frames import Frame, FrameKind, FrameReader
 from nodeward.programs.dump.text import Call
 
 READ_BYTES = 32 * 1024
@@ -34,18 +34,18 @@ class Lines:
 
     def of(self, frame: Frame) -> str:
         """The lines of one frame; none for the end of a call that has been shown whole."""
-        if frame.kind is Kind.LOST:
+        if frame.kind is FrameKind.LOST:
             return dump_text.remark(frame.time_ns, f"{frame.size} messages are missing here: {LOST}")
-        if frame.kind is Kind.UNSEEN:
+        if frame.kind is FrameKind.UNSEEN:
             why = printable(frame.payload.decode("utf-8", "replace"))
             what = f"the calls of connection {frame.number} are relayed and have no lines from here on: {why}"
             return dump_text.remark(frame.time_ns, what)
         service, _, method = frame.path.rpartition("/")
         call = Call(frame.number, _one_word(method), "intercepted" if frame.flags & dump_feed.HELD else "passthrough")
-        if frame.kind is Kind.ENDED:
+        if frame.kind is FrameKind.ENDED:
             return self._end(call, frame)
         kinds = dump_text.kinds(service.rpartition(".")[2], method)
-        if frame.kind is Kind.REQUEST:
+        if frame.kind is FrameKind.REQUEST:
             return dump_text.request(call, frame.time_ns, self._body(frame, kinds[0] if kinds else None))
         return dump_text.reply(call, frame.time_ns, self._body(frame, kinds[1] if kinds else None))
 
@@ -88,8 +88,8 @@ def run(read: Callable[[int], bytes], file: DumpFile, shown: Sequence[str], tall
     frames, lines = FrameReader(), Lines(shown)
     while (data := read(READ_BYTES)) and not tally.given_up:
         whole = list(frames.feed(data))
-        marked = sum(frame.size for frame in whole if frame.kind is Kind.LOST)
-        messages = sum(frame.kind is not Kind.LOST for frame in whole)
+        marked = sum(frame.size for frame in whole if frame.kind is FrameKind.LOST)
+        messages = sum(frame.kind is not FrameKind.LOST for frame in whole)
         _write(file, "".join(map(lines.of, whole)), (messages, marked), tally, wall_ns)
     tally.failed(*tally.left)
     if tally.missing:

@@ -65,7 +65,7 @@ class Options(NamedTuple):
     folder: str = "/run/nodeward"
 
 
-class Place(NamedTuple):
+class MiscCgroup(NamedTuple):
     """A cgroup in the tree that has the misc controller: the version of cgroups, and the path below the tree's root.
     `why_not`: why no limit holds there, since the container's process is elsewhere in this tree; empty for one that is
     there."""
@@ -169,7 +169,7 @@ def run(stdin: bytes, files: HostFiles, options: Options, ask: Ask) -> Outcome:
 
 
 def decide(
-    request: HookRequest, files: HostFiles, options: Options, place: Place, ask: Ask
+    request: HookRequest, files: HostFiles, options: Options, place: MiscCgroup, ask: Ask
 ) -> tuple[HookAnswer, list[str]]:
     """What the container is to have, and what was in the way of asking."""
     notes = list[str]()
@@ -188,7 +188,7 @@ def decide(
     return answer_alone(request, files, options.folder, options.on_error, capacity, notes), notes
 
 
-def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle) -> Place:
+def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle) -> MiscCgroup:
     """The container's cgroup in the tree that has the misc controller: as the kernel says, and as the bundle says.
 
     A runtime may leave that tree out, as old ones do misc on cgroup v1. Most containers have no limit there, so what
@@ -197,9 +197,9 @@ def find(files: HostFiles, state: oci.RuntimeState, config: oci.Bundle) -> Place
     data, place = _of_process(files, state.pid)
     at_the_root = place.path in ("", "/")
     if named and cgroup_paths.holds(named, place.path, state.id):
-        place = Place(place.version, named)
+        place = MiscCgroup(place.version, named)
     elif named and (at_the_root or cgroup_paths.joined(data, named, state.id)):
-        place = Place(place.version, named, _not_joined(state.pid, place))
+        place = MiscCgroup(place.version, named, _not_joined(state.pid, place))
     elif at_the_root:
         raise HookError(
             f"process {state.pid} is in no cgroup of its own ({place.path!r}, cgroup v{place.version}). Have the "
@@ -225,7 +225,7 @@ def _named(bundle: str, config: oci.Bundle) -> str:
         raise HookError(f"linux.cgroupsPath in {bundle}: {error}. {oci.MEND_BUNDLE}") from error
 
 
-def _of_process(files: HostFiles, pid: int) -> tuple[bytes, Place]:
+def _of_process(files: HostFiles, pid: int) -> tuple[bytes, MiscCgroup]:
     """The kernel's list of the cgroups that the process is in, and the one in the tree that has misc."""
     if not pid:
         raise HookError("the state has no pid: install the hook in the stage createRuntime, where there is a process")
@@ -239,10 +239,10 @@ def _of_process(files: HostFiles, pid: int) -> tuple[bytes, Place]:
             f"the state's process {pid} is not there: {error}. It has ended (see the runtime's log), or the hook is to "
             "be run in the PID namespace of the runtime"
         ) from error
-    return data, Place(1, legacy) if legacy else Place(2, unified)
+    return data, MiscCgroup(1, legacy) if legacy else MiscCgroup(2, unified)
 
 
-def _not_joined(pid: int, place: Place) -> str:
+def _not_joined(pid: int, place: MiscCgroup) -> str:
     tree, remedy = "tree of cgroup v2", "See nodeward doctor"
     if place.version == 1:
         tree, remedy = "misc hierarchy of cgroup v1", "Use one that joins it (runc 1.1.6 or newer), or cgroup v2"
@@ -273,7 +273,7 @@ def _roots(files: HostFiles, version: int) -> Iterator[str]:
             yield mount.place
 
 
-def write(files: HostFiles, place: Place, limits: Mapping[str, int]) -> None:
+def write(files: HostFiles, place: MiscCgroup, limits: Mapping[str, int]) -> None:
     """Writes each limit and reads all back. HookError says which, where and why not, of all that failed: also where
     this kernel, unlike whoever answered, has nothing of a resource."""
     if not limits:
@@ -368,7 +368,7 @@ def _tell(request: HookRequest, options: Options, ask: Ask) -> Outcome:
     return Outcome(0)
 
 
-def _request(container_id: str, who: oci.Identity, place: Place, annotations: Mapping[str, str]) -> HookRequest:
+def _request(container_id: str, who: oci.Identity, place: MiscCgroup, annotations: Mapping[str, str]) -> HookRequest:
     uid, above = who.pod_uid, cgroup_paths.uid_above(place.path)
     if uid and above and uid != above:
         raise HookError(

@@ -48,7 +48,7 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class DaemonParts:
     """The parts of the daemon that have something to show."""
 
     inside: Inside

@@ -51,7 +51,7 @@ from nodeward.people.decisions import Latest
 from nodeward.programs.node import doors
 from nodeward.programs.node.readiness import Readiness
 from nodeward.settings import policy_object
-from nodeward.settings.policy_object import Chosen
+from nodeward.settings.policy_object import ChosenPolicy
 from nodeward.settings.reload import Reload, SettingsSource
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class OnDisk:
     gates: ev.GateRecalled = field(default_factory=gate.unread)
     begun: str = ""
     """The boot in which a journal of grants was begun last; empty where that is not known, or none can be."""
-    chosen: Chosen | None = None
+    chosen: ChosenPolicy | None = None
     """The policy object that was in force."""
 
 

@@ -8,7 +8,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.ports import ReadSets, Tell
 from nodeward.core.workload import Keys
 from nodeward.features.cpus.ask import label_keys
-from nodeward.features.cpus.effects.start_barrier import StartGate
+from nodeward.features.cpus.effects.start_barrier import StartBarrier
 from nodeward.features.cpus.effects.watch import reads_sets
 from nodeward.features.gate.wiring import Gates
 from nodeward.features.limits.answer import leaves_rest
@@ -29,7 +29,7 @@ def nri(
     tell: Tell,
     clock: Clock,
     oci: OciRuntimes,
-    at_start: StartGate | None = None,
+    at_start: StartBarrier | None = None,
     read_sets: ReadSets | None = None,
 ) -> list[Component]:
     """The NRI plugin."""
@@ -97,7 +97,13 @@ def _components(node: Node) -> Wired:
     return Wired(
         (
             *nri(
-                settings, core, node.tell, clock, node.part(OciRuntimes), StartGate(core, node.slots, leaves_rest), sets
+                settings,
+                core,
+                node.tell,
+                clock,
+                node.part(OciRuntimes),
+                StartBarrier(core, node.slots, leaves_rest),
+                sets,
             ),
             *hook(settings, core, node.tell, node.note, node.files, node.lanes.disk, clock),
             *relay(settings, core, node.pods, node.part(Gates)),

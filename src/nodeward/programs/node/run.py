@@ -43,7 +43,7 @@ from nodeward.host.watchdog import Watchdog
 from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.people.socket import run as run_local
 from nodeward.programs.node import assemble, exporter
-from nodeward.programs.node.answers import Health, Parts, answers
+from nodeward.programs.node.answers import DaemonParts, Health, answers
 from nodeward.programs.node.assemble import WIRINGS, InKernel, Inside, OnDisk, Pinned
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.programs.node.readiness import Readiness, tell_systemd
@@ -110,7 +110,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
         lambda name: lane(name, assemble.DISK_DEADLINE_S),
         {type(one): one for one in (inside.grants, calls, gates, oci)},
     )
-    parts = Parts(
+    parts = DaemonParts(
         *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci),
         lambda: pods.heard_ns,
     )
@@ -210,7 +210,7 @@ async def _pinned(settings: Settings, files: HostFiles) -> Pinned:
     return boot or "", CpusRecalled(fault=f"{path} is not read within {assemble.START_S:g} s: the disk hangs")
 
 
-async def _live(chosen: list[Component], parts: Parts, systemd: sd_notify.Notifier) -> None:
+async def _live(chosen: list[Component], parts: DaemonParts, systemd: sd_notify.Notifier) -> None:
     """Runs what is chosen; at the end lets what was decided reach the disk and the kernel."""
     gc.collect()
     gc.freeze()  # what lives as long as the process: else each full collection walks it, for 20 ms of a runtime's time

@@ -38,7 +38,7 @@ class PointError(NodewardError):
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class EndpointFiles:
     """Where this kubelet's endpoints may stand. `flags` are those of its running process, with no file behind them."""
 
     config: str = CONFIG
@@ -62,16 +62,16 @@ class Edit:
         return "\n".join(difflib.unified_diff(before, after, self.path, self.path, n=1, lineterm=""))
 
 
-def places(files: HostFiles, config: str, config_dir: str, flag_files: tuple[str, ...]) -> Places:
+def places(files: HostFiles, config: str, config_dir: str, flag_files: tuple[str, ...]) -> EndpointFiles:
     """Where to look: what is given; if nothing is, what the command line of the kubelet that runs names, and where
     kubeadm puts it. PointError where none runs: its files may be any."""
     words = [] if config or config_dir or flag_files else _running(files)
     named = text.in_flags(" ".join(words))
     config, config_dir = config or _option(words, "--config"), config_dir or _option(words, "--config-dir")
-    return Places(config or CONFIG, config_dir, flag_files or FLAG_FILES, named)
+    return EndpointFiles(config or CONFIG, config_dir, flag_files or FLAG_FILES, named)
 
 
-def to_relay(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list[Edit], list[str]]:
+def to_relay(files: HostFiles, where: EndpointFiles, relay: RelaySection) -> tuple[list[Edit], list[str]]:
     """What is to be written so that kubelet calls the relay, and what is to be said of it."""
     found = _found(files, where)
     runtime = found.get(RUNTIME, ("", DEFAULT_RUNTIME))[1]
@@ -99,7 +99,7 @@ def to_relay(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list
     return _edits(files, where, found, wanted), said
 
 
-def to_runtime(files: HostFiles, where: Places, relay: RelaySection) -> tuple[list[Edit], list[str]]:
+def to_runtime(files: HostFiles, where: EndpointFiles, relay: RelaySection) -> tuple[list[Edit], list[str]]:
     """What is to be written so that kubelet calls the runtime again, as before; and what is to be said of it."""
     ours = {_url(path) for path in (relay.listen, relay.image_listen) if path}
     edits, left = list[Edit](), list[str]()
@@ -188,7 +188,7 @@ async def answers(socket: str) -> str:
     return ""
 
 
-def _found(files: HostFiles, where: Places) -> dict[str, tuple[str, str]]:
+def _found(files: HostFiles, where: EndpointFiles) -> dict[str, tuple[str, str]]:
     """What counts for each endpoint that is named: the file, and the value."""
     found: dict[str, tuple[str, str]] = {}
     drop_ins = _names(files, where.config_dir) if where.config_dir else []
@@ -209,7 +209,7 @@ def _found(files: HostFiles, where: Places) -> dict[str, tuple[str, str]]:
 
 
 def _edits(
-    files: HostFiles, where: Places, found: Mapping[str, tuple[str, str]], wanted: Mapping[str, str]
+    files: HostFiles, where: EndpointFiles, found: Mapping[str, tuple[str, str]], wanted: Mapping[str, str]
 ) -> list[Edit]:
     by_file: dict[str, dict[str, str]] = {}
     own = f"{where.config_dir}/{DROP_IN}" if where.config_dir else ""

@@ -47,7 +47,7 @@ class _Numbered(msgspec.Struct):
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class PageOptions:
     """What the command was given. `settings` are those that doctor goes by; None where it does not look."""
 
     socket: str
@@ -77,7 +77,7 @@ _TIMEOUT: Final = aiohttp.ClientTimeout(total=ASK_S)
 _AWAY = (OSError, TimeoutError, aiohttp.ClientError, msgspec.MsgspecError)
 
 
-async def run(chosen: Chosen, serving: Callable[[int], None]) -> None:
+async def run(chosen: PageOptions, serving: Callable[[int], None]) -> None:
     """Serves until cancelled; `serving` is told the port. OSError where the address cannot be had."""
     pictures = Pictures()
     connector = aiohttp.UnixConnector(chosen.socket)
@@ -102,7 +102,7 @@ async def run(chosen: Chosen, serving: Callable[[int], None]) -> None:
 class _Watch:
     """Makes a picture a second."""
 
-    def __init__(self, daemon: _Daemon, chosen: Chosen, pictures: Pictures) -> None:
+    def __init__(self, daemon: _Daemon, chosen: PageOptions, pictures: Pictures) -> None:
         self._daemon, self._chosen, self._pictures = daemon, chosen, pictures
         self._memory, self._shown = Memory(), Picture("attention", "The daemon has not answered yet.")
         self._decisions: list[msgspec.Raw] = []

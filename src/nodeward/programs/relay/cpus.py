@@ -21,7 +21,7 @@ from nodeward.core.ports import Tell
 from nodeward.core.workload import Container, ContainerId, CpuRecord, Phase, Sandbox
 from nodeward.features.cpus.effects import grants
 from nodeward.features.cpus.effects.grants import CpuGrants
-from nodeward.features.cpus.effects.start_barrier import StartGate, pins
+from nodeward.features.cpus.effects.start_barrier import StartBarrier, pins
 from nodeward.features.cpus.effects.watch import watch_drift, watch_topology, watch_use
 from nodeward.features.cpus.place import wanted
 from nodeward.features.cpus.pools import apart
@@ -72,7 +72,7 @@ class RelayCpus:
     def begins(self, core: Core[State], drives: bool) -> Tell:
         """Tells the core what the machine has, and how the core is to be told what happens. Reads files. `drives`: this
         process drives the policy from the start; else from `recall` on."""
-        self._core, self._gate = core, StartGate(core, self.slots, leaves_rest)
+        self._core, self._gate = core, StartBarrier(core, self.slots, leaves_rest)
         within = BoundedCalls("nodeward-cpus", grants.LATE_S)
         self._record = CpuGrants(core, self._files, self._settings.run_dir, self._journal, within)
         if drives:

@@ -14,7 +14,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.topology import Level, Machine
 from nodeward.core.workload import Qos
 from nodeward.features.cpus.match import filled, globs, holds, value_of
-from nodeward.features.cpus.picker import Kind, drop, pick, spans
+from nodeward.features.cpus.picker import CpuPriority, drop, pick, spans
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression
 from nodeward.features.cpus.settings import CpusSettings, PolicySettings
 from nodeward.features.cpus.tree import Wish, grow, shrink
@@ -98,9 +98,9 @@ def idle(shape: Machine, cpus: CpuSet) -> CpuSet:
     return sum(core.cpus for core in shape.cores if core.cpus & cpus == core.cpus)
 
 
-@given(asked(), st.sampled_from(Kind))
+@given(asked(), st.sampled_from(CpuPriority))
 def test_it_takes_exactly_as_many_of_the_free_ones_and_the_same_again(
-    question: tuple[Machine, CpuSet, int], kind: Kind
+    question: tuple[Machine, CpuSet, int], kind: CpuPriority
 ) -> None:
     shape, free, n = question
     got = pick(shape, free, n, kind)
@@ -207,12 +207,12 @@ def test_more_is_taken_close_by(near: str, n: int, expected: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "n", "expected"),
     [
-        pytest.param(Kind.HIGH, 3, "0-1,8", id="high takes no efficient core"),
-        pytest.param(Kind.LOW, 3, "4-6", id="low takes efficient ones"),
-        pytest.param(Kind.HIGH, 9, "0-4,8-11", id="one efficient core where the others do not suffice"),
+        pytest.param(CpuPriority.HIGH, 3, "0-1,8", id="high takes no efficient core"),
+        pytest.param(CpuPriority.LOW, 3, "4-6", id="low takes efficient ones"),
+        pytest.param(CpuPriority.HIGH, 9, "0-4,8-11", id="one efficient core where the others do not suffice"),
     ],
 )
-def test_the_preferred_kind_comes_first(kind: Kind, n: int, expected: str) -> None:
+def test_the_preferred_kind_comes_first(kind: CpuPriority, n: int, expected: str) -> None:
     hybrid = machine(packages=1, nodes=1, cores=8, threads=2, efficient=parse("4-7,12-15"))
     assert text(pick(hybrid, parse("0-11"), n, kind)) == expected
 

@@ -10,7 +10,7 @@ import pytest
 
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import device_ids, kubelet_view, sums
-from nodeward.features.keys.rule import Claim, Count, count
+from nodeward.features.keys.rule import Count, PodKeys, count
 from nodeward.features.keys.state import Offer
 from tests.told import tell
 from tests.unit.features.keys import starts, views
@@ -41,7 +41,7 @@ def forgets_the_ended(patch: pytest.MonkeyPatch) -> None:
 
 
 def test_it_is_told_that_foreign_use_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[Claim]) -> Count:
+    def broken(capacity: int, reserve: int, roots: tuple[int, ...], pods: Iterable[PodKeys]) -> Count:
         found = count(capacity, reserve, roots, pods)
         return replace(found, free=found.free + found.foreign)
 

@@ -14,7 +14,7 @@ from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys import device_ids
 from nodeward.features.keys.device_ids import GROW_NS
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.keys.rule import Claim, count, together
+from nodeward.features.keys.rule import PodKeys, count, together
 from nodeward.features.keys.settings import KeyKind, KeysSettings
 from nodeward.features.keys.state import Grant, Offer
 from nodeward.features.keys.view import key_rows
@@ -30,8 +30,8 @@ NEGATIVE = -1
 """What the kernel's counter is after a refused charge was taken back twice (2**64 - 1 in the file)."""
 
 
-def claims(*pods: tuple[int, int]) -> list[Claim]:
-    return [Claim(entitled, (charged, charged)) for entitled, charged in pods]
+def claims(*pods: tuple[int, int]) -> list[PodKeys]:
+    return [PodKeys(entitled, (charged, charged)) for entitled, charged in pods]
 
 
 @pytest.mark.parametrize(
@@ -60,17 +60,17 @@ def test_the_reserve_is_never_free() -> None:
 
 
 def test_reads_that_differ_are_taken_as_whatever_leaves_less() -> None:
-    sums = count(10, 0, (3, 5), [Claim(1, (0, 2)), Claim(0, (1, 1))])
+    sums = count(10, 0, (3, 5), [PodKeys(1, (0, 2)), PodKeys(0, (1, 1))])
     assert (sums.used, sums.charged, sums.claimed, sums.foreign) == (5, 1, 3, 4)
     assert sums.free == 3
 
 
 def test_the_keys_of_a_pod_that_cannot_be_read_count_twice_rather_than_not_at_all() -> None:
-    assert count(10, 0, (1, 1), [Claim(1, ())]).free == 8
+    assert count(10, 0, (1, 1), [PodKeys(1, ())]).free == 8
 
 
 def test_no_use_is_taken_for_a_pods_after_one_of_their_counters_went_below_zero() -> None:
-    sums = count(10, 1, (3, 3), [Claim(1, (NEGATIVE, 0)), Claim(2, (2, 2))])
+    sums = count(10, 1, (3, 3), [PodKeys(1, (NEGATIVE, 0)), PodKeys(2, (2, 2))])
     assert sums.blind
     assert not sums.wrapped
     assert sums.free == 10 - 3 - 3 - 1
@@ -88,28 +88,28 @@ amounts = st.integers(0, 6)
 @given(
     st.integers(0, 20),
     st.lists(amounts, min_size=1, max_size=3).map(tuple),
-    st.lists(st.builds(Claim, amounts, st.lists(amounts, max_size=3).map(tuple)), max_size=5),
+    st.lists(st.builds(PodKeys, amounts, st.lists(amounts, max_size=3).map(tuple)), max_size=5),
     st.integers(0, 3),
 )
 def test_one_more_promise_charge_or_foreign_key_never_frees_one(
-    capacity: int, roots: tuple[int, ...], pods: list[Claim], reserve: int
+    capacity: int, roots: tuple[int, ...], pods: list[PodKeys], reserve: int
 ) -> None:
     free = count(capacity, reserve, roots, pods).free
     assert 0 <= free <= capacity
     assert count(capacity, reserve, (*roots, max(roots) + 1), pods).free <= free
-    assert count(capacity, reserve, roots, [*pods, Claim(1, ())]).free <= free
+    assert count(capacity, reserve, roots, [*pods, PodKeys(1, ())]).free <= free
     assert count(capacity, reserve + 1, roots, pods).free <= free
     for place, pod in enumerate(pods):
-        more = Claim(pod.entitled + 1, pod.charged)
+        more = PodKeys(pod.entitled + 1, pod.charged)
         assert count(capacity, reserve, roots, [*pods[:place], more, *pods[place + 1 :]]).free <= free
 
 
 @given(
-    st.lists(st.builds(Claim, amounts, st.lists(st.integers(NEGATIVE, 6), max_size=3).map(tuple)), max_size=5),
+    st.lists(st.builds(PodKeys, amounts, st.lists(st.integers(NEGATIVE, 6), max_size=3).map(tuple)), max_size=5),
     st.lists(st.integers(NEGATIVE, 20), min_size=1, max_size=3).map(tuple),
     st.integers(0, 5),
 )
-def test_pods_counted_together_count_as_each_by_itself(pods: list[Claim], roots: tuple[int, ...], cut: int) -> None:
+def test_pods_counted_together_count_as_each_by_itself(pods: list[PodKeys], roots: tuple[int, ...], cut: int) -> None:
     assert count(20, 1, roots, [together(pods[:cut]), *pods[cut:]]) == count(20, 1, roots, pods)
 
 

@@ -12,7 +12,7 @@ from nodeward.core.events import PluginStanding
 from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys.rows import KeyFence, KeyRow, KeySharing
-from nodeward.features.keys.rule import Claim, Count, count
+from nodeward.features.keys.rule import Count, PodKeys, count
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, KeysSettings, Publisher, Share
 from nodeward.features.keys.share import (
     Shares,
@@ -42,7 +42,7 @@ def row(mode: Share, split: int = 0, reserve: int = 0) -> KeyKind:
 def node(ours: int = 0, kata: int = 0, foreign: int = 0, reserve: int = 0, capacity: int = 16) -> Count:
     """The sums of a node: `ours` and `kata` are promised and charged, `foreign` machines are outside of Kubernetes."""
     used = ours + kata + foreign
-    return count(capacity, reserve, (used, used), [Claim(1, (1, 1))] * (ours + kata))
+    return count(capacity, reserve, (used, used), [PodKeys(1, (1, 1))] * (ours + kata))
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_each_row_of_the_mode_table(mode: Share, nfd: bool, split: int, sums: Co
     [(OVERRIDE, 0, 10), (OVERRIDE, 3, 13), (OVERRIDE, 9, 14), (SPLIT, 0, 3), (SPLIT, 3, 5), (SPLIT, 9, 6)],
 )
 def test_keys_that_kata_holds_outside_of_its_pods_count_once_for_it(mode: Share, outside: int, total: int) -> None:
-    sums = count(16, 0, (6, 6), [Claim(1, (1, 1))] * 2 + [Claim(1, (0, 0))] * 3)
+    sums = count(16, 0, (6, 6), [PodKeys(1, (1, 1))] * 2 + [PodKeys(1, (0, 0))] * 3)
     found = shares(row(mode, 10), sums, sums.free, 3, nfd=True, outside=outside)
     assert (found.sellable, found.total) == (7, total)
 
@@ -116,7 +116,7 @@ def test_nothing_is_sold_that_is_not_there(
 ) -> None:
     """Whoever sells, what is left to either side is no more than there is beside all claims; in the mode split, what is
     left to both sides together is no more."""
-    claims = [Claim(entitled, (charged,)) for _, entitled, charged in pods]
+    claims = [PodKeys(entitled, (charged,)) for _, entitled, charged in pods]
     sums = count(12, reserve, (foreign + sum(charged for _, _, charged in pods),), claims)
     asked = sum(entitled for theirs, entitled, _ in pods if theirs)
     free = max(0, sums.free - withheld)

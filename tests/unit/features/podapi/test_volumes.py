@@ -19,7 +19,16 @@ from nodeward.features.podapi.rows import (
     VolumeMount,
     VolumeOffer,
 )
-from nodeward.features.podapi.volumes import LEASE_S, MAKING_S, MOST_CLAIMS, Claim, Claims, Host, PodVolumes, Standing
+from nodeward.features.podapi.volumes import (
+    LEASE_S,
+    MAKING_S,
+    MOST_CLAIMS,
+    Claims,
+    Host,
+    PodVolumes,
+    Standing,
+    VolumeHold,
+)
 
 SECOND = 1_000_000_000
 DATA = SpecVolume("data", "persistentVolumeClaim", "disk", mounts=(VolumeMount("app"),))
@@ -165,7 +174,7 @@ def test_who_comes_second_is_told_who_has_it_and_a_pods_next_sandbox_gets_what_i
 
 
 def test_a_node_has_so_many_claims_and_no_more() -> None:
-    full = {f"k{number}": Claim("v", f"/{number}", "n", "p", "u", "s", "", 0) for number in range(MOST_CLAIMS)}
+    full = {f"k{number}": VolumeHold("v", f"/{number}", "n", "p", "u", "s", "", 0) for number in range(MOST_CLAIMS)}
     claims, said = offer(full, pod())
 
     assert (claims, said.owner) == (full, HOST)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from nodeward.neighbours.cri.book import CallBook
 from nodeward.neighbours.cri.calls import Call, Ended, Fate, Interest, Message, Pass, Refuse, Verdict
-from nodeward.neighbours.cri.session import Session
+from nodeward.neighbours.cri.session import RelayedConnection
 from tests.unit.neighbours.cri.strict import StrictEnd, message, request
 
 OK = ((b":status", b"200"), (b"content-type", b"application/grpc"))
@@ -123,7 +123,7 @@ class Between:
         decider = self.judge if enforces else None
         self.judge.on_error = on_error
         self.book = CallBook(self.clock, (self.watcher,), decider, meter=self.tally)
-        self.session = Session(self.book, self.judge, self.book.connection())
+        self.session = RelayedConnection(self.book, self.judge, self.book.connection())
         if greet:
             self.settle()
 

@@ -13,7 +13,7 @@ from nodeward.neighbours.cri import book
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.cri.flow import FRAME_BYTES
 from nodeward.neighbours.cri.held import HOLD_NS
-from nodeward.neighbours.cri.session import Session
+from nodeward.neighbours.cri.session import RelayedConnection
 from tests.unit.neighbours.cri.between import BUSY, OK, TRAILERS, Between, after, answer, ask, status
 from tests.unit.neighbours.cri.strict import (
     DATA,
@@ -404,7 +404,7 @@ def test_gzip_is_decided_uncompressed_and_passes_as_it_came_or_replaced_uncompre
 def test_what_is_held_in_all_is_bounded_and_a_call_without_room_goes_by_on_error(on_error: Refuse | None) -> None:
     rig, other = Between(on_error=on_error), Between(greet=False)
     assert rig.book.holds.left == rig.book.holds.total == book.HELD_BYTES == 64 << 20
-    other.session = Session(rig.book, other.judge, rig.book.connection())
+    other.session = RelayedConnection(rig.book, other.judge, rig.book.connection())
     other.settle()
     rig.book.holds.left = rig.book.holds.total = 2 * (len(message(b"h" * 9_000)) + FRAME_BYTES)
     ask(rig, 1, "HoldCreate", b"h" * 9_000)

@@ -24,7 +24,7 @@ AGAIN_S = 0.02
 log = logging.getLogger(__name__)
 
 
-class StartGate:
+class StartBarrier:
     """`core.ports.AtStart`. Belongs to the loop's thread."""
 
     def __init__(self, core: Core[State], slots: Slots, leaves_rest: Callable[[State], bool]) -> None:

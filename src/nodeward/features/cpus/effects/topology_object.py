@@ -63,7 +63,7 @@ RETIRE_S = 3.0
 """So long a person waits for the end of the object."""
 
 
-class Session:
+class TopologyReconciler:
     """One node's object."""
 
     def __init__(
@@ -204,7 +204,7 @@ def wired(node: Node) -> Wired:
     def remember() -> None:
         node.undo.remember(f"{KIND}:{client.node}", "absent")
 
-    session = Session(client, wanted, remember, node.clock, node.note)
+    session = TopologyReconciler(client, wanted, remember, node.clock, node.note)
 
     async def run() -> None:
         try:

@@ -27,7 +27,7 @@ from nodeward.core.topology import Level, Machine
 from nodeward.features.cpus import amounts
 from nodeward.features.cpus.expression import labels_in
 from nodeward.features.cpus.match import are_told, filled, holds, labels_of
-from nodeward.features.cpus.picker import Kind
+from nodeward.features.cpus.picker import CpuPriority
 from nodeward.features.cpus.policies.pools_with_rules import (
     Admit,
     Hooks,
@@ -60,11 +60,11 @@ from nodeward.features.cpus.settings import AmountKind, PolicySettings
 from nodeward.features.cpus.tree import Wish, grow, shrink
 from nodeward.features.cpus.values import Ask, Denied, Grant, Ground, Inside, Part, Pool, Pools
 
-KINDS: Mapping[Priority, Kind] = {
-    Priority.HIGH: Kind.HIGH,
-    Priority.NORMAL: Kind.NORMAL,
-    Priority.LOW: Kind.LOW,
-    Priority.NONE: Kind.ANY,
+KINDS: Mapping[Priority, CpuPriority] = {
+    Priority.HIGH: CpuPriority.HIGH,
+    Priority.NORMAL: CpuPriority.NORMAL,
+    Priority.LOW: CpuPriority.LOW,
+    Priority.NONE: CpuPriority.ANY,
 }
 """In the order in which the first balloons are made."""
 _MEMORY_TYPES = tuple(one.value for one in MemoryType)

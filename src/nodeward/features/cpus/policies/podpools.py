@@ -16,7 +16,7 @@ from nodeward.core.cpuset import CpuSet
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import kept
 from nodeward.core.topology import Machine
-from nodeward.features.cpus.picker import Kind, pick
+from nodeward.features.cpus.picker import CpuPriority, pick
 from nodeward.features.cpus.policies.pools_with_rules import (
     Admit,
     Hooks,
@@ -70,7 +70,7 @@ def _made(
     for name, cpus in sorted(runs, key=lambda one: one[1].bit_count() != kinds[one[0]].cpu):
         mine, there = cpus & free & ~stayed, stay.setdefault(name, [])
         if mine and len(there) < counts[name]:
-            there.append(pick(machine, mine, min(mine.bit_count(), kinds[name].cpu), Kind.NORMAL))
+            there.append(pick(machine, mine, min(mine.bit_count(), kinds[name].cpu), CpuPriority.NORMAL))
             stayed |= there[-1]
     for one in (own, *(one for name, one in kinds.items() if name not in (DEFAULT, RESERVED))):
         count = 1 if one is own else counts[one.name]
@@ -94,7 +94,7 @@ def _made(
             more = one.cpu - mine.bit_count()
             rooms = (free & ~stayed & ~others, free & ~stayed, free & ~mine)
             room = next((room for room in rooms if room.bit_count() >= more), 0)
-            cpus = mine | (pick(machine, room, more, Kind.NORMAL, near=mine) if more else 0)
+            cpus = mine | (pick(machine, room, more, CpuPriority.NORMAL, near=mine) if more else 0)
             free &= ~cpus
             if one is own:
                 left = cpus

@@ -15,7 +15,7 @@ from nodeward.core.tables import kept
 from nodeward.core.topology import Machine
 from nodeward.features.cpus import amounts
 from nodeward.features.cpus.match import globs
-from nodeward.features.cpus.picker import Kind, pick
+from nodeward.features.cpus.picker import CpuPriority, pick
 from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pool_settings import SYSTEM_NAMESPACE
 from nodeward.features.cpus.pools import joined, left
@@ -154,7 +154,7 @@ def kept_and_others(machine: Machine, settings: PolicySettings) -> tuple[CpuSet,
     """The reserved CPUs, and those that pools are made of: all others that the kernel does not isolate."""
     ground = Ground(machine, settings)
     allowed = amounts.universe(ground)
-    reserved = amounts.reserved(ground, lambda free, n: pick(machine, free, n, Kind.NORMAL))
+    reserved = amounts.reserved(ground, lambda free, n: pick(machine, free, n, CpuPriority.NORMAL))
     if isinstance(allowed, Denied):
         return allowed
     return reserved if isinstance(reserved, Denied) else (reserved, allowed & ~machine.isolated & ~reserved)

@@ -23,7 +23,7 @@ from nodeward.core.tables import beside
 from nodeward.core.topology import Level
 from nodeward.core.workload import Role
 from nodeward.features.cpus.amounts import reserved, universe
-from nodeward.features.cpus.picker import Kind, drop, pick, spans
+from nodeward.features.cpus.picker import CpuPriority, drop, pick, spans
 from nodeward.features.cpus.policy import Policy
 from nodeward.features.cpus.pools import joined, left, resized
 from nodeward.features.cpus.requested import flag
@@ -44,7 +44,9 @@ RESERVED, SHARED, ISOLATED = "reserved", "shared", "isolated"
 
 def _begin(ground: Ground) -> Pools | Denied:
     allowed = universe(ground)
-    kept = reserved(ground, lambda free, n: 1 if n == 1 and free & 1 else pick(ground.machine, free, n, Kind.NORMAL))
+    kept = reserved(
+        ground, lambda free, n: 1 if n == 1 and free & 1 else pick(ground.machine, free, n, CpuPriority.NORMAL)
+    )
     if isinstance(allowed, Denied):
         return allowed
     if isinstance(kept, Denied):
@@ -161,8 +163,8 @@ def _own(ground: Ground, at: Pools, ask: Ask, full: int, had: CpuSet, stay: CpuS
         held = stay & free
         more = full - held.bit_count()
         if more > 0:
-            return held | pick(machine, free & ~held, more, Kind.HIGH, near=held)
-        return held & ~drop(machine, held, -more, Kind.HIGH)
+            return held | pick(machine, free & ~held, more, CpuPriority.HIGH, near=held)
+        return held & ~drop(machine, held, -more, CpuPriority.HIGH)
     return Denied(
         f"it requests {ask.request_m} milliCPU, which is {full} CPU(s) of its own, and there are "
         f"{shared.bit_count()} shared ({text(shared) or 'none'}) and {isolated.bit_count()} isolated "

@@ -8,7 +8,7 @@ from nodeward.features.settings import Settings
 from nodeward.features.wiring import name_of_node
 from nodeward.host.clock import SystemClock
 from nodeward.neighbours.kubernetes import auth
-from nodeward.neighbours.nfd.client import NfdClient, Place
+from nodeward.neighbours.nfd.client import NfdClient, ObjectPlace
 from nodeward.neighbours.sockets.kube_http import KubeHttp, Waits
 
 NAMESPACE = "nodeward"
@@ -16,15 +16,15 @@ NAMESPACE = "nodeward"
 WAITS = Waits(connect_s=5.0, read_s=10.0, total_s=10.0)
 
 
-def place(settings: Settings, environ: Mapping[str, str]) -> Place:
+def place(settings: Settings, environ: Mapping[str, str]) -> ObjectPlace:
     """By the variables of the manifests, where the daemon is a pod."""
     namespace = environ.get("POD_NAMESPACE", "")
-    return Place(
+    return ObjectPlace(
         name_of_node(settings, environ), namespace or NAMESPACE, environ.get("POD_NAME", "") if namespace else ""
     )
 
 
-def target(of: Place) -> str:
+def target(of: ObjectPlace) -> str:
     """The change on the undo list."""
     return f"nfd:{of.namespace}/{of.name}"
 
@@ -38,7 +38,7 @@ async def _remove(settings: Settings, environ: Mapping[str, str], path: str) -> 
     namespace, _, name = path.partition("/")
     endpoint = auth.endpoint_of(settings.kube, environ)
     async with KubeHttp(endpoint, SystemClock(), user_agent=f"nodeward/{__version__}") as http:
-        client = NfdClient(http, Place(name_of_node(settings, environ), namespace), WAITS)
+        client = NfdClient(http, ObjectPlace(name_of_node(settings, environ), namespace), WAITS)
         found = await client.named(name)
         if found is None:
             return "is gone already"

@@ -41,7 +41,7 @@ from nodeward.features.podapi.rows import (
     VolumeMount,
     VolumeOffer,
 )
-from nodeward.features.podapi.volumes import Claim, Claims, Host, PodVolumes, Standing
+from nodeward.features.podapi.volumes import Claims, Host, PodVolumes, Standing, VolumeHold
 from nodeward.features.root import State
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
@@ -380,7 +380,7 @@ class PodVolumeClaims:
         return await done_on(self._lane, name, job)
 
 
-def _firm(claims: Claims) -> dict[str, Claim]:
+def _firm(claims: Claims) -> dict[str, VolumeHold]:
     return {where: one for where, one in claims.items() if not one.ends_ns or one.holder}
 
 
@@ -391,7 +391,7 @@ def _stands(sandbox: str, standing: Standing) -> bool:
 
 def _read_claims(files: HostFiles, path: str) -> Claims:
     try:
-        version, claims = msgspec.json.decode(files.read(path, MAX_BYTES), type=tuple[int, dict[str, Claim]])
+        version, claims = msgspec.json.decode(files.read(path, MAX_BYTES), type=tuple[int, dict[str, VolumeHold]])
     except FileNotFoundError:
         return {}
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

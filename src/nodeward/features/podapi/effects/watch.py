@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 from nodeward.core.errors import AnswerError, Failure
 from nodeward.features.podapi import view as show
-from nodeward.features.podapi.rows import Kind, PodIdentity, WatchEvent
+from nodeward.features.podapi.rows import PodChange, PodIdentity, WatchEvent
 from nodeward.features.root import State
 
 MOST_WATCHERS: Final = 64
@@ -34,7 +34,7 @@ class Watcher:
         """Has it taken later. Where too much is left, all of it gives way to a GAP."""
         if len(self._left) >= MOST_QUEUED:
             self._left.clear()
-            event = WatchEvent(Kind.GAP, event.seq)
+            event = WatchEvent(PodChange.GAP, event.seq)
         self._left.append(event)
         self._more.set()
 
@@ -78,7 +78,7 @@ class Watchers:
         if len(self._watchers) >= MOST_WATCHERS:
             raise AnswerError(Failure.RESOURCE_EXHAUSTED, f"{MOST_WATCHERS} watchers are there, which is the most")
         self._compare()
-        watcher = Watcher([self._event(Kind.ADDED, one) for one, _ in self._shown.values()])
+        watcher = Watcher([self._event(PodChange.ADDED, one) for one, _ in self._shown.values()])
         self._watchers.add(watcher)
         try:
             yield watcher.events()
@@ -98,16 +98,16 @@ class Watchers:
         self._shown = now
         if not self._watchers:
             return
-        told = [(Kind.GONE, one) for key, (one, _) in before.items() if key not in now]
+        told = [(PodChange.GONE, one) for key, (one, _) in before.items() if key not in now]
         for key, row in now.items():
             was = before.get(key)
             if was != row:
-                told.append((Kind.ADDED if was is None else Kind.CHANGED, row[0]))
+                told.append((PodChange.ADDED if was is None else PodChange.CHANGED, row[0]))
         for kind, one in told:
             self._seq += 1
             event = self._event(kind, one)
             for watcher in self._watchers:
                 watcher.put(event)
 
-    def _event(self, kind: Kind, one: PodIdentity) -> WatchEvent:
+    def _event(self, kind: PodChange, one: PodIdentity) -> WatchEvent:
         return WatchEvent(kind, self._seq, one.namespace, one.name, one.uid, one.sandbox)

@@ -80,7 +80,7 @@ async def _daemon(*, offers: bool) -> tuple[float, float]:
     home = plugins.built("nriside-0.12")
     with tree.scratch() as folder, own_cgroups(NODE) as (root, _), _foreign(root):
         row = {"resources": [TDX], "publisher": "device-plugin", "publish": TDX}
-        keys = {"mode": "enforce" if offers else "off", "kubelet_dir": f"{folder}/kubelet", "keys": {"tdx": row}}
+        keys = {"mode": "enforce" if offers else "off", "kubelet_dir": f"{folder}/kubelet", "kinds": {"tdx": row}}
         _, *words = plugins.daemon(folder, folder / "s", NODE, more=f"keys: {json.dumps(keys)}\n")
         words += ["--set", f"cgroups.root={root}", "--set", "limits.mode=off"]
         kubelet = SimKubelet(f"{folder}/kubelet", OsFiles(), SystemClock())

@@ -112,7 +112,7 @@ class Offered:
             "attestation": "enforce",
             "attestation_socket": str(self._qgs.path),
         }
-        return {"mode": "enforce", "kubelet_dir": str(self._home), "keys": {TDX: row}}
+        return {"mode": "enforce", "kubelet_dir": str(self._home), "kinds": {TDX: row}}
 
     async def start(self) -> None:
         """Kubelet and the quote service begin."""

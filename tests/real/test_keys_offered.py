@@ -44,7 +44,7 @@ class Offered:
         """The settings' row of the keys, from the daemon's next start on. This kubelet's --root-dir is not its usual
         one."""
         kubelet = f"kubelet_dir: {self.pods.home}, kubelet_root: {self.pods.root}"
-        keys = f"{{mode: enforce, {kubelet}, keys: {{tdx: {row}}}}}"
+        keys = f"{{mode: enforce, {kubelet}, kinds: {{tdx: {row}}}}}"
         self.node.nodeward.config.write_text(f"{self._said}keys: {keys}\n")
 
     def on_record(self) -> int:

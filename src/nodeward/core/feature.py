@@ -4,12 +4,15 @@
 `features.all` (docs/add-a-feature.md).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic
 
 from nodeward.core.decision import Decision, Fault, Final
 from nodeward.core.events import Event, Question
+from nodeward.core.finding import Finding
+from nodeward.core.ports import Pace
+from nodeward.core.shown import Clean, Family, Series
 from nodeward.core.state import S
 
 Hear = Callable[[S, Any], tuple[object, Decision]]
@@ -41,3 +44,18 @@ class Feature(Generic[S]):
     all."""
     answered: Callable[[S, Question, Final], object] | None = None
     """The feature's slice once a question has its answer, where that changes it."""
+    view: Callable[[S, int, Pace], object] | None = None
+    """Its rows in the picture of a node, at CLOCK_BOOTTIME nanoseconds."""
+    shown_as: str = ""
+    """The field of that picture, where it is not the name."""
+    families: tuple[Family, ...] = ()
+    """Its metrics."""
+    series: Callable[[Any, Clean, Pace], Iterable[Series]] | None = None
+    """Each of these families with the series that its rows make. A value that is not known has no series."""
+    findings: Callable[[Any], Iterable[Finding]] | None = None
+    """What `nodeward doctor` finds in its rows alone."""
+
+    @property
+    def shown(self) -> str:
+        """The field of the picture of a node that has its rows."""
+        return self.shown_as or self.name

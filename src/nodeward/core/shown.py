@@ -1,6 +1,8 @@
-"""A metric's declaration: its name, type, labels and help."""
+"""What a metric is: its family's declaration, and its series."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,9 +15,30 @@ class Family:
     help: str
 
 
-def _gauge(name: str, labels: tuple[str, ...], text: str) -> Family:
+class Durations(Protocol):
+    """A histogram's series. `at_most` has pairs: nanoseconds, and how many took no longer."""
+
+    @property
+    def at_most(self) -> tuple[tuple[int, int], ...]: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def sum_ns(self) -> int: ...
+
+
+Labels = dict[str, str]
+Values = Sequence[tuple[Labels, float | Durations]]
+"""Series of one family: a number each, or for a histogram its durations."""
+Series = tuple[Family, Values]
+Clean = Callable[[str], str]
+"""Makes a label's value of a text that others wrote."""
+
+
+def gauge(name: str, labels: tuple[str, ...], text: str) -> Family:
+    """A value that rises and falls."""
     return Family(name, "gauge", labels, text)
 
 
-def _counter(name: str, labels: tuple[str, ...], text: str) -> Family:
+def counter(name: str, labels: tuple[str, ...], text: str) -> Family:
+    """A value that only rises; the name ends with `_total`."""
     return Family(name, "counter", labels, text)

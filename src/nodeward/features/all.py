@@ -6,16 +6,16 @@ from typing import Final
 from nodeward.core import events
 from nodeward.core.apply import Engine
 from nodeward.core.feature import Feature
-from nodeward.features.cpus.step import CPUS
+from nodeward.features.cpus.feature import CPUS
 from nodeward.features.cpus.values import CpusRecalled
-from nodeward.features.gate.step import GATE
-from nodeward.features.keys.step import KEYS
+from nodeward.features.gate.feature import GATE
+from nodeward.features.keys.feature import KEYS
 from nodeward.features.lately.step import noted
-from nodeward.features.limits.step import LIMITS
-from nodeward.features.notices.step import NOTICES
-from nodeward.features.pods.step import PODS
+from nodeward.features.limits.feature import LIMITS
+from nodeward.features.notices.feature import NOTICES
+from nodeward.features.pods.feature import PODS
 from nodeward.features.root import SettingsChanged, State
-from nodeward.features.sandboxes.step import SANDBOXES
+from nodeward.features.sandboxes.feature import SANDBOXES
 
 FEATURES: Final[tuple[Feature[State], ...]] = (NOTICES, PODS, LIMITS, KEYS, CPUS, SANDBOXES, GATE)
 """Notices come first: what an event changes is seen by what was before it."""

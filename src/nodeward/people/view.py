@@ -1,14 +1,13 @@
 """Makes the picture of a node from the state, with each feature's rows."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from nodeward.core.ports import Pace, at_once
-from nodeward.features.cpus.view import cpus_view
-from nodeward.features.keys.view import key_rows
+from nodeward.features.all import FEATURES
 from nodeward.features.lately.view import lately_rows
 from nodeward.features.limits.view import ROWS_AT_ONCE, _elsewhere, _row, _stale_since
 from nodeward.features.root import State
-from nodeward.features.sandboxes.view import sandboxes_view
 from nodeward.people.rows import NodeView
 
 
@@ -16,8 +15,8 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
     """The node now; rows by namespace, pod, pod before its containers."""
     every = state.limits.wanted
     annotated = dict.fromkeys(one.pod_uid for one in every.values() if one.container_id is not None and one.known)
-    keys = key_rows(state, now_ns)
-    counted = dict.fromkeys(one.uid for row in keys for one in row.holders)
+    shown: dict[str, Any] = {one.shown: one.view(state, now_ns, pace) for one in FEATURES if one.view is not None}
+    counted = dict.fromkeys(one.uid for row in shown["keys"] for one in row.holders)
     rows = [_row(state, path, wanted, now_ns, annotated, counted) for path, wanted in pace(every.items(), ROWS_AT_ONCE)]
     return NodeView(
         mode=state.settings.limits.mode.value,
@@ -31,11 +30,9 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
         api_stale_since=_stale_since(state),
         health=health,
         elsewhere=_elsewhere(state, now_ns),
-        keys=keys,
         tree=state.limits.tree,
-        cpus=cpus_view(state, now_ns, pace),
-        sandboxes=sandboxes_view(state, now_ns, pace),
         lately=lately_rows(state, now_ns),
+        **shown,
     )
 
 

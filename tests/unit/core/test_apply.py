@@ -14,11 +14,11 @@ from nodeward.core.workload import ContainerId, SandboxId
 from nodeward.features.all import ENGINE, FEATURES
 from nodeward.features.cpus.settings import CpusSettings
 from nodeward.features.limits import readings
+from nodeward.features.limits.feature import LIMITS
 from nodeward.features.limits.readings import differs, standing
 from nodeward.features.limits.rows import Standing
 from nodeward.features.limits.settings import LimitsSettings, Unsupported
 from nodeward.features.limits.state import Wanted
-from nodeward.features.limits.step import LIMITS
 from nodeward.features.notices import step as notices
 from nodeward.features.pods.settings import PodsSettings
 from nodeward.features.root import State

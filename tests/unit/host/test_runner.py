@@ -27,8 +27,8 @@ from nodeward.core.modes import OnError
 from nodeward.core.refusal import Reason, Refusal
 from nodeward.core.workload import Container, ContainerId, PodUid, Sandbox, SandboxId
 from nodeward.features.all import ENGINE, FEATURES
+from nodeward.features.limits.feature import LIMITS
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
-from nodeward.features.limits.step import LIMITS
 from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings

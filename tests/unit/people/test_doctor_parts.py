@@ -10,7 +10,7 @@ from nodeward.core.annotations import KATA_CONFIG, KATA_ONLY
 from nodeward.core.finding import Finding, RuntimeClass, Severity, Unlisted
 from nodeward.core.modes import Mode
 from nodeward.core.vms import Handler, Profile
-from nodeward.features.keys.findings import KeyFacts, keys
+from nodeward.features.keys.findings import KeyFacts, keys, of_offers
 from nodeward.features.keys.rows import KeyHolder, KeyOffer, KeyRow, KeySharing
 from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
 from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes, sizing
@@ -316,7 +316,7 @@ def test_what_keeps_keys_from_being_given_out_is_found_and_an_object_of_ours_whi
     changes: dict[str, Any], our_object: str, codes: list[str]
 ) -> None:
     row = replace(ROW, **{"used": None, "sentence": "the kernel's word."} | changes)
-    said = list(keys(KeyFacts((row,), our_object, has_checkpoint=True)))
+    said = [*keys(KeyFacts((row,), our_object, has_checkpoint=True)), *of_offers((row,))]
     assert sorted(one.code for one in said if one.code != "keys-removal") == sorted(codes)
     assert all(one.remedy for one in said if one.severity is Severity.WARNING)
 

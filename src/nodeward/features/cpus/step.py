@@ -13,7 +13,7 @@ from nodeward.core import events as ev
 from nodeward.core.cpuset import CpuSet, parse, text
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Fault, Final, Goal, SchedulingClass, Target
 from nodeward.core.events import Question
-from nodeward.core.feature import Feature, Hear
+from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import beside, put, without
@@ -21,7 +21,6 @@ from nodeward.core.topology import Machine
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Qos, Sandbox
 from nodeward.features.cpus import memory, recorded
 from nodeward.features.cpus.ask import ask_of, is_resized, key_of, label_keys, named
-from nodeward.features.cpus.memory import KIND as MEMORY
 from nodeward.features.cpus.place import Placed, admitted, all_placed, is_kept, wanted
 from nodeward.features.cpus.policies.pools_with_rules import type_of
 from nodeward.features.cpus.policies.table import policy_of
@@ -76,7 +75,7 @@ def _scheduling(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[Scheduli
 KIND = "cpuset"
 
 
-def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+def on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.cpus.on_error, state.settings.cpus.mode)
 
 
@@ -724,4 +723,3 @@ HEARS: Mapping[type[ev.Event], Hear[State]] = {
     CpusRecalled: _followed(_recalled),
     **{kind: _followed(_unless_idle(hear)) for kind, hear in _WITH_A_POLICY.items()},
 }
-CPUS = Feature("cpus", HEARS, on_fault=_on_fault, kinds=(KIND, MEMORY))

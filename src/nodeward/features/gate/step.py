@@ -7,7 +7,7 @@ from typing import TypeVar
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Fault, Final
 from nodeward.core.events import Creating, Question
-from nodeward.core.feature import Feature, Hear
+from nodeward.core.feature import Hear
 from nodeward.core.gating import Gated, gated, refusal
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
@@ -29,7 +29,7 @@ def gate_of(state: State, event: ev.Creating) -> Gated | None:
     return gated(state.settings.gate.handlers, home.handler, home.annotations, named)
 
 
-def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+def on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     """A pod with a gate is refused, since nobody knows whether its gate is open. Others have no part in it."""
     pod = gate_of(state, question) if isinstance(question, Creating) else None
     if pod is None or state.settings.gate.mode is not Mode.ENFORCE:
@@ -103,4 +103,3 @@ HEARS: Mapping[type[ev.Event], Hear[State]] = {
     ev.PodGone: lambda state, event: (_without(state.gate, (event.uid,)), NOTHING),
     ev.PodsListed: lambda state, event: (_without(state.gate, _absent(state, event.as_of)), NOTHING),
 }
-GATE = Feature("gate", HEARS, on_fault=_on_fault)

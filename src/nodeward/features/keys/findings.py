@@ -4,7 +4,7 @@ Goes by what the daemon tells of itself, since it alone has counted; without it 
 behind can be told. Pure, as `people.doctor.findings` is.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from nodeward.core.events import PluginStanding
@@ -49,8 +49,6 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
     for row in facts.rows:
         if row.key == "sev_es" and facts.hiding and row.capacity:
             yield _hiding(row, facts.hiding)
-        yield from _uncounted(row)
-        yield from _journal(row)
         if row.sharing is None or (row.used is None and not row.sharing.error):
             is_wanted = is_wanted or _stands(row)
             continue
@@ -71,6 +69,13 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
         )
         remedy = "Start the daemon with keys.mode enforce, or delete the object (nodeward uninstall, or kubectl)."
         yield Finding("keys-nfd-stale", WARNING, what, facts.our_object, remedy)
+
+
+def of_offers(rows: Sequence[KeyRow]) -> Iterator[Finding]:
+    """What is wrong with the ids that kubelet is offered."""
+    for row in rows:
+        yield from _uncounted(row)
+        yield from _journal(row)
 
 
 def _stands(row: KeyRow) -> bool:

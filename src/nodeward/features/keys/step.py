@@ -13,7 +13,7 @@ from typing import Any
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Commit, Decision, Fault, Final, Goal, Need, Special, Target
 from nodeward.core.events import Admitted, HeldElsewhere, KeysRead, Question
-from nodeward.core.feature import Feature, Hear
+from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import kept, put, without
@@ -115,7 +115,7 @@ def next_wake(state: State) -> int | None:
     return keys.recalled_ns + FIRST_LIST_NS if keys.recalled_ns and not keys.lists and keys.offers else None
 
 
-def _on_fault(_: State, question: Question, fault: Fault) -> Final | None:
+def on_fault(_: State, question: Question, fault: Fault) -> Final | None:
     """An id given out without being counted could be one that the kernel cannot honour, so kubelet is refused. A
     runtime waits for nothing of `keys`, so no container pays for its fault."""
     if not isinstance(question, Admitted):
@@ -422,4 +422,3 @@ HEARS: Mapping[type[ev.Event], Hear[State]] = {
     SettingsChanged: _settings,
     **{kind: _told(change) for kind, change in _CHANGES.items()},
 }
-KEYS = Feature("keys", HEARS, next_wake, _on_fault, kinds=("offer", "nfd"))

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from nodeward.core.events import HeldElsewhere, KeysRead
 from nodeward.core.modes import Mode
+from nodeward.core.ports import Pace, at_once
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import loss, orphans
 from nodeward.features.keys import sums as key_sums
@@ -60,7 +61,7 @@ _ABOUT = {
 """What each kind of holder that is no known pod is called. The words are labels of metrics too, so they stay."""
 
 
-def key_rows(state: State, now_ns: int) -> tuple[KeyRow, ...]:
+def key_rows(state: State, now_ns: int, _: Pace = at_once) -> tuple[KeyRow, ...]:
     """A row for each kind in the settings; none while `keys.mode` is off."""
     keys = state.settings.keys
     if keys.mode is Mode.OFF:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Fault, Final, Goal
 from nodeward.core.events import Question
-from nodeward.core.feature import Feature, Hear
+from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode
 from nodeward.core.tables import beside, without
 from nodeward.core.workload import ContainerId, Phase, PodUid
@@ -25,7 +25,7 @@ from nodeward.features.pods.found import homes
 from nodeward.features.root import SettingsChanged, State
 
 
-def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+def on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.limits.on_error, state.settings.limits.mode)
 
 
@@ -236,4 +236,3 @@ HEARS: Mapping[type[ev.Event], Hear[State]] = {
     SettingsChanged: _settings,
     **{kind: _unless_off(hear) for kind, hear in _WITH_A_MODE.items()},
 }
-LIMITS = Feature("limits", HEARS, on_fault=_on_fault, kinds=("misc.max", "subtree"))

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, PodEvent, Target
-from nodeward.core.feature import Feature, Hear
+from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason
 from nodeward.core.tables import put, without
@@ -416,4 +416,3 @@ HEARS: Mapping[type[ev.Event], Hear[State]] = {
     ev.Sampled: _for_node(_of_sample),
     **{kind: _for_pods(hear) for kind, hear in _OF_PODS.items()},
 }
-NOTICES = Feature("notices", HEARS)

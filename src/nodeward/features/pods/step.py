@@ -6,7 +6,7 @@ from dataclasses import replace
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Fault, Final, Need
 from nodeward.core.events import Question
-from nodeward.core.feature import Feature, Hear
+from nodeward.core.feature import Hear
 from nodeward.core.refusal import Refusal
 from nodeward.core.tables import copied, put, without
 from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
@@ -128,12 +128,12 @@ def answered(state: State, question: ev.Question, answer: Final) -> Pods:
     return pods
 
 
-def _next_wake(state: State) -> int | None:
+def next_wake(state: State) -> int | None:
     oldest = next(iter(state.pods.creating.values()), None)
     return None if oldest is None else oldest.at_ns + TENTATIVE_NS
 
 
-def _on_fault(state: State, question: Question, fault: Fault) -> Final | None:
+def on_fault(state: State, question: Question, fault: Fault) -> Final | None:
     return passed_or_refused(state, question, fault, state.settings.pods.on_error, state.settings.limits.mode)
 
 
@@ -383,4 +383,3 @@ HEARS: Mapping[type[ev.Event], Hear[State]] = {
     ev.RuntimeConnected: _runtime_connected,
     ev.RuntimeLost: _runtime_lost,
 }
-PODS = Feature("pods", HEARS, _next_wake, _on_fault, answered=answered)

@@ -9,231 +9,149 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from nodeward.core.ports import Pace
-from nodeward.core.shown import Family, _counter, _gauge
+from nodeward.core.shown import Clean, Family, Labels, Series, counter, gauge
 from nodeward.features.sandboxes.rows import ClassRow, HandlerRow, Percentiles, SandboxesView, SandboxRow
 
 SANDBOX_LABELS = ("namespace", "pod", "sandbox")
-
-
-SANDBOXES_MODE = _gauge(
+MODE = gauge(
     "nodeward_sandboxes_mode_info",
     ("mode", "cgroup_version", "driver"),
     "1, with the mode, the cgroup version and the cgroup driver.",
 )
-
-
-SANDBOXES_INFO = _gauge(
+INFO = gauge(
     "nodeward_sandboxes_sandbox_info",
     (*SANDBOX_LABELS, "level", "runtime_class", "handler", "profile", "vmm", "only", "only_from"),
     "1 for each VM sandbox, with what it is.",
 )
-
-
-SANDBOXES_MEMORY = _gauge(
+MEMORY = gauge(
     "nodeward_sandboxes_memory_bytes",
     (*SANDBOX_LABELS, "part"),
     "Memory on the host, by part.",
 )
-
-
-SANDBOXES_CHARGED = _gauge(
+CHARGED = gauge(
     "nodeward_sandboxes_charged_memory_bytes",
     SANDBOX_LABELS,
     "Memory charged for the sandbox, overhead included, inside and outside the pod's cgroup.",
 )
-
-
-SANDBOXES_OUTSIDE = _gauge(
+OUTSIDE = gauge(
     "nodeward_sandboxes_outside_memory_bytes", SANDBOX_LABELS, "The part of it charged outside the pod's cgroup."
 )
-
-
-SANDBOXES_OVERHEAD = _gauge(
+OVERHEAD = gauge(
     "nodeward_sandboxes_overhead_memory_bytes", SANDBOX_LABELS, "VMM without guest RAM, shim and virtiofsd."
 )
-
-
-SANDBOXES_GUEST_USED = _gauge(
-    "nodeward_sandboxes_guest_used_bytes", SANDBOX_LABELS, "Memory in use, as the guest reports it."
-)
-
-
-SANDBOXES_CPU = _counter("nodeward_sandboxes_cpu_seconds_total", SANDBOX_LABELS, "CPU time, overhead included.")
-
-
-SANDBOXES_VCPU = _counter("nodeward_sandboxes_vcpu_seconds_total", SANDBOX_LABELS, "CPU time of the vCPU threads.")
-
-
-SANDBOXES_OVERHEAD_CPU = _gauge(
+GUEST_USED = gauge("nodeward_sandboxes_guest_used_bytes", SANDBOX_LABELS, "Memory in use, as the guest reports it.")
+CPU = counter("nodeward_sandboxes_cpu_seconds_total", SANDBOX_LABELS, "CPU time, overhead included.")
+VCPU = counter("nodeward_sandboxes_vcpu_seconds_total", SANDBOX_LABELS, "CPU time of the vCPU threads.")
+OVERHEAD_CPU = gauge(
     "nodeward_sandboxes_overhead_cpu_cores", SANDBOX_LABELS, "CPUs in use now by all but the vCPU threads."
 )
-
-
-SANDBOXES_DECLARED = _gauge(
+DECLARED = gauge(
     "nodeward_sandboxes_declared_memory_bytes", SANDBOX_LABELS, "Memory overhead that the pod declares (podFixed)."
 )
-
-
-SANDBOXES_DECLARED_CPU = _gauge(
+DECLARED_CPU = gauge(
     "nodeward_sandboxes_declared_cpu_cores", SANDBOX_LABELS, "CPU overhead that the pod declares (podFixed)."
 )
-
-
-SANDBOXES_VM = _gauge("nodeward_sandboxes_vm_memory_bytes", SANDBOX_LABELS, "Memory of the VM.")
-
-
-SANDBOXES_VCPUS = _gauge("nodeward_sandboxes_vm_vcpus", SANDBOX_LABELS, "vCPUs of the VM.")
-
-
-SANDBOXES_LIMIT = _gauge(
-    "nodeward_sandboxes_limit_bytes", SANDBOX_LABELS, "Memory limit of the pod's cgroup. Absent for none."
-)
-
-
-SANDBOXES_HEADROOM = _gauge(
+VM = gauge("nodeward_sandboxes_vm_memory_bytes", SANDBOX_LABELS, "Memory of the VM.")
+VCPUS = gauge("nodeward_sandboxes_vm_vcpus", SANDBOX_LABELS, "vCPUs of the VM.")
+LIMIT = gauge("nodeward_sandboxes_limit_bytes", SANDBOX_LABELS, "Memory limit of the pod's cgroup. Absent for none.")
+HEADROOM = gauge(
     "nodeward_sandboxes_headroom_bytes",
     SANDBOX_LABELS,
     "Limit less VM and overhead; below 0 the kernel kills a VM that fills up.",
 )
-
-
-SANDBOXES_KILLED_AT = _gauge(
+KILLED_AT = gauge(
     "nodeward_sandboxes_killed_at_bytes",
     SANDBOX_LABELS,
     "Guest memory in use at which the kernel kills the VM. Absent if it cannot.",
 )
-
-
-SANDBOXES_FIT = _gauge(
+FIT = gauge(
     "nodeward_sandboxes_fit",
     (*SANDBOX_LABELS, "fit"),
     "1 for the verdict on whether the pod's limit has room for its VM.",
 )
-
-
-SANDBOXES_DRIFTS = _gauge(
+DRIFTS = gauge(
     "nodeward_sandboxes_drifts", (*SANDBOX_LABELS, "code"), "Things not where they should be. Absent for none."
 )
-
-
-SANDBOXES_OOM = _counter("nodeward_sandboxes_oom_kills_total", SANDBOX_LABELS, "OOM kills in the pod's cgroup.")
-
-
-SANDBOXES_FAULTS = _gauge(
+OOM = counter("nodeward_sandboxes_oom_kills_total", SANDBOX_LABELS, "OOM kills in the pod's cgroup.")
+FAULTS = gauge(
     "nodeward_sandboxes_read_faults", SANDBOX_LABELS, "Things that could not be read or contradict each other."
 )
-
-
-SANDBOXES_AGE = _gauge("nodeward_sandboxes_sample_age_seconds", SANDBOX_LABELS, "Time since the sandbox was last read.")
-
-
-SANDBOXES_CLASS_MEMORY = _gauge(
+AGE = gauge("nodeward_sandboxes_sample_age_seconds", SANDBOX_LABELS, "Time since the sandbox was last read.")
+CLASS_MEMORY = gauge(
     "nodeward_sandboxes_class_overhead_memory_bytes",
     ("class", "percentile"),
     "Measured memory overhead.",
 )
-
-
-SANDBOXES_CLASS_CPU = _gauge(
+CLASS_CPU = gauge(
     "nodeward_sandboxes_class_overhead_cpu_cores",
     ("class", "percentile"),
     "Measured CPU overhead.",
 )
-
-
-SANDBOXES_CLASS_SAMPLES = _gauge("nodeward_sandboxes_class_samples", ("class",), "Samples behind these figures.")
-
-
-SANDBOXES_CLASS_DECLARED = _gauge(
+CLASS_SAMPLES = gauge("nodeward_sandboxes_class_samples", ("class",), "Samples behind these figures.")
+CLASS_DECLARED = gauge(
     "nodeward_sandboxes_class_declared_memory_bytes", ("class",), "podFixed memory of a pod of the class."
 )
-
-
-SANDBOXES_CLASS_DECLARED_CPU = _gauge(
+CLASS_DECLARED_CPU = gauge(
     "nodeward_sandboxes_class_declared_cpu_cores", ("class",), "podFixed CPU of a pod of the class."
 )
-
-
-SANDBOXES_CLASS_RECOMMENDED = _gauge(
+CLASS_RECOMMENDED = gauge(
     "nodeward_sandboxes_class_recommended_memory_bytes",
     ("class",),
     "Recommended podFixed memory. Absent until there are enough samples.",
 )
-
-
-SANDBOXES_CLASS_RECOMMENDED_CPU = _gauge(
+CLASS_RECOMMENDED_CPU = gauge(
     "nodeward_sandboxes_class_recommended_cpu_cores",
     ("class",),
     "Recommended podFixed CPU. Absent until there are enough samples.",
 )
-
-
-SANDBOXES_UNACCOUNTED = _gauge(
+UNACCOUNTED = gauge(
     "nodeward_sandboxes_unaccounted_memory_bytes", (), "Memory of sandboxes charged to no pod's cgroup."
 )
-
-
-SANDBOXES_UNACCOUNTED_CPU = _gauge(
+UNACCOUNTED_CPU = gauge(
     "nodeward_sandboxes_unaccounted_cpu_cores", (), "CPUs in use now by sandboxes outside pods' cgroups."
 )
-
-
-SANDBOXES_RESERVED = _gauge(
+RESERVED = gauge(
     "nodeward_sandboxes_system_reserved_memory_bytes", (), "kubelet's system-reserved memory that would cover it."
 )
-
-
-SANDBOXES_RESERVED_CPU = _gauge(
+RESERVED_CPU = gauge(
     "nodeward_sandboxes_system_reserved_cpu_cores", (), "kubelet's system-reserved CPU that would cover it."
 )
-
-
-SANDBOXES_HANDLER = _gauge(
+HANDLER = gauge(
     "nodeward_sandboxes_handler_info",
     ("handler", "profile", "hypervisor", "only"),
     "1 for each runtime handler that starts VMs.",
 )
-
-
-SANDBOXES_UNREAD = _gauge(
+UNREAD = gauge(
     "nodeward_sandboxes_handler_unread", ("handler",), "1 if the handler's configuration could not be read, else 0."
 )
-
-
-SANDBOXES_WRITES = _counter("nodeward_sandboxes_limit_writes_total", (), "Pod limits that the daemon has set.")
-
-
-SANDBOXES_MISSES = _gauge("nodeward_sandboxes_limit_misses", (), "Pod limits that it could not set.")
-
-
-SANDBOXES_LEFT_OUT = _gauge("nodeward_sandboxes_left_out", (), "VM sandboxes not shown, beyond the most.")
-
+WRITES = counter("nodeward_sandboxes_limit_writes_total", (), "Pod limits that the daemon has set.")
+MISSES = gauge("nodeward_sandboxes_limit_misses", (), "Pod limits that it could not set.")
+LEFT_OUT = gauge("nodeward_sandboxes_left_out", (), "VM sandboxes not shown, beyond the most.")
+FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))
 
 MOST_SANDBOXES = 1000
 MOST_CLASSES = 100
 """RuntimeClasses, and handlers."""
 _NS, _MILLI, _MS = 1e9, 1e3, 1e3
-Labels = dict[str, str]
-Series = tuple[Family, Sequence[tuple[Labels, float]]]
 
 OF_SANDBOX: dict[Family, Callable[[SandboxRow], float | None]] = {
-    SANDBOXES_CHARGED: lambda row: row.memory,
-    SANDBOXES_OUTSIDE: lambda row: row.outside_memory,
-    SANDBOXES_OVERHEAD: lambda row: row.overhead_memory,
-    SANDBOXES_GUEST_USED: lambda row: row.guest_used,
-    SANDBOXES_CPU: lambda row: _of(row.cpu_ns, _NS),
-    SANDBOXES_VCPU: lambda row: _of(row.vcpu_ns, _NS),
-    SANDBOXES_OVERHEAD_CPU: lambda row: _of(row.overhead_cpu_m, _MILLI),
-    SANDBOXES_DECLARED: lambda row: row.declared_memory,
-    SANDBOXES_DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
-    SANDBOXES_VM: lambda row: row.vm_memory,
-    SANDBOXES_VCPUS: lambda row: row.vm_vcpus,
-    SANDBOXES_LIMIT: lambda row: row.limit_now if row.limit_now is not None and row.limit_now >= 0 else None,
-    SANDBOXES_HEADROOM: lambda row: row.fit.left,
-    SANDBOXES_KILLED_AT: lambda row: row.fit.killed_at,
-    SANDBOXES_OOM: lambda row: row.oom_kills,
-    SANDBOXES_FAULTS: lambda row: len(row.faults),
-    SANDBOXES_AGE: lambda row: _of(row.age_ms, _MS),
+    CHARGED: lambda row: row.memory,
+    OUTSIDE: lambda row: row.outside_memory,
+    OVERHEAD: lambda row: row.overhead_memory,
+    GUEST_USED: lambda row: row.guest_used,
+    CPU: lambda row: _of(row.cpu_ns, _NS),
+    VCPU: lambda row: _of(row.vcpu_ns, _NS),
+    OVERHEAD_CPU: lambda row: _of(row.overhead_cpu_m, _MILLI),
+    DECLARED: lambda row: row.declared_memory,
+    DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
+    VM: lambda row: row.vm_memory,
+    VCPUS: lambda row: row.vm_vcpus,
+    LIMIT: lambda row: row.limit_now if row.limit_now is not None and row.limit_now >= 0 else None,
+    HEADROOM: lambda row: row.fit.left,
+    KILLED_AT: lambda row: row.fit.killed_at,
+    OOM: lambda row: row.oom_kills,
+    FAULTS: lambda row: len(row.faults),
+    AGE: lambda row: _of(row.age_ms, _MS),
 }
 """What is known of a sandbox, by its family."""
 
@@ -246,30 +164,30 @@ PARTS: dict[str, Callable[[SandboxRow], int | None]] = {
 """Memory, by parts of which none is in another."""
 
 OF_CLASS: dict[Family, Callable[[ClassRow], float | None]] = {
-    SANDBOXES_CLASS_SAMPLES: lambda row: row.samples,
-    SANDBOXES_CLASS_DECLARED: lambda row: row.declared_memory,
-    SANDBOXES_CLASS_DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
-    SANDBOXES_CLASS_RECOMMENDED: lambda row: row.recommended_memory,
-    SANDBOXES_CLASS_RECOMMENDED_CPU: lambda row: _of(row.recommended_cpu_m, _MILLI),
+    CLASS_SAMPLES: lambda row: row.samples,
+    CLASS_DECLARED: lambda row: row.declared_memory,
+    CLASS_DECLARED_CPU: lambda row: _of(row.declared_cpu_m, _MILLI),
+    CLASS_RECOMMENDED: lambda row: row.recommended_memory,
+    CLASS_RECOMMENDED_CPU: lambda row: _of(row.recommended_cpu_m, _MILLI),
 }
 
 OF_NODE: dict[Family, Callable[[SandboxesView], float | None]] = {
-    SANDBOXES_UNACCOUNTED: lambda view: view.unaccounted_memory,
-    SANDBOXES_UNACCOUNTED_CPU: lambda view: _of(view.unaccounted_cpu_m, _MILLI),
-    SANDBOXES_RESERVED: lambda view: view.reserved_memory,
-    SANDBOXES_RESERVED_CPU: lambda view: _of(view.reserved_cpu_m, _MILLI),
-    SANDBOXES_WRITES: lambda view: view.writes,
-    SANDBOXES_MISSES: lambda view: len(view.misses),
+    UNACCOUNTED: lambda view: view.unaccounted_memory,
+    UNACCOUNTED_CPU: lambda view: _of(view.unaccounted_cpu_m, _MILLI),
+    RESERVED: lambda view: view.reserved_memory,
+    RESERVED_CPU: lambda view: _of(view.reserved_cpu_m, _MILLI),
+    WRITES: lambda view: view.writes,
+    MISSES: lambda view: len(view.misses),
 }
 
 
-def series(view: SandboxesView, clean: Callable[[str], str], paced: Pace) -> Iterator[Series]:
+def series(view: SandboxesView, clean: Clean, paced: Pace) -> Iterator[Series]:
     """Each family with its series. `clean` makes a label's value of a name; of two sandboxes whose names are the same
     then, the last is shown."""
     told = {"mode": view.mode, "cgroup_version": str(view.version or ""), "driver": view.driver}
-    yield SANDBOXES_MODE, [(told, 1)]
+    yield MODE, [(told, 1)]
     rows = {clean(row.id): row for row in paced(list(islice(view.rows, MOST_SANDBOXES)), 64)}
-    yield SANDBOXES_LEFT_OUT, [({}, len(view.rows) - len(rows))]
+    yield LEFT_OUT, [({}, len(view.rows) - len(rows))]
     yield from _sandboxes([(_names(row, clean), row) for row in paced(list(rows.values()), 64)], clean, paced)
     yield from _classes(view.classes[:MOST_CLASSES], clean)
     yield from _handlers(view.handlers[:MOST_CLASSES], clean)
@@ -278,23 +196,23 @@ def series(view: SandboxesView, clean: Callable[[str], str], paced: Pace) -> Ite
         yield family, [] if found is None else [({}, found)]
 
 
-def _sandboxes(shown: list[tuple[Labels, SandboxRow]], clean: Callable[[str], str], paced: Pace) -> Iterator[Series]:
-    yield SANDBOXES_INFO, [({**known, **_what(row, clean)}, 1) for known, row in paced(shown, 64)]
+def _sandboxes(shown: list[tuple[Labels, SandboxRow]], clean: Clean, paced: Pace) -> Iterator[Series]:
+    yield INFO, [({**known, **_what(row, clean)}, 1) for known, row in paced(shown, 64)]
     for family, value in OF_SANDBOX.items():
         yield family, [(known, number) for known, row in paced(shown, 64) if (number := value(row)) is not None]
     parts = [({**known, "part": part}, value(row)) for known, row in paced(shown, 64) for part, value in PARTS.items()]
-    yield SANDBOXES_MEMORY, [(labels, number) for labels, number in parts if number is not None]
-    yield SANDBOXES_FIT, [({**known, "fit": clean(row.fit.fit)}, 1) for known, row in paced(shown, 64)]
+    yield MEMORY, [(labels, number) for labels, number in parts if number is not None]
+    yield FIT, [({**known, "fit": clean(row.fit.fit)}, 1) for known, row in paced(shown, 64)]
     drifts = [(known, Counter(clean(one.code) for one in row.drifts)) for known, row in paced(shown, 64)]
     told = [({**known, "code": code}, count) for known, codes in drifts for code, count in codes.items()]
-    yield SANDBOXES_DRIFTS, told
+    yield DRIFTS, told
 
 
-def _names(row: SandboxRow, clean: Callable[[str], str]) -> Labels:
+def _names(row: SandboxRow, clean: Clean) -> Labels:
     return {"namespace": clean(row.namespace), "pod": clean(row.pod), "sandbox": clean(row.id)}
 
 
-def _what(row: SandboxRow, clean: Callable[[str], str]) -> Labels:
+def _what(row: SandboxRow, clean: Clean) -> Labels:
     return {
         "level": "pod" if row.pod else "container",
         "runtime_class": clean(row.runtime_class),
@@ -306,12 +224,12 @@ def _what(row: SandboxRow, clean: Callable[[str], str]) -> Labels:
     }
 
 
-def _classes(rows: Sequence[ClassRow], clean: Callable[[str], str]) -> Iterator[Series]:
+def _classes(rows: Sequence[ClassRow], clean: Clean) -> Iterator[Series]:
     known = [({"class": name}, row) for name, row in {clean(row.name): row for row in rows}.items()]
     for family, value in OF_CLASS.items():
         yield family, [(labels, number) for labels, row in known if (number := value(row)) is not None]
-    yield SANDBOXES_CLASS_MEMORY, [one for labels, row in known for one in _percentiles(labels, row.memory, 1)]
-    yield SANDBOXES_CLASS_CPU, [one for labels, row in known for one in _percentiles(labels, row.cpu_m, _MILLI)]
+    yield CLASS_MEMORY, [one for labels, row in known for one in _percentiles(labels, row.memory, 1)]
+    yield CLASS_CPU, [one for labels, row in known for one in _percentiles(labels, row.cpu_m, _MILLI)]
 
 
 def _percentiles(labels: Labels, found: Percentiles | None, unit: float) -> Iterator[tuple[Labels, float]]:
@@ -320,13 +238,13 @@ def _percentiles(labels: Labels, found: Percentiles | None, unit: float) -> Iter
             yield {**labels, "percentile": name}, value / unit
 
 
-def _handlers(rows: Sequence[HandlerRow], clean: Callable[[str], str]) -> Iterator[Series]:
+def _handlers(rows: Sequence[HandlerRow], clean: Clean) -> Iterator[Series]:
     known = [({"handler": name}, row) for name, row in {clean(row.name): row for row in rows}.items()]
-    yield SANDBOXES_HANDLER, [({**at, **_configured(row, clean)}, 1) for at, row in known]
-    yield SANDBOXES_UNREAD, [(at, bool(row.fault)) for at, row in known]
+    yield HANDLER, [({**at, **_configured(row, clean)}, 1) for at, row in known]
+    yield UNREAD, [(at, bool(row.fault)) for at, row in known]
 
 
-def _configured(row: HandlerRow, clean: Callable[[str], str]) -> Labels:
+def _configured(row: HandlerRow, clean: Clean) -> Labels:
     return {"profile": row.profile, "hypervisor": clean(row.hypervisor), "only": _word(row.only)}
 
 
@@ -336,9 +254,3 @@ def _word(said: bool | None) -> str:
 
 def _of(amount: int | None, unit: float) -> float | None:
     return None if amount is None else amount / unit
-
-
-FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))
-
-
-FAMILIES = tuple(value for value in list(globals().values()) if isinstance(value, Family))

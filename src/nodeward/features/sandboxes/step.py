@@ -11,7 +11,7 @@ from functools import lru_cache
 from nodeward.core import events as ev
 from nodeward.core.annotations import KATA_ONLY
 from nodeward.core.decision import NOTHING, Decision, Goal
-from nodeward.core.feature import Feature, Hear
+from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode
 from nodeward.core.tables import copied, kept, put, without
 from nodeward.core.vms import CgroupDriver, Handler, Need, Place, Profile, Task, VmReading
@@ -24,7 +24,6 @@ from nodeward.features.sandboxes.drift import Rules, drift
 from nodeward.features.sandboxes.expected import Paths, expected, is_crios, of_pod, shims
 from nodeward.features.sandboxes.headroom import headroom, lowest_limit, need
 from nodeward.features.sandboxes.mode import mode, recognised
-from nodeward.features.sandboxes.pod_limits import KIND
 from nodeward.features.sandboxes.recommend import recommend, with_sample
 from nodeward.features.sandboxes.size import size
 from nodeward.features.sandboxes.state import Killed, Limited, Sandboxes, Vm
@@ -451,4 +450,3 @@ _WITH_A_MODE: Mapping[type[ev.Event], Hear[State]] = {
     ev.Missed: _missed,
 }
 HEARS = {kind: _unless_off(hear) for kind, hear in _WITH_A_MODE.items()}
-SANDBOXES = Feature("sandboxes", HEARS, kinds=(KIND,))

@@ -14,6 +14,7 @@ from nodeward.features.podapi.findings import ColdPlugFacts
 from nodeward.features.sandboxes.findings import VmFacts
 from nodeward.features.sandboxes.settings import SizingSettings
 from nodeward.neighbours.cri.rows import RelayView
+from nodeward.people.rows import NodeView
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +157,8 @@ class Facts:
     neighbours: tuple[Neighbour, ...] = ()
     cpus: CpuFacts = field(default_factory=CpuFacts)
     daemon: DaemonFacts = field(default_factory=DaemonFacts)
+    view: NodeView | None = None
+    """The daemon's picture of the node; None where it does not answer."""
     keys: KeyFacts = field(default_factory=KeyFacts)
     relay: RelayFacts = field(default_factory=RelayFacts)
     vms: VmFacts = field(default_factory=VmFacts)

@@ -8,16 +8,20 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 
 from nodeward.core.cgroup import Hierarchy
+from nodeward.core.feature import Feature
 from nodeward.core.finding import Finding, Severity, not_looked_at
+from nodeward.features.all import FEATURES
 from nodeward.features.cpus import findings as doctor_cpus
 from nodeward.features.keys.findings import keys
 from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.features.limits.rows import LinesRow
 from nodeward.features.podapi.findings import cold_plug
+from nodeward.features.root import State
 from nodeward.features.sandboxes.findings import sandboxes, sizing
 from nodeward.people.doctor import cluster_findings
 from nodeward.people.doctor.facts import ApiFacts, DaemonFacts, Facts, HookFacts, ProcessFacts, RuntimeFacts
 from nodeward.people.doctor.relay_findings import relay
+from nodeward.people.rows import NodeView
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 SKEW_S = 5.0
@@ -75,6 +79,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _others(facts),
             _daemon(facts.daemon),
             keys(facts.keys),
+            *(_of_rows(feature, facts.view) for feature in FEATURES),
             relay(facts.relay, facts.daemon.answers),
             sandboxes(facts.vms),
             sizing(facts.vms, facts.relay.sizing, facts.relay.sizing_mode, facts.relay.where),
@@ -86,6 +91,12 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
         )
         for finding in area
     )
+
+
+def _of_rows(feature: Feature[State], view: NodeView | None) -> Iterable[Finding]:
+    """What the feature finds in its own rows of the daemon's picture."""
+    rows = getattr(view, feature.shown, None)
+    return () if feature.findings is None or rows is None else feature.findings(rows)
 
 
 def worst(found: Iterable[Finding]) -> Severity:

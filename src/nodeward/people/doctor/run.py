@@ -139,6 +139,7 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         neighbours=_others(look.end("neighbours", neighbours, ()), relayed.view),
         cpus=_cpus(CpuFacts(*_policy(settings), look.end("cpu-manager", cpu_manager, ""), state), view, relayed.view),
         daemon=_daemon(around.status_at, view),
+        view=view,
         keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
         relay=relayed,
         vms=_vms(look.end("handlers", handlers, None), asked, tree),

@@ -4,28 +4,22 @@ Series are made anew from each picture, so they vanish with their container. Wha
 each cgroup that is known, and MOST_CGROUPS at most. Labels come from what others wrote, so they are cut and cleaned.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from itertools import islice
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.samples import Sample
 
 from nodeward import __version__
-from nodeward.core import cpuset
 from nodeward.core.conditions import CODES
-from nodeward.core.events import PluginStanding
 from nodeward.core.modes import Mode
-from nodeward.core.shown import Family
-from nodeward.features.cpus.rows import CpusView
-from nodeward.features.keys.rows import KeyDelays, KeyOffer, KeyRow
-from nodeward.features.keys.terms import REFUSALS, KeyState
+from nodeward.core.shown import Family, Labels, Values
+from nodeward.features.all import FEATURES
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
-from nodeward.features.sandboxes import metrics as sandboxes
 from nodeward.host.pace import paced
-from nodeward.neighbours.cri.rows import AddedRow, DoorRow, RelayView
+from nodeward.neighbours.cri.rows import DoorRow, RelayView
 from nodeward.people.metrics import families as f
-from nodeward.people.rows import DecidedRow, NodeView
+from nodeward.people.rows import NodeView
 
 MOST_CGROUPS = 5000
 MOST_CHARACTERS = 512
@@ -50,19 +44,6 @@ COUNTERS: dict[str, tuple[Family, float]] = {
 }
 """The daemon's own counters by their names in the view: the family, and what to divide by."""
 
-KEYS: dict[Family, Callable[[KeyRow], float | None]] = {
-    f.KEYS_USED: lambda row: row.used,
-    f.KEYS_ENTITLED: lambda row: row.entitled,
-    f.KEYS_CHARGED: lambda row: row.charged,
-    f.KEYS_FOREIGN: lambda row: row.foreign,
-    f.KEYS_FREE: lambda row: row.free,
-    f.KEYS_BLIND: lambda row: None if row.used is None else row.blind,
-    f.KEYS_WRAPPED: lambda row: None if row.used is None else row.wrapped,
-    f.KEYS_AGE: lambda row: None if row.age_ms is None else row.age_ms / 1e3,
-    f.KEYS_LEAKED: lambda row: None if row.used is None else row.leaked,
-    f.KEYS_ORPHAN_AGE: lambda row: None if row.orphan_ms is None else row.orphan_ms / 1e3,
-}
-"""What is known of a kind of key once the kernel was read, by its family."""
 
 DOORS: dict[Family, Callable[[DoorRow], int]] = {
     f.RELAY_CLIENTS: lambda door: door.clients,
@@ -73,7 +54,6 @@ DOORS: dict[Family, Callable[[DoorRow], int]] = {
 }
 """What is counted of each of the relay's sockets."""
 
-Labels = dict[str, str]
 Labelled = list[tuple[Labels, ResourceRow]]
 
 
@@ -87,15 +67,9 @@ def metrics(view: NodeView) -> Iterator[Metric]:
         yield from _relay(view.relay)
     yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
     yield from _node(view)
-    yield from _keys(view)
-    if view.cpus is not None:
-        yield from _cpus(view.cpus)
-    if view.sandboxes is not None:
-        yield from (_metric(family, found) for family, found in sandboxes.series(view.sandboxes, _clean, paced))
-    if view.gates is not None:
-        shut = sum(bool(row.why) for row in view.gates.rows)
-        yield _metric(f.GATE_PODS, [({"state": "open"}, len(view.gates.rows) - shut), ({"state": "shut"}, shut)])
-        yield _metric(f.GATE_REFUSED, [({}, view.gates.refused)])
+    for feature in FEATURES:
+        if feature.series is not None and (shown := getattr(view, feature.shown)) is not None:
+            yield from (_metric(*series) for series in feature.series(shown, _clean, paced))
     names = [_names(row) for row in paced(rows, 64)]
     yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
     yield _metric(f.CONTAINER, _containers(names, rows))
@@ -103,10 +77,19 @@ def metrics(view: NodeView) -> Iterator[Metric]:
     yield from _like_cadvisor(names, rows)
 
 
-def _metric(family: Family, values: Sequence[tuple[Labels, float]]) -> Metric:
+def _metric(family: Family, values: Values) -> Metric:
     name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
     metric = Metric(name, family.help, family.kind)
-    metric.samples = [Sample(family.name, labels, value + 0) for labels, value in paced(values, 256)]
+    add = metric.samples.append
+    for labels, value in paced(values, 256):
+        if isinstance(value, (int, float)):
+            add(Sample(family.name, labels, value + 0))
+            continue
+        bounds = [(f"{at_most_ns / 1e9:g}", count) for at_most_ns, count in value.at_most]
+        for bound, count in (*bounds, ("+Inf", value.count)):
+            add(Sample(f"{family.name}_bucket", {**labels, "le": bound}, count))
+        add(Sample(f"{family.name}_count", labels, value.count))
+        add(Sample(f"{family.name}_sum", labels, value.sum_ns / 1e9))
     return metric
 
 
@@ -131,7 +114,7 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         count = view.health.get(name)
         if count is not None and (family is not f.SAMPLE_AGE or was_sampled):
             yield _metric(family, [({}, count / divisor)])
-    yield _histogram(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
+    yield _metric(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
     ages = [({"lane": part}, age / 1e3) for part, age in _between(view, "lane_", "_age_ms")]
     yield _metric(f.LANE_AGE, ages)
     for family, label, named in (
@@ -143,17 +126,6 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
 
 
-def _histogram(family: Family, rows: Sequence[tuple[Labels, DecidedRow | AddedRow | KeyDelays]]) -> Metric:
-    metric = Metric(family.name, family.help, family.kind)
-    for labels, row in rows:
-        bounds = [(f"{at_most_ns / 1e9:g}", count) for at_most_ns, count in row.at_most]
-        for bound, count in (*bounds, ("+Inf", row.count)):
-            metric.samples.append(Sample(f"{family.name}_bucket", {**labels, "le": bound}, count))
-        metric.samples.append(Sample(f"{family.name}_count", labels, row.count))
-        metric.samples.append(Sample(f"{family.name}_sum", labels, row.sum_ns / 1e9))
-    return metric
-
-
 def _relay(relay: RelayView) -> Iterator[Metric]:
     """The relay, as it last answered."""
     yield _metric(f.RELAY, [({"version": _clean(relay.version)}, 1)])
@@ -161,7 +133,7 @@ def _relay(relay: RelayView) -> Iterator[Metric]:
     yield _metric(f.RELAY_CALLS, [({"method": _clean(name), "result": _clean(how)}, n) for name, how, n in results])
     held = [(row.method, fate, n) for row in relay.calls for fate, n in row.fates.items() if fate != "passed"]
     yield _metric(f.RELAY_DECISIONS, [({"method": _clean(name), "outcome": _clean(how)}, n) for name, how, n in held])
-    yield _histogram(f.RELAY_ADDED, [({"how": _clean(row.how)}, row) for row in relay.added])
+    yield _metric(f.RELAY_ADDED, [({"how": _clean(row.how)}, row) for row in relay.added])
     for family, count in DOORS.items():
         yield _metric(family, [({"listen": _clean(door.listen)}, count(door)) for door in relay.doors])
     asked = [door for door in relay.doors if door.present is not None]
@@ -193,98 +165,6 @@ def _node(view: NodeView) -> Iterator[Metric]:
     units = [(name, UNITS[name]) for name in view.capacity if name in UNITS]
     yield _metric(f.RESOURCE, [({"resource": name, "unit": unit}, 1) for name, unit in units])
     yield _metric(f.ORPHANED, [({"resource": _clean(name)}, value) for name, value in view.elsewhere.items()])
-
-
-def _keys(view: NodeView) -> Iterator[Metric]:
-    """The kinds that the node has, or offers since it had them; of those nothing that has not been read."""
-    rows = [({"key": _clean(row.key)}, row) for row in view.keys if row.capacity or row.ids]
-    yield _metric(f.KEYS_CAPACITY, [(labels, row.capacity) for labels, row in rows if row.capacity])
-    yield _metric(f.KEYS_RESERVE, [(labels, row.reserve) for labels, row in rows])
-    for family, value in KEYS.items():
-        known = [(labels, value(row)) for labels, row in rows]
-        yield _metric(family, [(labels, number) for labels, number in known if number is not None])
-    held: dict[tuple[str, str], int] = {}
-    for labels, row in rows:
-        for other in row.elsewhere:
-            place = (labels["key"], other.holder)
-            held[place] = held.get(place, 0) + other.amount
-    yield _metric(f.KEYS_ELSEWHERE, [({"key": key, "class": whose}, amount) for (key, whose), amount in held.items()])
-    yield from _offers(rows)
-
-
-def _offers(rows: list[tuple[Labels, KeyRow]]) -> Iterator[Metric]:
-    """What kubelet is offered, and NFD told."""
-    ids: dict[tuple[str, str], int] = {}
-    for labels, row in rows:
-        for state in KeyState if row.ids else ():
-            ids[labels["key"], state.value] = sum(one.state == state.value for one in row.ids)
-    yield _metric(f.KEYS_IDS, [({"key": key, "state": state}, count) for (key, state), count in ids.items()])
-    offers = [(labels, row.offer) for labels, row in rows if row.offer is not None]
-    can_be = dict.fromkeys(REFUSALS, 0)  # a counter that begins at its first refusal would hide that one
-    refused = [(labels, can_be | dict(row.refusals)) for labels, row in rows if row.offer is not None or row.refusals]
-    yield _metric(
-        f.KEYS_REFUSALS, [({**labels, "reason": code}, n) for labels, of in refused for code, n in of.items()]
-    )
-    parts: tuple[tuple[Family, str, Callable[[KeyOffer], Mapping[str, float]]], ...] = (
-        (f.KEYS_WITHHELD, "reason", lambda one: {one.withheld: 1} if one.withheld else {}),
-        (f.KEYS_PLUGIN, "state", lambda one: {state.value: state.value == one.standing for state in PluginStanding}),
-    )
-    for family, name, numbers in parts:
-        yield _metric(
-            family, [({**labels, name: part}, count) for labels, one in offers for part, count in numbers(one).items()]
-        )
-    yield _histogram(f.KEYS_DELAYS, [(labels, one.delays) for labels, one in offers])
-    yield _metric(f.KEYS_KUBELET_RESTARTS, [(labels, one.kubelet_restarts) for labels, one in offers])
-    yield _metric(f.KEYS_JOURNAL_FAULT, [(labels, bool(one.journal_fault)) for labels, one in offers])
-    yield _metric(f.KEYS_JOURNAL_LOST, [(labels, bool(one.journal_lost)) for labels, one in offers])
-    quotes = [(labels, one.quotes) for labels, one in offers]
-    yield _metric(f.KEYS_QUOTES, [(labels, answers) for labels, answers in quotes if answers is not None])
-    shares = [(labels, row.sharing) for labels, row in rows if row.sharing is not None]
-    yield _metric(f.KEYS_SHARE, [({**labels, "mode": one.mode, "nfd": one.nfd}, 1) for labels, one in shares])
-    told = [(labels, kind, n) for labels, one in shares for kind, n in (("wanted", one.total), ("ours", one.written))]
-    yield _metric(f.KEYS_SHARED, [({**labels, "kind": kind}, n) for labels, kind, n in told if n is not None])
-
-
-def _cpus(cpus: CpusView) -> Iterator[Metric]:
-    """The machine's CPUs, and how many containers stand how."""
-    told = {"policy": _clean(cpus.policy), "mode": cpus.mode, "driver": cpus.driver}
-    yield _metric(f.CPUS_POLICY, [(told, 1)])
-    yield _metric(f.CPUS_ONLINE, [({}, len(cpus.cpus))])
-    yield _metric(f.CPUS_EXCLUSIVE, [({}, sum(bool(row.owner) for row in paced(cpus.cpus, 64)))])
-    pools = [({"pool": _clean(pool.name)}, cpuset.parse(pool.cpus).bit_count()) for pool in cpus.pools]
-    yield _metric(f.CPUS_POOL, pools)
-    lent = [({"pool": _clean(pool.name)}, cpuset.parse(pool.lent).bit_count()) for pool in cpus.pools]
-    yield _metric(f.CPUS_LENT, lent)
-    yield from _requested(cpus)
-    kinds = Counter(row.kind for row in paced(cpus.holders, 64))
-    yield _metric(f.CPUS_CONTAINERS, [({"kind": kind}, count) for kind, count in kinds.items()])
-    states = Counter(row.state for row in paced(cpus.holders, 64))
-    yield _metric(f.CPUS_STATE, [({"state": state}, count) for state, count in states.items()])
-    yield _metric(f.CPUS_DRIFTS, [({}, cpus.drifts)])
-    yield _metric(f.CPUS_LATE, [({}, cpus.late)])
-    yield _metric(f.CPUS_REFUSED, [({}, bool(cpus.refused))])
-
-
-def _requested(cpus: CpusView) -> Iterator[Metric]:
-    """What is requested of each pool; and of each NUMA node the CPUs by use, and what is requested there."""
-    of_pools: Counter[str] = Counter()
-    for row in paced(cpus.holders, 64):
-        if row.pool:
-            of_pools[row.pool] += max(row.request_m - 1000 * cpuset.parse(row.own).bit_count(), 0)
-    each = [({"pool": _clean(pool.name)}, of_pools[pool.name] / 1000) for pool in cpus.pools]
-    yield _metric(f.CPUS_POOL_REQUESTED, each)
-    sizes = {pool.name: cpuset.parse(pool.cpus).bit_count() for pool in cpus.pools}
-    uses: dict[int, Counter[str]] = {}
-    requested: dict[int, float] = {}
-    for cpu in paced(cpus.cpus, 64):
-        shared = "reserved" if cpu.pools == ("reserved",) else "shared" if cpu.pools else "idle"
-        uses.setdefault(cpu.node, Counter())["exclusive" if cpu.owner else shared] += 1
-        of_cpu = sum(of_pools[name] / sizes[name] for name in cpu.pools) / 1000
-        requested[cpu.node] = requested.get(cpu.node, 0) + bool(cpu.owner) + of_cpu
-    kinds = ("exclusive", "shared", "reserved", "idle")
-    counted = [({"numa": str(node), "use": kind}, of[kind]) for node, of in uses.items() for kind in kinds]
-    yield _metric(f.CPUS_NUMA, counted)
-    yield _metric(f.CPUS_NUMA_REQUESTED, [({"numa": str(node)}, round(n, 3)) for node, n in requested.items()])
 
 
 def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:

@@ -123,6 +123,10 @@ def test_the_page_of_settings_is_as_it_is_generated() -> None:
     assert text("docs/settings.md") == SETTINGS_PAGE.made(), "run scripts/generate-settings-page"
 
 
+def test_the_page_of_events_is_as_it_is_generated() -> None:
+    assert text("docs/events.md") == _script("generate-events-page").made(), "run scripts/generate-events-page"
+
+
 def test_every_setting_has_a_meaning_in_the_schema() -> None:
     names = [name for name, _ in SETTINGS_PAGE.keys(Settings)]
     names += [f"keys.kinds.*.{name}" for name, _ in SETTINGS_PAGE.keys(KeyKind)]

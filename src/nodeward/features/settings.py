@@ -4,7 +4,7 @@ The loader is `settings.load`. A field's docstring is its description in `nodewa
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from nodeward.core.modes import NO_POLICY, Mode, OnError
 from nodeward.features.admission.settings import WebhookSection
@@ -202,8 +202,10 @@ class Settings:
     @property
     def engine(self) -> EngineSettings:
         """The part that the node daemon's decisions depend on. Of one feature on a node there is one driver."""
-        told = self.kube.enabled and self.kube.events
-        period_ms = round(self.cgroups.period_s * 1000)
-        cpus = self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF)
-        asked = self.limits, self.pods, period_ms, self.keys, told, cpus, self.policy, self.sandboxes, self.gate
-        return EngineSettings(*asked)
+        sections = {one.name: getattr(self, one.name) for one in fields(EngineSettings) if hasattr(self, one.name)}
+        return replace(
+            EngineSettings(**sections),
+            period_ms=round(self.cgroups.period_s * 1000),
+            kube_events=self.kube.enabled and self.kube.events,
+            cpus=self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF),
+        )

@@ -67,8 +67,6 @@ PARAMETERS_SAID: Mapping[str, tuple[Mapping[str, str], str]] = {
     ),
 }
 """Other parameters, and part of what the author of a pod of one page then reads."""
-
-
 MOST_ANNOTATIONS = 256 * 1024
 """What the API server lets all annotations of a pod be, keys included."""
 

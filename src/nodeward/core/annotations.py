@@ -103,8 +103,6 @@ MAX_VALUE = 256 * 1024
 
 TOO_LONG = f"(longer than {MAX_VALUE} characters)"
 """What stands in the place of a longer value: it is no amount and no JSON, and who reads it says so."""
-
-
 _OF_POOLS = (*BALLOON_TYPES, POD_POOL, DYNAMIC_POOL, STATIC_POOL, HIDE_HYPERTHREADS, PRESERVE_CPU, MEMORY_TYPE)
 _CLASSES = (*RDT_CLASSES, *BLOCKIO_CLASSES, SCHEDULING_CLASS)
 _READ = (

@@ -7,17 +7,11 @@ from typing import Final
 
 NO_POLICY = ("", "none", "null")
 """Names of the policy that pins nothing; `null` is CRI Resource Manager's."""
-
-
 EXCLUSIVE_CORES = "cmk.intel.com/exclusive-cores"
 """The extended resource of lists of CPUs: a node has as many as its exclusive pools do."""
-
-
 NFD_NUMBERS: Final[Mapping[str, str]] = {"tdx": "tdx.total_keys", "sev_es": "sev.encrypted_state_ids"}
 """Node Feature Discovery's attribute of `cpu.security` that has the number of each kind of key, by the misc
 controller's name."""
-
-
 DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "sgx_epc"})
 """Extended resources of the API to the misc controller's names, unless the settings have others."""
 

@@ -8,23 +8,13 @@ from typing import NewType
 from nodeward.core.cpuset import CpuSet
 
 POD, OWN = "pod/labels/", "labels/"
-
-
 PREFIXES = (POD, OWN)
-
-
 MOST = 64
 """Keys that settings may name."""
-
-
 MAX_VALUE = 63
 """Characters. Kubernetes has no longer value of a label; a runtime that tells one tells of none."""
-
-
 Labels = Mapping[str, str | None]
 """By key as above; None where there is no such label. A key that is not there was not read."""
-
-
 Keys = Collection[str]
 
 
@@ -36,8 +26,6 @@ def read_labels(found: Mapping[str, str], keys: Keys, prefix: str) -> dict[str, 
 
 SHORT_ID = 13
 """So many characters of a container's id are shown, as `crictl ps` does; enough for `nodeward explain`."""
-
-
 PodUid = NewType("PodUid", str)
 ContainerId = NewType("ContainerId", str)
 SandboxId = NewType("SandboxId", str)

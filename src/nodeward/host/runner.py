@@ -22,17 +22,11 @@ from nodeward.core.state import S
 from nodeward.host.clock import Clock
 
 T = TypeVar("T")
-
-
 LATER_S = 0.01
 """Later than a kernel's tick (4 ms, or 10): a timer before that is set in the hardware each time the loop goes to
 sleep, which costs each call of a runtime 7 us in a virtual machine, often on the runtime's processor."""
-
-
 MOST = 16
 """With so much to do it is not put off any longer."""
-
-
 PIECE = 4
 """So much is done at a time, some 40 us of records: a create that comes meanwhile waits for no more."""
 

@@ -20,8 +20,6 @@ from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
-
-
 MAX_ID_BYTES = 64
 
 

@@ -50,14 +50,8 @@ def sentences(decision: Decision) -> tuple[str, ...]:
 
 
 log = logging.getLogger(__name__)
-
-
 KEPT = 256
-
-
 MOST_SENTENCES = 8
-
-
 MOST_CHARACTERS = 400
 
 

@@ -48,8 +48,6 @@ def urgency(state: str) -> int:
 
 MOST = 4
 """So many lines are kept on the screen."""
-
-
 _GOOD = urgency("enforced")
 
 

@@ -49,8 +49,6 @@ KUBELET = "/var/lib/kubelet"
 CHECKPOINT = f"{KUBELET}/device-plugins/kubelet_internal_checkpoint"
 RECORD = "/var/lib/nodeward/record"
 VM = "/machine.slice/vm.scope"
-
-
 counting = changed(keys=KeysSettings(Mode.OBSERVE, {EPC: KeyKind(), "tdx": KeyKind((TDX,))}))
 
 

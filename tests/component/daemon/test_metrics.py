@@ -47,8 +47,6 @@ from tests.unit.people.metrics.build import untold
 
 Found = dict[tuple[str, str, str], float]
 """Values by name, level and container or other label."""
-
-
 with_metrics = changed(metrics=MetricsSection(enabled=True, listen="127.0.0.1:0"))
 
 

@@ -56,8 +56,6 @@ LINES = replace(
     nri=NriSection(multi_line=True),
 )
 TWO = {"sys/fs/cgroup/misc.capacity": "sgx_epc 4096\nsev_es 5\n"}
-
-
 OLD_HANDLERS = {
     "etc/containerd/config.toml": "[plugins.'io.containerd.cri.v1.runtime'.containerd.runtimes.old.options]\n"
     "BinaryName = '/opt/old/bin/runc'\n",

@@ -99,8 +99,6 @@ EVENTS = (
 )
 """Of a sandbox from before the dump; of a container in it; of that when the sandbox is gone; of a sandbox that the dump
 knows; of nobody that is known."""
-
-
 NAMING: tuple[tuple[tuple[str, str], list[int]], ...] = (
     (("--pod", "default/old"), [0, 1, 2]),
     (("--pod", "old"), [0, 1, 2]),

@@ -137,8 +137,6 @@ class DoubleSide:
 
 
 Side = DoubleSide | KeyNode
-
-
 Case = Callable[["Node"], None]
 
 

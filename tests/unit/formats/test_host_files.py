@@ -82,8 +82,6 @@ def test_a_controller_is_known_unless_its_line_is_too_long_or_it_is_off() -> Non
 
 
 UID = "pod1234_5678"
-
-
 SLICES = "/kubepods.slice/kubepods-burstable.slice"
 
 

@@ -198,8 +198,6 @@ KATA = Handler("kata", "io.containerd.kata.v2", Profile.KATA_GO, "/etc/kata.toml
 ENFORCE = SizingSettings(Mode.ENFORCE)
 RELAY = RelayFacts("/run/relay.sock", RelayView("1", 9, 1, sizing=SizingRow("enforce")), sizing=ENFORCE)
 NAMED = replace(RELAY, sizing=replace(ENFORCE, handlers=("other",)))
-
-
 BOTH = replace(KATA, passes=("io.katacontainers.*",), enable_annotations=("default_.*",))
 BOTH_RS = replace(BOTH, profile=Profile.KATA_RS, runtime_type="vm", enable_annotations=("network_queues",))
 QUEUES = replace(RELAY, sizing=replace(ENFORCE, queues=True))

@@ -27,8 +27,6 @@ def pod(name: str, state: str = "enforced") -> CgroupRow:
 NODE = NodeView("enforce", "containerd", "answers", True, {}, {}, (pod("web"),))
 KEYS = KeyRow("tdx", (), 16, 0, free=3)
 VM = SandboxRow("s", "shop", "vm")
-
-
 GOOD, ATTENTION, BAD = Level.GOOD, Level.ATTENTION, Level.BAD
 NO_KEY, REFUSED = (replace(KEYS, free=0),), SettingsRow(faults=("x",))
 LARGE = SandboxesView("enforce", rows=(replace(VM, fit=FitRow("will be killed")),))

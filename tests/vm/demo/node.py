@@ -30,8 +30,6 @@ PODS: Final = Path("/run/pods")
 runc was given for a container."""
 _REQUEST_MAX: Final = 4096
 _MANIFEST_MAX: Final = 1 << 20
-
-
 USAGE: Final = "usage: pod create FILE | pod delete NAME | daemon kill | daemon start"
 
 

@@ -11,15 +11,9 @@ from nodeward.features.cpus.rows import CpuHolderRow, CpuRow, CpusView
 
 RESERVED = "reserved"
 """The pool of this name is the one kept for the system."""
-
-
 _MOST_NAMES = 5
-
-
 _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghjklmnopqstuvwxyz"
 """Names of owners in the drawing; i and r have a meaning of their own."""
-
-
 _SHARED, _RESERVED, _ISOLATED, _IDLE = ".", "r", "i", "-"
 
 

@@ -31,8 +31,6 @@ REMEDIES = {
     "taken": f"{_AGAIN}; see nodeward keys for who holds the keys",
 }
 """What can be done, by the code of the refusal. The codes are labels of metrics too, so they stay."""
-
-
 _OF_STARTS = {
     "unread": f"{_AGAIN}; see nodeward doctor for the misc controller",
     "late": f"{_AGAIN}; see nodeward status for what is slow",

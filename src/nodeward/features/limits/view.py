@@ -16,8 +16,6 @@ from nodeward.features.pods.found import name_of
 from nodeward.features.root import State
 
 ROWS_AT_ONCE = 16
-
-
 _FROM_API = (Source.API.value, Source.DISK.value)
 
 

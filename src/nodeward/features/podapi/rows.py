@@ -13,14 +13,8 @@ from nodeward.core.vms import PodNetwork
 from nodeward.features.gate.rows import PodGate
 
 HOST: Final = "HOST"
-
-
 GUEST: Final = "GUEST"
-
-
 BLOCK: Final = "block"
-
-
 NFS: Final = "nfs"
 
 

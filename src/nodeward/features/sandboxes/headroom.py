@@ -23,8 +23,6 @@ USUAL = {
 RuntimeClasses are higher, since these cover some memory of the guest as well."""
 MEASURED = "measured"
 """Only with such an overhead is a pod said to be too small that has room for the VM alone."""
-
-
 Beside = tuple[Need, ...]
 _URGENT = (Fit.KILLED, Fit.OUTSIDE, Fit.UNKNOWN, Fit.TIGHT, Fit.FITS, Fit.UNLIMITED)
 

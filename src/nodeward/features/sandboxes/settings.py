@@ -9,16 +9,10 @@ from nodeward.core.modes import Mode
 from nodeward.core.vms import Profile
 
 _CPUS = re.compile(r"([1-9][0-9]{0,3})(%?)")
-
-
 MOST_QUEUES = 8
 """Each queue takes interrupts and memory of the guest and, with vhost, a thread of the host that the pod is charged
 with; kubelet's and Kata's own number is 1."""
-
-
 MOST_CPUS = 4096
-
-
 MOST_MEMORY_MIB = 1 << 30
 
 

@@ -8,40 +8,22 @@ from nodeward.core.vms import TaskRole
 from nodeward.core.workload import SandboxId
 
 HUGETLB, MEMORY = "hugetlb", "memory"
-
-
 OUTSIDE_POD = "outside-pod"
 """The VMM is outside the pod and should be in it: no limit of the pod holds the VM."""
-
-
 LITERAL_SCOPE = "literal-scope"
 """In a folder that is called `slice:prefix:id`: systemd's form was taken for a path. Outside the pod."""
-
-
 SANDBOXED_POD_CODE = "sandboxed-pod"
 """In `kata_sandboxed_pod`: runtime-rs found no OCI spec. Outside the pod."""
-
-
 RUNTIME_SERVICE = "runtime-service"
 """Still in the container runtime's own cgroup: it was never moved, and what it starts stays there as well."""
-
-
 ELSEWHERE = "elsewhere"
 """In another cgroup than it should be."""
-
-
 OTHER_MODE = "other-mode"
 """Everything is where the other mode has it: the configuration was changed after the start. No fault."""
-
-
 SANDBOX_LIMIT = "sandbox-limit"
 """The sandbox's cgroup has a limit of its own beside the pod's."""
-
-
 FAULTS = (OUTSIDE_POD, LITERAL_SCOPE, SANDBOXED_POD_CODE, RUNTIME_SERVICE, ELSEWHERE, SANDBOX_LIMIT)
 """All codes that say something is wrong; OTHER_MODE is not among them."""
-
-
 ANNOTATION, DEFAULT, DRAGONBALL = "annotation", "default", "dragonball"
 """Sources of a mode, beside the path of a configuration file."""
 

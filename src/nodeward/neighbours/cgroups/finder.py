@@ -21,8 +21,6 @@ LIST_AGAIN = 10
 
 MAX_FOUND = 1024
 """What one search tells of; the rest is told of by the next one."""
-
-
 RUNTIME_AWAY_S = 30.0
 """After so long without a runtime that tells what there is, the search goes on without it."""
 

@@ -17,8 +17,6 @@ from nodeward.neighbours.cri.rows import RelayView
 
 SHOWN: Final = 200
 """Characters of what was wrong."""
-
-
 T = TypeVar("T")
 
 

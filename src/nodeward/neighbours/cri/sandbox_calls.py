@@ -21,11 +21,7 @@ from nodeward.neighbours.cri.methods import VERSIONS
 
 FAILED_PRECONDITION: Final = 9
 """gRPC's status of a refusal: the same call will fail again until something else has changed."""
-
-
 CHECKPOINTS: Final = ("CheckpointContainer",)
-
-
 RESIZES: Final = ("UpdateContainerResources", "UpdatePodSandboxResources")
 
 

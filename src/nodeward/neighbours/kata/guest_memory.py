@@ -18,15 +18,9 @@ from nodeward.neighbours.kata.tasks import SeenTask
 
 LEAST = 4 * 1024 * 1024
 """A smaller mapping is none of a guest's memory."""
-
-
 _LIKELY = 64 * 1024 * 1024
 """Where the VMM does not say how much it gives its guest, a smaller nameless mapping is not taken for it."""
-
-
 _ROUNDED = 2 * 1024 * 1024
-
-
 _NAMES = ("memory-backend", "qemu_back_mem", "ch_ram", "guest_mem", "/dev/hugepages", "pc.ram", "ram-node")
 
 

@@ -17,26 +17,12 @@ from nodeward.neighbours.kata import dan
 DANS: Final = "/run/kata-containers/dans"
 """Kata's `dan_conf`, unless its configuration names another."""
 CNI: Final = "/var/lib/cni/results"
-
-
 FORMAT: Final = "CNI result"
-
-
 MAX_BYTES: Final = 256 * 1024
-
-
 KIND: Final = "cniCacheV1"
-
-
 _MOST = 64
-
-
 _NAME = re.compile(r"[^\s/\0]{1,64}")
-
-
 _MAC = re.compile(r"[0-9A-Fa-f:]{1,59}")
-
-
 _PATH = re.compile(r"/[!-~]{1,255}")
 
 

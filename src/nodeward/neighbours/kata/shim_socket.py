@@ -7,15 +7,9 @@ import asyncio
 import re
 
 _ROW = re.compile(rb'kata_guest_meminfo\{[^}]*?item="mem_?(total|free|available)"[^}]*\} ([0-9.eE+]{1,32})')
-
-
 _MOST = 512
 """Bytes of a line: a guest may say anything, and a longer line would take long to match."""
-
-
 _KIB = 1024
-
-
 _FAR = 64
 
 

@@ -70,8 +70,6 @@ class Checkpoint(NamedTuple):
 
 
 _DECODER = Decoder(File)
-
-
 Pieces = Callable[[Iterator[bytes]], Iterable[bytes]]
 """Passes on what it is given, and may rest in between."""
 

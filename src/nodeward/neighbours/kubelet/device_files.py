@@ -24,11 +24,7 @@ from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file
 
 PLACE = "dra_manager_state"
 """Below kubelet's root folder."""
-
-
 MAX_BYTES = 16 * 1024 * 1024
-
-
 _WHAT = "kubelet's checkpoint of claims"
 
 

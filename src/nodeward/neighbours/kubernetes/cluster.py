@@ -10,8 +10,6 @@ from nodeward.core.finding import ParameterRef, Registered, RuntimeClass
 from nodeward.core.quantity import QuantityError, whole_units
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-
-
 MAX_ACCESS_BYTES = 64 * 1024
 
 

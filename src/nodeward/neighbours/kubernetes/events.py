@@ -15,11 +15,7 @@ from nodeward.neighbours.sockets.kube_http import KubeHttpError, Waits
 
 MOST_NOTE = 1024
 """Bytes of a note; more is refused by the API server."""
-
-
 MOST_NAME = 253
-
-
 MERGE_PATCH = "application/merge-patch+json"
 
 

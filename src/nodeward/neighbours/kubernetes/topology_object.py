@@ -28,18 +28,10 @@ from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import KubeHttp, KubeHttpError, KubeRefusedError, Waits
 
 VERSION = "topology.node.k8s.io/v1alpha2"
-
-
 OBJECTS = f"/apis/{VERSION}/noderesourcetopologies"
-
-
 MAX_BYTES = 8 * 1024 * 1024
 """An object in etcd is at most 1.5 MiB; JSON may triple it."""
-
-
 _MANAGED_BY, _OURS = "app.kubernetes.io/managed-by", "nodeward"
-
-
 _MOST_WRITERS = 5
 
 

@@ -21,27 +21,13 @@ from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 
 _LENGTH = struct.Struct(">I")
-
-
 _HEADER = struct.Struct("<HHIII")
-
-
 _PLATFORM = struct.Struct("<HHII")
-
-
 MAJOR, MINOR = 1, 1
-
-
 GET_PLATFORM_INFO_REQ, GET_PLATFORM_INFO_RESP = 4, 5
-
-
 LENGTH_BYTES = _LENGTH.size
-
-
 MAX_BYTES = 4096
 """The answer has some 50."""
-
-
 _FORMAT = "QGS message"
 
 

@@ -18,14 +18,8 @@ from nodeward.host.hostfs import HostFiles
 
 DEVICES = "/sys/devices"
 CPU = f"{DEVICES}/system/cpu"
-
-
 MAX_BYTES = cpuset.MAX_TEXT
-
-
 MAX_NUMBER = 2**31 - 1
-
-
 _ABSENT = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV)
 
 

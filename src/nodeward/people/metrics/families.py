@@ -10,8 +10,6 @@ from nodeward.features.all import FEATURES
 OF_CGROUP = ("level", "namespace", "pod", "container")
 OF_RESOURCE = (*OF_CGROUP, "resource")
 OF_CADVISOR = ("container", "id", "image", "name", "namespace", "pod", "resource")
-
-
 USAGE = gauge("nodeward_misc_usage", OF_RESOURCE, "Charged now, with everything below.")
 LIMIT = gauge("nodeward_misc_limit", OF_RESOURCE, "The limit in the kernel. Absent for none.")
 LIMITED = gauge("nodeward_misc_limited", OF_RESOURCE, "1 if the kernel has a limit, else 0.")

@@ -43,8 +43,6 @@ COUNTERS: dict[str, tuple[Family, float]] = {
     "notices_left_out": (f.KUBE_EVENTS_LEFT_OUT, 1),
 }
 """The daemon's own counters by their names in the view: the family, and what to divide by."""
-
-
 DOORS: dict[Family, Callable[[DoorRow], int]] = {
     f.RELAY_CLIENTS: lambda door: door.clients,
     f.RELAY_CONNECTIONS: lambda door: door.connections,

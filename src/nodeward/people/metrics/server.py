@@ -40,8 +40,6 @@ _SILENT = logging.Logger("http", level=logging.CRITICAL + 1)
 
 Snapshot = Callable[[], Callable[[Pace], NodeView]]
 """Takes what a picture is drawn of, on the loop and at once; what it returns draws, on any thread."""
-
-
 Waiting = Callable[[], Sequence[str]]
 """What the daemon still waits for, a line each; nothing where it is ready."""
 Text = tuple[bytes, ...]

@@ -31,11 +31,7 @@ from nodeward.programs.dump.frames import HEAD_BYTES, FrameKind, Told
 from nodeward.programs.dump.ring import Giver
 
 _DONE, _MARKED, _LOST, _MISSING, _OFFERED, _OFFERED_MARKS = range(6)
-
-
 _BYTES: Final = 6 * 8
-
-
 _SET: Final = 1
 
 

@@ -147,25 +147,13 @@ def text(call: Dumped, about: About) -> Iterator[str]:
 
 
 Value = bool | int | float | str | list["Value"] | dict[str, "Value"] | None
-
-
 MAX_LEVEL: Final = 200
 """Lists and mappings within each other; what writes a dump ends at 64 messages, two each."""
-
-
 PIECE: Final = 65_536
-
-
 _LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 """libyaml's where PyYAML has it: ten times as fast."""
-
-
 _WORDS: Final = {"true": True, "false": False, "null": None, "": None, "~": None}
-
-
 _WHOLE: Final = re.compile(r"-?[0-9]{1,20}")
-
-
 _FLOAT: Final = re.compile(r"-?[0-9]{1,25}(?:\.[0-9]{1,25})?(?:[eE][-+]?[0-9]{1,3})?")
 
 

@@ -320,8 +320,6 @@ VICTIM = pod_spec("A", container_spec("app", 5))
 FORGED = replace(pod_spec("forged", container_spec("app", 99)), config_hash="HASH")
 IDLE, NEWER = (pod_spec(uid, container_spec("app", 5)) for uid in ("idle", "newer"))
 AGAINST_A = replace(FORGED, config_hash="A")
-
-
 BOTH, MIRROR = {"A": "A", "forged": "forged"}, {"HASH": "mirror", "forged": "forged"}
 RUNS = ev.SandboxStarted(sandbox("HASH"))
 

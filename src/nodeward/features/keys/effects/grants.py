@@ -32,11 +32,7 @@ from nodeward.host.state_file import StateFile
 from nodeward.host.undo import BOOT_ID, boot_id
 
 log = logging.getLogger(__name__)
-
-
 BOOT_VERSION = 1
-
-
 MAX_BOOT_BYTES = 4096
 
 

@@ -28,8 +28,6 @@ _PATH = re.compile(r"/[A-Za-z0-9._/-]{0,1024}")
 _TIME = re.compile(r"[0-9TZ:.+-]{1,40}")
 _KEY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._/-]{0,316}")
 _UID = re.compile(r"[0-9A-Za-z._-]{1,128}")
-
-
 Path = tuple[str, ...]
 """Names of fields; `*` for an item of a list, and in `_ALLOWED` for the value of any key. No shown key is that."""
 

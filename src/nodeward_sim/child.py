@@ -27,7 +27,7 @@ def main(config_path: str, kernel_socket: str) -> None:
 
 
 def end_with_the_simulation() -> None:
-    """From now on, the end of standard input is a SIGTERM."""
+    """Turns the end of standard input into a SIGTERM, from now on."""
 
     def watch() -> None:
         while os.read(0, 1):

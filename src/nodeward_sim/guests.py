@@ -32,7 +32,7 @@ Json = dict[str, object]
 
 @dataclass(slots=True)
 class Counts:
-    """What the runtime asked and was told, for the summary."""
+    """What the runtime asked and got, for the summary."""
 
     described: int = 0
     pending: int = 0
@@ -55,7 +55,7 @@ class _One:
 
 
 class Guests:
-    """The runtime, and what it was told."""
+    """The runtime's pulls in guests, and what it learned of them."""
 
     def __init__(self, folder: Path, judge: Judge, life: Callable[[], object | None], mutant: str) -> None:
         """`life` differs whenever daemon or relay were begun anew, and is None while one of them is away."""

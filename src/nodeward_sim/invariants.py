@@ -165,7 +165,7 @@ class Judge:
         return max(later) if later else None
 
     def left(self, keys: int, now_s: float) -> None:
-        """From now on so many keys are held by nobody and promised to nobody."""
+        """Sets how many keys are neither held nor promised from now on."""
         self._left.append((now_s, keys))
 
     def keys(self, view: NodeView | None, asked_s: float, now_s: float) -> None:

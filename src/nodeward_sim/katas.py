@@ -204,7 +204,7 @@ class Katas:
         self._judged_s = math.inf
 
     def back(self) -> None:
-        """It is there again and ready, and has to find everything anew within two periods."""
+        """The daemon is ready again, and has to find everything again within two periods."""
         self._judged_s = self._now()
 
     def _killed(self, one: _One, wanted: int) -> None:
@@ -239,7 +239,7 @@ class Katas:
             self._judge.broken(UNWRITTEN, f"{path}: {data.decode('utf-8', 'replace').strip()} is written")
 
     def look(self) -> None:
-        """What is so now."""
+        """Looks at the present state."""
         for one in self._ones.values():
             self._note(one)
 

@@ -61,7 +61,7 @@ class Machines:
         self.refused = 0
 
     def promise(self, shape: Shape, uid: str) -> None:
-        """The pod's spec is about to be told."""
+        """Notes that the pod's spec is about to be seen."""
         if shape.machine is not None:
             if not shape.machine.inside:
                 self._katas[uid] = None
@@ -74,7 +74,7 @@ class Machines:
 
     @property
     def unsold(self) -> int:
-        """How many keys nobody holds and nobody was promised now."""
+        """How many keys are neither held nor promised now."""
         return self._unsold(math.inf)
 
     @property
@@ -83,13 +83,13 @@ class Machines:
         return sum(self._promised.get(uid, 0) for uid in self._katas)
 
     def watch_left(self) -> Window:
-        """From now on the most that is left is noted."""
+        """Notes the most that is left, from now on."""
         window = Window(self._unsold(self._now()))
         self._windows.append(window)
         return window
 
     def unwatch(self, window: Window) -> None:
-        """Notes no more."""
+        """Stops noting that."""
         self._windows.remove(window)
 
     def forget(self, uid: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 
 def proposed(capacity: int, used: int, counter: int) -> int:
-    """How many ids the proposal calls healthy, those that are handed out among them."""
+    """How many ids the proposal calls healthy, including those in use."""
     return capacity - max(0, used - counter)
 
 
@@ -25,7 +25,7 @@ class Column:
     """At the first time: keys for sale, and keys that were left."""
 
     def note(self, for_sale: int, left: int, at_s: float) -> None:
-        """So many keys were for sale, and so many were left at most."""
+        """Notes how many keys were for sale, and how many were left at most."""
         self.samples += 1
         if for_sale <= left:
             return

@@ -166,7 +166,7 @@ class Offered:
         return True
 
     async def started(self, uid: str, container: str) -> None:
-        """Returns when kubelet may start the container, whose image is pulled first."""
+        """Returns when kubelet may start the container, after the pull of its image."""
         pull_s = Random(f"{uid}/image").uniform(*PULL_S)
         self._pulling[uid] = self._now() + pull_s
         try:

@@ -84,7 +84,7 @@ class Counts:
 
 
 def cpu_of(cpu_m: int, limit_m: int) -> SimCpu:
-    """As kubelet puts it to the runtime."""
+    """The CPU resources as kubelet passes them to the runtime."""
     return SimCpu(max(2, cpu_m * 1024 // 1000), limit_m * 100, 100_000 if limit_m else 0)
 
 
@@ -164,7 +164,7 @@ class Pinned:
         self._ones.pop(container_id, None)
 
     def refused(self, why: str) -> None:
-        """Kubelet was told so, and tries again."""
+        """Kubelet got a refusal, and tries again."""
         self.counts.refused += 1
         self.counts.why = why
 

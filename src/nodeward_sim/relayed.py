@@ -181,7 +181,7 @@ class Relayed:
         self._habits = asyncio.ensure_future(self._live())
 
     def break_now(self) -> None:
-        """From now on the relay has the mutant's fault, where it is one that begins later."""
+        """Begins the mutant's fault of the relay, where it is one that begins later."""
         if self._mutant == HANGS:
             self._relay.send(signal.SIGSTOP)
 

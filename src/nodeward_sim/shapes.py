@@ -139,7 +139,7 @@ def make_sandboxed(number: int, random: Random) -> Shape:
 
 
 def make_guest(number: int, random: Random) -> Shape:
-    """The next pod whose image is pulled in a guest: what its containers request is known to kubelet alone."""
+    """The next pod with an image that is pulled in a guest: what its containers request is known to kubelet alone."""
     names = ("app", "log")[: random.randrange(1, 3)]
     cpus = {name: random.randrange(1, 30) * 100 for name in names}
     image = f"reg.example/guest-{number}:1"

@@ -94,7 +94,7 @@ class Sharing:
                 self._kinds.uninstall()
 
     def break_now(self) -> None:
-        """From now on the mutant's fault is there."""
+        """Begins the mutant's fault."""
         self._kinds.frozen = self._mutant == "nfd-frozen"
         self._kinds.forgets = self._mutant == "nfd-forgets"
         if self._kinds.forgets:

@@ -32,6 +32,6 @@ def commit() -> str:
 
 
 def short(name: str) -> str:
-    """As people read it: twelve digits, and `-dirty`."""
+    """The commit in the form that people read: twelve digits, and `-dirty`."""
     digits, mark, dirty = name.partition("-")
     return f"{digits[:12]}{mark}{dirty}"

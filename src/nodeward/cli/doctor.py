@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 def command(
     config_path: str | None, flags: dict[str, str], socket: str | None, output: str, bundle_path: str | None
 ) -> None:
-    """Look at kernel, cgroups, runtime, API server, clock and neighbours, and say what is lacking. Changes nothing.
+    """Look at kernel, cgroups, runtime, API server, clock and neighbours, and report what is missing. Changes nothing.
 
     Runs `containerd`, `crio`, `runc` and `crun` with --version where they are in the usual folders. The bundle holds
     findings, versions, settings without secrets, the daemon's status (with names of pods) and the misc files.

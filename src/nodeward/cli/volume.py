@@ -73,7 +73,7 @@ def told() -> Iterator[None]:
 
 
 def report(faults: Sequence[tuple[str, str]], output: str) -> None:
-    """Prints what is wrong with which file, and ends with 1 if anything is."""
+    """Prints which file has which fault, and ends with 1 if there is any."""
     from nodeward.core.text import printable
 
     if output == "json":

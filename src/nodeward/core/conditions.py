@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def pods(self) -> Mapping[str, tuple[Condition, ...]]:
-        """What is wrong with each pod, by NAMESPACE/POD; the pod with the most urgent condition first."""
+        """What is wrong with each pod, keyed by NAMESPACE/POD; the pod with the most urgent condition first."""
         found = dict[str, tuple[Condition, ...]]()
         for one in self.conditions:
             if one.severity is not Severity.INFO:

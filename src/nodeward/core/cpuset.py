@@ -34,7 +34,7 @@ def ids(cpus: CpuSet) -> list[int]:
 
 
 def text(cpus: CpuSet) -> str:
-    """As the kernel's list format."""
+    """The set in the kernel's list format."""
     firsts, lasts = ids(cpus & ~(cpus << 1)), ids(cpus & ~(cpus >> 1))
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts, lasts, strict=True))
 

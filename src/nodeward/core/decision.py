@@ -22,7 +22,7 @@ class Scheduler(Enum):
 
 
 class SchedulerFlag(Enum):
-    """Of sched_setattr(2)."""
+    """A flag of sched_setattr(2)."""
 
     RESET_ON_FORK = "reset-on-fork"
     RECLAIM = "reclaim"
@@ -34,7 +34,7 @@ class SchedulerFlag(Enum):
 
 
 class IoClass(Enum):
-    """Of ioprio_set(2)."""
+    """An I/O class of ioprio_set(2)."""
 
     NONE = "none"
     """As the runtime has it."""
@@ -140,7 +140,7 @@ class Commit:
 
 
 class Special(Enum):
-    """A goal's value that is no text."""
+    """The value of a goal that is not a text."""
 
     ABSENT = "absent"
 
@@ -161,7 +161,7 @@ class Target(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """What should be so in the world, for as long as nobody says otherwise.
+    """What should be true on the node until another decision changes it.
 
     `value` is the text to be there; ABSENT takes back what our record says we wrote. `undo` asks that the old value is
     kept on disk before the first write (for what outlives pods). `perform` is false where the feature only observes.

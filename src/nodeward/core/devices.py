@@ -32,7 +32,7 @@ class DeviceKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """One device of a container, as kubelet tells it. `resource` is the plugin's resource, or NAMESPACE/NAME of the
+    """One device of a container, as kubelet reports it. `resource` is the plugin's resource, or NAMESPACE/NAME of the
     claim; `device` the plugin's id, or DRIVER/POOL/DEVICE. `names` are CDI names: of a plugin's device the one that
     Kata makes, which need not exist."""
 
@@ -46,8 +46,8 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class CdiDevice:
-    """What a CDI name stands for: device nodes on the host, the PCI devices behind them, and their NUMA nodes; these
-    two are in order."""
+    """The hardware behind a CDI name: device nodes on the host, the PCI devices behind them, and their NUMA nodes;
+    these two are in order."""
 
     file: str
     paths: tuple[str, ...] = ()
@@ -82,8 +82,8 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True)
 class PodDevice:
-    """One device of a pod, merged from all who tell of it. `name` is its CDI name, empty for none; `left_out` says why
-    a VM runtime is not told of it, empty where it is."""
+    """One device of a pod, merged from all its sources. `name` is its CDI name, empty for none; `left_out` says why a
+    VM runtime is not told of it, empty where it is."""
 
     container: str
     kind: DeviceKind
@@ -134,7 +134,7 @@ class ContainerNuma:
 
 @dataclass(frozen=True, slots=True)
 class PodNuma:
-    """Where a pod is on the machine. `nodes`: the NUMA nodes of its devices and memory."""
+    """The NUMA nodes of a pod. `nodes`: the NUMA nodes of its devices and memory."""
 
     nodes: tuple[int, ...]
     containers: tuple[ContainerNuma, ...]

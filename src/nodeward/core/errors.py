@@ -27,7 +27,7 @@ class WireError(NodewardError):
 
 
 class Failure(Enum):
-    """Why there is no answer, as gRPC names it; the value is HTTP's status."""
+    """The reason for a missing answer, as gRPC names it; the value is HTTP's status."""
 
     INVALID_ARGUMENT = 400
     PERMISSION_DENIED = 403
@@ -40,7 +40,7 @@ class Failure(Enum):
 
 
 class AnswerError(NodewardError):
-    """There is no answer. The text names the field and the rule, and repeats nothing of what was asked."""
+    """A call that has no answer. The text names the field and the rule, and repeats nothing of what was asked."""
 
     def __init__(self, failure: Failure, text: str) -> None:
         super().__init__(text)

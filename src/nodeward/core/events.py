@@ -19,7 +19,7 @@ from nodeward.core.workload import Container, ContainerId, PodSpec, PodUid, Sand
 
 
 class PluginStanding(Enum):
-    """How it stands with the device plugin for one resource."""
+    """The state of the device plugin for one resource."""
 
     WAITING = "waiting"
     """Kubelet's socket is not there, or does not answer."""
@@ -124,8 +124,8 @@ class Created(Event):
 
 @dataclass(frozen=True, slots=True)
 class Hooked(Event):
-    """The OCI hook has told of a sandbox, or of a container in it that is about to run. Their cgroups are there, and
-    nothing but the cgroups tells of their end. What a runtime tells of them itself takes this one's place."""
+    """The OCI hook reported a sandbox, or a container in it that is about to run. Their cgroups are there, and nothing
+    but the cgroups tells of their end. What a runtime tells of them itself takes this one's place."""
 
     sandbox: Sandbox
     container: Container | None = None
@@ -208,7 +208,7 @@ class PodsOfKubelet(Event):
 
 @dataclass(frozen=True, slots=True)
 class PluginTold(Event):
-    """How it stands with our device plugin for a resource."""
+    """The state of our device plugin for a resource."""
 
     resource: str
     standing: PluginStanding
@@ -356,8 +356,8 @@ class FoundCgroup:
 
 @dataclass(frozen=True, slots=True)
 class CgroupsFound(Event):
-    """Containers that have a cgroup and of which nothing else told: the runtime lost their events. `as_of`: when the
-    search began."""
+    """Containers that are known by their cgroup alone: the runtime lost their events. `as_of`: when the search
+    began."""
 
     found: tuple[FoundCgroup, ...]
     as_of: int
@@ -365,7 +365,7 @@ class CgroupsFound(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeldElsewhere:
-    """Keys charged to a cgroup that is no known pod's. `below` is true where they are not the cgroup's own: it has
+    """Keys charged to a cgroup outside of all known pods. `below` is true where they are not the cgroup's own: it has
     children, and holds more than they do together, as after a cgroup was removed with its charge."""
 
     path: str
@@ -532,7 +532,7 @@ class Expired(Event):
 
 @dataclass(frozen=True, slots=True)
 class Abandoned(Event):
-    """Nobody waits for the answer any more: undo what was reserved."""
+    """The caller no longer waits for the answer: undo what was reserved."""
 
     ask_id: int
 
@@ -543,7 +543,7 @@ News = FactRead | Committed | Expired
 
 @dataclass(frozen=True, slots=True)
 class Reached(Event):
-    """Goals whose value is in the world now: the targets of one batch, since each event costs a decision."""
+    """Goals whose value is in the kernel now: the targets of one batch, since each event costs a decision."""
 
     targets: tuple[Target, ...]
     written: tuple[Target, ...] = ()

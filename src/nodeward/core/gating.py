@@ -41,7 +41,7 @@ class Gated:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What SetGate said of one pod. `by`: the user whose process said it. `expires_ns` is 0 for never."""
+    """The verdict of SetGate on one pod. `by`: the user whose process said it. `expires_ns` is 0 for never."""
 
     passed: bool
     reason: str = ""
@@ -53,7 +53,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """How it stands with one condition; `why` says what it waits for."""
+    """The state of one condition; `why` says what it waits for."""
 
     name: str
     open: bool
@@ -87,5 +87,5 @@ def listed() -> str:
 
 
 def refusal(pod: Gated, why: str) -> str:
-    """What is said to who starts the pod while its gate is shut."""
+    """The message for the caller that starts a pod while its gate is shut."""
     return f"{pod.namespace}/{pod.name}: its gate is shut: {why}. It is tried again; see nodeward explain"

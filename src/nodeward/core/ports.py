@@ -72,7 +72,7 @@ class Wants(Protocol):
 
 
 class AtStart(Protocol):
-    """What stands between a container's creation and the first instruction of its program."""
+    """Holds a created container before the first instruction of its program."""
 
     def needed(self) -> bool:
         """Whether a program may have to wait."""

@@ -26,8 +26,8 @@ class PullRow:
 
 @dataclass(frozen=True, slots=True)
 class SandboxKey:
-    """A pod sandbox that the runtime has, and whose it is. `attempt` rises with each sandbox of one pod. `stopped`: it
-    runs no more, and is only not removed yet; false where nobody told."""
+    """A pod sandbox of the runtime, and its pod. `attempt` rises with each sandbox of one pod. `stopped`: it runs no
+    more, and is only not removed yet; false where nobody told."""
 
     id: str
     namespace: str

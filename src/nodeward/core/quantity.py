@@ -40,7 +40,7 @@ _WHOLE = {"": 1, **{suffix: above for suffix, (above, below) in _SUFFIX.items() 
 
 
 class QuantityError(NodewardError):
-    """The text is no quantity, or none that a limit can be."""
+    """The text is not a quantity, or not one that a limit can be."""
 
 
 def whole_units(text: str) -> int:

@@ -16,7 +16,7 @@ class Reason:
 
 
 class Refused(Enum):
-    """Of what kind a refusal is."""
+    """The kind of a refusal."""
 
     FOR_NOW = "for-now"
     """Trying again here may help."""

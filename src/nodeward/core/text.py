@@ -22,8 +22,8 @@ MOST_OF_NAME = 253
 
 
 def printable_name(text: str) -> str:
-    """The name of a pod, a namespace or a container as a runtime tells it. A client of the runtime that is not kubelet
-    may name one in any way; what Kubernetes names stays as it is."""
+    """The name of a pod, a namespace or a container, in printable characters. A client of the runtime that is not
+    kubelet may name one in any way; what Kubernetes names stays as it is."""
     return printable(text, MOST_OF_NAME)
 
 

@@ -7,5 +7,5 @@ LATELY_NS = 900_000_000_000
 
 
 def rfc3339(wall_ns: int) -> str:
-    """To the second, in UTC; empty for 0, which means that it is not known."""
+    """The time in UTC, to the second; empty for 0, which means that it is not known."""
     return datetime.fromtimestamp(wall_ns // 1_000_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if wall_ns else ""

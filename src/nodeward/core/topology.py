@@ -14,8 +14,8 @@ from nodeward.core.cpuset import CpuSet
 
 @dataclass(frozen=True, slots=True)
 class CpuAmount:
-    """In thousandths of a CPU. `allocatable_m`: what containers can get of `capacity_m` at most; `available_m`: what
-    they still can."""
+    """An amount in thousandths of a CPU. `allocatable_m`: what containers can get of `capacity_m` at most;
+    `available_m`: what they still can."""
 
     capacity_m: int
     allocatable_m: int

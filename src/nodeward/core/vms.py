@@ -71,7 +71,7 @@ class Room:
 
 
 class Way(Enum):
-    """By what a runtime handler learns the size of a VM that the relay decides."""
+    """How a runtime handler learns the size of a VM that the relay decides."""
 
     RESOURCES = "resources"
     """`linux.resources` of RunPodSandbox, of which containerd makes the annotations that Kata reads."""
@@ -105,7 +105,7 @@ UNLIMITED = -1
 
 
 class Profile(Enum):
-    """By whose rules the processes of a sandbox are placed."""
+    """The rules by which the processes of a sandbox are placed."""
 
     DOCUMENT = "document"
     """Kata's page "host cgroup management", to the letter: for runtimes without placement of their own."""
@@ -189,8 +189,8 @@ OVERHEADS = ("/kata_overhead/", "/kata.slice/kata-overhead.slice/")
 
 
 def outside_of(path: str) -> SandboxId:
-    """Whose cgroup this is where Kata makes one for a sandbox outside of its pod (`/kata_overhead/ID`, and what
-    runtime-rs makes by systemd); empty for any other."""
+    """The sandbox to which a cgroup outside of its pod belongs (Kata's `/kata_overhead/ID`, and what runtime-rs makes
+    by systemd); empty for any other."""
     for folder in (*OVERHEADS, "/kata_sandboxed_pod/"):
         if path.startswith(folder):
             name = path.removeprefix(folder).removeprefix("runtime-rs-").removesuffix(".scope")

@@ -19,7 +19,7 @@ Keys = Collection[str]
 
 
 def read_labels(found: Mapping[str, str], keys: Keys, prefix: str) -> dict[str, str | None]:
-    """Of these labels of a pod (POD) or a container (OWN) the ones that `keys` name."""
+    """The labels of a pod (POD) or a container (OWN) that `keys` name."""
     values = {key: found.get(key.removeprefix(prefix)) for key in keys if key.startswith(prefix)}
     return {key: text if text is not None and len(text) <= MAX_VALUE else None for key, text in values.items()}
 
@@ -151,7 +151,7 @@ NO_RECORD = CpuRecord()
 
 @dataclass(frozen=True, slots=True)
 class HostShare:
-    """What kubelet tells a runtime of a whole pod (CRI's `linux.resources` and `linux.overhead`)."""
+    """The resources of a whole pod that kubelet passes to a runtime (CRI's `linux.resources` and `linux.overhead`)."""
 
     cpu: CpuRecord = NO_RECORD
     memory: int = 0
@@ -184,7 +184,7 @@ class Sandbox:
 
 
 class Phase(Enum):
-    """A container's life as the runtime tells it."""
+    """The phase of a container, as the runtime reports it."""
 
     CREATING = "creating"
     CREATED = "created"
@@ -214,7 +214,7 @@ class Container:
     """Its own, and only those that the settings name."""
 
     def with_cpus(self, cpus: CpuSet) -> "Container":
-        """The container, held to these CPUs by the kernel."""
+        """The container with these CPUs in the kernel."""
         return self if cpus == self.cpu.cpus else replace(self, cpu=replace(self.cpu, cpus=cpus))
 
     def in_phase(self, phase: Phase) -> "Container":

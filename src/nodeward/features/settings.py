@@ -97,7 +97,7 @@ class TopologyObjectsSection:
 
 @dataclass(frozen=True, slots=True)
 class CgroupsSection:
-    """Where the cgroup2 tree is mounted and how often it is read."""
+    """The mount point of the cgroup2 tree, and how often it is read."""
 
     root: str = "/sys/fs/cgroup"
     kubelet_root: str = "/"

@@ -47,7 +47,7 @@ FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 60.0
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """Where calls are made that can sleep. `watch` is only for those that do nothing but wait."""
+    """The lanes for calls that can sleep. `watch` is only for those that do nothing but wait."""
 
     cgroup: Lane
     disk: Lane

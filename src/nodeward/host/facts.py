@@ -20,11 +20,11 @@ class FactsByKind:
         self._fetchers: dict[str, Fetch] = {}
 
     def offer(self, kind: str, fetch: Fetch) -> None:
-        """From now on facts of this kind are fetched so."""
+        """Registers how facts of this kind are fetched."""
         self._fetchers[kind] = fetch
 
     async def fetch(self, fact: str, key: str) -> str:
-        """Waits until the fact is told; why it cannot be, or nothing."""
+        """Waits until the fact is known; why it cannot be, or nothing."""
         fetch = self._fetchers.get(fact)
         return await fetch(key) if fetch is not None else f"{fact} {key}: no component of this daemon tells it"
 

@@ -16,7 +16,7 @@ MAPPED_BYTES = 2 * 1024 * 1024
 
 
 def keep_freed_memory() -> bool:
-    """For the whole process, from now on; whether the C library took it."""
+    """Lets the process keep freed memory, from now on; whether the C library took it."""
     try:
         setting = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):

@@ -36,8 +36,8 @@ _NEW_FOLDER_MODE = 0o755
 
 
 class FileInfo(NamedTuple):
-    """What `stat` tells. `(device, inode)` names a folder: another one at the same path is another cgroup. `links` of a
-    cgroup is the number of its children, and two."""
+    """The fields of `stat` that are needed. `(device, inode)` names a folder: another one at the same path is another
+    cgroup. `links` of a cgroup is the number of its children, and two."""
 
     is_dir: bool
     inode: int
@@ -50,7 +50,7 @@ class HostFiles(Protocol):
     """The calls through which Nodeward touches files of the host. All are synchronous."""
 
     def open(self, path: str) -> int:
-        """A handle for `pread`, kept open until `close`. Spares path lookup for files that are read each second."""
+        """Opens a file for `pread`, until `close`. Spares path lookup for files that are read each second."""
 
     def pread(self, handle: int, max_bytes: int) -> bytes:
         """The file's present content from its start, at most `max_bytes`, by one pread(2). ENODEV: the cgroup is
@@ -84,7 +84,7 @@ class HostFiles(Protocol):
         """Names in a folder, sorted."""
 
     def stat(self, path: str) -> FileInfo:
-        """What is there. ENOENT if nothing is."""
+        """The file's kind, size and owner. ENOENT if nothing is."""
 
     def mkdir(self, path: str) -> None:
         """Makes one folder (or cgroup). EEXIST if it is there."""
@@ -111,7 +111,8 @@ def checked_path(path: str) -> str:
 
 
 def temporary_path(path: str) -> str:
-    """Where `replace` prepares the new content: one fixed name a file, so that a crash leaves at most one leftover."""
+    """The path at which `replace` prepares the new content: one fixed name a file, so that a crash leaves at most one
+    leftover."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.new"
 
@@ -174,7 +175,7 @@ class OsFiles:
             self._replace(path, data)
 
     def unwritten(self) -> list[str]:
-        """The files of Nodeward's own (`append`, `replace`) whose last write failed, within the last minute."""
+        """Nodeward's own files (`append`, `replace`) whose last write failed, within the last minute."""
         since = time.monotonic() - FAILED_S
         return [path for path, at in tuple(self._failed.items()) if at >= since]
 

@@ -48,7 +48,7 @@ class Journal:
         return await self._written(partial(self._append, line, whole, self._writes + 1))
 
     async def rewrite(self, whole: Callable[[], bytes]) -> Written:
-        """Writes all anew."""
+        """Writes the whole journal again."""
         return await self._written(partial(self._rewrite, whole))
 
     async def stands(self) -> bool:

@@ -107,7 +107,7 @@ class ThreadLane:
 
     @property
     def age_ms(self) -> int | None:
-        """For how long the oldest job has waited or run; None while there is none."""
+        """How long the oldest job has waited or run; None while there is none."""
         with self._ready:
             since = [job.queued_s for job in (*self._under_way, *itertools.islice(self._queue, 1))]
         return round((time.monotonic() - min(since)) * 1000) if since else None

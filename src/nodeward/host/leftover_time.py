@@ -69,10 +69,10 @@ def starved_s(pid: int) -> float:
 
 
 def leave_it(pid: int) -> None:
-    """From now on the process gets what all others leave. Raises OSError."""
+    """Makes the process take only the CPU time that all others leave. Raises OSError."""
     os.sched_setscheduler(pid, os.SCHED_IDLE, os.sched_param(0))
 
 
 def share_it(pid: int) -> None:
-    """From now on it gets the share that its niceness says. Raises OSError."""
+    """Gives the process the share of its niceness again. Raises OSError."""
     os.sched_setscheduler(pid, os.SCHED_OTHER, os.sched_param(0))

@@ -107,7 +107,7 @@ _Loop = type("Loop", (_LikeAsyncio, uvloop.Loop), {})  # no class statement: uvl
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A loop whose default executor holds up no end either."""
+    """Makes a loop with a default executor that does not delay its end."""
     made: asyncio.AbstractEventLoop = _Loop()
     made.set_default_executor(DaemonExecutor())
     return made

@@ -50,7 +50,7 @@ def _in_one_line(record: logging.LogRecord) -> bool:
 
 
 def raise_descriptor_limit() -> int:
-    """As many descriptors as this process may have (six are kept a cgroup), and how many that is."""
+    """Raises the limit of open files as far as the process may (six are open for each cgroup), and returns it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     return most
@@ -160,8 +160,8 @@ async def until_signal(
 
 
 def cannot_listen(wanted: str, error: OSError) -> ListenError:
-    """That error, told by the settings that name the address. Only why, without the address once more, which Python's
-    own texts repeat; a name that cannot be looked up has no errno of the system's."""
+    """The error for that address, with the setting that names it. Only why, without the address once more, which
+    Python's own texts repeat; a name that cannot be looked up has no errno of the system's."""
     number = error.errno or 0
     why = os.strerror(number) if number > 0 else error.strerror or str(error)
     return ListenError(f"{wanted}: {why}; choose another, or stop who holds it")

@@ -67,7 +67,7 @@ class RecordWriter:
             self.flush()
 
     def flush(self) -> None:
-        """Starts a job for what is gathered, unless one is under way."""
+        """Starts a job for the gathered lines, unless one is under way."""
         if self._busy or not self._lines:
             return
         lines, known, self._lines, self._buffered = self._lines, self._buffered, [], 0

@@ -32,7 +32,7 @@ PIECE = 4
 
 
 class Afterwards(Generic[T]):
-    """What is to be done, oldest first. Belongs to the loop's thread."""
+    """The work to do after an answer, oldest first. Belongs to the loop's thread."""
 
     def __init__(self, do: Callable[[list[T]], None]) -> None:
         """`do` takes some of it, perhaps none, and does not raise."""
@@ -87,8 +87,8 @@ timers do not."""
 
 
 class Goals(Protocol):
-    """What goals are handed to (`host.slots`). `connect` is told where outcomes go, and whom to tell that
-    `next_due_ns` may be another."""
+    """Takes goals (`host.slots`). `connect` is told where outcomes go, and whom to tell that `next_due_ns` may be
+    another."""
 
     def connect(self, tell: Tell, rearm: Callable[[], None]) -> None: ...
 
@@ -178,7 +178,7 @@ class Core(Generic[S]):
         return self._timer is not None
 
     def tell(self, event: ev.Event) -> int:
-        """Decides on an event nobody waits for."""
+        """Decides on an event that has no caller."""
         self.decide(event)
         return self._seq
 
@@ -209,7 +209,7 @@ class Core(Generic[S]):
         return decision
 
     def ask(self, question: ev.Question, within_ns: int) -> Final | Awaitable[Final]:
-        """The answer to a question, at once where nothing stands between."""
+        """Answers a question, at once unless it waits for a fact or a record."""
         self._next_ask += 1
         ask_id = self._next_ask
         answer = self.decide(question, ask_id=ask_id).answer
@@ -228,7 +228,7 @@ class Core(Generic[S]):
             self._count("abandoned")
 
     def wake(self) -> None:
-        """Does what is due: the engine's Tick and the slots' retries. The one timer calls this."""
+        """Does the work that is due: the engine's Tick and the slots' retries. The one timer calls this."""
         self._timer = self._armed_ns = None
         due = self._engine.next_wake(self._state)
         if due is not None and due <= self._clock.now_ns():
@@ -242,7 +242,7 @@ class Core(Generic[S]):
         return min(times) if times else None
 
     def close(self) -> None:
-        """Writes down what is left, and stops the timer."""
+        """Writes the rest of the record, and stops the timer."""
         self._afterwards.finish()
         if self._timer is not None:
             self._timer.cancel()

@@ -55,7 +55,8 @@ class Notifier:
 
 
 def from_environment(environ: Mapping[str, str], pid: int) -> Notifier:
-    """As systemd set it up. WATCHDOG_USEC that was meant for another process (WATCHDOG_PID) is not for us."""
+    """The notifier that systemd's variables ask for. WATCHDOG_USEC that was meant for another process (WATCHDOG_PID) is
+    not for us."""
     address = environ.get("NOTIFY_SOCKET", "")
     if not address.startswith(("/", "@")):
         return Notifier()

@@ -38,7 +38,7 @@ class ByEdge:
         self._tell: Tell | None = None
 
     def connect(self, tell: Tell) -> None:
-        """Where outcomes go."""
+        """Sets who hears of outcomes."""
         self._tell = tell
 
     @property
@@ -47,7 +47,7 @@ class ByEdge:
         return self._number
 
     def value(self, where: str) -> str | None:
-        """What is to be there now; None for nothing, or where a feature only observes."""
+        """The value that is wanted now; None for nothing, or where a feature only observes."""
         goal = self._goals.get(where)
         return None if goal is None or goal.value is Special.ABSENT or not goal.perform else str(goal.value)
 
@@ -127,7 +127,7 @@ def _now(call: Callable[[], None]) -> None:
 
 
 class UnknownKindError(NodewardError):
-    """A feature gives goals of a kind that nobody performs: the program was put together wrongly."""
+    """A feature gives goals of a kind without a performer: the program was put together wrongly."""
 
 
 class Slots:
@@ -157,13 +157,13 @@ class Slots:
         self._rearm: Callable[[], None] = lambda: None
 
     def connect(self, tell: Tell, rearm: Callable[[], None]) -> None:
-        """Where outcomes go, and whom to tell that `next_due` changed."""
+        """Sets who hears of outcomes, and of a changed `next_due`."""
         self._tell, self._rearm = tell, rearm
         for edge in self.by_edge.values():
             edge.connect(tell)
 
     def require(self, feature: str, kinds: Iterable[str]) -> None:
-        """UnknownKindError where nobody performs one of these kinds of the feature's goals."""
+        """Raises UnknownKindError where one of these kinds of the feature's goals has no performer."""
         for kind in kinds:
             if kind not in self._performers and kind not in self.by_edge:
                 known = ", ".join((*self._performers, *self.by_edge))
@@ -230,7 +230,7 @@ class Slots:
         self._soon(target)
 
     def begin(self) -> None:
-        """Has the lane begin with what is gathered."""
+        """Starts the gathered work on the lane."""
         self._gathers = False
         self._run()
         self._free()
@@ -273,7 +273,7 @@ class Slots:
         return self._retries[0][0] if self._retries else None
 
     def run_due(self) -> None:
-        """Tries again what is due."""
+        """Tries the goals that are due again."""
         now = self._clock.now_ns()
         while (due := self.next_due_ns()) is not None and due <= now:
             _, target = heapq.heappop(self._retries)

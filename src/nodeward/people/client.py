@@ -108,7 +108,7 @@ class Heard:
 
 
 def relay(given_socket: str | None) -> Heard:
-    """The relay whose socket is beside the daemon's."""
+    """The relay with a socket in the daemon's folder."""
     from nodeward.core.errors import WireError
     from nodeward.neighbours.cri import relay_line
 

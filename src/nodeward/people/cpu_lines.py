@@ -20,7 +20,7 @@ def is_at_work(view: NodeView) -> bool:
 
 
 def cpu_lines(view: NodeView) -> list[Text]:
-    """Lines to stand above the table of pods; none where no policy is at work."""
+    """The lines above the table of pods; none where no policy is at work."""
     if view.cpus is None or not is_at_work(view):
         return []
     wrong = list(troubles(view.cpus))

@@ -16,7 +16,7 @@ LEAST_ID = 4
 
 
 def note_sentence(note: Reason) -> str:
-    """What a decision remarks on beside its answer and goals."""
+    """The remark of a decision, apart from its answer and goals."""
     if note.code == "gate":
         return str(note.values[0])
     if note.code != "drift":

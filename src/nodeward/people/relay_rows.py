@@ -13,7 +13,7 @@ from nodeward.features.root import State
 
 
 def relayed_rows(state: State) -> tuple[CgroupRow, ...]:
-    """By namespace, pod and container."""
+    """The rows, sorted by namespace, pod and container."""
     rows = [_row(state, known) for known in state.pods.containers.values()]
     return tuple(sorted(rows, key=lambda row: (row.namespace, row.pod, row.container, row.id)))
 

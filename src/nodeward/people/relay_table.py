@@ -13,7 +13,7 @@ _PASSED, _OK = "passed", "OK"
 
 
 def relay_lines(view: NodeView) -> list[Text]:
-    """Lines to stand above the table of pods; none where there is no relay."""
+    """The lines above the table of pods; none where there is no relay."""
     lines = [Text(view.alone, style="yellow")] if view.alone else []
     if view.relay_fault:
         lines.append(Text(view.relay_fault, style="red"))

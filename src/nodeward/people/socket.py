@@ -24,8 +24,9 @@ FORMS = "[NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, the first characters of a con
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """Where the answers come from; all are JSON bytes. `explain` returns None for what is not known; `decommission` a
-    list of sentences. `plan` takes a section `policy` as JSON; ValueError says what is wrong with it."""
+    """The functions that answer each request; all are JSON bytes. `explain` returns None for what is not known;
+    `decommission` a list of sentences. `plan` takes a section `policy` as JSON; ValueError says what is wrong with
+    it."""
 
     status: Callable[[], bytes]
     explain: Callable[[str], bytes | None]

@@ -27,7 +27,7 @@ from nodeward.people.verdict import verdict
 
 
 def status(view: NodeView) -> list[tuple[str, str]]:
-    """Lines to stand above the table of pods, each with its colour; none where there is no VM sandbox."""
+    """The lines above the table of pods, each with its colour; none where there is no VM sandbox."""
     found = view.sandboxes
     if found is None or not (found.rows or found.misses):
         return []
@@ -77,7 +77,7 @@ def judged(view: NodeView, whole: NodeView, height: int | None = None) -> Group:
 
 
 def live(view: NodeView, whole: NodeView, height: int, happened: Sequence[str] = ()) -> Group:
-    """What `judged` draws, in `height` lines with what happened lately and the legend at its end."""
+    """The picture of `judged` in `height` lines, with recent happenings and the legend at its end."""
     below = [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in happened]
     below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in LEGEND]
     return Group(judged(view, whole, max(height - len(below), 1)), *below)

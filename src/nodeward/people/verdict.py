@@ -91,7 +91,7 @@ def verdict(view: NodeView) -> Verdict:
 
 
 def away(why: str) -> Verdict:
-    """The verdict on a node of which nobody answers."""
+    """The verdict on a node that does not answer."""
     one = _of("daemon-away", f"Nodeward does not answer: {_why(why)}")
     return Verdict(Level.BAD, f"{one.sentence}.", (one,))
 

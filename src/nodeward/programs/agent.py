@@ -45,7 +45,7 @@ MOST_STATUS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often what is done at most, in seconds. CRI Resource Manager's agent has the same, but for `again_s`."""
+    """The intervals of the agent, in seconds. CRI Resource Manager's agent has the same, but for `again_s`."""
 
     gap_s: float = 2.0
     """Between two rounds of requests at least."""
@@ -59,7 +59,7 @@ class Pace:
 
 @dataclass(frozen=True, slots=True)
 class AgentOptions:
-    """What an agent is told."""
+    """The options of an agent."""
 
     endpoint: Endpoint
     names: Names

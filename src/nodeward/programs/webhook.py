@@ -53,8 +53,8 @@ def decider(settings: Settings) -> Decide:
 
 
 def connections(wanted: int) -> int:
-    """As many as wanted, or as the process may have: a newcomer for whom there is no descriptor is held up, while one
-    beyond the bound is let in for the oldest stranger."""
+    """The number of connections: as many as wanted, or as the process may have: a newcomer for whom there is no
+    descriptor is held up, while one beyond the bound is let in for the oldest stranger."""
     may = raise_descriptor_limit() - SPARE
     if may < wanted:
         log.warning("connections=%d wanted=%d because='no more descriptors are allowed: raise ulimit -n'", may, wanted)

@@ -83,7 +83,7 @@ def _parsed(data: bytes) -> tuple[yaml.Node | None, object]:
 
 
 def parsed(data: bytes) -> object:
-    """What YAML holds, without aliases and keys that stand twice. YAML_FAULTS for what is none."""
+    """The content of YAML, without aliases and repeated keys. YAML_FAULTS for what is none."""
     return _parsed(data)[1]
 
 
@@ -168,16 +168,16 @@ def from_tree(
     given_by: Mapping[str, str] | None = None,
     beneath: Mapping[str, str] | None = None,
 ) -> Settings:
-    """As `load`, from what a file holds. `beneath`: settings that stand as if the file had them, below environment and
-    flags."""
+    """The settings of a file's content, checked as `load` does. `beneath`: settings that stand as if the file had them,
+    below environment and flags."""
     return _sourced(tree, environ, flags, given_by, beneath)[0]
 
 
 def sourced(
     path: str | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
 ) -> list[tuple[str, object, str]]:
-    """As `load`: the path of each setting, its value, and where it comes from: file and line, variable, flag or
-    default."""
+    """The settings as `load` returns them: the path of each setting, its value, and where it comes from: file and line,
+    variable, flag or default."""
     settings, where = _sourced(read_yaml(path) if path else {}, environ, flags)
     return [(name, _value(settings, name), (_written(name, where) or [DEFAULT])[-1]) for name in _paths(Settings)]
 

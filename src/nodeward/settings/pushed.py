@@ -98,8 +98,8 @@ class Pushed:
         log.info("config=accepted node=%s modules=%s", node, ",".join(sorted(config)))
 
     def keep(self, settings: Settings) -> None:
-        """Writes down what is in force. May sleep. What the disk does not take is said in the log: it is pushed again
-        after the next start anyway."""
+        """Writes the configuration in force to disk. May sleep. What the disk does not take is said in the log: it is
+        pushed again after the next start anyway."""
         path = path_in(settings.state_dir)
         try:
             with self._writer.writes(path):

@@ -36,7 +36,7 @@ EVERY_S = 5.0
 
 @dataclass(slots=True)
 class SettingsSource:
-    """Where settings come from. `asked` is set when they are to be read again; `read` raises SettingsError."""
+    """The source of new settings. `asked` is set when they are to be read again; `read` raises SettingsError."""
 
     read: Callable[[], Settings]
     about: str

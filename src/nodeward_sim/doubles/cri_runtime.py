@@ -93,7 +93,7 @@ class CriRuntime:
         self._server = server
 
     async def stop(self) -> None:
-        """Answers nobody; what runs goes on."""
+        """Stops answering; what runs goes on."""
         server, self._server = self._server, None
         if server is not None:
             await server.stop()

@@ -42,7 +42,7 @@ class Pod:
 
 
 class Shelf:
-    """Of one runtime. Belongs to the loop's thread."""
+    """The sandboxes, containers and images of one runtime. Belongs to the loop's thread."""
 
     def __init__(self, runtime: SimRuntime, tells_each: bool) -> None:
         """`tells_each`: events go to each listener; else to one of them, in turn."""

@@ -70,9 +70,7 @@ class _Charge:
 
 @dataclass(frozen=True, slots=True)
 class HeldCharge:
-    """What is charged at present by processes that were in the cgroup `path`. Orphaned: that level's counter is
-    gone.
-    """
+    """A charge held by processes that were in the cgroup `path`. Orphaned: that level's counter is gone."""
 
     path: str
     resource: str
@@ -237,7 +235,7 @@ class SimKernel:
     # What drivers, runtimes and virtual machines do to a kernel.
 
     def make_cgroup(self, path: str) -> None:
-        """Makes this cgroup and those above it that are missing (controllers are handed down by `write` only)."""
+        """Makes this cgroup and its missing parents (controllers are enabled by `write` only)."""
         inside = self._inside(checked_path(path))
         if inside is None:
             raise ValueError(f"{path!r} is not beneath {CGROUP_MOUNT}")
@@ -250,11 +248,11 @@ class SimKernel:
                 continue
 
     def remove_cgroup(self, path: str) -> None:
-        """As a runtime does at the end of a container."""
+        """Removes the cgroup, as a runtime does at the end of a container."""
         self.rmdir(path)
 
     def set_capacity(self, name: str, value: int) -> None:
-        """As a driver does when it loads (n), is reconfigured (m) or unloads (0)."""
+        """Sets the capacity, as a driver does when it loads (n), is reconfigured (m) or unloads (0)."""
         try:
             self._misc.set_capacity(name, value)
         except RefusalError as refusal:
@@ -361,15 +359,15 @@ class SimKernel:
             tree.end_process(pid)
 
     def cgroup_of(self, pid: int) -> str:
-        """Where the process is, from the root of the v2 tree."""
+        """The cgroup of the process, from the root of the v2 tree."""
         return self._tree.path(self._home(pid))
 
     def memory_of(self, pid: int) -> MemoryState:
-        """Where memory is charged that the process takes now."""
+        """The cgroup that is charged for memory that the process takes now."""
         return self._tree.effective_memory(self._home(pid))
 
     def time_of(self, pid: int) -> CpuState:
-        """Where its CPU time is counted now."""
+        """The cgroup that counts the process's CPU time now."""
         return self._tree.effective_cpu(self._home(pid))
 
     def _home(self, pid: int) -> Cgroup:
@@ -388,8 +386,8 @@ class SimKernel:
         self._plain.drop(path)
 
     def mount_misc_v1(self) -> None:
-        """As `mount -t cgroup -o misc none /sys/fs/cgroup/misc`: an empty hierarchy with the controller, which the v2
-        tree then lacks. EBUSY while a cgroup there still has it."""
+        """Mounts misc as `mount -t cgroup -o misc none /sys/fs/cgroup/misc` does: an empty hierarchy with the
+        controller, which the v2 tree then lacks. EBUSY while a cgroup there still has it."""
         if self._v1 is not None:
             raise _os_error(errno.EBUSY, V1_MOUNT)
         try:

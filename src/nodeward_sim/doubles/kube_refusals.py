@@ -20,7 +20,7 @@ def guarded(refuse: Refuse, handler: Handler) -> Handler:
 
 
 def status_of(code: int, reason: str, message: str = "") -> Json:
-    """A Status of Kubernetes' that tells of a failure."""
+    """A Status of Kubernetes that reports a failure."""
     head: Json = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
     return {**head, "message": message, "reason": reason, "code": code}
 

@@ -101,7 +101,7 @@ class SimKubelet:
 
     @property
     def socket(self) -> str:
-        """Where plugins register."""
+        """The socket at which plugins register."""
         return f"{self.folder}/kubelet.sock"
 
     async def start(self) -> None:

@@ -65,7 +65,7 @@ class MiscController:
         return self._capacity[resource]
 
     def set_capacity(self, resource: str, value: int) -> None:
-        """As a driver does when it loads, unloads or is reconfigured (misc_cg_set_capacity)."""
+        """Sets the capacity, as a driver does when it loads, unloads or is reconfigured (misc_cg_set_capacity)."""
         if resource not in self._capacity:
             raise RefusalError(errno.EINVAL)
         self._capacity[resource] = value & MAX

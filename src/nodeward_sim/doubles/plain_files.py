@@ -30,7 +30,7 @@ class File:
 
 @dataclass(slots=True, eq=False)
 class TellingFile(File):
-    """A file whose content is made when it is read, as those of /proc are. RefusalError once what it tells of is
+    """A file with content that is made when it is read, such as those of /proc. RefusalError once what it tells of is
     gone."""
 
     tell: Callable[[], bytes] = bytes
@@ -100,7 +100,7 @@ class PlainFiles:
         folder.entries[name] = TellingFile(next(self._inodes), b"", tell)
 
     def drop(self, path: str) -> None:
-        """What is there goes, with all that is in it."""
+        """Removes a file or folder, with all that is in it."""
         folder, name = self._place(path)
         folder.entries.pop(name, None)
 
@@ -112,7 +112,7 @@ class PlainFiles:
         return sorted(node.entries)
 
     def stat(self, path: str) -> FileInfo:
-        """What is there."""
+        """The kind and size of what is there."""
         node = self.node(path)
         if isinstance(node, File):
             return FileInfo(is_dir=False, inode=node.inode, device=PLAIN_DEVICE, size=len(node.content))

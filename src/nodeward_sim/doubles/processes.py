@@ -73,7 +73,7 @@ class Processes:
     def start(
         self, cgroup: str, words: Sequence[str], parent: int = 1, threads: int = 0, guest: int = 0, shared: bool = False
     ) -> Process:
-        """A process in this cgroup (from the tree's root), with so many threads beside its leader."""
+        """Starts a process in this cgroup (from the tree's root), with so many threads besides its leader."""
         name = words[0].rpartition("/")[2][:15]
         made = [Thread(next(self._numbers), name, next(self._starts)) for _ in range(threads + 1)]
         one = Process(made[0].tid, parent, tuple(words), made, guest, shared, began_in=cgroup)
@@ -94,7 +94,7 @@ class Processes:
         del self._there[one.pid]
 
     def cgroup(self, one: Process) -> str:
-        """Where it is, from the tree's root."""
+        """The cgroup of the process, from the tree's root."""
         return self._kernel.cgroup_of(one.pid)
 
     def move(self, one: Process, cgroup: str) -> None:

@@ -34,7 +34,7 @@ class Qgs:
         self._server = await asyncio.start_unix_server(self._serve, self.path)
 
     async def stop(self) -> None:
-        """As after kill -9: connections end, and the socket's file stays."""
+        """Ends as after kill -9: connections end, and the socket's file stays."""
         if self._server is not None:
             self._server.close()
             for writer in self._open:

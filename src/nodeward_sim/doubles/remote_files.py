@@ -135,7 +135,7 @@ class FilesServer:
         self._server = await asyncio.start_unix_server(self._serve, self._path)
 
     async def stop(self) -> None:
-        """Listens no more; connections end with their peers."""
+        """Stops listening; connections end with their peers."""
         if self._server is not None:
             self._server.close()
 

@@ -321,7 +321,7 @@ class SimRuntime:
         return self._containers[container_id].cgroup
 
     def sandbox_cgroup(self, pod_id: str) -> str:
-        """The cgroup below the cgroup root of what runs in the pod beside its containers: pause, or a hypervisor."""
+        """The cgroup, below the cgroup root, of what runs in the pod besides its containers: pause, or a hypervisor."""
         return cgroup_paths.container_path(self._pods[pod_id].linux.cgroups_path)
 
     # ---- plugins

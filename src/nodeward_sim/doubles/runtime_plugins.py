@@ -119,7 +119,7 @@ class Adaptation:
         self._server = await loop.create_unix_server(self._accept, str(self._path))
 
     async def close(self) -> None:
-        """Ends all connections and listens no more."""
+        """Ends all connections and stops listening."""
         if self._server is not None:
             self._server.close()
             self._server = None

@@ -32,7 +32,7 @@ _NUMBERS = _COLUMNS[4:8]
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """One node's status, or why there is none."""
+    """The status of one node, or why it is missing."""
 
     node: str
     pod: str
@@ -44,7 +44,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """One node's findings, or why there are none."""
+    """The findings on one node, or why they are missing."""
 
     node: str
     pod: str
@@ -77,7 +77,7 @@ def diagnosed(answer: Answer) -> Diagnosis:
 
 
 def sentences(answer: Answer) -> tuple[list[str], str]:
-    """The lines of `explain`, and why there are none."""
+    """The lines of `explain`, and why some are missing."""
     lines, fault = _read(answer, list[str])
     return [printable(line) for line in lines or []], fault
 
@@ -88,7 +88,7 @@ def in_json(told: Sequence[Status] | Sequence[Diagnosis]) -> str:
 
 
 def draw(told: Sequence[Status]) -> Group:
-    """How many answered, what is wrong on which node, and the table."""
+    """The report: how many nodes answered, what is wrong on which node, and the table."""
     views = [(one.node, one.status) for one in told if one.status is not None]
     answered = [(one.node, one.verdict) for one in told if one.status is not None]
     judged = [(node, said) for node, said in answered if said is not None and said.level is not Level.GOOD]
@@ -136,7 +136,7 @@ def _in_order(views: Sequence[tuple[str, NodeView]]) -> list[tuple[str, CgroupRo
 
 
 def print_findings(one: Diagnosis) -> None:
-    """What is not well on a node; of one where all is, one line."""
+    """Prints what is wrong on a node; of one where all is, one line."""
     node = one.node or one.pod
     if one.fault:
         print(f"{node}: no answer: {one.fault}")

@@ -92,7 +92,7 @@ class NodewardPod:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the command in the pod of one node printed and its exit code, or why there is none."""
+    """Output and exit code of the command in one node's pod, or why they are missing."""
 
     place: NodewardPod
     said: bytes = b""

@@ -42,7 +42,7 @@ def reserved_offline(ground: Ground) -> CpuSet:
 
 
 def reserved(ground: Ground, pick: Callable[[CpuSet, int], CpuSet]) -> CpuSet | Denied:
-    """The CPUs kept for the system. `pick` chooses a number of CPUs of a set that has as many."""
+    """The CPUs reserved for the system. `pick` chooses a number of CPUs of a set that has as many."""
     allowed = universe(ground)
     if isinstance(allowed, Denied):
         return allowed

@@ -13,7 +13,7 @@ from nodeward.features.root import State
 
 
 def key_of(pod_uid: str, name: str) -> str:
-    """A container's grant is kept under its pod and name: both outlive a restart."""
+    """The key of a container's grant, its pod and name: both outlive a restart."""
     return f"{pod_uid}/{name}"
 
 

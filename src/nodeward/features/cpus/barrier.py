@@ -12,8 +12,8 @@ from nodeward.features.root import State
 
 
 def in_the_way(state: State, container_id: ContainerId) -> tuple[ContainerId, ...]:
-    """The running containers whose set was not read back yet without this one's own CPUs; the container itself while
-    its own set is not there. Empty: its program may begin."""
+    """The running containers that may still run on this one's own CPUs, since their new set was not read back yet; the
+    container itself while its own set is not there. Empty: its program may begin."""
     cpus = state.cpus
     held = cpus.held.get(container_id)
     if held is None or state.settings.cpus.mode is not Mode.ENFORCE:

@@ -29,7 +29,7 @@ _PIECES = re.compile(r"\$\{(?P<braced>[^${}]+)\}|\$(?P<dollar>\$)|\$(?P<plain>[^
 
 
 def keys_of(key: str) -> tuple[str, list[str]] | None:
-    """What is between values, and the keys, of a joint key; None of a plain one."""
+    """The separators and keys of a joint key; None of a plain one."""
     if not key.startswith(":"):
         return None
     if len(key) > 3 and not (key[1].isalnum() or key[2].isalnum()):

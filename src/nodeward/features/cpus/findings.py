@@ -57,7 +57,7 @@ def left(facts: CpuFacts, one: Neighbour) -> Iterator[Finding]:
 
 
 def is_left(one: Neighbour) -> bool:
-    """Whether the neighbour is only what is left of one."""
+    """Whether the neighbour is gone and only its state is left."""
     return one.name in _LEFT
 
 

@@ -72,6 +72,6 @@ def are_told(labels: Iterable[str], ask: Ask) -> bool:
 
 
 def globs(pattern: str, value: str) -> bool:
-    """As Go's path matching: neither `*` nor `?` crosses a slash."""
+    """Whether the pattern matches, as Go's path matching decides: neither `*` nor `?` crosses a slash."""
     patterns, values = pattern.replace("[^", "[!").split("/"), value.split("/")
     return len(patterns) == len(values) and all(map(fnmatchcase, values, patterns))

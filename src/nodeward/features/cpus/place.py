@@ -133,7 +133,7 @@ def _as_it_is(ask: Ask, asks: Sequence[Ask]) -> Ask:
 
 
 def is_kept(ask: Ask) -> bool:
-    """Whether the container is left where it is, since nobody could read what it asks for."""
+    """Whether the container stays where it is, since its request could not be read."""
     return ask.source == UNREAD and bool(ask.has)
 
 

@@ -26,7 +26,7 @@ class Priority(Enum):
 
 
 class Within(Enum):
-    """In whose surroundings idle CPUs are lent to a balloon."""
+    """The part of the machine whose idle CPUs a balloon may also use."""
 
     NOWHERE = ""
     SYSTEM = "system"
@@ -39,8 +39,8 @@ class Within(Enum):
 
 
 class MemoryType(Enum):
-    """Of a NUMA node. As nri-plugins tells them apart: a node with CPUs is DRAM, a small one without is HBM, another
-    one PMEM."""
+    """The memory type of a NUMA node. As nri-plugins tells them apart: a node with CPUs is DRAM, a small one without is
+    HBM, another one PMEM."""
 
     DRAM = "DRAM"
     HBM = "HBM"
@@ -48,7 +48,7 @@ class MemoryType(Enum):
 
 
 class CoreType(Enum):
-    """Of a hybrid machine."""
+    """The core type of a hybrid machine."""
 
     ANY = ""
     EFFICIENT = "efficient"
@@ -56,7 +56,7 @@ class CoreType(Enum):
 
 
 class Creation(Enum):
-    """Of which components an instance of a composite type is made."""
+    """Which components an instance of a composite type is made of."""
 
     ALL = "all"
     BALANCE = "balance-balloons"
@@ -116,7 +116,7 @@ class BalloonType:
 
 @dataclass(frozen=True, slots=True)
 class BalloonsSettings:
-    """Of the policy `balloons`."""
+    """The settings of the policy `balloons`."""
 
     pin_cpu: bool = True
     reserved_pool_namespaces: tuple[str, ...] = ()
@@ -155,7 +155,7 @@ def instances(text: str, cpu: int, free: int) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class PodpoolsSettings:
-    """Of the policy `podpools`."""
+    """The settings of the policy `podpools`."""
 
     pin_cpu: bool = True
     pools: tuple[PodPool, ...] = ()
@@ -181,7 +181,7 @@ class StaticPool:
 
 @dataclass(frozen=True, slots=True)
 class StaticPoolsSettings:
-    """Of the policy `static-pools`. A node agent labels and taints the node."""
+    """The settings of the policy `static-pools`. A node agent labels and taints the node."""
 
     pools: tuple[StaticPool, ...] = ()
     label_node: bool = False
@@ -190,7 +190,7 @@ class StaticPoolsSettings:
 
 @dataclass(frozen=True, slots=True)
 class DynamicPoolType:
-    """One pool, whose size follows requests."""
+    """The settings of one pool that grows and shrinks with requests."""
 
     name: str = ""
     namespaces: tuple[str, ...] = ()
@@ -199,7 +199,7 @@ class DynamicPoolType:
 
 @dataclass(frozen=True, slots=True)
 class DynamicPoolsSettings:
-    """Of the policy `dynamic-pools`."""
+    """The settings of the policy `dynamic-pools`."""
 
     pin_cpu: bool = True
     reserved_pool_namespaces: tuple[str, ...] = ()

@@ -24,13 +24,13 @@ def set_of(at: Pools, grant: Grant) -> CpuSet:
 
 
 def apart(at: Pools, grant: Grant) -> CpuSet:
-    """The CPUs on which no container may be beside this one and those that share its pool."""
+    """The CPUs that only this container and those of its pool may use."""
     pool = at.pools.get(grant.pool) if grant.shares_pool and grant.pinned else None
     return grant.own | (pool.cpus if pool is not None and pool.apart else 0)
 
 
 def joined(at: Pools, grant: Grant) -> Pools:
-    """With this grant, in the place of one of the same key."""
+    """The pools with this grant, which replaces one of the same key."""
     before = at.grants.get(grant.key)
     pools = at.pools
     if before is not None and before.pool != grant.pool:
@@ -50,13 +50,13 @@ def left(at: Pools, key: str) -> Pools:
 
 
 def resized(at: Pools, name: str, cpus: CpuSet) -> Pools:
-    """With these CPUs in the pool."""
+    """The pools with these CPUs in this pool."""
     pool = at.pools[name]
     return at if pool.cpus == cpus else Pools(put(at.pools, name, replace(pool, cpus=cpus)), at.grants)
 
 
 def changed(before: Pools, after: Pools) -> Iterator[str]:
-    """The keys in `after` whose set is another one than in `before`, each once. A newcomer's is."""
+    """The keys in `after` whose set differs from the one in `before`, each once. A newcomer's is."""
     seen = dict[str, None]()
     for name, pool in after.pools.items():
         was = before.pools.get(name)
@@ -75,7 +75,7 @@ def changed(before: Pools, after: Pools) -> Iterator[str]:
 
 
 def starved(before: Pools, after: Pools) -> tuple[str, ...]:
-    """The keys that share a pool which has no CPU any more: the kernel takes an empty set for "all CPUs"."""
+    """The keys that share a pool without a CPU: the kernel takes an empty set for "all CPUs"."""
     empty = [name for name, pool in after.pools.items() if pool is not before.pools.get(name) and not pool.cpus]
     keys = [key for name in empty for key in after.pools[name].members]
     return tuple(key for key in keys if after.grants[key].shares_pool and not set_of(after, after.grants[key]))

@@ -97,7 +97,7 @@ def mems_of(state: State, key: str) -> CpuSet:
 
 
 def awaited(state: State) -> Iterable[str]:
-    """The keys that are recorded and of which no container is known yet, while the runtime may still tell of one."""
+    """The recorded keys whose container is not known yet, while the runtime may still report it."""
     known = state.cpus.recorded
     if known is None:
         return ()
@@ -111,7 +111,7 @@ def keys_there(state: State) -> Mapping[str, None]:
 
 
 def mems(state: State) -> Mapping[str, CpuSet]:
-    """By key, the memory nodes of those who are held to some."""
+    """The memory nodes of those who are bound to some, by key."""
     return {held.key: held.mems for held in state.cpus.held.values() if held.mems}
 
 
@@ -132,7 +132,7 @@ def change(before: Recorded, after: Recorded) -> Change | None:
 
 
 def changed(before: Recorded, by: Change) -> Recorded:
-    """After the change. Never raises, whatever it names: what does not fit is found by `fault`."""
+    """The record after the change. Never raises, whatever it names: what does not fit is found by `fault`."""
     at = before.pools
     for key in by.gone:
         at = left(at, key)

@@ -187,7 +187,7 @@ def _contradicted(request_m: int, limit_m: int, qos: Qos | None, record: CpuReco
 
 
 class Scope(IntEnum):
-    """For whom an annotation is given; the higher the stronger."""
+    """The containers that an annotation is for; the higher the stronger."""
 
     BARE = 1
     POD = 2

@@ -68,7 +68,7 @@ class CpuHolderRow:
 
     @property
     def name(self) -> str:
-        """As it is shown."""
+        """The name that is shown."""
         return f"{self.namespace}/{self.pod}/{self.container}" if self.namespace else f"{self.pod}/{self.container}"
 
 
@@ -102,5 +102,5 @@ class CpusView:
 
 
 def in_order(rows: Iterable[CpuHolderRow]) -> tuple[CpuHolderRow, ...]:
-    """By namespace, pod, container."""
+    """The rows, sorted by namespace, pod and container."""
     return tuple(sorted(rows, key=lambda row: (row.namespace, row.pod, row.container, row.id)))

@@ -27,7 +27,7 @@ MOST_LATE_MS: Mapping[Driver, int] = {Driver.NRI: 1000, Driver.RELAY: 4000}
 
 
 class OnLate(Enum):
-    """What becomes of a container whose own CPUs are not free of others in time."""
+    """What happens to a container whose own CPUs are not free of others in time."""
 
     START = "start"
     REFUSE = "refuse"
@@ -85,8 +85,9 @@ STATIC_OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class StaticSettings:
-    """Of the policy `static`. `relaxed_isolation`: CPUs that the kernel isolates are tried first for every container
-    with CPUs of its own. `options`: kubelet's CPU manager policy options by their own names: full-pcpus-only, ..."""
+    """The settings of the policy `static`. `relaxed_isolation`: CPUs that the kernel isolates are tried first for every
+    container with CPUs of its own. `options`: kubelet's CPU manager policy options by their own names: full-pcpus-only,
+    ..."""
 
     relaxed_isolation: bool = False
     options: Mapping[str, bool] = field(default_factory=dict)

@@ -35,12 +35,12 @@ class Held:
     """Those that the runtime was told at its creation, or the latest goal for its cgroup."""
 
     def told(self, to: CpuSet) -> "Held":
-        """With a goal for its cgroup. Written out, since one decision may change hundreds."""
+        """The entry once its cgroup has a goal. Written out, since one decision may change hundreds."""
         may, mems = self.may | to, (self.mems, self.mems_asked)
         return Held(self.key, self.path, self.has, self.given, to, may, self.since_ns, self.seq, *mems)
 
     def read_back(self, to: CpuSet, at_ns: int, seq: int) -> "Held":
-        """Once the kernel has said so. 0: it is held to nothing any more."""
+        """The entry once the kernel has confirmed it. 0: it is held to nothing any more."""
         given, mems = self.given if to else 0, (self.mems, self.mems_asked)
         return Held(self.key, self.path, to, given, 0, 0, at_ns, seq, *mems)
 

@@ -39,8 +39,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 
 def classes_of(ask: Ask, grant: Grant, rules: PolicySettings) -> tuple[Adjustment, tuple[str, ...]]:
-    """The classes for a container that is granted this, and what is wrong with those that its pod's annotations name,
-    in sentences. A wrong one counts as none. The runtime refuses a container whose class it does not know."""
+    """The classes for a container with this grant, and in sentences what is wrong with those that its pod's annotations
+    name. A wrong one counts as none. The runtime refuses a container whose class it does not know."""
     found, faults = dict[str, str](), list[str]()
     for kind, spellings in (("rdt", keys.RDT_CLASSES), ("blockio", keys.BLOCKIO_CLASSES)):
         given = ((key, scoped(ask.annotations, key, ask.container)) for key in spellings)
@@ -80,7 +80,7 @@ def on_fault(state: State, question: Question, fault: Fault) -> Final | None:
 
 
 def is_active(cpus: Cpus) -> bool:
-    """Whether a policy is in force that pins, or whose predecessor has."""
+    """Whether a policy that pins is in force, or was before this one."""
     return bool(cpus.held) or policy_of(cpus.rules.active).name != "none"
 
 

@@ -45,7 +45,7 @@ class _Node:
 
 
 def grow(machine: Machine, current: CpuSet, free: CpuSet, n: int, wish: Wish) -> CpuSet:
-    """Exactly `n` CPUs of `free` beside `current`. ValueError where `free` has fewer, as of `pick`."""
+    """Chooses exactly `n` CPUs of `free`, near `current`. ValueError where `free` has fewer, as of `pick`."""
     for hint in wish.hints:
         if (free & hint).bit_count() >= n:
             free &= hint

@@ -180,7 +180,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What a policy stands on: it never changes while the policy is in force."""
+    """What a policy decides from: it never changes while the policy is in force."""
 
     machine: Machine
     rules: PolicySettings

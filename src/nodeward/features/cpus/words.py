@@ -18,7 +18,7 @@ _SHARED, _RESERVED, _ISOLATED, _IDLE = ".", "r", "i", "-"
 
 
 def head(view: CpusView) -> str:
-    """The policy and how much is whose, in one line."""
+    """The policy and who has how many CPUs, in one line."""
     own = sum(bool(row.owner) for row in view.cpus)
     owners = sum(bool(row.own) for row in view.holders)
     sharers = sum(bool(row.pool) for row in view.holders)

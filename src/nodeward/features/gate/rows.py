@@ -60,7 +60,7 @@ class SetGateRequest:
 
 @dataclass(frozen=True, slots=True)
 class SetGateResponse:
-    """The verdict as it is kept, on disk by now. `set_at` and `expires_at` are nanoseconds since 1970, 0 for never."""
+    """The verdict as it is now on disk. `set_at` and `expires_at` are nanoseconds since 1970, 0 for never."""
 
     uid: str
     namespace: str

@@ -17,7 +17,7 @@ _KEYS_OFF = "keys.mode is off, so nothing is known of keys and quotes: set it to
 
 
 def conditions(state: State, pod: Gated, wall_ns: int) -> tuple[Condition, ...]:
-    """How it stands with each of the pod's conditions. A pod that was denied has the verdict among them in any case."""
+    """The state of each of the pod's conditions. A pod that was denied has the verdict among them in any case."""
     names = pod.conditions
     if "verdict" not in names and is_denied(state, pod.uid):
         names = (*names, "verdict")

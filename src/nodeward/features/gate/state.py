@@ -9,7 +9,7 @@ from nodeward.core.workload import PodUid
 
 @dataclass(frozen=True, slots=True)
 class AtGate:
-    """A pod whose start was asked about, and when last (by sequence number)."""
+    """A pod whose start asked at its gate, and when last (by sequence number)."""
 
     pod: Gated
     seq: int

@@ -30,7 +30,7 @@ def gate_of(state: State, event: ev.Creating) -> Gated | None:
 
 
 def on_fault(state: State, question: Question, fault: Fault) -> Final | None:
-    """A pod with a gate is refused, since nobody knows whether its gate is open. Others have no part in it."""
+    """Refuses a pod with a gate, since the state of its gate is not known. Others have no part in it."""
     pod = gate_of(state, question) if isinstance(question, Creating) else None
     if pod is None or state.settings.gate.mode is not Mode.ENFORCE:
         return None

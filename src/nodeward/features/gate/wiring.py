@@ -67,7 +67,7 @@ def path_in(folder: str) -> str:
 
 
 def unread() -> GateRecalled:
-    """What is known where the disk does not tell in time."""
+    """The event for verdicts that the disk does not return in time."""
     return GateRecalled(fault="the disk did not tell in time at the daemon's start")
 
 
@@ -165,7 +165,8 @@ class Gates:
         self._there = dict(verdicts)
 
     async def keep(self) -> None:
-        """Takes out of the file, for ever, the verdicts of ended pods, and those that were answered not to be kept."""
+        """Removes the verdicts of ended pods, and those whose answer said not to keep them, from the file, until
+        cancelled."""
         while True:
             await self._clock.sleep(KEEP_S)
             async with self._one:

@@ -57,13 +57,13 @@ def _lowest(key: str, size: int, healthy: int) -> Devices:
 
 
 def is_listed(offer: Offer, key: str, name: str) -> bool:
-    """Whether kubelet is told of this id, or has been."""
+    """Whether kubelet's list has this id, or had it."""
     return name in _known(key, offer.size) or name in offer.grants
 
 
 @kept
 def devices(offer: Offer, key: str) -> Devices:
-    """What kubelet is told: each id, and whether it is healthy.
+    """The device list for kubelet: each id, and whether it is healthy.
 
     An id that is promised to a pod is always healthy, and listed though it is none of so many (a rival's, or of a node
     that had more keys): kubelet would not admit that pod again without it. Of the others as many as are published are
@@ -395,6 +395,6 @@ def recalled(offer: Offer, grants: Mapping[str, int], at_ns: int, seq: int) -> O
 
 
 def adopted(offer: Offer, seq: int) -> Offer:
-    """The offer with what only kubelet tells of taken for granted since the boot."""
+    """The offer in which ids that only kubelet reports count as granted since the boot."""
     new = {name: replace(grant, seq=seq) for name, grant in offer.grants.items() if not grant.seq}
     return replace(offer, grants=beside(offer.grants, new)) if new else offer

@@ -72,7 +72,7 @@ def keys(facts: KeyFacts) -> Iterator[Finding]:
 
 
 def of_offers(rows: Sequence[KeyRow]) -> Iterator[Finding]:
-    """What is wrong with the ids that kubelet is offered."""
+    """Finds what is wrong with the ids that kubelet is offered."""
     for row in rows:
         yield from _uncounted(row)
         yield from _journal(row)

@@ -50,7 +50,7 @@ def _granted_since(
 
 
 def ids(state: State, key: str, now_ns: int) -> tuple[KeyIdRow, ...]:
-    """Every id of the kind, with whose it is by kubelet's view."""
+    """Every id of the kind, with its pod in kubelet's view."""
     offer = state.keys.offers.get(key)
     if offer is None:
         return ()

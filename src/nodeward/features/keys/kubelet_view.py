@@ -28,12 +28,12 @@ has begun anew before it."""
 
 
 def restarts(keys: Keys) -> int:
-    """How often kubelet has been seen to begin anew."""
+    """How often kubelet has been seen to restart."""
     return max((told.restarts for told in keys.plugins.values()), default=0)
 
 
 def serves_without_api(keys: Keys) -> bool:
-    """Whether kubelet, begun anew since it last told of its pods, reads our list, and nobody serves its Pods API."""
+    """Whether kubelet restarted since its last report, reads our list, and serves no Pods API."""
     serves = any(told.standing is PluginStanding.SERVING for told in keys.plugins.values())
     is_another = restarts(keys) > keys.of_kubelet_restarts
     return keys.of_kubelet is not None and keys.of_kubelet_absent and serves and is_another
@@ -45,8 +45,8 @@ def api_is_gone(keys: Keys) -> bool:
 
 
 def still_there(state: State, of_kubelet: PodsOfKubelet | None) -> PodsOfKubelet | None:
-    """What kubelet told before its Pods API went, without the pods that are known to be gone, or that others tell of
-    now: it has those with a sandbox; all, where neither a runtime nor the API server tells of any."""
+    """The pods of kubelet's last report before its Pods API went away, without those that are gone or that other
+    sources report now: it has those with a sandbox; all, where neither a runtime nor the API server tells of any."""
     pods = state.pods
     if of_kubelet is None or not (pods.sandboxes or pods.api_up):
         return of_kubelet
@@ -92,7 +92,7 @@ def specs(state: State) -> Mapping[PodUid, PodSpec]:
 
 
 def versions(state: State) -> Mapping[PodUid, tuple[PodSpec, ...]]:
-    """All that is told of each pod: what `specs` has of it, then what else it may be promised by others' word.
+    """All known specs of each pod: what `specs` has of it, then what else it may be promised by others' word.
 
     Either word can be the older one: the API server has a change before kubelet hears of it, and goes on showing it
     though kubelet cannot go by it yet; a static pod's mirror may have been changed on its way into the API server, and
@@ -130,7 +130,7 @@ def _first(told: Mapping[PodUid, tuple[PodSpec, ...]]) -> Mapping[PodUid, PodSpe
 
 
 def promised(told: Iterable[PodSpec], words: Sequence[str]) -> int:
-    """What a pod is promised by the larger of what is told of it."""
+    """How many keys a pod is promised, by the larger of its known specs."""
     return max([budget_of_all(spec, words) for spec in told])
 
 
@@ -188,7 +188,7 @@ def lost(state: State) -> tuple[str, ...]:
 
 
 def frozen(state: State) -> bool:
-    """Whether nothing is released now, and no more published: a view is lost, and nothing stands in for it."""
+    """Whether no id is released now, and no more are published: a view is lost, and nothing stands in for it."""
     return bool(_lost_pods(state)) or (bool(state.keys.held_fault) and not stands_in(state))
 
 
@@ -208,8 +208,8 @@ def _lost_pods(state: State) -> tuple[str, ...]:
 
 
 def stands_in(state: State) -> bool:
-    """Whether kubelet's other words are enough to go by, of a kubelet whose checkpoint could never be read since the
-    daemon started: docs/keys.md (What kubelet has handed out) says what is enough, and why PodResources alone is not.
+    """Whether kubelet's other sources suffice while its checkpoint could never be read since the daemon started:
+    docs/keys.md (What kubelet has handed out) says what is enough, and why PodResources alone is not.
 
     Sources: k8s.io/kubernetes 1.37, List in pkg/kubelet/apis/podresources, validateReady in pkg/kubelet/apis/pods,
     readCheckpoint in cm/devicemanager. The Pods API needs no answer of PodResources beside it, where no pod is there
@@ -223,7 +223,7 @@ def stands_in(state: State) -> bool:
 
 
 def unaccounted(state: State) -> str:
-    """Which pod may have ids of ours that nobody tells of, in a few words; nothing where there is none.
+    """The pod that may have ids of ours that no source reports, in a few words; nothing where there is none.
 
     One that asks for ids and has no sandbox has been given them, or not yet: it is accounted for by as many as it asks
     for. With a sandbox it counts by what it asks for, whatever is told (features.keys.device_ids.claims)."""
@@ -243,8 +243,8 @@ def unaccounted(state: State) -> str:
 
 
 def needed(told: Iterable[PodSpec], word: str) -> int:
-    """How many a pod's containers are to take together by the larger of what is told of it: no more at once than the
-    larger of init and others."""
+    """How many keys a pod's containers take together, by the larger of its known specs: no more at once than the larger
+    of init and others."""
     every = (((one.role, one.declared.get(word, 0)) for one in spec.containers) for spec in told)
     return max(map(containers_need, every), default=0)
 

@@ -26,7 +26,7 @@ def is_frozen(keys: Keys) -> bool:
 
 
 def told(keys: Keys, event: GrantsRecalled) -> Keys:
-    """The slice once the loss was told, though views may have come before."""
+    """The slice once the loss is known, though views may have come before."""
     return _adopted(replace(keys, loss=Loss(event.at_ns)), event.seq)
 
 
@@ -41,7 +41,7 @@ def later(keys: Keys, event: KeysRead | KeysHeld) -> Keys:
 
 
 def stood_in(keys: Keys, event: KeysRead) -> Keys:
-    """The slice after a sample, while kubelet's other words stand in for its checkpoint."""
+    """The slice after a sample, while kubelet's other sources replace its checkpoint."""
     loss = keys.loss
     if loss is None or loss.over_seq or not 0 < loss.sure_seq < event.seq:
         return keys
@@ -66,7 +66,7 @@ def _is_sure(keys: Keys, loss: Loss) -> bool:
 
 
 def finding(keys: Keys, key: str) -> str:
-    """What an operator should know of a kind of key, until every id is back of which only kubelet told; empty then."""
+    """What an operator should know of a kind of key, until every id that only kubelet reported is back; empty then."""
     loss, offer = keys.loss, keys.offers.get(key)
     if loss is None or offer is None:
         return ""

@@ -31,7 +31,7 @@ def since(before: Keys, event: KeysRead) -> dict[str, int]:
 
 
 def stands(state: State, one: HeldElsewhere, now_ns: int) -> tuple[int | None, int]:
-    """For how many nanoseconds there has been an orphan below this cgroup, None where there is none; and how many have
+    """For how many nanoseconds a removed cgroup below this one has held keys, None where none does; and how many have
     leaked."""
     if not one.below:
         return None, 0

@@ -21,9 +21,10 @@ class KeyHolder:
 
 @dataclass(frozen=True, slots=True)
 class KeyElsewhere:
-    """Keys that are charged to no known pod. `about` says whose the cgroup seems to be, `holder` says it in one word
-    that stays: orphan, root, kata, unknown-pod, machine, service, other. Of an orphan `for_ms` is for how long there
-    has been one below the cgroup, and `leaked` how many have been there for a quarter of an hour; None and 0 else."""
+    """Keys that are charged outside of all known pods. `about` says whose the cgroup seems to be, `holder` says it in
+    one word that stays: orphan, root, kata, unknown-pod, machine, service, other. Of an orphan `for_ms` is for how long
+    there has been one below the cgroup, and `leaked` how many have been there for a quarter of an hour; None and 0
+    else."""
 
     cgroup: str
     about: str
@@ -87,8 +88,8 @@ class KeyIdRow:
 
 @dataclass(frozen=True, slots=True)
 class KeyDelays:
-    """How long foreign use was there at most before kubelet was told of fewer ids. `at_most` has pairs: nanoseconds,
-    and how often it took no longer."""
+    """The longest time from foreign use until kubelet knew of fewer ids, as a histogram. `at_most` has pairs:
+    nanoseconds, and how often it took no longer."""
 
     count: int = 0
     sum_ns: int = 0

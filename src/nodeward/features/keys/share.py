@@ -62,8 +62,8 @@ def shares(row: KeyKind, sums: Count, free: int, asked: int, *, nfd: bool, outsi
 
 
 def oversold(key: str, promised: int | None, capacity: int, asked: int, *, own: bool) -> tuple[str, str]:
-    """What is amiss and what can be done where pods were promised more than there are, else two times nothing. `asked`
-    is what they ask by NFD's number; `own`: we offer keys beside that number by `share: own`."""
+    """What is wrong and its remedy where pods were promised more keys than exist, else two empty texts. `asked` is what
+    they ask by NFD's number; `own`: we offer keys beside that number by `share: own`."""
     if not promised or promised <= capacity:
         return "", ""
     what = (

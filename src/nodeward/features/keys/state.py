@@ -73,7 +73,7 @@ class Reserved:
 
 @dataclass(frozen=True, slots=True)
 class Stood:
-    """How it stands with an id, and since when."""
+    """The state of an id, and since when."""
 
     state: KeyState
     at_ns: int

@@ -55,13 +55,13 @@ def is_offered(state: State, key: str) -> bool:
 
 
 def is_listed(state: State, key: str) -> bool:
-    """Whether kubelet is, or is about to be, told of our ids: not once they were withdrawn for good."""
+    """Whether kubelet has, or is about to have, a list of our ids: not once they were withdrawn for good."""
     told = state.keys.plugins.get(state.settings.keys.kinds[key].publish)
     return is_offered(state, key) and (told is None or told.standing is not PluginStanding.ENDED)
 
 
 def unsold(state: State, key: str) -> str:
-    """Why kubelet can be given no more ids of ours now, whatever is free; empty where it can, or none is to be."""
+    """Why kubelet cannot get more ids of ours now, however many are free; empty where it can, or none is to be."""
     kind = state.settings.keys.kinds[key]
     if state.settings.keys.mode is not Mode.ENFORCE or not is_tracked(kind):
         return ""
@@ -85,13 +85,13 @@ def capacity(state: State, key: str) -> int | None:
 
 
 def is_gone(state: State, key: str) -> bool:
-    """Whether the kernel has no keys of a kind of which we have offered some in this life."""
+    """Whether the kernel no longer has a kind of key that was offered in this life of the daemon."""
     return capacity(state, key) == 0 and state.settings.keys.kinds[key].publish in state.keys.listed
 
 
 def unknown(state: State, key: str) -> str:
-    """The code for nothing being published since nobody can tell what is free, or the kernel has no such keys any more;
-    empty where it can be told, or there never were any."""
+    """The code for publishing nothing, since the free keys are not known or the kernel has none any more; empty where
+    it can be told, or there never were any."""
     if is_gone(state, key):
         return "gone"
     listed = key in state.keys.offers and state.keys.offers[key].size
@@ -99,7 +99,7 @@ def unknown(state: State, key: str) -> str:
 
 
 def uncounted(state: State, key: str) -> tuple[str, str]:
-    """Why nobody can tell what is free, or there is nothing to tell of: a code and a sentence."""
+    """Why the free keys are not known, or do not exist: a code and a sentence."""
     size = capacity(state, key)
     if size == 0:
         return "gone", GONE
@@ -216,14 +216,14 @@ def ours(state: State, key: str) -> int:
 
 
 def shared(state: State, key: str, sums: Count, free: int) -> Shares:
-    """What we, and those who go by NFD's number, may have of what is free."""
+    """How many of the free keys we may sell, and how many those who go by NFD's number."""
     kind = state.settings.keys.kinds[key]
     asked_there, outside = asked_by_nfd(state, key), outside_of_pods(state, key)
     return shares(kind, sums, free, asked_there, nfd=may_follow(key, kind) and nfd_is_here(state), outside=outside)
 
 
 def oversold_now(state: State, key: str, sums: Count) -> tuple[str, str]:
-    """What is amiss and what can be done where more was promised than there is (features.keys.share.oversold)."""
+    """What is wrong and its remedy where more was promised than exists now (features.keys.share.oversold)."""
     if sums.entitled <= sums.capacity:
         return "", ""
     own = is_offered(state, key) and state.settings.keys.kinds[key].share is Share.OWN
@@ -231,8 +231,8 @@ def oversold_now(state: State, key: str, sums: Count) -> tuple[str, str]:
 
 
 def can_share(state: State) -> bool:
-    """Whether NFD's numbers can be told from what is known: without the pods too little would be asked by them, and
-    kubelet ends pods that the node has no room for."""
+    """Whether enough is known to write NFD's numbers: without the pods too little would be asked by them, and kubelet
+    ends pods that the node has no room for."""
     sample = state.keys.sample
     return state.pods.api_up and all(
         not may_follow(key, kind)

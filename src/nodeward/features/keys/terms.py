@@ -28,7 +28,7 @@ REFUSALS: Final = (
 
 
 class KeyState(Enum):
-    """How it stands with an id. The words are labels of metrics too, so they stay."""
+    """The state of an id. The words are labels of metrics too, so they stay."""
 
     FREE = "free"
     """Kubelet may give it to a pod."""

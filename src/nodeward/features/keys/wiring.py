@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 def checkpoint_file(settings: Settings, files: HostFiles) -> "CheckpointFile":
-    """Kubelet's word of what it has handed out, for `keys` and for all who offer."""
+    """Kubelet's checkpoint, which `keys` and all who offer read."""
     from nodeward.neighbours.kubelet.checkpoint import CheckpointFile
 
     return CheckpointFile(files, settings.keys.kubelet_dir, _resources(settings))
@@ -52,8 +52,8 @@ def keys(
     grants: Grants,
     checkpoint: Callable[[], "CheckpointFile"],
 ) -> tuple[list[Component], Fetch | None]:
-    """The counters of TEE keys, what kubelet has handed out of them, and what is granted, by the host's files alone;
-    and how kubelet's checkpoint is read anew. Nothing where keys are not counted."""
+    """Wires the counters of TEE keys, kubelet's checkpoint and the grants, by the host's files alone; and how kubelet's
+    checkpoint is read anew. Nothing where keys are not counted."""
     if settings.keys.mode is Mode.OFF:
         return [], None
     from nodeward.features.keys.loss import is_frozen
@@ -187,7 +187,7 @@ def quotes(settings: Settings, core: Core[State], clock: Clock) -> list[Componen
 def nfd(
     settings: Settings, goals: ByEdge, undo: "UndoList", known: "Sequence[Change]", core: Core[State], clock: Clock
 ) -> tuple[list[Component], Withdraw | None]:
-    """What NFD has for this node, our object beside it, and how to remove that for good. While `keys.mode` is off
+    """Wires NFD's numbers for this node and our object beside them, and its removal for good. While `keys.mode` is off
     it runs only where `known` changes say that an object of an earlier life may stand, and takes that away."""
     there = any(change.target.startswith("nfd:") for change in known)
     if not settings.kube.enabled or (settings.keys.mode is Mode.OFF and not there):

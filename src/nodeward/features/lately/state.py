@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Happening:
-    """Something that happened to a pod, `count` times with no pause of LATELY_NS. `pod` is NAMESPACE/POD, empty for the
-    node or where too many were affected; `why` is of the last time."""
+    """An event that happened to a pod `count` times, each within LATELY_NS of the one before. `pod` is NAMESPACE/POD,
+    empty for the node or where too many were affected; `why` is of the last time."""
 
     code: str
     pod: str

@@ -34,7 +34,7 @@ def subtree_goals(state: State, pod_paths: Iterable[str]) -> list[Goal]:
 
 
 def limit_goals(state: State, path: str, wanted: Wanted) -> list[Goal]:
-    """A goal for each value this kernel can hold, and ABSENT for what is to be taken back.
+    """A goal for each value that this kernel can hold, and ABSENT for each one to take back.
 
     ABSENT whether the kernel still has the resource or not: it also ends a goal that is being tried again.
     """

@@ -44,7 +44,7 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
 
 
 def differs(state: State, wanted: Wanted, reading: ev.MiscReading) -> tuple[str, ...]:
-    """The resources whose limit is not the wanted one, and those that have one of which we gave one and want none."""
+    """The resources whose limit in the kernel differs from the wanted one, or is ours and no longer wanted."""
     capacity, limit = state.limits.capacity, reading.limit
     wrong = [
         resource
@@ -150,7 +150,7 @@ def _is_ours(state: State) -> bool:
 
 
 def looked_at_anew(limits: Limits) -> dict[str, Read]:
-    """The readings, of none of which is known what it means: for a capacity that has changed."""
+    """The readings, to be judged again: for a capacity that has changed."""
     return {path: Read(read.reading, read.at_ns, read.as_of) for path, read in limits.readings.items()}
 
 

@@ -41,7 +41,7 @@ class LinesRow:
 
     @property
     def text(self) -> str:
-        """For people."""
+        """The state in words for people."""
         meant = {
             "held": "true is not followed, the first limit goes by the runtime and the others by direct write",
             "unverified": "true is followed and not verified: with an older OCI runtime two limits fail a container",
@@ -82,7 +82,7 @@ MAX_REPAIRS = 3
 
 
 class Standing(Enum):
-    """Where a cgroup stands against what is wanted of it."""
+    """The state of a cgroup against what is wanted of it."""
 
     UNMANAGED = "unmanaged"
     COUNTED = "counted"

@@ -18,7 +18,7 @@ class Unsupported(Enum):
 
 
 class UnknownPod(Enum):
-    """What a container gets whose pod nobody knows in time; mended when the pod becomes known."""
+    """What a container gets if its pod is not known in time; mended when the pod becomes known."""
 
     UNLIMITED = "unlimited"
     ZERO = "zero"

@@ -30,7 +30,7 @@ class Wanted:
     """The resources that were wanted or given here, are no longer, and are not known to be taken back yet."""
 
     def after(self, before: "Wanted | None", given: tuple[str, ...] = (), *, anew: bool = False) -> "Wanted":
-        """This, with what is remembered of the cgroup. `anew`: whatever was reached must be reached again."""
+        """This one, with what is remembered of the cgroup. `anew`: whatever was reached must be reached again."""
         if before is None and not given:
             return self
         given = tuple(dict.fromkeys((*(before.given if before is not None else ()), *given)))
@@ -47,8 +47,8 @@ class Wanted:
 
     @property
     def released(self) -> tuple[str, ...]:
-        """The resources that are to have no limit of ours: those that are to be taken back, and those that were given
-        and are wanted no more, which the runtime may bring back."""
+        """The resources that lose our limit: those that are to be taken back, and those that were given and are wanted
+        no more, which the runtime may bring back."""
         return tuple(name for name in dict.fromkeys((*self.taken_back, *self.given)) if name not in self.values)
 
     def _same_as(self, other: "Wanted") -> bool:

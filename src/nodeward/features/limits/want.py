@@ -23,7 +23,7 @@ def pod_outline(state: State, uid: PodUid) -> Outline | None:
 
 
 def container_promise(state: State, known: KnownContainer, of_pod: Outline | None = None) -> Promise:
-    """What the container was promised, by what is known now."""
+    """What the container was promised, as far as is known now."""
     name = known.container.name or name_of(state, known)
     if known.by_cgroup and not name:
         return _nameless(state, known)
@@ -92,8 +92,8 @@ def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
 
 
 def declared_of(state: State, wanted: Wanted) -> Amounts:
-    """What is declared of the cgroup: by the container, in its spec or an annotation; of a pod the budget that follows
-    from it. A resource that nobody declares is not there, though 0 may be wanted of it."""
+    """The amounts that the cgroup's pod declares: by the container, in its spec or an annotation; of a pod the budget
+    that follows from it. A resource that nobody declares is not there, though 0 may be wanted of it."""
     spec = state.pods.specs.get(wanted.pod_uid)
     if wanted.container_id is None:
         if spec is None:

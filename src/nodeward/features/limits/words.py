@@ -60,7 +60,7 @@ def rule_sentence(reason: Reason) -> str:
 
 
 def tree_sentences(tree: Hierarchy) -> list[str]:
-    """What the node's cgroup tree means for all its pods, where there is something to be said of it."""
+    """What the node's cgroup tree means for all its pods, where that matters."""
     if tree.fault:
         return [f"node: no limit can be counted or set: {tree.fault}."]
     if tree.version != 1:
@@ -72,7 +72,7 @@ def tree_sentences(tree: Hierarchy) -> list[str]:
 
 
 def row_sentences(row: CgroupRow, mode: str, version: int) -> list[str]:
-    """All that is to be said of one cgroup. `version` is that of cgroups."""
+    """All sentences on one cgroup. `version` is that of cgroups."""
     part = row.container or row.id[:SHORT_ID]
     name = pod_name(row) + (f"/{part}" if part else "")
     lines = [f"{row.level} {name}: {row.state}", *([f"  cgroup {row.cgroup}"] if row.cgroup else [])]

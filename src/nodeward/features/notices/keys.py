@@ -19,7 +19,8 @@ HEARD = (ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.Sampled)
 
 
 def amiss(state: State, at_ns: int) -> dict[str, Reason]:
-    """What is amiss now, by what it is: why no key is given out, and where more were promised than there are."""
+    """What is wrong with keys now, by what it is about: why no key is given out, and where more were promised than
+    there are."""
     found = {key: reason for key in state.keys.offers for reason in _uncounted(state, key, at_ns)}
     fault = state.keys.journal_fault
     for key in state.keys.offers:
@@ -39,7 +40,7 @@ def since(known: Mapping[str, int], found: Mapping[str, Reason], at_ns: int) -> 
 
 
 def happened(state: State, event: ev.Event, found: Mapping[str, Reason]) -> Iterator[tuple[Reason, int]]:
-    """What is worth an Event, and how many times it happened: 0 for what goes on."""
+    """What is worth an Event, and how often it happened: 0 for what goes on."""
     if isinstance(event, ev.GrantsRecalled) and event.lost and _is_granting(state):
         yield Reason("journal-lost", ("journal",)), 1
     for name, reason in found.items():

@@ -29,7 +29,7 @@ class Notice:
 
 @dataclass(frozen=True, slots=True)
 class Notices:
-    """Slice of what pods and the node are told. Notices are keyed by pod, container, kind and resource."""
+    """The slice: what was reported on pods and the node. Notices are keyed by pod, container, kind and resource."""
 
     notices: Mapping[str, Notice] = field(default_factory=dict)
     newcomers: Mapping[ContainerId, bool] = field(default_factory=dict)

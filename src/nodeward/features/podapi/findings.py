@@ -24,7 +24,7 @@ OK, WARNING, ERROR = Severity.OK, Severity.WARNING, Severity.ERROR
 
 
 def cold_plug(vms: VmFacts, facts: ColdPlugFacts) -> Iterator[Finding]:
-    """Nothing where the socket is off and nobody is pointed at it."""
+    """Findings on the cold plug's socket; none where it is off and no handler names it."""
     handlers = vms.handlers or ()
     asking = [one for one in handlers if facts.socket and _path(one.pod_resources) == facts.socket]
     if facts.enabled and not facts.kube:

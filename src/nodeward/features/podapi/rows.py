@@ -147,7 +147,7 @@ class ListVolumeClaimsResponse:
 
 @dataclass(frozen=True, slots=True)
 class VolumeMount:
-    """Where a container has the volume."""
+    """The mount point of a volume in a container."""
 
     container: str
     read_only: bool = False
@@ -190,7 +190,7 @@ class PodVolumeRow:
 
 
 class PullMode(StrEnum):
-    """Where the image of a container is pulled."""
+    """Whether the image of a container is pulled on the host or in the guest."""
 
     HOST = "HOST"
     GUEST = "GUEST"
@@ -230,7 +230,7 @@ class ResolvePullRequest:
 
 @dataclass(frozen=True, slots=True)
 class ResolvePullResponse:
-    """For which sandbox the pull is, and where the image is pulled. `handler` is empty for the runtime's default."""
+    """The sandbox that the pull is for, and where the image is pulled. `handler` is empty for the runtime's default."""
 
     state: str
     """A PullState."""
@@ -244,7 +244,8 @@ class ResolvePullResponse:
 
 @dataclass(frozen=True, slots=True)
 class ReportPullRequest:
-    """A runtime tells of an image inside its sandbox's VM. `state` is a GuestState; `digest` is needed with PULLED."""
+    """A runtime's report of an image inside its sandbox's VM. `state` is a GuestState; `digest` is needed with
+    PULLED."""
 
     sandbox: str
     image: str
@@ -384,7 +385,7 @@ class PodOverhead:
 
 @dataclass(frozen=True, slots=True)
 class PodCgroup:
-    """The pod's cgroup as the runtime was told it; `driver` is systemd or cgroupfs, `version` 0 for not known."""
+    """The pod's cgroup as the runtime knows it; `driver` is systemd or cgroupfs, `version` 0 for not known."""
 
     parent: str
     driver: str
@@ -460,7 +461,7 @@ class ListPodsRequest:
 
 @dataclass(frozen=True, slots=True)
 class ListPodsResponse:
-    """By namespace and name."""
+    """The pods, sorted by namespace and name."""
 
     pods: tuple[PodIdentity, ...] = ()
 

@@ -59,9 +59,9 @@ class Subject:
 
 
 def with_told(state: State, told: Iterable[SandboxKey]) -> State:
-    """The state with the sandboxes that the relay has told of, oldest first, of pods of which the runtime has told of
-    none. A pod is known by its UID, since a name can have been taken over; its highest attempt is its sandbox. What the
-    runtime has told comes first, also that a sandbox has ended: the relay names it until it is removed."""
+    """The state with the sandboxes that the relay has reported, oldest first, for pods of which the runtime has
+    reported none. A pod is known by its UID, since a name can have been taken over; its highest attempt is its sandbox.
+    What the runtime has told comes first, also that a sandbox has ended: the relay names it until it is removed."""
     pods = state.pods
     sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
     attempts = dict[PodUid, int]()
@@ -79,7 +79,7 @@ def with_told(state: State, told: Iterable[SandboxKey]) -> State:
 
 
 def rows(state: State) -> dict[str, tuple[PodIdentity, object]]:
-    """Every pod by UID, with what is the same for as long as its description is."""
+    """Every pod by UID, with a row that stays the same while its description does."""
     uids = dict.fromkeys((*state.pods.specs, *(one.sandbox.pod_uid for one in state.pods.sandboxes.values())))
     found = dict[str, tuple[PodIdentity, object]]()
     for uid in uids:
@@ -99,7 +99,7 @@ def pods(state: State) -> tuple[PodIdentity, ...]:
 
 
 def pod_named(state: State, namespace: str, name: str) -> tuple[PodUid, KnownSpec] | None:
-    """The pod of this name that was told of last: a name can have been taken over."""
+    """The newest pod of this name: a name can have been taken over."""
     named = [
         (uid, known)
         for uid, known in state.pods.specs.items()
@@ -109,7 +109,7 @@ def pod_named(state: State, namespace: str, name: str) -> tuple[PodUid, KnownSpe
 
 
 def subject(state: State, asked: Selector, told: Iterable[SandboxKey] = ()) -> Subject | None:
-    """The pod, with its sandbox by the runtime or else by what the relay has told."""
+    """The pod, with its sandbox from the runtime or else from the relay."""
     found = _subject(with_told(state, told), asked)
     if found is None or not found.sandbox_id:
         return found
@@ -162,7 +162,7 @@ def _identity(one: Subject) -> PodIdentity:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What the sections need beside the state: the time by the wall clock and, as all that follow, by CLOCK_BOOTTIME;
+    """What the sections need besides the state: the time by the wall clock and, as all that follow, by CLOCK_BOOTTIME;
     when the API server was heard last; what the runtime has reported of the sandbox, and when. 0 is not known."""
 
     wall_ns: int = 0
@@ -216,7 +216,8 @@ def totals(state: State, one: Subject, around: Around) -> Section[PodTotals]:
 
 
 def sums(spec: PodSpec) -> PodTotals:
-    """As kubelet makes them: what the pod says of itself as a whole, else its containers' sum."""
+    """The sums of the containers, as kubelet makes them: what the pod says of itself as a whole, else its containers'
+    sum."""
     rows, whole = [row for row in spec.containers if row.role is not Role.EPHEMERAL], spec.whole or NO_WHOLE
     cpus = [(row.role, row.cpu_m) for row in rows if row.cpu_m is not None]
     memory = [(row.role, row.memory_request) for row in rows if row.memory_request is not None]
@@ -239,7 +240,7 @@ def overhead(state: State, one: Subject, around: Around) -> Section[PodOverhead]
 
 
 def cgroup(state: State, one: Subject, around: Around) -> Section[PodCgroup]:
-    """Where the pod's cgroup is."""
+    """The pod's cgroup."""
     parent = one.sandbox.cgroup_parent if one.sandbox is not None else ""
     if not parent:
         return Section(None, RUNTIME, False, NO_SANDBOX)

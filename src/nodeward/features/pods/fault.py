@@ -29,7 +29,7 @@ def passed_or_refused(state: State, question: ev.Question, fault: Fault, on_erro
 
 
 def declaration(state: State, home: Sandbox, container: str) -> str:
-    """What is declared for the container as it stands there, for who cannot decide it: nothing is read as an amount,
+    """What is declared for the container as it is, for a caller that cannot decide it: nothing is read as an amount,
     since that may be what failed."""
     spec, notes = state.pods.specs.get(home.pod_uid), home.annotations
     if spec is not None:

@@ -28,7 +28,8 @@ def with_ended(pods: Pods, which: str, seq: int, path: str = "") -> Pods:
 
 
 def is_known(pods: Pods, container_id: str) -> bool:
-    """Whether a cgroup of this id is no news: a container, a sandbox (its pause container), or one that has ended."""
+    """Whether a cgroup of this id belongs to a known container: a container, a sandbox (its pause container), or one
+    that has ended."""
     tables = (pods.containers, pods.creating, pods.sandboxes, pods.ended)
     return any(container_id in table for table in tables)
 
@@ -45,7 +46,7 @@ def pod_cgroups(pods: Pods) -> Mapping[PodUid, str]:
 
 
 def by_cgroups(pods: Pods) -> list[str]:
-    """The cgroups of which nothing else tells: whoever looks whether they are there tells of their end."""
+    """The cgroups that only the kernel reports: whoever looks whether they are there tells of their end."""
     homes = [known.sandbox.cgroup_parent for known in pods.sandboxes.values() if known.by_cgroup]
     homes += [known.sandbox.cgroup_parent for known in pods.lingering.values()]
     inside = [known.container.cgroups_path for known in pods.containers.values() if known.by_cgroup]
@@ -60,7 +61,7 @@ def homes(pods: Pods, event: ev.CgroupsFound) -> dict[str, PodUid]:
 
 
 def found(state: State, event: ev.CgroupsFound) -> Pods:
-    """What is known with these containers, and with stand-ins for sandboxes that nobody told of."""
+    """The slice with these containers, and with stand-ins for their unknown sandboxes."""
     pods = state.pods
     home = homes(pods, event)
     sandboxes, sandbox_of = dict(pods.sandboxes), dict(pods.sandbox_of)
@@ -81,7 +82,7 @@ def found(state: State, event: ev.CgroupsFound) -> Pods:
 
 
 def hooked(pods: Pods, event: ev.Hooked | ev.Creating, one: Container) -> Pods:
-    """What is known with a container that the OCI hook told of; it ends with its cgroup."""
+    """The slice with a container that the OCI hook reported; it ends with its cgroup."""
     before = pods.containers.get(one.id)
     if before is not None and not before.by_cgroup:
         return pods
@@ -104,7 +105,7 @@ def gone(pods: Pods, event: ev.Sampled) -> list[ContainerId]:
 
 
 def stand_in_for(pods: Pods, sandbox: Sandbox) -> SandboxId | None:
-    """The stand-in whose place this sandbox takes."""
+    """The stand-in that this sandbox replaces."""
     sandbox_id = pods.sandbox_of.get(sandbox.pod_uid)
     if sandbox_id is None or sandbox_id == sandbox.id or not pods.sandboxes[sandbox_id].by_cgroup:
         return None
@@ -112,7 +113,7 @@ def stand_in_for(pods: Pods, sandbox: Sandbox) -> SandboxId | None:
 
 
 def adopt(pods: Pods, stand_in: SandboxId, sandbox_id: SandboxId) -> Pods:
-    """Gives the stand-in's containers to the sandbox that the runtime has told of at last."""
+    """Moves the stand-in's containers to the sandbox that the runtime has reported at last."""
     containers = dict(pods.containers)
     for container_id in pods.by_pod.get(pods.sandboxes[stand_in].sandbox.pod_uid, ()):
         known = containers[container_id]

@@ -8,7 +8,7 @@ from nodeward.core.workload import Container, ContainerId, PodSpec, PodUid, Sand
 
 @dataclass(frozen=True, slots=True)
 class KnownContainer:
-    """A container the runtime has told of, and when (by sequence number)."""
+    """A container that the runtime reported, and when (by sequence number)."""
 
     container: Container
     pod_uid: PodUid
@@ -20,7 +20,8 @@ class KnownContainer:
 
 @dataclass(frozen=True, slots=True)
 class KnownSandbox:
-    """A sandbox the runtime has told of; or, with `by_cgroup`, a stand-in for one of which only the cgroup is known."""
+    """A sandbox that the runtime reported; or, with `by_cgroup`, a stand-in for one of which only the cgroup is
+    known."""
 
     sandbox: Sandbox
     seq: int
@@ -38,7 +39,7 @@ class KnownSpec:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """When something ended (by sequence number), and where a container's cgroup was, empty where nobody told."""
+    """When something ended (by sequence number), and a container's cgroup, empty where it was not known."""
 
     seq: int
     path: str = ""

@@ -41,7 +41,8 @@ class NoFacts:
 
 
 class ApiFacts:
-    """Facts from the API server, told to the core as they are found: at most one request a pod under way at a time."""
+    """Facts that are fetched from the API server, and told to the core as they come: at most one request a pod under
+    way at a time."""
 
     def __init__(self, reader: "PodReader", core: Core[State]) -> None:
         self.reader, self.core = reader, core
@@ -83,7 +84,7 @@ class ApiFacts:
         return "the watch on the API server ended" if task.cancelled() else task.result()
 
     def close(self) -> None:
-        """Ends what is under way."""
+        """Ends the fetches under way."""
         for task in self._under_way.values():
             task.cancel()
 
@@ -128,7 +129,7 @@ def known_pods(settings: Settings, clock: Clock, core: Core[State]) -> NoFacts |
 
 
 def kube(settings: Settings, clock: Clock, facts: ApiFacts, tell: Tell) -> list[Component]:
-    """The watch on this node's pods, and what is allocatable."""
+    """Wires the watch on this node's pods and on the node's allocatable."""
     from nodeward.neighbours.kubernetes import reflector
 
     client = facts.reader.client

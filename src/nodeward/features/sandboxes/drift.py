@@ -30,8 +30,8 @@ _OF_THE_VM = (TaskRole.VMM, TaskRole.VCPU, TaskRole.IO)
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """By what a sandbox is judged. `pod`: the cgroup of its pod; empty for none. `shims`: more cgroups where a shim may
-    be (the document has one for each container)."""
+    """The rules by which a sandbox is judged. `pod`: the cgroup of its pod; empty for none. `shims`: more cgroups where
+    a shim may be (the document has one for each container)."""
 
     profile: Profile
     version: int
@@ -40,7 +40,7 @@ class Rules:
 
 
 def drift(reading: VmReading, place: Expected, other: Expected | None, rules: Rules) -> tuple[Drift, ...]:
-    """What is wrong with it. `other` is what would be expected under the other mode, where that is known."""
+    """The drifts of a sandbox. `other` is what would be expected under the other mode, where that is known."""
     judged = tuple(dict.fromkeys(task for task in reading.tasks if task.start > 0 and _seen(task, rules)))
     wrong = _misplaced(judged, place, rules)
     if wrong and other is not None and other.sandbox and not _misplaced(judged, other, rules, only_elsewhere=True):

@@ -52,8 +52,8 @@ class Threaded:
 
 
 def expected(profile: Profile, only: bool, version: int, driver: CgroupDriver, paths: Paths) -> Expected:
-    """Where everything of the sandbox should be. A path that is not known, or cannot be read, leaves every place open,
-    with a note."""
+    """The cgroup of each part of the sandbox, as its rules want it. A path that is not known, or cannot be read, leaves
+    every place open, with a note."""
     path = _usual(paths, driver) if paths.cgroups_path is None else paths.cgroups_path
     if path is None:
         return Expected("", note="neither the sandbox's cgroupsPath nor its pod's cgroup is known")
@@ -69,8 +69,8 @@ def expected(profile: Profile, only: bool, version: int, driver: CgroupDriver, p
 
 
 def of_pod(sandbox: Sandbox, containers: Iterable[Container]) -> Paths:
-    """The names, from what is known of a pod. Its sandbox container has its cgroup beside the others: the runtime's
-    prefix is taken from one of these."""
+    """The names of a known pod's cgroups. Its sandbox container has its cgroup beside the others: the runtime's prefix
+    is taken from one of these."""
     mine = [(str(one.id), oci_form(one.cgroups_path)) for one in containers if one.sandbox_id == sandbox.id]
     named = [(one, path) for one, path in mine if one and path.endswith(one)]
     own = named[0][1].removesuffix(named[0][0]) + sandbox.id if named else None
@@ -78,7 +78,7 @@ def of_pod(sandbox: Sandbox, containers: Iterable[Container]) -> Paths:
 
 
 def is_crios(reading: VmReading) -> bool:
-    """Whether a cgroup of the sandbox has a name of CRI-O's, which nothing else tells while no container runs."""
+    """Whether a cgroup of the sandbox has a name of CRI-O's, the only sign while no container runs."""
     name = f"crio-{reading.sandbox}"
     names = (name, f"kata_{name}", f"{name}.scope")
     lasts = (one.path.rpartition("/")[2] for one in reading.cgroups)
@@ -113,7 +113,7 @@ def threaded(place: Expected) -> Threaded:
 
 
 def shims(paths: Paths) -> dict[str, str]:
-    """By container, the document's cgroup for its shim: of the sandbox container, and of each other one."""
+    """The document's cgroup for the shim of each container: of the sandbox container, and of each other one."""
     own = ((paths.sandbox, paths.cgroups_path), *paths.containers)
     return {one: renamed(container_path(path)) for one, path in own if path}
 

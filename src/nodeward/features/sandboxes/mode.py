@@ -31,8 +31,8 @@ def mode(handler: Handler | None, annotation: str | None, profile: Profile | Non
 def recognised(
     name: str, profiles: Mapping[str, Profile], handler: Handler | None, reading: VmReading | None = None
 ) -> Profile | None:
-    """By whose rules the handler `name` places: as the settings say, else as its configuration does, else by the
-    cgroups that its processes are in. None where all of these fit several."""
+    """The profile of the handler `name`: as the settings say, else as its configuration does, else by the cgroups that
+    its processes are in. None where all of these fit several."""
     if (chosen := profiles.get(name)) is not None:
         return chosen
     if handler is not None and handler.profile is not None:

@@ -49,7 +49,7 @@ class Act(Enum):
 
 
 class Trees(Enum):
-    """In which trees of cgroup v1 a step is done; v2 has one."""
+    """The trees of cgroup v1 that a step is for; v2 has one."""
 
     ALL = "all"
     MEMORY = "memory"
@@ -110,7 +110,7 @@ class Processes:
 
 
 def places(wanted: Wanted) -> Expected:
-    """Where everything will be. PlanError where no cgroup can be made of its path."""
+    """The cgroups of everything. PlanError where no cgroup can be made of its path."""
     found = expected(Profile.DOCUMENT, wanted.only, wanted.version, wanted.driver, wanted.paths)
     if not found.sandbox:
         raise PlanError(found.note)
@@ -118,7 +118,7 @@ def places(wanted: Wanted) -> Expected:
 
 
 def create(wanted: Wanted) -> tuple[Step, ...]:
-    """Before the VM starts: its cgroups, and their limits."""
+    """The steps before the VM starts: its cgroups, and their limits."""
     _check(wanted)
     at = places(wanted)
     if wanted.only:
@@ -142,8 +142,8 @@ def create(wanted: Wanted) -> tuple[Step, ...]:
 
 
 def place(wanted: Wanted, running: Processes) -> tuple[Step, ...]:
-    """After the VM has started. In mode true a shim is best moved before it starts a VMM: memory stays where it was
-    charged."""
+    """The steps after the VM has started. In mode true a shim is best moved before it starts a VMM: memory stays where
+    it was charged."""
     _check(wanted)
     at = places(wanted)
     if wanted.only:
@@ -164,7 +164,7 @@ def place(wanted: Wanted, running: Processes) -> tuple[Step, ...]:
 
 
 def delete(wanted: Wanted) -> tuple[Step, ...]:
-    """After the sandbox's processes have ended."""
+    """The steps after the sandbox's processes have ended."""
     _check(wanted)
     at = places(wanted)
     own = [at.sandbox] if wanted.only else _own(wanted, at)

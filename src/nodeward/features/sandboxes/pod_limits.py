@@ -37,7 +37,7 @@ USUAL_CPU_M = 250
 
 @dataclass(frozen=True, slots=True)
 class Overhead:
-    """What a pod needs beside its containers. 0 where nobody says."""
+    """What a pod needs besides its containers. 0 where nobody says."""
 
     memory: int = 0
     cpu_m: int = 0
@@ -47,7 +47,7 @@ NOTHING_DECLARED = Overhead()
 
 
 def declared(spec: PodSpec | None, sandbox: Sandbox | None) -> Overhead:
-    """By the pod's spec, else as kubelet told the runtime."""
+    """The overhead of the pod's spec, else the one that kubelet passed to the runtime."""
     if spec is not None and (spec.overhead_memory or spec.overhead_cpu_m):
         return Overhead(spec.overhead_memory, spec.overhead_cpu_m)
     if sandbox is None:
@@ -56,7 +56,7 @@ def declared(spec: PodSpec | None, sandbox: Sandbox | None) -> Overhead:
 
 
 def assumed(reading: VmReading, recommended: Recommended) -> Overhead:
-    """For a pod that no RuntimeClass speaks of: the recommended one, else what is usual for its VMM."""
+    """The overhead of a pod without a RuntimeClass: the recommended one, else what is usual for its VMM."""
     memory, cpu_m = recommended.memory, recommended.cpu_m
     return Overhead(
         USUAL.get(reading.vmm, 0) if memory is None else memory,
@@ -114,7 +114,7 @@ class Wish:
 
 
 def wish(vm: Vm, cgroup: CgroupReading, ours: Limited | None) -> Wish:
-    """What is to be set. `ours`: what we have wanted there, which follows what the containers ask for."""
+    """The limits to set. `ours`: what we have wanted there, which follows what the containers ask for."""
     ours = ours if ours is not None and ours.path == cgroup.path else Limited(cgroup.path)
     memory, cpu_m = vm.limits
     values = dict[str, int | None]()
@@ -134,7 +134,7 @@ def wish(vm: Vm, cgroup: CgroupReading, ours: Limited | None) -> Wish:
 
 
 def noted(ours: Limited | None, one: Wish, cgroup: CgroupReading) -> Limited:
-    """With what is wanted now."""
+    """The entry with what is wanted now."""
     known = ours if ours is not None and ours.path == one.path else Limited(one.path)
     memory = _with(known.memory, one.values.get(MEMORY), cgroup.memory_limit, LARGEST_PAGE)
     return Limited(one.path, memory, _with(known.cpu, one.values.get(CPU), cgroup.cpu_limit_m, 1))

@@ -40,7 +40,8 @@ class Unaccounted:
 
 
 def with_sample(measured: Measured, usage: Usage, is_new: bool, needed: int = 0) -> Measured:
-    """With one more sample of a sandbox. `is_new`: there is none of it yet. `needed`: so many make a recommendation."""
+    """The tables with one more sample of a sandbox. `is_new`: there is none of it yet. `needed`: so many make a
+    recommendation."""
     memory, cpu_m = usage.overhead, usage.overhead_cpu_m
     if memory is None and cpu_m is None:
         return measured
@@ -90,7 +91,7 @@ def recommend(measured: Measured, settings: SandboxesSettings) -> Recommended:
 
 
 def unaccounted(usages: Iterable[Usage | None]) -> Unaccounted:
-    """What the sandboxes of this node cost beside their pods, together."""
+    """What the sandboxes of this node cost outside their pods, together."""
     known = list(usages)
     told = [one for one in known if one is not None and one.outside is not None]
     memory = added(one.outside for one in told) if told else None
@@ -106,7 +107,7 @@ def unaccounted(usages: Iterable[Usage | None]) -> Unaccounted:
 
 
 def with_margin(amount: int, step: int) -> int:
-    """So much and the margin, rounded up to whole steps."""
+    """The amount with the margin, rounded up to whole steps."""
     return -(-amount * (100 + MARGIN_PERCENT) // (100 * step)) * step
 
 

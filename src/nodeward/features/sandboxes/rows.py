@@ -154,7 +154,7 @@ class SandboxRow:
 
     @property
     def name(self) -> str:
-        """As it is shown: NAMESPACE/POD, or the sandbox's id."""
+        """The name that is shown: NAMESPACE/POD, or the sandbox's id."""
         return f"{self.namespace}/{self.pod}" if self.pod else self.id
 
     @property
@@ -192,7 +192,7 @@ class HandlerRow:
 
 @dataclass(frozen=True, slots=True)
 class Percentiles:
-    """Of samples; right to a few per cent."""
+    """Percentiles of samples; right to a few per cent."""
 
     p50: int
     p95: int

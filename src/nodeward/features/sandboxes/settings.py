@@ -17,7 +17,7 @@ MOST_MEMORY_MIB = 1 << 30
 
 
 class Unlimited(Enum):
-    """What a pod gets whose containers have no CPU limit."""
+    """The limit of a pod in which a container has no CPU limit."""
 
     REQUEST = "request"
     """What it requests."""

@@ -36,8 +36,8 @@ class _Wish:
 
 
 def room(rule: SizingSettings, cpus: int, memory: int, node: Allocatable = NOT_TOLD) -> Room:
-    """What is left of this machine's CPUs that are online, and of its memory (0 of these is not known), and no more
-    than what the node calls allocatable: a VM beyond that takes what kubelet keeps for the system."""
+    """The CPUs and the memory of this machine that can still be given (0: not known), at most what the node calls
+    allocatable: a VM beyond that takes what kubelet keeps for the system."""
     left = max(cpus - rule.keep_cpus, 0) * CPU_M if cpus else None
     bytes_left = max(memory - rule.keep_memory_mib * MIB, 0) // MIB * MIB if memory else None
     may = None if node.memory is None else node.memory // MIB * MIB
@@ -77,8 +77,8 @@ def sized(
     no_spec: str = "",
     own: Mapping[str, str] = NO_NOTES,
 ) -> Sized:
-    """What is to be sent for a pod whose handler is sized. `asked`: what kubelet sent; `no_spec`: why there is no spec;
-    `own`: the pod's annotations, which stand."""
+    """The sizes to send for a pod of a handler that is sized. `asked`: what kubelet sent; `no_spec`: why there is no
+    spec; `own`: the pod's annotations, which stand."""
     containers = [] if spec is None else [one for one in spec.containers if one.role is not Role.EPHEMERAL]
     whole = (spec.whole if spec is not None else None) or NO_WHOLE
     unread = next((fault for faults in (whole.faults, *(one.faults for one in containers)) for fault in faults), "")

@@ -247,7 +247,7 @@ class _Placed:
         return tuple(_shims(self.paths).values()) if self.profile is Profile.DOCUMENT else ()
 
     def rules(self) -> Rules:
-        """By what it is judged."""
+        """The rules of the judgement."""
         return Rules(self.profile, self.version, self.paths.pod, self.shims)
 
 

@@ -27,7 +27,7 @@ _LONGEST = 60
 
 
 def sandboxes(view: SandboxesView) -> Iterator[str]:
-    """Every sandbox in a line, then what is wrong."""
+    """A line for each sandbox, then what is wrong."""
     yield head(view)
     if not view.rows:
         yield "no VM sandbox runs on this node" if view.version else "nothing has been read yet"

@@ -41,8 +41,8 @@ class ModeSaid:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Where each process of a sandbox should be: cgroup paths from the tree's root. Empty: by these rules nowhere in
-    particular."""
+    """The cgroup of each process of a sandbox, as the rules want it: cgroup paths from the tree's root. Empty: by these
+    rules nowhere in particular."""
 
     sandbox: str
     overhead: str = ""
@@ -55,7 +55,7 @@ class Expected:
     """A sentence where the rules cannot be met on this cgroup version (threads cannot be split on v2)."""
 
     def of(self, role: TaskRole) -> str:
-        """Where tasks with this role should be."""
+        """The cgroup of the tasks with this role."""
         places = {TaskRole.SHIM: self.shim, TaskRole.VIRTIOFSD: self.virtiofsd, TaskRole.VCPU: self.vcpu}
         return places.get(role, self.vmm)
 
@@ -149,7 +149,7 @@ class Usage:
 
     @property
     def overhead(self) -> int | None:
-        """Memory beside guest RAM; None where a part is not known."""
+        """Memory besides guest RAM; None where a part is not known."""
         parts = (self.vmm, self.shim)
         if None in parts:
             return None

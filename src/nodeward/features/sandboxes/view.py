@@ -327,7 +327,7 @@ def _classes(
 
 
 def class_of(row: SandboxRow) -> str:
-    """By what its overhead is measured."""
+    """The class that the overhead is measured for."""
     return row.runtime_class or row.handler
 
 

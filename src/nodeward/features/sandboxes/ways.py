@@ -36,7 +36,8 @@ def missing(handler: Handler) -> str:
 
 
 def missing_defaults(handler: Handler) -> str:
-    """What is missing for `default_vcpus` and `default_memory` to be obeyed as annotations; empty for nothing."""
+    """The annotations that the handler must allow so that `default_vcpus` and `default_memory` are obeyed, and does
+    not; empty for nothing."""
     names = {key: key.rpartition(".")[2] for key in KATA_SIZES}
     lacks = [] if all(handed_on(handler, key) for key in names) else ["pod_annotations does not hand them on"]
     refused = [name for key, name in names.items() if not allowed(handler, key)]

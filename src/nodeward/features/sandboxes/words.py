@@ -54,7 +54,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Default:
-    """The option's value in one runtime where nobody chose."""
+    """The option's value in one runtime if no file sets it."""
 
     runtime: str
     versions: str
@@ -211,7 +211,7 @@ _DRIFTS: Mapping[str, str] = {
 
 
 def drift_sentence(one: Drift) -> str:
-    """What is where it should not be, and where it should be."""
+    """Where a thing is, and where it should be."""
     what = f"{one.role} ({one.count})" if one.count > 1 else one.role
     template = _DRIFTS.get(one.code, "{code}: {what} in {seen}; {right}")
     return template.format(
@@ -331,7 +331,7 @@ def sandbox_sentences(row: SandboxRow) -> Iterator[str]:
 
 
 def since(row: DriftRow) -> str:
-    """For how long, in brackets; empty where that is not known."""
+    """The duration in brackets; empty where that is not known."""
     return "" if row.since_ms is None else f" (for {age_text(row.since_ms)})"
 
 
@@ -345,7 +345,7 @@ def age_text(ms: int) -> str:
 
 
 def task_lines(row: SandboxRow) -> Iterator[str]:
-    """Where each role's processes or threads are, and where they should be."""
+    """The cgroups of each role's processes or threads, and the wanted ones."""
     for task in row.tasks:
         many = f" x{task.count}" if task.count > 1 else ""
         cpu = f", CPU in {below(task.cpu_where, row.pod_cgroup)}" if task.cpu_where else ""

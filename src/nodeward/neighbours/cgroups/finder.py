@@ -34,7 +34,7 @@ class Turn:
         self._told_ns = clock.now_ns()
 
     def has_come(self) -> bool:
-        """To be asked before each search."""
+        """Whether a search may begin; ask it before each."""
         now_ns = self._clock.now_ns()
         if not self._is_waited_for():
             self._told_ns = now_ns
@@ -80,7 +80,7 @@ class Finder:
         self._avoided.pop(self.at, None)
 
     def find(self, pods: Sequence[str], is_known: Callable[[str], bool]) -> tuple[FoundCgroup, ...]:
-        """The container cgroups in and beside the cgroups `pods` whose ids are not known."""
+        """The container cgroups in and near the cgroups `pods` whose ids are not known."""
         self._search += 1
         if self._root != self._tree.now.members:
             self._root, self._folders = self._tree.now.members, {}

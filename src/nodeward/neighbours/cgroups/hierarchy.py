@@ -29,7 +29,7 @@ class Tree:
         self.now = Hierarchy(2, root, root)
 
     def look(self) -> Hierarchy:
-        """Finds it anew. What cannot be looked at changes nothing."""
+        """Finds the tree again. What cannot be looked at changes nothing."""
         try:
             found = find(self._files, self.root)
         except (OSError, ValueError) as error:
@@ -62,7 +62,8 @@ def _capacity(files: HostFiles, tree: Hierarchy) -> CapacityRead | None:
 
 
 def find(files: HostFiles, root: str) -> Hierarchy:
-    """Where misc is, for a node whose cgroups are mounted at or below `root`. OSError where that cannot be told."""
+    """The tree with the misc controller, of a node whose cgroups are mounted at or below `root`. OSError where that
+    cannot be told."""
     if not is_there(files, root):
         return Hierarchy(2, root, root, f"{root} does not exist: correct cgroups.root")
     is_v2 = is_there(files, f"{root}/cgroup.controllers")

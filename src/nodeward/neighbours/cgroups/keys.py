@@ -50,7 +50,8 @@ _NONE: Amounts = {}
 
 
 class KeyReader:
-    """Kept descriptors over `misc.current` of the root and the pods. Synchronous; belongs to one thread at a time."""
+    """Reads `misc.current` of the root and the pods on open descriptors. Synchronous; belongs to one thread at a
+    time."""
 
     def __init__(self, files: HostFiles, tree: Tree, kubelet_root: str = "/") -> None:
         """`kubelet_root`: the setting `cgroups.kubelet_root`."""
@@ -321,7 +322,7 @@ class KeyPoll:
             await self._clock.sleep(LOOK_S)
 
     async def fetch(self, _: str) -> str:
-        """Has a whole sample told that began after now; why there is none, or nothing. Every kind of key is in it."""
+        """Waits for a whole sample that began after now; why there is none, or nothing. Every kind of key is in it."""
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._asking.append((self._seq(), told))
         if not self._busy:

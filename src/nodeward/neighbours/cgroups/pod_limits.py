@@ -51,7 +51,7 @@ class _Cgroup:
             raise OSError(error.errno, f"{text} is refused: {why}", file) from error
 
     def memory(self) -> int | None:
-        """In bytes; None for no limit."""
+        """The limit in bytes; None for no limit."""
         text = self.read("memory.max" if self.version == 2 else _PROBES[MEMORY])
         value = None if text == "max" else int(text)
         return None if value is None or value >= _NONE_V1 or value < 0 else value
@@ -61,7 +61,7 @@ class _Cgroup:
         self.write(name, none if value is None else str(value))
 
     def cpu(self) -> int | None:
-        """In thousandths, rounded down; None for no limit."""
+        """The limit in thousandths, rounded down; None for no limit."""
         if self.version == 2:
             quota, _, period = self.read("cpu.max").partition(" ")
         else:

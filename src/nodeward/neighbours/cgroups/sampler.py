@@ -69,7 +69,7 @@ class Scope:
 
 
 class Reader:
-    """Kept descriptors over the misc files of many cgroups. Synchronous; belongs to one thread at a time."""
+    """Reads the misc files of many cgroups on open descriptors. Synchronous; belongs to one thread at a time."""
 
     def __init__(self, files: HostFiles, tree: Tree) -> None:
         self._files, self._tree = files, tree
@@ -321,7 +321,7 @@ class _Searches:
 
 
 def news(result: Pass, as_of: int, known: Mapping[str, MiscReading]) -> Sampled:
-    """What a pass that began at `as_of` tells somebody who knows these readings now."""
+    """The events for readers of these readings, of a pass that began at `as_of`."""
     read, gone = result.readings, result.gone
     seen = dict.fromkeys((*read, *gone))
     unread = tuple(path for path in known if path not in seen)

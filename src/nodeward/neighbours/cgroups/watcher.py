@@ -31,7 +31,7 @@ PAUSE_S = 0.1
 
 
 class Watcher:
-    """Kept descriptors over misc.events of many cgroups. Synchronous; belongs to one lane."""
+    """Polls misc.events of many cgroups on open descriptors. Synchronous; belongs to one lane."""
 
     def __init__(self, files: HostFiles, tree: Tree) -> None:
         self._files, self._tree = files, tree
@@ -113,7 +113,7 @@ async def run(
     seq: ports.Sequence,
     clock: Clock,
 ) -> None:
-    """Tells what was read of cgroups in which a charge was refused, until cancelled."""
+    """Reports the readings of cgroups that refused a charge, until cancelled."""
     while True:
         try:
             changed = await done_on(lane, "watch", partial(watcher.wait, paths(), WAIT_S), watcher.close)

@@ -16,7 +16,7 @@ Remember = Callable[[str, str], None]
 
 
 def performers(files: HostFiles, tree: Tree, remember: Remember) -> Mapping[str, Perform]:
-    """By the kind of goal."""
+    """The performers by kind of goal."""
 
     def subtree(target: Target, goal: Goal, _: bool) -> Written:
         now, path = tree.now, target.where

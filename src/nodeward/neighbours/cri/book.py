@@ -40,7 +40,7 @@ class Budget:
         self.left = total
 
     def take(self, wanted: int) -> int:
-        """As many of the wanted bytes as are left; a negative count gives bytes back."""
+        """Takes the wanted bytes, as many as are left; a negative count gives bytes back."""
         granted = min(wanted, self.left)
         self.left -= granted
         return granted
@@ -62,7 +62,7 @@ class Counts:
     """Those that are connected now."""
 
     def text(self) -> str:
-        """For the log."""
+        """The counts for the log."""
         return " ".join(f"{name}={getattr(self, name)}" for name in self.__slots__)
 
 
@@ -280,7 +280,7 @@ class CallBook:
         return self.counts.connections
 
     def begin(self, connection: int, headers: Sequence[tuple[bytes, bytes]], at_ns: int) -> Tracked | None:
-        """The call that begins with these headers, or None where nobody is interested in it."""
+        """The call that begins with these headers, or None if it needs no attention."""
         path = ""
         for name, value in headers:
             if name == b":path":
@@ -300,7 +300,7 @@ class CallBook:
         return tracked
 
     def unseen(self, connection: int, why: str) -> None:
-        """Its calls are relayed from here on, and nobody hears of them."""
+        """Marks a connection whose calls are only relayed from here on."""
         for watcher in self._watchers:
             try:
                 watcher.unseen(connection, why)

@@ -159,5 +159,5 @@ class Decider(Protocol):
         call is `undecided`; the awaitable is cancelled then, and where the caller or the runtime goes."""
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """What becomes of a call of which there is no verdict. `message` is None where it could not be read either;
+        """The verdict for a call that could not be decided. `message` is None where it could not be read either;
         `ending`: the relay ends, and another one may decide it."""

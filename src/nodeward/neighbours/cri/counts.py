@@ -62,7 +62,7 @@ class CallCounts:
             _log.debug(line, call.number, call.connection, name, RESULTS[code], fate.value, added_ns / 1000)
 
     def rows(self) -> tuple[CallRow, ...]:
-        """By method."""
+        """The counts, a row for each method."""
         found: dict[str, tuple[dict[str, int], dict[str, int]]] = {}
         for (name, status, fate), count in self._counts.items():
             results, fates = found.setdefault(name, ({}, {}))
@@ -76,7 +76,7 @@ class CallCounts:
         return tuple(AddedRow(how, sum(row[:-1]), row[-1], at_most(row, BOUNDS_BITS)) for how, row in rows)
 
     def text(self) -> str:
-        """For the log: `Version=3 CreateContainer/13=1`, statuses other than OK behind a slash."""
+        """The counts for the log: `Version=3 CreateContainer/13=1`, statuses other than OK behind a slash."""
         rows: dict[tuple[str, int], int] = {}
         for (name, status, _), count in self._counts.items():
             rows[name, status] = rows.get((name, status), 0) + count

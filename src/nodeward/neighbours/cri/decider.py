@@ -191,7 +191,7 @@ class LimitsDecider:
 
     @property
     def listed(self) -> bool:
-        """Whether everything that the runtime has was told once."""
+        """Whether all that the runtime has was listed once."""
         return self.lists > 0
 
     @property
@@ -255,7 +255,8 @@ class LimitsDecider:
         return Refuse(STATUSES[Refused.FOR_NOW], why) if why else Pass()
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """By each feature's `on_error`; refused for now where the relay ends. A start goes on: its container exists."""
+        """Answers by each feature's `on_error`; refused for now where the relay ends. A start goes on: its container
+        exists."""
         if call.path in self._start_paths:
             return Pass()
         if ending:

@@ -99,7 +99,7 @@ def decode_request(line: bytes) -> Asked:
 
 
 def decode_question(line: bytes) -> Asked | AskedGate:
-    """The pod, or the pod whose gate is asked about; WireError for anything else."""
+    """Decodes a question: about a pod, or about the gate of a pod; WireError for anything else."""
     if not _tells_of_gate(line):
         return decode_request(line)
     check_version(_WHAT, line, VERSION)

@@ -39,7 +39,7 @@ class Window:
 
     @property
     def credit(self) -> int:
-        """By how much the client may send more than the runtime would take; never negative but for a moment."""
+        """How many bytes the client may send beyond what the runtime would take; never negative but for a moment."""
         return self.client - self.runtime + self.kept
 
     def due(self, most_credit: int = h2.MAX_WINDOW) -> int:
@@ -68,7 +68,7 @@ class FirstWindow:
         self._announced: deque[int | None] = deque()
 
     def window(self) -> Window:
-        """For a new stream."""
+        """The window of a new stream."""
         window = Window(self._client)
         window.runtime = self._runtime
         return window
@@ -95,7 +95,7 @@ class FirstWindow:
 
 
 class Outgoing:
-    """The request DATA of one stream that is kept: held for a decision, or waiting for the runtime's windows.
+    """The request DATA of one stream that is held back: held for a decision, or waiting for the runtime's windows.
 
     `window` is None for a stream of which nothing was held: the client keeps to the runtime's own grants there."""
 
@@ -125,12 +125,12 @@ class Outgoing:
         self.frames.append(frame)
 
     def drop(self, connection: Window) -> None:
-        """Forgets what is kept."""
+        """Drops the bytes that are held back."""
         while self.frames:
             self._lose(len(self.frames.popleft()) - h2.HEADER_BYTES, connection)
 
     def replace(self, body: bytes, connection: Window) -> None:
-        """Puts another body in the place of what is kept; it ends the request."""
+        """Replaces the body that is held back; it ends the request."""
         self.drop(connection)
         for at in range(0, len(body), h2.DEFAULT_FRAME_BYTES):
             piece = body[at : at + h2.DEFAULT_FRAME_BYTES]

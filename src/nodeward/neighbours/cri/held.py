@@ -34,7 +34,7 @@ class Owner(Protocol):
         """The verdict, or None if it comes later by `RelayedConnection.verdict`."""
 
     def abandon(self, stream: int) -> None:
-        """Nobody waits for the verdict any more."""
+        """Ends the wait for a verdict."""
 
 
 def message_of(keeping: Outgoing, encoding: bytes) -> bytes:
@@ -71,7 +71,7 @@ def message_if_any(keeping: Outgoing, encoding: bytes) -> bytes | None:
 
 
 def failed(error: Exception) -> str:
-    """Why there is no verdict where its decider raised this. Only our own errors are fit to be shown."""
+    """The reason for a missing verdict whose decider raised this. Only our own errors are fit to be shown."""
     what = str(error) if isinstance(error, NodewardError) else type(error).__name__
     return f"the decision failed ({what}), see the relay's log"
 

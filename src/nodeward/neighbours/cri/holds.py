@@ -22,7 +22,7 @@ MAX_REFUSED: Final = 4096
 
 
 class Connection(Protocol):
-    """The session, as far as what is kept back concerns it."""
+    """The part of the session that held calls need."""
 
     runtime_out: list[bytes]
     watch: Stopwatch
@@ -35,7 +35,7 @@ class Connection(Protocol):
 
 
 class Holds:
-    """What is kept of requests, and which calls are refused. What may go on is given back, or is in `out`."""
+    """Request bytes that are held back, and refused calls. What may go on is given back, or is in `out`."""
 
     def __init__(self, book: CallBook, owner: Owner, calls: Mapping[int, Tracked], connection: Connection) -> None:
         self._book = book
@@ -89,13 +89,13 @@ class Holds:
     # ---- for the session
 
     def begin(self, tracked: Tracked, stream: int) -> None:
-        """A call whose request is held until it is whole and decided."""
+        """Begins a call that is held until its request is whole and decided."""
         tracked.fate = Fate.ABANDONED  # until something else becomes of it
         self._outgoing[stream] = Outgoing(stream, self._initial.window())
         self._owner.expect(stream, hold_ns(tracked, self._connection.watch.now_ns))
 
     def has(self, stream: int) -> bool:
-        """Whether anything of its request is kept, or it was refused."""
+        """Whether bytes of its request are held back, or it was refused."""
         return stream in self._outgoing or stream in self.refused
 
     def data(self, data: bytes, frame: Frame) -> list[bytes] | None:
@@ -161,7 +161,7 @@ class Holds:
         return b"" if keeping.ended else h2.encode_reset(stream, h2.NO_ERROR)
 
     def forget(self, stream: int) -> None:
-        """Drops what is kept of a stream."""
+        """Drops all bytes of a stream."""
         keeping = self._outgoing.pop(stream, None)
         if keeping is None:
             return
@@ -176,8 +176,8 @@ class Holds:
             self.forget(stream)
 
     def grant(self) -> None:
-        """Sends what the runtime takes by now, and opens the client's windows for what is kept or was dropped: of the
-        streams that were touched, since one connection can have thousands."""
+        """Sends the bytes that the runtime takes now, and opens the client's windows for those that are held or
+        dropped: of the streams that were touched, since one connection can have thousands."""
         touched, self._touched = self._touched, {}
         for stream in touched:
             if (keeping := self._outgoing.get(stream)) is not None:

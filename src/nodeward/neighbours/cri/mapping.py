@@ -91,7 +91,7 @@ def _cpu(resources: cri.LinuxContainerResources, before: CpuRecord = NO_RECORD) 
 
 
 def running(payload: bytes) -> Sandbox:
-    """The sandbox that a RunPodSandboxRequest is about, which has no id yet, with what is asked for its pod."""
+    """The sandbox of a RunPodSandboxRequest, which has no id yet, with what its pod asks for."""
     request = read("cri", cri.RunPodSandboxRequest, payload)
     resources = request.config.linux.resources
     share = HostShare(_cpu(resources), max(0, resources.memory_limit_in_bytes))
@@ -105,7 +105,7 @@ def restoring(payload: bytes) -> Sandbox:
 
 
 def home_of(payload: bytes) -> SandboxId:
-    """In which sandbox a CreateContainerRequest makes its container."""
+    """The sandbox in which a CreateContainerRequest makes its container."""
     return SandboxId(read("cri", cri.CreateContainerRequest, payload).pod_sandbox_id)
 
 
@@ -148,7 +148,7 @@ def resizing_sandbox(payload: bytes) -> SandboxId:
 
 
 def home_asked(container_id: ContainerId) -> bytes:
-    """A ListContainersRequest for one container, whose answer `home_told` reads."""
+    """A ListContainersRequest for one container; `home_told` reads its answer."""
     return cri.ListContainersRequest(filter=cri.ContainerFilter(id=container_id)).SerializeToString()
 
 
@@ -159,7 +159,7 @@ def home_told(answer: bytes, container_id: ContainerId) -> SandboxId | None:
 
 
 def handler_asked(sandbox_id: SandboxId) -> bytes:
-    """A ListPodSandboxRequest for one sandbox, whose answer `handler_told` reads."""
+    """A ListPodSandboxRequest for one sandbox; `handler_told` reads its answer."""
     return cri.ListPodSandboxRequest(filter=cri.PodSandboxFilter(id=sandbox_id)).SerializeToString()
 
 
@@ -312,7 +312,7 @@ def still_known(
     find_sandbox: Callable[[SandboxId], Sandbox | None],
     find: Callable[[ContainerId], tuple[Sandbox, Container] | None],
 ) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
-    """What is listed, with what a list cannot tell and is known already: the pod's cgroup and the record of CPUs."""
+    """The listed containers, with known values that a list cannot carry: the pod's cgroup and the record of CPUs."""
     homes, ones = list[Sandbox](), list[Container]()
     for home in sandboxes:
         before = find_sandbox(home.id)
@@ -325,7 +325,7 @@ def still_known(
 
 
 class Placed(NamedTuple):
-    """What CRI's lists do not tell of a container, found out otherwise."""
+    """The values of a container that CRI's lists do not carry."""
 
     cgroups_path: str
     cpu: CpuRecord
@@ -334,7 +334,7 @@ class Placed(NamedTuple):
 def placed(
     sandboxes: Iterable[Sandbox], containers: Iterable[Container], found: Mapping[ContainerId, Placed]
 ) -> tuple[tuple[Sandbox, ...], tuple[Container, ...]]:
-    """What is listed, with what was found out. A pod's cgroup is the one above those of its containers."""
+    """The listed containers, with these values. A pod's cgroup is the one above those of its containers."""
     parents, ones = dict[SandboxId, str](), list[Container]()
     for one in containers:
         if one.id in found:

@@ -76,7 +76,7 @@ class Method:
 
     @property
     def path(self) -> str:
-        """As HTTP/2 has it."""
+        """The path in HTTP/2."""
         return f"/runtime.{self.version}.{self.service}/{self.name}"
 
 

@@ -83,7 +83,7 @@ def encode_request(ask: str) -> bytes:
 
 
 def decode_request(line: bytes) -> str:
-    """What is asked, `STATUS`, `COUNTS` or `PULLS`; WireError for anything else."""
+    """Decodes a request, `STATUS`, `COUNTS` or `PULLS`; WireError for anything else."""
     check_version(_WHAT, line, VERSION)
     ask = read(_WHAT, line, _Request).ask
     if ask not in (STATUS, COUNTS, PULLS):

@@ -27,8 +27,8 @@ RESIZES: Final = ("UpdateContainerResources", "UpdatePodSandboxResources")
 
 @dataclass(frozen=True, slots=True)
 class VmCall:
-    """What is asked of a container, or of a sandbox as a whole. `service`: the path of the CRI service that was called,
-    where the runtime may be asked too."""
+    """A call that asks for a change of a container, or of a sandbox as a whole. `service`: the path of the CRI service
+    that was called, where the runtime may be asked too."""
 
     service: str
     container: ContainerId | None = None
@@ -175,7 +175,7 @@ class Gatekeeper:
         return await found if isinstance(found, Awaitable) else found
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """Refused, unless it is known that its pod has no gate."""
+        """Refuses the start, unless its pod is known to have no gate."""
         text = self._unsure(self._home(call, message), why)
         return Refuse(UNAVAILABLE, text) if text else Pass()
 

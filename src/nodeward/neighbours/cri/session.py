@@ -170,7 +170,7 @@ class RelayedConnection:
         self.holds.grant()
 
     def goaway(self, last: bool) -> None:
-        """Tells the client that the relay ends: first that it begin no more calls here, at last that all is over."""
+        """Announces the relay's end to the client: first that it begin no more calls here, at last that all is over."""
         if self._greeted and not self._blind and not self.over:
             self.inject(h2.encode_goaway(self._last if last else h2.MAX_STREAM, h2.NO_ERROR))
 

@@ -117,7 +117,7 @@ class Link:
         """The client has made us say something that it does not read: it is not read from either."""
 
     def protocol(self) -> asyncio.Protocol:
-        """For the client's connection."""
+        """The protocol for the client's connection."""
         return self._client
 
     # ---- its connections
@@ -203,7 +203,7 @@ class Link:
         _read(runtime.transport, not client.choked)
 
     def abort(self, why: str) -> None:
-        """Both connections end, once what is written already is read, or is not read for too long."""
+        """Ends both connections once all written bytes are read, or after a while."""
         self._relay.turn.end()
         self.session.close(why)
         for end in (self._client, self._runtime):
@@ -212,11 +212,11 @@ class Link:
                 asyncio.get_running_loop().call_later(FAREWELL_S, end.transport.abort)
 
     def left(self) -> None:
-        """The client's connection is no more."""
+        """Called when the client's connection is gone."""
         self._relay.leave(self)
 
     def goaway(self, last: bool) -> None:
-        """Tells the client that the relay ends, between frames."""
+        """Announces the relay's end to the client, between frames."""
         self._relay.turn.end()
         self.session.goaway(last)
         self._flush()
@@ -277,7 +277,7 @@ class Link:
         self._flush()
 
     def abandon(self, stream: int) -> None:
-        """Nobody waits for the verdict any more."""
+        """Ends the wait for a verdict."""
         self._came(stream)
         task = self._verdicts.pop(stream, None)
         if task is not None:
@@ -319,7 +319,7 @@ class Relay:
         """Whether no more calls are to begin here."""
 
     def protocol(self) -> asyncio.Protocol:
-        """For a client that connects."""
+        """The protocol for a client that connects."""
         return Link(self).protocol()
 
     def enter(self, link: Link) -> bool:
@@ -355,8 +355,8 @@ class Relay:
             _log.info("runtime present socket=%s", self.runtime)
 
     async def drain(self, within_s: float) -> None:
-        """Has every client begin no more calls here, waits for calls that are not answered whole yet, and closes.
-        Streams without an end are closed with the rest."""
+        """Has every client begin no more calls here, waits for those under way, and closes. Streams without an end are
+        closed with the rest."""
         self.ending = True
         for link in tuple(self._links):
             link.goaway(last=False)

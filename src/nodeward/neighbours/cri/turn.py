@@ -33,7 +33,7 @@ class Side(Protocol):
 
 
 class Turn:
-    """Of all connections of a relay."""
+    """The turn that all connections of a relay share."""
 
     def __init__(self, clock: Clock, later: bool) -> None:
         """`later`: to look at something takes longer than to send it, so that it is put off until nobody calls. Else it

@@ -40,6 +40,6 @@ def _lines(data: bytes) -> Iterator[str]:
 
 
 def knows(data: bytes, controller: str) -> bool:
-    """Whether the kernel has the controller and has not been told to leave it off."""
+    """Whether the kernel has the controller and its command line does not disable it."""
     rows = (line.split() for line in _lines(data) if not line.startswith("#"))
     return any(len(row) == 4 and row[0] == controller and row[3] != "0" for row in rows)

@@ -20,7 +20,7 @@ _OF_A_UID = frozenset("0123456789abcdef-")
 
 
 def kubepods(kubelet_root: str = "/") -> tuple[str, str]:
-    """Where kubelet puts pods, by the cgroupfs driver and by systemd, for its `--cgroup-root`. Systemd's names have a
+    """Kubelet's cgroup of pods for its `--cgroup-root`, by the cgroupfs driver and by systemd. Systemd's names have a
     dash between two levels, so kubelet writes one within a name as `_`."""
     names = [name for name in kubelet_root.split("/") if name]
     slices = [name.replace("-", "_") for name in names]
@@ -98,7 +98,7 @@ def joined(data: bytes, cgroup: str, container: str) -> bool:
 
 
 def is_shared(cgroup: str, container: str) -> bool:
-    """Whether a cgroup is there for others beside this container, by its name: a pod's, that of a QoS class or of all
+    """Whether a cgroup's name says that others besides this container use it: a pod's, that of a QoS class or of all
     pods, or any slice of systemd's. One whose name has the container's id is not."""
     name = cgroup.rpartition("/")[2]
     of_several = name.endswith(".slice") or name == "kubepods" or is_qos(name) or pod_uid(name) != ""
@@ -106,8 +106,8 @@ def is_shared(cgroup: str, container: str) -> bool:
 
 
 def uid_above(path: str) -> str:
-    """The UID of the pod in whose cgroup a path lies; empty where no name in it has one as the API server, or a kubelet
-    for its static pods, makes them."""
+    """The UID of the pod whose cgroup contains a path; empty where no name in it has one as the API server, or a
+    kubelet for its static pods, makes them."""
     for name in reversed(path.split("/")[:-1]):
         uid = pod_uid(name)
         if len(uid) in (32, 36) and _OF_A_UID.issuperset(uid):
@@ -136,8 +136,8 @@ def pod_uid(name: str) -> str:
 
 
 def pod_of(path: str, kubelet_root: str = "/") -> str:
-    """The UID of the pod in whose cgroup this one is, or which it is itself, below kubelet's own cgroups; empty for a
-    cgroup of no pod."""
+    """The UID of the pod whose cgroup contains this one or is this one, below kubelet's own cgroups; empty for a cgroup
+    of no pod."""
     for root in kubepods(kubelet_root):
         if path.startswith(f"{root}/"):
             return next((uid for name in path.removeprefix(f"{root}/").split("/") if (uid := pod_uid(name))), "")

@@ -16,7 +16,7 @@ MAX_QUOTA = 2**44
 def cpu_record(
     shares: int, quota: int, period: int, cpus: str, before: CpuRecord = NO_RECORD, mems: str = ""
 ) -> tuple[CpuRecord, tuple[str, ...]]:
-    """These values over those of `before`, and a sentence for each that was ignored since it is no possible one."""
+    """The record of `before` with these values, and a sentence for each value that is impossible and was ignored."""
     if not (shares or quota or period or cpus or mems):
         return before, ()
     faults: list[str] = []

@@ -38,7 +38,7 @@ _FORMAT: Final = "hpack"
 
 
 class ShadowDecoder:
-    """The header blocks of one direction of a connection, decoded beside their receiver."""
+    """Decodes the header blocks of one direction of a connection that another process receives."""
 
     __slots__ = ("_decoder", "_first", "_known", "_sizes", "_state")
 

@@ -173,7 +173,7 @@ class BlockReader:
 
 
 def content(data: bytes, frame: Frame) -> tuple[int, int]:
-    """Where the data or header fragment of a DATA or HEADERS frame begins and ends: without padding and priority."""
+    """Begin and end of the data or the header fragment of a DATA or HEADERS frame: without padding and priority."""
     begin, end, kind, flags, _ = frame
     begin += HEADER_BYTES
     if flags & PADDED and kind in (DATA, HEADERS):
@@ -198,7 +198,7 @@ def settings(data: bytes, frame: Frame) -> Iterator[tuple[int, int]]:
 
 
 def increment(data: bytes, frame: Frame) -> int:
-    """By how much a WINDOW_UPDATE opens its window."""
+    """How many bytes a WINDOW_UPDATE adds to its window."""
     begin, end, *_ = frame
     if end - begin != HEADER_BYTES + 4:
         raise WireError(_FORMAT, f"WINDOW_UPDATE of {end - begin - HEADER_BYTES} bytes")

@@ -57,7 +57,7 @@ def stat(data: bytes) -> Stat:
 
 
 def cpu_times(data: bytes) -> dict[int, tuple[int, int]]:
-    """By CPU: its ticks in all since the start, and those in which it did something, from /proc/stat."""
+    """The times of each CPU: its ticks in all since the start, and those in which it did something, from /proc/stat."""
     found = dict[int, tuple[int, int]]()
     for cpu, numbers in _CPU_TIMES.findall(data):
         ticks = [int(number) for number in numbers.split()]

@@ -36,7 +36,7 @@ class Hook:
     options: tuple[str, ...] = ()
 
     def entry(self) -> dict[str, object]:
-        """As OCI and CDI write a hook. The first argument is the program's name."""
+        """The hook as OCI and CDI write it. The first argument is the program's name."""
         return {"path": self.path, "args": [PROGRAM, *self.options], "timeout": TIMEOUT_S}
 
 

@@ -21,7 +21,7 @@ _ABSENT = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 
 @dataclass(frozen=True, slots=True)
 class Trees:
-    """Where the trees are mounted that have these controllers. `version` 1: memory is counted by cgroup v1."""
+    """The mount points of the trees with these controllers. `version` 1: memory is counted by cgroup v1."""
 
     version: int
     memory: str
@@ -43,7 +43,8 @@ class Trees:
 
 
 def trees(mounts: Sequence[Mount], root: str) -> Trees:
-    """By what is mounted at or below `root`; a host that tells of nothing is taken for one with cgroup v2 there."""
+    """The trees that are mounted at or below `root`: a host that tells of nothing is taken for one with cgroup v2
+    there."""
     second = next((one for one in mounts if one.kind == "cgroup2"), None)
     unified = second.place if second is not None else root
     v1: dict[str, str] = {}
@@ -60,7 +61,8 @@ def trees(mounts: Sequence[Mount], root: str) -> Trees:
 
 
 class CgroupFiles:
-    """Reads them on kept descriptors. What is kept of a cgroup is to be dropped when its sandbox is gone."""
+    """Reads the files of cgroups on open descriptors. What is kept of a cgroup is to be dropped when its sandbox is
+    gone."""
 
     def __init__(self, kept: Kept, where: Trees) -> None:
         self._kept, self.where = kept, where
@@ -95,7 +97,7 @@ class CgroupFiles:
         )
 
     def drop(self, path: str) -> None:
-        """Gives back what is kept of this cgroup."""
+        """Closes the descriptors of this cgroup."""
         self._limits.pop(path, None)
         self._huge.pop(path, None)
         where = self.where

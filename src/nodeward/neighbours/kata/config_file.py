@@ -159,7 +159,7 @@ def _snapshotter(table: Table, handler: str) -> object:
 
 
 def defaults(handler: Handler) -> tuple[str, ...]:
-    """Where its configuration is if its handler names none."""
+    """The default paths of a configuration that its handler does not name."""
     return DEFAULTS_RS if handler.profile is Profile.KATA_RS else DEFAULTS_GO
 
 

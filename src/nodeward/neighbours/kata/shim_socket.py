@@ -38,7 +38,7 @@ _REQUEST = b"GET /metrics HTTP/1.0\r\nHost: shim\r\nConnection: close\r\n\r\n"
 
 
 def places(sandbox: str) -> tuple[str, str]:
-    """Where its socket may be: of the Go runtime, of runtime-rs."""
+    """The possible paths of a shim's socket: of the Go runtime, of runtime-rs."""
     return f"/run/vc/sbs/{sandbox}/shim-monitor.sock", f"/run/kata/{sandbox}/shim-monitor.sock"
 
 

@@ -46,7 +46,7 @@ class SeenTask:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """What may be kept open of it."""
+        """The open files of the task."""
         return tuple(f"{self.base}/{name}" for name in ("stat", "statm", "cgroup", "status"))
 
     @property
@@ -81,8 +81,8 @@ class Tasks:
         }
 
     def read(self, one: SeenTask, faults: list[str], *, places: bool, memory: bool) -> bool:
-        """Reads it anew; false where it is gone, or its number is another's by now. `stat` is read last: by it all that
-        was read before is known to be of the same process."""
+        """Reads the task again; false where it is gone, or its number is another's by now. `stat` is read last: by it
+        all that was read before is known to be of the same process."""
         try:
             if places:
                 self._read_places(one)
@@ -108,7 +108,7 @@ class Tasks:
         return True
 
     def drop(self, one: SeenTask) -> None:
-        """Gives back what is kept of it."""
+        """Closes the files of the task."""
         self._kept.drop(*one.files)
 
     def _names(self, pid: int) -> list[str]:

@@ -51,7 +51,7 @@ def listed(files: HostFiles, folder: str = FOLDER) -> tuple[Volume, ...]:
 
 
 def in_folder(files: HostFiles, folder: str) -> tuple[Volume, ...]:
-    """The volume whose folder this is, or every volume in it. FileNotFoundError where there is no such folder."""
+    """The volume of this folder, or every volume in it. FileNotFoundError where there is no such folder."""
     names = files.listdir(folder)
     return (_volume(files, folder),) if FILE in names else listed(files, folder)
 

@@ -46,7 +46,7 @@ class CheckpointFile:
         self._last = Content(b"", Checkpoint({}, {}))
 
     def read(self) -> "Content":
-        """What stands there now. Raises OSError."""
+        """Reads the file now. Raises OSError."""
         data = self._files.read(self.path, checkpoint_file.MAX_BYTES)
         digest = hashlib.blake2b(data).digest()
         last = self._last
@@ -62,7 +62,7 @@ class CheckpointFile:
 
 
 class Content(NamedTuple):
-    """What a checkpoint says, or what is wrong with it, and by which it is told whether it has changed."""
+    """The content of a checkpoint or its fault, and the mark that tells a changed one."""
 
     digest: bytes
     found: Checkpoint | WireError
@@ -90,7 +90,7 @@ class CheckpointReader:
             self.reading = False
 
     def late(self, as_of: int) -> KeysHeld:
-        """What is told where `look` hangs."""
+        """The event for a `look` that hangs."""
         return KeysHeld(as_of, fault=f"{self.path}: {_HANGS}")
 
     def _read(self, as_of: int) -> bool:
@@ -151,7 +151,7 @@ class CheckpointPoll:
             await self._clock.sleep(PERIOD_S)
 
     async def fetch(self, _: str) -> str:
-        """Has told what kubelet says by a read that began after now; why that could not be, or nothing."""
+        """Waits for a read that began after now; why that could not be, or nothing."""
         told: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._asking.append((self._seq(), told))
         self._begin(anyway=True)

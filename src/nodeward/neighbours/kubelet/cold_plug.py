@@ -56,7 +56,7 @@ Look = Callable[[Collection[str]], Awaitable[Evidence]]
 
 
 class Allocations:
-    """What kubelet says of pods, and what is made of it."""
+    """What kubelet reports of pods, merged."""
 
     def __init__(self, connect: Callable[[], Client], look: Look, judge: Judge) -> None:
         self._connect, self._look, self._judge = connect, look, judge
@@ -201,7 +201,7 @@ def _count(told: Sequence[Told]) -> int:
 
 
 def filled(pod: pb.PodResources, judged: Judged) -> pb.PodResources:
-    """The pod as a VM runtime is told of it: its devices are what may be handed on, under their CDI names."""
+    """The pod as a VM runtime gets it: its devices are what may be handed on, under their CDI names."""
     made = pb.PodResources()
     made.CopyFrom(pod)
     handed = judged.handed()
@@ -216,7 +216,7 @@ def filled(pod: pb.PodResources, judged: Judged) -> pb.PodResources:
 
 
 def numa_of(pod: pb.PodResources, judged: Judged) -> PodNuma:
-    """Where its CPUs, its memory and its devices are."""
+    """The NUMA nodes of its CPUs, memory and devices."""
     whole = _numa("", pod.cpu_ids, pod.memory)
     rows = (whole, *(_numa(one.name, one.cpu_ids, one.memory) for one in pod.containers))
     of_memory = {node for row in rows for block in row.memory for node in block.nodes}

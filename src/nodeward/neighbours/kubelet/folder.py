@@ -110,7 +110,8 @@ class Folder:
         """Of which faulty checkpoint that was said."""
 
     def look(self, own: str, mount: str) -> FolderState:
-        """What is there now; `own` is the name of our socket, `mount` a folder to be mounted, each empty for none."""
+        """Looks at the folder now; `own` is the name of our socket, `mount` a folder to be mounted, each empty for
+        none."""
         path = self.at = f"{self.path}/{KUBELET}"
         kubelet = _identity(path)
         answers = not own and kubelet is not None and _listens(path)
@@ -139,7 +140,7 @@ class Folder:
         return why
 
     def around(self, own: str) -> Around:
-        """Who else is there, once sockets of ours that nobody listens at are gone."""
+        """The other plugins, after our own dead sockets were removed."""
         plugins: list[str] = []
         self.at = self.path
         for name in _sockets(self.path):
@@ -176,8 +177,8 @@ class Folder:
 
 
 def rival(offering: Offering, around: Around, offered: Collection[str] = ()) -> str:
-    """Who else offers the resource by what stands in kubelet's folders, in a sentence; empty for nobody. `offered` are
-    the ids that kubelet may have of us now, whatever their names."""
+    """Which other plugin offers the resource by kubelet's folders, in a sentence; empty for nobody. `offered` are the
+    ids that kubelet may have of us now, whatever their names."""
     twins = [name for name in around.plugins if name.startswith(offering.sockets_begin)]
     if twins:
         return f"another nodeward listens at {twins[0]}"
@@ -216,7 +217,7 @@ def of_status(offering: Offering, around: Around, there: OnNode, *, known: bool 
 
 
 def left_behind(kubelet_dir: str) -> tuple[str, ...]:
-    """The paths of sockets of ours that nobody listens at, as a daemon that was killed leaves them."""
+    """The paths of our dead sockets, which a killed daemon leaves behind."""
     folder = f"{kubelet_dir.rstrip('/')}/{PLACE}"
     paths = (f"{folder}/{name}" for name in _sockets(folder) if name.startswith(OURS))
     return tuple(path for path in paths if not _listens(path))

@@ -90,7 +90,7 @@ class Published:
             change.set()
 
     def sends(self, devices: mapping.Devices) -> None:
-        """Kubelet is told this list."""
+        """Marks this list as sent to kubelet."""
         self._sent = devices
         self._sent_ns, self._sent_wall_ns = self._clock.now_ns(), self._clock.wall_ns()
         self._offers()

@@ -62,7 +62,7 @@ class PodResources:
             await self._clock.sleep(LOOK_S)
 
     async def fetch(self, _: str) -> str:
-        """Has told what kubelet says by an answer that began after now; why that could not be, or nothing."""
+        """Waits for an answer of kubelet that began after now; why that could not be, or nothing."""
         now_ns = self._clock.now_ns()
         if self._asked_ns is not None and now_ns - self._asked_ns < APART_S * 1e9:
             return "kubelet's PodResources was asked a moment ago"

@@ -155,7 +155,7 @@ class PodsApi:
             await self._clock.sleep(self._delays.next_s())
 
     async def fetch(self, _: str) -> str:
-        """Has told what kubelet has by a list that began after now; why that could not be, or nothing."""
+        """Waits for a list of kubelet that began after now; why that could not be, or nothing."""
         if self._client is None:
             return self._told.fault if self._told is not None else "kubelet's Pods API has not been reached yet"
         try:

@@ -58,7 +58,7 @@ class SeenNode:
 
 
 def config_map(data: bytes) -> tuple[Mapping[str, str] | None, str]:
-    """The data of the only ConfigMap of a list, None where there is none, and the list's version."""
+    """The data of the only ConfigMap of a list, None for an empty list, and the list's version."""
     found = decode_bounded(_MAPS, data, "list of ConfigMaps", MAX_BYTES)
     return (found.items[0].data or {} if found.items else None), found.metadata.resource_version
 
@@ -92,7 +92,7 @@ _NODES: Final = "/api/v1/nodes"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Whose configuration, and how it is called."""
+    """The node, group and namespace of a configuration."""
 
     node: str
     namespace: str = "kube-system"

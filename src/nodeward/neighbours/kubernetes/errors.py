@@ -33,11 +33,11 @@ class KubeDeniedError(KubeError):
 
 
 class KubeExpiredError(KubeError):
-    """This version or page is no longer kept."""
+    """This version or page has expired."""
 
 
 class KubeMissingError(KubeError):
-    """There is no such object."""
+    """The object does not exist."""
 
 
 class KubeGarbageError(KubeError):
@@ -45,7 +45,7 @@ class KubeGarbageError(KubeError):
 
 
 def is_expired(code: int, reason: str) -> bool:
-    """Whether a Status says that a version is no longer kept."""
+    """Whether a Status says that a version has expired."""
     return code == 410 or reason in ("Expired", "Gone")
 
 

@@ -42,7 +42,7 @@ class EventObject:
 
 
 def path_of(event: EventObject, *, is_there: bool) -> str:
-    """Where an Event is made, or counted up. ValueError for names that cannot stand in a path."""
+    """The path at which an Event is made, or counted up. ValueError for names that cannot stand in a path."""
     for name in (event.namespace, event.name, event.pod):
         plain = name.replace("-", "").replace(".", "")
         if not (plain.isascii() and plain.isalnum()) or name[0] in "-." or len(name) > MOST_NAME:

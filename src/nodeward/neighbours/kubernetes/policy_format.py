@@ -90,8 +90,8 @@ def version_of(data: bytes) -> str:
 
 
 def touched(line: bytes) -> tuple[str, tuple[str, int] | None]:
-    """Of a watch's line the object's name and its mark, None for one that was deleted. The name is empty where the line
-    is a bookmark. WireError where the server ends the watch."""
+    """The object's name and mark in a line of a watch, None for a deleted one. The name is empty where the line is a
+    bookmark. WireError where the server ends the watch."""
     found = decode_bounded(ENVELOPE, line, "watch event", MAX_BYTES)
     if found.type is Change.ERROR:
         raise WireError("watch on policy objects", "the server ended it")

@@ -105,7 +105,7 @@ class Reflector:
                 await self._clock.sleep(self._delays.next_s())
 
     async def list_all(self) -> str:
-        """Tells of all pods; returns the version they had."""
+        """Lists all pods and passes them on; returns the version they had."""
         as_of = self._sequence()
         page = await self._client.list_page()
         pods = self._specs(page)

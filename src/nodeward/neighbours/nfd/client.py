@@ -28,8 +28,8 @@ class NotOursError(NodewardError):
 
 @dataclass(frozen=True, slots=True)
 class ObjectPlace:
-    """Whose keys, and where our object stands: in `namespace`. `pod` is this pod's name there; empty where the daemon
-    runs in none."""
+    """The node of the keys, and the name and namespace of our object: in `namespace`. `pod` is this pod's name there;
+    empty where the daemon runs in none."""
 
     node: str
     namespace: str
@@ -210,7 +210,7 @@ class NfdClient:
             await self.write(numbers, owner, there)
 
     def check_ours(self, found: NodeFeature, owner: Owner | None = None) -> None:
-        """Refuses to touch what is somebody else's."""
+        """Raises NotOursError for an object of another owner."""
         if not (found.ours or (owner is not None and found.owners == (owner,))):
             raise NotOursError(
                 f"NodeFeature {found.namespace}/{found.name} is there and is not ours (no label "

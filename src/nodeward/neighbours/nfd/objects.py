@@ -240,7 +240,7 @@ def body(namespace: str, of_node: str, owner: Owner, numbers: Mapping[str, int],
 
 
 def says(found: NodeFeature, of_node: str, owner: Owner, numbers: Mapping[str, int]) -> bool:
-    """Whether an object of ours is just what `body` makes, whoever has touched it."""
+    """Whether an object of ours has the content of `body`, even if another client changed it."""
     if found.node != of_node or found.owners != (owner,):
         return False
     try:

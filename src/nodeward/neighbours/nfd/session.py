@@ -35,7 +35,7 @@ _RIGHTS = (
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often what is done at most."""
+    """The intervals of the session."""
 
     gap_s: float = 1.0
     """Between two rounds at least."""

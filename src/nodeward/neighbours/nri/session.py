@@ -81,7 +81,7 @@ async def one_line() -> bool:
 
 
 def from_environment(settings: NriSettings, environment: Mapping[str, str]) -> NriSettings:
-    """`settings`, with what a runtime tells a plugin that it has started itself."""
+    """`settings`, with the variables of a runtime that starts its plugins itself."""
     given = environment.get("NRI_PLUGIN_SOCKET")
     if given is None:
         return settings

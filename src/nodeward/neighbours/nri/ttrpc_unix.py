@@ -41,7 +41,7 @@ _log = logging.getLogger(__name__)
 
 
 class TtrpcError(NodewardError):
-    """A call that has no answer."""
+    """A call without an answer."""
 
 
 class CallFailedError(TtrpcError):
@@ -230,7 +230,7 @@ def _broken(request: Request, error: BaseException | None = None) -> Status:
 
 
 def unimplemented(request: Request) -> Status:
-    """The answer to a method nobody serves: the peer may know another way."""
+    """The answer to a method that is not served: the peer may know another way."""
     return Status(Code.UNIMPLEMENTED, f"{request.service}.{request.method} is not served here")
 
 

@@ -96,7 +96,7 @@ Wanted = Callable[[], str]
 
 
 async def run(key: str, wanted: Wanted, tell: Tell, clock: Clock, pace: Pace = Pace()) -> None:
-    """Tells of the service for this kind of key until cancelled."""
+    """Reports the state of the quote service for this kind of key, until cancelled."""
     delays = Backoff(pace.first_s, pace.most_s, random)
     told: tuple[str, str] | None = None
     while True:

@@ -37,7 +37,7 @@ Patch = Callable[[str, bytes, str], Awaitable[None]]
 
 
 class UnhealthyError(NodewardError):
-    """The agent is not there, or says what is wrong."""
+    """The agent is missing, or reports a fault."""
 
 
 class AgentService:

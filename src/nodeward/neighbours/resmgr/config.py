@@ -24,7 +24,7 @@ Push = Callable[[str, Config], Awaitable[str]]
 
 
 class NotPushedError(NodewardError):
-    """Nobody took the configuration, or refused it: nothing is known of what it is worth."""
+    """The configuration was not taken, or refused: nothing is known of what it is worth."""
 
 
 async def serve(path: str, push: Push) -> None:

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Code(Enum):
-    """The statuses that are told apart here, as gRPC names them; any other is UNKNOWN."""
+    """The statuses that differ here, as gRPC names them; any other is UNKNOWN."""
 
     CANCELLED = "CANCELLED"
     UNKNOWN = "UNKNOWN"
@@ -68,7 +68,7 @@ class GrpcError(NodewardError):
 
 
 class ServerEndedError(NodewardError):
-    """The server serves no more: start another one."""
+    """The server has ended: start another one."""
 
 
 def _bounds(max_received: int) -> tuple[tuple[str, int], ...]:

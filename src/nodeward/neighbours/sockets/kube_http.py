@@ -68,7 +68,7 @@ class KubeRefusedError(KubeHttpError):
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """Where the API server is and how to talk to it. Text (`*_pem`, `token`) wins over the file of the same thing."""
+    """The API server's address and credentials. Text (`*_pem`, `token`) wins over the file of the same thing."""
 
     base_url: str
     ca_file: str = ""
@@ -88,7 +88,7 @@ class Endpoint:
         return f"Endpoint({self.base_url!r})"
 
     def files(self) -> tuple[str, ...]:
-        """The files whose change means new credentials."""
+        """The files that mean new credentials when they change."""
         every = (self.ca_file, self.client_certificate_file, self.client_key_file, self.token_file)
         return tuple(name for name in every if name)
 
@@ -119,7 +119,7 @@ class Identity:
 
 
 class IdentitySource:
-    """The present Identity of an Endpoint, kept up to date with its files."""
+    """The present Identity of an Endpoint, read again when its files change."""
 
     def __init__(self, endpoint: Endpoint, clock: Clock, check_files_s: float = 10.0) -> None:
         self._endpoint = endpoint
@@ -226,7 +226,7 @@ def _use_certificate(context: ssl.SSLContext, endpoint: Endpoint, certificate: s
 
 
 class KubeHttp:
-    """Requests to one API server over kept connections. Opens itself at the first request; `aclose` ends it."""
+    """Sends requests to one API server over reused connections. Opens itself at the first request; `aclose` ends it."""
 
     def __init__(self, endpoint: Endpoint, clock: Clock, *, check_files_s: float = 10.0, user_agent: str) -> None:
         self.endpoint = endpoint
@@ -267,7 +267,7 @@ class KubeHttp:
     async def stream(
         self, path: str, query: Mapping[str, str], *, waits: Waits
     ) -> AsyncGenerator[AsyncIterator[bytes], None]:
-        """A GET whose body has no end of its own, in pieces as they arrive."""
+        """A GET of an endless body, in pieces as they arrive."""
         async with self._open(path, query, waits) as response:
             yield response.content.iter_any()
 

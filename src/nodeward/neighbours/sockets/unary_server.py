@@ -307,7 +307,7 @@ class _Connection:
 
 
 def distrusted(path: str) -> str:
-    """Why nobody should connect to the socket at `path`; empty for a socket of root or of our own user."""
+    """Why a client must not connect to the socket at `path`; empty for a socket of root or of our own user."""
     try:
         found = os.lstat(path)
     except OSError as error:

@@ -62,7 +62,7 @@ class UnixListener:
         return _identity(self.path) == self._made
 
     def close(self) -> None:
-        """Listens no more, and removes the file if it is ours. A second time does nothing."""
+        """Stops listening, and removes the file if it is ours. A second time does nothing."""
         if self._lock < 0:
             return
         if self.ours():

@@ -65,7 +65,7 @@ class Holes:
             return None
 
     def names(self, path: str) -> list[str]:
-        """What is in a folder; nothing where it is not there."""
+        """The names in a folder; nothing where it is not there."""
         try:
             return self._files.listdir(path)
         except OSError:

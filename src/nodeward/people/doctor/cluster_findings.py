@@ -54,7 +54,7 @@ def _events(facts: ApiFacts) -> Iterator[Finding]:
 
 
 def ours(facts: ApiFacts) -> Iterator[Finding]:
-    """What of ours is in the cluster beside the daemon."""
+    """Our objects in the cluster besides the daemon."""
     if facts.access is Access.OK and facts.webhooks is not None:
         yield _webhook(facts.webhooks, facts.where)
     for place in dict.fromkeys(f"{one.namespace}/{one.name}" for one in facts.no_parameters):

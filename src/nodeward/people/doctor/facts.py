@@ -131,7 +131,7 @@ class RelayFacts:
 
     @property
     def silent(self) -> str:
-        """Its socket, where it was looked for and nobody listens."""
+        """The relay's socket if it was looked for and has no listener."""
         return self.where if self.view is None and not self.fault else ""
 
     @property

@@ -194,8 +194,8 @@ def cpu_manager(files: HostFiles, path: str) -> str:
 
 
 def hiding(files: HostFiles) -> int:
-    """How many ids kvm_amd was told to keep for guests whose ciphertext is hidden; 0 where it is not there, or knows no
-    such thing."""
+    """How many ids kvm_amd reserves for guests with hidden ciphertext; 0 where it is not there, or knows no such
+    thing."""
     try:
         return int(_line(files, _HIDING))
     except FileNotFoundError:

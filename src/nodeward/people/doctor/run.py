@@ -248,7 +248,7 @@ def _relay(settings: Settings, daemon: str, said: RelayView | str, kubelet: Kube
 
 
 def paths_of(faults: tuple[str, ...]) -> tuple[str, ...]:
-    """Where faults of settings are, without the values that they quote."""
+    """The paths of faults in settings, without the values that they quote."""
     return tuple(dict.fromkeys(fault.partition(":")[0] for fault in faults))
 
 

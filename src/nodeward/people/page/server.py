@@ -47,7 +47,7 @@ _GUARDS: Final = {
 
 @dataclass(slots=True)
 class Pictures:
-    """The newest picture, as the event that all pages are sent, and whoever waits for the next."""
+    """The newest picture, as the event for all pages, and the waiters for the next."""
 
     newest: bytes = b""
     number: int = 0

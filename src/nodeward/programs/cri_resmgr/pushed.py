@@ -78,8 +78,8 @@ def _inside(module: str, text: str, faults: list[str]) -> Mapping[object, object
 def over_file(
     path: str | None, environ: Mapping[str, str], flags: Mapping[str, str], given_by: Mapping[str, str] | None = None
 ) -> Overlaid:
-    """How a configuration stands over the settings of `nodeward relay` and `nodeward node`: the file's section policy
-    is replaced whole; environment and flags are the operator's, and win."""
+    """Which settings of `nodeward relay` and `nodeward node` a configuration overrides: the file's section policy is
+    replaced whole; environment and flags are the operator's, and win."""
 
     def overlaid(config: Mapping[str, str] | None) -> Settings:
         tree = read_yaml(path) if path else {}

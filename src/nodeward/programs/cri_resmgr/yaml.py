@@ -110,7 +110,7 @@ def _is_unheeded(key: object, value: object) -> bool:
 
 
 def unheeded(section: Mapping[object, object]) -> dict[tuple[str, ...], str]:
-    """What the module `policy` may have and has no effect, by its path, and why."""
+    """The fields of the module `policy` without effect, by path, and why."""
     found = dict[tuple[str, ...], str]()
     for key, value in section.items():
         if _is_unheeded(key, value):

@@ -87,13 +87,13 @@ class Tally:
         return offered - self._words[_DONE], marks - self._words[_MARKED]
 
     def written(self, messages: int, marked: int) -> None:
-        """So many more are in the file, and nothing is missing there that it does not say."""
+        """Counts messages that are in the file, with all that is missing named there."""
         self._words[_MISSING] = 0
         self._words[_DONE] += messages
         self._words[_MARKED] += marked
 
     def failed(self, messages: int, marked: int) -> None:
-        """So many more could not be written."""
+        """Counts messages that could not be written."""
         self._words[_LOST] += messages
         self._words[_MISSING] += messages + marked
         self._words[_DONE] += messages
@@ -165,7 +165,7 @@ class Writer:
             )
 
     def wake(self) -> None:
-        """Tells it that there is more for it. Raises OSError if it has ended."""
+        """Wakes the writer for new messages. Raises OSError if it has ended."""
         with contextlib.suppress(BlockingIOError):  # it has been told often enough
             self._bell.send(b"\0")
 
@@ -179,13 +179,13 @@ class Writer:
         return True
 
     def starved_s(self) -> float:
-        """For how long it was kept from running since this was asked last."""
+        """How long the writer was kept from running since the last question."""
         before, self._starved_s = self._starved_s, leftover_time.starved_s(self._process.pid)
         return self._starved_s - before
 
     def close(self, wait_s: float, mark_s: float, given: tuple[int, int]) -> None:
-        """Lets it write what it has for `wait_s`, then for `mark_s` only say what is missing of the messages and marks
-        that were `given` to it. One that hangs in its disk even then is left: it says so once the disk is back."""
+        """Lets it write for `wait_s`, then for `mark_s` only note what is missing of the messages and marks that were
+        `given` to it. One that hangs in its disk even then is left: it says so once the disk is back."""
         self.hurry(True)
         if wait_s <= 0:
             self.tally.give_up(*given)  # before it sees that nothing more comes
@@ -286,7 +286,7 @@ class Feed:
     # ---- a Watcher -------------------------------------------------------------------------------------------------
 
     def interest(self, path: str) -> Interest:
-        """By the rules for the method's bare name."""
+        """The level of the rules for the method's bare name."""
         return (self._methods.get(path) or self._method(path))[0]
 
     def _method(self, path: str) -> tuple[Interest, bytes]:
@@ -300,19 +300,19 @@ class Feed:
         return known
 
     def began(self, call: Call) -> None:
-        """Nothing is told before there is a message."""
+        """Does nothing: there is no message yet."""
 
     def request(self, call: Call, message: Message) -> None:
-        """Tells of the request."""
+        """Dumps the request."""
         self._message(_REQUEST, call, message, self._clock.wall_ns())
 
     def response(self, call: Call, message: Message) -> None:
-        """Tells of the reply, or of one more of a stream."""
+        """Dumps the reply, or one more of a stream."""
         self._answered[call.number] = None
         self._message(_RESPONSE, call, message, message.at_ns - call.began_ns)
 
     def ended(self, call: Call, end: Ended) -> None:
-        """Tells how the call ended, unless the messages that were shown say it all."""
+        """Dumps how the call ended, unless its messages show that."""
         interest, path = self._methods.get(call.path) or self._method(call.path)
         answered = self._answered.pop(call.number, _UNANSWERED) is None
         if answered and end.status == 0 and interest is _ALL:
@@ -326,7 +326,7 @@ class Feed:
         self._tell((_ENDED, call.number, took_ns, flags, path, (text,), len(text), end.status or 0))
 
     def unseen(self, connection: int, why: str) -> None:
-        """Tells that there is nothing more of this connection, which is else as if nobody had called."""
+        """Notes that the rest of this connection is not dumped, which would look as if there were no calls."""
         text = why.encode("utf-8", "replace")
         self._tell((FrameKind.UNSEEN, connection, self._clock.wall_ns(), 0, b"", (text,), len(text), 0))
 

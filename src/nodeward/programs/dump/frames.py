@@ -19,7 +19,7 @@ _AFTER_LENGTH = _HEAD.size - 4
 
 
 class FrameKind(IntEnum):
-    """What a frame tells."""
+    """The kind of a frame."""
 
     REQUEST = 1
     RESPONSE = 2

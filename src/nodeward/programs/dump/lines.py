@@ -60,7 +60,8 @@ class Dumped:
 
 
 class Reader:
-    """Lines to calls, each told once: when a line shows that its end has been read, or at the end of the file."""
+    """Joins lines to calls, and yields each call once: when a line shows that its end has been read, or at the end of
+    the file."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[bytes, bytes], list[Dumped]] = {}
@@ -91,14 +92,14 @@ class Reader:
         self._begin(found)
 
     def flush(self) -> Iterator[Dumped]:
-        """The call whose reply was read last: nothing more of that reply can come."""
+        """Yields the call whose reply was read last: nothing more of that reply can come."""
         done, self._last = self._last, None
         self._into = None
         if done is not None:
             yield done
 
     def left(self) -> Iterator[Dumped]:
-        """The calls that have no reply."""
+        """Yields the calls without a reply."""
         for calls in self._open.values():
             yield from calls
 

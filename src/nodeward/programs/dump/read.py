@@ -23,7 +23,7 @@ _ID = re.compile(rb"(pod_sandbox_id|container_id): \"?([^\s\"]{1,256})\"?")
 
 @dataclass(frozen=True, slots=True)
 class About:
-    """What a call is about, as far as the dump tells. `pod` is NAMESPACE/NAME."""
+    """The subject of a call, as far as the dump has it. `pod` is NAMESPACE/NAME."""
 
     pod: str = ""
     pod_uid: str = ""

@@ -64,11 +64,11 @@ class Giver(_End):
 
     @property
     def used(self) -> int:
-        """So many bytes have not been taken."""
+        """The bytes that are not taken yet."""
         return BYTES - self._listen()
 
     def put(self, data: bytes | memoryview) -> int:
-        """As much of it as there is room for now; says how much that was. It is there for the other end once that is
+        """Puts in as much as there is room for; says how much that was. It is there for the other end once that is
         told."""
         left = self._left if len(data) <= self._left else self._listen()
         begin, size = self._at, min(len(data), left)
@@ -113,7 +113,7 @@ class Taker(_End):
         super().__init__(memory, begin, taken, put, 0)
 
     def take(self, most: int) -> bytes:
-        """What is there, at most so much and not beyond the end of a round; nothing only if nothing is there."""
+        """Takes at most so many bytes, not beyond the end of a round; nothing only if nothing is there."""
         data = bytes(self._bytes[self._at : min(self._at + min(self._listen(), most), BYTES)])
         self._pass(len(data))
         os.eventfd_write(self._says, len(data))

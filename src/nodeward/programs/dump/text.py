@@ -131,7 +131,7 @@ def failed(call: Call, took_ns: int, why: str) -> str:
 
 
 def named(call: Call, took_ns: int, why: str | None) -> str:
-    """The one line of a call whose messages are not shown. `why` it failed, None where it did not."""
+    """The line of a call that is dumped by name only. `why` it failed, None where it did not."""
     head = f"[{latency(took_ns)}] #{call.number} {call.method} <= ({call.how}) "
     return f"{head}REQUEST\n" if why is None else f"{head}FAILED: {printable(' '.join(why.split()))}\n"
 

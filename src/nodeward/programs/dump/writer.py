@@ -83,7 +83,7 @@ def _one_word(method: str) -> str:
 
 
 def run(read: Callable[[int], bytes], file: DumpFile, shown: Sequence[str], tally: Tally, wall_ns: Wall) -> None:
-    """Writes until `read` has no more: it gives at most so many bytes, at least one, and waits for them. Where the
+    """Writes until `read` is at its end: it gives at most so many bytes, at least one, and waits for them. Where the
     relay gives up before, the rest is marked as missing."""
     frames, lines = FrameReader(), Lines(shown)
     while (data := read(READ_BYTES)) and not tally.given_up:

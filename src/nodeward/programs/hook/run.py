@@ -107,7 +107,7 @@ def main(root: str = "/") -> None:
 
 
 def log(outcome: Outcome, path: str = LOG) -> None:
-    """What is said, in the machine's log; nothing where nobody listens, or not now."""
+    """Writes to the machine's log; nothing where nobody listens, or not now."""
     line = f"<{_ERROR if outcome.code else _WARNING}>{PROGRAM}[{os.getpid()}]: {outcome.said.rstrip()}"
     try:
         peer = _socket.socket(_socket.AF_UNIX, _socket.SOCK_DGRAM)

@@ -37,7 +37,7 @@ OFF = "off"
 
 @dataclass(slots=True)
 class Health:
-    """Counters that belong to no part."""
+    """Counters of the whole daemon."""
 
     stuck: int = 0
     restarts: int = 0

@@ -120,7 +120,7 @@ class InKernel:
 
 
 def in_kernel(files: HostFiles, tree: Tree) -> InKernel:
-    """Where the misc controller is, and what the node has. May sleep: not for the loop's thread."""
+    """Reads where the misc controller is, and what the node has. May sleep: not for the loop's thread."""
     tree.look()
     machine = topology.read(files)
     return InKernel(tree, read_capacity(files, tree), machine if machine.online else None)

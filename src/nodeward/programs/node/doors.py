@@ -63,7 +63,7 @@ def nri(
 def hook(
     settings: Settings, core: Core[State], tell: Tell, note: Note, files: HostFiles, lane: Lane, clock: Clock
 ) -> list[Component]:
-    """What the OCI hook asks, and what it goes by while nobody answers."""
+    """Wires the OCI hook's socket, and the files that it reads while the daemon is away."""
     if not settings.hook.enabled:
         return []
     from nodeward.features.limits.effects import hook_files

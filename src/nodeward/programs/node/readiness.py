@@ -88,7 +88,7 @@ class Readiness:
         )
 
     def note(self, name: str, ready: bool, detail: str) -> None:
-        """The word of a source that tells no events: a socket of ours."""
+        """Notes the state of a source that sends no events: a socket of ours."""
         self._set(name, ready, detail)
 
     @property

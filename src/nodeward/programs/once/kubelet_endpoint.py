@@ -39,7 +39,8 @@ class PointError(NodewardError):
 
 @dataclass(frozen=True, slots=True)
 class EndpointFiles:
-    """Where this kubelet's endpoints may stand. `flags` are those of its running process, with no file behind them."""
+    """The files that may name this kubelet's endpoints. `flags` are those of its running process, with no file behind
+    them."""
 
     config: str = CONFIG
     config_dir: str = ""
@@ -57,14 +58,14 @@ class Edit:
     like: str = ""
 
     def shown(self) -> str:
-        """As a patch."""
+        """The edit as a patch."""
         before, after = ((one or "").splitlines() for one in (self.before, self.after))
         return "\n".join(difflib.unified_diff(before, after, self.path, self.path, n=1, lineterm=""))
 
 
 def places(files: HostFiles, config: str, config_dir: str, flag_files: tuple[str, ...]) -> EndpointFiles:
-    """Where to look: what is given; if nothing is, what the command line of the kubelet that runs names, and where
-    kubeadm puts it. PointError where none runs: its files may be any."""
+    """The files to look at: what is given; if nothing is, what the command line of the kubelet that runs names, and
+    where kubeadm puts it. PointError where none runs: its files may be any."""
     words = [] if config or config_dir or flag_files else _running(files)
     named = text.in_flags(" ".join(words))
     config, config_dir = config or _option(words, "--config"), config_dir or _option(words, "--config-dir")
@@ -72,7 +73,7 @@ def places(files: HostFiles, config: str, config_dir: str, flag_files: tuple[str
 
 
 def to_relay(files: HostFiles, where: EndpointFiles, relay: RelaySection) -> tuple[list[Edit], list[str]]:
-    """What is to be written so that kubelet calls the relay, and what is to be said of it."""
+    """The edits that make kubelet call the relay, and what to say of them."""
     found = _found(files, where)
     runtime = found.get(RUNTIME, ("", DEFAULT_RUNTIME))[1]
     if _same(runtime, relay.listen):
@@ -100,7 +101,7 @@ def to_relay(files: HostFiles, where: EndpointFiles, relay: RelaySection) -> tup
 
 
 def to_runtime(files: HostFiles, where: EndpointFiles, relay: RelaySection) -> tuple[list[Edit], list[str]]:
-    """What is to be written so that kubelet calls the runtime again, as before; and what is to be said of it."""
+    """The edits that make kubelet call the runtime again, as before; and what is to be said of it."""
     ours = {_url(path) for path in (relay.listen, relay.image_listen) if path}
     edits, left = list[Edit](), list[str]()
     drop_in = f"{where.config_dir}/{DROP_IN}" if where.config_dir else ""

@@ -93,6 +93,6 @@ def replay(lines: Iterable[bytes]) -> Replayed:
 
 
 def described(step: Again) -> str:
-    """A step whose decision is not the recorded one."""
+    """A step with a decision that differs from the recorded one."""
     what = f"seq {step.event.seq}, {type(step.event).__name__}"
     return f"{what}: recorded {step.recorded!r}, decided {record.encode_decision(step.decision)!r}"

@@ -65,8 +65,8 @@ class WhatIf:
 
 
 def what_if(lines: Iterable[bytes], other: EngineSettings | PolicySettings) -> WhatIf:
-    """Compares what is decided under the recorded settings with what is under `other`, or under the recorded ones with
-    the CPU policy `other`. Raises RecordError."""
+    """Compares the decisions under the recorded settings with those under `other`, settings or a CPU policy. Raises
+    RecordError."""
     compared = _Compared(other)
     for step in replay.walk(lines):
         match step:

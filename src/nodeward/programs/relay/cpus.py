@@ -70,7 +70,7 @@ class RelayCpus:
         self._finding: dict[ContainerId, asyncio.Task[None]] = {}
 
     def begins(self, core: Core[State], drives: bool) -> Tell:
-        """Tells the core what the machine has, and how the core is to be told what happens. Reads files. `drives`: this
+        """Tells the core the machine's topology, and sets how the core hears of events. Reads files. `drives`: this
         process drives the policy from the start; else from `recall` on."""
         self._core, self._gate = core, StartBarrier(core, self.slots, leaves_rest)
         within = BoundedCalls("nodeward-cpus", grants.LATE_S)
@@ -83,7 +83,7 @@ class RelayCpus:
         return self._listens(core.tell)
 
     def parts(self) -> Mapping[str, Callable[[], Awaitable[None]]]:
-        """What is done beside the calls, until cancelled."""
+        """The work besides the calls, until cancelled."""
         return {
             "places": self._seek,
             "topology": lambda: watch_topology(self._files, self._lane, self._core, self._clock),
@@ -215,9 +215,9 @@ class RelayCpus:
         return places.find(self._files, root, self._settings.cgroups.kubelet_root, by_text)
 
     async def details(self, ids: Sequence[ContainerId], status: Status) -> Mapping[ContainerId, mapping.Placed]:
-        """What the runtime's lists do not tell of containers that were there before: their cgroups, and which CPUs they
-        have and were asked for. Those that are known stay as they are. OSError, TimeoutError or CallFailedError where
-        the runtime went away meanwhile: nothing of this look may be believed then."""
+        """The values that the runtime's lists do not carry, of containers that were there before: their cgroups, and
+        which CPUs they have and were asked for. Those that are known stay as they are. OSError, TimeoutError or
+        CallFailedError where the runtime went away meanwhile: nothing of this look may be believed then."""
         news = [one for one in ids if (known := self.find(one)) is None or _is_unknown(known[1])]
         if not news:
             return {}

@@ -77,7 +77,7 @@ class NoGoals:
     """Performs nothing: a limit that this process wants is set by the runtime, at its word."""
 
     def connect(self, tell: Tell, rearm: Callable[[], None]) -> None:
-        """Nothing is ever told."""
+        """Does nothing: there are no outcomes."""
 
     def set(self, goals: Iterable[Goal], forget: Iterable[Target] = ()) -> None:
         """Drops them."""
@@ -140,7 +140,7 @@ class RelayLimits:
         return read_capacity(self._files, self._tree)
 
     async def run(self, runtime: str, clock: Clock) -> None:
-        """What is done beside the calls, until cancelled. First it waits until the feature is ours."""
+        """Does the work besides the calls, until cancelled. First it waits until the feature is ours."""
         if not self.drives:
             await self._take_over(clock)
         parts: dict[str, Callable[[], Awaitable[None]]] = {
@@ -184,7 +184,7 @@ class RelayLimits:
         return owns(self._settings, 0.0) == ""
 
     async def join_lines(self) -> None:
-        """Where the OCI runtimes are known to bear it, creates carry every limit from here on; else one each."""
+        """Puts every limit into creates from here on if the OCI runtimes can write several; else one each."""
         if await self._oci.joins():
             self.core.tell(RuntimeConnected("CRI", "", multi_line=True))
 
@@ -194,7 +194,7 @@ class RelayLimits:
         self.core.tell(SettingsChanged(_engine(settings)))
 
     async def look(self, clock: Clock) -> None:
-        """Tells what the kernel has whenever that has changed; the files are read by another thread."""
+        """Tells the core what the kernel has whenever that has changed; the files are read by another thread."""
         while True:
             await clock.sleep(CAPACITY_S)
             if await self._look():
@@ -298,7 +298,7 @@ class RelayLimits:
         return partial(relayed_rows, self.core.state)
 
     def lately(self) -> "Callable[[], tuple[HappenedRow, ...]]":
-        """What happened lately by what was decided here, still to be drawn, on any thread."""
+        """What happened lately by decisions made here, to be drawn on any thread."""
         return partial(lately_rows, self.core.state, self._clock.now_ns())
 
     def cpu_view(self) -> "Callable[[], CpusView | None]":
@@ -318,7 +318,7 @@ class RelayLimits:
             self._record.close()
 
     def text(self) -> str:
-        """For the log, at the end."""
+        """The counts for the log, at the end."""
         asks = " ".join(f"{outcome}={count}" for outcome, count in self.core.asks.items())
         faults = sum(self.core.faults.values())
         facts = self.facts.source or "annotations"
@@ -363,7 +363,7 @@ def _engine(settings: Settings) -> EngineSettings:
 
 
 def soon(do: Callable[[], None], after_s: float) -> None:
-    """After so long, in the running loop's next turn at the earliest."""
+    """Waits so long, at least until the running loop's next turn."""
     loop = asyncio.get_running_loop()
     if after_s:
         loop.call_later(after_s, do)

@@ -29,7 +29,7 @@ class RelayRecord:
         """The core's recorder."""
 
     async def keep(self, clock: Clock) -> None:
-        """Has what is recorded written, until cancelled."""
+        """Writes the record, until cancelled."""
         while True:
             self.writer.flush()
             await clock.sleep(FLUSH_S)

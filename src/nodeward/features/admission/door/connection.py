@@ -22,7 +22,7 @@ from aiohttp.http import HttpRequestParser, HttpVersion11, RawRequestMessage
 
 
 class Answer(NamedTuple):
-    """What is said to one request."""
+    """The answer to one request."""
 
     body: bytes
     status: int = 200
@@ -96,13 +96,13 @@ class Service(Protocol):
         """The answer to a request that is whole now; or more than whole."""
 
     def ended(self, room: int) -> None:
-        """There will be no more of this request."""
+        """Called when the request has ended."""
 
     def waits(self, count: int) -> None:
         """So many bytes of an answer wait for their client; a negative count no longer do."""
 
     def unreadable(self) -> Answer:
-        """The answer to what is no HTTP."""
+        """The answer to a request that is not HTTP."""
 
 
 class Watch(Protocol):
@@ -204,7 +204,7 @@ class Connection(asyncio.BufferedProtocol):
         self._watch.left(self)
 
     def eof_received(self) -> None:
-        """The client says no more: TLS ends, once the client has taken what it was told, or its time is up."""
+        """The client has ended its side: TLS ends, once the client has taken what it was told, or its time is up."""
         self._ending = True
         if self.due is None:
             self.due = self._watch.now() + self._watch.request_s

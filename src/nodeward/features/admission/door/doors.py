@@ -124,7 +124,7 @@ class Doors:
             self._loop.remove_reader(listener)
 
     async def sweep(self) -> None:
-        """Ends connections whose time is up, until cancelled."""
+        """Ends connections past their time, until cancelled."""
         while True:
             await asyncio.sleep(_SWEEP_S)
             now = self.now()
@@ -139,7 +139,7 @@ class Doors:
                     self._turned.tell("slow", "a request had not arrived, or its answer was not taken, in time")
 
     async def close(self) -> None:
-        """Closes what is idle, lets what has begun come to its end, within its time."""
+        """Closes idle connections at once, and the others when their request has ended or their time is over."""
         for task in list(self._strangers.values()):
             if task is not None:
                 task.cancel()

@@ -77,7 +77,7 @@ def add(path: str, value: Value) -> PatchOperation:
 
 
 def remove(path: str) -> PatchOperation:
-    """Takes away what is at `path`; it must be there."""
+    """Removes the value at `path`; it must be there."""
     return PatchOperation("remove", path)
 
 
@@ -104,7 +104,7 @@ _OPERATIONS = {"CREATE": Operation.CREATE, "UPDATE": Operation.UPDATE}
 
 
 def operation(request: ReviewRequest) -> Operation:
-    """What is wanted. `pods/resize` changes CPU and memory only, so it is none of ours.
+    """The operation that the review asks about. `pods/resize` changes CPU and memory only, so it is none of ours.
 
     WireError where it is ours and the pod or its spec is missing: nothing could be checked, and an API server sends
     both with each create and update. A spec without containers passes: the API server refuses it itself afterwards."""

@@ -17,7 +17,7 @@ _MOST_WORDS = 400
 
 
 class RefusalLog:
-    """Tells the log of one server. To be used on the loop's thread.
+    """Logs the refusals of one server. To be used on the loop's thread.
 
     `kind` is one of a few words of ours, never what a client sent."""
 

@@ -88,7 +88,7 @@ class CpuGrants:
         core.followers.append(self.follow)
 
     def begin(self, boot: str, recalled: CpusRecalled) -> None:
-        """From here on this process drives the policy: it goes on from what `read` has found."""
+        """Makes this process the one that drives the policy: it goes on from what `read` has found."""
         self._boot = boot
         self._core.tell(recalled)
 
@@ -113,7 +113,7 @@ class CpuGrants:
         return asyncio.shield(writing)
 
     def follow(self) -> None:
-        """The same for a decision that nobody waits for."""
+        """Records the grants of a decision that has no caller."""
         self.settles()
 
     async def end(self) -> None:
@@ -124,7 +124,7 @@ class CpuGrants:
             await asyncio.wait((asyncio.ensure_future(waits),), timeout=2 * LATE_S)
 
     async def keep(self, clock: Clock) -> None:
-        """Writes it anew while the last write failed, or somebody removed or changed it, until cancelled."""
+        """Writes the record again while the last write failed or the file was changed, until cancelled."""
         while True:
             await clock.sleep(EVERY_S)
             if self._there is None or (self._writing is not None and not self._writing.done()):

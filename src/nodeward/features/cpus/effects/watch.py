@@ -44,7 +44,7 @@ def reads_sets(files: HostFiles, root: str, lane: Lane, core: Core[State]) -> Re
 
 
 async def watch_topology(files: HostFiles, lane: Lane, core: Core[State], clock: Clock) -> None:
-    """Tells the machine's CPUs whenever they are others than before."""
+    """Reports the machine's CPUs whenever they change."""
     faults = tuple[str, ...]()
     while True:
         machine = await done_on(lane, "topology", partial(topology.read, files))
@@ -61,7 +61,7 @@ async def watch_topology(files: HostFiles, lane: Lane, core: Core[State], clock:
 
 
 async def watch_drift(files: HostFiles, root: str, lane: Lane, core: Core[State], clock: Clock) -> None:
-    """Tells the sets that are not what was read back last, and those that cannot be read any more."""
+    """Reports the sets that differ from what was read back last, and those that cannot be read any more."""
     while True:
         await clock.sleep(DRIFT_S)
         if not pins(core.state):
@@ -98,7 +98,7 @@ async def _read_all(files: HostFiles, root: str, lane: Lane, paths: tuple[str, .
 
 
 async def watch_use(files: HostFiles, lane: Lane, core: Core[State], clock: Clock) -> None:
-    """Tells how much each CPU was used, while the policy divides CPUs by that."""
+    """Reports the use of each CPU, while the policy divides CPUs by use."""
     before: use.Counters = {}
     while True:
         await clock.sleep(USE_S)

@@ -100,7 +100,7 @@ class _Node:
         return self.allowed & ~isolated & ~(0 if kind == RESERVED else self.named)
 
     def free(self, at: Pools, kind: str) -> CpuSet:
-        """Of these the ones of nobody."""
+        """The CPUs of the node that belong to no balloon."""
         return self.may(kind) & ~used(at)
 
 

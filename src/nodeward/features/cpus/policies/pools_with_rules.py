@@ -108,7 +108,7 @@ def policy(name: str, about: str, hooks: Hooks[N], needs: tuple[str, ...] = ()) 
 
 
 def stayed(_: object, at: Pools, asks: Sequence[Ask], admit: Admit) -> Pools:
-    """With each that runs already and may stay where it is, by the offers for it."""
+    """Places each running container that may stay where it is, by the offers for it."""
     for ask in asks:
         if ask.has:
             after = admit(at, ask)

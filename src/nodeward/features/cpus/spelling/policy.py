@@ -135,7 +135,7 @@ def _take_cpu(
 
 
 def schema() -> Tree:
-    """Of the JSON Schema the parts that the section's types cannot say: every spelling of each key."""
+    """The parts of the JSON Schema that the section's types cannot express: every spelling of each key."""
     cpus = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}
     within = {"type": "object", "properties": dict.fromkeys(_CPU, cpus), "additionalProperties": False}
     amounts = {"anyOf": [*cpus["anyOf"], within]}

@@ -156,7 +156,7 @@ def _plain(name: object) -> str:
 
 
 def kinds(kind: type) -> Iterator[type]:
-    """The class of a section, and those of what is in it."""
+    """The class of a section, and the classes inside it."""
     yield kind
     for hint in typing.get_type_hints(kind).values():
         for part in typing.get_args(hint):
@@ -165,7 +165,7 @@ def kinds(kind: type) -> Iterator[type]:
 
 
 def schema() -> dict[str, object]:
-    """Of the JSON Schema what the classes cannot say: every spelling of each key."""
+    """The parts of the JSON Schema that the classes cannot express: every spelling of each key."""
     return {one.__name__: _schema_of(one) for section in SECTIONS.values() for one in kinds(section)}
 
 

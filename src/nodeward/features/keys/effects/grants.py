@@ -242,7 +242,7 @@ class Grants:
         self.waits: Callable[[], bool] = bool
 
     def recall(self, tell: Tell) -> None:
-        """Tells `keys` what it is to know before anybody asks."""
+        """Passes the journal's content to `keys` before the first question."""
         found = self._found()
         self._say(found)
         tell(found)

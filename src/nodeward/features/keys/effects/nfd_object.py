@@ -17,7 +17,7 @@ WAITS = Waits(connect_s=5.0, read_s=10.0, total_s=10.0)
 
 
 def place(settings: Settings, environ: Mapping[str, str]) -> ObjectPlace:
-    """By the variables of the manifests, where the daemon is a pod."""
+    """The place of our object, by the variables of the manifests where the daemon is a pod."""
     namespace = environ.get("POD_NAMESPACE", "")
     return ObjectPlace(
         name_of_node(settings, environ), namespace or NAMESPACE, environ.get("POD_NAME", "") if namespace else ""

@@ -46,14 +46,14 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """What is served: the methods by name, and the events of one watcher, which may be refused."""
+    """The methods that are served: the methods by name, and the events of one watcher, which may be refused."""
 
     methods: Mapping[str, Method]
     watch: Callable[[], AbstractContextManager[AsyncIterator[WatchEvent]]]
 
 
 class Desk:
-    """Where the calls of both doors are counted and bounded, each method's for itself."""
+    """Counts and bounds the calls of both doors, each method on its own."""
 
     def __init__(self) -> None:
         self._busy = defaultdict[str, asyncio.Semaphore](lambda: asyncio.Semaphore(MOST_AT_ONCE))

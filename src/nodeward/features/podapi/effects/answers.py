@@ -234,7 +234,7 @@ class Answers:
 
 
 async def provided(name: str, told: Awaitable[Section[object]]) -> Section[object]:
-    """What a provider tells of the section of this name, or why it does not."""
+    """The section of this name from its provider, or why it is missing."""
     within_s = SLOW.get(name, LATE_S)
     try:
         async with asyncio.timeout(within_s):

@@ -109,7 +109,7 @@ class PodPulls:
         """By sandbox and image, oldest first."""
 
     async def resolve(self, asked: ResolvePullRequest) -> ResolvePullResponse:
-        """For which sandbox a pull is. PullRequestError where no pod is named."""
+        """Finds the sandbox that a pull is for. PullRequestError where no pod is named."""
         _check(asked.namespace and asked.name and asked.uid, "namespace, name, uid", "none may be empty")
         _check(0 <= asked.attempt < 2**32, "attempt", "a whole number from 0 to 2^32-1")
         told, why = await self._relay.now()
@@ -133,7 +133,7 @@ class PodPulls:
         return ResolvePullResponse(state, why, found.id if found is not None else "", handler, mode, said)
 
     async def report(self, told: ReportPullRequest) -> ReportPullResponse:
-        """A runtime tells of an image in its VM. PullRequestError where a field is not as it must be."""
+        """Takes a runtime's report of an image in its VM. PullRequestError where a field is not as it must be."""
         _check(0 < len(told.sandbox) <= MOST_NAME, "sandbox", f"1 to {MOST_NAME} characters")
         _check(0 < len(told.image) <= MOST_NAME, "image", f"1 to {MOST_NAME} characters")
         _check(told.state in set(GuestState), "state", f"one of {', '.join(GuestState)}")
@@ -175,7 +175,8 @@ class PodPulls:
         return Section(rows, images.source, not why, why, images.observed_at)
 
     async def sandboxes(self) -> tuple[PullsView | None, str]:
-        """What the relay has told of sandboxes, else why not. It is asked at most once in `FRESH_NS`."""
+        """The sandboxes that the relay has reported, or why they are not known. It is asked at most once in
+        `FRESH_NS`."""
         now_ns = self._clock.now_ns()
         if self._telling is None or (self._telling.done() and now_ns - self._telling_ns >= FRESH_NS):
             self._telling_ns, self._telling = now_ns, asyncio.ensure_future(self._relay.now())

@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder(tuple[int, int, tuple[PodSpec, ...]])
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The pods, and when they were written down, which is when the API server last told something new."""
+    """The pods as the disk has them, and when the API server last said something new of them."""
 
     pods: tuple[PodSpec, ...] = ()
     at_wall_ns: int = 0

@@ -58,7 +58,7 @@ class Watch:
         """When a guest told last what it uses, and how much."""
 
     async def run(self) -> None:
-        """For ever; while the mode is off nothing is read."""
+        """Reads handlers and sandboxes, until cancelled; while the mode is off nothing is read."""
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._every(CONFIGS_S, self._configs))

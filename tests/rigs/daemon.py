@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from nodeward.programs.node.assemble import ensure_folder
+from nodeward.host.hostfs import ensure_folder
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import Done, Ended, InlineLane, T
 from tests.unit.features.build import ManualClock

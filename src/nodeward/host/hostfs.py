@@ -110,6 +110,23 @@ def checked_path(path: str) -> str:
     return "/" + "/".join(parts)
 
 
+def is_there(files: HostFiles, path: str) -> bool:
+    """Whether the path exists. OSError where that cannot be told."""
+    try:
+        files.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def ensure_folder(files: HostFiles, path: str) -> None:
+    """Makes the folder and those above it, where they are missing."""
+    if path and not is_there(files, path):
+        ensure_folder(files, path.rpartition("/")[0])
+        with suppress(FileExistsError):  # another process was first
+            files.mkdir(path)
+
+
 def temporary_path(path: str) -> str:
     """The path at which `replace` prepares the new content: one fixed name a file, so that a crash leaves at most one
     leftover."""

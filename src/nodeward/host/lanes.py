@@ -9,14 +9,16 @@ back. A thread that comes back serves on if the lane needs it, else it ends. Res
 import asyncio
 import errno
 import itertools
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Protocol, TypeVar
 
+log = logging.getLogger(__name__)
 T = TypeVar("T")
 MOST_THREADS = 2
 """Of one lane: the one that serves, and one that hangs."""
@@ -84,13 +86,20 @@ async def done_on(lane: Lane, name: str, job: Callable[[], T], ended: Callable[[
 
 
 class ThreadLane:
-    """A lane on a thread of its own. `stuck(job name)` is called on the loop for a job past `deadline_s`."""
+    """A lane on a thread of its own, which starts with the first job. `stuck(job name)` is called on the loop for a job
+    past `deadline_s`; without it the log says so. Without `loop`, it is the one that runs when the first job comes."""
 
     def __init__(
-        self, name: str, loop: asyncio.AbstractEventLoop, stuck: Callable[[str], None], *, deadline_s: float = 5.0
+        self,
+        name: str,
+        loop: asyncio.AbstractEventLoop | None = None,
+        stuck: Callable[[str], None] | None = None,
+        *,
+        deadline_s: float = 5.0,
     ) -> None:
         self.name = name
-        self._loop, self._stuck, self._deadline_s = loop, stuck, deadline_s
+        self._given, self._deadline_s = loop, deadline_s
+        self._stuck = stuck or partial(log.warning, "lane=%s stuck job=%s", name)
         self._queue: deque[_Job] = deque()
         self._ready = threading.Condition()
         self._closed = False
@@ -98,7 +107,10 @@ class ThreadLane:
         self._threads: list[threading.Thread] = []
         self._hung = 0
         self._under_way: list[_Job] = []
-        self._spawn()
+
+    @cached_property
+    def _loop(self) -> asyncio.AbstractEventLoop:
+        return self._given or asyncio.get_running_loop()
 
     @property
     def depth(self) -> int:
@@ -143,6 +155,8 @@ class ThreadLane:
         entry.timer = self._loop.call_later(self._deadline_s, self._look_after, entry)
         with self._ready:
             self._queue.append(entry)
+            if not self._threads:
+                self._spawn()
             self._ready.notify()
         return True
 

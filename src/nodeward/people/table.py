@@ -6,7 +6,7 @@ units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is c
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
@@ -14,28 +14,38 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
 from nodeward.core.conditions import Condition, Level, Severity
+from nodeward.core.modes import NO_POLICY
 from nodeward.core.workload import SHORT_ID
+from nodeward.features.cpus import words as cpu_words
+from nodeward.features.cpus.rows import CpuHolderRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow, pod_name
 from nodeward.features.limits.words import amount
-from nodeward.features.sandboxes.table import MOST_TROUBLES
+from nodeward.features.sandboxes import words as sandbox_words
 from nodeward.features.sandboxes.values import Fit
-from nodeward.features.sandboxes.words import head, troubles
 from nodeward.people.chosen import ordered
-from nodeward.people.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import verdict
 
+MOST_TROUBLES = 5
+"""Sentences of one feature; its own command has all."""
+_LONGEST = 14
 
-def status(view: NodeView) -> list[tuple[str, str]]:
-    """The lines above the table of pods, each with its colour; none where there is no VM sandbox."""
+
+def _first(head: str, wrong: Iterable[str], command: str, style: str) -> list[Text]:
+    """The head, and the first of the lines on what is wrong; the command has all."""
+    lines = list(wrong)
+    more = [f"... and {len(lines) - MOST_TROUBLES} more, see {command}"] if len(lines) > MOST_TROUBLES else []
+    return [Text(head), *(Text(line, style=style) for line in (*lines[:MOST_TROUBLES], *more))]
+
+
+def sandbox_lines(view: NodeView) -> list[Text]:
+    """Lines above the table of pods; none where there is no VM sandbox."""
     found = view.sandboxes
     if found is None or not (found.rows or found.misses):
         return []
-    wrong = list(troubles(found))
-    more = [f"... and {len(wrong) - MOST_TROUBLES} more, see nodeward sandboxes"] if len(wrong) > MOST_TROUBLES else []
     is_bad = any(row.fit.fit in (Fit.KILLED.value, Fit.WAS_KILLED.value) for row in found.rows)
-    colour = "red" if is_bad else "yellow"
-    return [(head(found), ""), *((line, colour) for line in (*wrong[:MOST_TROUBLES], *more))]
+    style = "red" if is_bad else "yellow"
+    return _first(sandbox_words.head(found), sandbox_words.troubles(found), "nodeward sandboxes", style)
 
 
 COLOURS = {
@@ -90,7 +100,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(_capacity(view)))
     parts += [Text(f"keys {row.key}: {row.sentence}") for row in view.keys]
     parts += cpu_lines(view)
-    parts += [Text(line, style=colour) for line, colour in status(view)]
+    parts += sandbox_lines(view)
     parts += _gates(view)
     if view.relay is not None or view.relay_fault or view.alone:
         from nodeward.people.relay_table import relay_lines  # most nodes have none
@@ -255,3 +265,28 @@ def _capacity(view: NodeView) -> str:
         for name, most in view.capacity.items()
     ]
     return "capacity: " + (", ".join(shown) or "this kernel offers no misc resource")
+
+
+def is_at_work(view: NodeView) -> bool:
+    """Whether a policy is in force, or newer settings of one were refused."""
+    return view.cpus is not None and (view.cpus.policy not in NO_POLICY or bool(view.cpus.refused))
+
+
+def cpu_lines(view: NodeView) -> list[Text]:
+    """The lines above the table of pods; none where no policy is at work."""
+    if view.cpus is None or not is_at_work(view):
+        return []
+    return _first(cpu_words.head(view.cpus), cpu_words.troubles(view.cpus), "nodeward cpus", "red")
+
+
+def cpus_by_container(view: NodeView) -> Mapping[str, str]:
+    """A word of each container: its own CPUs, or the pool that it shares; `?` while the kernel does not say so yet."""
+    if view.cpus is None or not is_at_work(view):
+        return {}
+    return {row.name: _word(row) for row in view.cpus.holders}
+
+
+def _word(row: CpuHolderRow) -> str:
+    own = row.own if len(row.own) <= _LONGEST else f"{row.own[: _LONGEST - 1]}…"
+    said = "+".join(part for part in (own, row.pool) if part) or row.kind
+    return f"{said}?" if row.state in ("pending", "failed") else said

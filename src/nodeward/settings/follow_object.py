@@ -23,6 +23,7 @@ from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Component, Not
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.host.runner import Core
+from nodeward.host.waits import first_of
 from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.errors import KubeError, KubeMissingError
 from nodeward.neighbours.kubernetes.policy_format import MAX_ERRORS
@@ -142,17 +143,8 @@ class PolicyObjectFollower:
     async def _until_next(self, seen: PolicyObjectList) -> None:
         """Returns when something was touched, or a watch ended. Raises what a watch raised."""
         watches = [self._client.until_touched(seen, kind) for kind in seen.versions]
-        ends = [asyncio.ensure_future(one) for one in (*watches, self._client.until_moved(seen.group))]
-        if len(watches) < len(PolicyKind):
-            ends.append(asyncio.ensure_future(self._clock.sleep(ABSENT_S)))
-        try:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
-        finally:
-            for one in ends:
-                one.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
+        again = [self._clock.sleep(ABSENT_S)] if len(watches) < len(PolicyKind) else []
+        await first_of(*watches, self._client.until_moved(seen.group), *again)
 
 
 def components(

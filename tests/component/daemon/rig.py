@@ -17,9 +17,8 @@ from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.effects import last_known
 from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
 from nodeward.host.clock import Clock, SystemClock
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, ensure_folder
 from nodeward.programs.node import run as node
-from nodeward.programs.node.assemble import ensure_folder
 from nodeward.settings.reload import SettingsSource
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.kernel import SimKernel

@@ -15,10 +15,10 @@ import pytest
 from nodeward.core.modes import OnError
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.features.settings import HookSection, Settings
+from nodeward.host.hostfs import ensure_folder
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.sockets import lines
 from nodeward.programs.hook.run import Options, Outcome, ask_socket, run
-from nodeward.programs.node.assemble import ensure_folder
 from tests.component.daemon.rig import EPC, ROOT, WITHIN_S, Rig, Trouble, rig, until
 
 PID = 4242

@@ -27,11 +27,10 @@ from nodeward.features.keys.effects.grants import boot_path_in, decode, encode
 from nodeward.features.keys.settings import Attestation, KeyKind, KeysSettings, Publisher
 from nodeward.features.settings import KubeSection, RecordSection, Settings
 from nodeward.host.clock import SystemClock
-from nodeward.host.hostfs import OsFiles
+from nodeward.host.hostfs import OsFiles, ensure_folder
 from nodeward.host.undo import BOOT_ID, boot_id
 from nodeward.neighbours.kubelet import checkpoint_file
 from nodeward.people import client
-from nodeward.programs.node.assemble import ensure_folder
 from nodeward.settings.load import from_tree
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kube_refusals import Json

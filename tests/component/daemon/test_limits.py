@@ -12,7 +12,7 @@ import pytest
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod
 from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, Settings
-from nodeward.programs.node.assemble import ensure_folder
+from nodeward.host.hostfs import ensure_folder
 from nodeward.programs.once.uninstall import uninstall
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kube_refusals import Json

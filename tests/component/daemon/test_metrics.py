@@ -29,12 +29,12 @@ from nodeward.features.podapi.settings import PodapiSection
 from nodeward.features.root import State
 from nodeward.features.settings import HookSection, KubeSection, MetricsSection, RecordSection, Settings
 from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import ensure_folder
 from nodeward.host.runner import Core
 from nodeward.neighbours.sockets.grpc_unix import GrpcClient
 from nodeward.people import client
 from nodeward.people.metrics.mapping import COUNTERS
 from nodeward.programs.node import run as node
-from nodeward.programs.node.assemble import ensure_folder
 from nodeward.settings import load as settings
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.kernel import SimKernel

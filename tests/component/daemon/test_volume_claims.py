@@ -20,13 +20,13 @@ from nodeward.features.podapi.effects import devices as pod_devices
 from nodeward.features.podapi.effects.volumes import HOST_ROOT
 from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
 from nodeward.features.settings import KubeSection, Settings
+from nodeward.host.hostfs import ensure_folder
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line
 from nodeward.neighbours.kubelet import checkpoint_file, cold_plug, pod_resources
 from nodeward.neighbours.sockets.grpc_unix import GrpcClient, GrpcError, GrpcServer
 from nodeward.people import client
 from nodeward.programs.node import run
-from nodeward.programs.node.assemble import ensure_folder
 from nodeward_sim.doubles.apiserver import ApiServer
 from nodeward_sim.doubles.runtime import SimContainer, SimPod
 from tests.component.daemon.rig import WITHIN_S, Rig, rig

@@ -98,8 +98,8 @@ async def test_a_thread_that_was_given_up_swallows_no_wake_up() -> None:
     loop, gate = asyncio.get_running_loop(), threading.Event()
     lane = ThreadLane("t", loop, lambda _: None, deadline_s=0.02)
     given_up = loop.create_future()
-    old = [thread for thread in threading.enumerate() if thread.name == "nodeward-t"][-1]
     lane.submit("hangs", gate.wait, into(given_up))
+    old = [thread for thread in threading.enumerate() if thread.name == "nodeward-t"][-1]
     await given_up
     gate.set()
     old.join(PATIENCE_S)

@@ -8,11 +8,5 @@ from nodeward.features.cpus.view import cpus_view
 from nodeward.features.root import State
 
 CPUS: Feature[State] = Feature(
-    "cpus",
-    HEARS,
-    on_fault=on_fault,
-    kinds=(KIND, MEMORY),
-    view=cpus_view,
-    families=FAMILIES,
-    series=series,
+    "cpus", HEARS, on_fault=on_fault, kinds=(KIND, MEMORY), view=cpus_view, families=FAMILIES, series=series
 )

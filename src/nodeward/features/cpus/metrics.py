@@ -21,11 +21,7 @@ NUMA_REQUESTED = gauge(
     "CPUs requested on the NUMA node; a pool's are spread evenly over its CPUs.",
 )
 CONTAINERS = gauge("nodeward_cpus_containers", ("kind",), "Containers, by the kind of CPUs they have.")
-STATE = gauge(
-    "nodeward_cpus_containers_state",
-    ("state",),
-    "Containers, by whether the kernel has the wanted CPUs.",
-)
+STATE = gauge("nodeward_cpus_containers_state", ("state",), "Containers, by whether the kernel has the wanted CPUs.")
 DRIFTS = counter("nodeward_cpus_drifts_total", (), "CPU sets that another process changed and Nodeward restored.")
 LATE = counter("nodeward_cpus_late_starts_total", (), "Programs started or refused while others were on their CPUs.")
 REFUSED = gauge("nodeward_cpus_settings_refused", (), "1 while newer settings of the policy do not fit, else 0.")

@@ -5,11 +5,4 @@ from nodeward.features.gate.metrics import FAMILIES, series
 from nodeward.features.gate.step import HEARS, on_fault
 from nodeward.features.root import State
 
-GATE: Feature[State] = Feature(
-    "gate",
-    HEARS,
-    on_fault=on_fault,
-    families=FAMILIES,
-    series=series,
-    shown_as="gates",
-)
+GATE: Feature[State] = Feature("gate", HEARS, on_fault=on_fault, families=FAMILIES, series=series, shown_as="gates")

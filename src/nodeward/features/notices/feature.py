@@ -4,7 +4,4 @@ from nodeward.core.feature import Feature
 from nodeward.features.notices.step import HEARS
 from nodeward.features.root import State
 
-NOTICES: Feature[State] = Feature(
-    "notices",
-    HEARS,
-)
+NOTICES: Feature[State] = Feature("notices", HEARS)

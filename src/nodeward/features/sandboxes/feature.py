@@ -8,10 +8,5 @@ from nodeward.features.sandboxes.step import HEARS
 from nodeward.features.sandboxes.view import sandboxes_view
 
 SANDBOXES: Feature[State] = Feature(
-    "sandboxes",
-    HEARS,
-    kinds=(KIND,),
-    view=sandboxes_view,
-    families=FAMILIES,
-    series=series,
+    "sandboxes", HEARS, kinds=(KIND,), view=sandboxes_view, families=FAMILIES, series=series
 )

@@ -23,11 +23,7 @@ INFO = gauge(
     (*SANDBOX_LABELS, "level", "runtime_class", "handler", "profile", "vmm", "only", "only_from"),
     "1 for each VM sandbox, with what it is.",
 )
-MEMORY = gauge(
-    "nodeward_sandboxes_memory_bytes",
-    (*SANDBOX_LABELS, "part"),
-    "Memory on the host, by part.",
-)
+MEMORY = gauge("nodeward_sandboxes_memory_bytes", (*SANDBOX_LABELS, "part"), "Memory on the host, by part.")
 CHARGED = gauge(
     "nodeward_sandboxes_charged_memory_bytes",
     SANDBOX_LABELS,
@@ -78,15 +74,9 @@ FAULTS = gauge(
 )
 AGE = gauge("nodeward_sandboxes_sample_age_seconds", SANDBOX_LABELS, "Time since the sandbox was last read.")
 CLASS_MEMORY = gauge(
-    "nodeward_sandboxes_class_overhead_memory_bytes",
-    ("class", "percentile"),
-    "Measured memory overhead.",
+    "nodeward_sandboxes_class_overhead_memory_bytes", ("class", "percentile"), "Measured memory overhead."
 )
-CLASS_CPU = gauge(
-    "nodeward_sandboxes_class_overhead_cpu_cores",
-    ("class", "percentile"),
-    "Measured CPU overhead.",
-)
+CLASS_CPU = gauge("nodeward_sandboxes_class_overhead_cpu_cores", ("class", "percentile"), "Measured CPU overhead.")
 CLASS_SAMPLES = gauge("nodeward_sandboxes_class_samples", ("class",), "Samples behind these figures.")
 CLASS_DECLARED = gauge(
     "nodeward_sandboxes_class_declared_memory_bytes", ("class",), "podFixed memory of a pod of the class."

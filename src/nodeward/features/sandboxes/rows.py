@@ -157,13 +157,6 @@ class SandboxRow:
         """The name that is shown: NAMESPACE/POD, or the sandbox's id."""
         return f"{self.namespace}/{self.pod}" if self.pod else self.id
 
-    @property
-    def overhead_ns(self) -> int | None:
-        """CPU time so far that was not the vCPUs'."""
-        if self.cpu_ns is None or self.vcpu_ns is None:
-            return None
-        return max(self.cpu_ns - self.vcpu_ns, 0)
-
 
 @dataclass(frozen=True, slots=True)
 class HandlerRow:

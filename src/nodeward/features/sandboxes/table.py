@@ -18,8 +18,6 @@ from nodeward.features.sandboxes.words import (
     unaccounted_sentence,
 )
 
-MOST_TROUBLES = 5
-"""So many sentences stand in `status`; `nodeward sandboxes` has all."""
 UNKNOWN = "?"
 """In a table; `nodeward sandboxes NAMESPACE/POD` says why."""
 _WIDTH = 100

@@ -5,7 +5,7 @@ figure that is not known is None, and the row says why.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 from nodeward.core.modes import Mode
 from nodeward.core.ports import Pace, at_once
@@ -283,24 +283,13 @@ def _no_vcpu(reading: VmReading) -> str:
 
 def _handler(one: Handler, profile: Profile | None, sandboxes: int) -> HandlerRow:
     said = mode_of(one, None, profile)
-    return HandlerRow(
-        name=one.name,
-        runtime_type=one.runtime_type,
+    configured = {of.name: getattr(one, of.name) for of in fields(HandlerRow) if hasattr(one, of.name)}
+    return replace(
+        HandlerRow(**configured),
         profile=profile.value if profile is not None else "",
-        config=one.config,
-        drop_ins=one.drop_ins,
-        hypervisor=one.hypervisor,
         only=said.only if said is not None else None,
         only_from=said.source if said is not None else "",
-        static=one.static,
-        default_vcpus_m=one.default_vcpus_m,
-        default_memory=one.default_memory,
-        overhead_vcpus_m=one.overhead_vcpus_m,
-        overhead_memory=one.overhead_memory,
-        enable_annotations=one.enable_annotations,
-        passes=one.passes,
         sandboxes=sandboxes,
-        fault=one.fault,
     )
 
 

@@ -17,7 +17,7 @@ from nodeward.core import cpuset
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Goal, Special, Target
 from nodeward.core.ports import Perform, Written
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, is_there
 from nodeward.neighbours.cgroups import hierarchy
 
 SET = "cpuset.cpus"
@@ -99,7 +99,7 @@ def _set_cpus(files: HostFiles, place: _Hierarchy, path: str, value: str) -> Wri
     try:
         return _set(files, place, path, wanted)
     except OSError as error:
-        if error.errno in _GONE and not hierarchy.is_there(files, place.folder(path)):
+        if error.errno in _GONE and not is_there(files, place.folder(path)):
             return Written(wrote=False, old="gone")
         raise
 
@@ -118,7 +118,7 @@ def _widen_mems(files: HostFiles, place: _Hierarchy, path: str, value: str) -> W
     except ValueError as error:
         raise OSError(errno.EINVAL, str(error), path) from error
     except OSError as error:
-        if error.errno in _GONE and not hierarchy.is_there(files, place.folder(path)):
+        if error.errno in _GONE and not is_there(files, place.folder(path)):
             return Written(wrote=False, old="gone")
         raise
     if wanted & ~has:
@@ -155,7 +155,7 @@ def read_sets(files: HostFiles, root: str, paths: Iterable[str]) -> Sets:
 
 def _may_be_there(files: HostFiles, folder: str) -> bool:
     try:
-        return hierarchy.is_there(files, folder)
+        return is_there(files, folder)
     except OSError:
         return True
 

@@ -4,13 +4,12 @@ Everybody who touches cgroups asks one `Tree`. It is looked for at the start, an
 `misc.capacity` cannot be read: mounting misc as v1 takes it out of the v2 tree, and unmounting puts it back.
 """
 
-import errno
 import logging
 
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.errors import WireError
 from nodeward.core.events import CapacityRead
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, is_there
 from nodeward.neighbours.formats import cgroup_mounts, misc_files
 
 log = logging.getLogger(__name__)
@@ -119,13 +118,3 @@ def _kernel_has_misc(files: HostFiles) -> bool:
     if not is_there(files, _CONTROLLERS):
         return False
     return cgroup_mounts.knows(files.read(_CONTROLLERS, cgroup_mounts.MAX_BYTES), "misc")
-
-
-def is_there(files: HostFiles, path: str) -> bool:
-    try:
-        files.stat(path)
-    except OSError as error:
-        if error.errno in (errno.ENOENT, errno.ENOTDIR):
-            return False
-        raise
-    return True

@@ -8,8 +8,7 @@ may name no cgroup for its pods, and the runtime has a place of its own for them
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from nodeward.host.hostfs import HostFiles
-from nodeward.neighbours.cgroups import hierarchy
+from nodeward.host.hostfs import HostFiles, is_there
 from nodeward.neighbours.formats import cgroup_paths
 
 MOST_FOLDERS = 20_000
@@ -29,7 +28,7 @@ def find(files: HostFiles, root: str, kubelet_root: str, wanted: Mapping[str, st
     `root`; those that are not found are left out."""
     found, homeless = dict[str, str](), list[str]()
     for container_id, parent in wanted.items():
-        if not parent or not hierarchy.is_there(files, f"{root}{parent}"):
+        if not parent or not is_there(files, f"{root}{parent}"):
             homeless.append(container_id)
         else:
             found.update((one, path) for one, path in _inside(files, root, parent) if one == container_id)

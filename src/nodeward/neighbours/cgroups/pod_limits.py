@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from nodeward.core.decision import Goal, Special, Target
 from nodeward.core.ports import Perform, Written
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, is_there
 from nodeward.neighbours.cgroups import hierarchy
 
 KIND = "pod.limit"
@@ -97,7 +97,7 @@ def performers(files: HostFiles, root: str) -> Mapping[str, Perform]:
         except OSError as error:
             if error.errno not in _GONE:
                 raise
-            if not hierarchy.is_there(files, cgroup.folder):
+            if not is_there(files, cgroup.folder):
                 return Written(wrote=False, old="gone")
             why = f"the cgroup does not get the controller {target.resource} from above (cgroup.subtree_control)"
             raise OSError(error.errno, why, cgroup.folder) from error

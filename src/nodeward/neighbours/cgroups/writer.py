@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.decision import Goal, Special, Target
 from nodeward.core.ports import Perform, Written
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, is_there
 from nodeward.neighbours.cgroups import writer
 from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.formats import misc_files
@@ -140,15 +140,13 @@ def _is_folder(files: HostFiles, place: str) -> bool:
 
 def _is_removed(files: HostFiles, tree: Hierarchy, path: str) -> bool:
     """Removes a cgroup that is in no other tree and has neither children nor processes."""
+    if is_there(files, f"{tree.members}{path}"):
+        return False
     try:
-        files.stat(f"{tree.members}{path}")
-    except FileNotFoundError:
-        try:
-            files.rmdir(f"{tree.root}{path}")
-        except OSError:
-            return False
-        return True
-    return False
+        files.rmdir(f"{tree.root}{path}")
+    except OSError:
+        return False
+    return True
 
 
 def set_limit(files: HostFiles, tree: Hierarchy | str, path: str, resource: str, value: str) -> Written:

@@ -11,7 +11,7 @@ import msgspec
 
 from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.vms import PodInterface, PodNetwork, PodRoute
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, ensure_folder, is_there
 from nodeward.neighbours.kata import dan
 
 DANS: Final = "/run/kata-containers/dans"
@@ -167,11 +167,7 @@ def listed(files: HostFiles, folder: str = DANS) -> tuple[SandboxNetwork, ...]:
 def by_dan(files: HostFiles, sandbox: str, folder: str = DANS) -> SandboxNetwork | None:
     """The sandbox's DAN file; None where it has none."""
     path = f"{folder}/{dan.file_of(sandbox)}"
-    try:
-        files.stat(path)
-    except FileNotFoundError:
-        return None
-    return _dan(files, path)
+    return _dan(files, path) if is_there(files, path) else None
 
 
 def write(files: HostFiles, sandbox: str, data: bytes, folder: str = DANS) -> str:
@@ -180,7 +176,7 @@ def write(files: HostFiles, sandbox: str, data: bytes, folder: str = DANS) -> st
     path, data = f"{folder}/{dan.file_of(sandbox)}", dan.encode(data)
     old = os.umask(0o077)
     try:
-        _make(files, folder)
+        ensure_folder(files, folder)
     finally:
         os.umask(old)
     files.replace(path, data)
@@ -204,15 +200,6 @@ def by_cni(files: HostFiles, sandbox: str, folder: str = CNI) -> SandboxNetwork 
     if len(names) > MOST_RESULTS:
         faults.append(f"{folder}: {len(names)} entries, of which {MOST_RESULTS} are read")
     return SandboxNetwork(sandbox, folder, joined(found), tuple(faults)) if names else None
-
-
-def _make(files: HostFiles, folder: str) -> None:
-    try:
-        files.stat(folder)
-    except FileNotFoundError:
-        if above := folder.rpartition("/")[0]:
-            _make(files, above)
-        files.mkdir(folder)
 
 
 def _dan(files: HostFiles, path: str) -> SandboxNetwork:

@@ -6,12 +6,11 @@ its sandbox. Kata takes any other name in there for a sandbox, so whatever else 
 
 import errno
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from nodeward.core.errors import NodewardError, WireError
-from nodeward.host.hostfs import HostFiles, temporary_path
+from nodeward.host.hostfs import HostFiles, ensure_folder, is_there, temporary_path
 from nodeward.neighbours.kata import direct_volume
 from nodeward.neighbours.kata.direct_volume import FILE, MountInfo
 
@@ -59,11 +58,7 @@ def in_folder(files: HostFiles, folder: str) -> tuple[Volume, ...]:
 def of(files: HostFiles, path: str, folder: str = FOLDER) -> Volume | None:
     """The volume of that path; None where it has none. WireError for a path that cannot have one."""
     place = f"{folder}/{direct_volume.folder_of(path)}"
-    try:
-        files.stat(place)
-    except FileNotFoundError:
-        return None
-    return _volume(files, place)
+    return _volume(files, place) if is_there(files, place) else None
 
 
 def write(files: HostFiles, path: str, info: MountInfo, folder: str = FOLDER) -> str:
@@ -97,15 +92,9 @@ def remove(files: HostFiles, path: str, folder: str = FOLDER, *, force: bool = F
 
 
 def _make(files: HostFiles, place: str) -> None:
-    try:
-        if not files.stat(place).is_dir:
-            raise VolumeFileError(f"{place} is no folder; remove it: Kata refuses the volume")
-    except FileNotFoundError:
-        above = place.rpartition("/")[0]
-        if above:
-            _make(files, above)
-        with suppress(FileExistsError):  # another writer was first
-            files.mkdir(place)
+    if is_there(files, place) and not files.stat(place).is_dir:
+        raise VolumeFileError(f"{place} is no folder; remove it: Kata refuses the volume")
+    ensure_folder(files, place)
 
 
 def _refuse_taken(files: HostFiles, place: str, path: str) -> None:

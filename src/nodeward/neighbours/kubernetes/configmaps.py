@@ -7,7 +7,6 @@ Promises: each request ends within its bounds; every failure is a KubeError. Wha
 something happened: what holds is listed anew, so no event can be missed or misread.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -16,6 +15,7 @@ from msgspec import Struct
 from msgspec.json import Decoder
 
 from nodeward.core.errors import WireError
+from nodeward.host.waits import first_of
 from nodeward.neighbours.formats.kube_objects import (
     ENVELOPE,
     MAX_LINE_BYTES,
@@ -151,19 +151,12 @@ class ConfigMapsClient:
 
     async def until_touched(self, held: Held) -> None:
         """Returns when another configuration may hold than this one, or after WATCH_S."""
-        watches = [asyncio.create_task(self._watch(*at, version, held)) for at, version in held.versions.items()]
         try:
-            done, _ = await asyncio.wait(watches, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
+            await first_of(*(self._watch(*at, version, held) for at, version in held.versions.items()))
         except KubeHttpError as error:
             raise from_transport(error, _RIGHTS) from error
         except WireError as error:
             raise KubeGarbageError(f"watch for node {self._names.node}: {error}") from error
-        finally:
-            for one in watches:
-                one.cancel()
-            await asyncio.gather(*watches, return_exceptions=True)
 
     async def _watch(self, path: str, name: str, version: str, held: Held) -> None:
         query = {

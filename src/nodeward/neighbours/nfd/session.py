@@ -22,6 +22,7 @@ from nodeward.core.modes import NFD_NUMBERS
 from nodeward.core.ports import Tell, Wants
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
+from nodeward.host.waits import first_of
 from nodeward.neighbours.nfd import objects
 from nodeward.neighbours.nfd.client import NfdClient, NodeFeatureList, NotOursError
 from nodeward.neighbours.sockets.kube_http import KubeHttpError, KubeRefusedError
@@ -237,20 +238,10 @@ class NfdReconciler:
 
     async def _until_next(self, number: int, seen: NodeFeatureList | None) -> None:
         left_s = self._fresh_s()
-        waits = [
-            asyncio.ensure_future(self._goals.changed(number)),
-            asyncio.ensure_future(self._clock.sleep(min(self._next_s(seen), left_s if left_s > 0 else inf))),
-        ]
-        if seen is not None:
-            waits.append(asyncio.ensure_future(self._touched(seen.version)))
-        if seen is not None and self._written:
-            waits.append(asyncio.ensure_future(self._renumbered(seen.on_node)))
-        try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for one in waits:
-                one.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+        next_s = min(self._next_s(seen), left_s if left_s > 0 else inf)
+        touched = [self._touched(seen.version)] if seen is not None else []
+        renumbered = [self._renumbered(seen.on_node)] if seen is not None and self._written else []
+        await first_of(self._goals.changed(number), self._clock.sleep(next_s), *touched, *renumbered)
 
     async def _touched(self, version: str) -> None:
         try:

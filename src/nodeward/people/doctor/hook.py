@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
 from nodeward.features.settings import Settings
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, is_there
 from nodeward.neighbours.hook import install
 from nodeward.neighbours.kata import handlers
 from nodeward.people.doctor.facts import HookFacts
@@ -30,8 +30,8 @@ def hook(files: HostFiles, settings: Settings) -> HookFacts:
     found = _naming(files, (*_in_folders(files, (*looked_into, *_CDI)), *_base_specs(files)))
     unread = _naming(files, _in_folders(files, (folder for folder in _OFTEN if folder not in looked_into)))
     programs = {program for named in found.values() for program in named}
-    missing = sorted(program for program in programs if not _is_there(files, program))
-    there = _is_there(files, socket)
+    missing = sorted(program for program in programs if not is_there(files, program))
+    there = is_there(files, socket)
     return HookFacts(settings.hook.enabled, socket, there, tuple(found), tuple(missing), tuple(unread))
 
 
@@ -70,11 +70,3 @@ def _values(tree: object, key: str) -> Iterator[str]:
             yield text
         for part in tree.values():
             yield from _values(part, key)
-
-
-def _is_there(files: HostFiles, path: str) -> bool:
-    try:
-        files.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True

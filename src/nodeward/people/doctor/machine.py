@@ -17,7 +17,7 @@ from contextlib import suppress
 from nodeward.core.finding import Neighbour
 from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.features.settings import Settings
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, is_there
 from nodeward.neighbours.cgroups.hierarchy import find
 from nodeward.neighbours.formats import cgroup_mounts, misc_files
 from nodeward.neighbours.formats.cgroup_paths import kubepods
@@ -85,14 +85,14 @@ def cgroups(files: HostFiles, root: str, kubelet_root: str = "/") -> CgroupFacts
     elif v1 or v2:
         layout = Layout.V2 if here == "cgroup2" else Layout.HYBRID if v1 and v2 else Layout.V1 if v1 else Layout.NONE
     found = [f"{tree.root}{path}" for one in dict.fromkeys((kubelet_root, *_USUAL)) for path in reversed(kubepods(one))]
-    pods = next((path for path in found if _is_there(files, path)), "")
+    pods = next((path for path in found if is_there(files, path)), "")
     return CgroupFacts(
         root=root,
         layout=layout,
         v2_at=next(iter(v2), ""),
         tree=tree,
         read_only=any(one.place == tree.root and "ro" in one.how for one in mounts),
-        is_real_root=not _is_there(files, f"{root}/cgroup.type"),
+        is_real_root=not is_there(files, f"{root}/cgroup.type"),
         controllers=_words(files, f"{root}/cgroup.controllers"),
         handed_down=_words(files, f"{root}/cgroup.subtree_control"),
         kubepods=pods,
@@ -104,7 +104,7 @@ def cgroups(files: HostFiles, root: str, kubelet_root: str = "/") -> CgroupFacts
 def nri(files: HostFiles, settings: Settings) -> RuntimeFacts:
     """Whether NRI is there, and whether the runtime's settings switch it off. Connects to nothing."""
     socket = settings.nri.socket
-    there = _is_there(files, socket) if settings.nri.enabled else None
+    there = is_there(files, socket) if settings.nri.enabled else None
     tells = settings.nri.enabled or settings.relay.limits
     return RuntimeFacts(socket, there, _nri_off(files), tells and settings.nri.multi_line)
 
@@ -124,7 +124,7 @@ def programs(files: HostFiles, run: Run, wanted: Sequence[str] = _PROGRAMS) -> M
 def _place(files: HostFiles, program: str) -> str:
     """The program's path; empty where it is not there. One with a path is there or nowhere else."""
     tried = [program] if program.startswith("/") else [f"{folder}/{program}" for folder in _FOLDERS]
-    return next((path for path in tried if _is_there(files, path)), "")
+    return next((path for path in tried if is_there(files, path)), "")
 
 
 def _handlers(files: HostFiles) -> Iterator[str]:
@@ -160,7 +160,7 @@ def neighbours(files: HostFiles) -> tuple[Neighbour, ...]:
     running = [(pid, name) for pid, name in processes(files) if name in _PROCESSES]
     ours = [pid for pid, name in running if name == "cri-resmgr" and _is_same_program(files, pid)]
     seen = {path: name for path, name in (_SOCKETS | _LEFT).items() if not ours or name != "cri-rm"}
-    found = [Neighbour(name, path) for path, name in seen.items() if _is_there(files, path)]
+    found = [Neighbour(name, path) for path, name in seen.items() if is_there(files, path)]
     with suppress(FileNotFoundError):
         names = files.listdir(_LAUNCHED)
         found += [Neighbour(_PLUGINS[p], f"{_LAUNCHED}/{name}") for name in names for p in _PLUGINS if p in name]
@@ -255,14 +255,6 @@ def _nri_off(files: HostFiles) -> str:
         if isinstance(section, dict) and "enable_nri" in section:
             last, off = path, section["enable_nri"] is False
     return last if off else ""
-
-
-def _is_there(files: HostFiles, path: str) -> bool:
-    try:
-        files.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True
 
 
 def _line(files: HostFiles, path: str) -> str:

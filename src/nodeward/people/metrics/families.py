@@ -86,10 +86,7 @@ RELAY_CALLS = counter(
 )
 RELAY_DECISIONS = counter("nodeward_relay_decisions_total", ("method", "outcome"), "Calls that were held, by outcome.")
 RELAY_ADDED = Family(
-    "nodeward_relay_added_duration_seconds",
-    "histogram",
-    ("how",),
-    "How long calls waited in the relay.",
+    "nodeward_relay_added_duration_seconds", "histogram", ("how",), "How long calls waited in the relay."
 )
 RELAY_CLIENTS = gauge("nodeward_relay_clients", ("listen",), "Clients connected to this socket.")
 RELAY_CONNECTIONS = counter("nodeward_relay_connections_total", ("listen",), "Clients that ever connected.")
@@ -110,11 +107,7 @@ RELAY_DUMP_CUT = counter(
     "nodeward_relay_dump_cut_total", (), "Messages too long for the dump or the relay's memory: it has only their size."
 )
 RELAY_LIMITS = gauge("nodeward_relay_decides_limits", (), "1 if the relay decides limits at creation, else 0.")
-RELAY_UNREAD = counter(
-    "nodeward_relay_unread_total",
-    (),
-    "Messages that the relay could not read.",
-)
+RELAY_UNREAD = counter("nodeward_relay_unread_total", (), "Messages that the relay could not read.")
 RELAY_CONFIG = gauge(
     "nodeward_relay_configuration_faults",
     (),

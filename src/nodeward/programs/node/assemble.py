@@ -35,7 +35,7 @@ from nodeward.features.wiring import Component, Lanes, Wiring
 from nodeward.host import record_writer
 from nodeward.host import undo as undo_list
 from nodeward.host.clock import Clock
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, ensure_folder
 from nodeward.host.journal import Journal
 from nodeward.host.lanes import Lane
 from nodeward.host.record_writer import RecordWriter
@@ -94,8 +94,8 @@ class OnDisk:
 
 def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     """What the disk remembers. May sleep: not for the loop's thread."""
-    ensure_folder(files, settings.state_dir)
-    ensure_folder(files, settings.run_dir)  # the journal of grants is there
+    ensure(files, settings.state_dir)
+    ensure(files, settings.run_dir)  # the journal of grants is there
     remembered = last_known.read(files, settings.state_dir)
     recorded = record_writer.size(files, settings.record.path)
     boot = read_boot(files, settings.state_dir) if may_grant(settings) else ""
@@ -243,20 +243,12 @@ def _sampling(
     return lambda: sampler.run(lane, reader, finder, scope, known, tell, core.seq, clock, period_s, leftovers)
 
 
-def ensure_folder(files: HostFiles, path: str) -> None:
-    """Makes the folder and those above it, where they are missing. Where that fails the daemon goes on without it, and
-    who cannot write there says so."""
-    parts = path.strip("/").split("/")
-    for depth in range(1, len(parts) + 1):
-        place = "/" + "/".join(parts[:depth])
-        try:
-            try:
-                files.stat(place)
-            except FileNotFoundError:
-                files.mkdir(place)
-        except OSError as error:
-            log.error("folder=missing path=%s error=%s", place, error)
-            return
+def ensure(files: HostFiles, path: str) -> None:
+    """Makes a folder. Where that fails the daemon goes on without it, and who cannot write there says so."""
+    try:
+        ensure_folder(files, path.rstrip("/"))
+    except OSError as error:
+        log.error("folder=missing path=%s error=%s", path, error)
 
 
 async def _flush(recorder: RecordWriter, clock: Clock) -> None:

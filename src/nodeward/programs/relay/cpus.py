@@ -32,7 +32,7 @@ from nodeward.host.backoff import Backoff
 from nodeward.host.bounded import BoundedCalls
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
-from nodeward.host.lanes import GivenUpError, done_on
+from nodeward.host.lanes import GivenUpError, ThreadLane, done_on
 from nodeward.host.runner import Core
 from nodeward.host.slots import ByEdge, Slots
 from nodeward.neighbours.cgroups import cpusets, places
@@ -40,7 +40,6 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.sockets.unary_client import CallFailedError
 from nodeward.neighbours.sysfs import topology
-from nodeward.programs.relay.lane import LoopLane
 
 CLOSE_S: Final = 1.0
 """How long what is under way in the kernel may take when the relay ends."""
@@ -61,7 +60,7 @@ class RelayCpus:
 
     def __init__(self, settings: Settings, files: HostFiles, tree: Tree, clock: Clock, update: Update) -> None:
         self._settings, self._files, self._tree, self._clock, self._update = settings, files, tree, clock, update
-        self._lane, self._journal = LoopLane("cgroup"), LoopLane("journal")
+        self._lane, self._journal = ThreadLane("cgroup"), ThreadLane("journal")
         others = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
         self.slots = Slots(self._lane, {**others, **cpusets.performers(files, tree.root)}, clock)
         """They write cpusets. Goals of `limits` end here: its cgroup files belong to the node daemon."""

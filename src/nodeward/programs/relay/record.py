@@ -9,8 +9,8 @@ from typing import Final
 from nodeward.features.settings import Settings
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
+from nodeward.host.lanes import ThreadLane
 from nodeward.host.record_writer import RecordWriter, size
-from nodeward.programs.relay.lane import LoopLane
 
 FLUSH_S: Final = 0.25
 """So late at most what was recorded is handed to the disk."""
@@ -24,7 +24,7 @@ class RelayRecord:
     def __init__(self, settings: Settings, files: HostFiles) -> None:
         """Looks how long the file is, which may sleep."""
         path = settings.relay.record
-        self._lane = LoopLane("record")
+        self._lane = ThreadLane("record")
         self.writer = RecordWriter(files, self._lane, path, settings.record.max_bytes, size(files, path))
         """The core's recorder."""
 

@@ -32,9 +32,8 @@ from nodeward.features.sandboxes.view import sandboxes_view
 from nodeward.features.sandboxes.words import mode_sentence
 from nodeward.features.settings import EngineSettings
 from nodeward.neighbours.sysfs.topology import read
-from nodeward.people.cpu_lines import cpu_lines, cpus_by_container
 from nodeward.people.explain import explain
-from nodeward.people.table import status
+from nodeward.people.table import cpu_lines, cpus_by_container, sandbox_lines
 from nodeward.people.view import node_view
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.kernel import SimKernel
@@ -367,10 +366,10 @@ def test_a_sandbox_of_a_known_pod_comes_before_one_that_no_runtime_told_of_which
     assert [one.id for one in view.sandboxes.rows] == ["s-A", "forged"]
     assert (explain(view, "forg") or [""])[0].startswith("sandbox forged: VM")
     assert explain(view, "for") is None
-    lines = [line for line, _ in status(view)]
+    lines = [line.plain for line in sandbox_lines(view)]
     assert lines[0].startswith("sandboxes observe | 2 VM sandbox(es)")
     assert (len(lines), lines[-1].startswith("... and ")) == (7, True)
-    assert status(node_view(state_of_vms(mode=Mode.OFF), 0, {})) == []
+    assert sandbox_lines(node_view(state_of_vms(mode=Mode.OFF), 0, {})) == []
 
 
 def test_the_table_has_a_line_for_each_sandbox_then_what_is_wrong() -> None:

@@ -29,10 +29,9 @@ from nodeward.features.settings import Settings
 from nodeward.host import facts
 from nodeward.host.clock import SystemClock
 from nodeward.host.facts import either
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, ensure_folder
 from nodeward.host.lanes import ThreadLane
 from nodeward.host.runner import Core
-from nodeward.programs.node.assemble import ensure_folder
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of

@@ -14,10 +14,10 @@ from nodeward.features.cpus.effects import grants
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
 from nodeward.features.settings import Settings
+from nodeward.host.hostfs import ensure_folder
 from nodeward.neighbours.cri.calls import Call, Ended, Message, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.sockets import unary_client
 from nodeward.neighbours.sockets.unary_client import NO_STATUS, UNAVAILABLE, CallFailedError
-from nodeward.programs.node.assemble import ensure_folder
 from nodeward.programs.relay import cpus as relay_cpus
 from nodeward_sim.doubles.cpus import Plan
 from tests.lanes import InlineLane
@@ -44,7 +44,7 @@ class Pinned(Relayed):
         records: bool = False,
     ) -> None:
         self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes | Exception]()
-        monkeypatch.setattr(relay_cpus, "LoopLane", lambda _: self.lane)
+        monkeypatch.setattr(relay_cpus, "ThreadLane", lambda _: self.lane)
         monkeypatch.setattr(unary_client, "call", self._runtime)
         cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
         plan = Plan(sockets=1, nodes=1, cores=4, threads=1)

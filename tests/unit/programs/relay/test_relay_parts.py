@@ -23,7 +23,7 @@ from nodeward.features.settings import DumpSection, Settings
 from nodeward.host import sd_notify
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import SystemClock
-from nodeward.host.hostfs import OsFiles
+from nodeward.host.hostfs import OsFiles, ensure_folder
 from nodeward.neighbours.cri import dump_rules
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
 from nodeward.neighbours.cri.rows import DoorRow, RelayView
@@ -32,7 +32,6 @@ from nodeward.programs.cri_resmgr import last_policy
 from nodeward.programs.cri_resmgr.last_policy import PolicySwitchError
 from nodeward.programs.cri_resmgr.pushed import over_file
 from nodeward.programs.dump.feed import Feed, Writer
-from nodeward.programs.node.assemble import ensure_folder
 from nodeward.programs.node.relay_reader import RelayReader
 from nodeward.programs.relay.gate import RelayGate
 from nodeward.programs.relay.reload import RelayReload, merged

@@ -21,6 +21,7 @@ from nodeward.features.settings import Settings
 from nodeward.features.wiring import FIRST_PAUSE_S, LAST_PAUSE_S, Node, Note, Wired, name_of_node
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock, SystemClock
+from nodeward.host.waits import first_of
 from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.errors import KubeError
 from nodeward.neighbours.kubernetes.settings import KubeSettings
@@ -166,17 +167,8 @@ class TopologyReconciler:
 
     async def _until_next(self, wanted: NodeZones, found: Found | None) -> None:
         """Returns when something else is wanted or the object was touched. Raises what the watch raised."""
-        ends = [asyncio.ensure_future(self._changed(wanted))]
-        if found is not None:
-            ends.append(asyncio.ensure_future(self._client.until_touched(found.version)))
-        try:
-            done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-            for one in done:
-                one.result()
-        finally:
-            for one in ends:
-                one.cancel()
-            await asyncio.gather(*ends, return_exceptions=True)
+        touched = [self._client.until_touched(found.version)] if found is not None else []
+        await first_of(self._changed(wanted), *touched)
 
     async def _changed(self, wanted: NodeZones) -> None:
         while self._wanted() in (wanted, None):

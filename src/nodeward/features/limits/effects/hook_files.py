@@ -16,7 +16,7 @@ from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.state import KnownSpec
 from nodeward.features.root import State
 from nodeward.host.clock import Clock
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.hostfs import HostFiles, ensure_folder
 from nodeward.host.lanes import Lane
 from nodeward.host.state_file import OneWriter
 
@@ -66,11 +66,7 @@ class Keeper:
         self.files.replace(f"{self.folder}/{name}", data)
 
     def _found(self) -> dict[str, PodSpec | None]:
-        for path in (self.folder, f"{self.folder}/{hook_file.FOLDER}"):
-            try:
-                self.files.stat(path)
-            except FileNotFoundError:
-                self.files.mkdir(path)
+        ensure_folder(self.files, f"{self.folder}/{hook_file.FOLDER}")
         names = self.files.listdir(f"{self.folder}/{hook_file.FOLDER}")
         return {f"{hook_file.FOLDER}/{name}": None for name in names if name.endswith(".json")}
 

@@ -43,6 +43,7 @@ from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line
 from nodeward.neighbours.cri.calls import Call, Ended, Message, Replace
 from nodeward.neighbours.sockets import unary_client
+from nodeward.people.relay_view import RelayView
 from nodeward.programs.relay.limits import RelayLimits
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.neighbours.cri.between import Between
@@ -286,7 +287,7 @@ def _knows(folder: Path, how: str, known: int) -> None:
 
 def _decided(folder: Path, how: str, method: str = CREATE) -> None:
     """Makes sure that every one of these calls went on changed: a create with a limit, a pod with a size."""
-    view = asyncio.run(line.ask(str(folder / f"run-{how}" / "relay.sock"), relay_line.COUNTS, WAIT_S))
+    view = asyncio.run(line.ask(str(folder / f"run-{how}" / "relay.sock"), relay_line.COUNTS, RelayView, WAIT_S))
     fates = {one.method: dict(one.fates) for one in view.calls}.get(method, {})
     if list(fates) != ["changed"]:
         raise RuntimeError(f"the calls of {method} through {how} were not all changed: {fates}")

@@ -29,8 +29,8 @@ from nodeward.core.errors import NodewardError, WireError
 from nodeward.neighbours.cri import relay_line as line
 from nodeward.neighbours.cri import relay_socket
 from nodeward.neighbours.cri.calls import Fate
-from nodeward.neighbours.cri.rows import RelayView
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError
+from nodeward.people.relay_view import RelayView
 from nodeward_sim.charges import EPC, Charges
 from nodeward_sim.daemon import Process
 from nodeward_sim.doubles.cri_runtime import MARK, SERVICE, CriRuntime, Shim, marked
@@ -151,7 +151,7 @@ class Relayed:
     async def look(self) -> None:
         """Asks the relay how it does: for people, not for the judge."""
         try:
-            self.view = await relay_socket.ask(str(self._socket), line.COUNTS, ASK_S)
+            self.view = await relay_socket.ask(str(self._socket), line.COUNTS, RelayView, ASK_S)
         except (OSError, TimeoutError, WireError):
             self.view = None
         else:

@@ -37,24 +37,10 @@ def command(
       nodeward doctor -o json | jq '.findings[] | select(.severity == "error")'
       nodeward doctor --set kube.kubeconfig=/root/.kube/config --bundle /tmp/nodeward.tar.gz
     """
-    from nodeward.host.clock import SystemClock
-    from nodeward.host.hostfs import OsFiles
-    from nodeward.people import client
-    from nodeward.people.doctor import machine
     from nodeward.people.doctor import run as doctor
 
     chosen, faults = _settings(config_path, flags)
-    place = socket or f"{chosen.run_dir}/nodeward.sock"
-    around = doctor.Around(
-        files=OsFiles(),
-        run=machine.said_by,
-        synchronised=machine.synchronised,
-        environ=os.environ,
-        clock=SystemClock(),
-        status=lambda: client.get("/v1/status", place),
-        status_at=place,
-        relay=lambda: (heard := client.relay(place)).view or heard.fault,
-    )
+    around = doctor.here(socket or f"{chosen.run_dir}/nodeward.sock")
     found = doctor.diagnose(chosen, around, faults)
     if output == "json":
         import msgspec

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from nodeward.core.errors import NodewardError
 
 if TYPE_CHECKING:
-    from nodeward.neighbours.cri.rows import RelayView
+    from nodeward.people.relay_view import RelayView
     from nodeward.people.rows import NodeView
 
 DEFAULT_SOCKET = "/run/nodeward/nodeward.sock"
@@ -111,6 +111,7 @@ def relay(given_socket: str | None) -> Heard:
     """The relay with a socket in the daemon's folder."""
     from nodeward.core.errors import WireError
     from nodeward.neighbours.cri import relay_line
+    from nodeward.people.relay_view import RelayView
 
     place = os.path.join(os.path.dirname(socket_path(given_socket)), relay_line.SOCKET)
     end, line = time.monotonic() + TIMEOUT_S, b""
@@ -125,7 +126,7 @@ def relay(given_socket: str | None) -> Heard:
                 if not piece:
                     break
                 line += piece
-        return Heard(relay_line.decode_answer(line))
+        return Heard(relay_line.decode_answer(line, RelayView))
     except (FileNotFoundError, ConnectionRefusedError):
         return Heard()
     except (OSError, WireError) as error:

@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from nodeward.neighbours.cri.rows import AddedRow, CallRow, DoorRow, RelayView
+from nodeward.neighbours.cri.rows import AddedRow, CallRow, DoorRow
+from nodeward.people.relay_view import RelayView
 from nodeward.people.rows import NodeView
 
 MOST_METHODS = 8

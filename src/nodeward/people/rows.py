@@ -10,7 +10,7 @@ from nodeward.features.gate.rows import GatesView
 from nodeward.features.keys.rows import KeyRow
 from nodeward.features.limits.rows import CgroupRow, LinesRow
 from nodeward.features.sandboxes.rows import SandboxesView
-from nodeward.neighbours.cri.rows import RelayView
+from nodeward.people.relay_view import RelayView
 from nodeward.settings.rows import SettingsRow
 
 

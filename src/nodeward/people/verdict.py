@@ -16,7 +16,7 @@ from nodeward.features.keys.rows import KeyRow
 from nodeward.features.limits.rows import CgroupRow, pod_name
 from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 from nodeward.features.sandboxes.values import Fit
-from nodeward.neighbours.cri.rows import RelayView
+from nodeward.people.relay_view import RelayView
 from nodeward.people.rows import NodeView
 
 MOST_NAMED = 3

@@ -28,9 +28,10 @@ from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.errors import NodewardError
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.flow import FRAME_BYTES
-from nodeward.neighbours.cri.rows import DoorRow, RelayView
+from nodeward.neighbours.cri.rows import DoorRow
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.header_blocks import encode_literals
+from nodeward.people.relay_view import RelayView
 from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import writer_of
 from tests.component.relay.rig import WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
@@ -66,7 +67,7 @@ def said(place: Path, line: bytes) -> bytes:
 
 
 def status(listen: Path, ask: str = relay_line.STATUS) -> RelayView:
-    return relay_line.decode_answer(said(status_socket(listen), relay_line.encode_request(ask)))
+    return relay_line.decode_answer(said(status_socket(listen), relay_line.encode_request(ask)), RelayView)
 
 
 def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -338,7 +339,7 @@ def test_an_answer_of_many_containers_leaves_out_what_has_no_room() -> None:
     view = {"version": "1", "pid": 1, "since_wall_ns": 1, "rows": [{**row, **more}] * 100}
     line = json.dumps({"v": 1, "status": view}).encode()
 
-    told = relay_line.decode_answer(relay_line.encode_answer(relay_line.decode_answer(line)))
+    told = relay_line.decode_answer(relay_line.encode_answer(relay_line.decode_answer(line, RelayView)), RelayView)
 
     assert (len(told.rows), told.left_out) == (50, 50)
 

@@ -10,6 +10,7 @@ import functools
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 
 from nodeward.contracts import nri_pb2
@@ -32,7 +33,7 @@ from nodeward.features.cpus.values import Change, Grant, Pool, Pools, Recorded
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.neighbours.cri import facts_line, relay_line
-from nodeward.neighbours.cri.rows import CallRow, DoorRow, RelayView
+from nodeward.neighbours.cri.rows import CallRow, DoorRow
 from nodeward.neighbours.formats import cgroup_mounts, cgroup_paths, kube_node, kube_objects, misc_files
 from nodeward.neighbours.hook import install, oci
 from nodeward.neighbours.hook import line as hook_line
@@ -54,6 +55,7 @@ from nodeward.neighbours.nri.session import PLUGIN, NriConnection, NriSettings
 from nodeward.neighbours.nri.ttrpc import Message, MessageDecoder, MessageType
 from nodeward.neighbours.qgs import quotes
 from nodeward.neighbours.qgs.quotes import LENGTH_BYTES, error_of, length
+from nodeward.people.relay_view import RelayView
 from tests.unit.features.cpus.machines import W
 from tests.unit.formats import codecs_of_kubelet, codecs_of_relay, codecs_of_sandboxes
 from tests.unit.formats.sample import Codec, Reached, Sample, texts, whole
@@ -325,7 +327,7 @@ def _status(padding: int = 0) -> list[Sample]:
 @whole
 def _read_status(data: bytes) -> None:
     reads = (relay_line.decode_pulls, b'"pulls"'), (relay_line.decode_request, b'"ask"')
-    next((read for read, word in reads if word in data), relay_line.decode_answer)(data)
+    next((read for read, word in reads if word in data), partial(relay_line.decode_answer, kind=RelayView))(data)
 
 
 @whole

@@ -18,9 +18,10 @@ from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.limits.settings import LimitsSettings, UnknownPod, Unsupported
 from nodeward.neighbours.cri import facts_line, relay_line
 from nodeward.neighbours.cri.facts_line import Answer, Asked, AskedGate, IsOpen, SenselessPodError
-from nodeward.neighbours.cri.rows import AddedRow, CallRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.neighbours.cri.rows import AddedRow, CallRow, DoorRow, DriverRow, DumpRow
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
+from nodeward.people.relay_view import RelayView
 
 POD = PodSpec(
     PodUid("u"),
@@ -188,7 +189,7 @@ def test_what_is_left_for_the_hook(pod: PodSpec, rule: LimitsSettings) -> None:
 @given(views)
 def test_what_the_relay_says_of_itself(view: RelayView) -> None:
     line = relay_line.encode_answer(view)
-    assert relay_line.decode_answer(line) == view
+    assert relay_line.decode_answer(line, RelayView) == view
     assert line.index(b"\n") == len(line) - 1
 
 

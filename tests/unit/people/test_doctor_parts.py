@@ -16,9 +16,10 @@ from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
 from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes, sizing
 from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.features.sandboxes.settings import SizingSettings
-from nodeward.neighbours.cri.rows import CallRow, DoorRow, DriverRow, DumpRow, RelayView
+from nodeward.neighbours.cri.rows import CallRow, DoorRow, DriverRow, DumpRow
 from nodeward.people.doctor.facts import KubeletFacts, RelayFacts
 from nodeward.people.doctor.relay_findings import relay
+from nodeward.people.relay_view import RelayView
 
 LISTEN, RUNTIME = "/run/nodeward/cri.sock", "/run/containerd/containerd.sock"
 KUBELET = KubeletFacts("process 7", LISTEN, LISTEN)

@@ -14,8 +14,6 @@ from nodeward.features.root import State
 HOLDS_NS = 5_000_000_000
 STALE_NS = 30_000_000_000
 """A sample is taken every two seconds; the alert on stale ones waits for as long."""
-HEARD = (ev.KeysRead, ev.KeysHeld, ev.GrantsRecalled, ev.Sampled)
-"""Some of these come while others do not: each is read elsewhere."""
 
 
 def amiss(state: State, at_ns: int) -> dict[str, Reason]:

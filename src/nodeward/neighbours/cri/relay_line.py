@@ -1,19 +1,18 @@
 """What the relay is asked on `relay.sock`, and what it answers: one line of JSON each way, with a version.
 
 Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer:
-`{"v":1,"status":{...}}`, a `neighbours.cri.rows.RelayView`, or `{"v":1,"error":"..."}`. `"ask":"pulls"` is answered
+`{"v":1,"status":{...}}`, a `people.relay_view.RelayView`, or `{"v":1,"error":"..."}`. `"ask":"pulls"` is answered
 `{"v":1,"pulls":{...}}`, a `core.pulls.PullsView`; a relay that is older answers with an error. Whoever reads a version
 that it does not know says so and believes nothing. Fields that a newer relay adds are skipped.
 """
 
-from dataclasses import replace
-from typing import Final, TypeVar
+from collections.abc import Sequence
+from typing import Final, Protocol, Self, TypeVar
 
 import msgspec
 
 from nodeward.core.errors import WireError
 from nodeward.core.pulls import PullsView
-from nodeward.neighbours.cri.rows import RelayView
 
 SHOWN: Final = 200
 """Characters of what was wrong."""
@@ -56,9 +55,13 @@ class _Request(msgspec.Struct, frozen=True):
     ask: str
 
 
-class _Status(msgspec.Struct, frozen=True):
-    v: int
-    status: RelayView
+class Picture(Protocol):
+    """What a relay says of itself, with a row for each of its containers."""
+
+    @property
+    def rows(self) -> Sequence[object]: ...
+    def fewer(self) -> Self:
+        """The same with half of these rows."""
 
 
 class _Pulls(msgspec.Struct, frozen=True):
@@ -72,7 +75,7 @@ class _Error(msgspec.Struct, frozen=True):
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    status: RelayView | None = None
+    status: msgspec.Raw = msgspec.Raw()
     pulls: PullsView | None = None
     error: str = ""
 
@@ -96,23 +99,22 @@ def encode_error(text: str) -> bytes:
     return msgspec.json.encode(_Error(VERSION, text)) + b"\n"
 
 
-def encode_answer(view: RelayView) -> bytes:
+def encode_answer(view: Picture) -> bytes:
     """The line, with its end; with so many containers left out that it is no longer than MAX_ANSWER."""
-    line = msgspec.json.encode(_Status(VERSION, view)) + b"\n"
+    line = msgspec.json.encode({"v": VERSION, "status": view}) + b"\n"
     while len(line) > MAX_ANSWER and view.rows:
-        kept = len(view.rows) // 2
-        view = replace(view, rows=view.rows[:kept], left_out=view.left_out + len(view.rows) - kept)
-        line = msgspec.json.encode(_Status(VERSION, view)) + b"\n"
+        view = view.fewer()
+        line = msgspec.json.encode({"v": VERSION, "status": view}) + b"\n"
     return line if len(line) <= MAX_ANSWER else encode_error(f"the status is longer than {MAX_ANSWER} bytes")
 
 
-def decode_answer(line: bytes) -> RelayView:
-    """The relay's picture; WireError for anything else, its own word where it could not answer."""
+def decode_answer(line: bytes, kind: type[T]) -> T:
+    """The relay's picture, of the class `kind`; WireError for anything else, its own word where it could not answer."""
     check_version(_WHAT, line, VERSION)
     answer = read(_WHAT, line, _Answer)
-    if answer.status is None:
+    if not bytes(answer.status):
         raise WireError(_WHAT, f"the relay answers: {answer.error[:200] or 'nothing'}")
-    return answer.status
+    return read(_WHAT, bytes(answer.status), kind)
 
 
 def encode_pulls(view: PullsView) -> bytes:

@@ -8,11 +8,11 @@ on another thread. Must not need an HTTP library: the relay has none.
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TypeVar
 
 from nodeward.core.errors import WireError
 from nodeward.core.pulls import PullsView
 from nodeward.neighbours.cri import relay_line
-from nodeward.neighbours.cri.rows import RelayView
 from nodeward.neighbours.sockets import lines
 from nodeward.neighbours.sockets.unix_listener import UnixListener
 
@@ -20,9 +20,10 @@ CLIENT_S = 2.0
 """How long a client may take for its line, and to take ours."""
 MOST_CLIENTS = 16
 """People, the daemon and doctor; each holds at most one request."""
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-Snapshot = Callable[[str], Callable[[], RelayView | PullsView]]
+Snapshot = Callable[[str], Callable[[], relay_line.Picture | PullsView]]
 """Takes what is asked, on the loop and at once; what it returns draws, on any thread. WireError: it cannot be
 answered."""
 
@@ -77,15 +78,15 @@ class RelayLineServer:
             return await loop.run_in_executor(None, _drawn, draw)
 
 
-def _drawn(draw: Callable[[], RelayView | PullsView]) -> bytes:
+def _drawn(draw: Callable[[], relay_line.Picture | PullsView]) -> bytes:
     view = draw()
     return relay_line.encode_pulls(view) if isinstance(view, PullsView) else relay_line.encode_answer(view)
 
 
-async def ask(path: str, what: str, within_s: float) -> RelayView:
-    """What the relay at `path` answers. OSError, TimeoutError or WireError where there is no answer."""
+async def ask(path: str, what: str, kind: type[T], within_s: float) -> T:
+    """The picture of the relay at `path`, as a `kind`. OSError, TimeoutError or WireError where there is no answer."""
     line = await lines.ask(path, relay_line.encode_request(what), relay_line.MAX_ANSWER, within_s)
-    return relay_line.decode_answer(line)
+    return relay_line.decode_answer(line, kind)
 
 
 async def ask_pulls(path: str, within_s: float) -> PullsView:

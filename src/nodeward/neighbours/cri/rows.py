@@ -1,4 +1,4 @@
-"""The rows by which the relay describes itself, and its containers.
+"""The rows by which the relay describes itself.
 
 They stand apart from `view` since the relay imports them before its first call passes, and each class takes a
 millisecond.
@@ -6,12 +6,6 @@ millisecond.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from nodeward.core.conditions import HappenedRow
-from nodeward.features.cpus.rows import CpusView
-from nodeward.features.gate.rows import GateRow
-from nodeward.features.limits.rows import CgroupRow
-from nodeward.features.sandboxes.rows import SizingRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,38 +104,3 @@ class ConfigRow:
     node: str = ""
     taken_wall_ns: int = 0
     faults: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class RelayView:
-    """One relay. It goes over `relay.sock`, so a field may be added and none may change its meaning."""
-
-    version: str
-    pid: int
-    since_wall_ns: int
-    doors: tuple[DoorRow, ...] = ()
-    calls: tuple[CallRow, ...] = ()
-    added: tuple[AddedRow, ...] = ()
-    queues: Mapping[str, int] = field(default_factory=dict)
-    """Bytes that wait: `held` for decisions, `copied` for those who watch, `dump` for the dump's writer."""
-    limits: DriverRow = field(default_factory=DriverRow)
-    dump: DumpRow | None = None
-    rows: tuple[CgroupRow, ...] = ()
-    """The containers whose limits it decides, without what only the kernel knows."""
-    left_out: int = 0
-    """Containers for which there was no room here."""
-    cpus: CpusView | None = None
-    """The CPUs, where it gives them to containers."""
-    sizing: SizingRow = field(default_factory=SizingRow)
-    """What it did with the sizes of VMs."""
-    gate: GateRow = field(default_factory=GateRow)
-    """What it did with the gates of pods."""
-    guard: VmGuardRow = field(default_factory=VmGuardRow)
-    config: ConfigRow = field(default_factory=ConfigRow)
-    """The cluster's configuration."""
-    settings_faults: tuple[str, ...] = ()
-    """Why its own newer settings are not in force."""
-    lately: tuple[HappenedRow, ...] = ()
-    """What happened by its decisions."""
-    counted: bool = True
-    """Whether it counts calls: else `calls` and `added` are empty whatever passes."""

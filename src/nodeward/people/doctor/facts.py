@@ -13,7 +13,7 @@ from nodeward.features.limits.findings import CgroupFacts
 from nodeward.features.podapi.findings import ColdPlugFacts
 from nodeward.features.sandboxes.findings import VmFacts
 from nodeward.features.sandboxes.settings import SizingSettings
-from nodeward.neighbours.cri.rows import RelayView
+from nodeward.people.relay_view import RelayView
 from nodeward.people.rows import NodeView
 
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from nodeward.core.finding import Finding, Severity
-from nodeward.neighbours.cri.rows import RelayView
 from nodeward.people.doctor.facts import KubeletFacts, RelayFacts
+from nodeward.people.relay_view import RelayView
 
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 _IMAGE = "Image"

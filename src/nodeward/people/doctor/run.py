@@ -6,6 +6,7 @@ behind. What goes into a bundle is what `bundle` names, and nothing else: no fil
 
 import dataclasses
 import io
+import os
 import platform
 import tarfile
 import threading
@@ -30,11 +31,11 @@ from nodeward.features.podapi.effects import cold_plug as probe_cold_plug
 from nodeward.features.podapi.findings import ColdPlugFacts
 from nodeward.features.sandboxes.findings import VmFacts
 from nodeward.features.settings import Settings
-from nodeward.host.clock import Clock
-from nodeward.host.hostfs import HostFiles
+from nodeward.host.clock import Clock, SystemClock
+from nodeward.host.hostfs import HostFiles, OsFiles
 from nodeward.neighbours.cri import relay_line
-from nodeward.neighbours.cri.rows import RelayView
 from nodeward.neighbours.kata.handlers import read_handlers
+from nodeward.people import client
 from nodeward.people.doctor import cluster, machine
 from nodeward.people.doctor import hook as probe_hook
 from nodeward.people.doctor import kubelet as probe_kubelet
@@ -49,6 +50,7 @@ from nodeward.people.doctor.facts import (
     RuntimeFacts,
 )
 from nodeward.people.doctor.findings import findings, worst
+from nodeward.people.relay_view import RelayView
 from nodeward.people.rows import NodeView
 from nodeward.settings import last_good
 
@@ -86,6 +88,20 @@ class Around:
     patience_s: float = PATIENCE_S
     relay: Callable[[], RelayView | str] = lambda: ""
     """What the relay beside it says of itself; else why it does not answer, empty where none listens."""
+
+
+def here(place: str) -> Around:
+    """This machine, with the daemon whose socket is at `place` and the relay beside it."""
+    return Around(
+        files=OsFiles(),
+        run=machine.said_by,
+        synchronised=machine.synchronised,
+        environ=os.environ,
+        clock=SystemClock(),
+        status=lambda: client.get("/v1/status", place),
+        status_at=place,
+        relay=lambda: (heard := client.relay(place)).view or heard.fault,
+    )
 
 
 @dataclass(frozen=True, slots=True)

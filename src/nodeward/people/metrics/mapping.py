@@ -17,8 +17,9 @@ from nodeward.core.shown import Family, Labels, Values
 from nodeward.features.all import FEATURES
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.host.pace import paced
-from nodeward.neighbours.cri.rows import DoorRow, RelayView
+from nodeward.neighbours.cri.rows import DoorRow
 from nodeward.people.metrics import families as f
+from nodeward.people.relay_view import RelayView
 from nodeward.people.rows import NodeView
 
 MOST_CGROUPS = 5000

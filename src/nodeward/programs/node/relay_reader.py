@@ -10,7 +10,7 @@ from nodeward.core.errors import WireError
 from nodeward.host.clock import Clock
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line
-from nodeward.neighbours.cri.rows import RelayView
+from nodeward.people.relay_view import RelayView
 
 EVERY_S = 1.0
 WITHIN_S = 2.0
@@ -48,7 +48,7 @@ class RelayReader:
         """Asks once."""
         self.fault, self._left = "", False
         try:
-            self.view = await line.ask(self._path, relay_line.COUNTS, WITHIN_S)
+            self.view = await line.ask(self._path, relay_line.COUNTS, RelayView, WITHIN_S)
             self._used = any(door.clients for door in self.view.doors)
             return
         except FileNotFoundError:

@@ -6,7 +6,6 @@ while the daemon is away. Nothing leaves this machine.
 
 import asyncio
 import logging
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,9 +16,6 @@ import msgspec
 
 from nodeward.core.finding import Finding
 from nodeward.features.settings import Settings
-from nodeward.host.clock import SystemClock
-from nodeward.host.hostfs import OsFiles
-from nodeward.people.doctor import machine
 from nodeward.people.doctor import run as doctor
 from nodeward.people.page.server import Pictures, application, hosts
 from nodeward.people.page.server import run as serve
@@ -157,28 +153,9 @@ class _Watch:
                 self._doctor = f"looked at {time.strftime('%H:%M:%S')}"
         if self._looking is None and now_s >= self._doctor_due_s:
             self._doctor_due_s = now_s + DOCTOR_EVERY_S
-            self._looking = asyncio.ensure_future(asyncio.to_thread(_diagnosed, settings, self._chosen.socket))
-
-
-def _diagnosed(settings: Settings, place: str) -> doctor.Diagnosis:
-    def status() -> bytes:
-        async def asked() -> bytes:
-            async with aiohttp.ClientSession(connector=aiohttp.UnixConnector(place), timeout=_TIMEOUT) as session:
-                return (await _Daemon(session, place).get("/v1/status"))[1]
-
-        return asyncio.run(asked())
-
-    around = doctor.Around(
-        files=OsFiles(),
-        run=machine.said_by,
-        synchronised=machine.synchronised,
-        environ=os.environ,
-        clock=SystemClock(),
-        status=status,
-        status_at=place,
-        relay=lambda: "",
-    )
-    return doctor.diagnose(settings, around, ())
+            self._looking = asyncio.ensure_future(
+                asyncio.to_thread(doctor.diagnose, settings, doctor.here(self._chosen.socket))
+            )
 
 
 def _why(error: BaseException) -> str:

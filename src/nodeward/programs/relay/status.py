@@ -24,8 +24,9 @@ from nodeward.host.supervise import forever
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.counts import CallCounts
 from nodeward.neighbours.cri.relay_socket import RelayLineServer
-from nodeward.neighbours.cri.rows import ConfigRow, DoorRow, DriverRow, DumpRow, RelayView, VmGuardRow
+from nodeward.neighbours.cri.rows import ConfigRow, DoorRow, DriverRow, DumpRow, VmGuardRow
 from nodeward.neighbours.cri.sockets import Relay
+from nodeward.people.relay_view import RelayView
 from nodeward.programs.relay.plan import RelayPlan
 
 if TYPE_CHECKING:

@@ -26,8 +26,9 @@ from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles, ensure_folder
 from nodeward.neighbours.cri import dump_rules
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
-from nodeward.neighbours.cri.rows import DoorRow, RelayView
+from nodeward.neighbours.cri.rows import DoorRow
 from nodeward.neighbours.cri.sandbox_calls import Gatekeeper
+from nodeward.people.relay_view import RelayView
 from nodeward.programs.cri_resmgr import last_policy
 from nodeward.programs.cri_resmgr.last_policy import PolicySwitchError
 from nodeward.programs.cri_resmgr.pushed import over_file
@@ -203,7 +204,7 @@ async def test_a_relay_is_missing_as_long_as_one_is_expected(
 ) -> None:
     left = iter(heard)
 
-    async def ask(path: str, what: str, within_s: float) -> RelayView:
+    async def ask(path: str, what: str, kind: object, within_s: float) -> RelayView:
         one = next(left)
         if isinstance(one, Exception):
             raise one

@@ -26,15 +26,20 @@ Hearers = Mapping[type[ev.Event], tuple[tuple[Feature[S], Hear[S]], ...]]
 
 @dataclass(frozen=True)
 class Engine(Generic[S]):
-    """Features that decide together. `noted` is the state after an event, with what it adds for people."""
+    """Features that decide together. `noted` is the state after an event, with what it adds for people. It is called
+    for the events in `notes`, for refusals and for faults."""
 
     features: Features[S]
     noted: Callable[[S, S, ev.Event, Decision], S]
+    notes: tuple[type[ev.Event], ...]
 
     def apply(self, state: S, event: ev.Event) -> tuple[S, Decision]:
         """The state after `event` and everything that follows from it. Pure; `event` is stamped by the caller."""
         after, decision = _applied(state, event, self)
-        return self.noted(state, after, event, decision), decision
+        is_refused = isinstance(decision.answer, Final) and isinstance(decision.answer.value, Refusal)
+        if is_refused or decision.faults or isinstance(event, self.notes):
+            after = self.noted(state, after, event, decision)
+        return after, decision
 
     @cached_property
     def hearers(self) -> Hearers[S]:

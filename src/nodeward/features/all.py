@@ -10,7 +10,7 @@ from nodeward.features.cpus.feature import CPUS
 from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate.feature import GATE
 from nodeward.features.keys.feature import KEYS
-from nodeward.features.lately.step import noted
+from nodeward.features.lately.step import NOTES, noted
 from nodeward.features.limits.feature import LIMITS
 from nodeward.features.notices.feature import NOTICES
 from nodeward.features.pods.feature import PODS
@@ -25,5 +25,5 @@ EVENTS: Final[Mapping[str, type[events.Event]]] = {
     if isinstance(kind, type) and issubclass(kind, events.Event)
 }
 """What can be told to this engine, by name."""
-ENGINE: Final = Engine(FEATURES, noted)
+ENGINE: Final = Engine(FEATURES, noted, NOTES)
 apply = ENGINE.apply

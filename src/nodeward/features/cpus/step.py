@@ -14,7 +14,7 @@ from nodeward.core.cpuset import CpuSet, parse, text
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Fault, Final, Goal, SchedulingClass, Target
 from nodeward.core.events import Question
 from nodeward.core.feature import Hear
-from nodeward.core.modes import Mode, OnError
+from nodeward.core.modes import NO_POLICY, Mode, OnError
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import beside, put, without
 from nodeward.core.topology import Machine
@@ -81,7 +81,7 @@ def on_fault(state: State, question: Question, fault: Fault) -> Final | None:
 
 def is_active(cpus: Cpus) -> bool:
     """Whether a policy that pins is in force, or was before this one."""
-    return bool(cpus.held) or policy_of(cpus.rules.active).name != "none"
+    return bool(cpus.held) or cpus.rules.active not in NO_POLICY
 
 
 def divides_by_use(cpus: Cpus) -> bool:

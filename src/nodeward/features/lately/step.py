@@ -18,6 +18,8 @@ from nodeward.features.keys.kubelet_view import home
 from nodeward.features.lately.state import Happening
 from nodeward.features.root import State
 
+NOTES = (ev.Sampled, ev.StartLate, ev.CpusetsRead, ev.VmsRead)
+"""The events by which something happens that is neither a refusal nor a fault."""
 MOST = 256
 """So many entries are kept; what is beyond is counted under no pod's name."""
 MOST_WHY = 300

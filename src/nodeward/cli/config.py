@@ -22,6 +22,14 @@ def command() -> None:
     """
 
 
+def _warn() -> None:
+    """Prints which variables are not read, though they surely mean a setting."""
+    from nodeward.settings import load as settings
+
+    for warning in settings.misnamed(os.environ):
+        print(f"warning: {warning}", file=sys.stderr)
+
+
 @command.command("check")
 @click.argument("path", type=click.Path(dir_okay=False))
 def check(path: str) -> None:
@@ -31,8 +39,7 @@ def check(path: str) -> None:
     """
     from nodeward.settings import load as settings
 
-    for warning in settings.misnamed(os.environ):
-        print(f"warning: {warning}", file=sys.stderr)
+    _warn()
     try:
         settings.load(path, os.environ)
     except settings.SettingsError as error:
@@ -72,6 +79,7 @@ def show(config_path: str | None, flags: dict[str, str], changed: bool, output: 
     from nodeward.features.cpus.settings import Amount
     from nodeward.settings import load as settings
 
+    _warn()
     try:
         found = settings.sourced(config_path, os.environ, flags)
     except settings.SettingsError as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.command("doctor")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
 @set_option("kube.enabled=false")
-@click.option("--socket", help="The daemon's socket.  [default: nodeward.sock in the settings' run_dir]")
+@click.option("--socket", help="The daemon's socket.  [default: NODEWARD_SOCKET, else nodeward.sock in the run_dir]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 @click.option("--bundle", "bundle_path", metavar="FILE.tar.gz", help="Also write a support bundle without secrets.")
 def command(
@@ -40,7 +40,7 @@ def command(
     from nodeward.people.doctor import run as doctor
 
     chosen, faults = _settings(config_path, flags)
-    around = doctor.here(socket or f"{chosen.run_dir}/nodeward.sock")
+    around = doctor.here(socket or os.environ.get("NODEWARD_SOCKET") or f"{chosen.run_dir}/nodeward.sock")
     found = doctor.diagnose(chosen, around, faults)
     if output == "json":
         import msgspec

@@ -10,7 +10,7 @@ import click
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(what: str, socket: str | None, output: str) -> None:
-    """Explain in sentences why a pod or container has its limit, and its state.
+    """Explain why a pod or container has its limit, and show its state.
 
     WHAT is NAMESPACE/POD[/CONTAINER]; a pod's name, where one namespace has it; of a container that has no name yet,
     the first characters of its id as `nodeward status` shows them; or the path of a cgroup below the cgroup root.

@@ -543,7 +543,7 @@ News = FactRead | Committed | Expired
 
 @dataclass(frozen=True, slots=True)
 class Reached(Event):
-    """Goals whose value is in the kernel now: the targets of one batch, since each event costs a decision."""
+    """Goals that are true now: the targets of one batch, since each event costs a decision."""
 
     targets: tuple[Target, ...]
     written: tuple[Target, ...] = ()

@@ -16,7 +16,7 @@ from nodeward.core import events
 from nodeward.core.decision import Decision
 from nodeward.core.errors import NodewardError
 
-FORMAT = 6
+FORMAT = 7
 """Raised whenever events, decisions or the state are written otherwise than by the releases before."""
 MAX_LINE = 64 * 1024 * 1024
 MOST_AT_ONCE = 128

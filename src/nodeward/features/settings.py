@@ -116,9 +116,9 @@ class RecordSection:
 @dataclass(frozen=True, slots=True)
 class RelaySection:
     """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
-    there is one, and `image_listen` the socket at which that is relayed. `limits`: `limits` is driven here, as
-    its own settings say, for runtimes without NRI. `count_calls`: by method, result and what they waited; without that,
-    calls that nobody decides or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
+    there is one, and `image_listen` the socket at which that is relayed. `limits`: the relay decides limits, for
+    runtimes without NRI. `count_calls`: by method, result and what they waited; without that, calls that nobody decides
+    or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
     its own. `vm_checkpoint`, `vm_resize`: whether CheckpointContainer in a VM sandbox, and a change of CPU or memory of
     a VM whose size is fixed, are refused."""
 

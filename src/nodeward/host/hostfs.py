@@ -84,7 +84,7 @@ class HostFiles(Protocol):
         """Names in a folder, sorted."""
 
     def stat(self, path: str) -> FileInfo:
-        """The file's kind, size and owner. ENOENT if nothing is."""
+        """The file's kind, identity, size and links. ENOENT if nothing is."""
 
     def mkdir(self, path: str) -> None:
         """Makes one folder (or cgroup). EEXIST if it is there."""

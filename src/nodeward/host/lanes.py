@@ -151,12 +151,12 @@ class ThreadLane:
                 result = error
             return lambda: done(result)
 
+        if not self._threads and not self._spawn():
+            return False
         entry = _Job(name, run, done, ended)
         entry.timer = self._loop.call_later(self._deadline_s, self._look_after, entry)
         with self._ready:
             self._queue.append(entry)
-            if not self._threads:
-                self._spawn()
             self._ready.notify()
         return True
 
@@ -170,10 +170,16 @@ class ThreadLane:
             thread.join(max(0.0, end - time.monotonic()))
         return not any(thread.is_alive() for thread in self._threads)
 
-    def _spawn(self) -> None:
+    def _spawn(self) -> bool:
+        """Starts a thread; whether the system had one to give."""
         thread = threading.Thread(target=self._work, name=f"nodeward-{self.name}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            log.error("lane=%s thread=none why=%r", self.name, str(error))
+            return False
         self._threads.append(thread)
-        thread.start()
+        return True
 
     def _work(self) -> None:
         while True:

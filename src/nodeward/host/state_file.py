@@ -13,8 +13,8 @@ from nodeward.host.hostfs import HostFiles
 
 
 class OneWriter:
-    """Orders the writes of files that belong together, on whichever threads: while one writes, every other fails at
-    once."""
+    """Allows one write at a time of files that belong together, on whichever threads: while one writes, every other
+    fails at once."""
 
     def __init__(self) -> None:
         self._writing = threading.Lock()

@@ -1,11 +1,10 @@
 """Waits for the first of several things."""
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+from collections.abc import Awaitable
 
 
-async def first_of(*waits: Coroutine[Any, Any, object]) -> None:
+async def first_of(*waits: Awaitable[object]) -> None:
     """Returns when one has ended, or raises what it raised. The others are cancelled, and have ended too."""
     tasks = [asyncio.ensure_future(one) for one in waits]
     try:

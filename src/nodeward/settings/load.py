@@ -351,7 +351,7 @@ def _put(tree: Tree, parts: list[str], text: str, faults: list[str]) -> None:
 def _build(kind: type, value: object, path: str, faults: list[str]) -> object:
     """An instance of the dataclass `kind` from a mapping; the default stands in for a value with a fault."""
     if not isinstance(value, dict):
-        faults.append(f"{path or 'settings'}: is {value!r}, must be a section with keys")
+        faults.append(f"{path or 'settings'}: is {value!r}, must be a section of settings")
         return kind()
     hints = typing.get_type_hints(kind)
     known = [field.name for field in dataclasses.fields(kind)]
@@ -428,7 +428,7 @@ _KINDS = {
     "bool": "true or false, without quotes",
     "float": "a number",
     "int": "a whole number",
-    "object": "keys with values",
+    "object": "names with values",
     "str": "text: write it in quotes",
 }
 

@@ -87,9 +87,9 @@ def test_a_damaged_file_is_ignored_and_said(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptureFixture) -> None:
-    assemble.ensure(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
+    assemble.make_own_folder(FaultyFiles(SimKernel({}), fail_at=2, fail_errno=errno.ENOSPC), "/data/nodeward")
 
-    assert "folder=missing path=/data/nodeward error=" in caplog.text
+    assert "folder=missing path=/data error=" in caplog.text
 
 
 def test_what_pods_request_of_the_cpus_comes_back_and_an_older_release_has_not_said_it() -> None:

@@ -80,7 +80,7 @@ NO_NRI = {"nri.enabled": "false"}
         ("gate: {handlers: {Kata_q: [key]}}", {}, {}, "gate.handlers.Kata_q: 'Kata_q' is no runtime handler: a Runt"),
         ("gate: {uids: []}", {}, {}, "gate.uids: [] is not 1 to 64 user ids from 0 to 4294967294"),
         ("{gate: {uids: [0, 7, 8]}, podapi: {uids: [8]}}", {}, {}, "gate.uids: [7] are not in podapi.uids, so that"),
-        ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed; it must be keys with values"),
+        ("gate: {handlers: [kata]}", {}, {}, "gate.handlers: ['kata'] is not allowed; it must be names with values"),
         ("gate: {handlers: {a: key}}", {}, {}, "gate.handlers: {'a': 'key'} is not allowed; each value must be a list"),
         ("7: 1", {}, {}, "7: unknown key"),
         ("relay: {limits: true}", {}, {}, "relay.limits: NRI drives limits too"),

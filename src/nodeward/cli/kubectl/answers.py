@@ -77,7 +77,7 @@ def diagnosed(answer: Answer) -> Diagnosis:
 
 
 def sentences(answer: Answer) -> tuple[list[str], str]:
-    """The lines of `explain`, and why some are missing."""
+    """The lines of `explain`, or why there are none."""
     lines, fault = _read(answer, list[str])
     return [printable(line) for line in lines or []], fault
 

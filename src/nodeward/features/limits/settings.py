@@ -1,7 +1,4 @@
-"""The settings of limits. Apart from others, since the OCI hook imports them at each start.
-
-`features.settings` has these names too, and is where all others find them.
-"""
+"""The settings of limits. Apart from others, since the OCI hook imports them at each start."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

@@ -92,8 +92,8 @@ def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
 
 
 def declared_of(state: State, wanted: Wanted) -> Amounts:
-    """The amounts that the cgroup's pod declares: by the container, in its spec or an annotation; of a pod the budget
-    that follows from it. A resource that nobody declares is not there, though 0 may be wanted of it."""
+    """The amounts declared for the cgroup: by the container, in its spec or an annotation; of a pod the budget that
+    follows from it. A resource that nobody declares is not there, though 0 may be wanted of it."""
     spec = state.pods.specs.get(wanted.pod_uid)
     if wanted.container_id is None:
         if spec is None:

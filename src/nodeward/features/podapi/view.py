@@ -99,7 +99,7 @@ def pods(state: State) -> tuple[PodIdentity, ...]:
 
 
 def pod_named(state: State, namespace: str, name: str) -> tuple[PodUid, KnownSpec] | None:
-    """The newest pod of this name: a name can have been taken over."""
+    """The pod of this name that was reported last, one that is not gone first: a name can have been taken over."""
     named = [
         (uid, known)
         for uid, known in state.pods.specs.items()
@@ -216,8 +216,7 @@ def totals(state: State, one: Subject, around: Around) -> Section[PodTotals]:
 
 
 def sums(spec: PodSpec) -> PodTotals:
-    """The sums of the containers, as kubelet makes them: what the pod says of itself as a whole, else its containers'
-    sum."""
+    """The pod's totals, as kubelet makes them: what the pod says of itself as a whole, else its containers' sum."""
     rows, whole = [row for row in spec.containers if row.role is not Role.EPHEMERAL], spec.whole or NO_WHOLE
     cpus = [(row.role, row.cpu_m) for row in rows if row.cpu_m is not None]
     memory = [(row.role, row.memory_request) for row in rows if row.memory_request is not None]

@@ -56,7 +56,7 @@ def declared(spec: PodSpec | None, sandbox: Sandbox | None) -> Overhead:
 
 
 def assumed(reading: VmReading, recommended: Recommended) -> Overhead:
-    """The overhead of a pod without a RuntimeClass: the recommended one, else what is usual for its VMM."""
+    """The overhead to assume for a pod that declares none: the recommended one, else what is usual for its VMM."""
     memory, cpu_m = recommended.memory, recommended.cpu_m
     return Overhead(
         USUAL.get(reading.vmm, 0) if memory is None else memory,

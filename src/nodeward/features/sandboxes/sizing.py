@@ -36,8 +36,8 @@ class _Wish:
 
 
 def room(rule: SizingSettings, cpus: int, memory: int, node: Allocatable = NOT_TOLD) -> Room:
-    """The CPUs and the memory of this machine that can still be given (0: not known), at most what the node calls
-    allocatable: a VM beyond that takes what kubelet keeps for the system."""
+    """The most CPUs and memory that VMs may get: the machine's (0: not known), less what the settings keep, and at most
+    what the node calls allocatable. A VM beyond that takes what kubelet keeps for the system."""
     left = max(cpus - rule.keep_cpus, 0) * CPU_M if cpus else None
     bytes_left = max(memory - rule.keep_memory_mib * MIB, 0) // MIB * MIB if memory else None
     may = None if node.memory is None else node.memory // MIB * MIB

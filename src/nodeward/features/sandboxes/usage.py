@@ -75,7 +75,7 @@ def parts(reading: VmReading, counts: Callable[[Task], bool] | None = None) -> M
 
 
 def vmm_of(reading: VmReading) -> Task | None:
-    """The process that the VM's memory is charged to; None where it is not seen."""
+    """The process in whose cgroup the VM's memory is charged; None where it is not seen."""
     for task in reading.tasks:
         if task.role is TaskRole.VMM:
             return task

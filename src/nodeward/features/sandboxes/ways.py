@@ -36,8 +36,7 @@ def missing(handler: Handler) -> str:
 
 
 def missing_defaults(handler: Handler) -> str:
-    """The annotations that the handler must allow so that `default_vcpus` and `default_memory` are obeyed, and does
-    not; empty for nothing."""
+    """Why `default_vcpus` and `default_memory` are not obeyed as annotations; empty for nothing."""
     names = {key: key.rpartition(".")[2] for key in KATA_SIZES}
     lacks = [] if all(handed_on(handler, key) for key in names) else ["pod_annotations does not hand them on"]
     refused = [name for key, name in names.items() if not allowed(handler, key)]

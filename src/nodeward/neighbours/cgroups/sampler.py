@@ -321,7 +321,7 @@ class _Searches:
 
 
 def news(result: Pass, as_of: int, known: Mapping[str, MiscReading]) -> Sampled:
-    """The events for readers of these readings, of a pass that began at `as_of`."""
+    """The event for a reader who knows these readings, of a pass that began at `as_of`."""
     read, gone = result.readings, result.gone
     seen = dict.fromkeys((*read, *gone))
     unread = tuple(path for path in known if path not in seen)

@@ -300,7 +300,7 @@ class CallBook:
         return tracked
 
     def unseen(self, connection: int, why: str) -> None:
-        """Marks a connection whose calls are only relayed from here on."""
+        """Tells watchers that calls of the connection are not seen from here on."""
         for watcher in self._watchers:
             try:
                 watcher.unseen(connection, why)

@@ -1,9 +1,9 @@
 """What the relay is asked on `relay.sock`, and what it answers: one line of JSON each way, with a version.
 
-Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer:
-`{"v":1,"status":{...}}`, a `people.relay_view.RelayView`, or `{"v":1,"error":"..."}`. `"ask":"pulls"` is answered
-`{"v":1,"pulls":{...}}`, a `core.pulls.PullsView`; a relay that is older answers with an error. Whoever reads a version
-that it does not know says so and believes nothing. Fields that a newer relay adds are skipped.
+Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer: a picture, in
+`{"v":1,"status":{...}}`, or `{"v":1,"error":"..."}`. `"ask":"pulls"` is answered `{"v":1,"pulls":{...}}`, a
+`core.pulls.PullsView`; a relay that is older answers with an error. Whoever reads a version that it does not know says
+so and believes nothing. Fields that a newer relay adds are skipped.
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ def decode_answer(line: bytes, kind: type[T]) -> T:
     """The relay's picture, of the class `kind`; WireError for anything else, its own word where it could not answer."""
     check_version(_WHAT, line, VERSION)
     answer = read(_WHAT, line, _Answer)
-    if not bytes(answer.status):
+    if bytes(answer.status) in (b"", b"null"):
         raise WireError(_WHAT, f"the relay answers: {answer.error[:200] or 'nothing'}")
     return read(_WHAT, bytes(answer.status), kind)
 

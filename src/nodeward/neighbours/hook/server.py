@@ -39,7 +39,7 @@ def sandbox(request: HookRequest) -> Sandbox:
 
 
 def container(request: HookRequest) -> Container | None:
-    """Takes a container with a cgroup that can be read already; None for what holds the sandbox."""
+    """The container of the request; None for what holds the sandbox."""
     if not request.container:
         return None
     home, path = SandboxId(request.sandbox), cgroup_paths.container_path(request.cgroup)

@@ -46,7 +46,7 @@ class SeenTask:
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The open files of the task."""
+        """The /proc files of the task that may be kept open."""
         return tuple(f"{self.base}/{name}" for name in ("stat", "statm", "cgroup", "status"))
 
     @property
@@ -108,7 +108,7 @@ class Tasks:
         return True
 
     def drop(self, one: SeenTask) -> None:
-        """Closes the files of the task."""
+        """Closes our descriptors of the task."""
         self._kept.drop(*one.files)
 
     def _names(self, pid: int) -> list[str]:

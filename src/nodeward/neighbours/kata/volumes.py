@@ -92,9 +92,9 @@ def remove(files: HostFiles, path: str, folder: str = FOLDER, *, force: bool = F
 
 
 def _make(files: HostFiles, place: str) -> None:
-    if is_there(files, place) and not files.stat(place).is_dir:
-        raise VolumeFileError(f"{place} is no folder; remove it: Kata refuses the volume")
     ensure_folder(files, place)
+    if not files.stat(place).is_dir:
+        raise VolumeFileError(f"{place} is no folder; remove it: Kata refuses the volume")
 
 
 def _refuse_taken(files: HostFiles, place: str, path: str) -> None:

@@ -92,7 +92,7 @@ _NODES: Final = "/api/v1/nodes"
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The node, group and namespace of a configuration."""
+    """The node, the namespace, and the names by which its configuration is found."""
 
     node: str
     namespace: str = "kube-system"

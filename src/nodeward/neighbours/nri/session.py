@@ -374,7 +374,7 @@ class NriConnection:
 
 
 def _no_change(question: Question, encode: Callable[[Adjustment], bytes]) -> Answer:
-    """After a fault in the core itself. Domains' faults have their own `on_error` and never come here."""
+    """After a fault in the core itself. Features' faults have their own `on_error` and never come here."""
     _log.exception("nri question failed question=%s answered='no change'", type(question).__name__)
     return encode(Adjustment())
 

@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Code(Enum):
-    """The statuses that differ here, as gRPC names them; any other is UNKNOWN."""
+    """The statuses that callers distinguish, as gRPC names them; any other is UNKNOWN."""
 
     CANCELLED = "CANCELLED"
     UNKNOWN = "UNKNOWN"

@@ -27,8 +27,8 @@ Answer = Callable[[bytes], Awaitable[bytes | None]]
 
 
 def bound(path: str, mode: int = 0o600) -> socket.socket:
-    """A socket at this path that never has another mode; its folder is made. It does not listen yet. Returns without a
-    turn of the loop: the umask is the whole process's, and others begin to serve meanwhile."""
+    """A socket at this path that is never open to more than `mode`; its folder is made. It does not listen yet. Returns
+    without a turn of the loop: the umask is the whole process's, and others begin to serve meanwhile."""
     make_folders(os.path.dirname(path))
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)  # left by a process that was killed; the lock says there is no other

@@ -94,8 +94,8 @@ class OnDisk:
 
 def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     """What the disk remembers. May sleep: not for the loop's thread."""
-    ensure(files, settings.state_dir)
-    ensure(files, settings.run_dir)  # the journal of grants is there
+    make_own_folder(files, settings.state_dir)
+    make_own_folder(files, settings.run_dir)  # the journal of grants is there
     remembered = last_known.read(files, settings.state_dir)
     recorded = record_writer.size(files, settings.record.path)
     boot = read_boot(files, settings.state_dir) if may_grant(settings) else ""
@@ -243,12 +243,12 @@ def _sampling(
     return lambda: sampler.run(lane, reader, finder, scope, known, tell, core.seq, clock, period_s, leftovers)
 
 
-def ensure(files: HostFiles, path: str) -> None:
-    """Makes a folder. Where that fails the daemon goes on without it, and who cannot write there says so."""
+def make_own_folder(files: HostFiles, path: str) -> None:
+    """Makes the folder and those above it. Where that fails the daemon goes on, and who cannot write there says so."""
     try:
         ensure_folder(files, path.rstrip("/"))
     except OSError as error:
-        log.error("folder=missing path=%s error=%s", path, error)
+        log.error("folder=missing path=%s error=%s", error.filename or path, error)
 
 
 async def _flush(recorder: RecordWriter, clock: Clock) -> None:

@@ -363,7 +363,7 @@ def _engine(settings: Settings) -> EngineSettings:
 
 
 def soon(do: Callable[[], None], after_s: float) -> None:
-    """Waits so long, at least until the running loop's next turn."""
+    """Calls `do` after so long, in the running loop's next turn at the earliest."""
     loop = asyncio.get_running_loop()
     if after_s:
         loop.call_later(after_s, do)

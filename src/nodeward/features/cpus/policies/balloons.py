@@ -100,7 +100,7 @@ class _Node:
         return self.allowed & ~isolated & ~(0 if kind == RESERVED else self.named)
 
     def free(self, at: Pools, kind: str) -> CpuSet:
-        """The CPUs of the node that belong to no balloon."""
+        """The CPUs that a balloon of the type may have and that no balloon has."""
         return self.may(kind) & ~used(at)
 
 

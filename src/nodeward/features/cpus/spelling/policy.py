@@ -172,7 +172,7 @@ def _section(title: str, made: type, kind: str, kinds: Mapping[str, object]) -> 
 def read(section: object, spelled: Spelled, faults: list[str]) -> PolicySettings:
     """The section's settings; the default stands in for what has a fault."""
     if not isinstance(section, dict):
-        faults.append(f"{SECTION}: is {section!r}, must be a section with keys")
+        faults.append(f"{SECTION}: is {section!r}, must be a section of settings")
         return PolicySettings()
     default, found = PolicySettings(), list[str]()
     for name in list(section)[:MOST_FAULTS]:
@@ -262,7 +262,7 @@ def _static(section: object, faults: list[str]) -> StaticSettings:
     if section is None:
         return StaticSettings()
     if not isinstance(section, dict):
-        faults.append(f"{where}: is {shown(section)}, must be a section with keys")
+        faults.append(f"{where}: is {shown(section)}, must be a section of settings")
         return StaticSettings()
     for name in list(section)[:MOST_FAULTS]:
         if name not in _KEYS["static"]:

@@ -236,7 +236,7 @@ def _section(kind: type[T], section: object, where: str, faults: list[str]) -> T
     if section is None:
         return kind()
     if not isinstance(section, dict):
-        faults.append(f"{where}: is {shown(section)}, must be a section with keys")
+        faults.append(f"{where}: is {shown(section)}, must be a section of settings")
         return kind()
     if len(section) > MAX_ITEMS:
         faults.append(f"{where}: has {len(section)} keys; a section has at most {MAX_ITEMS}")

@@ -46,7 +46,7 @@ class Method:
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """The methods that are served: the methods by name, and the events of one watcher, which may be refused."""
+    """What is served: the methods by name, and the events of one watcher, which may be refused."""
 
     methods: Mapping[str, Method]
     watch: Callable[[], AbstractContextManager[AsyncIterator[WatchEvent]]]

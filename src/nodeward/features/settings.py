@@ -115,12 +115,7 @@ class RecordSection:
 
 @dataclass(frozen=True, slots=True)
 class RelaySection:
-    """The CRI relay, `nodeward relay`: kubelet's end and the runtime's. `image`: an image service of its own, where
-    there is one, and `image_listen` the socket at which that is relayed. `limits`: the relay decides limits, for
-    runtimes without NRI. `count_calls`: by method, result and what they waited; without that, calls that nobody decides
-    or dumps are not even looked at. `record`: as `record.path` is for the daemon, a file of
-    its own. `vm_checkpoint`, `vm_resize`: whether CheckpointContainer in a VM sandbox, and a change of CPU or memory of
-    a VM whose size is fixed, are refused."""
+    """The CRI relay, `nodeward relay`: kubelet's end and the runtime's."""
 
     listen: str = "/run/nodeward/cri.sock"
     runtime: str = "/run/containerd/containerd.sock"
@@ -139,9 +134,7 @@ SECRETS = ("credentials", "environment", "commands", "annotations")
 
 @dataclass(frozen=True, slots=True)
 class DumpSection:
-    """The relay's dump of CRI messages; off while `file` is empty. `rules`: [level:]method[,...] with the levels off,
-    short and full. `max_bytes`: the file is begun anew beyond that, and one older one is kept. `show`: what is not
-    blanked, of credentials, environment, commands and annotations."""
+    """The relay's dump of CRI messages; off while `file` is empty."""
 
     file: str = ""
     rules: str = "full:.*"

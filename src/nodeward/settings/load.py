@@ -213,11 +213,13 @@ def _sourced(
             parts = policy.canonical(parts)
             where[".".join(parts)] = f"environment {name}"
             spelled.pop(".".join(parts), None)
+            _ship(tree, parts)
             _put(tree, parts, text, faults)
     for dotted, text in (flags or {}).items():
         parts = policy.canonical(dotted.split("."))
         where[".".join(parts)] = (given_by or {}).get(dotted, f"flag --set {dotted}=...")
         spelled.pop(".".join(parts), None)
+        _ship(tree, parts)
         _put(tree, parts, text, faults)
     settings = _build(Settings, {name: value for name, value in tree.items() if name != policy.SECTION}, "", faults)
     if isinstance(settings, Settings):
@@ -335,6 +337,13 @@ def _read_below(section: object) -> object:
         if name in section:
             found[name] = inside
     return found
+
+
+def _ship(tree: Tree, parts: list[str]) -> None:
+    """Begins the table `keys.kinds` as it ships where a variable or a flag changes a row, and no file has the table."""
+    section = tree.setdefault("keys", {}) if parts[:2] == ["keys", "kinds"] and len(parts) > 3 else None
+    if isinstance(section, dict) and "kinds" not in section:
+        section["kinds"] = {key: dataclasses.asdict(row) for key, row in Settings().keys.kinds.items()}
 
 
 def _put(tree: Tree, parts: list[str], text: str, faults: list[str]) -> None:

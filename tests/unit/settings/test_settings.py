@@ -3,6 +3,7 @@
 import contextlib
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from nodeward.cli import config, doctor, node, relay, webhook
 from nodeward.core.modes import Mode
-from nodeward.features.keys.settings import KeyKind
+from nodeward.features.keys.settings import KeyKind, Share
 from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
@@ -262,6 +263,13 @@ def test_a_bomb_is_refused(types: str, why: str, tmp_path: Path) -> None:
     path.write_text(f"policy: {{balloons: {{balloonTypes: {types}}}}}")
     with pytest.raises(SettingsError, match=re.escape(why)):
         load(str(path), {})
+
+
+def test_a_variable_and_a_flag_for_one_kind_of_key_leave_the_rest_of_the_shipped_kinds_as_it_is() -> None:
+    found = from_tree({}, {"NODEWARD_KEYS__KINDS__TDX__SHARE": "own"}, {"keys.kinds.tdx.reserve": "2"}).keys.kinds
+    shipped = Settings().keys.kinds
+
+    assert found == {**shipped, "tdx": replace(shipped["tdx"], share=Share.OWN, reserve=2)}
 
 
 def test_a_table_of_keys_is_read_and_every_fault_in_it_has_its_path() -> None:

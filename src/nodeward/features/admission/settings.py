@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WebhookSection:
-    """The admission webhook, `nodeward webhook`: where it listens, its certificate, its patience. `annotate`: the
-    annotations with each container's requests and limits that it writes, each at the path of its name."""
+    """The admission webhook, `nodeward webhook`: where it listens, its certificate, its patience."""
 
     address: str = ""
     port: int = 9443

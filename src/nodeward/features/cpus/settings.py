@@ -85,9 +85,7 @@ STATIC_OPTIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class StaticSettings:
-    """The settings of the policy `static`. `relaxed_isolation`: CPUs that the kernel isolates are tried first for every
-    container with CPUs of its own. `options`: kubelet's CPU manager policy options by their own names: full-pcpus-only,
-    ..."""
+    """The settings of the policy `static`."""
 
     relaxed_isolation: bool = False
     options: Mapping[str, bool] = field(default_factory=dict)
@@ -110,9 +108,7 @@ class PolicySettings:
 
 @dataclass(frozen=True, slots=True)
 class CpusSettings:
-    """The feature `cpus`: how the policy is carried out. `driver`: by NRI or by the CRI relay. `on_late`: what becomes
-    of a container with CPUs of its own when others are still on them after `late_ms`. `memory`: whether a new
-    container's memory is that of the NUMA nodes of its CPUs, see MemoryNodes."""
+    """The feature `cpus`: how the policy is carried out."""
 
     mode: Mode = Mode.ENFORCE
     driver: Driver = Driver.NRI

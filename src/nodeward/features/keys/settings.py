@@ -45,13 +45,7 @@ class Share(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyKind:
-    """One kind of TEE key. `resources` are all extended resources that promise one, whoever publishes them; pods that
-    name one of them, in their containers or in their RuntimeClass's overhead, are entitled. `capacity_from`: who says
-    how many there are; `capacity`: the number itself, for machines where that is hidden (kind), or to have fewer than
-    the kernel shows. `reserve` keys are never called free. `publisher`: whether we offer the keys in mode enforce, as
-    `publish`, one of `resources` and never a name of NFD's. `attestation` and `attestation_socket`: whether ids are
-    healthy only while that socket answers. `devices`: the device nodes that a container with an id gets. `share` and
-    `split`: how those who go by NFD's number are told; `split` is our part."""
+    """One kind of TEE key: the resources that promise one, how many there are, and who offers and shares them."""
 
     resources: tuple[str, ...] = ()
     capacity: int = 0

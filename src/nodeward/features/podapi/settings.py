@@ -5,9 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodapiSection:
-    """The Pod API of `nodeward node`: what is known of this node's pods, on two unix sockets. `socket` (HTTP and JSON):
-    empty for podapi.sock in run_dir. `grpc_socket`: empty for podapi-grpc.sock in run_dir; only root may open it.
-    `uids`: the users whose processes may ask over HTTP."""
+    """The Pod API of `nodeward node`: what is known of this node's pods, on two unix sockets."""
 
     enabled: bool = False
     socket: str = ""
@@ -17,8 +15,7 @@ class PodapiSection:
 
 @dataclass(frozen=True, slots=True)
 class ColdPlugSection:
-    """The cold-plug socket of `nodeward node`: PodResources for VM runtimes, with the devices of DRA claims. `socket`:
-    empty for pod-resources.sock in run_dir."""
+    """The cold-plug socket of `nodeward node`: PodResources for VM runtimes, with the devices of DRA claims."""
 
     enabled: bool = False
     socket: str = ""

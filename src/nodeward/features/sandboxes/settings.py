@@ -29,12 +29,7 @@ class Unlimited(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SizingSettings:
-    """Sizes of VMs, given by the relay in RunPodSandbox (docs/sizing.md). `mode`: off; observe, which decides and says;
-    enforce, which also sends. `unlimited`: CPUs of a pod that has containers without a CPU limit: request, N, N% or
-    all. `keep_cpus`, `keep_memory_mib`: so much of the machine is kept back: what is added makes no VM larger than the
-    rest. `handlers`: the runtime handlers whose pods are sized; empty for those that start VMs by the runtime's
-    configuration. `queues`: VMs of runtime-rs also get as many queues of their network and block devices as they have
-    vCPUs, up to MOST_QUEUES."""
+    """The sizes of VMs, which the relay sends in RunPodSandbox (docs/sizing.md)."""
 
     mode: Mode = Mode.OFF
     unlimited: str = Unlimited.REQUEST.value
@@ -57,11 +52,7 @@ def unlimited(text: str) -> tuple[Unlimited, int] | None:
 
 @dataclass(frozen=True, slots=True)
 class SandboxesSettings:
-    """VM sandboxes (Kata). `mode`: off; observe, which looks and says; enforce, which besides sets the limit of a pod
-    where nobody has set it (a CRI runtime without kubelet), and moves no process. `period_ms`: how often they are read.
-    `profiles`: by whose rules a runtime handler places processes, where that is not recognised: document, kata-go or
-    kata-rs. `tight_percent`: less of the limit left than this is called tight. `samples`: so many are needed before an
-    overhead is recommended."""
+    """VM sandboxes (Kata): how they are read, judged and limited. No process is moved."""
 
     mode: Mode = Mode.OFF
     period_ms: int = 2000

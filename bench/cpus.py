@@ -84,7 +84,9 @@ def command_of(program: str, folder: Path, socket: Path, settings: str = SETTING
         replace(pod, qos=Qos.BURSTABLE, containers=tuple(replace(one, cpu_m=100) for one in pod.containers))
         for pod in plugins.specs(SHAPE)
     ]
-    Path(last_known.path_in(str(folder / "state"))).write_bytes(last_known.encode(tuple(pods), 1))
+    Path(last_known.FILE.path_in(str(folder / "state"))).write_bytes(
+        last_known.FILE.encode(last_known.Remembered(tuple(pods), 1))
+    )
     for path, content in cpus.sysfs(PLAN).items():
         place = folder / "machine" / path.removeprefix("/")
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -18,7 +18,7 @@ from nodeward.features.settings import Settings
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import FileInfo, HostFiles
 from nodeward.programs.node import run as node
-from nodeward.settings.reload import SettingsSource
+from nodeward.settings.source import SettingsSource
 
 KEYS, WITH_KEYS = 512, 100
 FOREIGN = "/machine.slice"

@@ -81,7 +81,9 @@ def daemon(folder: Path, socket: Path, shape: tree.Shape, api_url: str = "", mor
     state.mkdir()
     tree.build(cgroup, shape)
     if not api_url:
-        Path(last_known.path_in(str(state))).write_bytes(last_known.encode(specs(shape), 1))
+        Path(last_known.FILE.path_in(str(state))).write_bytes(
+            last_known.FILE.encode(last_known.Remembered(specs(shape), 1))
+        )
     kube = f"url: '{api_url}'" if api_url else "enabled: false"
     config = folder / "nodeward.yaml"
     config.write_text(

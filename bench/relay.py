@@ -7,21 +7,15 @@ two header blocks are the same.
 
 `nodeward relay` is the program as it is installed: it counts calls by method and result, which `uncounted` does not.
 `dumped` writes each message to a file as well, by a process of its own that has its share of the machine; it is
-compared with the `plain` relay beside it, in the same rounds. `limits`, `limits-none` decide creates by a pod's
-annotation, for a kernel that is a folder of files, with so many containers known from the runtime's lists, and none; at
-the end each is asked whether it has changed every create. `lists` decides too, and its engine takes in every list that
-passes, where an installed relay does so once a minute (LISTS_NS in neighbours/cri/decider.py, the one thing that
-differs). Its client asks as kubelet does, for sandboxes and containers in turn and with time in between, since a list
-is taken in once it has gone on; the relay's last line says how many were. The lists through `limits` are in its first
-minute, so that it reads none of them. `sized` gives VMs their size: it asks for each pod at the socket of the node
-daemon, which a process of its own serves as the daemon does, and logs a line. The pass-through is one process for all
-of it, and never dumps. Memory is that of relays before a runtime with PODS pods, after some thousand calls;
-`limits-pods` knows these.
+compared with the `plain` relay beside it, in the same rounds. Behind `limits`, `limits-none` and `sized` a node daemon
+of its own decides, as installed, for a kernel that is a folder of files: creates by a pod's annotation, with so many
+containers known from the runtime's lists, and none; sizes of VMs by the pod that it remembers. At the end each is asked
+whether it has changed every call. The pass-through is one process for all of it, and never dumps. Memory is that of
+relays, and of the daemon of `limits-pods`, with a runtime that has PODS pods, after some thousand calls.
 """
 
 import asyncio
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -35,17 +29,12 @@ from typing import IO
 from bench.measure import cpu_us, median, memory_mib, quantile
 from bench.plugins import built, running
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.events import Removed
-from nodeward.core.workload import ContainerId, SandboxId
-from nodeward.features.settings import Settings
-from nodeward.host.clock import SystemClock
+from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
+from nodeward.features.pods.effects import last_known
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri import relay_socket as line
-from nodeward.neighbours.cri.calls import Call, Ended, Message, Replace
 from nodeward.neighbours.sockets import unary_client
 from nodeward.people.relay_view import RelayView
-from nodeward.programs.relay.limits import RelayLimits
-from nodeward_sim.doubles.kernel import SimKernel
 from tests.unit.neighbours.cri.between import Between
 from tests.unit.neighbours.cri.strict import request
 
@@ -57,34 +46,9 @@ RUNTIMES = {"limits-none": "none", "pods": "some", "limits-pods": "some"}
 """The server behind each relay, where it is not `direct`."""
 CREATE, RUN, VERSION = "CreateContainer", "RunPodSandbox", ("Version", b"")
 REQUEST_BYTES = 4096
-GROWTH_CREATES = 2000
 HELD = 1000, 4000
-PAUSE_S = 0.025
-"""After each list of who asks as kubelet does: longer than until it has been read (LIST_LATER_S and some 5 ms)."""
-EACH_LIST = """
-from nodeward.cli.main import main
-from nodeward.neighbours.cri import decider
-decider.LISTS_NS = 5_000_000
-main()
-"""
-"""`nodeward` that has a list read so soon after the last one."""
-DAEMON = """
-import asyncio, sys
-from nodeward.programs.node import relay_door
-from nodeward.features.pods.state import KnownSpec, Pods
-from nodeward.core.vms import Allocatable
-from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-
-UID = PodUid("uid")
-POD = PodSpec(UID, "default", "pod", (ContainerSpec("app", cpu_m=3000, memory_request=1 << 30),))
-
-async def never(*_):
-    return "not asked for here"
-
-pods, node = Pods(specs={UID: KnownSpec(POD, 1)}), Allocatable(2000, 1 << 29)
-asyncio.run(relay_door.serve(sys.argv[1], lambda: pods, never, never, lambda: node))
-"""
-"""The socket of a node daemon that knows the pod of `_run`."""
+POD = PodSpec(PodUid("uid"), "default", "pod", (ContainerSpec("app", cpu_m=3000, memory_request=1 << 30),))
+"""The pod of `_run`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +66,6 @@ class Load:
     goal: str = ""
     beside: str = "go"
     """What it is compared with, by what both add; with a relay, by the whole call."""
-    paced: bool = False
-    """By a client that asks for both lists as kubelet does."""
 
     @property
     def ways(self) -> tuple[str, str, str]:
@@ -132,13 +94,6 @@ LOADS = (
         request="0",
         relay="limits",
         goal="0.75x",
-    ),
-    Load(
-        "the same with time in between, each taken in by the engine: added p50",
-        *("ListContainers", 20),
-        relay="lists",
-        goal="0.75x",
-        paced=True,
     ),
     Load("Version, full dump beside none: p50", "Version", 2000, relay="dumped", goal="1.15x", beside="plain"),
     Load(
@@ -181,38 +136,6 @@ class Client:
         self.process.wait(WAIT_S)
 
 
-class Lister:
-    """A client that asks for both lists in turn; the times are the containers'. Each round has a connection of its own
-    for each of them, whose first call is not timed."""
-
-    def __init__(self, program: Path, path: Path, load: Load) -> None:
-        self._commands = [
-            (str(program), "each", str(path), f"/runtime.v1.RuntimeService/{method}")
-            for method in ("ListPodSandbox", load.method)
-        ]
-        self._calls = load.calls
-
-    def round(self) -> tuple[list[float], float]:
-        """As a Client's; the rate is that of the pauses."""
-        began = time.monotonic()
-        with ExitStack() as stack:
-            started = [subprocess.Popen(one, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for one in self._commands]
-            asks = [stack.enter_context(one) for one in started]
-            for _ in range(1 + self._calls):
-                for ask in asks:
-                    assert ask.stdin is not None
-                    ask.stdin.write(b"\n")
-                    ask.stdin.flush()
-                    time.sleep(PAUSE_S)
-            said: list[dict[str, list[int]]] = [json.loads(ask.communicate(timeout=WAIT_S)[0]) for ask in asks]
-        if any(one["refusals"] for one in said):
-            raise RuntimeError(f"lists were refused: {said}")
-        return [one / 1000 for one in said[1]["times_ns"][1:]], self._calls / (time.monotonic() - began)
-
-    def close(self) -> None:
-        """Nothing is left of a round."""
-
-
 def run() -> None:
     """Each load in turn; then the relay's memory."""
     program = built("cribench") / "cribench"
@@ -220,21 +143,17 @@ def run() -> None:
         folder = Path(name)
         (folder / "create").write_bytes(_create())
         (folder / "run").write_bytes(_run())
-        (folder / "run-sized").mkdir()
-        stack.enter_context(running([sys.executable, "-c", DAEMON, str(folder / "run-sized")]))
         stack.enter_context(_up([str(program), "server"], folder / "direct", [str(CONTAINERS)]))
         stack.enter_context(_up([str(program), "server"], folder / "none", ["0"]))
         stack.enter_context(_up([str(program), "server"], folder / "some", [str(PODS)]))
         stack.enter_context(_up([str(program), "proxy"], folder / "go", [str(folder / "direct")]))
         pids = {how: stack.enter_context(_relay(folder, how)) for how in RELAYS}
         for how, known in (("limits", CONTAINERS), ("limits-none", 0), ("limits-pods", PODS)):
-            _knows(folder, how, known)
+            _says(folder / f"node-{how}.log", f"relay=listed sandboxes={known} containers={known} ")
+        _says(folder / "sized.log", "daemon=answers")
         print("relay: direct, Go pass-through (or the relay without), nodeward, ratio of what they add (or as told)")
         for load in LOADS:
-            if load.paced:
-                _taken_in(load, program, folder)
-            else:
-                _compare(load, program, folder, pids[load.relay])
+            _compare(load, program, folder, pids[load.relay])
         for how in ("limits", "limits-none"):
             _decided(folder, how)
         _decided(folder, "sized", RUN)
@@ -243,15 +162,16 @@ def run() -> None:
                 _call_once(Client(program, folder / how, Load("", method, 1000, request="create")))
             resident, private = memory_mib(pids[how])
             print(f"  resident memory of nodeward relay, {PODS} pods, {how}: {resident:.1f} MiB", end="")
-            print(f", {private:.1f} private   goal 45")
+            print(f", {private:.1f} private   goal 35")
+        resident, private = memory_mib(_shown(folder, "limits-pods").daemon.process)
+        print(f"  resident memory of its node daemon: {resident:.1f} MiB, {private:.1f} private   goal 60")
         passed = median([_start(folder, f"start-{number}", VERSION)[0] for number in range(ROUNDS)])
         print(f"  start, exec to the first passed call: {passed:.2f} s   goal 0.4")
         calls = (VERSION, (CREATE, _create()))
         both = [_start(folder, f"limits-start-{number}", *calls) for number in range(ROUNDS)]
         passed, held, spent = (median([one[column] for one in both]) for column in range(3))
-        print(f"  the same with limits and {CONTAINERS} containers: to the first passed call {passed:.2f} s   goal 0.4")
-        print(f"    to the first held call, decided: {held:.2f} s   goal 1   ({spent:.2f} s of processor)")
-    _grow()
+        print(f"  the same beside a starting daemon: to the first passed call {passed:.2f} s   goal 0.4")
+        print(f"    to the first held call: {held:.2f} s   goal 1   ({spent:.2f} s of processor)")
     _expire()
 
 
@@ -276,35 +196,25 @@ def _run() -> bytes:
     return made.SerializeToString()
 
 
-def _knows(folder: Path, how: str, known: int) -> None:
-    """Waits until that relay has the runtime's lists."""
-    end, said = time.monotonic() + WAIT_S, f"limits know sandboxes={known} containers={known} "
-    while said not in (folder / f"{how}.log").read_text():
+def _says(log: Path, what: str) -> None:
+    """Waits until that is in the log."""
+    end = time.monotonic() + WAIT_S
+    while what not in log.read_text():
         if time.monotonic() > end:
-            raise RuntimeError(f"relay {how} does not know {known} containers")
+            raise RuntimeError(f"{log.name} does not say {what!r}")
         time.sleep(0.01)
+
+
+def _shown(folder: Path, how: str) -> RelayView:
+    """What that relay says of itself."""
+    return asyncio.run(line.ask(str(folder / f"run-{how}" / "relay.sock"), relay_line.STATUS, RelayView, WAIT_S))
 
 
 def _decided(folder: Path, how: str, method: str = CREATE) -> None:
     """Makes sure that every one of these calls went on changed: a create with a limit, a pod with a size."""
-    view = asyncio.run(line.ask(str(folder / f"run-{how}" / "relay.sock"), relay_line.COUNTS, RelayView, WAIT_S))
-    fates = {one.method: dict(one.fates) for one in view.calls}.get(method, {})
+    fates = {one.method: dict(one.fates) for one in _shown(folder, how).calls}.get(method, {})
     if list(fates) != ["changed"]:
         raise RuntimeError(f"the calls of {method} through {how} were not all changed: {fates}")
-
-
-def _taken_in(load: Load, program: Path, folder: Path) -> None:
-    """A load of lists through a relay of its own, and how many of them the engine has heard of, by that relay's last
-    line; those that the relay asked for by itself are not counted."""
-    with _relay(folder, load.relay) as pid:
-        _knows(folder, load.relay, CONTAINERS)
-        _compare(load, program, folder, pid)
-    said = (folder / f"{load.relay}.log").read_text()
-    found = re.search(r" lists=(\d+) ", said)
-    taken = int(found[1]) - said.count("limits know ") if found is not None else 0
-    if taken <= 0:
-        raise RuntimeError(f"no list that passed was taken in: {said}")
-    print(f"    of {(ROUNDS + 1) * (load.calls + 1)} lists that passed the engine has taken in {taken}")
 
 
 def _call_once(client: Client) -> None:
@@ -324,33 +234,7 @@ def _start(folder: Path, how: str, *calls: tuple[str, bytes]) -> list[float]:
 
         taken = [asyncio.run(answered(*call)) for call in calls]
         spent = cpu_us(pid) / 1e6
-        if CREATE in dict(calls):
-            _decided(folder, how)
         return [*taken, spent]
-
-
-def _grow() -> None:
-    """What a create costs in this process, from its request to its answer, with none and with CONTAINERS known, in
-    turns. The container is removed again in between, so that the count stays."""
-    nodes = {known: _engine(known) for known in (0, CONTAINERS)}
-    spent: dict[int, list[float]] = {known: [] for known in nodes}
-    request, path = _create(), "/runtime.v1.RuntimeService/CreateContainer"
-    answer = cri.CreateContainerResponse(container_id="f" * 64).SerializeToString()
-    for number in range(GROWTH_CREATES):
-        for known, limits in nodes.items():
-            call = Call(number, 1, path, 0, held=True)
-            begun = time.thread_time_ns()
-            limits.decider.began(call)
-            verdict = limits.decider.decide(call, request, 1_000_000_000)
-            limits.decider.response(call, Message((answer,), len(answer), False, 0))
-            limits.decider.ended(call, Ended(0, "", 0))
-            spent[known].append((time.thread_time_ns() - begun) / 1000)
-            if not isinstance(verdict, Replace) or len(limits.core.state.pods.containers) != known + 1:
-                raise RuntimeError(f"the create was not limited: {verdict}")
-            limits.core.tell(Removed(SandboxId("5" * 64), ContainerId("f" * 64)))
-    empty, full = (median(spent[known]) for known in nodes)
-    print(f"  a create, processor: none known {empty:.1f} us, {CONTAINERS} known {full:.1f} us", end="")
-    print(f"   {full / empty:.2f}x   goal 1.3x")
 
 
 def _expire() -> None:
@@ -371,24 +255,10 @@ def _expired_ms(held: int) -> float:
     return (time.thread_time_ns() - begun) / 1e6
 
 
-def _engine(known: int) -> RelayLimits:
-    kernel = SimKernel({"sgx_epc": 1 << 40})
-    limits = RelayLimits(Settings(run_dir="/nonexistent"), kernel, SystemClock(), lambda do, _: do())
-    sandboxes, containers = cri.ListPodSandboxResponse(), cri.ListContainersResponse()
-    for number in range(known):
-        home = sandboxes.items.add(id=f"s-{number}", annotations={"epc-limit.nri.io/pod": "4096"})
-        home.metadata.CopyFrom(cri.PodSandboxMetadata(name=f"pod-{number}", uid=f"u-{number}", namespace="default"))
-        containers.containers.add(id=f"c-{number}", pod_sandbox_id=home.id).metadata.name = "app"
-    limits.decider.asked(sandboxes.SerializeToString(), containers.SerializeToString(), limits.core.seq())
-    if len(limits.core.state.pods.containers) != known:
-        raise RuntimeError(f"{known} containers were told, and are not known")
-    return limits
-
-
 def _compare(load: Load, program: Path, folder: Path, pid: int) -> None:
     rounds: list[dict[str, tuple[float, float, float]]] = []
     with ExitStack() as stack:
-        clients = {way: (Lister if load.paced else Client)(program, folder / way, load) for way in load.ways}
+        clients = {way: Client(program, folder / way, load) for way in load.ways}
         for client in clients.values():
             stack.callback(client.close)
             client.round()
@@ -435,27 +305,37 @@ def _up(command: list[str], path: Path, more: Sequence[str], log: IO[str] | None
 
 @contextmanager
 def _relay(folder: Path, how: str) -> Iterator[int]:
-    """A relay before the server."""
-    program = [str(Path(sys.executable).parent / "nodeward")]
-    if how == "lists":
-        program = [sys.executable, "-c", EACH_LIST]
+    """A relay before the server, and the daemon that decides where something is to be."""
+    program = str(Path(sys.executable).parent / "nodeward")
     listen, runtime = folder / how, folder / RUNTIMES.get(how, "direct")
-    more = _limited(folder) if how.startswith(("limits", "lists")) else ["--log-level", "error"]
-    if how == "sized":
-        more = ["--set", "sizing.mode=enforce", "--set", "sizing.handlers=[kata]"]
+    decides = _decides(folder, how)
+    more = list(decides) or ["--log-level", "error"]
     if how == "uncounted":
         more += ["--set", "relay.count_calls=false"]
     if how == "dumped":
         more += ["--dump-file", str(folder / "dump"), "--dump", "full:.*"]
     options = ["relay", *more, "--set", f"run_dir={folder}/run-{how}", "--runtime", str(runtime), "--listen"]
-    with (folder / f"{how}.log").open("w") as log, _up([*program, *options], listen, (), log) as pid:
-        yield pid
+    with ExitStack() as stack:
+        if decides:
+            log = stack.enter_context((folder / f"node-{how}.log").open("w"))
+            node = [program, "node", *decides, "--set", f"run_dir={folder}/run-{how}"]
+            stack.enter_context(running(node, log))
+        log = stack.enter_context((folder / f"{how}.log").open("w"))
+        yield stack.enter_context(_up([program, *options], listen, (), log))
 
 
-def _limited(folder: Path) -> list[str]:
-    """Flags of a relay that decides limits, for a kernel that can hold them."""
-    root = folder / "cgroup"
-    root.mkdir(exist_ok=True)
+def _decides(folder: Path, how: str) -> tuple[str, ...]:
+    """Flags of a relay and a daemon that decides limits or sizes, for a kernel that can hold them; none for others."""
+    chosen = {"limits": ("relay.limits=true",), "sized": ("sizing.mode=enforce", "sizing.handlers=[kata]")}
+    pairs = chosen.get(how.partition("-")[0], ())
+    if not pairs:
+        return ()
+    root, state = folder / "cgroup", folder / f"state-{how}"
+    for made in (root, state):
+        made.mkdir(exist_ok=True)
     for name, text in (("cgroup.controllers", "misc\n"), ("misc.capacity", "sgx_epc 1048576\n"), ("misc.current", "")):
         (root / name).write_text(text)
-    return ["--set", "relay.limits=true", "--set", "nri.enabled=false", "--set", f"cgroups.root={root}"]
+    known = last_known.Remembered((POD,), time.time_ns())
+    Path(last_known.FILE.path_in(str(state))).write_bytes(last_known.FILE.encode(known))
+    pairs += ("nri.enabled=false", "kube.enabled=false", f"cgroups.root={root}", f"state_dir={state}")
+    return tuple(word for pair in pairs for word in ("--set", pair))

@@ -27,7 +27,7 @@ from nodeward.host.clock import Clock
 from nodeward.host.executor import DaemonExecutor
 from nodeward.host.hostfs import HostFiles
 from nodeward.programs.node import run as node
-from nodeward.settings.reload import SettingsSource
+from nodeward.settings.source import SettingsSource
 
 TICK_S = 0.001
 WAITS, CALLBACKS = "waits", "callbacks"

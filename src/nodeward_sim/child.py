@@ -4,37 +4,23 @@ Its standard input is a pipe that the simulation holds open: when the simulation
 ends in good order and leaves no process behind.
 """
 
-import os
-import signal
 import sys
-import threading
 
 from nodeward.host import process
 from nodeward.host.clock import SystemClock
 from nodeward.programs.node import run as node
 from nodeward.settings import load as settings
-from nodeward.settings.reload import SettingsSource
+from nodeward.settings.source import SettingsSource
 from nodeward_sim.doubles.remote_files import RemoteFiles
 
 
 def main(config_path: str, kernel_socket: str) -> None:
     """Runs until SIGTERM."""
     process.set_up_logs("warning")
-    end_with_the_simulation()
+    process.end_with_parent()
     source = SettingsSource(lambda: settings.load(config_path, {}), f"file {config_path}")
     running = node.run(source.read(), RemoteFiles(kernel_socket), SystemClock(), source)
     process.run(running, source.asked.set)
-
-
-def end_with_the_simulation() -> None:
-    """Turns the end of standard input into a SIGTERM, from now on."""
-
-    def watch() -> None:
-        while os.read(0, 1):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=watch, daemon=True).start()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The relay under simulation: what `nodeward relay` runs, on the simulated kernel's files, to be killed.
+"""The relay under simulation: what `nodeward relay` runs, to be killed.
 
 A mutant is the same relay with a fault around what it decides by, so that it is seen that an invariant notices.
 """
@@ -13,8 +13,6 @@ from nodeward.neighbours.sockets import unary_client
 from nodeward.programs.relay import run as relay
 from nodeward.programs.relay.plan import RelayPlan
 from nodeward.settings import load as settings
-from nodeward_sim.child import end_with_the_simulation
-from nodeward_sim.doubles.remote_files import RemoteFiles
 
 DROPS, DOUBLES, FORGETS, FAILS = "relay-drops-limits", "relay-doubles", "relay-forgets", "relay-fails"
 AGAIN_S = 5.0
@@ -68,18 +66,18 @@ def _broken(plan: RelayPlan, mutant: str) -> RelayPlan:
         return replace(plan, decider=_Doubles(plan.decider, plan.runtime))
     if mutant == FAILS:
         return replace(plan, decider=_Fails(plan.decider))
-    return replace(plan, beside=None, watchers=()) if mutant == FORGETS else plan
+    return replace(plan, watchers=()) if mutant == FORGETS else plan
 
 
-def main(config_path: str, kernel_socket: str, mutant: str) -> None:
+def main(config_path: str, mutant: str) -> None:
     """Relays until SIGTERM."""
     process.set_up_logs("error")
     process.raise_descriptor_limit()
-    end_with_the_simulation()
+    process.end_with_parent()
     clock = SystemClock()
-    plan = relay.plan(settings.load(config_path, {}), clock, RemoteFiles(kernel_socket))
+    plan = relay.plan(settings.load(config_path, {}), clock)
     process.run(relay.run(_broken(plan, mutant) if mutant else plan, clock))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:4])
+    main(*sys.argv[1:3])

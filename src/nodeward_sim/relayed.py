@@ -106,7 +106,7 @@ class Relayed:
         self._cri = CriRuntime(runtime, self._behind, self._executed, shim=shim)
         self._relay = Process(log)
         self._client: GrpcClient | None = None
-        self._words = ("", "")
+        self._config = ""
         self._habits: asyncio.Future[None] | None = None
         self._number = 0
         self._got: dict[int, bytes] = {}
@@ -118,8 +118,12 @@ class Relayed:
         self._running: dict[str, None] = {}
         self._there_since_s = math.inf
         """Since when relay and runtime are both there; infinite while one is away."""
-        self._relay_since_s = self._since_s = 0.0
-        """When the relay that there is was started; when a call was answered last."""
+        self._since_s = 0.0
+        """When a call was answered last."""
+        self._decided_by = 0
+        """The daemon that decides, by the relay's own word; 0 while none does."""
+        self._undecided: dict[str, None] = {}
+        """Containers that were created while none did."""
         self._socket = folder / "run" / line.SOCKET
         self._heard: dict[int, RelayView] = {}
         """What each relay said last, by its process."""
@@ -151,11 +155,12 @@ class Relayed:
     async def look(self) -> None:
         """Asks the relay how it does: for people, not for the judge."""
         try:
-            self.view = await relay_socket.ask(str(self._socket), line.COUNTS, RelayView, ASK_S)
+            self.view = await relay_socket.ask(str(self._socket), line.STATUS, RelayView, ASK_S)
         except (OSError, TimeoutError, WireError):
             self.view = None
         else:
             self._heard[self.view.pid] = self.view
+            self._decided_by = self.view.daemon.process
 
     @property
     def fates(self) -> dict[str, int]:
@@ -167,11 +172,20 @@ class Relayed:
                     found[fate] = found.get(fate, 0) + count
         return found
 
+    def daemon_went(self) -> None:
+        """From now on creates and updates go on undecided, until a daemon is there again."""
+        self._decided_by = 0
+
+    @property
+    def _decides(self) -> bool:
+        """Whether a daemon decides; it holds creates until it knows what the runtime has."""
+        return self._decided_by != 0
+
     # ---- its life ----------------------------------------------------------------------------------------------------
 
-    async def begin(self, config: Path, kernel_socket: Path) -> None:
+    async def begin(self, config: Path) -> None:
         """Runtime and relay begin. Returns when a call has passed."""
-        self._words = (str(config), str(kernel_socket))
+        self._config = str(config)
         await self._cri.start()
         await self._start_relay()
         try:
@@ -207,6 +221,7 @@ class Relayed:
     async def kill_relay(self) -> None:
         """Kill -9, and a second later it is started again."""
         self._there_since_s = math.inf
+        self.daemon_went()
         await self._relay.stop(signal.SIGKILL)
         await asyncio.sleep(AWAY_S)
         await self._start_relay()
@@ -215,8 +230,8 @@ class Relayed:
         """It is there as soon as its process is: what it needs to begin is in the grace."""
         mutant = "" if self._mutant == FORGETS and not self._relay.starts else self._mutant
         if self._mutant != STAYS_AWAY or not self._relay.starts:
-            await self._relay.run("nodeward_sim.relay_child", *self._words, mutant)
-        self._relay_since_s = self._there_since_s = self._now()
+            await self._relay.run("nodeward_sim.relay_child", self._config, mutant)
+        self._there_since_s = self._now()
 
     # ---- what the world asks for -------------------------------------------------------------------------------------
 
@@ -383,14 +398,16 @@ class Relayed:
         self._got[number] = answer
         if len(self._got) > KEPT:
             del self._got[next(iter(self._got))]
-        if method == "StartContainer":
+        if method == "CreateContainer" and not self._decides:
+            self._undecided[cri.CreateContainerResponse.FromString(answer).container_id] = None
+        elif method == "StartContainer":
             self._born(cri.StartContainerRequest.FromString(request).container_id)
         elif method == "UpdateContainerResources":
             self._updated(cri.UpdateContainerResourcesRequest.FromString(request))
 
     def _born(self, container_id: str) -> None:
         cgroup, promised = self._runtime.cgroup(container_id), self._promised(container_id)
-        if promised is None:
+        if promised is None or container_id in self._undecided:
             return
         self.counts.born += 1
         limit = self._charges.limit(cgroup)
@@ -398,10 +415,10 @@ class Relayed:
             self._judge.broken(BORN, f"{cgroup}: its program begins with {limit}, promised {promised}")
 
     def _updated(self, request: cri.UpdateContainerResourcesRequest) -> None:
-        """An update carries the whole limit again; of a relay that has just begun, once it can know the container."""
+        """An update carries the whole limit again, while a daemon decides that can know the container."""
         self.counts.updates += 1
         promised = self._promised(request.container_id)
-        if promised is None or self._now() - self._relay_since_s < LEARN_S:
+        if promised is None or not self._decides:
             return
         self.counts.judged_updates += 1
         said = request.linux.unified.get("misc.max", "")

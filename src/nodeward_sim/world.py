@@ -177,7 +177,7 @@ class World:
         )
         try:
             if self.relayed is not None:
-                await self.relayed.begin(self.daemon.config, self._folder / "kernel.sock")
+                await self.relayed.begin(self.daemon.config)
             if self.offered is not None:
                 await self.offered.start()
             if self.sharing is not None:
@@ -279,9 +279,10 @@ class World:
                 raise NodewardError(f"the daemon was not ready within {READY_S:.0f} s; see its log")
             await asyncio.sleep(0.05)
         self.view = view
+        await self._look_at_relay()
 
     def _is_ready(self, view: NodeView) -> bool:
-        return view.api == "answers" and (self.relayed is not None or bool(view.runtime))
+        return view.api == "answers" and bool(view.runtime)
 
     def _mutate(self) -> None:
         """Breaks the node in the way an invariant must notice; after the daemon has started well."""
@@ -622,6 +623,8 @@ class World:
     async def _killed(self) -> None:
         assert self.daemon is not None
         self._begins = True
+        if self.relayed is not None:
+            self.relayed.daemon_went()
         if self.pinned is not None:
             self.pinned.lost()
         if self.katas is not None:

@@ -126,7 +126,7 @@ def test_settings_with_faults_and_files_that_are_missing_are_refused(files: Path
         pytest.param(b'{"kind":"Pod"}\n', NO_RECORD, id="JSON-object"),
         pytest.param(b"\n[]\n", NO_RECORD, id="empty-list"),
         pytest.param(b"hello\n7\n", NO_RECORD, id="text-and-a-number"),
-        pytest.param(Random(3).randbytes(4096) + b"\n", "nodeward node or relay --record write it?", id="random-bytes"),
+        pytest.param(Random(3).randbytes(4096) + b"\n", "`nodeward node --record` write it?", id="random-bytes"),
     ],
 )
 @pytest.mark.parametrize("settings", [(), ("--settings", "strict.yaml")], ids=["plain", "what-if"])

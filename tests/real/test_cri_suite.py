@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 
 from nodeward.core import cpuset
-from tests.component.relay.rig import WAIT_S, relay_process
+from tests.component.relay.rig import WAIT_S, decided_by, node_process, relay_process
 from tests.peers import crisuite
 from tests.peers.containerd import IMAGE, Containerd, running_containerd
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod, start
@@ -31,7 +31,7 @@ from tests.peers.nriside import member, text
 
 DIRECT, RELAYED, DUMPED = "direct", "relayed", "relayed, full dump"
 PINNED, ALL_PINNED = "relayed, static", "all of it relayed, static"
-STATIC = ("cpus.driver=relay", "policy.active=static", "policy.reserved=1")
+STATIC = "cpus: {driver: relay}\npolicy: {active: static, reserved: 1}\nlimits: {mode: off}\n"
 _COUNT = re.compile(r"(\w+)(?:/\d+|/-1)?=(\d+)")
 
 
@@ -64,9 +64,17 @@ def one(way: str) -> Went:
 def behind_a_relay(containerd: Containerd, way: str, has: list[str]) -> Went:
     listen, dump = containerd.folder / "cri.sock", containerd.folder / "cri.dump"
     options = ["--dump-file", str(dump), "--dump", "reset,full:.*"] if way == DUMPED else []
-    options += [word for pair in STATIC for word in ("--set", pair)] if way in (PINNED, ALL_PINNED) else []
-    began = time.monotonic()
-    with relay_process(listen, containerd.cri_socket, *options):
+    settings = containerd.folder / "nodeward.yaml"
+    folders = f"run_dir: {containerd.folder}/run\nstate_dir: {containerd.folder}/state\n"
+    settings.write_text(f"{folders}nri: {{enabled: false}}\nkube: {{enabled: false}}\n")
+    with ExitStack() as stack:
+        if way in (PINNED, ALL_PINNED):
+            settings.write_text(settings.read_text() + STATIC)
+            stack.enter_context(node_process(containerd.folder))
+        stack.enter_context(relay_process(listen, containerd.cri_socket, "--config", str(settings), *options))
+        if way in (PINNED, ALL_PINNED):
+            decided_by(listen)
+        began = time.monotonic()
         ran = crisuite.run(containerd, listen, names(way))
         took_s = time.monotonic() - began
         cpus = cpus_of_a_container(containerd, listen)

@@ -136,7 +136,7 @@ def a_cluster() -> Iterator[Path]:
 LASTING = {
     r"nodeward relay|cri-resmgr ": "relaying",
     r"nodeward webhook|cri-resmgr-webhook": "serving",
-    r"nodeward node": "component=nri ready=yes",
+    r"nodeward node": r"component=(nri|relay-door) ready=yes",
     r"nodeward page": "http://",
 }
 """Commands that go on, and what they say once they are ready."""

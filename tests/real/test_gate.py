@@ -73,8 +73,8 @@ class Node:
         self.daemon.process.wait(WITHIN_S)
 
     def refused(self, name: str, why: str) -> int:
-        lines = log_of(self.listen).splitlines()
-        return sum(f"gate=refused pod=default/{name} " in line and why in line for line in lines)
+        lines = (log_of(self.listen) + self.daemon.log()).splitlines()
+        return sum("gate=refused" in line and f"default/{name}: " in line and why in line for line in lines)
 
 
 def mark(name: str) -> str:
@@ -159,8 +159,12 @@ def test_a_gated_container_has_no_process_before_its_verdict_whatever_dies(node:
         node.create(DENIED)
         until(lambda: node.asked() == {OPENED, DENIED}, "both are held at their gates")
         node.kill()
-        until(lambda: bool(node.refused(OPENED, "ended meanwhile")), "the held start is refused when the daemon dies")
-        until(lambda: bool(node.refused(OPENED, "no node daemon answers")), "kubelet tries again, and nobody is there")
+        until(
+            lambda: bool(node.refused(OPENED, "nobody could be asked")),
+            "the held start is refused when the daemon dies",
+        )
+        again = node.refused(OPENED, "nobody could be asked")
+        until(lambda: node.refused(OPENED, "no node daemon is") > again, "kubelet tries again, and nobody is there")
         node.daemon.start()
         until(lambda: node.asked() == {OPENED, DENIED}, "kubelet tries again, and both are held")
         node.set_gate(DENIED, "DENIED")

@@ -18,16 +18,14 @@ import pytest
 
 from nodeward.core.vms import Handler, Profile, TaskRole, VmReading
 from nodeward.core.workload import ContainerSpec, CpuRecord, HostShare, PodSpec, PodUid, SandboxId
+from nodeward.features.pods.effects import last_known
 from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 from nodeward.features.sandboxes.size import size
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.cgroups.hierarchy import mounted
-from nodeward.neighbours.cri import facts_line
 from nodeward.neighbours.kata.cgroups import trees
 from nodeward.neighbours.kata.reader import Reader
-from nodeward.programs.node.relay_door import SOCKET
-from tests.component.relay.rig import relay_process
-from tests.component.relay.test_facts import answering
+from tests.component.relay.rig import log_of, node_process, relay_process, wait_for
 from tests.peers.cgroups import CGROUP_ROOT, hierarchies
 from tests.peers.containerd import IMAGE, Containerd, running_containerd, wait_until
 from tests.peers.cri import Cri, container_config, pod_config, remove_pod
@@ -192,6 +190,18 @@ def test_nodeward_says_where_a_pod_is_and_what_it_costs(
         assert row.fit.fit == ("unlimited" if only else "outside")
 
 
+def known(folder: Path, spec: PodSpec, more: str) -> None:
+    """Settings, and a daemon's memory of this pod."""
+    (folder / "state").mkdir()
+    Path(last_known.FILE.path_in(f"{folder}/state")).write_bytes(
+        last_known.FILE.encode(last_known.Remembered((spec,), 1_700_000_000 * 10**9))
+    )
+    (folder / "nodeward.yaml").write_text(
+        f"run_dir: {folder}/run\nstate_dir: {folder}/state\nnri: {{enabled: false}}\nkube: {{enabled: false}}\n"
+        f"limits: {{mode: off}}\n{more}"
+    )
+
+
 def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_path: Path) -> None:
     app = ContainerSpec("c", cpu_m=1000, memory_request=REQUEST_MIB << 20)
     spec = PodSpec(PodUid("uid-sized"), "default", "sized", (app,))
@@ -200,12 +210,13 @@ def test_a_vm_is_started_with_what_its_pod_requests(containerd: Containerd, tmp_
     assert isinstance(linux, dict)
     linux["resources"] = {"cpu_shares": 1024, "cpu_period": 100_000}
     settings, listen = tmp_path / "nodeward.yaml", tmp_path / "cri.sock"
-    settings.write_text(f"run_dir: {tmp_path}/run\nsizing: {{mode: enforce, handlers: [kata]}}\n")
+    known(tmp_path, spec, "sizing: {mode: enforce, handlers: [kata]}\n")
     with (
-        answering(tmp_path / "run" / SOCKET, lambda _: facts_line.encode_answer(spec)),
         relay_process(listen, containerd.cri_socket, "--config", str(settings)),
+        node_process(tmp_path),
         Cri(listen, containerd.peer / "proto" / "cri.proto") as cri,
     ):
+        wait_for(lambda: "daemon=answers" in log_of(listen), "a daemon")
         sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": "kata"}), "pod_sandbox_id")
         try:
             vmm = Path(f"/proc/{KataSandbox.of(sandbox).vmm}/cmdline").read_bytes().split(b"\0")
@@ -232,14 +243,15 @@ def test_a_vm_that_grows_is_started_with_what_its_pod_requests(containerd: Conta
         f"[plugins.cri.containerd.runtimes.{GROWS}]\nruntime_type = 'io.containerd.kata.v2'\n"
         f"pod_annotations = ['{PASSED_ON}']\noptions = {{ConfigPath = '{etc}/kata.toml'}}\n"
     )
-    settings.write_text(f"run_dir: {tmp_path}/run\nsizing: {{mode: enforce}}\n")
+    known(tmp_path, spec, "sizing: {mode: enforce}\n")
     within = ("unshare", "-m", "sh", "-c", IN_ETC, str(etc))
     pod = pod_config("grows", containerd.cgroup_parent, containerd.folder / "logs")
     with (
-        answering(tmp_path / "run" / SOCKET, lambda _: facts_line.encode_answer(spec)),
         relay_process(listen, containerd.cri_socket, "--config", str(settings), within=within),
+        node_process(tmp_path, within=within),
         Cri(listen, containerd.peer / "proto" / "cri.proto") as cri,
     ):
+        wait_for(lambda: "daemon=answers" in log_of(listen), "a daemon")
         sandbox = text(cri.call("RunPodSandbox", {"config": pod, "runtime_handler": GROWS}), "pod_sandbox_id")
         try:
             vmm = Path(f"/proc/{KataSandbox.of(sandbox).vmm}/cmdline").read_bytes().decode().split("\0")

@@ -133,7 +133,7 @@ def told(server: Prometheus, plugin: Path) -> None:
     server.until('nodeward_relay_calls_total{method="Version", result="OK"}', [1.0])
     server.until('nodeward_relay_calls_total{method="other", result="UNIMPLEMENTED"}', [1.0])
     server.until('nodeward_relay_added_duration_seconds_count{how="passed"}', [2.0])
-    server.until("nodeward_relay_decides_limits", [0.0])
+    server.until("nodeward_relay_up", [1.0])
     server.until("nodeward_watch_age_seconds >= bool 0", [1.0])
     server.until("sum(nodeward_asks_total)", [float(NODE.calls)])
     assert server.values('ALERTS{severity!="info", alertstate="firing"}') == []

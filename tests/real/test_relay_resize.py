@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.component.relay.rig import relay_process
+from tests.component.relay.rig import node_process, relay_process
 from tests.peers.daemon import WITHIN_S, until
 from tests.peers.find import require
 from tests.peers.kubeclient import STRATEGIC, KubeClient
@@ -76,9 +76,13 @@ def _node(tmp_path: Path) -> Iterator[Node]:
             f"options = {{ConfigPath = '{etc}/kata.toml'}}\n"
         )
         (etc / "kata.toml").write_text("[hypervisor.qemu]\n[runtime]\nstatic_sandbox_resource_mgmt = true\n")
-        settings.write_text(f"run_dir: {tmp_path}/run\nrelay: {{vm_resize: refuse, vm_checkpoint: refuse}}\n")
+        settings.write_text(
+            f"run_dir: {tmp_path}/run\nstate_dir: {tmp_path}/state\nnri: {{enabled: false}}\nkube: {{enabled: false}}\n"
+            "limits: {mode: off}\nrelay: {vm_resize: refuse, vm_checkpoint: refuse}\n"
+        )
         within = ("unshare", "-m", "sh", "-c", IN_ETC, str(etc))
         stack.enter_context(relay_process(listen, containerd.cri_socket, "--config", str(settings), within=within))
+        stack.enter_context(node_process(tmp_path, within=within))
         kubelet, api = stack.enter_context(joined_kubelet(cluster, containerd, listen)), cluster.client
         api.call("POST", "/apis/node.k8s.io/v1/runtimeclasses", {"metadata": {"name": "vm"}, "handler": HANDLER})
         app: Record = {"name": "app", "image": BOX, "imagePullPolicy": "Never", "resources": resources("200m")}

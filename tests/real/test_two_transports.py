@@ -150,12 +150,10 @@ class ByNri:
 
 
 class ByCri:
-    """A relay's core that hears what a client asks."""
+    """The daemon behind a relay, which is asked what a client asks."""
 
     def __init__(self, policy: PolicySettings) -> None:
-        self.relay = Relayed(Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=policy))
-        self.relay.limits.core.tell(ev.TopologyRead(topology.read(SimKernel({}, machine=PLAN))))
-        self.relay.decider.asked(b"", b"", 0)
+        self.relay = Relayed(Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=policy), machine=PLAN)
 
     def create(self, pod: int, kind: Captured) -> str:
         asked = cri_pb2.CreateContainerRequest()
@@ -192,7 +190,7 @@ class ByCri:
 
     @property
     def sets(self) -> dict[str, str]:
-        return _sets(self.relay.limits.core.state)
+        return _sets(self.relay.core.state)
 
 
 def _sets(state: State) -> dict[str, str]:

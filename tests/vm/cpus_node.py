@@ -157,26 +157,28 @@ class ByNri:
 
 
 class ByRelay:
-    """`nodeward relay` between kubelet and a runtime without NRI; no daemon runs."""
+    """`nodeward relay` between kubelet and a runtime without NRI, and `nodeward node`, which decides."""
 
     def __init__(self, containerd: Containerd, running: ExitStack) -> None:
+        os.environ["NODEWARD_NRI__ENABLED"] = "false"
         self._running, self._proto = running, containerd.peer / "proto" / "cri.proto"
         self._cri: Cri | None = None
-        self._config = FOLDER / "nodeward.yaml"
-        self._relay = CriRelay(self._config, FOLDER / "relay.log")
         sockets = f"relay: {{listen: {_RELAY}, runtime: {containerd.cri_socket}}}\n"
-        self._config.write_text(
-            f"run_dir: {RUN_DIR}\nnri: {{enabled: false}}\n{POLICY.replace('DRIVER', 'relay')}{sockets}"
-        )
+        self._daemon = Daemon(Path("/run/no-nri"), POLICY.replace("DRIVER", "relay") + sockets, NAME)
+        self._relay = CriRelay(self._daemon.config, FOLDER / "relay.log")
 
     def configure(self, settings: str) -> None:
-        self._config.write_text(self._config.read_text().replace(POLICY.partition("\n")[0], settings))
+        file = self._daemon.config
+        file.write_text(file.read_text().replace(POLICY.partition("\n")[0], settings))
 
     def start(self, changed: str = "") -> None:
-        self._relay.start(changed=changed)
+        self._relay.start()
+        self._daemon.changed = changed
+        self._daemon.start_beside_relay("off")
         self._cri = self._running.enter_context(Cri(_RELAY, self._proto))
 
     def end(self, how: signal.Signals) -> None:
+        self._daemon.end(how)
         self._relay.end(how)
 
     def knows_runtime(self) -> None:
@@ -192,7 +194,7 @@ class ByRelay:
         return self._cri
 
     def log(self) -> str:
-        return self._relay.log()
+        return f"{self._relay.log()}\n{self._daemon.log()}"
 
 
 @dataclass(slots=True)

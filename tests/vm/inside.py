@@ -159,10 +159,10 @@ class Daemon:
         self._process = started(line, _FOLDER / "daemon.log", os.environ, self.changed)
         until(lambda: self._connected(api), f"the daemon is connected, and its API server {api}", _STARTS_WITHIN_S)
 
-    def start_beside_relay(self) -> None:
-        """As `start`, without NRI: it is there when it knows the pods and tells the relay of them."""
+    def start_beside_relay(self, api: str = "answers", *flags: str) -> None:
+        """As `start`, without NRI: it is there when it decides for the relay, and knows what the runtime has."""
         self._beside_relay = True
-        self.start()
+        self.start(api, *flags)
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
@@ -243,9 +243,11 @@ class Daemon:
         return msgspec.json.decode(said, type=_Diagnosed).findings
 
     def log(self) -> str:
+        return f"view: {self.view()}\nlog:\n{self.logged()[-9000:]}"
+
+    def logged(self) -> str:
         path = _FOLDER / "daemon.log"
-        logged = path.read_text(errors="replace")[-9000:] if path.exists() else ""
-        return f"view: {self.view()}\nlog:\n{logged}"
+        return path.read_text(errors="replace") if path.exists() else ""
 
     def replayed(self) -> None:
         """Ends it well, and has the record of every life decided again, byte for byte."""
@@ -265,7 +267,9 @@ class Daemon:
         view = self.view()
         if view is None or view.api != api:
             return False
-        return (RUN_DIR / "facts.sock").exists() if self._beside_relay else view.runtime.startswith("containerd")
+        if self._beside_relay:
+            return any(one.name == "relay" and one.ready for one in view.components)
+        return view.runtime.startswith("containerd")
 
 
 class CriRelay:
@@ -274,10 +278,10 @@ class CriRelay:
         self._process: Process | None = None
         log.touch()
 
-    def start(self, *flags: str, changed: str = "") -> None:
-        """Starts it; it listens then. `changed`: see `forked.started`."""
+    def start(self) -> None:
+        """Starts it; it listens then."""
         before = self._listens()
-        process = started(["relay", "--config", str(self._config), *flags], self._log, os.environ, changed)
+        process = started(["relay", "--config", str(self._config)], self._log, os.environ)
         self._process = process
         until(lambda: self._listens() > before or process.poll() is not None, "the relay listens", 30)
         assert process.poll() is None, self.log()

@@ -337,7 +337,7 @@ def decided_by_the_relay(node: Node) -> None:
     until(lambda: limits(pod.cgroup) == [_HELD], "the pod's budget, by the daemon")
     until(lambda: node.api.node_ready(NAME), "the node is ready")
     shown = node.daemon.ask("status")
-    assert "decided at creation by the relay" in shown, shown
+    assert "calls are held for containers, and decided by the node daemon" in shown, shown
     refused(app, _HELD + 1)
 
 

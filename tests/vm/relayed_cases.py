@@ -1,4 +1,5 @@
-"""The cases of limits by the CRI relay, on a node without NRI: without our daemon and an API server, then with both.
+"""The cases of limits through the CRI relay, on a node without NRI: of pods that an API server does not know, then of
+those that it knows, and while the daemon is away.
 
 They run inside the guest, in this order, with containerd 1.7 as it comes. See test_relayed.py.
 """
@@ -34,9 +35,16 @@ class RelayedNode(Node):
     def log(self) -> str:
         return f"{self.relay.log()}\n{self.containerd.log()}\n{self.daemon.log()}"
 
-    def start(self, *flags: str) -> None:
-        self.relay.start(*flags)
+    def start_relay(self) -> None:
+        """It is there when the daemon decides again."""
+        listed = self.lists()
+        self.relay.start()
         self.speak("v1")
+        until(lambda: self.lists() > listed, "the daemon has asked what there is", 30)
+
+    def lists(self) -> int:
+        """How often the daemon has learnt what the runtime has."""
+        return self.daemon.logged().count("relay=listed ")
 
     def speak(self, version: str) -> None:
         """Connects to the relay; calls are of this version of CRI from now on."""
@@ -62,7 +70,8 @@ def running_node() -> Iterator[RelayedNode]:
         config.write_text(f"run_dir: {RUN_DIR}\n{_LIMITS}{relayed}")
         relay = CriRelay(config, _FOLDER / "relay.log")
         relay.start()
-        daemon = Daemon(Path("/run/no-nri"), f'{_LIMITS}kube: {{url: "{api.url}"}}\n')
+        daemon = Daemon(Path("/run/no-nri"), f'{_LIMITS}{relayed}kube: {{url: "{api.url}"}}\n')
+        daemon.start_beside_relay()
         with Cri(_SOCKET, containerd.peer / "proto" / "cri.proto") as cri:
             node = RelayedNode(containerd, cri, api, daemon, parent="/kubepods", relay=relay, running=running)
             try:
@@ -125,27 +134,21 @@ def by_the_older_cri(node: RelayedNode) -> None:
 
 
 def after_kill(node: RelayedNode) -> None:
-    """The relay is killed and started again: limits stay, it asks the runtime what there is, and updates are decided as
-    before, without a list that passes."""
+    """The relay is killed and started again: limits stay, the runtime is asked what there is, and updates are decided
+    as before, without a list that passes."""
     app = _containers["app"]
     node.relay.end(signal.SIGKILL)
     assert limit(app) == str(_EPC)
-    node.start()
-    until(lambda: "limits know sandboxes=1 containers=2 by=v1" in node.relay.log(), "the relay knows both containers")
+    node.start_relay()
     node.cri.call("UpdateContainerResources", {"container_id": app.name, "linux": {"cpu_shares": 256}})
     _updated(node, app)
 
 
 def mended(node: RelayedNode) -> None:
-    """A create that is too large to be held goes on undecided; the relay then gives the container its limit by an
-    update of its own, at the runtime and so in the kernel, and later updates keep it. Where the update is there before
-    the start, the container is born with it."""
-    large, before = node.run("large", "app", _NOTED, behind=_FIELD + bytes(_LARGE))
-    until(lambda: f"limits=mended container={large.name}" in node.relay.log(), "the relay's own update", 30)
-    until(lambda: limit(large) == str(_EPC), "the limit in the kernel")
-    at_birth = f"limits=mended container={large.name} phase=Phase.CREATED" in node.relay.log()
-    assert node.containerd.told(large.name) in ([], [_LINE] if at_birth else [])
-    assert set(node.containerd.told(large.name)) <= set(before)
+    """A create that is too large to be held goes on undecided; the container then has its limit of the daemon, and
+    later updates keep it."""
+    large, _ = node.run("large", "app", _NOTED, behind=_FIELD + bytes(_LARGE))
+    until(lambda: limit(large) == str(_EPC), "the limit in the kernel", 30)
     refused(large, _EPC + 1)
     _updated(node, large)
 
@@ -153,8 +156,8 @@ def mended(node: RelayedNode) -> None:
 def refused_by_setting(node: RelayedNode) -> None:
     """`limits.unsupported: refuse`: a container that asks for what this kernel has not is not created, and kubelet
     hears which and why."""
-    node.relay.end(signal.SIGTERM)
-    node.start("--set", "limits.unsupported=refuse")
+    node.daemon.end(signal.SIGTERM)
+    node.daemon.start_beside_relay("answers", "--set", "limits.unsupported=refuse")
     pod = node.run_pod("wants-tdx", (), {"nodeward.io/limits": json.dumps({"app": {"tdx": "1"}})})
     with pytest.raises(grpc.RpcError) as failed:
         node.add_container(pod, "app")
@@ -167,10 +170,8 @@ def refused_by_setting(node: RelayedNode) -> None:
 
 
 def by_spec(node: RelayedNode) -> None:
-    """Beside the daemon: a pod of the API server's, without any annotation, has its containers' limits from birth and
-    its budget, and the kernel refuses at both levels."""
-    node.daemon.start_beside_relay()
-    until(lambda: "facts=daemon" in node.relay.log(), "the relay has the daemon's facts", 20)
+    """A pod of the API server's, without any annotation, has its containers' limits from birth and its budget, and the
+    kernel refuses at both levels."""
     declared = {"app": {EPC: "8Ki"}, "other": {EPC: "4Ki"}}  # 8 Ki is _EPC
     node.api.add("spec", declared)
     app, born = node.run("spec", "app", {})
@@ -186,26 +187,25 @@ def by_spec(node: RelayedNode) -> None:
 
 
 def mended_by_the_daemon(node: RelayedNode) -> None:
-    """Somebody takes the limit away: the daemon writes it again, the relay tells the runtime nothing, and the next
-    update that passes it brings the runtime the same value, not another."""
+    """Somebody takes the limit away: the daemon writes it again, and the next update that passes the relay brings the
+    runtime the same value, not another."""
     app = _containers["spec"]
     (app / "misc.max").write_text(f"{RESOURCE} max")
     until(lambda: limit(app) == str(_EPC), "the daemon's repair", 30)
-    assert f"limits=mended container={app.name}" not in node.relay.log()
     _updated(node, app)
 
 
 def daemon_killed(node: RelayedNode) -> None:
-    """Without the daemon again: what was written stays; new containers have what their annotations say, and pods no
-    budget."""
+    """Without the daemon what was written stays, and a new container begins as it was sent; it has its limit once the
+    daemon is back, and the kernel refuses what is more."""
     node.daemon.end(signal.SIGKILL)
-    until(lambda: "WARNING nodeward.programs.relay.facts" in node.relay.log(), "the relay knows it", 20)
-    bare, _ = node.run("bare", "app", {})
     noted, born = node.run("noted-alone", "app", _NOTED)
-    assert _LINE in born, born
-    pods = bare.parent.parent
-    assert (limit(bare), limit(noted)) == ("max", str(_EPC))
-    assert (limit(pods / "poduid-noted-alone"), limit(pods / "poduid-spec")) == ("max", str(12 * KIB))
+    assert _LINE not in born, born
+    assert (limit(noted), limit(noted.parent.parent / "poduid-spec")) == ("max", str(12 * KIB))
+    node.daemon.start_beside_relay()
+    until(lambda: limit(noted) == str(_EPC), "the limit in the kernel", 30)
+    refused(noted, _EPC + 1)
+    _updated(node, noted)
 
 
 def _states(node: RelayedNode) -> Mapping[str, str]:

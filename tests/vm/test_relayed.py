@@ -1,4 +1,4 @@
-"""Limits by the CRI relay on a real kernel: containerd 1.7 without NRI, at first alone, then beside the daemon."""
+"""Limits through the CRI relay on a real kernel: containerd 1.7 without NRI, with the daemon and while it is away."""
 
 from tests.vm.chains import chain
 from tests.vm.relayed_cases import CASES

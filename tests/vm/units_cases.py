@@ -200,8 +200,8 @@ def stands(node: Node) -> None:
 
 
 def decides(node: Node) -> None:
-    """By drop-ins, the relay decides limits and NRI does not: in its cage it gets the lock of who drives them, reads
-    what the kernel has, and hears the daemon. That one is to offer keys from now on."""
+    """By drop-ins, limits are decided through the relay and not by NRI: in its cage the relay reaches the daemon. That
+    one is to offer keys from now on."""
     for unit, keys in ((RELAY, ""), (DAEMON, " NODEWARD_KEYS__MODE=enforce")):
         limits = "NODEWARD_RELAY__LIMITS=true NODEWARD_NRI__ENABLED=false"
         node.drop_in(unit, "limits", f"[Service]\nEnvironment={limits}{keys}\n")
@@ -210,13 +210,13 @@ def decides(node: Node) -> None:
     for unit in (RELAY, DAEMON):
         node.control("restart", f"{unit}.service")
     log = Path(f"/run/{RELAY}.log")
-    until(lambda: "facts=daemon socket=/run/nodeward/facts.sock" in log.read_text(), "the relay hears the daemon", 30)
+    until(lambda: "daemon=answers socket=/run/nodeward/relay-door.sock" in log.read_text(), "the daemon decides", 30)
     node.answers()
     cgroup = node.run("relayed", 12288)
     assert limit(cgroup) == "12288"
-    pid = node.shown(RELAY, "MainPID")
+    pid = node.shown(DAEMON, "MainPID")
     said = [" ".join(line.split()) for line in node.nodeward("status").splitlines()]
-    assert any(line.startswith(f"limits: decided at creation by the relay (process {pid})") for line in said), said
+    assert f"calls are held for containers, and decided by the node daemon (process {pid})" in said, said
     assert "CreateContainer 1 0 1 1 0" in said, said
 
 

@@ -118,7 +118,9 @@ def running_node(folder: str) -> Iterator[Node]:
         Path("/etc/nodeward.yaml").write_text(settings.lstrip())
         state = Path("/var/lib/nodeward")
         state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        Path(last_known.path_in(str(state))).write_bytes(last_known.encode((SPEC,), 1_700_000_000 * 10**9))
+        Path(last_known.FILE.path_in(str(state))).write_bytes(
+            last_known.FILE.encode(last_known.Remembered((SPEC,), 1_700_000_000 * 10**9))
+        )
         KUBELET_CONFIG.write_text(
             f"kind: KubeletConfiguration\ncontainerRuntimeEndpoint: unix://{containerd.cri_socket}\n"
         )

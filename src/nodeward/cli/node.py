@@ -11,7 +11,7 @@ from nodeward.cli.flags import set_option
 if TYPE_CHECKING:
     from nodeward.features.settings import Settings
     from nodeward.host.hostfs import HostFiles
-    from nodeward.settings.reload import SettingsSource
+    from nodeward.settings.source import SettingsSource
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +37,6 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
       nodeward node --set limits.mode=observe --set kube.enabled=false
       NODEWARD_LIMITS__STRICT=true nodeward node --config /etc/nodeward.yaml
     """
-    from nodeward.features.cpus.settings import Driver
     from nodeward.host import process
     from nodeward.host.clock import SystemClock
     from nodeward.host.hostfs import OsFiles
@@ -50,22 +49,11 @@ def command(config_path: str | None, flags: dict[str, str], record_path: str | N
     process.raise_descriptor_limit()
     files = OsFiles()
     chosen, source = _settings(files, config_path, pairs)
-    locks = [process.hold_lock(chosen.run_dir, "node")]
+    lock = process.hold_lock(chosen.run_dir, "node")
     try:
-        if chosen.nri.enabled:
-            locks.append(process.own_feature(chosen.run_dir, "limits"))
-        if chosen.nri.enabled and (chosen.pins_by(Driver.NRI) or _may_pin(chosen)):
-            locks.append(process.own_feature(chosen.run_dir, "cpus"))
         process.run(node.run(chosen, files, SystemClock(), source), source.asked.set)
     finally:
-        for lock in locks:
-            os.close(lock)
-
-
-def _may_pin(chosen: "Settings") -> bool:
-    """Whether an agent may push a policy to this daemon later, or an object may hold one."""
-    pushed = bool(chosen.agent.config_socket) and chosen.cpus.driver.value == "nri"
-    return pushed or chosen.policy_objects.enabled
+        os.close(lock)
 
 
 def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]) -> "tuple[Settings, SettingsSource]":
@@ -74,7 +62,7 @@ def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]
     from nodeward.settings import last_good
     from nodeward.settings import load as settings
     from nodeward.settings.pushed import Pushed
-    from nodeward.settings.reload import SettingsSource
+    from nodeward.settings.source import SettingsSource
 
     settings.warn(os.environ)
     about = f"file {config_path}" if config_path else "environment and flags"
@@ -89,7 +77,8 @@ def _settings(files: "HostFiles", config_path: str | None, pairs: dict[str, str]
             raise
         for fault in error.faults:
             log.error("settings=refused fault=%r", fault)
-        log.error("settings=last-good path=%s why='the settings of this start have faults'", last_good.path_in(folder))
+        where = last_good.FILE.path_in(folder)
+        log.error("settings=last-good path=%s why='the settings of this start have faults'", where)
         source.faults = tuple(error.faults)
         pushed.go_on(found)
         return found, source

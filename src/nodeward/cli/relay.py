@@ -3,7 +3,9 @@
 import os
 import signal
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
 import click
 
@@ -11,7 +13,6 @@ from nodeward.cli.flags import set_option
 
 if TYPE_CHECKING:
     from nodeward.features.settings import Settings
-    from nodeward.settings.pushed import Pushed
 
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 
@@ -23,7 +24,6 @@ _LEVELS = click.Choice(["debug", "info", "warning", "error"])
 @click.option("--runtime", metavar="SOCKET", help="The runtime's socket: the setting relay.runtime.")
 @click.option("--dump-file", metavar="FILE", help="Write down what passes: the setting dump.file; '' for nothing.")
 @click.option("--dump", metavar="RULES", help="Which methods, and how much of them: the setting dump.rules.")
-@click.option("--record", metavar="FILE", help="Record events and decisions at its end: the setting relay.record.")
 @click.option("--log-level", type=_LEVELS, default="info", show_default=True)
 def command(
     config_path: str | None,
@@ -32,7 +32,6 @@ def command(
     runtime: str | None,
     dump_file: str | None,
     dump: str | None,
-    record: str | None,
     log_level: str,
 ) -> None:
     """Relay every CRI message between kubelet and the runtime, until SIGTERM.
@@ -46,9 +45,7 @@ def command(
       nodeward relay --listen /run/nodeward/cri.sock --runtime /run/crio/crio.sock
       nodeward relay --dump-file /tmp/cri.dump --dump 'short:.*,full:.*Container$'
     """
-    from nodeward.host.hostfs import OsFiles
-    from nodeward.programs.cri_resmgr import pushed as cri_resmgr_pushed
-    from nodeward.settings.pushed import Pushed
+    from nodeward.settings import load as settings
 
     pairs, given_by = dict(flags), {}
     for path, flag, value in (
@@ -56,14 +53,22 @@ def command(
         ("relay.runtime", "--runtime", runtime),
         ("dump.file", "--dump-file", dump_file),
         ("dump.rules", "--dump", dump),
-        ("relay.record", "--record", record),
     ):
         if value is not None:
             is_path = value and path != "dump.rules"
             pairs[path] = os.path.abspath(value.removeprefix("unix://")) if is_path else value
             given_by[path] = f"flag {flag}"
-    pushed = Pushed(cri_resmgr_pushed.over_file(config_path, os.environ, pairs, given_by), OsFiles())
-    run(pushed.read, log_level, pushed=pushed)
+    run(partial(settings.load, config_path, os.environ, pairs, given_by), log_level)
+
+
+class Beside(Protocol):
+    """A process beside the relay."""
+
+    async def run(self) -> None:
+        """Keeps it running until cancelled."""
+
+    def reload(self) -> None:
+        """Has it read its settings again."""
 
 
 def run(
@@ -71,23 +76,28 @@ def run(
     log_level: str,
     started: Callable[[], None] = lambda: None,
     reload_by: signal.Signals = signal.SIGHUP,
-    pushed: "Pushed | None" = None,
     faults: tuple[str, ...] = (),
+    first: "Settings | None" = None,
+    beside: Beside | None = None,
 ) -> None:
     """Relays by the settings until a signal; SIGHUP and `reload_by` have them read again. `started` is called once it
-    has sockets. `pushed` has what an agent pushed; `faults` says why a part of the settings is left out at first."""
+    has sockets. `faults` says why a part of the settings is left out at first."""
     from nodeward.host import process
     from nodeward.host.clock import SystemClock
-    from nodeward.host.hostfs import OsFiles
     from nodeward.programs.relay import run as relay
     from nodeward.settings import load as settings
-    from nodeward.settings.reload import SettingsSource
+    from nodeward.settings.source import SettingsSource
 
     process.set_up_logs(log_level)
     settings.warn(os.environ)
-    source = SettingsSource(read, "file, environment and flags", faults=faults, pushed=pushed)
-    chosen = pushed.first() if pushed is not None else read()
+    source = SettingsSource(read, "file, environment and flags", faults=faults)
+
+    def reload() -> None:
+        source.asked.set()
+        if beside is not None:
+            beside.reload()
+
     process.raise_descriptor_limit()
     clock = SystemClock()
-    plan = relay.plan(chosen, clock, OsFiles(), source)
-    process.run(relay.run(plan, clock, started), source.asked.set, process.debug_switch(log_level), reload_by)
+    plan = replace(relay.plan(first or read(), clock, source), beside=beside.run if beside is not None else None)
+    process.run(relay.run(plan, clock, started), reload, process.debug_switch(log_level), reload_by)

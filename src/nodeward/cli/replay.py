@@ -121,7 +121,7 @@ def _refuse_nothing(events: int) -> None:
     from nodeward.core.record import RecordError
 
     if not events:
-        raise RecordError("holds no event that can be decided again; did nodeward node or relay --record write it?")
+        raise RecordError("holds no event that can be decided again; did `nodeward node --record` write it?")
 
 
 def _head(path: str, segments: int, events: int, torn: int) -> str:

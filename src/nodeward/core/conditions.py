@@ -86,6 +86,7 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "watch-silent": (_WARNING, "Look at the API server and at the daemon's way to it."),
     "relay-away": (_CRITICAL, "Start `nodeward relay`; kubelet starts no container without it."),
     "runtime-away": (_CRITICAL, "Start the container runtime behind the relay."),
+    "relay-undecided": (_CRITICAL, "Give relay and daemon one version and the same settings; see the relay's log."),
     "relay-troubled": (_WARNING, "See the relay's log."),
     "file-call-hangs": (_WARNING, "The log names the cgroup whose file hangs in the kernel."),
     "faults": (_WARNING, "Report the daemon's log: a decision failed by a fault of Nodeward."),

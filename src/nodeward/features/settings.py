@@ -125,9 +125,12 @@ class RelaySection:
     count_calls: bool = True
     vm_checkpoint: OnError = OnError.PASS
     vm_resize: OnError = OnError.PASS
-    record: str = ""
+    own_namespace: str = "nodeward-system"
 
 
+RELAYED_WAITS_MS = 60_000
+"""So long creates may wait for facts in any ten seconds, all together, where a relay holds them: there they do not wait
+for one another, as they do with NRI, for which the setting `pods.wait_budget_ms` is."""
 SECRETS = ("credentials", "environment", "commands", "annotations")
 """What is blanked in a dump unless `dump.show` names it."""
 
@@ -193,12 +196,26 @@ class Settings:
         return self.cpus.driver is driver and self.cpus.mode is not Mode.OFF and self.policy.active not in NO_POLICY
 
     @property
+    def relayed(self) -> tuple[str, ...]:
+        """What a relay's calls are held for: `containers` (limits and CPUs), `sizing`, `gate`, and what a VM cannot
+        do."""
+        by_relay = self.cpus.driver is Driver.RELAY and self.cpus.mode is not Mode.OFF
+        chosen = {
+            "containers": (self.relay.limits and self.limits.mode is not Mode.OFF) or by_relay,
+            "sizing": self.sizing.mode is not Mode.OFF,
+            "gate": self.gate.mode is not Mode.OFF,
+            "checkpoints": self.relay.vm_checkpoint is OnError.REFUSE,
+            "resizes": self.relay.vm_resize is OnError.REFUSE,
+        }
+        return tuple(name for name, is_chosen in chosen.items() if is_chosen)
+
+    @property
     def engine(self) -> EngineSettings:
-        """The part that the node daemon's decisions depend on. Of one feature on a node there is one driver."""
+        """The part that the node daemon's decisions depend on."""
         sections = {one.name: getattr(self, one.name) for one in fields(EngineSettings) if hasattr(self, one.name)}
         return replace(
             EngineSettings(**sections),
             period_ms=round(self.cgroups.period_s * 1000),
             kube_events=self.kube.enabled and self.kube.events,
-            cpus=self.cpus if self.cpus.driver is Driver.NRI else replace(self.cpus, mode=Mode.OFF),
+            pods=replace(self.pods, wait_budget_ms=RELAYED_WAITS_MS) if "containers" in self.relayed else self.pods,
         )

@@ -78,6 +78,9 @@ class Node:
     """The daemon that a feature's components run in. `tell` is for what a runtime says of pods."""
 
     settings: Settings
+    """Those of the start."""
+    now: Callable[[], Settings]
+    """Those that hold now."""
     files: HostFiles
     clock: Clock
     lanes: Lanes

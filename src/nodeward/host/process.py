@@ -6,6 +6,7 @@ import logging
 import os
 import resource
 import signal
+import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
@@ -56,33 +57,22 @@ def raise_descriptor_limit() -> int:
     return most
 
 
+def end_with_parent() -> None:
+    """Turns the end of standard input, a pipe that the parent process holds, into a SIGTERM, from now on: however the
+    parent went, this process ends in good order."""
+
+    def watch() -> None:
+        while os.read(0, 1):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def hold_lock(folder: str, program: str, sleep: Callable[[float], None] = time.sleep) -> int:
     """Takes the program's lock in `folder` for the life of the returned descriptor; LockedError names the holder."""
     rule = f"one nodeward {program} a node. Stop that one, or give this one another run_dir"
     return _hold(Path(folder) / f"{program}.lock", rule, LOCK_PATIENCE_S, sleep)
-
-
-def own_feature(folder: str, feature: str, patience_s: float = LOCK_PATIENCE_S) -> int:
-    """Takes the feature for the life of the returned descriptor: on a node one process drives it at a container's
-    creation. LockedError names the one that does."""
-    mend = "cpus.driver to that one" if feature == "cpus" else f"nri.enabled or relay.{feature} to false"
-    rule = f"{feature} is driven by NRI or by the relay, never by both. Set {mend}"
-    return _hold(Path(folder) / f"{feature}.owner", rule, patience_s, time.sleep)
-
-
-def owner_of(folder: str, feature: str) -> str:
-    """The process that drives the feature now, `process N`; empty for none. Who takes the lock meanwhile retries."""
-    try:
-        fd = os.open(Path(folder) / f"{feature}.owner", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return ""
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return f"process {os.pread(fd, 32, 0).decode('ascii', 'replace').strip() or 'unknown'}"
-    finally:
-        os.close(fd)
-    return ""
 
 
 def _hold(path: Path, rule: str, patience_s: float, sleep: Callable[[float], None]) -> int:

@@ -96,7 +96,7 @@ def _why_no_answer(place: str, error: Exception) -> str:
 
 # ---- the relay, beside the daemon
 
-ALONE, UNLIMITED = "no node daemon: container limits only", "no node daemon: no limits"
+UNDECIDED, UNLIMITED = "no node daemon: nothing is decided, see on_error", "no node daemon: no limits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,18 +146,15 @@ def node(given_socket: str | None) -> "NodeView":
         if heard.view is None:
             raise
         return alone(heard.view)
-    cpus = heard.view.cpus if heard.view is not None and heard.view.cpus is not None else view.cpus
-    return _judged(replace(view, relay=heard.view, relay_fault=heard.fault, cpus=cpus))
+    return _judged(replace(view, relay=heard.view, relay_fault=heard.fault))
 
 
 def alone(relay: "RelayView") -> "NodeView":
     """The relay's picture, as the node's."""
     from nodeward.people.rows import NodeView
 
-    limits = relay.limits
-    said = ALONE if limits.here else UNLIMITED
-    rows, cpus = relay.rows, relay.cpus
-    return _judged(NodeView(limits.mode, "relay", "off", True, {}, {}, rows, relay=relay, alone=said, cpus=cpus))
+    said = UNDECIDED if relay.daemon.wants else UNLIMITED
+    return _judged(NodeView("off", "relay", "off", True, {}, {}, (), relay=relay, alone=said))
 
 
 def _judged(view: "NodeView") -> "NodeView":

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from rich.text import Text
 
-from nodeward.neighbours.cri.rows import AddedRow, CallRow, DoorRow
+from nodeward.neighbours.cri.rows import AddedRow, CallRow, DaemonRow, DoorRow
 from nodeward.people.relay_view import RelayView
 from nodeward.people.rows import NodeView
 
@@ -20,34 +20,32 @@ def relay_lines(view: NodeView) -> list[Text]:
         lines.append(Text(view.relay_fault, style="red"))
     if view.relay is not None:
         lines += _lines(view.relay)
+    lines += _held(view)
     return lines
 
 
-def _lines(relay: RelayView) -> Iterator[Text]:
-    for door in relay.doors:
-        yield _door(door)
-    yield Text(f"  limits: {_owner(relay)}")
-    if relay.sizing.mode != "off":
-        counts = ", ".join(f"{count} {what}" for what, count in sorted(relay.sizing.counts.items()))
-        yield Text(f"  sizing of VMs: mode {relay.sizing.mode}, {counts or 'no sandbox yet'}")
-        if relay.sizing.last:
-            yield Text(f"    last: {relay.sizing.last}")
-    if relay.gate.mode != "off":
-        counts = ", ".join(f"{count} {what}" for what, count in sorted(relay.gate.counts.items()))
-        yield Text(f"  gates: mode {relay.gate.mode}, {counts or 'no pod with a gate yet'}")
-        if relay.gate.last:
-            yield Text(f"    last refused: {relay.gate.last}")
-    guard = relay.guard
+def _held(view: NodeView) -> Iterator[Text]:
+    """What became of calls that a relay held for this daemon, but for limits and CPUs."""
+    for what, row in (("sizes of VMs", view.sizing), ("gates", view.gate_calls)):
+        if row.mode != "off":
+            counts = ", ".join(f"{count} {how}" for how, count in sorted(row.counts.items()))
+            yield Text(f"  {what}: mode {row.mode}, {counts or 'no such pod yet'}")
+            if row.last:
+                yield Text(f"    last: {row.last}")
+    guard = view.vm_guard
     if "refuse" in (guard.checkpoint, guard.resize):
         counts = ", ".join(f"{count} {what}" for what, count in sorted(guard.counts.items()))
         rules = f"vm_checkpoint {guard.checkpoint}, vm_resize {guard.resize}"
         yield Text(f"  VM sandboxes: {rules}; {counts or 'no such call yet'}")
         if guard.last:
             yield Text(f"    last: {guard.last}")
-    if relay.config.socket:
-        config = relay.config
-        yield Text(f"  configuration: {'refused' if config.faults else 'taken'} at {config.socket}")
-        yield from (Text(f"    {fault}", "red") for fault in config.faults)
+
+
+def _lines(relay: RelayView) -> Iterator[Text]:
+    for door in relay.doors:
+        yield _door(door)
+    if relay.daemon.wants:
+        yield _daemon(relay.daemon)
     if relay.settings_faults:
         yield Text("  settings: refused, and not in force")
         yield from (Text(f"    {fault}", "red") for fault in relay.settings_faults)
@@ -66,8 +64,6 @@ def _lines(relay: RelayView) -> Iterator[Text]:
     if len(most) > MOST_METHODS:
         rest = sum(sum(row.results.values()) for row in most[MOST_METHODS:])
         yield Text(f"  ... and {rest} calls of {len(most) - MOST_METHODS} more methods")
-    if relay.left_out:
-        yield Text(f"  ... and {relay.left_out} more containers", "yellow")
 
 
 def _door(door: DoorRow) -> Text:
@@ -80,12 +76,11 @@ def _door(door: DoorRow) -> Text:
     return Text(text, "red" if bad else "")
 
 
-def _owner(relay: RelayView) -> str:
-    limits = relay.limits
-    if not limits.here:
-        return f"not decided by the relay; {limits.owner or 'nobody'} decides containers at their creation"
-    known = "" if limits.listed else ", and waits for the runtime's lists"
-    return f"decided at creation by the relay (process {relay.pid}), mode {limits.mode}, by {limits.facts}{known}"
+def _daemon(row: DaemonRow) -> Text:
+    wants = ", ".join(row.wants)
+    if row.process:
+        return Text(f"  calls are held for {wants}, and decided by the node daemon (process {row.process})")
+    return Text(f"  calls are held for {wants}, and nobody decides them: {row.why}", "red")
 
 
 def _added(row: AddedRow) -> str:

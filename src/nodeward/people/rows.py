@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.conditions import HappenedRow, Verdict
 from nodeward.features.cpus.rows import CpusView
-from nodeward.features.gate.rows import GatesView
+from nodeward.features.gate.rows import GateRow, GatesView
 from nodeward.features.keys.rows import KeyRow
 from nodeward.features.limits.rows import CgroupRow, LinesRow
-from nodeward.features.sandboxes.rows import SandboxesView
+from nodeward.features.sandboxes.rows import SandboxesView, SizingRow, VmGuardRow
 from nodeward.people.relay_view import RelayView
 from nodeward.settings.rows import SettingsRow
 
@@ -80,6 +80,9 @@ class NodeView:
     """VM sandboxes; None while `sandboxes.mode` is off."""
     gates: GatesView | None = None
     """Gates of pods; None while `gate.mode` is off."""
+    sizing: SizingRow = field(default_factory=SizingRow)
+    gate_calls: GateRow = field(default_factory=GateRow)
+    vm_guard: VmGuardRow = field(default_factory=VmGuardRow)
     lately: tuple[HappenedRow, ...] = ()
     """What happened lately and may be over."""
     verdict: Verdict | None = None

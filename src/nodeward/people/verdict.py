@@ -174,8 +174,8 @@ def _relay(relay: RelayView) -> Iterator[Condition]:
             yield _of("runtime-away", f"The runtime {door.runtime} behind the relay does not answer")
     if relay.settings_faults:
         yield _of("settings-refused", "Settings of the relay were refused")
-    if relay.config.faults:
-        yield _of("settings-refused", "The cluster's configuration for the relay was refused")
+    if relay.daemon.wants and not relay.daemon.process:
+        yield _of("relay-undecided", f"Calls are held and nobody decides them: {_why(relay.daemon.why)}")
 
 
 # ---- what happened

@@ -6,7 +6,7 @@ from typing import Any
 from nodeward.core.ports import Pace, at_once
 from nodeward.features.all import FEATURES
 from nodeward.features.lately.view import lately_rows
-from nodeward.features.limits.view import ROWS_AT_ONCE, _elsewhere, _row, _stale_since
+from nodeward.features.limits.view import ROWS_AT_ONCE, _elsewhere, _row, _stale_since, without_cgroup
 from nodeward.features.root import State
 from nodeward.people.rows import NodeView
 
@@ -17,7 +17,8 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
     annotated = dict.fromkeys(one.pod_uid for one in every.values() if one.container_id is not None and one.known)
     shown: dict[str, Any] = {one.shown: one.view(state, now_ns, pace) for one in FEATURES if one.view is not None}
     counted = dict.fromkeys(one.uid for row in shown["keys"] for one in row.holders)
-    rows = [_row(state, path, wanted, now_ns, annotated, counted) for path, wanted in pace(every.items(), ROWS_AT_ONCE)]
+    items = [*every.items(), *without_cgroup(state)]
+    rows = [_row(state, path, wanted, now_ns, annotated, counted) for path, wanted in pace(items, ROWS_AT_ONCE)]
     return NodeView(
         mode=state.settings.limits.mode.value,
         runtime=state.pods.runtime,

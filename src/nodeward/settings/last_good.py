@@ -1,41 +1,31 @@
 """Keeps the last accepted settings on disk, for a start with a broken file.
 
-Written whole and atomically when settings are accepted; validated again when they are read, together with the
+Written when settings are accepted; validated again when they are read, together with the
 environment and flags of that start, so what an older version wrote and this one does not know is not used.
 """
 
 import dataclasses
 import enum
-import json
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
+from nodeward.host.state_file import StateFile
 from nodeward.settings import load as loader
 from nodeward.settings.load import SettingsError
 
 log = logging.getLogger(__name__)
-MAX_BYTES = loader.MAX_BYTES
-VERSION = 1
+FILE = StateFile("settings.json", dict[str, Any], "last-good", loader.MAX_BYTES)
 
 
-def path_in(folder: str) -> str:
-    """The file's path in the state folder."""
-    return f"{folder.rstrip('/')}/settings.json"
-
-
-def encode(settings: Settings) -> bytes:
-    """The file's content."""
-    return json.dumps({"v": VERSION, "settings": plain(settings)}, indent=1).encode() + b"\n"
-
-
-def plain(settings: Settings) -> object:
+def plain(settings: Settings) -> dict[str, Any]:
     """The settings as a settings file has them."""
     tree = dataclasses.asdict(settings)
     amounts = {"available": str(settings.policy.available), "reserved": str(settings.policy.reserved)}
     tree["policy"] = tree["policy"] | amounts
-    return _plain(tree)
+    return {section: _plain(value) for section, value in tree.items()}
 
 
 def read(
@@ -43,19 +33,10 @@ def read(
 ) -> Settings | None:
     """The last good settings; None where there are none that this version accepts."""
     try:
-        found: object = json.loads(files.read(path_in(folder), MAX_BYTES))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        log.warning("last-good=ignored path=%s error=%s", path_in(folder), error)
-        return None
-    if not isinstance(found, dict) or found.get("v") != VERSION or not isinstance(found.get("settings"), dict):
-        log.warning("last-good=ignored path=%s why='another version'", path_in(folder))
-        return None
-    try:
-        return loader.from_tree(found["settings"], environ, flags)
+        found = FILE.known(files, folder)
+        return None if found is None else loader.from_tree(found, environ, flags)
     except SettingsError as error:
-        log.warning("last-good=ignored path=%s error=%s", path_in(folder), "; ".join(error.faults))
+        log.warning("last-good=ignored path=%s error=%s", FILE.path_in(folder), "; ".join(error.faults))
         return None
 
 

@@ -479,7 +479,6 @@ def _check(settings: Settings, faults: list[str]) -> None:
     may_be_empty = (
         ("relay.image_listen", relay.image_listen),
         ("relay.image", relay.image),
-        ("relay.record", relay.record),
         ("dump.file", dump.file),
         ("podapi.socket", settings.podapi.socket),
         ("podapi.grpc_socket", settings.podapi.grpc_socket),
@@ -547,18 +546,18 @@ def _check(settings: Settings, faults: list[str]) -> None:
             "cpus.driver: nri carries no CPUs while nri.enabled is false: set nri.enabled to true, or cpus.driver "
             "to relay"
         )
-    if settings.policy_objects.enabled and not (
-        settings.kube.enabled and settings.nri.enabled and driver is Driver.NRI
-    ):
+    if driver is Driver.RELAY and settings.cpus.mode is not Mode.OFF and settings.nri.enabled:
         faults.append(
-            "policy_objects.enabled: objects come from the API server, and the policy is carried out by NRI: set "
-            "kube.enabled and nri.enabled to true and cpus.driver to nri"
+            "cpus.driver: relay, and NRI tells of the same containers: set nri.enabled to false, or cpus.driver to nri"
         )
-    if settings.topology_objects.enabled and not (settings.kube.enabled and driver is Driver.NRI):
+    carried = settings.nri.enabled if driver is Driver.NRI else not settings.nri.enabled
+    if settings.policy_objects.enabled and not (settings.kube.enabled and carried):
         faults.append(
-            "topology_objects.enabled: the object is in the API server, and this daemon knows the CPUs only where it "
-            "decides them: set kube.enabled to true and cpus.driver to nri"
+            "policy_objects.enabled: objects come from the API server, and the policy is carried out by NRI or the "
+            "relay: set kube.enabled to true, and nri.enabled to true with cpus.driver nri, to false with relay"
         )
+    if settings.topology_objects.enabled and not settings.kube.enabled:
+        faults.append("topology_objects.enabled: the object is in the API server: set kube.enabled to true")
     if not _NAMESPACE.fullmatch(settings.policy_objects.namespace):
         faults.append(f"policy_objects.namespace: {settings.policy_objects.namespace!r} is no namespace's name")
     if settings.kube.url:
@@ -676,12 +675,6 @@ def _check_relay(settings: Settings, faults: list[str]) -> None:
         faults.append("relay.image: a separate image service needs both relay.image and relay.image_listen")
     if relay.limits and settings.nri.enabled:
         faults.append("relay.limits: NRI drives limits too, and one has to: set nri.enabled or relay.limits to false")
-    decides = relay.limits or settings.pins_by(Driver.RELAY)
-    if relay.record and (not decides or relay.record == settings.record.path):
-        faults.append(
-            "relay.record: needs relay.limits or cpus.driver relay, whose decisions it holds, and another file than "
-            "record.path"
-        )
     if dump.max_bytes < 1024 * 1024:
         faults.append(f"dump.max_bytes: {dump.max_bytes} is less than 1048576")
     if dump == DumpSection():

@@ -44,7 +44,7 @@ MEANINGS: Mapping[str, str] = {
     "pods.wait_budget_ms": "All such waits in any ten seconds, 0 to 5000. NRI handles one request at a time.",
     "cpus.mode": "`enforce` the policy's CPUs; `observe`: decide and show only; `off`: neither.",
     "cpus.driver": "What sends the decisions to the runtime: `nri` (needs `nri.enabled`), or `relay`, for a runtime "
-    "without NRI.",
+    "without NRI (needs `nri.enabled: false`).",
     "cpus.on_error": "As `limits.on_error`, for CPUs; also while no settings of the policy fit the machine.",
     "cpus.on_late": "A container whose own CPUs others still use after `cpus.late_ms`: `start` or `refuse` it.",
     "cpus.late_ms": "How long a program waits for others to leave its CPUs: 1 to 1000 with `nri`, 1 to 4000 with "
@@ -126,7 +126,7 @@ MEANINGS: Mapping[str, str] = {
     "policy_objects.enabled": "The node's `BalloonsPolicy` object replaces the section `policy`. Needs "
     "`kube.enabled`, NRI and `deploy/node/policy-objects.yaml`.",
     "policy_objects.namespace": "The namespace of these objects.",
-    "topology_objects.enabled": "Write this node's `NodeResourceTopology`. Needs `kube.enabled`, `cpus.driver: nri` "
+    "topology_objects.enabled": "Write this node's `NodeResourceTopology`. Needs `kube.enabled` "
     "and `deploy/node/topology-objects.yaml`.",
     "cgroups.root": "The mounted cgroup2 tree, or the folder of the v1 hierarchies.",
     "cgroups.kubelet_root": "Kubelet's `--cgroup-root`. `/kubelet` means `/kubelet/kubepods`, with systemd "
@@ -161,12 +161,12 @@ MEANINGS: Mapping[str, str] = {
     "relay.runtime": "The runtime's socket.",
     "relay.image_listen": "Where kubelet connects for images, if that is another service.",
     "relay.image": "That service's socket; empty: the runtime's.",
-    "relay.limits": "`true`: the relay decides limits, for a runtime without NRI. Not together with `nri.enabled`.",
+    "relay.limits": "`true`: limits are given by the relay, for a runtime without NRI. Not with `nri.enabled`.",
     "relay.count_calls": "`false`: calls are not counted, which saves processor time.",
     "relay.vm_checkpoint": "`refuse`: CheckpointContainer in a VM is refused with the reason.",
     "relay.vm_resize": "`refuse`: a change of CPU or memory of a VM of fixed size is refused.",
-    "relay.record": "Record the relay's events and decisions, another file than `record.path`. Empty: do not. With "
-    "the systemd unit, below `/var/log/nodeward`.",
+    "relay.own_namespace": "Nodeward's own namespace: its pods start without a decision while no daemon answers, also "
+    "where `on_error` is `refuse`.",
     "dump.file": "The dump of `nodeward relay`; empty: none.",
     "dump.rules": "Which methods, and how much of them: `[level:]method[,...]`.",
     "dump.max_bytes": "Beyond this the file begins anew, and the old one is kept as FILE.1.",

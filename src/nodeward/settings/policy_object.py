@@ -5,7 +5,6 @@ again by the present rules, so a newer version that refuses it starts by the set
 only the machine can tell.
 """
 
-import json
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -16,12 +15,11 @@ from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.spelling import policy
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
+from nodeward.host.state_file import MIB, StateFile
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject
 from nodeward.settings.load import SettingsError
 
 log = logging.getLogger(__name__)
-VERSION = 1
-MAX_BYTES = 4 * 1024 * 1024
 BESIDE: Mapping[str, str] = {
     "control": "RDT, block I/O and CPU classes are not set by Nodeward; a container's classes are the runtime's",
     "log": "Nodeward's log has one level, `nodeward node --log-level`",
@@ -88,50 +86,28 @@ def overlaid(settings: Settings, chosen: ChosenPolicy | None) -> Settings:
 # ---- on disk
 
 
-def path_in(folder: str) -> str:
-    """The file's path in the state folder."""
-    return f"{folder.rstrip('/')}/policy-object.json"
+class Kept(msgspec.Struct, frozen=True):
+    """An object, or that there is none."""
+
+    named: PolicyObject | None = None
 
 
-def encode(chosen: ChosenPolicy | None) -> bytes:
-    """The file's content."""
-    if chosen is None:
-        return json.dumps({"v": VERSION}).encode()
-    of = chosen.named
-    named = {"kind": of.kind.value, "namespace": of.namespace, "name": of.name, "uid": of.uid}
-    return json.dumps({"v": VERSION, **named, "generation": of.generation, "spec": of.spec.decode()}).encode()
+FILE = StateFile("policy-object.json", Kept, "policy-object", 4 * MIB)
 
 
-class _File(msgspec.Struct, frozen=True):
-    v: int
-    kind: PolicyKind = PolicyKind.BALLOONS
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    generation: int = 0
-    spec: str = ""
+def keeps(chosen: ChosenPolicy | None) -> Kept:
+    """What the file is to hold."""
+    return Kept(chosen.named if chosen is not None else None)
 
 
 def kept(files: HostFiles, settings: Settings) -> ChosenPolicy | None:
     """The object that was in force last; None where there is none, or the settings want none."""
-    path = path_in(settings.state_dir)
-    if not settings.policy_objects.enabled:
+    found = FILE.known(files, settings.state_dir) if settings.policy_objects.enabled else None
+    if found is None or found.named is None:
         return None
     try:
-        found = msgspec.json.decode(files.read(path, MAX_BYTES), type=_File)
-        if found.v != VERSION:
-            raise ValueError("it is of another version")
-        if not found.name:
-            return None
-        of = PolicyObject(
-            *(found.kind, found.namespace, found.name, found.uid, found.generation, found.spec.encode()),
-        )
-        return translated(of)
-    except FileNotFoundError:
-        return None
+        return translated(found.named)
     except SettingsError as error:
-        why = "; ".join(error.faults)
-    except (OSError, ValueError, RecursionError) as error:  # msgspec's are ValueErrors
-        why = str(error)
-    log.warning("policy-object=ignored path=%s why=%r so='the settings have the policy'", path, why)
-    return None
+        why, path = "; ".join(error.faults), FILE.path_in(settings.state_dir)
+        log.warning("policy-object=ignored path=%s error=%s", path, why)
+        return None

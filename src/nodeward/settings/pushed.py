@@ -1,10 +1,9 @@
 """Merges a configuration that a node agent pushed into the settings, and keeps the last good one on disk.
 
-Promises: what was accepted last holds again after a restart, unless it has faults by then; the file is written whole
-and atomically, and is bounded. Must not know how a configuration is written: who starts the process does.
+Promises: what was accepted last holds again after a restart, unless it has faults by then. Must not know how a
+configuration is written: who starts the process does.
 """
 
-import json
 import logging
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -13,12 +12,11 @@ from nodeward.core.errors import NodewardError
 from nodeward.core.modes import Mode
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles, make_folders
-from nodeward.host.state_file import OneWriter
+from nodeward.host.state_file import OneWriter, StateFile
 from nodeward.neighbours.cri.rows import ConfigRow
 
 log = logging.getLogger(__name__)
-VERSION: Final = 1
-MAX_BYTES: Final = 1024 * 1024
+FILE: Final = StateFile("agent-config.json", dict[str, str], "config")
 MOST_BYTES: Final = 48 * 1024
 """Of a configuration, names included: YAML of this size is read in moments, and a call of it waits for no windows."""
 Config = Mapping[str, str]
@@ -47,7 +45,7 @@ class Pushed:
     def first(self) -> Settings:
         """The settings to start with: by the last good configuration where that still has no faults."""
         plain = self._overlaid(None)
-        kept, path = self._kept(plain), path_in(plain.state_dir)
+        kept, path = self._kept(plain), FILE.path_in(plain.state_dir)
         if kept is not None:
             try:
                 settings = self.tried(kept)
@@ -68,7 +66,7 @@ class Pushed:
 
     def _kept(self, settings: Settings) -> Config | None:
         self.row = ConfigRow(settings.agent.config_socket)
-        return self._read(path_in(settings.state_dir)) if settings.agent.config_socket else None
+        return FILE.known(self._files, settings.state_dir) if settings.agent.config_socket else None
 
     def read(self) -> Settings:
         """The settings as they are now, with the configuration that is in force."""
@@ -100,30 +98,16 @@ class Pushed:
     def keep(self, settings: Settings) -> None:
         """Writes the configuration in force to disk. May sleep. What the disk does not take is said in the log: it is
         pushed again after the next start anyway."""
-        path = path_in(settings.state_dir)
+        file = FILE.writer(self._files, settings.state_dir)
         try:
-            with self._writer.writes(path):
+            with self._writer.writes(file.path):
                 try:
                     make_folders(settings.state_dir)
-                    self._files.replace(path, json.dumps({"v": VERSION, "config": dict(self.config or {})}).encode())
+                    file.replace(dict(self.config or {}))
                 finally:
                     self._accepted(settings)
         except OSError as error:
-            log.warning("config=not-kept path=%s error=%s", path, error)
-
-    def _read(self, path: str) -> Config | None:
-        try:
-            found: object = json.loads(self._files.read(path, MAX_BYTES))
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            log.warning("config=ignored path=%s error=%s", path, error)
-            return None
-        config = found.get("config") if isinstance(found, dict) and found.get("v") == VERSION else None
-        if not isinstance(config, dict) or not all(isinstance(text, str) for text in config.values()):
-            log.warning("config=ignored path=%s why='another version'", path)
-            return None
-        return config
+            log.warning("config=not-kept path=%s error=%s", file.path, error)
 
 
 def in_vain(settings: Settings) -> str:
@@ -138,15 +122,10 @@ def size(config: Config) -> int:
     return sum(len(name.encode(errors="replace")) + len(text.encode(errors="replace")) for name, text in config.items())
 
 
-def path_in(folder: str) -> str:
-    """The file's path in the state folder."""
-    return f"{folder.rstrip('/')}/agent-config.json"
-
-
 def forget(files: HostFiles, folder: str) -> bool:
     """Forgets the last good configuration; whether there was one. OSError where that cannot be done."""
     try:
-        files.unlink(path_in(folder))
+        files.unlink(FILE.path_in(folder))
     except FileNotFoundError:
         return False
     return True

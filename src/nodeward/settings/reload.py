@@ -6,15 +6,13 @@ disk, as soon as the disk takes it.
 """
 
 import asyncio
-import dataclasses
 import logging
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 from nodeward.core.modes import Mode
 from nodeward.core.ports import Tell
-from nodeward.features.cpus.settings import Amount
 from nodeward.features.keys.settings import KeyKind, KeysSettings
 from nodeward.features.root import SettingsChanged
 from nodeward.features.sandboxes.settings import SandboxesSettings
@@ -23,28 +21,15 @@ from nodeward.host import sd_notify
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane
-from nodeward.host.state_file import StateFile
 from nodeward.settings import last_good, policy_object
 from nodeward.settings.load import SettingsError
 from nodeward.settings.policy_object import ChosenPolicy
-from nodeward.settings.pushed import Config, Pushed, in_vain
+from nodeward.settings.pushed import Config, in_vain
 from nodeward.settings.rows import SettingsRow
+from nodeward.settings.source import SettingsSource, leaves
 
 log = logging.getLogger(__name__)
 EVERY_S = 5.0
-
-
-@dataclass(slots=True)
-class SettingsSource:
-    """The source of new settings. `asked` is set when they are to be read again; `read` raises SettingsError."""
-
-    read: Callable[[], Settings]
-    about: str
-    asked: asyncio.Event = field(default_factory=asyncio.Event)
-    faults: tuple[str, ...] = ()
-    """Why the settings of this start are not the source's own but the last good ones."""
-    pushed: Pushed | None = None
-    """What an agent pushed, over them; None where nobody may."""
 
 
 class Reload:
@@ -65,8 +50,8 @@ class Reload:
         about = "last good settings" if faults else source.about if source is not None else ""
         self.chosen = chosen
         self._own, self._running = own, policy_object.overlaid(own, chosen)
-        self._file = StateFile(files, last_good.path_in(self._running.state_dir))
-        self._object_file = StateFile(files, policy_object.path_in(self._running.state_dir))
+        self._file = last_good.FILE.writer(files, self._running.state_dir)
+        self._object_file = policy_object.FILE.writer(files, self._running.state_dir)
         named = str(chosen.named) if chosen is not None else ""
         self.row = SettingsRow(about, clock.wall_ns(), faults, policy_object=named)
         self._unkept: Settings | None = None
@@ -75,6 +60,11 @@ class Reload:
         self._turn = asyncio.Lock()
         if not faults:
             self._keep(own)
+
+    @property
+    def settings(self) -> Settings:
+        """Those that hold now."""
+        return self._running
 
     async def run(self, tell: Tell, systemd: sd_notify.Notifier) -> None:
         """Reads them whenever it is asked to."""
@@ -191,7 +181,7 @@ class Reload:
             elif chosen is self.chosen:
                 self._unkept_object = False
 
-        write = partial(self._object_file.replace, policy_object.encode(chosen))
+        write = partial(self._object_file.replace, policy_object.keeps(chosen))
         if not self._lane.submit("policy-object", write, kept):
             kept(OSError("the disk lane is full or hangs"))
 
@@ -203,7 +193,7 @@ class Reload:
             elif is_news:
                 log.warning("last-good=not-kept path=%s error=%s", self._file.path, result)
 
-        write = partial(self._file.replace, last_good.encode(accepted))
+        write = partial(self._file.replace, last_good.plain(accepted))
         self._busy = self._lane.submit("settings", write, kept)
         if not self._busy:
             kept(OSError("the disk lane is full or hangs"))
@@ -214,7 +204,10 @@ def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
     cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
     live = replace(running, limits=limits, pods=wanted.pods, keys=_keys(running.keys, wanted.keys))
+    live = replace(live, dump=replace(live.dump, rules=wanted.dump.rules))
     live = replace(live, cpus=cpus, policy=wanted.policy, sandboxes=_sandboxes(running.sandboxes, wanted.sandboxes))
+    if Mode.OFF not in (running.sizing.mode, wanted.sizing.mode):
+        live = replace(live, sizing=wanted.sizing)
     if Mode.OFF not in (running.gate.mode, wanted.gate.mode):  # else the socket that the relay asks would come or go
         live = replace(live, gate=wanted.gate)
     have = dict(leaves(live))
@@ -244,14 +237,3 @@ def _keys(running: KeysSettings, wanted: KeysSettings) -> KeysSettings:
 def _shape(row: KeyKind) -> tuple[object, ...]:
     """What the components of a kind are made by."""
     return row.resources, row.publisher, row.publish, row.capacity_from, row.share, row.attestation_socket
-
-
-def leaves(settings: object, above: str = "") -> Iterator[tuple[str, object]]:
-    """Every setting by its dotted path."""
-    assert dataclasses.is_dataclass(settings)
-    for one in dataclasses.fields(settings):
-        value: object = getattr(settings, one.name)
-        if dataclasses.is_dataclass(value) and not isinstance(value, Amount):
-            yield from leaves(value, f"{above}{one.name}.")
-        else:
-            yield f"{above}{one.name}", value

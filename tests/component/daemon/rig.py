@@ -19,7 +19,7 @@ from nodeward.features.settings import CgroupsSection, KubeSection, NriSection, 
 from nodeward.host.clock import Clock, SystemClock
 from nodeward.host.hostfs import HostFiles, ensure_folder
 from nodeward.programs.node import run as node
-from nodeward.settings.reload import SettingsSource
+from nodeward.settings.source import SettingsSource
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.kernel import SimKernel
 from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
@@ -136,7 +136,9 @@ class Rig:
     made: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def remember(self, *pods: PodSpec) -> None:
-        self.files.put(last_known.path_in(STATE), last_known.encode(pods, 1_700_000_000 * 10**9))
+        self.files.put(
+            last_known.FILE.path_in(STATE), last_known.FILE.encode(last_known.Remembered(pods, 1_700_000_000 * 10**9))
+        )
 
     async def start(self) -> None:
         self.daemon = asyncio.create_task(node.run(self.settings, self.files, self.clock, self.source))

@@ -16,11 +16,9 @@ from nodeward.contracts import resmgr_config_pb2 as pb
 from nodeward.core.cpuset import parse
 from nodeward.features.cpus.effects import watch
 from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, Expression, Within
-from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
-from nodeward.features.root import State
-from nodeward.features.settings import EngineSettings, RecordSection, Settings
+from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, OnLate, PolicySettings
+from nodeward.features.settings import RecordSection, Settings
 from nodeward.programs.node import assemble
-from nodeward.programs.node.answers import answers
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.runtime import SimContainer, SimCpu, SimPod
 from nodeward_sim.doubles.runtime_plugins import RuntimeRefusalError
@@ -295,17 +293,6 @@ async def test_a_plan_names_who_moves_and_changes_nothing(tmp_path: Path) -> Non
         assert code == 1
         assert "batch/a/app: " in told.partition("would have other CPUs")[2]
         await node.start()
-
-
-def test_where_the_relay_gives_cpus_the_daemon_names_its_record_and_does_not_show_an_empty_plan() -> None:
-    state = State(settings=EngineSettings(cpus=CpusSettings(driver=Driver.RELAY)))
-    daemon = answers(lambda: pytest.fail("no view is wanted"), lambda: state)
-
-    async def ask() -> bytes:
-        return await daemon.plan(b"{}")
-
-    with pytest.raises(ValueError, match="give that FILE as --record"):
-        asyncio.run(ask())
 
 
 def push(path: Path, policy: str) -> str:

@@ -23,7 +23,7 @@ from nodeward.cli import main
 from nodeward.contracts import kubepod_pb2 as kubepod
 from nodeward.core.modes import Mode
 from nodeward.features.keys.effects import grants
-from nodeward.features.keys.effects.grants import boot_path_in, decode, encode
+from nodeward.features.keys.effects.grants import BOOT, decode, encode
 from nodeward.features.keys.settings import Attestation, KeyKind, KeysSettings, Publisher
 from nodeward.features.settings import KubeSection, RecordSection, Settings
 from nodeward.host.clock import SystemClock
@@ -281,9 +281,9 @@ def on_record(node: Rig) -> object:
 async def first_start_on_a_full_disk(node: Rig) -> Trouble:
     """The daemon begins anew, as if for the first time; its journal of grants finds no room until the trouble ends."""
     journal = grants.path_in(node.settings.run_dir)
-    await until(lambda: is_there(node, boot_path_in(STATE)), "a journal is there, and that is noted")
+    await until(lambda: is_there(node, BOOT.path_in(STATE)), "a journal is there, and that is noted")
     await node.stop()
-    for left in (journal, boot_path_in(STATE)):
+    for left in (journal, BOOT.path_in(STATE)):
         node.files.unlink(left)
     full = node.files.trouble(Trouble(("append", "replace"), journal, errno.ENOSPC))
     await node.start()
@@ -299,7 +299,7 @@ async def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_t
         (told,) = said(server, "KeysNotRecorded")
         assert told["regarding"] == {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "n1"}
         assert f"{journal} cannot be written: " in str(told["note"])
-        await until(lambda: is_there(node, boot_path_in(STATE)), "a journal is there, and that is noted")
+        await until(lambda: is_there(node, BOOT.path_in(STATE)), "a journal is there, and that is noted")
         await node.stop()
         node.files.unlink(journal)
         hand_out(node)
@@ -312,7 +312,7 @@ async def test_the_node_is_told_of_a_journal_that_cannot_be_written_and_of_one_t
 
 async def test_the_node_is_told_of_counters_that_cannot_be_read_and_not_while_they_can(tmp_path: Path) -> None:
     async with telling(tmp_path) as (server, node):
-        await until(lambda: is_there(node, boot_path_in(STATE)), "the daemon grants keys")
+        await until(lambda: is_there(node, BOOT.path_in(STATE)), "the daemon grants keys")
         refused = Trouble(("open", "pread"), f"{ROOT}/misc.current", errno.EIO)
         node.files.trouble(refused)
         await until(lambda: bool(said(server, "KeysNotCounted")), "the node is told")

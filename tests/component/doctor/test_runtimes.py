@@ -19,8 +19,7 @@ from nodeward.people.doctor.run import diagnose
 from nodeward.programs.node import oci_runtimes
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from tests.component.doctor.hosts import NO_API, around, bad, codes, host
-from tests.component.relay.rig import call, client_of, relay_process, runtime_at, wait_for
-from tests.component.relay.test_status import people, status_socket
+from tests.component.relay.rig import call, client_of, people, relay_process, runtime_at, status_socket, wait_for
 
 RELAY = "/run/nodeward/cri.sock"
 COMM = "proc/4711/comm"

@@ -16,13 +16,11 @@ from aiohttp import web
 
 from nodeward.core.vms import Allocatable
 from nodeward.features.pods.effects import node_status
-from nodeward.features.pods.state import Pods
 from nodeward.features.pods.wiring import ApiFacts
 from nodeward.features.root import State
 from nodeward.features.settings import KubeSection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.runner import Core
-from nodeward.neighbours.cri.facts_line import Asked
 from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubelet import plugin
 from nodeward.neighbours.kubelet.folder import Around, Folder
@@ -30,8 +28,6 @@ from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.kubernetes.reflector import PodReader
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import Endpoint
-from nodeward.programs.node import relay_door
-from nodeward.programs.relay import facts as relay_facts
 from tests.component.kubelet.node import NOTHING, TDX, Life, Node, ids, played, until
 from tests.component.kubernetes.support import HandClock
 from tests.patience import scaled
@@ -218,34 +214,25 @@ async def test_an_api_server_that_does_not_tell_keeps_nobody_from_registering(
     assert (said.levelno, why in said.getMessage()) == (level, True), said.getMessage()
 
 
-async def test_what_is_allocatable_is_read_again_and_told_to_the_relay(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_what_is_allocatable_is_read_again(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, node_status.__name__)
     table = {"status": {"allocatable": {"cpu": "7500m", "memory": "8Gi"}}}
-    answers, asked, node = iter([(403, {}), (200, table)]), list[str](), Allocatable(7500, 1 << 33)
+    answers, asked = iter([(403, {}), (200, table)]), list[str]()
 
     async def served(request: web.Request) -> web.Response:
         asked.append(request.path)
         status, found = next(answers, (200, []))
         return web.json_response(found, status=status)
 
-    async def no_answer(*_: object) -> str:
-        return "not asked for here"
-
     clock = HandClock()
-    async with serving(served) as url, asyncio.TaskGroup() as tasks:
+    async with serving(served) as url:
         client = PodsClient(KubeSettings(endpoint=Endpoint(url), node_name="n1"), clock)
         facts = ApiFacts(PodReader(client), cast(Core[State], None))
-        serve = relay_door.serve(str(tmp_path), Pods, no_answer, no_answer, lambda: facts.allocatable)
-        beside = [tasks.create_task(node_status.keep_allocatable(client, facts.learn, clock))]
-        beside.append(tasks.create_task(serve))
-        await until(lambda: len(asked) > 3 and (tmp_path / relay_door.SOCKET).is_socket(), "four reads")
-        told = await relay_facts.told(f"{tmp_path}/{relay_door.SOCKET}", Asked("", "", ""), scaled(5))
-        for task in beside:
-            task.cancel()
+        reading = asyncio.create_task(node_status.keep_allocatable(client, facts.learn, clock))
+        await until(lambda: len(asked) > 3, "four reads")
+        reading.cancel()
         await client.aclose()
-    assert told.allocatable == node
+    assert facts.allocatable == Allocatable(7500, 1 << 33)
     assert clock.slept[1] == node_status.AGAIN_S
     assert set(asked) == {"/api/v1/nodes/n1"}
     said = [(one.levelno, one.getMessage()) for one in caplog.records if one.name == node_status.__name__]

@@ -135,7 +135,7 @@ async def test_an_answer_that_never_comes_is_no_change_within_the_runtimes_patie
 async def test_what_was_decided_is_answered_however_late_its_record_is(world: World) -> None:
     """Given an engine that counts a limit as given, when its record is never written, the runtime is told the limit
     all the same: else the program runs without what the engine believes of it."""
-    core = Relayed().limits.core
+    core = Relayed().core
     core.settles = asyncio.get_running_loop().create_future
     world.answer = lambda question: core.ask(question, world.within_ns[-1])
     container = await world.runtime.create_container(await world.runtime.run_pod(WEB), MAIN)

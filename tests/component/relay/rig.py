@@ -1,19 +1,32 @@
 """A CRI runtime of grpcio's, a relay before it, and a client: all on real sockets."""
 
 import asyncio
+import json
+import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import grpc
+from click.testing import CliRunner
 
+from nodeward.cli import main
+from nodeward.core.errors import NodewardError
+from nodeward.features.settings import Settings
 from nodeward.host.clock import SystemClock
+from nodeward.host.hostfs import HostFiles
 from nodeward.host.loop import new_loop
+from nodeward.neighbours.cri import door_frames, relay_line
+from nodeward.people.relay_view import RelayView
+from nodeward.programs.node import run as node
 from nodeward.programs.relay import run as relay
 from nodeward.programs.relay.plan import RelayPlan
 from tests.patience import scaled
@@ -70,10 +83,11 @@ def echo(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
 
 
 @contextmanager
-def runtime_at(path: Path, behave: Behave = echo) -> Iterator[Runtime]:
+def runtime_at(path: Path, behave: Behave = echo, threads: int = 16) -> Iterator[Runtime]:
+    """`threads`: so many calls, held ones among them, it can have under way."""
     made = Runtime(behave)
-    with ThreadPoolExecutor(16) as threads:
-        server = grpc.server(threads, handlers=(made,), options=UNLIMITED)
+    with ThreadPoolExecutor(threads) as at_work:
+        server = grpc.server(at_work, handlers=(made,), options=UNLIMITED)
         server.add_insecure_port(f"unix:{path}")
         server.start()
         try:
@@ -94,15 +108,15 @@ def call(channel: grpc.Channel, name: str, request: bytes = b"", timeout_s: floa
 
 
 @contextmanager
-def relay_here(plan: RelayPlan) -> Iterator[None]:
-    """The relay in a thread of this process, so that a test can watch and decide."""
+def in_thread(work: Callable[[], Awaitable[None]]) -> Iterator[None]:
+    """That in a thread of this process with a loop of its own, for as long as the block lasts."""
     loop = new_loop()
-    task: asyncio.Task[None] | None = None
+    task: asyncio.Future[None] | None = None
     began = threading.Event()
 
     async def run() -> None:
         nonlocal task
-        task = asyncio.ensure_future(relay.run(plan, SystemClock()))
+        task = asyncio.ensure_future(work())
         began.set()
         await asyncio.wait([task])
 
@@ -114,7 +128,6 @@ def relay_here(plan: RelayPlan) -> Iterator[None]:
     thread.start()
     try:
         assert began.wait(WAIT_S)
-        wait_for(Path(plan.listen).is_socket, f"socket {plan.listen}")
         yield
     finally:
         assert task is not None
@@ -123,6 +136,14 @@ def relay_here(plan: RelayPlan) -> Iterator[None]:
     error = None if task.cancelled() else task.exception()
     if error is not None:
         raise error
+
+
+@contextmanager
+def relay_here(plan: RelayPlan) -> Iterator[None]:
+    """The relay in a thread of this process, so that a test can watch and decide."""
+    with in_thread(lambda: relay.run(plan, SystemClock())):
+        wait_for(Path(plan.listen).is_socket, f"socket {plan.listen}")
+        yield
 
 
 @contextmanager
@@ -143,6 +164,113 @@ def relay_process(
     finally:
         process.terminate()
         process.wait(WAIT_S)
+
+
+@contextmanager
+def node_process(folder: Path, *flags: str, within: Sequence[str] = ()) -> Iterator[subprocess.Popen[str]]:
+    """`nodeward node` as a process of its own, by the settings `nodeward.yaml` in this folder, once it answers a relay;
+    its log is `node.log` there. It is executed by the command `within` if there is one."""
+    program, door = Path(sys.executable).parent / "nodeward", folder / "run" / door_frames.SOCKET
+    command = [*within, str(program), "node", "--config", str(folder / "nodeward.yaml"), *flags]
+    with (folder / "node.log").open("a") as log:
+        process = subprocess.Popen(command, stderr=log, text=True)
+    try:
+        wait_for(lambda: door.is_socket() or process.poll() is not None, f"socket {door}")
+        yield process
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
+@contextmanager
+def daemon_here(settings: Settings, files: HostFiles) -> Iterator[None]:
+    """The daemon in a thread of this process, on these files, once it answers a relay."""
+    with in_thread(lambda: node.run(settings, files, SystemClock())):
+        wait_for(Path(settings.run_dir, door_frames.SOCKET).is_socket, "door for the relay")
+        yield
+
+
+def decided_by(listen: Path) -> None:
+    """Returns once a daemon decides what the relay holds there, and knows what the runtime has."""
+
+    def decides() -> bool:
+        shown = people(listen, "status", "-o", "json")
+        view: dict[str, Any] = json.loads(shown.stdout) if shown.returncode == 0 else {"alone": "nobody answers"}
+        ready = [row["ready"] for row in view.get("components", ()) if row["name"] == "relay"]
+        return bool(not view["alone"] and view["relay"] and view["relay"]["daemon"]["process"] and all(ready))
+
+    wait_for(decides, "a daemon that decides")
+
+
+def status_socket(listen: Path) -> Path:
+    return listen.parent / "run" / relay_line.SOCKET
+
+
+def said(place: Path, line: bytes) -> bytes:
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.settimeout(WAIT_S)
+        asked.connect(str(place))
+        answer = b""
+        try:
+            asked.sendall(line)
+            while piece := asked.recv(1 << 16):
+                answer += piece
+        except (BrokenPipeError, ConnectionResetError):
+            pass
+        return answer
+
+
+def status(listen: Path) -> RelayView:
+    return relay_line.decode_answer(
+        said(status_socket(listen), relay_line.encode_request(relay_line.STATUS)), RelayView
+    )
+
+
+def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`nodeward` as a person runs it, but in this process, with the daemon's socket in the same folder."""
+    command = [*words, "--socket", str(listen.parent / "run" / "nodeward.sock")]
+    done = CliRunner().invoke(main.cli, command)
+    if isinstance(done.exception, NodewardError):  # as the program's own end of it
+        return subprocess.CompletedProcess(command, 1, done.stdout, f"nodeward: {done.exception}\n")
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
+
+
+@contextmanager
+def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
+    program = Path(sys.executable).parent / "nodeward"
+    pairs = {
+        "nri.enabled": "false",
+        "kube.enabled": "false",
+        "run_dir": folder / "run",
+        "state_dir": folder / "state",
+        "cgroups.root": folder / "cgroup",
+        "metrics.enabled": "true",
+        "metrics.listen": f"127.0.0.1:{port}",
+    }
+    sets = [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
+    with (folder / "node.log").open("w") as log:
+        process = subprocess.Popen([str(program), "node", *sets, *flags], stderr=log)
+    try:
+        wait_for((folder / "run" / "nodeward.sock").is_socket, "daemon")
+        yield
+    finally:
+        process.terminate()
+        process.wait(WAIT_S)
+
+
+def metrics(port: int) -> str:
+    """Empty while nobody answers."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
+            return str(answer.read().decode())
+    except URLError:
+        return ""
+
+
+def scraped(port: int) -> dict[str, float]:
+    found = (line.rpartition(" ") for line in metrics(port).splitlines() if line.startswith("nodeward_relay_"))
+    return {name: float(value) for name, _, value in found}
 
 
 @contextmanager

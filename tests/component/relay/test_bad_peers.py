@@ -32,10 +32,11 @@ from tests.component.relay.rig import (
     relay_here,
     relay_process,
     runtime_at,
+    status,
+    status_socket,
     wait_for,
 )
 from tests.component.relay.test_limits import ANNOTATIONS, create, kernel, node
-from tests.component.relay.test_status import status, status_socket
 from tests.unit.neighbours.cri.strict import DATA, END_HEADERS, HEADERS, frame
 
 

@@ -1,4 +1,4 @@
-"""`v1.Config` served by a relay process, called by grpcio as CRI Resource Manager's agent calls it."""
+"""`v1.Config` served by `cri-resmgr`, called by grpcio as CRI Resource Manager's agent calls it."""
 
 import json
 import os
@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from nodeward.contracts import resmgr_config_pb2 as pb
+from nodeward.people import client
 from tests.component.relay.rig import WAIT_S, client_of, runtime_at, wait_for
 from tests.peers.nriside import Record, member
 
@@ -53,22 +54,23 @@ class Relayed:
         return pb.SetConfigReply.FromString(answer).error
 
     def status(self) -> Record:
-        path = str(self.folder / "run" / "relay.sock")
-        with socket.socket(socket.AF_UNIX) as asking:
-            asking.settimeout(WAIT_S)
-            wait_for(lambda: asking.connect_ex(path) == 0, "relay.sock")
-            asking.sendall(b'{"v":1,"ask":"status"}\n')
-            found: Record = json.loads(asking.makefile().readline())["status"]
-        return found
+        """The picture of the daemon that runs beside the relay."""
+        path = self.folder / "run" / "nodeward.sock"
+        found: list[Record] = []
+
+        def answers() -> bool:  # one that was killed leaves its socket
+            with suppress(client.AwayError):
+                found.append(json.loads(client.get("/v1/status", str(path))))
+            return bool(found)
+
+        wait_for(answers, "the daemon's answer")
+        return found[0]
 
     def policy(self) -> object:
         return member(self.status(), "cpus", "policy")
 
     def faults(self) -> object:
-        return member(self.status(), "config", "faults")
-
-    def own_faults(self) -> object:
-        return member(self.status(), "settings_faults")
+        return member(self.status(), "settings", "faults")
 
 
 @pytest.fixture(name="relay")
@@ -93,7 +95,7 @@ def test_one_that_fitted_before_and_does_not_fit_the_machine_any_more_is_refused
     """As after a start with fewer CPUs: what is kept is not in force, and the agent must not believe so."""
     large = {"policy": "Active: static\nReservedResources: {CPU: 'cpuset:1000'}\n"}
     (relay.folder / "state").mkdir()
-    (relay.folder / "state" / "agent-config.json").write_text(json.dumps({"v": 1, "config": large}))
+    (relay.folder / "state" / "agent-config.json").write_text(json.dumps({"v": 1, "holds": large}))
     with relay.running():
         for _ in range(2):
             assert "1000" in relay.set(large)
@@ -154,11 +156,11 @@ def test_a_mebibyte_and_bytes_that_are_no_call_cost_their_connection_only(relay:
             relay.set({"policy": "x" * 1024 * 1024})
         assert told.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         for garbage in (b"GET / HTTP/1.1\r\n\r\n", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 64):
-            with socket.socket(socket.AF_UNIX) as client:
-                client.settimeout(WAIT_S)
-                client.connect(str(relay.socket))
-                client.sendall(garbage)
-                while client.recv(4096):
+            with socket.socket(socket.AF_UNIX) as peer:
+                peer.settimeout(WAIT_S)
+                peer.connect(str(relay.socket))
+                peer.sendall(garbage)
+                while peer.recv(4096):
                     pass
         assert relay.set(STATIC) == ""
         assert oct(relay.socket.stat().st_mode & 0o777) == "0o600"
@@ -180,9 +182,9 @@ def test_a_fallback_that_cannot_be_obeyed_leaves_kubelet_its_runtime_until_the_n
     file.write_text("policy: {Active: topology-aware, ReservedResources: {CPU: 1}}\n")
     with relay.running("-fallback-config", str(file)):
         assert relay.policy() == "none"
-        assert "'topology-aware' comes with a later version" in str(relay.own_faults())
+        assert "'topology-aware' comes with a later version" in str(relay.faults())
         assert relay.set(STATIC) == ""
-        assert (relay.policy(), relay.own_faults()) == ("static", [])
+        assert (relay.policy(), relay.faults()) == ("static", [])
 
 
 def test_a_fallback_that_breaks_or_is_mended_is_heard_at_sighup_and_a_refused_one_is_said(relay: Relayed) -> None:
@@ -202,6 +204,6 @@ def test_a_fallback_that_breaks_or_is_mended_is_heard_at_sighup_and_a_refused_on
             log.write_text("")
             process.send_signal(signal.SIGHUP)
             wait_for(lambda: "settings=" in log.read_text(), "settings")
-            faults = relay.own_faults()
+            faults = relay.faults()
             assert relay.policy() == policy, text
             assert faults == [] if not said else said in str(faults), text

@@ -34,13 +34,17 @@ from tests.component.relay.rig import (
     WAIT_S,
     call,
     client_of,
+    daemon,
     following,
     log_of,
+    people,
     relay_process,
     runtime_at,
+    scraped,
+    status,
+    status_socket,
     wait_for,
 )
-from tests.component.relay.test_status import daemon, people, scraped, status, status_socket
 from tests.patience import patience, scaled
 from tests.peers.ports import free_port
 

@@ -1,5 +1,4 @@
-"""Pods' specs in the relay: from the node daemon where one runs, and what happens where none does or it makes no sense;
-and facts that go both ways, where either may be away or of another version.
+"""Pods' specs and sizes of their VMs through the relay, and what the daemon tells of pods by it.
 
 Daemon and relay are the real ones, on one `run_dir`; kubelet and runtime are grpcio's.
 """
@@ -13,7 +12,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,23 +21,26 @@ import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.vms import NOT_TOLD
-from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.features.settings import Settings
-from nodeward.neighbours.cri import facts_line, relay_line
+from nodeward.features.settings import RelaySection, Settings
+from nodeward.neighbours.cri import relay_line
+from nodeward.neighbours.cri.door_frames import SOCKET
 from nodeward.neighbours.cri.relay_socket import ask_pulls
 from nodeward.people import client
-from nodeward.programs.node.relay_door import SOCKET
-from nodeward.programs.node.relay_door import SOCKET as FACTS
 from nodeward_sim.doubles.apiserver import ApiServer
 from tests.component.daemon import rig as daemon
-from tests.component.daemon.rig import EPC, Rig
-from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
-from tests.component.relay.test_limits import ANNOTATIONS, call, got, node, runtime
-from tests.component.relay.test_status import status, status_socket
-
-SPEC = PodSpec(PodUid("u"), "default", "pod", (ContainerSpec("app", declared={EPC: 4096}),))
-"""The pod of `create`; the container `app` of the daemon's pods declares 4096, too."""
+from tests.component.daemon.rig import EPC
+from tests.component.relay.rig import (
+    WAIT_S,
+    Runtime,
+    client_of,
+    log_of,
+    people,
+    relay_process,
+    runtime_at,
+    status_socket,
+    wait_for,
+)
+from tests.component.relay.test_limits import ANNOTATIONS, call, got, kernel, runtime
 
 
 def create(uid: str = "u", name: str = "pod", annotations: dict[str, str] | None = None) -> bytes:
@@ -54,78 +56,48 @@ def limit(made: Runtime) -> str:
     return request.config.linux.resources.unified.get("misc.max", "")
 
 
-def says(listen: Path, what: str, times: int = 1) -> None:
-    wait_for(lambda: log_of(listen).count(what) >= times, what)
-
-
-def beside_a_daemon(folder: Path, tale: Callable[[Rig], Awaitable[None]]) -> None:
-    """Plays `tale` with a daemon that drives nothing at creation."""
+def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tmp_path: Path) -> None:
+    """Else the create goes on as it came, and is said to."""
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
 
     def change(settings: Settings) -> Settings:
-        return replace(settings, nri=replace(settings.nri, enabled=False))
+        return replace(settings, nri=replace(settings.nri, enabled=False), relay=RelaySection(limits=True))
 
-    async def told() -> None:
-        async with daemon.rig(folder, change=change) as rig:
-            await daemon.until(lambda: (folder / "run" / SOCKET).exists(), "the daemon's socket for facts")
-            await tale(rig)
-
-    asyncio.run(told())
-
-
-def test_a_pods_spec_is_its_containers_limit_from_birth_while_the_daemon_runs(tmp_path: Path) -> None:
-
-    def asks(listen: Path, made: Runtime, uid: str, annotations: dict[str, str] | None = None) -> str:
+    def asks(made: Runtime, uid: str, annotations: dict[str, str] | None = None) -> str:
         with client_of(listen) as channel:
             call(channel, "CreateContainer", create(uid, f"pod-{uid}", annotations))
         return limit(made)
 
-    async def tale(rig: Rig) -> None:
-        assert stat.S_IMODE(os.stat(tmp_path / "run" / SOCKET).st_mode) == 0o600
-        with node(tmp_path, runtime) as (listen, made):
-            await asyncio.to_thread(says, listen, "facts=daemon")
-            assert await asyncio.to_thread(asks, listen, made, "a") == f"{EPC} 4096"
-            assert await asyncio.to_thread(asks, listen, made, "b", ANNOTATIONS) == f"{EPC} 4096"
-            assert await asyncio.to_thread(asks, listen, made, "stranger", ANNOTATIONS) == f"{EPC} 8192"
-            await rig.stop()
-            await asyncio.to_thread(says, listen, "facts=annotations")
-            assert await asyncio.to_thread(asks, listen, made, "c") == "", "nobody tells of it"
-            assert await asyncio.to_thread(asks, listen, made, "c", ANNOTATIONS) == f"{EPC} 8192"
-            await rig.start()
-            await asyncio.to_thread(says, listen, "facts=daemon", 2)
-            assert await asyncio.to_thread(asks, listen, made, "good") == f"{EPC} 4096"
-        assert "faults=0 facts=daemon" in log_of(listen)
+    def says(what: str, times: int) -> None:
+        wait_for(lambda: log_of(listen).count(what) >= times, what)
 
-    beside_a_daemon(tmp_path, tale)
+    async def told(folder: Path) -> None:
+        async with daemon.rig(folder, change=change) as rig:
+            door = folder / "run" / SOCKET
+            await daemon.until(door.exists, "the daemon's door")
+            assert stat.S_IMODE(os.stat(door).st_mode) == 0o600
+            flags = kernel(folder)
+            with runtime_at(behind, runtime) as made, relay_process(listen, behind, *flags):
+                await asyncio.to_thread(says, "daemon=answers", 1)
+                assert await asyncio.to_thread(asks, made, "a") == f"{EPC} 4096"
+                assert await asyncio.to_thread(asks, made, "b", ANNOTATIONS) == f"{EPC} 4096"
+                assert await asyncio.to_thread(asks, made, "stranger", ANNOTATIONS) == f"{EPC} 8192"
+                await rig.stop()
+                await asyncio.to_thread(says, "daemon=away", 1)
+                assert await asyncio.to_thread(asks, made, "c", ANNOTATIONS) == ""
+                await rig.start()
+                await asyncio.to_thread(says, "daemon=answers", 2)
+                assert await asyncio.to_thread(asks, made, "good") == f"{EPC} 4096"
 
-
-def test_the_daemon_says_why_it_tells_nothing(tmp_path: Path) -> None:
-    def ask(line: bytes) -> facts_line.Answer:
-        with socket.socket(socket.AF_UNIX) as peer:
-            peer.settimeout(WAIT_S)
-            peer.connect(str(tmp_path / "run" / SOCKET))
-            peer.sendall(line)
-            return facts_line.decode_answer(peer.makefile("rb").readline())
-
-    async def tale(rig: Rig) -> None:
-        asked = facts_line.encode_request(facts_line.Asked("x", "default", "pod-x"))
-        assert await asyncio.to_thread(ask, asked) == facts_line.Answer(
-            None, "pod default/pod-x/x: no API server is configured", NOT_TOLD
-        )
-        newer = await asyncio.to_thread(ask, b'{"v":9,"pod":{}}\n')
-        assert (newer.pod, "version 9 is not known" in newer.why) == (None, True)
-        told = await asyncio.to_thread(ask, facts_line.encode_request(facts_line.Asked("a", "default", "pod-a")))
-        assert told.pod is not None
-        assert told.pod.containers[0].declared == {EPC: 4096}
-
-    beside_a_daemon(tmp_path, tale)
+    asyncio.run(told(tmp_path))
 
 
-# ---- a daemon that is none
+# ---- what both tell of a pod and its VM
 
 
 @contextmanager
 def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[bytes]]:
-    """A socket in the daemon's place; gives what it was asked."""
+    """A socket that answers lines, in the relay's place; gives what it was asked."""
     path.parent.mkdir(parents=True, exist_ok=True)
     asked: list[bytes] = []
     with socket.socket(socket.AF_UNIX) as server:
@@ -137,7 +109,7 @@ def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[byt
                 while True:
                     peer, _ = server.accept()
                     with peer, suppress(OSError):
-                        if line := peer.makefile("rb").readline():  # else its relay ended before it asked
+                        if line := peer.makefile("rb").readline():
                             asked.append(line)
                             peer.sendall(answer(line))
 
@@ -149,95 +121,6 @@ def answering(path: Path, answer: Callable[[bytes], bytes]) -> Iterator[list[byt
             server.shutdown(socket.SHUT_RDWR)
             thread.join(WAIT_S)
     path.unlink()
-
-
-def of_spec(line: bytes) -> bytes:
-    return facts_line.encode_answer(SPEC if facts_line.decode_request(line).uid else None)
-
-
-def test_an_answer_without_end_is_said_once_and_annotations_hold(tmp_path: Path) -> None:
-
-    def once_greeted(line: bytes) -> bytes:
-        greeting = facts_line.decode_request(line).uid == ""
-        return facts_line.encode_answer(None, "no pod") if greeting else b"x" * (facts_line.MAX_ANSWER + 100)
-
-    with answering(tmp_path / "run" / SOCKET, once_greeted), node(tmp_path, runtime) as (listen, made):
-        says(listen, "facts=daemon")
-        with client_of(listen) as channel:
-            for _ in range(2):
-                call(channel, "CreateContainer", create(annotations=ANNOTATIONS))
-                assert limit(made) == f"{EPC} 8192"
-        says(listen, "facts=annotations")
-
-
-def test_an_answer_about_another_pod_concerns_that_pod_alone(tmp_path: Path) -> None:
-    def tells(line: bytes) -> bytes:
-        uid = facts_line.decode_request(line).uid
-        if uid == "u":
-            return facts_line.encode_answer(replace(SPEC, uid=PodUid("v")))
-        return facts_line.encode_answer(replace(SPEC, uid=PodUid(uid), name="other") if uid else None)
-
-    with answering(tmp_path / "run" / SOCKET, tells), node(tmp_path, runtime) as (listen, made):
-        says(listen, "facts=daemon")
-        with client_of(listen) as channel:
-            for _ in range(2):
-                call(channel, "CreateContainer", create(annotations=ANNOTATIONS))
-                assert limit(made) == f"{EPC} 8192"
-                call(channel, "CreateContainer", create("v2", "other", ANNOTATIONS))
-                assert limit(made) == f"{EPC} 4096"
-    assert "facts=annotations" not in log_of(listen)
-    assert log_of(listen).count("facts make no sense pod=default/pod") == 1
-
-
-def test_a_daemon_that_hangs_costs_creates_little_and_then_nothing(tmp_path: Path) -> None:
-    over = threading.Event()
-
-    def hang(line: bytes) -> bytes:
-        if facts_line.decode_request(line).uid:
-            over.wait(WAIT_S)
-        return facts_line.encode_answer(None, "no pod")
-
-    with answering(tmp_path / "run" / SOCKET, hang), node(tmp_path, runtime) as (listen, made):
-        says(listen, "facts=daemon")
-        with client_of(listen) as channel:
-            call(channel, "CreateContainer", create(annotations=ANNOTATIONS))
-            assert limit(made) == f"{EPC} 8192"
-            says(listen, "facts=annotations")
-        over.set()
-
-
-def test_a_pod_is_asked_for_when_its_sandbox_is_made(tmp_path: Path) -> None:
-    with answering(tmp_path / "run" / SOCKET, of_spec) as asked, node(tmp_path, runtime) as (listen, made):
-        says(listen, "facts=daemon")
-        with client_of(listen) as channel:
-            config = cri.CreateContainerRequest.FromString(create()).sandbox_config
-            call(channel, "RunPodSandbox", cri.RunPodSandboxRequest(config=config).SerializeToString())
-            wait_for(lambda: any(facts_line.decode_request(line).uid == "u" for line in asked), "the pod's line")
-            call(channel, "CreateContainer", create())
-            assert limit(made) == f"{EPC} 4096"
-
-
-def test_pods_from_before_are_asked_for(tmp_path: Path) -> None:
-
-    def lists(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        found = runtime(name, request, context)
-        if name == "ListPodSandbox":
-            listed = cri.ListPodSandboxResponse.FromString(found)
-            listed.items[0].annotations.clear()
-            return listed.SerializeToString()
-        return found
-
-    with answering(tmp_path / "run" / SOCKET, of_spec) as asked, node(tmp_path, lists) as (listen, made):
-        wait_for(lambda: any(facts_line.decode_request(line).uid == "u" for line in asked), "the pod's line")
-        update = cri.UpdateContainerResourcesRequest(container_id="c1").SerializeToString()
-
-        def updated() -> bool:
-            with client_of(listen) as channel:
-                call(channel, "UpdateContainerResources", update)
-            told = cri.UpdateContainerResourcesRequest.FromString(got(made, "UpdateContainerResources"))
-            return dict(told.linux.unified) == {"misc.max": f"{EPC} 4096"}
-
-        wait_for(updated, "an update with the spec's limit")
 
 
 CANARY = "c4n4ry"
@@ -285,6 +168,10 @@ class Node:
             wait_for(status_socket(self.listen).is_socket, "relay.sock")
             yield
 
+    def decides(self) -> None:
+        """Returns once the daemon decides what the relay holds."""
+        wait_for(lambda: log_of(self.listen).count("daemon=answers") > log_of(self.listen).count("daemon=away"), "it")
+
     def knows(self) -> bool:
         try:
             return b'"web"' in client.get("/v1/pods", f"{self.folder}/run/podapi.sock")
@@ -316,7 +203,8 @@ class Node:
         with client_of(self.listen) as channel, client_of(images or self.listen) as puller:
             call(channel, "RunPodSandbox", run.SerializeToString())
             puller.unary_unary("/runtime.v1.ImageService/PullImage")(pull.SerializeToString(), timeout=WAIT_S)
-        return status(self.listen).sizing.last
+        shown = people(self.listen, "status", "-o", "json")
+        return str(json.loads(shown.stdout)["sizing"]["last"])
 
 
 def pulled(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -351,6 +239,7 @@ def test_what_a_pod_asks_as_a_whole_sizes_its_vm_before_it_has_a_sandbox(tmp_pat
             asked = {"selector": {"namespace": "shop", "name": "web"}}
             size = json.loads(client.podapi(f"{node.folder}/run/podapi.sock", "/v1/ComputeSize", asked))
             assert (size["cpu_m"], size["memory"]) == (2000, 512 << 20)
+            node.decides()
             said = node.start()
             assert "cpu_m 0 -> 2000 (the request of the pod as a whole is 2000m)" in said
             assert f"memory 0 -> {512 << 20} (the limit of the pod as a whole is {512 << 20} bytes)" in said
@@ -358,11 +247,12 @@ def test_what_a_pod_asks_as_a_whole_sizes_its_vm_before_it_has_a_sandbox(tmp_pat
     play(tmp_path, tale, {"requests": {"cpu": "2", "memory": "256Mi"}, "limits": {"memory": "512Mi"}})
 
 
-def test_each_says_what_the_other_told_and_when_it_is_away_or_another_version(tmp_path: Path) -> None:
+def test_pulls_are_told_while_a_relay_answers_and_why_not_else(tmp_path: Path) -> None:
     def tale(node: Node) -> None:
         run = node.folder / "run"
         with node.daemon():
             with node.relay():
+                node.decides()
                 assert "memory 0 -> 67108864" in node.start()
                 pull = ("reg.io/app:1", "s1", "OK", "sha256:host")
                 assert node.pulls() == ([pull], "")
@@ -371,12 +261,6 @@ def test_each_says_what_the_other_told_and_when_it_is_away_or_another_version(tm
             with answering(run / relay_line.SOCKET, lambda _: NEWER):
                 pulls, why = node.pulls()
             assert (pulls, "version 2 is not known" in why) == ([], True)
-        with node.relay():
-            assert "no node daemon told" in node.start()
-            with answering(run / FACTS, lambda _: NEWER):
-                told = node.start()
-            assert "version 2 is not known" in told
-            assert "memory 0 ->" not in told
         assert CANARY not in log_of(node.listen) + (node.folder / "node.log").read_text()
 
     play(tmp_path, tale)

@@ -21,20 +21,26 @@ from nodeward.core.modes import Mode
 from nodeward.features.gate.settings import GateSettings
 from nodeward.features.podapi.settings import PodapiSection
 from nodeward.features.settings import Settings
-from nodeward.neighbours.cri import facts_line
-from nodeward.programs.node.relay_door import SOCKET
+from nodeward.neighbours.cri.door_frames import SOCKET
 from tests.component.daemon import rig as daemon
-from tests.component.relay.rig import WAIT_S, Runtime, client_of, log_of, relay_process, runtime_at, wait_for
-from tests.component.relay.test_facts import answering
+from tests.component.relay.rig import (
+    WAIT_S,
+    Runtime,
+    client_of,
+    decided_by,
+    node_process,
+    people,
+    relay_process,
+    runtime_at,
+    wait_for,
+)
 from tests.component.relay.test_limits import call, create, got, kernel, runtime
 from tests.component.relay.test_sizing import run as run_pod
-from tests.component.relay.test_status import people
-
-OPEN, SHUT = facts_line.encode_gate_answer(""), facts_line.encode_gate_answer("verdict: no verdict was set yet")
 
 
 @contextmanager
 def node(folder: Path, gate: str = "handlers: {kata: [verdict]}", *flags: str) -> Iterator[tuple[Path, Runtime]]:
+    """A relay that holds pods with a gate. `flags`: those of `test_limits.kernel`, whose settings it has too."""
     listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
     before = settings.read_text() if flags else f"run_dir: {folder}/run\n"
     settings.write_text(f"{before}gate: {{mode: enforce, {gate}}}\n")
@@ -101,12 +107,12 @@ def test_a_pod_waits_at_its_gate_until_somebody_says_pass_or_deny(tmp_path: Path
         restart()
         assert "verdict: DENIED (another image), which is final" in refused(listen)
         assert "DENIED, which is final" in nodeward("gate", "default/pod", "--pass")
-        stop()
-        assert "no node daemon answers at" in refused(listen)
-        passes(listen, request=run_pod("runc"))
         shown = people(listen, "status").stdout
-        assert "gates: mode enforce, 1 passed, " in shown
-        assert "last refused: default/pod: its gate is shut: no node daemon answers" in shown
+        assert "gates: mode enforce, 1 refused" in shown
+        assert "last: default/pod: its gate is shut: verdict: DENIED" in shown
+        stop()
+        assert "its gate is shut: nobody could be asked (no node daemon is at" in refused(listen)
+        passes(listen, request=run_pod("runc"))
 
     async def tale() -> None:
         async with daemon.rig(tmp_path, change=change) as rig:
@@ -135,55 +141,50 @@ async def until_it_answers(folder: Path) -> None:
     await daemon.until(lambda: all(one.exists() for one in sockets), "the daemon's sockets")
 
 
-WRONG: dict[str, tuple[Callable[[bytes], bytes], str]] = {
-    "ends": (lambda _: b"", "ended meanwhile"),
-    "is older": (lambda _: facts_line.encode_answer(None, "cannot be read"), "does not know the question of gates"),
-    "is newer": (lambda _: b'{"v":2,"gate":{"open":true}}\n', "version 2 is not known"),
-    "talks nonsense": (lambda _: b'{"v":1,"gate":{"open":"yes","why":""}}\n', "cannot be read"),
-    "says no": (lambda _: SHUT, "no verdict was set yet"),
-    "says no and not why": (lambda _: b'{"v":1,"gate":{"open":false,"why":""}}\n', "tells no reason"),
-}
-
-
-def test_what_is_no_yes_is_a_no_and_holds_a_pod_no_longer_than_the_setting_says(tmp_path: Path) -> None:
-    over, answers = threading.Event(), iter([answer for answer, _ in WRONG.values()])
-
-    def answer(line: bytes) -> bytes:
-        if (told := next(answers, None)) is not None:
-            return told(line)
-        over.wait(WAIT_S)
-        return OPEN
-
-    gate = "handlers: {kata: [verdict]}, wait_s: 0.25"
-    with answering(tmp_path / "run" / SOCKET, answer), node(tmp_path, gate) as (listen, made):
-        for said in (*(said for _, said in WRONG.values()), "did not answer within 0.5 s"):
-            assert said in refused(listen)
-        over.set()
-        assert not made.got
+def test_a_daemon_whose_gates_are_off_decides_nothing_for_a_relay_that_has_some(tmp_path: Path) -> None:
+    """Else a pod with a gate would start, since the daemon says nothing against it."""
+    with node(tmp_path) as (listen, made):
+        (tmp_path / "nodeward.yaml").write_text(
+            f"run_dir: {tmp_path}/run\nstate_dir: {tmp_path}/state\ncgroups: {{root: {tmp_path}}}\n"
+            "nri: {enabled: false}\nkube: {enabled: false}\nrelay: {limits: true}\n"
+        )
+        with node_process(tmp_path):
+            assert "gate.mode is off in the node daemon: give it and the relay the same settings" in refused(listen)
+            assert not made.got
+            shown = people(listen, "status").stdout
+    assert "calls are held for gate, and nobody decides them: " in shown
 
 
 def test_containers_are_held_by_what_the_runtime_tells_of_their_sandbox(tmp_path: Path) -> None:
-    flags, gate = kernel(tmp_path), "handlers: {kata: [verdict]}, at: container"
-    answers = iter((SHUT, OPEN))
-    with answering(tmp_path / "run" / SOCKET, lambda line: next(answers) if b'"gate"' in line else b"") as asked:
-        with node(tmp_path, gate, *flags) as (listen, made):
-            passes(listen)
+    """And have their limit once the gate is open; without a daemon the relay asks the runtime for the handler."""
+    flags = kernel(tmp_path)
+    gate = f"handlers: {{kata: [verdict]}}, at: container, wait_s: 0.1, uids: [{os.getuid()}]"
+    with node(tmp_path, gate, *flags) as (listen, made):
+        settings = tmp_path / "nodeward.yaml"
+        settings.write_text(settings.read_text() + f"podapi: {{enabled: true, uids: [{os.getuid()}]}}\n")
+        passes(listen)
+        assert "nobody could be asked" in refused(listen, "CreateContainer", create())
+        assert [name for name, _ in made.got].count("PodSandboxStatus") == 1
+        with node_process(tmp_path):
+            decided_by(listen)
             assert "no verdict was set yet" in refused(listen, "CreateContainer", create())
             assert not [name for name, _ in made.got if name == "CreateContainer"]
+            wait_for((tmp_path / "run" / "podapi.sock").is_socket, "the Pod API")
+            nodeward = [sys.executable, "-m", "nodeward", "gate", "default/pod", "--pass"]
+            environ = {**os.environ, "NODEWARD_SOCKET": str(tmp_path / "run" / "nodeward.sock")}
+            subprocess.run(nodeward, env=environ, timeout=WAIT_S, check=True)
             passes(listen, "CreateContainer", create())
             assert got(made, "CreateContainer").startswith(create())
             assert got(made, "CreateContainer") != create(), "it has its limit"
-            assert [name for name, _ in made.got].count("PodSandboxStatus") == 1
-        assert any(b'"conditions":["verdict"]' in line for line in asked)
+            assert [name for name, _ in made.got].count("PodSandboxStatus") == 2
 
 
-def test_a_pod_that_cannot_be_read_is_refused_and_a_handler_that_nobody_has_is_said(tmp_path: Path) -> None:
+def test_a_pod_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     annotated = cri.RunPodSandboxRequest.FromString(run_pod("runc"))
     annotated.config.annotations["nodeward.io/gate"] = "verdict"
     with node(tmp_path) as (listen, made):
         assert "whether this pod has a gate cannot be told" in refused(listen, request=b"\x0a\xff")
-        assert "no node daemon answers" in refused(listen, request=annotated.SerializeToString())
+        assert "nobody could be asked" in refused(listen, request=annotated.SerializeToString())
         restore = cri.RestorePodRequest(config=annotated.config, runtime_handler="runc")
-        assert "no node daemon answers" in refused(listen, "RestorePod", restore.SerializeToString())
+        assert "nobody could be asked" in refused(listen, "RestorePod", restore.SerializeToString())
         assert not made.got
-    assert "gate mode=enforce at=sandbox handlers=kata" in log_of(listen)

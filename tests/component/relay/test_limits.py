@@ -1,6 +1,7 @@
-"""Limits decided by `nodeward relay` as it is installed, between grpcio's client and a runtime of grpcio's.
+"""Limits given through `nodeward relay` by `nodeward node`, as both are installed: grpcio's client and a runtime
+of grpcio's.
 
-The kernel is a folder with the files of a misc controller: the relay only reads what there is of each resource.
+The kernel is a folder with the files of a misc controller: the daemon only reads there what there is of each resource.
 """
 
 import json
@@ -23,7 +24,10 @@ from tests.component.relay.rig import (
     Behave,
     Runtime,
     client_of,
+    decided_by,
     log_of,
+    node_process,
+    people,
     relay_process,
     runtime_at,
     wait_for,
@@ -82,7 +86,7 @@ def kernel(folder: Path, capacity: str = "sgx_epc 1048576\n") -> tuple[str, ...]
     settings = folder / "nodeward.yaml"
     settings.write_text(
         f"nri: {{enabled: false}}\nrelay: {{limits: true}}\nrun_dir: {folder}/run\nstate_dir: {folder}/state\n"
-        f"cgroups: {{root: {root}}}\n"
+        f"cgroups: {{root: {root}}}\nkube: {{enabled: false}}\n"
     )
     return "--config", str(settings)
 
@@ -91,8 +95,11 @@ def kernel(folder: Path, capacity: str = "sgx_epc 1048576\n") -> tuple[str, ...]
 def node(
     folder: Path, behave: Behave = runtime, *flags: str, capacity: str = "sgx_epc 1048576\n"
 ) -> Iterator[tuple[Path, Runtime]]:
+    """Relay and daemon, once the daemon decides. `flags` are the daemon's."""
     listen, behind = folder / "cri.sock", folder / "runtime.sock"
-    with runtime_at(behind, behave) as made, relay_process(listen, behind, *kernel(folder, capacity), *flags):
+    words = kernel(folder, capacity)
+    with runtime_at(behind, behave) as made, relay_process(listen, behind, *words), node_process(folder, *flags):
+        decided_by(listen)
         yield listen, made
 
 
@@ -106,12 +113,13 @@ def got(runtime: Runtime, name: str) -> bytes:
 
 
 def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path) -> None:
-    """The runtime gets the client's own bytes, and behind them the limit; by the older CRI too."""
+    """The runtime gets the client's own bytes, and behind them the limit; by the older CRI too. `explain` says why, as
+    of a container that NRI tells of."""
     with node(tmp_path) as (listen, made), client_of(listen) as channel:
         born_so = call(channel, "CreateContainer", create())
         assert cri.CreateContainerResponse.FromString(born_so).container_id == "c1"
         call(channel, "UpdateContainerResources", update(), "v1alpha2")
-        wait_for(lambda: "limits know" in log_of(listen), "the lists")
+        why = people(listen, "explain", "default/pod/app").stdout
     born = got(made, "CreateContainer")
     assert born.startswith(create())
     linux = cri.CreateContainerRequest.FromString(born).config.linux
@@ -119,15 +127,12 @@ def test_a_container_is_created_and_updated_with_its_pods_limit(tmp_path: Path) 
     changed = got(made, "UpdateContainerResources")
     assert changed.startswith(update())
     assert dict(cri.UpdateContainerResourcesRequest.FromString(changed).linux.unified) == {"misc.max": "sgx_epc 8192"}
-    assert "limits at-once=2 unknown=0 lists=1 unread=0 mended=0 faults=0" in log_of(listen)
-    kept = {path.name: path.read_text() for path in (tmp_path / "run").iterdir()}
-    assert kept.pop("limits.owner").strip().isdigit(), "the process that had it, and nothing of containers"
-    assert kept == {"relay.sock.lock": ""}
-    assert not (tmp_path / "state").exists()
+    assert "  Source: annotation epc-limit.nri.io/container.app." in why.splitlines()
+    assert {path.name for path in (tmp_path / "run").iterdir()} >= {"relay.sock.lock", "node.lock"}
 
 
-def test_a_relay_that_begins_asks_the_runtime_what_there_is_as_soon_as_that_is_there(tmp_path: Path) -> None:
-    listen, behind, refused = tmp_path / "cri.sock", tmp_path / "runtime.sock", list[str]()
+def test_a_daemon_asks_the_runtime_what_there_is_by_the_version_that_it_has(tmp_path: Path) -> None:
+    refused = list[str]()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
         if not refused:
@@ -135,38 +140,32 @@ def test_a_relay_that_begins_asks_the_runtime_what_there_is_as_soon_as_that_is_t
             context.abort(grpc.StatusCode.UNIMPLEMENTED, "unknown service runtime.v1.RuntimeService")
         return runtime(name, request, context)
 
-    with relay_process(listen, behind, *kernel(tmp_path)):
-        wait_for(lambda: "limits wait for the runtime's lists" in log_of(listen), "a try")
-        with runtime_at(behind, behave) as made, client_of(listen) as channel:
-            wait_for(lambda: "limits know sandboxes=1 containers=1 by=v1alpha2" in log_of(listen), "the lists")
-            call(channel, "UpdateContainerResources", update())
-            assert got(made, "UpdateContainerResources") != update()
+    with node(tmp_path, behave) as (listen, made), client_of(listen) as channel:
+        assert "relay=listed sandboxes=1 containers=1 by=v1alpha2" in (tmp_path / "node.log").read_text()
+        call(channel, "UpdateContainerResources", update())
+        assert got(made, "UpdateContainerResources") != update()
 
 
-def test_a_create_that_went_on_undecided_is_mended_by_an_update_of_the_relays_own(tmp_path: Path) -> None:
-    large = create() + b"\xfa\x7f\x80\x80\xc0\x08" + bytes(17 << 20)
-    tries: list[bytes] = []
+def test_a_create_that_is_too_large_to_be_held_goes_on_and_its_container_is_known(tmp_path: Path) -> None:
+    large = create(uid="v") + b"\xfa\x7f\x80\x80\xc0\x08" + bytes(17 << 20)
+    made_now = threading.Event()
 
     def behave(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
-        if name == "UpdateContainerResources":
-            tries.append(request)
-            if len(tries) == 1:
-                context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        if name == "CreateContainer":
+            made_now.set()
+        if name.startswith("List") and not made_now.is_set():
+            return b""
         return runtime(name, request, context)
 
     with node(tmp_path, behave) as (listen, made), client_of(listen) as channel:
         call(channel, "CreateContainer", large)
         assert got(made, "CreateContainer") == large
-        wait_for(lambda: "limits=mended container=c1" in log_of(listen), "the update")
-        said = cri.UpdateContainerResourcesRequest.FromString(tries[1])
-        assert (said.container_id, dict(said.linux.unified)) == ("c1", {"misc.max": "sgx_epc 8192"})
-        call(channel, "CreateContainer", create())
-        call(channel, "ListContainers", b"")
-        assert len(tries) == 2, "what was decided at birth is not told again"
-        call(channel, "StartContainer", cri.StartContainerRequest(container_id="c1").SerializeToString())
-        wait_for(lambda: len(tries) == 3, "the update of a container that runs")
-        assert tries[2] == tries[1]
-    assert "mended=2" in log_of(listen)
+
+        def limited() -> bool:
+            call(channel, "UpdateContainerResources", update())
+            return got(made, "UpdateContainerResources") != update()
+
+        wait_for(limited, "the container's limit")
 
 
 def test_while_the_runtime_sits_on_a_create_others_are_held_decided_and_answered(tmp_path: Path) -> None:
@@ -203,8 +202,8 @@ def replayed(*words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=scaled(60), check=False)
 
 
-def test_each_decision_of_a_relay_can_be_recorded_and_decided_again(tmp_path: Path) -> None:
-    record, observes = tmp_path / "relay.record", tmp_path / "observes.yaml"
+def test_each_decision_on_a_relays_call_can_be_recorded_and_decided_again(tmp_path: Path) -> None:
+    record, observes = tmp_path / "node.record", tmp_path / "observes.yaml"
     observes.write_text("limits: {mode: observe}\n")
     for life in (1, 2):
         with node(tmp_path, runtime, "--record", str(record)) as (listen, made), client_of(listen) as channel:
@@ -247,8 +246,10 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
         ExitStack() as clients,
         runtime_at(behind, runtime) as made,
         relay_process(listen, behind, *kernel(tmp_path)) as process,
+        node_process(tmp_path),
         client_of(listen) as channel,
     ):
+        decided_by(listen)
         silent = [clients.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(8)]
         for client in silent:
             client.settimeout(WAIT_S)
@@ -266,8 +267,8 @@ def test_clients_that_do_not_end_their_creates_hold_up_nobody_and_are_told_when_
         assert isinstance(error, grpc.Call)
         assert error.code() is grpc.StatusCode.UNAVAILABLE
         assert error.details() == (
-            "default/pod, container app, which declares annotation epc-limit.nri.io/container.app '8192': Nodeward's "
-            "relay ends before this request is decided. Try again: the next relay decides"
+            "default/pod, container app: Nodeward's relay ends before this request is decided. Try again: the next "
+            "relay decides"
         )
         assert all(b"grpc-status\x0214" in told(client) for client in silent)
         assert process.wait(WAIT_S) == 0

@@ -25,11 +25,12 @@ from tests.component.relay.rig import (
     client_of,
     lines_of_dump,
     log_of,
+    people,
     relay_process,
     runtime_at,
+    status,
     wait_for,
 )
-from tests.component.relay.test_status import people, status
 from tests.unit.neighbours.cri.strict import MAX_STREAM, StrictEnd, message, request
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -358,7 +359,7 @@ def test_a_runtime_behind_a_link_is_found_wherever_the_link_points(tmp_path: Pat
         ({}, {"google", "re2", "nodeward.programs.dump.feed", "nodeward.core.apply", "nodeward.neighbours.cgroups"}),
         (
             {"relay.limits": "true", "nri.enabled": "false"},
-            {"re2", "nodeward.programs.dump.feed", "nodeward.host.slots", "nodeward.neighbours.cgroups.sampler"},
+            {"re2", "nodeward.programs.dump.feed", "nodeward.core.apply", "nodeward.features.root", "aiohttp", "grpc"},
         ),
     ],
     ids=["passing", "limits"],
@@ -370,19 +371,18 @@ def test_what_is_not_chosen_is_not_imported_before_the_first_call(
     story = (
         "import sys\n"
         "from nodeward.host.clock import SystemClock\n"
-        "from nodeward.host.hostfs import OsFiles\n"
         "from nodeward.host import process\n"
         "from nodeward.programs.relay import run as relay\n"
         "from nodeward.settings import load as settings\n"
-        "from nodeward.settings.reload import SettingsSource\n"
+        "from nodeward.settings.source import SettingsSource\n"
         "import nodeward.cli.relay, uvloop\n"
         "chosen = settings.load(None, {}, eval(sys.argv[1]))\n"
-        "relay.plan(chosen, SystemClock(), OsFiles(), SettingsSource(lambda: chosen, 'a test'))\n"
+        "relay.plan(chosen, SystemClock(), SettingsSource(lambda: chosen, 'a test'))\n"
         "print(*sys.modules)\n"
     )
     pairs = {**chosen, "run_dir": str(tmp_path)}
     command = [sys.executable, "-c", story, repr(pairs)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=True, cwd=ROOT)
     loaded = set(done.stdout.split())
-    assert ("nodeward.core.apply" in loaded) == bool(chosen)
+    assert ("google" in loaded) == bool(chosen)
     assert not never & loaded

@@ -1,5 +1,5 @@
-"""Sizes of VMs that the relay gives with RunPodSandbox, between grpcio's client and a runtime of grpcio's;
-and checkpoints and changes of size that a VM cannot do, which the relay refuses."""
+"""Sizes of VMs that are given with RunPodSandbox through the relay, between grpcio's client and a runtime of grpcio's;
+and checkpoints and changes of size that a VM cannot do, which are refused there."""
 
 import json
 import signal
@@ -7,40 +7,39 @@ import subprocess
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.modes import OnError
-from nodeward.core.vms import Allocatable
+from nodeward.core.modes import Mode, OnError
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
-from nodeward.features.settings import RelaySection, Settings
+from nodeward.features.pods.effects import last_known
+from nodeward.features.sandboxes.effects import vm_guard
+from nodeward.features.sandboxes.settings import SizingSettings
+from nodeward.features.settings import KubeSection, NriSection, RelaySection, Settings
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
-from nodeward.neighbours.cri import facts_line
-from nodeward.neighbours.cri.rows import VmGuardRow
-from nodeward.programs.node.relay_door import SOCKET
+from nodeward.programs.relay import away
 from nodeward.programs.relay import run as relay
-from nodeward.programs.relay import vm_guard
-from nodeward.programs.relay.vm_guard import VmGuard
-from nodeward.settings import load as settings_files
 from tests.component.relay.rig import (
     WAIT_S,
     Runtime,
     client_of,
+    daemon_here,
     log_of,
+    node_process,
+    people,
     relay_here,
     relay_process,
     runtime_at,
     wait_for,
 )
-from tests.component.relay.test_facts import answering
 from tests.component.relay.test_limits import UNKNOWN, call, got, runtime
-from tests.component.relay.test_status import people
 
 MIB = 1 << 20
 SPEC = PodSpec(PodUid("u"), "default", "pod", (ContainerSpec("app", cpu_m=300, memory_request=64 * MIB),))
@@ -56,11 +55,29 @@ def run(handler: str = "kata") -> bytes:
 
 
 @contextmanager
-def node(folder: Path, mode: str) -> Iterator[tuple[Path, Runtime, subprocess.Popen[str]]]:
+def node(
+    folder: Path, mode: str, *, daemon: bool = True
+) -> Iterator[tuple[Path, Runtime, list[subprocess.Popen[str]]]]:
+    """Relay and daemon, which knows the pod by what it has on disk; their processes."""
     listen, behind, settings = folder / "cri.sock", folder / "runtime.sock", folder / "nodeward.yaml"
-    settings.write_text(f"run_dir: {folder}/run\nsizing: {{mode: {mode}, handlers: [kata]}}\n")
-    with runtime_at(behind, runtime) as made, relay_process(listen, behind, "--config", str(settings)) as process:
-        yield listen, made, process
+    (folder / "state").mkdir()
+    Path(last_known.FILE.path_in(f"{folder}/state")).write_bytes(
+        last_known.FILE.encode(last_known.Remembered((SPEC,), 1_700_000_000 * 10**9))
+    )
+    settings.write_text(
+        f"run_dir: {folder}/run\nstate_dir: {folder}/state\ncgroups: {{root: {folder}}}\nnri: {{enabled: false}}\n"
+        f"kube: {{enabled: false}}\nsizing: {{mode: {mode}, handlers: [kata]}}\n"
+    )
+    with (
+        runtime_at(behind, runtime) as made,
+        relay_process(listen, behind, "--config", str(settings)) as relay,
+        node_process(folder) if daemon else nullcontext() as process,
+    ):
+        if process is None:
+            yield listen, made, [relay]
+            return
+        wait_for(lambda: "daemon=answers" in log_of(listen), "a daemon")
+        yield listen, made, [relay, process]
 
 
 def sent(listen: Path, made: Runtime, handler: str = "kata") -> bytes:
@@ -77,20 +94,21 @@ def resources(added: bytes) -> tuple[int, int, int]:
     return linux.cpu_period, linux.cpu_quota, linux.memory_limit_in_bytes
 
 
-def test_a_vm_gets_what_its_pod_requests_by_the_spec_that_the_daemon_tells(tmp_path: Path) -> None:
-    with answering(tmp_path / "run" / SOCKET, lambda _: facts_line.encode_answer(SPEC)) as asked:
-        with node(tmp_path, "enforce") as (listen, made, _):
-            assert resources(sent(listen, made)) == (100_000, 30_000, 64 * MIB)
-            assert sent(listen, made, "runc") == b""
-            wait_for((tmp_path / "run" / "relay.sock").is_socket, "the relay's status")
-            said = people(listen, "status").stdout
-            assert "sizing of VMs: mode enforce, 1 others, 1 sized\n    last: default/pod: cpu_m 0 -> 300 (" in said
-            with client_of(listen) as channel:
-                call(channel, "RunPodSandbox", b"\x0a\xff")
-            assert got(made, "RunPodSandbox") == b"\x0a\xff", "what is no request passes as it came"
-        assert len(asked) == 1
-    assert "sizing=sized pod=default/pod handler=kata what=" in log_of(listen)
-    assert "sizing=undecided" in log_of(listen)
+def test_a_vm_gets_what_its_pod_requests(tmp_path: Path) -> None:
+    with node(tmp_path, "enforce") as (listen, made, _):
+        assert resources(sent(listen, made)) == (100_000, 30_000, 64 * MIB)
+        assert sent(listen, made, "runc") == b""
+        said = people(listen, "status").stdout
+        assert "sizes of VMs: mode enforce, 1 others, 1 sized\n    last: default/pod: cpu_m 0 -> 300 (" in said
+        with client_of(listen) as channel:
+            call(channel, "RunPodSandbox", b"\x0a\xff")
+        assert got(made, "RunPodSandbox") == b"\x0a\xff", "what is no request passes as it came"
+    assert "sizing=sized pod=default/pod handler=kata what=" in (tmp_path / "node.log").read_text()
+
+
+def test_without_a_daemon_a_vm_gets_the_size_that_kubelet_sent(tmp_path: Path) -> None:
+    with node(tmp_path, "enforce", daemon=False) as (listen, made, _):
+        assert sent(listen, made) == b""
 
 
 CONTAINERD = """[plugins."cri".containerd.runtimes.kata]
@@ -119,14 +137,12 @@ def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(tmp_path: P
     for path, text in (("etc/containerd/config.toml", CONTAINERD), ("opt/runtime-rs/c.toml", RUNTIME_RS)):
         (tmp_path / path).parent.mkdir(parents=True)
         (tmp_path / path).write_text(text)
-    listen, behind, settings = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "nodeward.yaml"
-    where = f"{{listen: {listen}, runtime: {behind}}}"
-    settings.write_text(f"run_dir: {tmp_path}/run\nrelay: {where}\nsizing: {{mode: enforce}}\n")
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
     made = cri.RunPodSandboxRequest(runtime_handler="kata")
     made.config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="u", namespace="default"))
     asked = made.config.linux.resources
-    plan = relay.plan(settings_files.load(str(settings), {}), SystemClock(), OsFiles(str(tmp_path)))
-    with runtime_at(behind, runtime) as there, relay_here(plan), client_of(listen) as channel:
+    settings = of(tmp_path, sizing=SizingSettings(Mode.ENFORCE))
+    with runtime_at(behind, runtime) as there, both(tmp_path, settings), client_of(listen) as channel:
         for quota, memory, given in ONE_LIMIT:
             asked.cpu_shares, asked.cpu_period = 2, 100_000
             asked.cpu_quota, asked.memory_limit_in_bytes = quota, memory
@@ -135,51 +151,16 @@ def test_runtime_rs_is_sent_its_default_of_what_a_pod_does_not_limit(tmp_path: P
             assert (sent_on.cpu_period, sent_on.cpu_quota, sent_on.memory_limit_in_bytes) == given
 
 
-def test_a_vm_is_no_larger_than_what_the_daemon_says_is_allocatable(tmp_path: Path) -> None:
-    """Also once the daemon no longer knows what is allocatable; before, the machine's own size is the bound."""
-    says = iter([None, Allocatable(200, 32 * MIB), Allocatable()])
-    answer = partial(facts_line.encode_answer, SPEC, "")
-    with (
-        answering(tmp_path / "run" / SOCKET, lambda _: answer(next(says))),
-        node(tmp_path, "enforce") as (cri_at, at, _),
-    ):
-        assert resources(sent(cri_at, at)) == (100_000, 30_000, 64 * MIB)
-        for _ in range(2):
-            assert resources(sent(cri_at, at)) == (100_000, 20_000, 32 * MIB)
-    assert "a VM may have 200m at most: allocatable 200m by the Node object" in log_of(cri_at)
-    assert log_of(cri_at).count("most_cpu_m=200 ") == 1
-
-
-def test_without_a_spec_kubelets_own_shares_say_the_request(tmp_path: Path) -> None:
-    over = threading.Event()
-    nothing = facts_line.encode_answer(None, "no API server is configured")
-    answers = iter([lambda: nothing, bytes])
-
-    def answer(_: bytes) -> bytes:
-        if (told := next(answers, None)) is not None:
-            return told()
-        over.wait(WAIT_S)
-        return facts_line.encode_answer(SPEC)
-
-    with node(tmp_path, "enforce") as (listen, made, _):
-        assert resources(sent(listen, made)) == (100_000, 30_000, 0)
-        with answering(tmp_path / "run" / SOCKET, answer):
-            for _ in range(3):
-                assert resources(sent(listen, made)) == (100_000, 30_000, 0)
-            over.set()
-    assert log_of(listen).count("memory requests are unknown: of the pod's spec") == 4
-    assert "the node daemon did not tell within 0.2 s" in log_of(listen)
-
-
 def test_observe_says_and_changes_nothing_until_the_settings_are_others(tmp_path: Path) -> None:
-    with node(tmp_path, "observe") as (listen, made, process):
+    with node(tmp_path, "observe") as (listen, made, processes):
         assert sent(listen, made) == b""
         settings = tmp_path / "nodeward.yaml"
         settings.write_text(settings.read_text().replace("mode: observe", "mode: enforce, unlimited: '1'"))
-        process.send_signal(signal.SIGHUP)
-        wait_for(lambda: "settings=accepted" in log_of(listen), "word of the settings")
-        assert resources(sent(listen, made)) == (100_000, 100_000, 0)
-    assert "sizing=would-size pod=default/pod handler=kata what=" in log_of(listen)
+        processes[-1].send_signal(signal.SIGHUP)
+        log = tmp_path / "node.log"
+        wait_for(lambda: "settings=accepted" in log.read_text(), "word of the settings")
+        assert resources(sent(listen, made)) == (100_000, 100_000, 64 * MIB)
+    assert "sizing=would-size pod=default/pod handler=kata what=" in log.read_text()
 
 
 HANDLERS = {
@@ -216,8 +197,36 @@ def of_handlers(name: str, request: bytes, context: grpc.ServicerContext) -> byt
             return b""
 
 
+def of(folder: Path, **sections: Any) -> Settings:
+    return replace(
+        Settings(
+            run_dir=str(folder / "run"),
+            nri=NriSection(enabled=False),
+            kube=KubeSection(enabled=False),
+            relay=RelaySection(str(folder / "cri.sock"), str(folder / "runtime.sock")),
+        ),
+        **sections,
+    )
+
+
 @contextmanager
-def guarded(folder: Path, rule: OnError = OnError.REFUSE) -> Iterator[tuple[Path, Runtime, VmGuard | None]]:
+def both(folder: Path, settings: Settings) -> Iterator[None]:
+    """Relay and daemon in this process, on the files below this folder."""
+    plan = relay.plan(settings, SystemClock())
+    with relay_here(plan), daemon_here(settings, OsFiles(str(folder))):
+        assert plan.asks is not None
+        wait_for(lambda: bool(plan.asks and plan.asks.daemon), "a daemon")
+        yield
+
+
+def counts(listen: Path) -> dict[str, int]:
+    found = json.loads(people(listen, "status", "-o", "json").stdout)["vm_guard"]["counts"]
+    assert isinstance(found, dict)
+    return found
+
+
+@contextmanager
+def guarded(folder: Path, rule: OnError = OnError.REFUSE) -> Iterator[tuple[Path, Runtime]]:
     tables = ""
     for name, line in HANDLERS.items():
         config = folder / f"etc/{name}.toml"
@@ -229,10 +238,8 @@ def guarded(folder: Path, rule: OnError = OnError.REFUSE) -> Iterator[tuple[Path
     (folder / "etc/containerd/config.toml").write_text(tables)
     listen, behind = folder / "cri.sock", folder / "runtime.sock"
     section = RelaySection(str(listen), str(behind), vm_checkpoint=rule, vm_resize=rule)
-    settings = Settings(run_dir=str(folder / "run"), relay=section)
-    plan = relay.plan(settings, SystemClock(), OsFiles(str(folder)))
-    with runtime_at(behind, of_handlers) as made, relay_here(plan):
-        yield listen, made, plan.guard
+    with runtime_at(behind, of_handlers) as made, both(folder, of(folder, relay=section)):
+        yield listen, made
 
 
 def checkpoint(container: str) -> bytes:
@@ -276,31 +283,26 @@ PASSED = [
 
 
 def test_what_a_vm_cannot_do_is_refused_with_the_reason(tmp_path: Path) -> None:
-    with guarded(tmp_path) as (listen, made, guard), client_of(listen) as channel:
+    with guarded(tmp_path) as (listen, made), client_of(listen) as channel:
         for version in ("v1", "v1alpha2"):
             for method, request, says in REFUSED:
                 with pytest.raises(grpc.RpcError) as refused:
                     call(channel, method, request, version)
                 assert (refused.value.code(), says in str(refused.value.details())) == (PRECONDITION, True)
         assert {name for name, _ in made.got} == {"ListContainers", "ListPodSandbox", "ContainerStatus"}
-        assert guard is not None
-        assert guard.row().counts == {"checkpoints refused": 2, "resizes refused": 6}
-        wait_for((tmp_path / "run/relay.sock").is_socket, "the relay's status")
+        assert counts(listen) == {"checkpoints refused": 2, "resizes refused": 6}
         said = " ".join(people(listen, "status").stdout.split())
         assert "VM sandboxes: vm_checkpoint refuse, vm_resize refuse; 2 checkpoints refused, 6 resizes refused" in said
-        assert json.loads(people(listen, "status", "-o", "json").stdout)["relay"]["guard"]["last"].startswith(
-            "sandbox "
-        )
+        assert json.loads(people(listen, "status", "-o", "json").stdout)["vm_guard"]["last"].startswith("sandbox ")
 
 
 def test_what_it_can_do_and_what_is_unknown_passes_as_it_came(tmp_path: Path) -> None:
     so_far = Counter[str]()
-    with guarded(tmp_path) as (listen, made, guard), client_of(listen) as channel:
-        assert guard is not None
-        for method, request, counts in PASSED:
+    with guarded(tmp_path) as (listen, made), client_of(listen) as channel:
+        for method, request, more in PASSED:
             call(channel, method, request)
-            so_far.update(counts)
-            assert (made.got[-1], guard.row().counts) == ((method, request), so_far)
+            so_far.update(more)
+            assert (made.got[-1], counts(listen)) == ((method, request), so_far)
 
 
 def test_a_runtime_that_is_late_with_its_answer_does_not_keep_the_call(
@@ -314,21 +316,16 @@ def test_a_runtime_that_is_late_with_its_answer_does_not_keep_the_call(
             over.wait(WAIT_S)
         return of_handlers(name, request, context)
 
-    with guarded(tmp_path) as (listen, made, guard), client_of(listen) as channel:
+    with guarded(tmp_path) as (listen, made), client_of(listen) as channel:
         made.behave = late
         call(channel, "CheckpointContainer", checkpoint("kata"))
         over.set()
-        assert guard is not None
-        assert guard.row().counts == {"unknown": 1}
+        assert counts(listen) == {"unknown": 1}
 
 
-def test_each_setting_is_for_its_own_calls_and_without_both_nothing_is_held(tmp_path: Path) -> None:
+def test_each_setting_is_for_its_own_calls() -> None:
     settings = Settings(relay=RelaySection(vm_checkpoint=OnError.REFUSE))
-    (method, request, _), *_ = REFUSED
-    assert VmGuard(settings, OsFiles()).row() == VmGuardRow("refuse")
-    decider = VmGuard(settings, OsFiles()).decider
     names = ("CheckpointContainer", "UpdateContainerResources", "UpdatePodSandboxResources", "CreateContainer")
-    assert [decider.holds(f"/runtime.v1.RuntimeService/{name}") for name in names] == [True, False, False, False]
-    with guarded(tmp_path, OnError.PASS) as (listen, made, guard), client_of(listen) as channel:
-        call(channel, method, request)
-        assert (made.got, guard) == ([(method, request)], None)
+    held = away.held(settings)
+    assert [f"/runtime.v1.RuntimeService/{name}" in held for name in names] == [True, False, False, False]
+    assert relay.plan(Settings(), SystemClock()).decider is None, "nothing is held without any"

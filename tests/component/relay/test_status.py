@@ -7,34 +7,43 @@ import re
 import signal
 import socket
 import stat
-import subprocess
-import sys
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.error import URLError
-from urllib.request import urlopen
 
 import grpc
 import pytest
-from click.testing import CliRunner
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from nodeward.cli import main
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.errors import NodewardError
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.flow import FRAME_BYTES
-from nodeward.neighbours.cri.rows import DoorRow
+from nodeward.neighbours.cri.rows import DaemonRow, DoorRow
 from nodeward.neighbours.formats import http2_frames as h2
 from nodeward.neighbours.formats.header_blocks import encode_literals
-from nodeward.people.relay_view import RelayView
 from tests.component.relay import test_limits as limits
 from tests.component.relay.dump_rig import writer_of
-from tests.component.relay.rig import WAIT_S, call, client_of, log_of, relay_process, runtime_at, wait_for
+from tests.component.relay.rig import (
+    WAIT_S,
+    call,
+    client_of,
+    daemon,
+    decided_by,
+    log_of,
+    metrics,
+    node_process,
+    people,
+    relay_process,
+    runtime_at,
+    said,
+    scraped,
+    status,
+    status_socket,
+    wait_for,
+)
 from tests.component.relay.test_limits import ANNOTATIONS, kernel
 from tests.peers.ports import free_port
 
@@ -46,38 +55,6 @@ STRANGE = {
     "another-question": (b'{"v":1,"ask":"secrets"}\n', "'secrets' cannot be asked"),
     "deep": (b'{"v":' + b"[" * 60_000 + b"\n", "cannot be read"),
 }
-
-
-def status_socket(listen: Path) -> Path:
-    return listen.parent / "run" / relay_line.SOCKET
-
-
-def said(place: Path, line: bytes) -> bytes:
-    with socket.socket(socket.AF_UNIX) as asked:
-        asked.settimeout(WAIT_S)
-        asked.connect(str(place))
-        answer = b""
-        try:
-            asked.sendall(line)
-            while piece := asked.recv(1 << 16):
-                answer += piece
-        except (BrokenPipeError, ConnectionResetError):
-            pass
-        return answer
-
-
-def status(listen: Path, ask: str = relay_line.STATUS) -> RelayView:
-    return relay_line.decode_answer(said(status_socket(listen), relay_line.encode_request(ask)), RelayView)
-
-
-def people(listen: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """`nodeward` as a person runs it, but in this process, with the daemon's socket in the same folder."""
-    command = [*words, "--socket", str(listen.parent / "run" / "nodeward.sock")]
-    done = CliRunner().invoke(main.cli, command)
-    if isinstance(done.exception, NodewardError):  # as the program's own end of it
-        return subprocess.CompletedProcess(command, 1, done.stdout, f"nodeward: {done.exception}\n")
-    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return subprocess.CompletedProcess(command, done.exit_code, done.stdout, done.stderr)
 
 
 @contextmanager
@@ -108,7 +85,7 @@ def test_calls_are_told_by_method_and_result_with_what_they_waited(tmp_path: Pat
     assert (passed.how, passed.count, held.count) == ("passed", 6, 0)
     assert 0 < passed.sum_ns < 6 * 10**9
     assert told.doors == (DoorRow(str(listen), str(tmp_path / "runtime.sock"), True, 1, 1),)
-    assert (told.limits.here, told.limits.owner, told.dump, told.rows) == (False, "", None, ())
+    assert (told.daemon, told.dump) == (DaemonRow(), None)
     assert mode == 0o600
 
 
@@ -193,119 +170,70 @@ def test_the_next_relay_has_the_socket_once_the_one_before_lets_it_go(tmp_path: 
 # ---- limits, and people
 
 
-def test_people_see_what_the_relay_decides_where_there_is_no_daemon(tmp_path: Path) -> None:
-    with limits.node(tmp_path) as (listen, _), client_of(listen) as channel:
-        limits.call(channel, "RunPodSandbox", b"")
+def test_people_see_the_relay_where_there_is_no_daemon(tmp_path: Path) -> None:
+    listen, behind = tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    flags = limits.kernel(tmp_path)
+    with runtime_at(behind, limits.runtime), relay_process(listen, behind, *flags), client_of(listen) as channel:
+        wait_for(status_socket(listen).is_socket, "relay.sock")
         limits.call(channel, "CreateContainer", limits.create())
-        limits.call(channel, "ListContainers", b"")
         table = people(listen, "status")
         tree = json.loads(people(listen, "status", "-o", "json").stdout)
-        why = people(listen, "explain", "default/pod/app")
         nothing = people(listen, "explain", "default/none")
-        top = people(listen, "top", "--times", "1", "-o", "json")
         drawn = people(listen, "top", "--times", "2", "--every", "0.1")
         ready = people(listen, "status", "--ready")
         mapped = Path(f"/proc/{tree['relay']['pid']}/maps").read_text()
 
-    assert not re.findall("grpc/_cython|aiohttp/", mapped), "nor does a relay that decides import either"
+    assert not re.findall("grpc/_cython|aiohttp/", mapped), "nor does a relay that asks import either"
     assert "uvloop" in mapped
     assert table.returncode == 0, table.stderr
-    assert "no node daemon: container limits only" in table.stdout
-    assert "decided at creation by the relay" in table.stdout
+    assert "no node daemon: nothing is decided, see on_error" in table.stdout
+    why = f"no node daemon is at {tmp_path}/run/relay-door.sock"
+    assert f"calls are held for containers, and nobody decides them: {why}" in table.stdout
     create = next(line.split() for line in table.stdout.splitlines() if "CreateContainer" in line)
-    assert create == ["CreateContainer", "1", "0", "1", "1", "0"]
-    (row,) = tree["rows"]
-    assert (row["namespace"], row["pod"], row["container"], row["state"]) == ("default", "pod", "app", "relayed")
-    assert row["resources"][0]["wanted"] == 8192
-    assert tree["relay"]["limits"]["here"] is True
+    assert create == ["CreateContainer", "1", "0", "1", "0", "0"]
+    assert (tree["rows"], tree["relay"]["daemon"]["wants"]) == ([], ["containers"])
     assert {one["how"]: one["count"] for one in tree["relay"]["added"]}["held"] == 1
-    assert json.loads(top.stdout)["rows"] == tree["rows"]
     assert [line.split() for line in drawn.stdout.splitlines() if "CreateContainer" in line] == [create] * 2
-    assert "  Source: annotation epc-limit.nri.io/container.app." in why.stdout.splitlines()
-    assert "  Rule: The container declares this limit." in why.stdout.splitlines()
-    assert "  sgx_epc: 8192 is wanted; the kernel is not read here." in why.stdout.splitlines()
-    assert why.stdout.splitlines()[-1] == "no node daemon: container limits only"
     assert (nothing.returncode, ready.returncode) == (1, 1)
     assert "no daemon listens at" in nothing.stderr
-
-
-# ---- the daemon beside it
-
-
-@contextmanager
-def daemon(folder: Path, port: int, *flags: str) -> Iterator[None]:
-    program = Path(sys.executable).parent / "nodeward"
-    pairs = {
-        "nri.enabled": "false",
-        "kube.enabled": "false",
-        "run_dir": folder / "run",
-        "state_dir": folder / "state",
-        "cgroups.root": folder / "cgroup",
-        "metrics.enabled": "true",
-        "metrics.listen": f"127.0.0.1:{port}",
-    }
-    sets = [part for name, value in pairs.items() for part in ("--set", f"{name}={value}")]
-    with (folder / "node.log").open("w") as log:
-        process = subprocess.Popen([str(program), "node", *sets, *flags], stderr=log)
-    try:
-        wait_for((folder / "run" / "nodeward.sock").is_socket, "daemon")
-        yield
-    finally:
-        process.terminate()
-        process.wait(WAIT_S)
-
-
-def metrics(port: int) -> str:
-    """Empty while nobody answers."""
-    try:
-        with urlopen(f"http://127.0.0.1:{port}/metrics", timeout=WAIT_S) as answer:
-            return str(answer.read().decode())
-    except URLError:
-        return ""
-
-
-def scraped(port: int) -> dict[str, float]:
-    found = (line.rpartition(" ") for line in metrics(port).splitlines() if line.startswith("nodeward_relay_"))
-    return {name: float(value) for name, _, value in found}
 
 
 def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one(tmp_path: Path) -> None:
     calls = 'nodeward_relay_calls_total{method="CreateContainer",result="OK"}'
     changed = 'nodeward_relay_decisions_total{method="CreateContainer",outcome="changed"}'
     waited = 'nodeward_relay_added_duration_seconds_count{how="held"}'
-    port = free_port()
-    limits.kernel(tmp_path)
-    with daemon(tmp_path, port, "--set", "limits.mode=observe"):
-        listen = tmp_path / "cri.sock"
+    port, listen, behind = free_port(), tmp_path / "cri.sock", tmp_path / "runtime.sock"
+    flags = limits.kernel(tmp_path)
+    with runtime_at(behind, limits.runtime), daemon(tmp_path, port, "--set", "relay.limits=true"):
         alone = json.loads(people(listen, "status", "-o", "json").stdout)
         wait_for(lambda: bool(metrics(port)), "metrics")
         before = scraped(port)
-        with limits.node(tmp_path) as (listen, _):
-            with client_of(listen) as channel:
-                limits.call(channel, "RunPodSandbox", b"")
-                limits.call(channel, "CreateContainer", limits.create())
+        with relay_process(listen, behind, *flags), client_of(listen) as channel:
+            decided_by(listen)
+            limits.call(channel, "RunPodSandbox", b"")
+            limits.call(channel, "CreateContainer", limits.create())
             wait_for(lambda: scraped(port).get(calls) == 1.0, "the call in /metrics")
             during = scraped(port)
             both = people(listen, "status")
             top = people(listen, "top", "--times", "2", "--every", "0.1")
             why = people(listen, "explain", "default/pod/app")
-        wait_for(lambda: not scraped(port), "a scrape without relay")
+        wait_for(lambda: scraped(port).get("nodeward_relay_up") == 0.0, "a scrape without relay")
 
-    assert (alone["relay"], alone["alone"], before) == (None, "", {})
-    assert (during[changed], during[waited], during["nodeward_relay_decides_limits"]) == (1.0, 1.0, 1.0)
+    assert (alone["relay"], alone["alone"]) == (None, "")
+    assert before == {"nodeward_relay_up": 0.0, "nodeward_relay_unread_total": 0.0}
+    assert (during[changed], during[waited], during["nodeward_relay_decided"]) == (1.0, 1.0, 1.0)
     assert "no node daemon" not in both.stdout + top.stdout
     assert top.stdout.count("CreateContainer") == 2, "a line each time"
-    assert "decided at creation by the relay" in both.stdout
+    assert "calls are held for containers, and decided by the node daemon (process " in both.stdout
     assert "capacity: sgx_epc" in both.stdout
     assert "  Source: annotation epc-limit.nri.io/container.app." in why.stdout.splitlines()
-    assert "nodeward node: nothing known on this node" in why.stdout
 
 
 def test_a_relay_that_is_killed_under_its_clients_is_missing_until_there_is_one_again(tmp_path: Path) -> None:
     port = free_port()
     limits.kernel(tmp_path)
-    with daemon(tmp_path, port), limits.node(tmp_path) as (listen, _), client_of(listen) as channel:
-        limits.call(channel, "RunPodSandbox", b"")
+    with daemon(tmp_path, port), relayed(tmp_path) as listen, client_of(listen) as channel:
+        call(channel, "Version")
         wait_for(lambda: any(n > 0 for name, n in scraped(port).items() if "_clients" in name), "a client")
         os.kill(status(listen).pid, signal.SIGKILL)
         wait_for(lambda: scraped(port) == {"nodeward_relay_up": 0.0}, "a missing relay")
@@ -333,20 +261,11 @@ def test_a_relay_that_hangs_is_told_and_takes_nothing_else_down(tmp_path: Path) 
     assert "no answer of the relay at" in shown.stdout
 
 
-def test_an_answer_of_many_containers_leaves_out_what_has_no_room() -> None:
-    row = {"level": "container", "namespace": "n", "pod": "p" * 60_000, "container": "c", "id": "i", "cgroup": ""}
-    more = {"state": "relayed", "source": "s", "rule": "r", "resources": []}
-    view = {"version": "1", "pid": 1, "since_wall_ns": 1, "rows": [{**row, **more}] * 100}
-    line = json.dumps({"v": 1, "status": view}).encode()
-
-    told = relay_line.decode_answer(relay_line.encode_answer(relay_line.decode_answer(line, RelayView)), RelayView)
-
-    assert (len(told.rows), told.left_out) == (50, 50)
-
-
 TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 SAID = {f"runtime.v1.LinuxContainerResources.{name}" for name in ("cpuset_cpus", "cpuset_mems")}
 """A list of CPUs or memory nodes that cannot be read is named in the log."""
+KEPT = {"runtime.v1.RunPodSandboxRequest.runtime_handler"}
+"""What is decided by: gates and sizes."""
 NOT_DUMPED = {
     *("runtime.v1.KeyValue.value", "runtime.v1.StatusResponse.info", "runtime.v1.ContainerStatusResponse.info"),
     *(f"runtime.v1.AuthConfig.{name}" for name in ("username", "password", "auth", "identity_token", "registry_token")),
@@ -394,7 +313,7 @@ class Planted:
         return f"c4n4ry{len(self.fields) - 1:04}x"
 
 
-def test_no_canary_leaves_a_relay_that_decides_sizes_records_and_dumps(tmp_path: Path) -> None:
+def test_no_canary_leaves_a_relay_that_dumps_and_a_daemon_that_decides_sizes_and_records(tmp_path: Path) -> None:
     planted = Planted()
 
     def runtime(name: str, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -412,7 +331,7 @@ def test_no_canary_leaves_a_relay_that_decides_sizes_records_and_dumps(tmp_path:
         config.linux.cgroup_parent = "/kubepods/podu"
 
     listen, behind, dump = tmp_path / "cri.sock", tmp_path / "runtime.sock", tmp_path / "dump"
-    flags = (*kernel(tmp_path), "--log-level", "debug", "--dump-file", str(dump), "--record", f"{tmp_path}/record")
+    flags = (*kernel(tmp_path), "--log-level", "debug", "--dump-file", str(dump))
     settings = tmp_path / "nodeward.yaml"
     settings.write_text(f"{settings.read_text()}sizing: {{mode: enforce}}\n")
     run = planted.fill(cri.RunPodSandboxRequest())
@@ -423,7 +342,9 @@ def test_no_canary_leaves_a_relay_that_decides_sizes_records_and_dumps(tmp_path:
     create.pod_sandbox_id, create.config.metadata.name, update.container_id = "s1", "app", "c1"
     for linux in (create.config.linux.resources, update.linux):
         linux.cpuset_cpus = ""
-    with runtime_at(behind, runtime), relay_process(listen, behind, *flags):
+    record = ("--record", f"{tmp_path}/record", "--log-level", "debug")
+    with runtime_at(behind, runtime), relay_process(listen, behind, *flags), node_process(tmp_path, *record):
+        decided_by(listen)
         with client_of(listen) as channel:
             for request in (run, create, update):
                 call(channel, request.DESCRIPTOR.name.removesuffix("Request"), request.SerializeToString())
@@ -432,10 +353,10 @@ def test_no_canary_leaves_a_relay_that_decides_sizes_records_and_dumps(tmp_path:
             call(channel, "Status")
         wait_for(status_socket(listen).is_socket, "relay.sock")
         shown = [people(listen, *words).stdout for words in (("status",), ("status", "-o", "json"), ("cpus",))]
-    left = {name: (tmp_path / name).read_bytes() for name in ("record", "cri.log")}
+    left = {name: (tmp_path / name).read_bytes() for name in ("record", "cri.log", "node.log")}
     left |= {str(path): path.read_bytes() for path in tmp_path.glob("*/**/*") if path.is_file()}
     left["status"] = "".join(shown).encode()
     dumped = dump.read_bytes()
     dumped += b"".join(b64decode(one) for one in re.findall(rb'"([A-Za-z0-9+/]{16}=?=?)"', dumped))
-    assert {name: told for name, one in left.items() if (told := planted.found_in(one) - SAID)} == {}
+    assert {name: told for name, one in left.items() if (told := planted.found_in(one) - SAID - KEPT)} == {}
     assert set(planted.fields) - planted.found_in(dumped) == NOT_DUMPED | GIVEN

@@ -16,13 +16,12 @@ from itertools import chain
 from nodeward.contracts import nri_pb2
 from nodeward.core import record
 from nodeward.core.decision import Adjustment, Final
+from nodeward.core.errors import WireError
 from nodeward.core.events import Event, Question, SandboxStarted
-from nodeward.core.gating import Gated
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.record import RecordError
 from nodeward.core.refusal import Reason
 from nodeward.core.topology import CpuAmount, NodeZones, Zone
-from nodeward.core.vms import Allocatable
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.features.admission.door.review import annotations_of, decode_review
 from nodeward.features.all import EVENTS
@@ -32,7 +31,8 @@ from nodeward.features.cpus.settings import PolicySettings
 from nodeward.features.cpus.values import Change, Grant, Pool, Pools, Recorded
 from nodeward.features.limits import hook_file
 from nodeward.features.limits.settings import LimitsSettings
-from nodeward.neighbours.cri import facts_line, relay_line
+from nodeward.neighbours.cri import door_frames, relay_line
+from nodeward.neighbours.cri.door_frames import Frame
 from nodeward.neighbours.cri.rows import CallRow, DoorRow
 from nodeward.neighbours.formats import cgroup_mounts, cgroup_paths, kube_node, kube_objects, misc_files
 from nodeward.neighbours.hook import install, oci
@@ -294,20 +294,22 @@ def _hook(padding: int = 0) -> list[Sample]:
     return [Sample(hook_line.encode_request(request)), Sample(hook_line.encode_answer(answer))]
 
 
-def _facts(padding: int = 0) -> list[Sample]:
-    spec = PodSpec(PodUid("u"), "ns", "w" * (1 + padding), (ContainerSpec("app", declared={"sgx_epc": 1}),))
-    request = facts_line.encode_request(facts_line.Asked("u", "ns", "web"))
-    gate = facts_line.encode_gate_request(Gated("u", "ns", "web", ("key", "verdict")), 4500)
-    answers = facts_line.encode_answer(spec, "", Allocatable(7500, 1 << 33)), facts_line.encode_answer(None, "no pod")
-    return [Sample(one) for one in (request, gate, facts_line.encode_gate_answer("no verdict"), *answers)]
+def _door(padding: int = 0) -> list[Sample]:
+    frames: tuple[Frame, ...] = (
+        door_frames.Hello(1, 7, "/run/cri.sock", "/run/c.sock", ("containers",)),
+        door_frames.Asked(3, "/runtime.v1.RuntimeService/CreateContainer", b"m" * (1 + padding), 4800),
+        door_frames.Passed(3, "/runtime.v1.RuntimeService/CreateContainer", b"m" * (1 + padding), b"a", True, True),
+        door_frames.Said(3, 8, "exhausted"),
+        door_frames.Wanted(1, "/runtime.v1.RuntimeService/ListContainers", b"", 5000),
+        door_frames.Given(1, 0, "", b"l" * (1 + padding)),
+    )
+    return [Sample(door_frames.encode(frame)) for frame in frames]
 
 
 @whole
-def _read_facts(data: bytes) -> None:
-    if b'"why"' not in data:
-        facts_line.decode_question(data)
-    else:
-        (facts_line.decode_gate_answer if b'"open"' in data else facts_line.decode_answer)(data)
+def _read_door(data: bytes) -> None:
+    if not list(door_frames.FrameReader().feed(data)):
+        raise WireError("relay door", "no whole frame")
 
 
 def _pod_files(padding: int = 0) -> list[Sample]:
@@ -393,7 +395,7 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
             whole(lambda data: (hook_line.decode_answer if b'"limits"' in data else hook_line.decode_request)(data)),
             ("hook.line",),
         ),
-        "facts-line": Codec(_facts(padding), _read_facts, ("cri.facts_line",)),
+        "relay-door": Codec(_door(padding), _read_door, ("cri.door_frames",)),
         "relay-line": Codec(_status(padding), _read_status, ("cri.relay_line",)),
         "pod-file": Codec(
             _pod_files(padding),

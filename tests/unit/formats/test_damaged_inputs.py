@@ -45,7 +45,6 @@ PLAYED_BY = {
     "cri.holds": "the relay's session",
     "cri.mapping": "messages of neighbours.formats.protobuf",
     "cri.pulls": "messages of neighbours.formats.protobuf",
-    "cri.sandbox_calls": "messages of neighbours.formats.protobuf",
     "cri.session": "the relay's session",
     "cri_resmgr.yaml": "a file that its own program names",
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +25,7 @@ from nodeward.features.limits import hook_file
 from nodeward.features.limits.effects.hook_files import Keeper
 from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.pods.effects import last_known
-from nodeward.features.pods.effects.last_known import keep, path_in, read
+from nodeward.features.pods.effects.last_known import keep, read
 from nodeward.features.pods.state import KnownSpec, Pods
 from nodeward.features.root import State
 from nodeward.features.sandboxes.settings import SandboxesSettings
@@ -37,7 +38,8 @@ from nodeward.programs.once.replay import replay
 from nodeward.programs.relay.reload import merged as relay_merged
 from nodeward.settings import last_good
 from nodeward.settings import load as settings
-from nodeward.settings.reload import Reload, SettingsSource, merged
+from nodeward.settings.reload import Reload, merged
+from nodeward.settings.source import SettingsSource
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.goals import slots_of, target
@@ -74,16 +76,28 @@ def test_nothing_is_written_while_the_api_server_has_never_answered() -> None:
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(life())
     with pytest.raises(FileNotFoundError):
-        kernel.stat(path_in(FOLDER))
+        kernel.stat(last_known.FILE.path_in(FOLDER))
 
 
-def test_a_damaged_file_is_ignored_and_said(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        pytest.param(b"", "Input data was truncated", id="empty"),
+        pytest.param(b'{"v":1,"holds":{"pods":[', "Input data was truncated", id="torn"),
+        pytest.param(b"\xff" * 10, "malformed", id="no text"),
+        pytest.param(b'{"v":1,"holds":{"pods":[{}]}}', "missing required field", id="a field less"),
+        pytest.param(b'{"v":99,"holds":[]}', "it is of version 99; this program reads 1", id="another version"),
+        pytest.param(b'{"v":1,"holds":' + b"[" * 100_000, "it is nested too deeply", id="deep"),
+        pytest.param(b" " * (last_known.FILE.max_bytes + 1), "larger than the 16777216 bytes", id="huge"),
+    ],
+)
+def test_a_state_file_that_cannot_be_understood_is_not_used_and_why_is_said(
+    data: bytes, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
     kernel = folders()
-    for data in (b"", b"{", b"[99, 1, []]", b"[2, 1, [{}]]", b"\xff" * 10):
-        kernel.replace(last_known.path_in(FOLDER), data)
-        caplog.clear()
-        assert read(kernel, FOLDER).pods == ()
-        assert "last-known=ignored" in caplog.text
+    kernel.replace(last_known.FILE.path_in(FOLDER), data)
+    assert read(kernel, FOLDER).pods == ()
+    assert re.search(f"last-known=ignored path={last_known.FILE.path_in(FOLDER)} error=.*{why}", caplog.text)
 
 
 def test_a_folder_that_cannot_be_made_is_said_and_no_end(caplog: pytest.LogCaptureFixture) -> None:
@@ -96,13 +110,13 @@ def test_what_pods_request_of_the_cpus_comes_back_and_an_older_release_has_not_s
     kernel = folders()
     asking = replace(container_spec("app", 5), cpu_m=1500, cpu_limit_m=2000)
     spec = replace(pod_spec("u", asking), qos=Qos.BURSTABLE, pod_level=True, source=Source.DISK)
-    data = last_known.encode((spec,), 1)
-    kernel.replace(path_in(FOLDER), data)
+    data = last_known.FILE.encode(last_known.Remembered((spec,), 1))
+    kernel.replace(last_known.FILE.path_in(FOLDER), data)
     assert read(kernel, FOLDER).pods == (spec,)
     for new in (b',"cpu_m":1500', b',"cpu_limit_m":2000', b',"qos":"Burstable"', b',"pod_level":true'):
         assert new in data
         data = data.replace(new, b"")
-    kernel.replace(path_in(FOLDER), data)
+    kernel.replace(last_known.FILE.path_in(FOLDER), data)
     (old,) = read(kernel, FOLDER).pods
     assert (old.qos, old.pod_level, old.containers[0].cpu_m, old.containers[0].declared) == (
         None,
@@ -334,8 +348,8 @@ def test_a_full_disk_keeps_the_older_last_good_ones_and_changes_the_running_ones
 
 def test_nothing_of_a_damaged_or_unknown_last_good_file_is_used() -> None:
     kernel = folders()
-    for data in (b"{", b"[]", b'{"v": 99, "settings": {}}', b'{"v": 1, "settings": {"limits": {"new_in_v9": 1}}}'):
-        kernel.replace(last_good.path_in(FOLDER), data)
+    for data in (b"{", b'{"v": 99, "holds": {}}', b'{"v": 1, "holds": {"limits": {"new_in_v9": 1}}}'):
+        kernel.replace(last_good.FILE.path_in(FOLDER), data)
         assert last_good.read(kernel, FOLDER, {}) is None
 
 
@@ -397,7 +411,7 @@ def test_the_rules_of_gates_hold_at_once_where_there_were_some() -> None:
     wanted = replace(running, gate=GateSettings(Mode.ENFORCE, {"kata": ("verdict",)}, wait_s=1.0))
 
     assert merged(running, wanted) == (wanted, [])
-    assert relay_merged(running, wanted, limits=False, dump=False, gate=True) == wanted
+    assert relay_merged(running, wanted, dump=False) == wanted
     assert merged(Settings(), wanted)[0] == Settings()
 
 

@@ -233,18 +233,18 @@ class SlowFiles(OsFiles):
 
 def test_a_write_that_comes_back_late_never_replaces_newer_content(tmp_path: Path) -> None:
     files, path = SlowFiles(), tmp_path / "state.json"
-    file = StateFile(files, str(path))
-    late = threading.Thread(target=file.replace, args=(b"old",), daemon=True)
+    file = StateFile(path.name, str, "state").writer(files, str(path.parent))
+    late = threading.Thread(target=file.replace, args=("old",), daemon=True)
     late.start()
     assert files.begun.wait(10)
 
     with pytest.raises(OSError, match="an earlier write hangs"):
-        file.replace(b"new")
+        file.replace("new")
     files.go.set()
     late.join(10)
-    file.replace(b"new")
+    file.replace("new")
 
-    assert path.read_bytes() == b"new"
+    assert path.read_bytes() == b'{"v":1,"holds":"new"}'
 
 
 def test_a_library_without_the_setting_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from nodeward.features.pods.wiring import NoFacts
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import MetricsSection, Settings
 from nodeward.host.clock import SystemClock
-from nodeward.host.process import LockedError, hold_lock, own_feature, owner_of, raise_descriptor_limit
+from nodeward.host.process import LockedError, hold_lock, raise_descriptor_limit
 from nodeward.host.runner import Core
 from nodeward.neighbours.cgroups import writer
 from nodeward.programs import webhook
@@ -47,14 +47,6 @@ def test_the_next_instance_waits_for_the_last_one_to_end(tmp_path: Path) -> None
     os.close(fd)
 
 
-def test_a_feature_has_one_driver_and_the_next_one_hears_who_it_is(tmp_path: Path) -> None:
-    daemon = own_feature(str(tmp_path), "limits")
-    with pytest.raises(LockedError, match=rf"limits.owner is held by process {os.getpid()}: .* nri.enabled or relay"):
-        own_feature(str(tmp_path), "limits", 0.0)
-    os.close(daemon)
-    os.close(own_feature(str(tmp_path), "limits", 0.0))
-
-
 def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(256, before[1]), before[1]))
@@ -67,15 +59,15 @@ def test_the_daemon_takes_as_many_descriptors_as_it_may_have() -> None:
 
 @pytest.mark.parametrize("kind", ["a symbolic link", "a FIFO"])
 def test_a_lock_is_an_ordinary_file_and_what_stands_in_its_place_is_named(kind: str, tmp_path: Path) -> None:
-    place, other = tmp_path / "limits.owner", tmp_path / "passwd"
+    place, other = tmp_path / "node.lock", tmp_path / "passwd"
     other.write_text("root")
     if kind == "a FIFO":
         os.mkfifo(place)
     else:
         place.symlink_to(other)
-    with pytest.raises(LockedError, match=rf"limits.owner cannot be made: is {kind}; remove it"):
-        own_feature(str(tmp_path), "limits", 0.0)
-    assert (other.read_text(), owner_of(str(tmp_path), "limits")) == ("root", "")
+    with pytest.raises(LockedError, match=rf"node.lock cannot be made: is {kind}; remove it"):
+        hold_lock(str(tmp_path), "node")
+    assert other.read_text() == "root"
 
 
 def test_folders_that_are_missing_before_a_lock_are_made_for_their_owner_to_write(tmp_path: Path) -> None:
@@ -93,9 +85,9 @@ def test_a_lock_whose_holder_cannot_be_written_is_not_kept(tmp_path: Path, monke
 
     with monkeypatch.context() as patched:
         patched.setattr(os, "pwrite", full)
-        with pytest.raises(LockedError, match=r"limits.owner cannot be written: No space left on device"):
-            own_feature(str(tmp_path), "limits", 0.0)
-    os.close(own_feature(str(tmp_path), "limits", 0.0))
+        with pytest.raises(LockedError, match=r"node.lock cannot be written: No space left on device"):
+            hold_lock(str(tmp_path), "node")
+    os.close(hold_lock(str(tmp_path), "node"))
 
 
 @pytest.mark.parametrize("switch", ["debug", "info"], ids=["from the start", "by a signal"])

@@ -13,7 +13,7 @@ from nodeward.features.cpus.findings import CpuFacts
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.people.doctor.cluster_findings import OUR_WEBHOOKS
-from nodeward.people.doctor.facts import ApiFacts, DaemonFacts, Facts, HookFacts, ProcessFacts, RelayFacts, RuntimeFacts
+from nodeward.people.doctor.facts import ApiFacts, DaemonFacts, Facts, HookFacts, ProcessFacts, RuntimeFacts
 from nodeward.people.doctor.findings import findings, lines, version, worst
 from tests.unit.features.build import EPC
 
@@ -162,7 +162,6 @@ MISC_V1 = V1 | {"tree": Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids
         (replace(WELL, neighbours=(NRI_POLICY,), cpus=OURS_TOO), "nri-policy", ERROR),
         (replace(WELL, neighbours=(Neighbour("cri-rm", "/x"),), cpus=OURS_TOO), "cri-rm", ERROR),
         (replace(WELL, neighbours=(Neighbour("cri-rm-state", "/x"),), cpus=OURS_TOO), "cri-rm-state", NOTE),
-        (replace(WELL, cpus=CpuFacts("static", by_relay=True), relay=RelayFacts("/r")), "cpus-no-relay", WARNING),
         (cpus_shown(refused=("too many",), in_force=False), "cpus-unfit", ERROR),
         (cpus_shown(refused=("too many",)), "cpus-refused", WARNING),
         (cpus_shown(notes=("one is offline",)), "cpus-machine", WARNING),

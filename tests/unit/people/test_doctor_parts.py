@@ -14,9 +14,8 @@ from nodeward.features.keys.findings import KeyFacts, keys, of_offers
 from nodeward.features.keys.rows import KeyHolder, KeyOffer, KeyRow, KeySharing
 from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
 from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes, sizing
-from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.features.sandboxes.settings import SizingSettings
-from nodeward.neighbours.cri.rows import CallRow, DoorRow, DriverRow, DumpRow
+from nodeward.neighbours.cri.rows import CallRow, DaemonRow, DoorRow, DumpRow
 from nodeward.people.doctor.facts import KubeletFacts, RelayFacts
 from nodeward.people.doctor.relay_findings import relay
 from nodeward.people.relay_view import RelayView
@@ -29,12 +28,12 @@ VIEW = RelayView(
     1,
     doors=(DoorRow(LISTEN, RUNTIME, True, 2, 2),),
     calls=(CallRow("Version", {"OK": 3}, {"passed": 3}),),
-    limits=DriverRow(here=True),
+    daemon=DaemonRow(("containers",), 12),
     dump=DumpRow("/tmp/cri.dump", 9, 0, 0),
 )
-WELL = RelayFacts("/run/nodeward/relay.sock", VIEW, "", LISTEN, True, False, KUBELET)
+WELL = RelayFacts("/run/nodeward/relay.sock", VIEW, "", LISTEN, ("containers",), KUBELET)
 ERROR, WARNING, NOTE, OK = Severity.ERROR, Severity.WARNING, Severity.NOTE, Severity.OK
-NONE = replace(WELL, view=None, wants_limits=False, kubelet=KubeletFacts("process 7", RUNTIME, RUNTIME))
+NONE = replace(WELL, view=None, wants=(), kubelet=KubeletFacts("process 7", RUNTIME, RUNTIME))
 IMAGES = DoorRow("/run/nodeward/images.sock", "/i", True, 0, 0)
 
 
@@ -52,7 +51,7 @@ def kubelet(runtime: str, images: str) -> RelayFacts:
 
 CASES = {
     "absent-and-not-wanted": (NONE, "relay", OK, "no relay is wanted"),
-    "absent-and-wanted": (replace(NONE, wants_limits=True), "relay-away", WARNING, "relay.limits is true"),
+    "absent-and-wanted": (replace(NONE, wants=("containers",)), "relay-away", WARNING, "(for containers), and none"),
     "absent-and-kubelet-asks-it": (replace(WELL, view=None), "relay-away", ERROR, "no container starts"),
     "silent": (replace(NONE, fault="no answer of X"), "relay-silent", WARNING, "no answer of X"),
     "well": (WELL, "relay", OK, "3 calls"),
@@ -68,8 +67,13 @@ CASES = {
     "no-image-call": (replace(WELL, kubelet=KubeletFacts()), "relay-images-unseen", NOTE, "no image call"),
     "dump-loses": (viewed(dump=DumpRow("/tmp/cri.dump", 9, 4, 0)), "relay-dump-loses", WARNING, "4 messages"),
     "uncounted": (viewed(counted=False), "relay", OK, "counts no calls"),
-    "nri-too": (replace(WELL, nri=True), "relay-and-nri", WARNING, "nri.enabled"),
-    "another-decides": (viewed(limits=DriverRow(owner="process 12")), "relay-not-driver", WARNING, "process 12"),
+    "other-settings": (viewed(daemon=DaemonRow()), "relay-not-driver", WARNING, "for containers"),
+    "nobody-decides": (
+        viewed(daemon=DaemonRow(("containers",), 0, "no node daemon")),
+        "relay-alone",
+        WARNING,
+        "decides them: no node daemon",
+    ),
     "undecided": (door(undecided=5), "relay-undecided", WARNING, "5 calls"),
 }
 
@@ -78,25 +82,21 @@ CASES = {
 def test_a_relay_is_judged(name: str) -> None:
     facts, code, severity, words = CASES[name]
 
-    found = [one for one in relay(facts, True) if one.severity is not Severity.OK] or list(relay(facts, True))
+    found = [one for one in relay(facts) if one.severity is not Severity.OK] or list(relay(facts))
 
     assert [(one.code, one.severity) for one in found] == [(code, severity)]
     assert words in found[0].what
     assert severity is Severity.OK or found[0].remedy
 
 
-def test_a_relay_alone_is_a_note_and_image_calls_that_have_passed_are_no_riddle() -> None:
-    assert [(one.code, one.severity) for one in relay(WELL, False)] == [
-        ("relay-alone", Severity.NOTE),
-        ("relay", Severity.OK),
-    ]
+def test_image_calls_that_have_passed_are_no_riddle() -> None:
     calls = (CallRow("ImageFsInfo", {"OK": 1}, {"passed": 1}),)
     facts = replace(WELL, kubelet=KubeletFacts(), view=replace(VIEW, calls=calls))
-    assert [one.code for one in relay(facts, True)] == ["relay"]
+    assert [one.code for one in relay(facts)] == ["relay"]
 
 
 def test_where_nobody_looked_nothing_is_said() -> None:
-    assert list(relay(RelayFacts(), None)) == []
+    assert list(relay(RelayFacts())) == []
     assert list(sandboxes(VmFacts())) == []
     assert list(sizing(VmFacts((KATA,)), SizingSettings(), None, "")) == []
 
@@ -197,7 +197,7 @@ def test_what_is_amiss_with_kata_is_found_with_what_to_do(case: str) -> None:
 
 KATA = Handler("kata", "io.containerd.kata.v2", Profile.KATA_GO, "/etc/kata.toml", static=True)
 ENFORCE = SizingSettings(Mode.ENFORCE)
-RELAY = RelayFacts("/run/relay.sock", RelayView("1", 9, 1, sizing=SizingRow("enforce")), sizing=ENFORCE)
+RELAY = RelayFacts("/run/relay.sock", RelayView("1", 9, 1, daemon=DaemonRow(("sizing",), 12)), sizing=ENFORCE)
 NAMED = replace(RELAY, sizing=replace(ENFORCE, handlers=("other",)))
 BOTH = replace(KATA, passes=("io.katacontainers.*",), enable_annotations=("default_.*",))
 BOTH_RS = replace(BOTH, profile=Profile.KATA_RS, runtime_type="vm", enable_annotations=("network_queues",))
@@ -221,7 +221,7 @@ QUEUES = replace(RELAY, sizing=replace(ENFORCE, queues=True))
     ids=lambda one: one if isinstance(one, str) else "",
 )
 def test_whether_sizes_are_obeyed(handler: Handler, relay: RelayFacts, code: str, says: str) -> None:
-    (found,) = sizing(VmFacts((handler,)), relay.sizing, relay.sizing_mode, relay.where)
+    (found,) = sizing(VmFacts((handler,)), relay.sizing, relay.wanted, relay.where)
     assert (found.code, bool(found.remedy)) == (code, code != "sizing")
     assert found.severity is (Severity.OK if code == "sizing" else Severity.WARNING)
     assert says in found.what
@@ -232,7 +232,7 @@ def test_whether_sizes_are_obeyed(handler: Handler, relay: RelayFacts, code: str
 )
 def test_no_relay_gives_sizes(view: RelayView | None, says: str) -> None:
     relay = replace(RELAY, view=view)
-    (found,) = sizing(VmFacts(()), relay.sizing, relay.sizing_mode, relay.where)
+    (found,) = sizing(VmFacts(()), relay.sizing, relay.wanted, relay.where)
     assert (found.code, says in found.what) == ("sizing-no-relay", True)
 
 

@@ -304,6 +304,7 @@ STATIC = {
     "policy.available": "0-3,6",
     "policy.static.relaxed_isolation": "true",
     "cpus.driver": "relay",
+    **read._DAEMON,
 }
 
 

@@ -25,8 +25,9 @@ from nodeward.settings import last_good, policy_object
 from nodeward.settings.follow_object import PolicyObjectFollower
 from nodeward.settings.load import SettingsError, from_tree, load
 from nodeward.settings.policy_object import ChosenPolicy, translated
-from nodeward.settings.pushed import Pushed, path_in
-from nodeward.settings.reload import Reload, SettingsSource, merged
+from nodeward.settings.pushed import FILE, Pushed
+from nodeward.settings.reload import Reload, merged
+from nodeward.settings.source import SettingsSource
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.lanes import InlineLane
 from tests.rigs.daemon import YieldingClock, folders
@@ -71,7 +72,7 @@ def test_every_spelling_means_the_same_and_is_kept_for_the_next_start(text: str,
     settings = loaded(f"policy: {text}", tmp_path)
 
     assert settings.policy == WANTED
-    assert from_tree(json.loads(last_good.encode(settings))["settings"], {}) == settings
+    assert from_tree(json.loads(json.dumps(last_good.plain(settings))), {}) == settings
 
 
 @pytest.mark.parametrize(
@@ -175,9 +176,12 @@ def test_environment_and_flags_overrule_a_file_in_another_spelling(tmp_path: Pat
         ("policy: {active: static, reserved: 1}\nnri: {enabled: false}", "cpus.driver: nri carries no CPUs while nri."),
         ("policy: {active: static+}", "policy.reserved: is not set, and the policy static-plus needs it"),
         ("cpus: {late_ms: 1001}", "cpus.late_ms: 1001 is not between 1 and 1000 milliseconds with cpus.driver nri"),
-        ("cpus: {driver: relay, late_ms: 4001}", "cpus.late_ms: 4001 is not between 1 and 4000 milliseconds with"),
+        (
+            "nri: {enabled: false}\ncpus: {driver: relay, late_ms: 4001}",
+            "cpus.late_ms: 4001 is not between 1 and 4000 milliseconds with",
+        ),
         ("cpus: {driver: cri}", "cpus.driver: 'cri' is not allowed"),
-        ("policy: {active: none}\ncpus: {driver: relay}\nrelay: {record: /r}", "relay.record: needs relay.limits or c"),
+        ("policy: {active: none}\ncpus: {driver: relay}", "cpus.driver: relay, and NRI tells of the same containers"),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused(text: str, fault: str, tmp_path: Path) -> None:
@@ -187,8 +191,8 @@ def test_what_cannot_be_carried_out_is_refused(text: str, fault: str, tmp_path: 
     assert found.startswith(fault)
 
 
-def test_a_relay_that_gives_cpus_needs_no_nri_and_may_record(tmp_path: Path) -> None:
-    text = "policy: {active: static, reserved: 1}\nnri: {enabled: false}\ncpus: {driver: relay}\nrelay: {record: /r}"
+def test_a_relay_that_gives_cpus_needs_no_nri(tmp_path: Path) -> None:
+    text = "policy: {active: static, reserved: 1}\nnri: {enabled: false}\ncpus: {driver: relay}"
     assert loaded(text, tmp_path).pins_by(Driver.RELAY)
 
 
@@ -222,7 +226,7 @@ def test_a_start_with_a_broken_file_goes_on_by_what_was_pushed_once_the_file_is_
     """Else containers would move to the file's own policy, and back with the agent's next push."""
     file, files = tmp_path / "nodeward.yaml", OsFiles()
     file.write_text(f"state_dir: {tmp_path}\nagent: {{config_socket: {tmp_path}/config.sock}}\n")
-    Path(path_in(str(tmp_path))).write_text(json.dumps({"v": 1, "config": BALLOONS}))
+    Path(FILE.path_in(str(tmp_path))).write_text(json.dumps({"v": 1, "holds": BALLOONS}))
     overlaid = over_file(str(file), {}, {})
     last, good = Pushed(overlaid, files).first(), file.read_text()
     file.write_text(f"{good}polcy: none\n")
@@ -297,7 +301,7 @@ def test_topology_aware_is_refused_by_name() -> None:
 def test_what_was_in_force_is_kept_and_a_damaged_file_is_none(caplog: pytest.LogCaptureFixture) -> None:
     kernel: SimKernel = folders()
     settings = Settings(policy_objects=PolicyObjectsSection(enabled=True))
-    path = policy_object.path_in(settings.state_dir)
+    path = policy_object.FILE.path_in(settings.state_dir)
     chosen = translated(an_object({"reservedResources": {"cpu": 1}}))
     assert policy_object.kept(kernel, settings) is None
 
@@ -305,17 +309,17 @@ def test_what_was_in_force_is_kept_and_a_damaged_file_is_none(caplog: pytest.Log
         kernel.replace(path, data)
         return policy_object.kept(kernel, of)
 
-    assert after(policy_object.encode(chosen)) == chosen
-    assert after(policy_object.encode(chosen), Settings()) is None
-    assert after(policy_object.encode(None)) is None
+    assert after(policy_object.FILE.encode(policy_object.keeps(chosen))) == chosen
+    assert after(policy_object.FILE.encode(policy_object.keeps(chosen)), Settings()) is None
+    assert after(policy_object.FILE.encode(policy_object.keeps(None))) is None
     assert not caplog.records
     for damaged in (
         b"",
         b"{",
         b"[]",
         b'{"v": 2}',
-        b'{"v": 1, "name": "a", "spec": "{\\"x\\": 1}"}',
-        b'{"v": 1, "name": 4}',
+        policy_object.FILE.encode(policy_object.Kept(an_object({"x": 1}))),
+        b'{"v": 1, "holds": {"named": 4}}',
     ):
         assert after(damaged) is None
     assert len(caplog.records) == 6

@@ -1,8 +1,14 @@
 """`cri-resmgr`: the relay under CRI Resource Manager's name and with its options."""
 
+import asyncio
 import contextlib
+import logging
 import os
+import random
+import signal
+import stat
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -15,6 +21,11 @@ if TYPE_CHECKING:
     from nodeward.features.settings import Settings
     from nodeward.programs.cri_resmgr.read import CommandLine
 
+FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 30.0
+"""Between starts of a daemon that ends."""
+END_S = 8.0
+"""How long it may take to end."""
+log = logging.getLogger(__name__)
 HELP = """\
 cri-resmgr: CRI Resource Manager's relay, by Nodeward. Options have one dash or two.
 
@@ -72,34 +83,9 @@ def main() -> None:
 
 
 def _run(words: list[str]) -> None:
-    import stat
-
-    from nodeward.core.errors import NodewardError
     from nodeward.programs.cri_resmgr import read as cri_resmgr
 
-    def is_socket(path: str) -> bool:
-        try:
-            return stat.S_ISSOCK(os.stat(path).st_mode)
-        except OSError:
-            return False
-
-    def choose(fallback: bool = True) -> cri_resmgr.CommandLine:
-        return cri_resmgr.choose(words, os.environ, _read, is_socket, fallback)
-
-    def first_choice() -> cri_resmgr.CommandLine:
-        """Without its relay a node has no runtime: a fault of the fallback file alone does not end it."""
-        try:
-            chosen = choose()
-            if not chosen.asked:
-                _settings(chosen)
-        except NodewardError as error:
-            plain = choose(fallback=False)
-            _settings(plain)
-            plain.faults = tuple(str(error).splitlines())
-            return plain
-        return chosen
-
-    chosen = first_choice()
+    chosen = first_choice(words)
     match chosen.asked:
         case "help":
             print(HELP, end="")
@@ -124,15 +110,83 @@ def _run(words: list[str]) -> None:
             print(chosen.as_file(), end="")
             return
     from nodeward.cli import relay
-    from nodeward.host.hostfs import OsFiles
-    from nodeward.programs.cri_resmgr import last_policy
-    from nodeward.programs.cri_resmgr import pushed as cri_resmgr_pushed
-    from nodeward.settings.pushed import Pushed
 
-    files, is_started = OsFiles(), False
+    configured = Configured(words)
+    first = configured.pushed.first()
+    faults = chosen.faults if configured.pushed.config is None else ()
+    if faults:
+        chosen.notes.append("--fallback-config: not obeyed, calls pass untouched until a good configuration comes")
+    _remark(chosen)
+    beside = _Daemon(words) if first.relayed or first.agent.config_socket else None
 
-    def overlaid(config: "Mapping[str, str] | None") -> "Settings":
-        now = choose(config is None) if is_started or config is not None else first_choice()
+    with contextlib.ExitStack() as told:
+
+        def started() -> None:
+            configured.start(first)
+            told.enter_context(_pid_in(chosen.pid_file))
+
+        reload_by = chosen.reload_by
+        relay.run(configured.read, chosen.log_level, started, reload_by, faults=faults, first=first, beside=beside)
+
+
+def first_choice(words: list[str]) -> "CommandLine":
+    """What the words mean. Without its relay a node has no runtime: a fault of the fallback file alone does not end
+    it."""
+    from nodeward.core.errors import NodewardError
+
+    try:
+        chosen = _choose(words)
+        if not chosen.asked:
+            _settings(chosen)
+    except NodewardError as error:
+        plain = _choose(words, fallback=False)
+        _settings(plain)
+        plain.faults = tuple(str(error).splitlines())
+        return plain
+    return chosen
+
+
+def _choose(words: list[str], fallback: bool = True) -> "CommandLine":
+    from nodeward.programs.cri_resmgr import read as cri_resmgr
+
+    return cri_resmgr.choose(words, os.environ, _read, _is_socket, fallback)
+
+
+def _is_socket(path: str) -> bool:
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
+
+
+class Configured:
+    """The settings that the words mean, and what an agent pushed over them."""
+
+    def __init__(self, words: list[str]) -> None:
+        from nodeward.host.hostfs import OsFiles
+        from nodeward.settings.pushed import Pushed
+
+        self._words, self._files, self._started = words, OsFiles(), False
+        self._keeps_policy = first_choice(words).keeps_policy
+        self.pushed = Pushed(self._overlaid, self._files, self._check, self._note)
+
+    def start(self, first: "Settings") -> None:
+        """The process has begun with these."""
+        self._started = True
+        self._note(first)
+
+    def read(self) -> "Settings":
+        """Those that are wanted now."""
+        settings = self.pushed.read()
+        if self._started:
+            self._note(settings)
+        return settings
+
+    def _overlaid(self, config: "Mapping[str, str] | None") -> "Settings":
+        from nodeward.programs.cri_resmgr import pushed as cri_resmgr_pushed
+
+        is_later = self._started or config is not None
+        now = _choose(self._words, config is None) if is_later else first_choice(self._words)
         own = {path: value for path, value in now.pairs.items() if not path.startswith("policy.")}
 
         def by(pushed: "Mapping[str, str]") -> "Settings":
@@ -141,35 +195,52 @@ def _run(words: list[str]) -> None:
 
         return _settings(now) if config is None else cri_resmgr_pushed.over(config, by)
 
-    def check(settings: "Settings") -> None:
-        if chosen.keeps_policy:
-            last_policy.check(files, settings.state_dir, settings.policy.active)
+    def _check(self, settings: "Settings") -> None:
+        from nodeward.programs.cri_resmgr import last_policy
 
-    def note(settings: "Settings") -> None:
-        last_policy.note(files, settings.state_dir, settings.policy.active)
+        if self._keeps_policy:
+            last_policy.check(self._files, settings.state_dir, settings.policy.active)
 
-    def read() -> "Settings":
-        settings = pushed.read()
-        if is_started:
-            note(settings)
-        return settings
+    def _note(self, settings: "Settings") -> None:
+        from nodeward.programs.cri_resmgr import last_policy
 
-    pushed = Pushed(overlaid, files, check, note)
-    first = pushed.first()
-    faults = chosen.faults if pushed.config is None else ()
-    if faults:
-        chosen.notes.append("--fallback-config: not obeyed, calls pass untouched until a good configuration comes")
-    _remark(chosen)
+        last_policy.note(self._files, settings.state_dir, settings.policy.active)
 
-    with contextlib.ExitStack() as told:
 
-        def started() -> None:
-            nonlocal is_started
-            is_started = True
-            told.enter_context(_pid_in(chosen.pid_file))
-            note(first)
+class _Daemon:
+    """The node daemon beside the relay: a process with the same options, which ends with this one."""
 
-        relay.run(read, chosen.log_level, started, chosen.reload_by, pushed, faults)
+    def __init__(self, words: list[str]) -> None:
+        self._words = words
+        self._process: asyncio.subprocess.Process | None = None
+
+    async def run(self) -> None:
+        """Keeps it running until cancelled."""
+        from nodeward.host.backoff import Backoff
+
+        pauses = Backoff(FIRST_PAUSE_S, LAST_PAUSE_S, random.random)
+        module = "nodeward.cli.cri_resmgr.daemon"
+        while True:
+            process = self._process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", module, *self._words, stdin=asyncio.subprocess.PIPE
+            )
+            began = time.monotonic()
+            try:
+                status = await process.wait()
+            finally:
+                if process.returncode is None:
+                    process.terminate()
+                    await asyncio.wait((asyncio.ensure_future(process.wait()),), timeout=END_S)
+            if time.monotonic() - began > LAST_PAUSE_S:
+                pauses.reset()
+            pause_s = pauses.next_s()
+            log.error("daemon=ended status=%d: starts again in %.1f s", status, pause_s)
+            await asyncio.sleep(pause_s)
+
+    def reload(self) -> None:
+        """Has it read its settings again."""
+        if self._process is not None and self._process.returncode is None:
+            self._process.send_signal(signal.SIGHUP)
 
 
 def _list_policies(historic: bool) -> None:

@@ -17,7 +17,6 @@ class CpuFacts:
     a file at `manager_at`."""
 
     policy: str = ""
-    by_relay: bool = False
     """Whether the relay carries it."""
     manager: str = ""
     manager_at: str = ""
@@ -61,9 +60,8 @@ def is_left(one: Neighbour) -> bool:
     return one.name in _LEFT
 
 
-def cpus(facts: CpuFacts, silent_relay: str) -> Iterator[Finding]:
-    """Kubelet's CPU manager, and whether anybody carries the policy. `silent_relay`: the socket of a relay
-    that does not answer; empty where one does, or nobody looked."""
+def cpus(facts: CpuFacts) -> Iterator[Finding]:
+    """Kubelet's CPU manager, and whether the policy fits the machine."""
     manager = facts.manager
     if manager and manager != "none" and facts.policy:
         what = (
@@ -79,10 +77,6 @@ def cpus(facts: CpuFacts, silent_relay: str) -> Iterator[Finding]:
         yield Finding("cpu-manager", Severity.NOTE, what, facts.manager_at, "")
     if facts.view is not None:
         yield from _fits(facts.policy, facts.view)
-    if facts.policy and facts.by_relay and silent_relay:
-        what = f"cpus.driver is relay and no relay answers: nobody gives containers CPUs by {facts.policy}"
-        remedy = "Start nodeward relay, or set cpus.driver to nri where the runtime has NRI."
-        yield Finding("cpus-no-relay", Severity.WARNING, what, silent_relay, remedy)
 
 
 def _fits(policy: str, view: CpusView) -> Iterator[Finding]:

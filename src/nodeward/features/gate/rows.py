@@ -8,7 +8,7 @@ from nodeward.core.modes import Mode
 
 @dataclass(frozen=True, slots=True)
 class GateRow:
-    """What the relay did with the gates of pods."""
+    """What became of the calls that a relay held for gates of pods."""
 
     mode: str = Mode.OFF.value
     counts: Mapping[str, int] = field(default_factory=dict)

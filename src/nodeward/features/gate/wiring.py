@@ -2,26 +2,24 @@
 
 Promises: a verdict is on disk before SetGate is answered and before any gate opens by it, so it holds after a kill -9;
 a wait ends within its bound; whatever cannot be read leaves gates shut. Must not decide: `features.gate` does.
-
-The file is `gate.json` in `state_dir`, whole and atomic: `{"version":1,"verdicts":{UID:{...}}}`.
 """
 
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
-import msgspec
-
 from nodeward.core.errors import AnswerError, Failure
 from nodeward.core.events import GateAsked, GateRecalled, GateSet
-from nodeward.core.gating import Gated, Verdict
+from nodeward.core.gating import Gated, Verdict, gated, refusal
 from nodeward.core.modes import Mode
-from nodeward.core.workload import PodUid
-from nodeward.features.gate.rows import DENIED, PASSED, SetGateRequest, SetGateResponse
+from nodeward.core.workload import PodUid, Sandbox
+from nodeward.features.gate.rows import DENIED, PASSED, GateRow, SetGateRequest, SetGateResponse
 from nodeward.features.gate.rule import is_denied, shut
+from nodeward.features.gate.settings import GateSettings
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.features.wiring import Node, Wired, Wiring
@@ -29,15 +27,17 @@ from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import GivenUpError, Lane, done_on
 from nodeward.host.runner import Core
-from nodeward.host.state_file import StateFile
+from nodeward.host.state_file import MIB, StateFile
 
-VERSION: Final = 1
-MAX_BYTES: Final = 8 * 1024 * 1024
+FILE: Final = StateFile("gate.json", dict[PodUid, Verdict], "gate", 8 * MIB)
 MOST_VERDICTS: Final = 4096
 MOST_REASON, MOST_DIGEST = 256, 256
 MOST_EXPIRES_S: Final = 366 * 86400
-MOST_WAITING: Final = 32
-"""Pods that wait at a time; half of what the socket takes, which has other questions too."""
+MOST_WAITING: Final = 1024
+"""Pods that wait at a time; a node has some hundreds."""
+ANSWER_S: Final = 0.5
+"""Of the time that a call may be held, so much is for the answer's way back and for who decides next."""
+MOST_TEXT: Final = 1000
 LOOK_S: Final = 0.1
 """How often a shut gate is looked at while a pod waits."""
 READ_S: Final = 1.0
@@ -56,16 +56,6 @@ class SetGateError(AnswerError):
         self.status = status
 
 
-class _File(msgspec.Struct):
-    version: int
-    verdicts: dict[PodUid, Verdict]
-
-
-def path_in(folder: str) -> str:
-    """The file's path in the state folder."""
-    return f"{folder.rstrip('/')}/gate.json"
-
-
 def unread() -> GateRecalled:
     """The event for verdicts that the disk does not return in time."""
     return GateRecalled(fault="the disk did not tell in time at the daemon's start")
@@ -75,17 +65,12 @@ def read(files: HostFiles, settings: Settings) -> GateRecalled:
     """The verdicts on disk; none, and why, where they cannot be read: then every pod waits for a new one. May sleep."""
     if settings.gate.mode is Mode.OFF:
         return GateRecalled()
-    path = path_in(settings.state_dir)
+    path = FILE.path_in(settings.state_dir)
     try:
-        found = msgspec.json.decode(files.read(path, MAX_BYTES), type=_File)
-        if found.version != VERSION:
-            raise ValueError(f"version {found.version} is not known; this program writes {VERSION}")
-    except FileNotFoundError:
-        return GateRecalled()
-    except (OSError, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        return GateRecalled(FILE.read(files, settings.state_dir) or {})
+    except (OSError, ValueError) as error:
         log.error("gate=unread path=%s error=%s: pods wait for new verdicts", path, error)
         return GateRecalled(fault=f"{path} cannot be read: {error}")
-    return GateRecalled(found.verdicts)
 
 
 class Gates:
@@ -93,11 +78,12 @@ class Gates:
 
     def __init__(self, core: Core[State], files: HostFiles, lane: Lane, settings: Settings, clock: Clock) -> None:
         self._core, self._lane, self._clock = core, lane, clock
-        self._file = StateFile(files, path_in(settings.state_dir))
+        self._file = FILE.writer(files, settings.state_dir)
         self._one = asyncio.Lock()
         self._there: Mapping[PodUid, Verdict] | None = self._verdicts()
         """What the file has; None where a write failed, and may have been done all the same."""
         self.waiting = 0
+        self._counts, self._last = Counter[str](), ""
 
     # ---- verdicts
 
@@ -156,9 +142,8 @@ class Gates:
         return found[0], *known[found[0]]
 
     async def _write(self, verdicts: Mapping[PodUid, Verdict]) -> None:
-        data = msgspec.json.encode(_File(VERSION, dict(verdicts)))
         try:
-            await done_on(self._lane, "gate", partial(self._file.replace, data))
+            await done_on(self._lane, "gate", partial(self._file.replace, dict(verdicts)))
         except (OSError, GivenUpError) as error:
             self._there = None
             raise SetGateError(503, f"{self._file.path} cannot be written: {error}") from error
@@ -178,12 +163,37 @@ class Gates:
 
     # ---- who waits
 
-    async def wait(self, read: Callable[[str], Awaitable[str]], pod: Gated, within_s: float) -> str:
-        """Waits until the pod's gate is open, or it is denied, or for so long; empty where it is open, else why not.
-        `read` has the pod NAMESPACE/NAME/UID told to the core."""
+    def row(self) -> GateRow:
+        """What became of the calls that waited."""
+        return GateRow(self._core.state.settings.gate.mode.value, dict(self._counts), self._last)
+
+    def holds(self, read: Callable[[str], Awaitable[str]], home: Sandbox, within_s: float) -> Awaitable[str] | None:
+        """Why the start of this pod is refused, within so many seconds; None, at once, for a pod without a gate. `read`
+        has the pod NAMESPACE/NAME/UID told to the core."""
+        rule = self._core.state.settings.gate
+        pod = gated(rule.handlers, home.handler, home.annotations, (home.pod_uid, home.namespace, home.name))
+        return None if pod is None or rule.mode is Mode.OFF else self._held(read, pod, within_s)
+
+    async def _held(self, read: Callable[[str], Awaitable[str]], pod: Gated, within_s: float) -> str:
+        """Who observes does not wait for a gate to open."""
+        rule = self._core.state.settings.gate
+        patience_s = max(0.0, min(rule.wait_s, within_s - ANSWER_S)) if rule.mode is Mode.ENFORCE else 0.0
+        why = "the client tells no UID of its pod" if not pod.uid else await self._wait(read, pod, patience_s)
+        if not why:
+            self._counts["passed"] += 1
+            return ""
+        text, name = refusal(pod, why), f"{pod.namespace}/{pod.name}"
+        outcome = "refused" if self._core.state.settings.gate.mode is Mode.ENFORCE else "would-refuse"
+        self._counts[outcome] += 1
+        log.info("gate=%s pod=%s why=%r", outcome, name, text[:MOST_TEXT])
+        if outcome == "would-refuse":
+            return ""
+        self._last = text[:MOST_TEXT]
+        return text
+
+    async def _wait(self, read: Callable[[str], Awaitable[str]], pod: Gated, within_s: float) -> str:
+        """Waits until the pod's gate is open, or it is denied, or for so long; empty where it is open, else why not."""
         core, clock = self._core, self._clock
-        if core.state.settings.gate.mode is Mode.OFF:
-            return "gate.mode is off in the node daemon: give it and the relay the same settings, and restart it"
         core.tell(GateAsked(pod))
         end_ns = clock.now_ns() + int(within_s * 1e9)
         if self.waiting >= MOST_WAITING:
@@ -236,7 +246,24 @@ def _components(node: Node) -> Wired:
         {"key", "quotes"} & {*words} for words in settings.gate.handlers.values()
     ):
         log.warning("gate=no-keys why='keys.mode is off, so key and quotes stay shut: set it to observe or enforce'")
-    return Wired((("gate", node.part(Gates).keep),))
+
+    async def keep() -> None:
+        await asyncio.to_thread(_say, node.files, settings.gate)
+        await node.part(Gates).keep()
+
+    return Wired((("gate", keep),))
+
+
+def _say(files: HostFiles, rule: GateSettings) -> None:
+    """Says in the log what has a gate, and which of the handlers no runtime has. May sleep."""
+    from nodeward.neighbours.kata.handlers import handler_names  # it reads the files of runtimes
+
+    log.info("gate mode=%s at=%s handlers=%s", rule.mode.value, rule.at.value, ",".join(rule.handlers) or "none")
+    known = handler_names(files)
+    for handler in sorted(known and rule.handlers.keys() - known):
+        named = ", ".join(sorted(known))
+        what = f"the container runtime's files name no such handler, so no pod has this gate; they name {named}"
+        log.warning("gate=unknown-handler handler=%s why=%r", handler, what)
 
 
 WIRING = Wiring(_components)

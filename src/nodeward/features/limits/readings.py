@@ -32,7 +32,7 @@ def standing(state: State, path: str, wanted: Wanted, now_ns: int) -> Standing:
     if not any(state.limits.capacity.get(resource, 0) > 0 for resource in wanted.values):
         return Standing.UNSUPPORTED
     if read is None:
-        return Standing.PENDING
+        return Standing.PENDING if path else Standing.RELAYED
     if now_ns - read.at_ns > state.settings.period_ms * FRESH_NS_PER_MS:
         return Standing.STALE
     if not read.reading.controller:

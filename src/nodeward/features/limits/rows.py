@@ -96,4 +96,4 @@ class Standing(Enum):
     STALE = "stale"
     OUTSIDE = "outside"
     RELAYED = "relayed"
-    """Only the relay decides it, and nobody reads the kernel."""
+    """It was given through the relay, and its cgroup is not found: nobody reads the kernel."""

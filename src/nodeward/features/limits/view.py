@@ -10,7 +10,7 @@ from nodeward.core.workload import Amounts, PodUid, Source
 from nodeward.features.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, differs, standing
 from nodeward.features.limits.rows import CgroupRow, ResourceRow, Standing
 from nodeward.features.limits.state import Wanted
-from nodeward.features.limits.want import declared_of, faults_of
+from nodeward.features.limits.want import container_wanted, declared_of, faults_of
 from nodeward.features.limits.words import rule_sentence
 from nodeward.features.pods.found import name_of
 from nodeward.features.root import State
@@ -41,6 +41,12 @@ def _stale_since(state: State) -> str:
     if not since_ns or state.pods.api_up:
         return ""
     return rfc3339(since_ns)
+
+
+def without_cgroup(state: State) -> list[tuple[str, Wanted]]:
+    """Containers whose cgroup nobody has told or found, each with an empty path: CRI has no field for it."""
+    known = state.pods.containers.values()
+    return [("", container_wanted(state, one)) for one in known if not one.container.cgroups_path]
 
 
 def _rule(wanted: Wanted, annotated: Mapping[PodUid, None], faults: tuple[str, ...]) -> str:

@@ -44,8 +44,8 @@ _STATES = {
     Standing.OUTSIDE: "The kernel reads back the wanted limit, but it does not hold: the container's processes are not "
     "in this cgroup of the misc hierarchy (cgroup v1), since its runtime does not join it (runc does from 1.1.6 on).",
     Standing.STALE: "The cgroup has not been read for longer than two and a half periods.",
-    Standing.RELAYED: "The relay gives this limit to the runtime when the container is created or updated. Only "
-    "nodeward node would read the kernel back.",
+    Standing.RELAYED: "The runtime was given this limit through the relay when the container was created or updated. "
+    "Its cgroup is not found yet, so that the kernel is not read back.",
 }
 
 

@@ -36,13 +36,13 @@ class VmFacts:
 OK, NOTE, WARNING, ERROR = Severity.OK, Severity.NOTE, Severity.WARNING, Severity.ERROR
 
 
-def sizing(vms: VmFacts, rule: SizingSettings, said: str | None, relay: str) -> Iterator[Finding]:
-    """Findings where sizes are to be given: on the relay, and one on each handler. `said` is the mode that the relay at
-    the socket `relay` runs with, None where it does not answer."""
+def sizing(vms: VmFacts, rule: SizingSettings, held: tuple[str, ...] | None, relay: str) -> Iterator[Finding]:
+    """Findings where sizes are to be given: on the relay, and one on each handler. `held`: what the relay at the socket
+    `relay` holds calls for, None where it does not answer."""
     if rule.mode is Mode.OFF:
         return
-    if said != rule.mode.value:
-        what = "no relay answers" if said is None else f"the relay runs with sizing.mode {said}"
+    if held is None or "sizing" not in held:
+        what = "no relay answers" if held is None else "the relay runs with sizing.mode off"
         remedy = "Start nodeward relay as kubelet's runtime endpoint, or restart it with these settings."
         yield Finding("sizing-no-relay", WARNING, f"sizing.mode is {rule.mode.value}, and {what}", relay, remedy)
     for handler in vms.handlers or ():

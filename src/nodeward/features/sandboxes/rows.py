@@ -11,13 +11,26 @@ from nodeward.core.modes import Mode
 
 @dataclass(frozen=True, slots=True)
 class SizingRow:
-    """What the relay did with the sizes of VMs."""
+    """What became of the sizes of VMs whose start a relay held."""
 
     mode: str = Mode.OFF.value
     counts: Mapping[str, int] = field(default_factory=dict)
-    """RunPodSandbox calls by what became of them: `sized`, `kept` (nothing to add), `others` (no VM), `undecided`."""
+    """RunPodSandbox calls by what became of them: `sized`, `kept` (nothing to add), `others` (no VM)."""
     last: str = ""
     """The last decision about a VM, in a line."""
+
+
+@dataclass(frozen=True, slots=True)
+class VmGuardRow:
+    """Calls that a VM cannot do: `pass` or `refuse` by the settings, and how many were refused."""
+
+    checkpoint: str = "pass"
+    resize: str = "pass"
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Held calls by what became of them: `checkpoints refused`, `resizes refused`, `passed`, and `unknown`, which
+    passed too since the runtime or the configuration did not tell what was needed."""
+    last: str = ""
+    """The last refusal, in a line."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
 from typing import Protocol
 
+from nodeward.core.errors import NodewardError
+
 
 class Interest(Flag):
     """What somebody wants to see of a method's calls. What nobody wants is not copied."""
@@ -124,6 +126,10 @@ class Refuse:
 Verdict = Pass | Replace | Refuse
 
 
+class UndecidedError(NodewardError):
+    """Nobody can decide the call now; the text says why."""
+
+
 class Fate(StrEnum):
     """What Nodeward did with a call."""
 
@@ -148,7 +154,7 @@ class Meter(Protocol):
         """A call has ended, with gRPC's status or without one. `added_ns` is how long it waited in this process."""
 
 
-class Decider(Protocol):
+class Decides(Protocol):
     """Decides calls before the runtime gets them."""
 
     def holds(self, path: str) -> bool:
@@ -156,7 +162,11 @@ class Decider(Protocol):
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """The verdict on an uncompressed message, at once or later. Later than `within_ns`, or with an exception, the
-        call is `undecided`; the awaitable is cancelled then, and where the caller or the runtime goes."""
+        call is undecided; the awaitable is cancelled then, and where the caller or the runtime goes."""
+
+
+class Decider(Decides, Protocol):
+    """The same, and what becomes of those that could not be decided."""
 
     def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
         """The verdict for a call that could not be decided. `message` is None where it could not be read either;

@@ -70,7 +70,7 @@ def message_if_any(keeping: Outgoing, encoding: bytes) -> bytes | None:
         return None
 
 
-def failed(error: Exception) -> str:
+def failed(error: BaseException) -> str:
     """The reason for a missing verdict whose decider raised this. Only our own errors are fit to be shown."""
     what = str(error) if isinstance(error, NodewardError) else type(error).__name__
     return f"the decision failed ({what}), see the relay's log"

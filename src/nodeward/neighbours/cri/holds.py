@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from nodeward.core.errors import WireError
 from nodeward.neighbours.cri.book import CallBook, Stopwatch, Tracked
-from nodeward.neighbours.cri.calls import Fate, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.calls import Fate, Pass, Refuse, Replace, UndecidedError, Verdict
 from nodeward.neighbours.cri.flow import FRAME_BYTES, FirstWindow, Outgoing, Window
 from nodeward.neighbours.cri.held import Owner, failed, hold_ns, message_if_any, message_of
 from nodeward.neighbours.formats import grpc_messages
@@ -230,7 +230,7 @@ class Holds:
             return
         try:
             verdict = self._owner.ask(keeping.stream, tracked.call, message, within)
-        except WireError as error:  # the client's fault
+        except (WireError, UndecidedError) as error:  # no fault of ours
             self._undecided(keeping, str(error), out)
             return
         except Exception as error:

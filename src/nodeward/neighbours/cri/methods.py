@@ -86,3 +86,19 @@ _METHODS: Final = tuple(
 BY_PATH: Final = {method.path: method for method in _METHODS}
 ENDLESS: Final = frozenset(path for path, method in BY_PATH.items() if method.name == "GetContainerEvents")
 """Paths of calls that go on until somebody ends them, even if nothing is ever answered. The other streams are lists."""
+
+
+def paths(*names: str) -> dict[str, str]:
+    """The paths of these methods of the RuntimeService in all versions, with the method of each."""
+    return {f"/runtime.{version}.RuntimeService/{name}": name for version in VERSIONS for name in names}
+
+
+HELD: Final = paths("CreateContainer", "UpdateContainerResources")
+"""What is held for limits and CPUs."""
+STARTS: Final = paths("StartContainer")
+"""What is held besides where CPUs are given."""
+TOLD: Final = paths(
+    *("CreateContainer", "UpdateContainerResources", "StartContainer", "StopContainer", "RemoveContainer"),
+    *("RunPodSandbox", "StopPodSandbox", "RemovePodSandbox", "RestorePod"),
+)
+"""Calls whose request and success say what the runtime has."""

@@ -17,10 +17,23 @@ from nodeward.core.pulls import PullRow, SandboxKey
 from nodeward.neighbours.cri import mapping
 from nodeward.neighbours.cri.calls import Call, Ended, Interest, Message
 from nodeward.neighbours.cri.counts import NO_STATUS, RESULTS, UNKNOWN
-from nodeward.neighbours.cri.decider import EACH, LIST_LATER_S, LISTS_NS, MOST_KEPT, MOST_OF_LIST, Soon
 from nodeward.neighbours.cri.methods import BY_PATH
 from nodeward.neighbours.formats.grpc_messages import STATUSES
 from nodeward.neighbours.formats.protobuf import read
+
+LISTS_NS: Final = 60_000_000_000
+"""How often lists are read that pass, once one has been: calls tell of what changes in between."""
+LIST_LATER_S: Final = 0.01
+"""So much later a list is read than it has passed: to read 500 containers takes some 5 ms, and the last bytes of so
+long an answer would wait for it where the client was slower to take them than the relay."""
+MOST_KEPT: Final = 1 << 20
+"""Bytes that are kept of a call which tells of one sandbox or pull."""
+MOST_OF_LIST: Final = 16 << 20
+"""The same of a list, in one answer or in many; one is read at a time."""
+EACH: Final = 64
+"""What a message takes beside its bytes: a stream of empty ones has no end either."""
+Soon = Callable[[Callable[[], None], float], object]
+"""Has something done once the bytes that pass now have gone on, and so many seconds later."""
 
 MOST_PULLS: Final = 1000
 MOST_SANDBOXES: Final = 2000

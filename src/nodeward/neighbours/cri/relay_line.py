@@ -1,13 +1,12 @@
 """What the relay is asked on `relay.sock`, and what it answers: one line of JSON each way, with a version.
 
-Request: `{"v":1,"ask":"status"}`; `"ask":"counts"` is the same without the containers. Answer: a picture, in
-`{"v":1,"status":{...}}`, or `{"v":1,"error":"..."}`. `"ask":"pulls"` is answered `{"v":1,"pulls":{...}}`, a
+Request: `{"v":1,"ask":"status"}`. Answer: a picture, in `{"v":1,"status":{...}}`, or `{"v":1,"error":"..."}`.
+`"ask":"pulls"` is answered `{"v":1,"pulls":{...}}`, a
 `core.pulls.PullsView`; a relay that is older answers with an error. Whoever reads a version that it does not know says
 so and believes nothing. Fields that a newer relay adds are skipped.
 """
 
-from collections.abc import Sequence
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -40,7 +39,6 @@ def read(what: str, line: bytes, kind: type[T]) -> T:
 
 VERSION: Final = 1
 STATUS: Final = "status"
-COUNTS: Final = "counts"
 PULLS: Final = "pulls"
 SOCKET: Final = "relay.sock"
 """Its name in `run_dir`, beside the daemon's."""
@@ -53,15 +51,6 @@ _CANNOT: Final = "cannot be asked"
 
 class _Request(msgspec.Struct, frozen=True):
     ask: str
-
-
-class Picture(Protocol):
-    """What a relay says of itself, with a row for each of its containers."""
-
-    @property
-    def rows(self) -> Sequence[object]: ...
-    def fewer(self) -> Self:
-        """The same with half of these rows."""
 
 
 class _Pulls(msgspec.Struct, frozen=True):
@@ -86,11 +75,11 @@ def encode_request(ask: str) -> bytes:
 
 
 def decode_request(line: bytes) -> str:
-    """Decodes a request, `STATUS`, `COUNTS` or `PULLS`; WireError for anything else."""
+    """Decodes a request, `STATUS` or `PULLS`; WireError for anything else."""
     check_version(_WHAT, line, VERSION)
     ask = read(_WHAT, line, _Request).ask
-    if ask not in (STATUS, COUNTS, PULLS):
-        raise WireError(_WHAT, f"{ask[:80]!r} {_CANNOT}; {STATUS}, {COUNTS} and {PULLS} can")
+    if ask not in (STATUS, PULLS):
+        raise WireError(_WHAT, f"{ask[:80]!r} {_CANNOT}; {STATUS} and {PULLS} can")
     return ask
 
 
@@ -99,12 +88,9 @@ def encode_error(text: str) -> bytes:
     return msgspec.json.encode(_Error(VERSION, text)) + b"\n"
 
 
-def encode_answer(view: Picture) -> bytes:
-    """The line, with its end; with so many containers left out that it is no longer than MAX_ANSWER."""
+def encode_answer(view: object) -> bytes:
+    """The picture's line, with its end."""
     line = msgspec.json.encode({"v": VERSION, "status": view}) + b"\n"
-    while len(line) > MAX_ANSWER and view.rows:
-        view = view.fewer()
-        line = msgspec.json.encode({"v": VERSION, "status": view}) + b"\n"
     return line if len(line) <= MAX_ANSWER else encode_error(f"the status is longer than {MAX_ANSWER} bytes")
 
 

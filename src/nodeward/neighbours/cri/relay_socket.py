@@ -23,7 +23,7 @@ MOST_CLIENTS = 16
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-Snapshot = Callable[[str], Callable[[], relay_line.Picture | PullsView]]
+Snapshot = Callable[[str], Callable[[], object]]
 """Takes what is asked, on the loop and at once; what it returns draws, on any thread. WireError: it cannot be
 answered."""
 
@@ -78,7 +78,7 @@ class RelayLineServer:
             return await loop.run_in_executor(None, _drawn, draw)
 
 
-def _drawn(draw: Callable[[], relay_line.Picture | PullsView]) -> bytes:
+def _drawn(draw: Callable[[], object]) -> bytes:
     view = draw()
     return relay_line.encode_pulls(view) if isinstance(view, PullsView) else relay_line.encode_answer(view)
 

@@ -5,7 +5,7 @@ millisecond.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,36 +63,15 @@ class DumpRow:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverRow:
-    """The feature limits. `here`: this relay decides it; else `owner` says who does, or why nobody."""
+class DaemonRow:
+    """Who decides the calls that are held. `wants`: what they are held for; `process` is the node daemon's, 0 while
+    none answers, and then `why` says it."""
 
-    here: bool = False
-    owner: str = ""
-    mode: str = "off"
-    facts: str = ""
-    """Where pods' declarations come from."""
-    listed: bool = False
-    """The runtime has told what it has."""
-    asks: Mapping[str, int] = field(default_factory=dict)
-    unknown: int = 0
-    """Updates of containers that nobody has told of."""
-    unread: int = 0
-    """Messages that could not be read."""
-    faults: int = 0
-    """Decisions that failed by a fault of ours."""
-
-
-@dataclass(frozen=True, slots=True)
-class VmGuardRow:
-    """Calls that a VM cannot do: `pass` or `refuse` by the settings, and how many were refused."""
-
-    checkpoint: str = "pass"
-    resize: str = "pass"
-    counts: Mapping[str, int] = field(default_factory=dict)
-    """Held calls by what became of them: `checkpoints refused`, `resizes refused`, `passed`, and `unknown`, which
-    passed too since the runtime or the configuration did not tell what was needed."""
-    last: str = ""
-    """The last refusal, in a line."""
+    wants: tuple[str, ...] = ()
+    process: int = 0
+    why: str = ""
+    strays: int = 0
+    """Answers to what nobody had asked, or waited for any more."""
 
 
 @dataclass(frozen=True, slots=True)

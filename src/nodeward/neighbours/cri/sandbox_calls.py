@@ -16,8 +16,9 @@ from nodeward.core.gating import GateAt
 from nodeward.core.vms import Sized
 from nodeward.core.workload import NO_SHARE, ContainerId, HostShare, Sandbox, SandboxId
 from nodeward.neighbours.cri import mapping
-from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
-from nodeward.neighbours.cri.methods import VERSIONS
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, UndecidedError, Verdict
+from nodeward.neighbours.cri.methods import paths
+from nodeward.neighbours.sockets.unary_client import CallFailedError
 
 FAILED_PRECONDITION: Final = 9
 """gRPC's status of a refusal: the same call will fail again until something else has changed."""
@@ -38,14 +39,13 @@ class VmCall:
 
 
 class VmCalls:
-    """A Decider. Belongs to the loop's thread."""
+    """A Decides. Belongs to the loop's thread."""
 
     def __init__(self, methods: tuple[str, ...], why_not: Callable[[VmCall, float], Awaitable[str]]) -> None:
         """`methods`: which are held. `why_not` returns within so many seconds why the call is refused; empty where it
         is not."""
         self._why_not = why_not
-        services = [f"/runtime.{version}.RuntimeService" for version in VERSIONS]
-        self._held = {f"{service}/{name}": (service, name) for service in services for name in methods}
+        self._held = {path: (path.rpartition("/")[0], name) for path, name in paths(*methods).items()}
 
     def holds(self, path: str) -> bool:
         """The chosen methods of any version."""
@@ -60,10 +60,6 @@ class VmCalls:
         why = await self._why_not(asked, within_ns / 1e9)
         return Refuse(FAILED_PRECONDITION, why) if why else Pass()
 
-    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """It goes on: the runtime answers."""
-        return Pass()
-
 
 def _read(service: str, name: str, message: bytes) -> VmCall | None:
     if name == "CheckpointContainer":
@@ -76,24 +72,20 @@ def _read(service: str, name: str, message: bytes) -> VmCall | None:
     return VmCall(service, container, resize=asked) if says else None
 
 
-_PATHS: Final = frozenset(f"/runtime.{version}.RuntimeService/RunPodSandbox" for version in VERSIONS)
+RUNS: Final = paths("RunPodSandbox")
 
 
 class SandboxSizer:
-    """A Decider. Belongs to the loop's thread."""
+    """A Decides. Belongs to the loop's thread."""
 
-    def __init__(
-        self,
-        decide: Callable[[Sandbox, float], Awaitable[Sized | None] | None],
-        undecided: Callable[[str], None],
-    ) -> None:
+    def __init__(self, decide: Callable[[Sandbox, float], Awaitable[Sized | None] | None]) -> None:
         """`decide`: what is to be sent for a pod, within so many seconds; None for what came, at once for a pod that
-        is no VM. `undecided` hears why a call went on without a decision."""
-        self._decide, self._undecided = decide, undecided
+        is no VM."""
+        self._decide = decide
 
     def holds(self, path: str) -> bool:
         """RunPodSandbox of any version."""
-        return path in _PATHS
+        return path in RUNS
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """The request, with other resources where they are to be sent."""
@@ -103,11 +95,6 @@ class SandboxSizer:
     async def _later(self, found: Awaitable[Sized | None], message: bytes) -> Verdict:
         size = await found
         return Pass() if size is None else Replace(mapping.changed_run(message, size))
-
-    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """It goes on: a pod with the size that kubelet sent is better than none."""
-        self._undecided(why)
-        return Pass()
 
 
 UNAVAILABLE: Final = 14
@@ -119,81 +106,74 @@ STATUS_S: Final = 1.0
 _READS: Final = {"RunPodSandbox": mapping.running, "RestorePod": mapping.restoring}
 
 
-def _paths(name: str) -> dict[str, str]:
-    return {f"/runtime.{version}.RuntimeService/{name}": name for version in VERSIONS}
-
-
-_HELD: Final = {
-    GateAt.SANDBOX: _paths("RunPodSandbox") | _paths("RestorePod"),
-    GateAt.CONTAINER: _paths("CreateContainer") | _paths("RestorePod"),
+GATED: Final = {
+    GateAt.SANDBOX: paths("RunPodSandbox", "RestorePod"),
+    GateAt.CONTAINER: paths("CreateContainer", "RestorePod"),
 }
 
 
+class Homes:
+    """Sandboxes by the calls that make them or containers in them. A create does not name the runtime handler: the
+    runtime is asked for its sandbox, once each."""
+
+    def __init__(self, status: Callable[[str, bytes, float], Awaitable[bytes]]) -> None:
+        """`status` asks the runtime for a sandbox, by a path."""
+        self._status = status
+        self._known: dict[SandboxId, Sandbox] = {}
+
+    def known(self, path: str, message: bytes) -> Sandbox | None:
+        """The sandbox that the call is about, where that can be told at once. WireError for what is no such call."""
+        read = _READS.get(path.rpartition("/")[2])
+        return read(message) if read is not None else self._known.get(mapping.home_of(message))
+
+    async def asked(self, path: str, message: bytes, within_s: float) -> Sandbox:
+        """The same by the runtime's word. What it raises instead: see `unary_client.call`."""
+        home_id = mapping.home_of(message)
+        beside = f"{path.rpartition('/')[0]}/PodSandboxStatus"
+        home = mapping.sandbox_as_is(await self._status(beside, mapping.sandbox_status_of(home_id), within_s))
+        if not home.id.startswith(home_id):  # runtimes take the beginning of an id too
+            raise WireError("cri", "the runtime tells of no such sandbox")
+        self._known[home_id] = home
+        if len(self._known) > MOST_KNOWN:
+            del self._known[next(iter(self._known))]
+        return home
+
+
 class Gatekeeper:
-    """A Decider. Belongs to the loop's thread."""
+    """A Decides. Belongs to the loop's thread."""
 
     def __init__(
-        self,
-        at: Callable[[], GateAt],
-        wait: Callable[[Sandbox, float], Awaitable[str] | None],
-        status: Callable[[str, bytes, float], Awaitable[bytes]],
-        unsure: Callable[[Sandbox | None, str], str],
+        self, at: Callable[[], GateAt], wait: Callable[[Sandbox, float], Awaitable[str] | None], homes: Homes
     ) -> None:
         """`wait` returns why the gate of a pod is shut, after so many seconds at most; None, at once, for a pod without
-        one. `status` asks the runtime for a sandbox, by a path. `unsure` returns why a call of which there is no
-        verdict is refused, empty where it passes; the sandbox is None where it cannot be told."""
-        self._at, self._wait, self._status, self._unsure = at, wait, status, unsure
-        self._homes: dict[SandboxId, Sandbox] = {}
+        one."""
+        self._at, self._wait, self._homes = at, wait, homes
 
     def holds(self, path: str) -> bool:
         """The calls by which a pod, or its containers, come to be."""
-        return path in _HELD[self._at()]
+        return path in GATED[self._at()]
 
     def decide(self, call: Call, message: bytes, within_ns: int) -> Verdict | Awaitable[Verdict]:
         """Pass, once the gate is open."""
-        read, within_s = _READS.get(call.path.rpartition("/")[2]), within_ns / 1e9
-        if read is not None:
-            return self._of(read(message), within_s)
-        home_id = mapping.home_of(message)
-        home = self._homes.get(home_id)
-        return self._of(home, within_s) if home is not None else self._asked(call.path, home_id, within_s)
+        home, within_s = self._homes.known(call.path, message), within_ns / 1e9
+        return self._of(home, within_s) if home is not None else self._asked(call.path, message, within_s)
 
     def _of(self, home: Sandbox, within_s: float) -> Verdict | Awaitable[Verdict]:
         waiting = self._wait(home, within_s)
         return Pass() if waiting is None else _verdict(waiting)
 
-    async def _asked(self, path: str, home_id: SandboxId, within_s: float) -> Verdict:
+    async def _asked(self, path: str, message: bytes, within_s: float) -> Verdict:
         patience_s = min(STATUS_S, within_s / 2)
-        answer = await self._status(_beside(path), mapping.sandbox_status_of(home_id), patience_s)
-        home = mapping.sandbox_as_is(answer)
-        if not home.id.startswith(home_id):  # runtimes take the beginning of an id too
-            raise WireError("cri", "the runtime tells of no such sandbox")
-        self._homes[home_id] = home
-        if len(self._homes) > MOST_KNOWN:
-            del self._homes[next(iter(self._homes))]
+        try:
+            home = await self._homes.asked(path, message, patience_s)
+        except (OSError, TimeoutError, CallFailedError) as error:
+            raise UndecidedError(
+                f"whether the pod has a gate: the runtime was asked for its sandbox: {error}"
+            ) from error
         found = self._of(home, within_s - patience_s)
         return await found if isinstance(found, Awaitable) else found
-
-    def undecided(self, call: Call, message: bytes | None, why: str, ending: bool) -> Verdict:
-        """Refuses the start, unless its pod is known to have no gate."""
-        text = self._unsure(self._home(call, message), why)
-        return Refuse(UNAVAILABLE, text) if text else Pass()
-
-    def _home(self, call: Call, message: bytes | None) -> Sandbox | None:
-        if message is None:
-            return None
-        read = _READS.get(call.path.rpartition("/")[2])
-        try:
-            return read(message) if read is not None else self._homes.get(mapping.home_of(message))
-        except WireError:
-            return None
 
 
 async def _verdict(waiting: Awaitable[str]) -> Verdict:
     why = await waiting
     return Refuse(UNAVAILABLE, why) if why else Pass()
-
-
-def _beside(path: str) -> str:
-    """PodSandboxStatus, of the same version."""
-    return f"{path.rpartition('/')[0]}/PodSandboxStatus"

@@ -15,7 +15,7 @@ from typing import Final, cast
 
 from nodeward.core.errors import WireError
 from nodeward.neighbours.cri.book import CallBook
-from nodeward.neighbours.cri.calls import Call, Verdict
+from nodeward.neighbours.cri.calls import Call, UndecidedError, Verdict
 from nodeward.neighbours.cri.held import failed
 from nodeward.neighbours.cri.session import RelayedConnection
 from nodeward.neighbours.cri.turn import Turn
@@ -269,7 +269,7 @@ class Link:
             self.session.holds.verdict(stream, task.result())
         except asyncio.CancelledError:
             self.session.holds.undecided(stream, "no decision in time")
-        except WireError as error:
+        except (WireError, UndecidedError) as error:
             self.session.holds.undecided(stream, str(error))
         except Exception as error:
             self._relay.book.fault("decider")

@@ -30,7 +30,7 @@ class CallFailedError(NodewardError):
 
     def __init__(self, path: str, status: int, text: str) -> None:
         super().__init__(f"{path}: status {status}: {text}" if status >= 0 else f"{path}: {text}")
-        self.status = status
+        self.status, self.text = status, text
         self.is_absent = status in (NO_STATUS, CANCELLED, DEADLINE_EXCEEDED, UNAVAILABLE) or _STARTING in text
         """The runtime is not there, or not ready: the answer says nothing of what was asked."""
 

@@ -124,20 +124,15 @@ class RelayFacts:
     view: RelayView | None = None
     fault: str = ""
     listen: str = ""
-    wants_limits: bool = False
-    nri: bool = False
+    wants: tuple[str, ...] = ()
+    """What calls are to be held for."""
     kubelet: KubeletFacts = field(default_factory=KubeletFacts)
     sizing: SizingSettings = field(default_factory=SizingSettings)
 
     @property
-    def silent(self) -> str:
-        """The relay's socket if it was looked for and has no listener."""
-        return self.where if self.view is None and not self.fault else ""
-
-    @property
-    def sizing_mode(self) -> str | None:
-        """The mode in which it sizes VMs; None where it does not answer."""
-        return self.view.sizing.mode if self.view is not None else None
+    def wanted(self) -> tuple[str, ...] | None:
+        """What the relay that answers holds calls for; None where none does."""
+        return self.view.daemon.wants if self.view is not None else None
 
 
 @dataclass(frozen=True, slots=True)

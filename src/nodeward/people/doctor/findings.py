@@ -80,9 +80,9 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _daemon(facts.daemon),
             *(_of_rows(feature, facts.view) for feature in FEATURES),
             keys(facts.keys),
-            relay(facts.relay, facts.daemon.answers),
+            relay(facts.relay),
             sandboxes(facts.vms),
-            sizing(facts.vms, facts.relay.sizing, facts.relay.sizing_mode, facts.relay.where),
+            sizing(facts.vms, facts.relay.sizing, facts.relay.wanted, facts.relay.where),
             cold_plug(facts.vms, facts.cold_plug),
             (
                 Finding("probe-failed", WARNING, f"{name} could not be looked at: {why}", name, "See what holds it up.")
@@ -408,7 +408,7 @@ def _others(facts: Facts) -> Iterator[Finding]:
             severity, what, remedy = _NEIGHBOURS[neighbour.name]
             yield Finding(neighbour.name, severity, what, neighbour.seen_at, remedy)
     yield from cluster_findings.ours(facts.api)
-    yield from doctor_cpus.cpus(facts.cpus, facts.relay.silent)
+    yield from doctor_cpus.cpus(facts.cpus)
     yield from not_looked_at(facts.api.where, facts.api.unlisted)
 
 

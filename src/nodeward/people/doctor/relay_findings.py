@@ -11,14 +11,14 @@ _IMAGE = "Image"
 """Every method of CRI's image service has it in its name, and no other."""
 
 
-def relay(facts: RelayFacts, daemon_answers: bool | None) -> Iterator[Finding]:
+def relay(facts: RelayFacts) -> Iterator[Finding]:
     """Findings on the relay; one that all is well, where it is."""
     if not facts.where:
         return
     if facts.view is None:
         yield _away(facts)
         return
-    found = [*_passes(facts, facts.view), *_decides(facts, facts.view, daemon_answers)]
+    found = [*_passes(facts, facts.view), *_decides(facts, facts.view)]
     yield from found
     if all(one.severity is NOTE for one in found):
         count = sum(sum(row.results.values()) for row in facts.view.calls)
@@ -34,9 +34,9 @@ def _away(facts: RelayFacts) -> Finding:
     if facts.kubelet.runtime and facts.kubelet.runtime == plain(facts.listen):
         what = "kubelet's runtime endpoint is the relay's socket, and no relay answers: no container starts"
         return Finding("relay-away", ERROR, what, facts.listen, start)
-    if facts.wants_limits:
-        what = "relay.limits is true, and no relay answers: limits are not decided at creation"
-        return Finding("relay-away", WARNING, what, facts.where, "Start nodeward relay, or set relay.limits to false.")
+    if facts.wants:
+        what = f"the settings want a relay (for {', '.join(facts.wants)}), and none answers"
+        return Finding("relay-away", WARNING, what, facts.where, "Start nodeward relay as kubelet's runtime endpoint.")
     return Finding("relay", OK, "no relay is wanted, and none answers", facts.where)
 
 
@@ -81,23 +81,20 @@ def _past(kubelet: KubeletFacts, view: RelayView) -> Iterator[Finding]:
         yield Finding("relay-images-unseen", NOTE, what, ", ".join(listens), remedy)
 
 
-def _decides(facts: RelayFacts, view: RelayView, daemon_answers: bool | None) -> Iterator[Finding]:
-    limits = view.limits
-    one = "Let one decide: set nri.enabled or relay.limits to false in the settings of both, and restart them."
-    if limits.here and facts.nri:
-        what = "the relay decides limits, and nri.enabled is true: a daemon by these settings does not start"
-        yield Finding("relay-and-nri", WARNING, what, "nri.enabled", one)
-    if facts.wants_limits and not limits.here:
-        owner = limits.owner or "nobody"
-        what = f"relay.limits is true, and not the relay but {owner} decides limits: all calls pass as they come"
-        yield Finding("relay-not-driver", WARNING, what, facts.where, one)
+def _decides(facts: RelayFacts, view: RelayView) -> Iterator[Finding]:
+    missing = [one for one in facts.wants if one not in view.daemon.wants]
+    if missing:
+        what = f"the settings want calls held for {', '.join(missing)}, and the relay that runs does not hold them"
+        yield Finding("relay-not-driver", WARNING, what, facts.where, "Restart the relay with these settings.")
     undecided = sum(door.undecided for door in view.doors)
     if undecided:
-        what = f"{undecided} calls could not be decided and were answered by limits.on_error"
+        what = f"{undecided} calls could not be decided and were answered by on_error"
         yield Finding("relay-undecided", WARNING, what, facts.where, "The relay's log says why.")
-    if limits.here and daemon_answers is False:
-        what = "no node daemon: the relay sets container limits only, pods have no budget, and nobody reads them back"
-        yield Finding("relay-alone", NOTE, what, facts.where, "Start nodeward node with nri.enabled: false beside it.")
+    if view.daemon.wants and not view.daemon.process:
+        what = f"calls are held and nobody decides them: {view.daemon.why}"
+        yield Finding(
+            "relay-alone", WARNING, what, facts.where, "Start nodeward node with the same settings beside it."
+        )
 
 
 def plain(endpoint: str) -> str:

@@ -24,6 +24,7 @@ from nodeward.core.errors import NodewardError
 from nodeward.core.finding import Finding, Neighbour, Severity
 from nodeward.core.vms import Handler
 from nodeward.features.cpus.findings import CpuFacts
+from nodeward.features.cpus.rows import CpusView
 from nodeward.features.cpus.settings import Driver
 from nodeward.features.keys.findings import KeyFacts
 from nodeward.features.limits.findings import CgroupFacts, Layout
@@ -153,7 +154,9 @@ def diagnose(settings: Settings, around: Around, settings_faults: tuple[str, ...
         process=look.end("process", process, ProcessFacts()),
         synchronised=look.end("clock", clock, None),
         neighbours=_others(look.end("neighbours", neighbours, ()), relayed.view),
-        cpus=_cpus(CpuFacts(*_policy(settings), look.end("cpu-manager", cpu_manager, ""), state), view, relayed.view),
+        cpus=CpuFacts(
+            _policy(settings), look.end("cpu-manager", cpu_manager, ""), state, view.cpus if view is not None else None
+        ),
         daemon=_daemon(around.status_at, view),
         view=view,
         keys=_keys(view, asked, look.end("ciphertext-hiding", hiding, 0)),
@@ -232,16 +235,13 @@ def _vms(handlers: tuple[Handler, ...] | None, api: ApiFacts, tree: CgroupFacts)
     return VmFacts(handlers, api.classes, api.policies, api.where, versions.get(tree.layout, 0))
 
 
-def _policy(settings: Settings) -> tuple[str, bool]:
-    """The CPU policy that is carried out, and whether by the relay."""
-    by_relay = settings.pins_by(Driver.RELAY)
-    return settings.policy.active if by_relay or settings.pins_by(Driver.NRI) else "", by_relay
+def _policy(settings: Settings) -> str:
+    """The CPU policy that is carried out."""
+    return settings.policy.active if settings.pins_by(Driver.RELAY) or settings.pins_by(Driver.NRI) else ""
 
 
-def _cpus(facts: CpuFacts, node: NodeView | None, relay: RelayView | None) -> CpuFacts:
-    """With what the daemon that carries the policy shows of it."""
-    carrier = relay if facts.by_relay else node
-    return dataclasses.replace(facts, view=carrier.cpus if carrier is not None else None)
+def _cpus(view: NodeView | None) -> CpusView | None:
+    return view.cpus if view is not None else None
 
 
 def _others(found: tuple[Neighbour, ...], relay: RelayView | None) -> tuple[Neighbour, ...]:
@@ -256,8 +256,7 @@ def _relay(settings: Settings, daemon: str, said: RelayView | str, kubelet: Kube
         view=said if isinstance(said, RelayView) else None,
         fault=said if isinstance(said, str) else "",
         listen=settings.relay.listen,
-        wants_limits=settings.relay.limits,
-        nri=settings.nri.enabled,
+        wants=settings.relayed,
         sizing=settings.sizing,
         kubelet=kubelet or KubeletFacts(),
     )

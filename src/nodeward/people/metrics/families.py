@@ -106,13 +106,8 @@ RELAY_DUMP_LOST = counter("nodeward_relay_dump_lost_total", (), "Messages for wh
 RELAY_DUMP_CUT = counter(
     "nodeward_relay_dump_cut_total", (), "Messages too long for the dump or the relay's memory: it has only their size."
 )
-RELAY_LIMITS = gauge("nodeward_relay_decides_limits", (), "1 if the relay decides limits at creation, else 0.")
-RELAY_UNREAD = counter("nodeward_relay_unread_total", (), "Messages that the relay could not read.")
-RELAY_CONFIG = gauge(
-    "nodeward_relay_configuration_faults",
-    (),
-    "Faults of the cluster's last configuration, which was refused. Absent if none is taken.",
-)
+RELAY_DECIDED = gauge("nodeward_relay_decided", (), "1 while the daemon decides calls that the relay holds, else 0.")
+RELAY_UNREAD = counter("nodeward_relay_unread_total", (), "Messages passing the relay that could not be read.")
 
 FAMILIES = (
     *(value for value in list(globals().values()) if isinstance(value, Family)),

@@ -42,6 +42,7 @@ COUNTERS: dict[str, tuple[Family, float]] = {
     "files_unwritten": (f.FILES_UNWRITTEN, 1),
     "feature_faults": (f.FEATURE_FAULTS, 1),
     "notices_left_out": (f.KUBE_EVENTS_LEFT_OUT, 1),
+    "relay_unread": (f.RELAY_UNREAD, 1),
 }
 """The daemon's own counters by their names in the view: the family, and what to divide by."""
 DOORS: dict[Family, Callable[[DoorRow], int]] = {
@@ -121,6 +122,7 @@ def _daemon(view: NodeView) -> Iterator[Metric]:
         (f.LANE_HUNG, "lane", ("lane_", "_hung")),
         (f.ASKS, "outcome", ("asks_", "")),
         (f.KUBE_EVENTS, "outcome", ("kube_events_", "")),
+        (f.GATE_RELAYED, "outcome", ("gate_calls_", "")),
     ):
         yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
 
@@ -143,11 +145,8 @@ def _relay(relay: RelayView) -> Iterator[Metric]:
         yield _metric(f.RELAY_DUMP_TOLD, [({}, relay.dump.told)])
         yield _metric(f.RELAY_DUMP_LOST, [({}, relay.dump.lost)])
         yield _metric(f.RELAY_DUMP_CUT, [({}, relay.dump.cut)])
-    yield _metric(f.RELAY_LIMITS, [({}, relay.limits.here)])
-    yield _metric(f.RELAY_UNREAD, [({}, relay.limits.unread)])
-    yield _metric(f.GATE_RELAYED, [({"outcome": _clean(how)}, count) for how, count in relay.gate.counts.items()])
-    if relay.config.socket:
-        yield _metric(f.RELAY_CONFIG, [({}, len(relay.config.faults))])
+    if relay.daemon.wants:
+        yield _metric(f.RELAY_DECIDED, [({}, bool(relay.daemon.process))])
 
 
 def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:

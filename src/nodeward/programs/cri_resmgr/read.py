@@ -111,7 +111,7 @@ class CommandLine:
                 inside = here.setdefault(section, {})
                 assert isinstance(inside, dict)
                 here = inside
-            here[name] = json.loads(value) if path in _SECTIONS else value
+            here[name] = json.loads(value) if path in _SECTIONS or value == "false" else value
         return "\n".join((*told, yaml.safe_dump(tree, allow_unicode=True, width=4096)))
 
 
@@ -153,6 +153,8 @@ def choose(
         chosen.notes.append("--config-socket: not served, since --force-config wins over every agent's configuration")
     elif chosen.config_socket:
         chosen.pairs |= {"agent.config_socket": chosen.config_socket, "cpus.driver": "relay"}
+    if chosen.pairs.get("cpus.driver") == "relay":
+        chosen.pairs |= {path: value for path, value in _DAEMON.items() if not _is_said(environ, path)}
     if chosen.pairs.get("policy.active") == "static-pools":
         chosen.notes.append(_NOT_ON_NODE)
     if chosen.no_dump:
@@ -163,6 +165,16 @@ def choose(
     elif chosen.dump_default and "NODEWARD_DUMP__RULES" not in environ:
         chosen.pairs.setdefault("dump.rules", chosen.dump_default)
     return chosen
+
+
+_DAEMON = {"nri.enabled": "false", "kube.enabled": "false", "limits.mode": "off"}
+"""What the node daemon beside the relay leaves to others: CRI Resource Manager gave CPUs, by CRI alone."""
+
+
+def _is_said(environ: Mapping[str, str], path: str) -> bool:
+    """Whether the environment has something of this setting's section."""
+    section = f"NODEWARD_{path.partition('.')[0].upper()}__"
+    return any(name.startswith(section) for name in environ)
 
 
 def _with_files(given: Sequence[Given], read: Callable[[str], str], with_fallback: bool) -> list[Given]:

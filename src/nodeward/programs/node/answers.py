@@ -9,7 +9,6 @@ import msgspec
 from nodeward.core.events import Event
 from nodeward.core.ports import Pace, at_once
 from nodeward.core.quantity import at_most
-from nodeward.features.cpus.settings import Driver
 from nodeward.features.cpus.spelling import policy
 from nodeward.features.gate.view import gates_view
 from nodeward.features.notices.wiring import Calls
@@ -27,6 +26,7 @@ from nodeward.people.socket import Answers
 from nodeward.people.verdict import verdict
 from nodeward.people.view import node_view
 from nodeward.programs.node.assemble import Inside
+from nodeward.programs.node.held_rows import HeldRows
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.programs.node.readiness import Readiness
 from nodeward.programs.node.relay_reader import RelayReader
@@ -61,6 +61,7 @@ class DaemonParts:
     calls: Calls
     relay: RelayReader
     oci: OciRuntimes
+    held: HeldRows
     heard_ns: Callable[[], int]
     """When the API server last said anything about pods, 0 for never."""
 
@@ -75,7 +76,8 @@ class DaemonParts:
         rows, settings = self.readiness.rows(), self.inside.reload.row
         chosen = tuple(row.name for row in rows)
         relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
-        lines, wall_ns = self.oci.row, self.clock.wall_ns()
+        lines, wall_ns, held = self.oci.row, self.clock.wall_ns(), self.held
+        sizing, gate_calls, guard = held.sizing(), held.gate(), held.guard()
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -93,6 +95,9 @@ class DaemonParts:
                 relay_missing=relay_missing,
                 lines=lines,
                 gates=gates_view(state, wall_ns),
+                sizing=sizing,
+                gate_calls=gate_calls,
+                vm_guard=guard,
             )
             return replace(whole, verdict=verdict(whole))
 
@@ -122,6 +127,8 @@ class DaemonParts:
             "files_unwritten": len(self.health.unwritten()),
             "feature_faults": sum(self.inside.core.faults.values()),
             "notices_left_out": self.inside.core.state.notices.left_out,
+            **({"relay_unread": self.held.unread()} if self.held.unread is not None else {}),
+            **{f"gate_calls_{outcome}": count for outcome, count in self.held.gate().counts.items()},
             **{f"kube_events_{outcome}": count for outcome, count in self.calls.outcomes.items()},
             **{f"asks_{outcome}": count for outcome, count in self.inside.core.asks.items()},
         }
@@ -171,11 +178,6 @@ def answers(
 
 def _planned(state: State, section: bytes) -> bytes:
     """Not on the loop's thread: all containers are placed anew."""
-    if state.settings.cpus.driver is not Driver.NRI:
-        raise ValueError(
-            "cpus.driver is relay: this daemon does not know what containers have; have the relay record "
-            "(`nodeward relay --record FILE`) and give that FILE as --record"
-        )
     try:
         tree: object = msgspec.json.decode(section)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

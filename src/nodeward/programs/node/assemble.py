@@ -21,7 +21,7 @@ from nodeward.features.cpus.effects.grants import CpuGrants
 from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate import wiring as gate
 from nodeward.features.keys import wiring as keys
-from nodeward.features.keys.effects.grants import Grants, GrantsBoot, Recalled, may_grant, on_record, path_in, read_boot
+from nodeward.features.keys.effects.grants import BOOT, Grants, GrantsBoot, Recalled, may_grant, on_record, path_in
 from nodeward.features.keys.loss import is_frozen
 from nodeward.features.limits import wiring as limits
 from nodeward.features.notices import wiring as notices
@@ -52,7 +52,8 @@ from nodeward.programs.node import doors
 from nodeward.programs.node.readiness import Readiness
 from nodeward.settings import policy_object
 from nodeward.settings.policy_object import ChosenPolicy
-from nodeward.settings.reload import Reload, SettingsSource
+from nodeward.settings.reload import Reload
+from nodeward.settings.source import SettingsSource
 
 log = logging.getLogger(__name__)
 WIRINGS: tuple[Wiring, ...] = (
@@ -98,7 +99,7 @@ def on_disk(files: HostFiles, settings: Settings) -> OnDisk:
     make_own_folder(files, settings.run_dir)  # the journal of grants is there
     remembered = last_known.read(files, settings.state_dir)
     recorded = record_writer.size(files, settings.record.path)
-    boot = read_boot(files, settings.state_dir) if may_grant(settings) else ""
+    boot = (BOOT.known(files, settings.state_dir) or "") if may_grant(settings) else ""
     gates = gate.read(files, settings)
     chosen = policy_object.kept(files, settings)
     try:
@@ -226,7 +227,7 @@ def _sampling(
     clock: Clock,
 ) -> Callable[[], Awaitable[None]]:
     finder, leftovers = Finder(files, tree, settings.cgroups.kubelet_root), V1Cleanup(files, tree)
-    turn = Turn(lambda: bool(readiness.waiting(("nri",))), clock)
+    turn = Turn(lambda: bool(readiness.waiting(("nri", "relay"))), clock)
 
     def scope() -> sampler.Scope:
         pods = core.state.pods

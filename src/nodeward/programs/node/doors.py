@@ -4,17 +4,15 @@ import os
 import random
 from functools import partial
 
-from nodeward.core.modes import Mode
 from nodeward.core.ports import ReadSets, Tell
 from nodeward.core.workload import Keys
 from nodeward.features.cpus.ask import label_keys
 from nodeward.features.cpus.effects.start_barrier import StartBarrier
 from nodeward.features.cpus.effects.watch import reads_sets
-from nodeward.features.gate.wiring import Gates
 from nodeward.features.limits.answer import leaves_rest
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
-from nodeward.features.wiring import Component, Node, Note, PodFacts, Wired, Wiring, serving
+from nodeward.features.wiring import Component, Node, Note, Wired, Wiring, serving
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane
@@ -78,17 +76,13 @@ def hook(
     ]
 
 
-def relay(settings: Settings, core: Core[State], pods: PodFacts, gates: Gates) -> list[Component]:
-    """What the relay asks of pods. With NRI a relay decides nothing but gates and the sizes of VMs."""
-    if settings.nri.enabled and settings.gate.mode is Mode.OFF and settings.sizing.mode is Mode.OFF:
-        return []
-    from nodeward.programs.node.relay_door import serve
+def relay(node: Node) -> tuple[Component, ...]:
+    """The relay's door, where something is decided for one."""
+    if not node.settings.relayed:
+        return ()
+    from nodeward.programs.node import relay_door  # it reads CRI
 
-    read = partial(pods.fetch, "pod")
-    serves = partial(
-        serve, settings.run_dir, lambda: core.state.pods, read, partial(gates.wait, read), lambda: pods.allocatable
-    )
-    return [("facts", serves)]
+    return relay_door.components(node, node.core, node.tell, leaves_rest)
 
 
 def _components(node: Node) -> Wired:
@@ -106,7 +100,7 @@ def _components(node: Node) -> Wired:
                 sets,
             ),
             *hook(settings, core, node.tell, node.note, node.files, node.lanes.disk, clock),
-            *relay(settings, core, node.pods, node.part(Gates)),
+            *relay(node),
         )
     )
 

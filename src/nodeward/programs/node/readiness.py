@@ -43,13 +43,16 @@ class Readiness:
         self._clock, self._changed = clock, changed
         self._period_s = settings.cgroups.period_s
         self._sources = {"cgroups": _Source(detail="no sample yet")}
-        if settings.nri.enabled:
-            self._sources["nri"] = _Source(detail="not connected yet")
+        self._door = "nri" if settings.nri.enabled else "relay"
+        """By which door the runtime tells of pods."""
+        if settings.nri.enabled or "containers" in settings.relayed:
+            self._sources[self._door] = _Source(detail="not connected yet")
         if settings.kube.enabled:
             self._sources["kube"] = _Source()
         for name, is_served in (
             ("hook", settings.hook.enabled),
             ("podapi", settings.podapi.enabled),
+            ("relay-door", bool(settings.relayed)),
             ("podapi-grpc", settings.podapi.enabled),
             ("cold-plug", settings.cold_plug.enabled),
         ):
@@ -119,11 +122,11 @@ class Readiness:
             case ev.RuntimeConnected():
                 nri = f", NRI {event.nri_version}" if event.nri_version else ""
                 self._runtime = f"{event.name} {event.version}".strip() + nri
-                self._set("nri", False, f"connected to {self._runtime}, not synchronised yet")
+                self._set(self._door, False, f"connected to {self._runtime}, not synchronised yet")
             case ev.Listed():
-                self._set("nri", True, f"synchronised with {self._runtime}")
+                self._set(self._door, True, f"synchronised with {self._runtime}")
             case ev.RuntimeLost():
-                self._set("nri", False, f"lost: {event.why}")
+                self._set(self._door, False, f"lost: {event.why}")
             case ev.PodsListed():
                 self._listed = True
                 self._api("listed, watching")

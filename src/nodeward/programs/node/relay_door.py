@@ -1,59 +1,128 @@
-"""Answers the relay's questions about pods, a line each way (`neighbours.cri.facts_line`).
+"""The relay's door of the daemon: who decides what a relay holds, and who hears of what passes it."""
 
-A pod that the daemon has not seen yet is read from the API server first, as it is for a create of the daemon's own.
-"""
+import logging
+from collections.abc import Callable
+from functools import partial
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import Final
+from nodeward.core.ports import Tell
+from nodeward.core.workload import Keys
+from nodeward.features.cpus.ask import label_keys
+from nodeward.features.cpus.effects.cri_starts import UPDATE, CriStarts
+from nodeward.features.cpus.effects.start_barrier import StartBarrier
+from nodeward.features.cpus.settings import Driver
+from nodeward.features.gate.wiring import Gates
+from nodeward.features.pods.effects.cri_runtime import Cgroups, CriRuntime
+from nodeward.features.root import State
+from nodeward.features.sandboxes.effects.sizer import Sizer
+from nodeward.features.sandboxes.effects.vm_guard import VmGuard
+from nodeward.features.settings import Settings
+from nodeward.features.wiring import Component, Node, serving
+from nodeward.host.runner import Core
+from nodeward.neighbours.cri.calls import Decides
+from nodeward.neighbours.cri.chain import Chain
+from nodeward.neighbours.cri.decider import ContainersDecider
+from nodeward.neighbours.cri.door import RelayDoor
+from nodeward.neighbours.cri.door_frames import SOCKET, Hello, Passed
+from nodeward.neighbours.cri.sandbox_calls import Gatekeeper, Homes
+from nodeward.programs.node.held_rows import HeldRows
+from nodeward.programs.node.oci_runtimes import OciRuntimes
 
-from nodeward.core.errors import WireError
-from nodeward.core.gating import Gated
-from nodeward.core.vms import Allocatable
-from nodeward.core.workload import PodUid
-from nodeward.features.pods.state import Pods
-from nodeward.neighbours.cri import facts_line
-from nodeward.neighbours.sockets.lines import LineServer
-
-SOCKET: Final = "facts.sock"
-"""In the settings' `run_dir`."""
-READ_S: Final = 1.0
-"""How long the API server may take; the relay waits longer, so that it hears why."""
-
-
-async def serve(
-    run_dir: str,
-    pods: Callable[[], Pods],
-    read: Callable[[str], Awaitable[str]],
-    gate: Callable[[Gated, float], Awaitable[str]],
-    allocatable: Callable[[], Allocatable],
-) -> None:
-    """Serves until cancelled. `read` has the pod NAMESPACE/NAME/UID told to the core, and returns why it could not.
-    `gate` waits at a pod's gate, for so many seconds at most, and returns why it is shut. `allocatable`: by
-    the Node object, as it was read last."""
-
-    async def answer(line: bytes) -> bytes:
-        try:
-            asked = facts_line.decode_question(line)
-        except WireError as error:
-            return facts_line.encode_answer(None, str(error))
-        if isinstance(asked, facts_line.AskedGate):
-            return facts_line.encode_gate_answer(await gate(asked.gate, asked.within_ms / 1000))
-        if not asked.uid:
-            return facts_line.encode_answer(None, "no pod is asked for", allocatable())
-        uid, why = PodUid(asked.uid), ""
-        if uid not in pods().specs:
-            why = await _read(read, f"{asked.namespace}/{asked.name}/{uid}")
-        known = pods().specs.get(uid)
-        if known is None:
-            return facts_line.encode_answer(None, why or "the pod ended meanwhile", allocatable())
-        return facts_line.encode_answer(known.spec, allocatable=allocatable())
-
-    await LineServer("facts", answer, facts_line.MAX_REQUEST).run(f"{run_dir}/{SOCKET}")
+FOLLOW_S = 1.0
+"""How often it is looked whether an agent has pushed other rules for the relay's dump."""
+log = logging.getLogger(__name__)
 
 
-async def _read(read: Callable[[str], Awaitable[str]], key: str) -> str:
-    try:
-        return await asyncio.wait_for(read(key), READ_S)
-    except TimeoutError:
-        return f"the API server did not tell within {READ_S:g} s"
+class _Hears:
+    """`neighbours.cri.door.Hears`: hands on what containers want to know."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._decided = settings.relayed
+        self.runtime: CriRuntime | None = None
+        self.starts: CriStarts | None = None
+        self.decider: ContainersDecider | None = None
+
+    def begins(self, hello: Hello) -> str:
+        """A relay has connected."""
+        unwanted = [one for one in hello.wants if one not in self._decided]
+        if "gate" in unwanted:
+            return "gate.mode is off in the node daemon: give it and the relay the same settings, and restart both"
+        if unwanted:
+            what = "give it and this daemon the same settings"
+            log.warning("relay=wants %s decided, which these settings leave off: %s", ",".join(unwanted), what)
+        if self.runtime is not None:
+            self.runtime.begins(hello)
+        return ""
+
+    def passed(self, number: int, passed: Passed) -> None:
+        """A call has ended."""
+        if self.decider is not None:
+            self.decider.passed(number, passed)
+
+    def ends(self, why: str) -> None:
+        """No relay is connected any more."""
+        if self.runtime is not None and self.starts is not None:
+            self.starts.gone()
+            self.runtime.ends(why)
+
+
+def components(
+    node: Node, core: Core[State], tell: Tell, leaves_rest: Callable[[State], bool]
+) -> tuple[Component, ...]:
+    """The door, and what its deciders do beside."""
+    settings, clock, rows, chosen = node.settings, node.clock, node.part(HeldRows), node.settings.relayed
+    deciders, parts, hears = list[Decides](), list[Component](), _Hears(settings)
+    door = RelayDoor(Chain((), clock.now_ns), hears, clock)
+    if "checkpoints" in chosen or "resizes" in chosen:
+        guard = VmGuard(settings, node.files, door.call)
+        deciders.append(guard.decider)
+        rows.guard = guard.row
+    if "sizing" in chosen:
+        sizer = Sizer(node.now, node.files, core, node.pods, clock)
+        deciders.append(sizer.decider)
+        parts.append(("sizing", sizer.run))
+        rows.sizing = sizer.row
+    if "gate" in chosen:  # before CPUs are reserved for a container that has to wait
+        gates = node.part(Gates)
+        wait = partial(gates.holds, partial(node.pods.fetch, "pod"))
+        deciders.append(Gatekeeper(lambda: core.state.settings.gate.at, wait, Homes(door.call)))
+        rows.gate = gates.row
+    if "containers" in chosen:
+        containers, beside = _containers(node, core, tell, leaves_rest, door, hears)
+        deciders.append(containers)
+        parts += beside
+        rows.unread = lambda: containers.unread
+    door.decider = Chain(tuple(deciders), clock.now_ns)
+    if settings.agent.config_socket:
+        parts.append(("relay-dump", partial(_follow, door, node)))
+    path = f"{settings.run_dir}/{SOCKET}"
+    return (serving("relay-door", node.note, path, partial(door.run, path)), *parts)
+
+
+async def _follow(door: RelayDoor, node: Node) -> None:
+    """Has the relay's dump go by the rules that an agent pushes here."""
+    while True:
+        door.follow(node.now().dump.rules)
+        await node.clock.sleep(FOLLOW_S)
+
+
+def _containers(
+    node: Node,
+    core: Core[State],
+    tell: Tell,
+    leaves_rest: Callable[[State], bool],
+    door: RelayDoor,
+    hears: _Hears,
+) -> tuple[ContainersDecider, list[Component]]:
+    """Limits and CPUs: the core hears of what the runtime has by the relay, as it does by NRI."""
+
+    def labels() -> Keys:
+        return label_keys(core.state)
+
+    cgroups = Cgroups(node.files, node.lanes.cgroup, node.settings.cgroups.root, node.settings.cgroups.kubelet_root)
+    lines = node.part(OciRuntimes).joins
+    pins = node.settings.cpus.driver is Driver.RELAY
+    runtime = CriRuntime(core, tell, door.call, lines, labels, node.clock, cgroups, pins)
+    starts = CriStarts(core, runtime, StartBarrier(core, node.slots, leaves_rest), partial(door.call, UPDATE))
+    hears.runtime, hears.starts = runtime, starts
+    decider = hears.decider = ContainersDecider(core.ask, runtime.told, runtime, starts, labels, node.clock.now_ns)
+    return decider, [("relay-lists", runtime.keep_listed), ("relay-places", runtime.keep_placed)]

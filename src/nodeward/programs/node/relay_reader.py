@@ -25,7 +25,7 @@ class RelayReader:
         self._path, self._clock, self._wanted = f"{run_dir}/{relay_line.SOCKET}", clock, wanted
         self._used = self._left = False
         self.view: RelayView | None = None
-        """What it last said, without its containers; None where it did not answer the last time."""
+        """What it last said; None where it did not answer the last time."""
         self.fault = ""
         """Why not, though its socket is there."""
 
@@ -48,7 +48,7 @@ class RelayReader:
         """Asks once."""
         self.fault, self._left = "", False
         try:
-            self.view = await line.ask(self._path, relay_line.COUNTS, RelayView, WITHIN_S)
+            self.view = await line.ask(self._path, relay_line.STATUS, RelayView, WITHIN_S)
             self._used = any(door.clients for door in self.view.doors)
             return
         except FileNotFoundError:

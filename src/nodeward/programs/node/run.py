@@ -19,7 +19,6 @@ from nodeward.core import events as ev
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.modes import Mode
 from nodeward.features.cpus.effects import grants as cpu_grants
-from nodeward.features.cpus.settings import Driver
 from nodeward.features.cpus.values import CpusRecalled
 from nodeward.features.gate.wiring import Gates
 from nodeward.features.keys.effects import grants
@@ -45,16 +44,17 @@ from nodeward.people.socket import run as run_local
 from nodeward.programs.node import assemble, exporter
 from nodeward.programs.node.answers import DaemonParts, Health, answers
 from nodeward.programs.node.assemble import WIRINGS, InKernel, Inside, OnDisk, Pinned
+from nodeward.programs.node.held_rows import HeldRows
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.programs.node.readiness import Readiness, tell_systemd
 from nodeward.programs.node.relay_reader import RelayReader
-from nodeward.settings.reload import SettingsSource
+from nodeward.settings.source import SettingsSource
 
 
 def pushes(settings: Settings, inside: Inside, source: SettingsSource | None) -> tuple[Component, ...]:
     """The component, or none."""
     path = settings.agent.config_socket
-    if not path or settings.cpus.driver is not Driver.NRI or source is None or source.pushed is None:
+    if not path or source is None or source.pushed is None:
         return ()
     from nodeward.neighbours.resmgr import config  # only where it is chosen
 
@@ -102,16 +102,18 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     holder.append(inside)
     health.state_unread = int(disk.unread)
     pods = known_pods(settings, clock, inside.core)
-    relay, oci = RelayReader(settings.run_dir, clock, wanted=settings.relay.limits), OciRuntimes(settings, files)
+    relay, oci = RelayReader(settings.run_dir, clock, wanted=bool(settings.relayed)), OciRuntimes(settings, files)
+    held = HeldRows()
     gates = Gates(inside.core, files, lanes.disk, settings, clock)
     node = Node(
-        *(settings, files, clock, lanes, inside.core, inside.slots, inside.slots.by_edge, inside.tree, inside.undo),
+        *(settings, lambda: inside.reload.settings, files, clock, lanes),
+        *(inside.core, inside.slots, inside.slots.by_edge, inside.tree, inside.undo),
         *(disk.changes, facts, pods, pods.listens(inside.tell), readiness.note),
         lambda name: lane(name, assemble.DISK_DEADLINE_S),
-        {type(one): one for one in (inside.grants, calls, gates, oci)},
+        {type(one): one for one in (inside.grants, calls, gates, oci, held)},
     )
     parts = DaemonParts(
-        *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci),
+        *(inside, recorder, (*threads, *counting), readiness, watchdog, health, clock, calls, relay, oci, held),
         lambda: pods.heard_ns,
     )
     devices = pod_devices.PodDevices(settings, files, inside.core, clock)
@@ -200,9 +202,7 @@ async def _granted(settings: Settings, files: HostFiles) -> Recalled:
 
 
 async def _pinned(settings: Settings, files: HostFiles) -> Pinned:
-    """Which CPUs containers had, if the run folder's disk tells soon and this process drives the policy."""
-    if settings.cpus.driver is not Driver.NRI:
-        return assemble.NO_RECORD
+    """Which CPUs containers had, if the run folder's disk tells soon."""
     found = await _soon(partial(cpu_grants.read, files, settings.run_dir))
     if found is not None:
         return found

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from nodeward.core.errors import WireError
 from nodeward.features.keys.device_ids import id_name
 from nodeward.features.keys.effects import grants
-from nodeward.features.keys.effects.grants import boot_path_in
+from nodeward.features.keys.effects.grants import BOOT
 from nodeward.features.keys.share import may_follow
 from nodeward.features.keys.sums import is_tracked
 from nodeward.features.settings import Settings
@@ -56,7 +56,7 @@ def _of_kubelet(settings: Settings, files: HostFiles) -> tuple[str, ...]:
         files.stat(journal)
     except OSError:
         return ()
-    noted = boot_path_in(settings.state_dir)
+    noted = BOOT.path_in(settings.state_dir)
     stays = f"{journal} stays, and {noted}: by them a daemon that comes again knows which TEE keys pods were given; a "
     stays += "reboot voids them"
     return (*_registered(settings, files), *_on_node(settings), stays)

@@ -8,12 +8,9 @@ from nodeward.neighbours.cri.calls import Decider, Watcher
 from nodeward.programs.relay.reload import RelayReload
 
 if TYPE_CHECKING:
+    from nodeward.neighbours.cri.asks import Asks
     from nodeward.neighbours.cri.pulls import PullBook
     from nodeward.programs.dump.feed import Feed
-    from nodeward.programs.relay.gate import RelayGate
-    from nodeward.programs.relay.limits import RelayLimits
-    from nodeward.programs.relay.sizing import RelaySizing
-    from nodeward.programs.relay.vm_guard import VmGuard
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,22 +29,16 @@ class RelayPlan:
     """An image service of its own, and the socket at which it is relayed."""
     dump: "Feed | None" = None
     """Opened and closed by the relay; a watcher too."""
-    beside: Callable[[], Awaitable[None]] | None = None
-    """What the decider does beside, until cancelled."""
     reload: RelayReload | None = None
     """Who takes over newer settings; None where these hold for good."""
-    limits: "RelayLimits | None" = None
-    """Who decides limits here; among the deciders and watchers too."""
-    sizing: "RelaySizing | None" = None
-    """Who gives VMs their size; among the deciders too."""
-    gate: "RelayGate | None" = None
-    """Who waits at the gates of pods; among the deciders too."""
-    guard: "VmGuard | None" = None
-    """Who refuses what a VM cannot do; the first of the deciders then."""
+    asks: "Asks | None" = None
+    """Who asks the node daemon; the decider and a watcher then."""
+    wants: tuple[str, ...] = ()
+    """What calls are held for."""
+    beside: Callable[[], Awaitable[None]] | None = None
+    """What runs beside, until cancelled."""
     pulls: "PullBook | None" = None
     """Who hears of image pulls; among the watchers too."""
-    config_socket: str = ""
-    """Where an agent's configurations are taken; empty for nowhere."""
     run_dir: str = ""
     """Where the relay says how it does; empty for nowhere."""
     dump_file: str = ""

@@ -14,17 +14,13 @@ from nodeward.core.conditions import HappenedRow
 from nodeward.core.errors import WireError
 from nodeward.core.pulls import PullsView
 from nodeward.core.times import LATELY_NS, rfc3339
-from nodeward.features.gate.rows import GateRow
-from nodeward.features.limits.rows import CgroupRow
-from nodeward.features.sandboxes.rows import SizingRow
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
-from nodeward.host.process import owner_of
 from nodeward.host.supervise import forever
 from nodeward.neighbours.cri import relay_line
 from nodeward.neighbours.cri.counts import CallCounts
 from nodeward.neighbours.cri.relay_socket import RelayLineServer
-from nodeward.neighbours.cri.rows import ConfigRow, DoorRow, DriverRow, DumpRow, VmGuardRow
+from nodeward.neighbours.cri.rows import DaemonRow, DoorRow, DumpRow
 from nodeward.neighbours.cri.sockets import Relay
 from nodeward.people.relay_view import RelayView
 from nodeward.programs.relay.plan import RelayPlan
@@ -32,8 +28,6 @@ from nodeward.programs.relay.plan import RelayPlan
 if TYPE_CHECKING:
     from nodeward.neighbours.cri.pulls import PullBook
 
-MOST_ROWS = 4000
-"""Containers that are told of; a node has some hundreds."""
 log = logging.getLogger(__name__)
 
 
@@ -52,15 +46,13 @@ class Status:
         )
 
     def snapshot(self, asked: str) -> Callable[[], RelayView | PullsView]:
-        """The relay now, its containers still to be drawn; or the pulls that it has seen."""
+        """The relay now; or the pulls that it has seen."""
         for _, relay in self._doors:
             relay.turn.end()  # what has passed is counted then
         if asked == relay_line.PULLS:
             seen = _pulls(self._plan.pulls)
             return lambda: seen
-        limits, books = self._plan.limits, [relay.book for _, relay in self._doors]
-        if limits is not None and not limits.drives:
-            limits = None
+        books = [relay.book for _, relay in self._doors]
         dump = self._plan.dump
         doors = tuple(_door(listen, relay) for listen, relay in self._doors)
         calls, added = self._counts.rows(), self._counts.added()
@@ -72,48 +64,30 @@ class Status:
         if dump is not None:
             queues["dump"] = dump.waiting_bytes
             told = DumpRow(self._plan.dump_file, dump.told, dump.lost, dump.waiting_bytes, dump.cut)
-        driver = limits.row() if limits is not None else None
-        sizes = self._plan.sizing.row() if self._plan.sizing is not None else SizingRow()
-        gate = self._plan.gate.row() if self._plan.gate is not None else GateRow()
-        guard = self._plan.guard.row() if self._plan.guard is not None else VmGuardRow()
-        reload = self._plan.reload
-        pushed, unfit = (reload.pushed, reload.faults) if reload is not None else (None, ())
-        told_config = pushed.row if pushed is not None else ConfigRow()
-        whole = limits is not None and asked == relay_line.STATUS
-        containers = limits.containers() if limits is not None and whole else None
-        pinned = limits.cpu_view() if limits is not None and whole else None
-        lately = limits.lately() if limits is not None else None
+        asks, reload = self._plan.asks, self._plan.reload
+        daemon = DaemonRow(self._plan.wants, asks.daemon, asks.why, asks.strays) if asks is not None else DaemonRow()
+        unfit = reload.faults if reload is not None else ()
         ago = [self._clock.now_ns() - book.troubled_ns for book in books if book.troubled_ns is not None]
         trouble: tuple[HappenedRow, ...] = ()
         if ago and min(ago) <= LATELY_NS:
             count, last_ns = sum(door.undecided + door.faults for door in doors), self._clock.wall_ns() - min(ago)
             trouble = (HappenedRow("relay-troubled", "", count, rfc3339(self._since_wall_ns), rfc3339(last_ns)),)
 
-        def draw() -> RelayView:
-            rows: tuple[CgroupRow, ...] = containers() if containers is not None else ()
-            return RelayView(
-                version=__version__,
-                pid=os.getpid(),
-                since_wall_ns=self._since_wall_ns,
-                doors=doors,
-                calls=calls,
-                added=added,
-                counted=self._plan.count_calls,
-                queues=queues,
-                limits=driver or DriverRow(owner=owner_of(self._plan.run_dir, "limits")),
-                dump=told,
-                sizing=sizes,
-                gate=gate,
-                guard=guard,
-                config=told_config,
-                settings_faults=unfit,
-                cpus=pinned() if pinned is not None else None,
-                lately=(*trouble, *(lately() if lately is not None else ())),
-                rows=rows[:MOST_ROWS],
-                left_out=max(0, len(rows) - MOST_ROWS),
-            )
-
-        return draw
+        view = RelayView(
+            version=__version__,
+            pid=os.getpid(),
+            since_wall_ns=self._since_wall_ns,
+            doors=doors,
+            calls=calls,
+            added=added,
+            counted=self._plan.count_calls,
+            queues=queues,
+            daemon=daemon,
+            dump=told,
+            settings_faults=unfit,
+            lately=trouble,
+        )
+        return lambda: view
 
 
 def _pulls(book: "PullBook | None") -> PullsView:

@@ -15,17 +15,18 @@ import pytest
 from nodeward.core.events import Event, GrantsRecalled
 from nodeward.core.modes import Mode
 from nodeward.features.keys.effects.grants import (
+    BOOT as BOOT_FILE,
+)
+from nodeward.features.keys.effects.grants import (
     Granted,
     Grants,
     GrantsBoot,
     Recalled,
-    boot_path_in,
     decode,
     encode,
     on_record,
     path_in,
     read,
-    read_boot,
 )
 from nodeward.features.keys.settings import KeysSettings
 from nodeward.features.keys.state import Grant, Offer
@@ -72,7 +73,7 @@ class OneTurn:
 def life(files: HostFiles, now: Callable[[], Granted] = dict, state: HostFiles | None = None) -> Grants:
     """A daemon's start. `state` is where its state folder is, one of its own unless that matters."""
     notes = state or fresh()
-    note = GrantsBoot(notes, STATE, AtOnce(), read_boot(notes, STATE))
+    note = GrantsBoot(notes, STATE, AtOnce(), BOOT_FILE.known(notes, STATE) or "")
     found = Grants(files, SETTINGS, Journal(files, PATH, AtOnce(), at_once), read(files, SETTINGS), note)
     found.now = now
     return found
@@ -349,23 +350,23 @@ def test_a_first_start_since_the_boot_has_no_grants_and_has_lost_none(content: b
     "note",
     [
         pytest.param(b"", id="empty"),
-        pytest.param(b'{"version":1}', id="a field less"),
+        pytest.param(b'{"v":1}', id="a field less"),
         pytest.param(b"[" * 4000, id="deep"),
-        pytest.param(b'{"version":1,"boot":"' + BOOT.encode() + b'"}' + b" " * 5000, id="long"),
-        pytest.param(b'{"version":2,"boot":"' + BOOT.encode() + b'"}', id="another version"),
+        pytest.param(b'{"v":1,"holds":"' + BOOT.encode() + b'"}' + b" " * 5000, id="long"),
+        pytest.param(b'{"v":2,"holds":"' + BOOT.encode() + b'"}', id="another version"),
     ],
 )
 def test_a_note_that_is_not_understood_makes_a_first_start_and_is_written_anew(
     note: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     kernel = fresh()
-    kernel.replace(boot_path_in(STATE), note)
+    kernel.replace(BOOT_FILE.path_in(STATE), note)
     one = life(kernel, state=kernel)
     assert at_start(one) == GrantsRecalled()
-    assert f"grants-boot=ignored path={boot_path_in(STATE)}" in caplog.text
+    assert f"grants-boot=ignored path={BOOT_FILE.path_in(STATE)}" in caplog.text
     for _ in range(2):
         kept(one)
-    assert read_boot(kernel, STATE) == BOOT
+    assert BOOT_FILE.known(kernel, STATE) == BOOT
 
 
 def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -374,11 +375,11 @@ def test_a_note_that_cannot_be_written_stops_no_grant_and_is_tried_again(caplog:
     one = life(kernel, state=state)
     for _ in range(2):
         assert kept(one) == []
-    assert read_boot(kernel, STATE) == ""
+    assert BOOT_FILE.known(kernel, STATE) is None
     assert commit(one, "a") == ""
     kept(one)
     kept(one)
-    assert read_boot(kernel, STATE) == BOOT
+    assert BOOT_FILE.known(kernel, STATE) == BOOT
     assert caplog.text.count("grants-boot=not-written") == 1
 
 

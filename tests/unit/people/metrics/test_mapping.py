@@ -222,8 +222,9 @@ def test_the_events_proposed_for_cadvisor_are_a_counter_under_their_own_name() -
 
 
 def test_without_a_relay_there_is_no_series_of_one_but_that_it_is_missing() -> None:
-    assert [one.name for one in read(replace(RICH, relay=None)) if "_relay_" in one.name] == []
-    missing = [one for one in read(replace(RICH, relay=None, relay_missing=True)) if "_relay_" in one.name]
+    bare = replace(RICH, relay=None, health={})
+    assert [one.name for one in read(bare) if "_relay_" in one.name] == []
+    missing = [one for one in read(replace(bare, relay_missing=True)) if "_relay_" in one.name]
     assert [(one.name, one.value) for one in missing] == [("nodeward_relay_up", 0.0)]
     assert values(RICH, "nodeward_relay_up") == [1.0]
 

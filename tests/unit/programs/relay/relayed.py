@@ -1,71 +1,166 @@
-"""A relay's decider without sockets, and the words of CRI that are said to it.
+"""What a daemon decides and hears of the calls that a relay holds, without sockets, and the words of CRI that are said.
 
-The engine behind is the real one, by the relay's own wiring, on the simulation's kernel with `sgx_epc`.
+The engine behind is the real one, on the simulation's kernel with `sgx_epc`; the parts are put together as
+`programs.node.relay_door` does.
 """
 
+import asyncio
+from functools import partial
 from itertools import count
 from typing import Final
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.features.settings import Settings
-from nodeward.neighbours.cri.calls import Call, Ended, Interest, Message, Pass, Refuse, Replace, Verdict
-from nodeward.neighbours.cri.decider import LimitsDecider, Soon
-from nodeward.programs.relay.limits import RelayLimits
+from nodeward.core.events import Listed, RuntimeConnected, TopologyRead
+from nodeward.core.workload import Keys
+from nodeward.features.all import ENGINE
+from nodeward.features.cpus.ask import label_keys
+from nodeward.features.cpus.effects.cri_starts import UPDATE, CriStarts
+from nodeward.features.cpus.effects.grants import CpuGrants, boot_of
+from nodeward.features.cpus.effects.start_barrier import StartBarrier
+from nodeward.features.cpus.settings import Driver
+from nodeward.features.cpus.values import CpusRecalled
+from nodeward.features.limits.answer import leaves_rest
+from nodeward.features.pods.effects.cri_runtime import Cgroups, CriRuntime
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import RelaySection, Settings
+from nodeward.host.facts import FactsByKind
+from nodeward.host.runner import Core
+from nodeward.host.slots import ByEdge, Slots
+from nodeward.neighbours.cgroups import cpusets
+from nodeward.neighbours.cgroups.hierarchy import Tree, read_capacity
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.decider import ContainersDecider
+from nodeward.neighbours.cri.door_frames import Hello, Passed
+from nodeward.neighbours.sysfs import topology
 from nodeward_sim.doubles.cpus import Plan
 from nodeward_sim.doubles.kernel import SimKernel
+from tests.lanes import InlineLane
 from tests.unit.features.build import ManualClock
 
 LIMIT: Final = {"epc-limit.nri.io/container.app": "8192", "secret.example.com/token": "hidden"}
+HELLO: Final = Hello(1, 7, "/run/cri.sock", "/run/runtime.sock")
+ROOT: Final = "/sys/fs/cgroup"
 
 
 class Relayed:
-    """A relay's decider as calls of one client see it, and the runtime's answers to them."""
+    """The calls of one client, as the daemon is asked about them and told of them, and the runtime's answers to its own
+    calls. What it writes waits for `lane.drain`."""
 
     def __init__(
         self,
         settings: Settings | None = None,
         capacity: int = 1 << 20,
-        soon: Soon = lambda do, _: do(),
         machine: Plan | None = None,
         records: bool = False,
+        listed: bool = True,
+        lines: bool = False,
     ) -> None:
-        """`records`: a verdict waits until the CPUs that it gives are on disk, which needs a running loop."""
-        self.clock = ManualClock()
+        """`records`: a verdict waits until the CPUs that it gives are on disk, which needs a running loop. `listed`:
+        the runtime has told that it has nothing."""
+        self.clock, self.lane = ManualClock(), InlineLane()
         self.kernel = SimKernel({"sgx_epc": capacity} if capacity else {"sev_es": 5}, machine=machine)
-        self.limits = RelayLimits(settings or Settings(), self.kernel, self.clock, soon)
-        if not records:
-            self.limits.core.settles = lambda: None
-            self.limits.core.followers.clear()
-        self.decider: LimitsDecider = self.limits.decider
+        tree = Tree(self.kernel, ROOT)
+        tree.look()
+        kinds = {kind: ByEdge(kind) for kind in ("misc.max", "subtree", "offer", "nfd")}
+        slots = Slots(self.lane, {**kinds, **cpusets.performers(self.kernel, ROOT)}, self.clock)
+        self.facts = FactsByKind()
+        wanted = settings or Settings(relay=RelaySection(limits=True))
+        core = self.core = Core(State(settings=wanted.engine), ENGINE, self.clock, slots, self.facts, _no_commit)
+        if records:
+            record = CpuGrants(core, self.kernel, "/run/nodeward", self.lane, lambda do: do())
+            record.begin(boot_of(self.kernel), CpusRecalled())
+        core.tell(read_capacity(self.kernel, tree))
+        core.tell(TopologyRead(topology.read(self.kernel)))
+        self.updates, self.statuses = list[tuple[str, str]](), dict[str, bytes | Exception]()
+        self.lists = b"", b""
+        self.answers = asyncio.Event()
+        """The runtime answers updates."""
+        self.answers.set()
+        self.remembers = dict[str, str]()
+        """The CPUs of each container by the runtime's record."""
+
+        async def joins() -> bool:
+            return lines
+
+        cgroups = Cgroups(self.kernel, self.lane, ROOT, "/")
+
+        def labels() -> Keys:
+            return label_keys(core.state)
+
+        pins = wanted.cpus.driver is Driver.RELAY
+        self.runtime = CriRuntime(core, core.tell, self._call, joins, labels, self.clock, cgroups, pins)
+        barrier = StartBarrier(core, slots, leaves_rest)
+        self.starting = CriStarts(core, self.runtime, barrier, partial(self._call, UPDATE))
+        self.decider = ContainersDecider(
+            core.ask, self.runtime.told, self.runtime, self.starting, labels, self.clock.now_ns
+        )
         self._numbers = count(1)
+        if listed:
+            self.runtime.begins(HELLO)
+            core.tell(RuntimeConnected("CRI", "", multi_line=lines))
+            core.tell(Listed((), (), core.seq()))
+            self.runtime._listed.set()
+
+    async def listing(self) -> None:
+        """The runtime tells what it has in `lists`."""
+        listing = asyncio.ensure_future(self.runtime._list())
+        while not listing.done():
+            await self.written()
+        listing.result()
+
+    async def written(self) -> None:
+        """What is to be written, or read, is."""
+        for _ in range(6):
+            await asyncio.sleep(0)
+            self.lane.drain()
+
+    async def _call(self, path: str, request: bytes, within_s: float) -> bytes:
+        name = path.rpartition("/")[2]
+        if name == "UpdateContainerResources":
+            await self.answers.wait()
+            asked = cri.UpdateContainerResourcesRequest.FromString(request)
+            self.updates.append((asked.container_id[:2], asked.linux.cpuset_cpus))
+            self.remembers[asked.container_id] = asked.linux.cpuset_cpus
+            return b""
+        if name == "ContainerStatus":
+            container_id = cri.ContainerStatusRequest.FromString(request).container_id
+            status = self.statuses.get(container_id, b"")
+            if isinstance(status, Exception):
+                raise status
+            return status
+        return self.lists[name == "ListContainers"]
+
+    def settle(self, settings: Settings) -> None:
+        self.core.tell(SettingsChanged(settings.engine))
 
     def begin(self, name: str, version: str = "v1") -> Call:
         path = f"/runtime.{version}.RuntimeService/{name}"
-        call = Call(next(self._numbers), 1, path, 0, self.decider.holds(path))
-        if self.decider.interest(path) is not Interest.NONE:
-            self.decider.began(call)
-        return call
+        return Call(next(self._numbers), 1, path, 0, self.decider.holds(path))
 
     def decide(self, call: Call, request: bytes) -> Verdict:
         found = self.decider.decide(call, request, 1_000_000_000)
         assert isinstance(found, Pass | Replace | Refuse)
         return found
 
-    def passes(self, name: str, request: bytes, *answers: bytes, status: int = 0) -> None:
-        call = self.begin(name)
-        self.decider.request(call, Message((request,), len(request), False, 0))
-        for answer in answers:
-            self.decider.response(call, Message((answer,), len(answer), False, 0))
-        self.decider.ended(call, Ended(status, "", 0))
+    def ended(
+        self,
+        call: Call,
+        request: bytes,
+        answer: bytes = b"",
+        *,
+        ok: bool = True,
+        decided: bool = True,
+        cut: bool = False,
+    ) -> None:
+        self.decider.passed(call.number, Passed(call.number, call.path, request, answer, ok, decided, cut))
+
+    def passes(self, name: str, request: bytes, answer: bytes = b"", *, ok: bool = True, decided: bool = True) -> None:
+        self.ended(self.begin(name), request, answer, ok=ok, decided=decided)
 
     def create(self, request: bytes, container_id: str = "c1", version: str = "v1") -> Verdict:
         call = self.begin("CreateContainer", version)
         verdict = self.decide(call, request)
-        refused = isinstance(verdict, Refuse)
-        if not refused:
-            answer = cri.CreateContainerResponse(container_id=container_id).SerializeToString()
-            self.decider.response(call, Message((answer,), len(answer), False, 0))
-        self.decider.ended(call, Ended(8 if refused else 0, "", 0, refused))
+        self.ended(call, request, created_as(container_id), ok=not isinstance(verdict, Refuse))
         return verdict
 
     def update(self, container_id: str = "c1") -> Verdict:
@@ -73,12 +168,20 @@ class Relayed:
 
     @property
     def containers(self) -> list[str]:
-        pods = self.limits.core.state.pods
+        pods = self.core.state.pods
         return [*pods.containers, *pods.creating]
 
     @property
     def sandboxes(self) -> list[str]:
-        return list(self.limits.core.state.pods.sandboxes)
+        return [*self.core.state.pods.sandboxes]
+
+
+async def _no_commit(record: str) -> str:
+    return "nothing is kept"
+
+
+def created_as(container_id: str) -> bytes:
+    return cri.CreateContainerResponse(container_id=container_id).SerializeToString()
 
 
 def sandbox_config(annotations: dict[str, str] | None = None) -> cri.PodSandboxConfig:

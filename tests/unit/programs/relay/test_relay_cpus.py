@@ -1,4 +1,4 @@
-"""CPUs in the relay: what a program waits for, and what the relay finds out of containers that CRI does not tell."""
+"""CPUs behind a relay: what a program waits for, and what is found out of containers that CRI does not tell."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -15,14 +15,11 @@ from nodeward.features.cpus.pool_settings import BalloonsSettings, BalloonType, 
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, OnLate, PolicySettings
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import ensure_folder
-from nodeward.neighbours.cri.calls import Call, Ended, Message, Pass, Refuse, Replace, Verdict
-from nodeward.neighbours.sockets import unary_client
-from nodeward.neighbours.sockets.unary_client import NO_STATUS, UNAVAILABLE, CallFailedError
-from nodeward.programs.relay import cpus as relay_cpus
+from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.sockets.unary_client import DEADLINE_EXCEEDED, NO_STATUS, UNAVAILABLE, CallFailedError
 from nodeward_sim.doubles.cpus import Plan
-from tests.lanes import InlineLane
 from tests.unit.features.build import ManualClock
-from tests.unit.programs.relay.relayed import Relayed
+from tests.unit.programs.relay.relayed import HELLO, Relayed, created_as
 
 ROOT: Final = "/sys/fs/cgroup"
 STATIC: Final = PolicySettings("static", reserved=Amount(AmountKind.QUANTITY, milli=1000))
@@ -33,39 +30,14 @@ WAITS_S: Final = 0.1
 
 
 class Pinned(Relayed):
-    """A relay that gives CPUs, on a machine with four. What it writes waits for `lane.drain`; `updates` are its own
-    calls at the runtime."""
+    """A policy gives CPUs, on a machine with four."""
 
     def __init__(
-        self,
-        monkeypatch: pytest.MonkeyPatch,
-        late_ms: int = 30_000,
-        on_late: OnLate = OnLate.START,
-        records: bool = False,
+        self, late_ms: int = 30_000, on_late: OnLate = OnLate.START, records: bool = False, listed: bool = True
     ) -> None:
-        self.lane, self.updates, self.statuses = InlineLane(), list[tuple[str, str]](), dict[str, bytes | Exception]()
-        monkeypatch.setattr(relay_cpus, "ThreadLane", lambda _: self.lane)
-        monkeypatch.setattr(unary_client, "call", self._runtime)
         cpus = CpusSettings(driver=Driver.RELAY, late_ms=late_ms, on_late=on_late)
         plan = Plan(sockets=1, nodes=1, cores=4, threads=1)
-        super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan, records=records)
-        self.lists = b"", b""
-        self.remembers = dict[str, str]()
-        """The set of each container by its runtime's record."""
-
-    async def _runtime(self, _: str, path: str, request: bytes, within_s: float) -> bytes:
-        name = path.rpartition("/")[2]
-        if name == "UpdateContainerResources":
-            asked = cri.UpdateContainerResourcesRequest.FromString(request)
-            self.updates.append((asked.container_id[:2], asked.linux.cpuset_cpus))
-            self.remembers[asked.container_id] = asked.linux.cpuset_cpus
-            return b""
-        if name == "ContainerStatus":
-            status = self.statuses[cri.ContainerStatusRequest.FromString(request).container_id]
-            if isinstance(status, Exception):
-                raise status
-            return status
-        return self.lists[name == "ListContainers"]
+        super().__init__(Settings(cpus=cpus, policy=STATIC), machine=plan, records=records, listed=listed)
 
     def created(self, name: str, qos: str = "burstable", cpus: int = 0) -> tuple[str, Verdict]:
         """A container that is created in a pod of that class, with so many CPUs; its id, and what was answered."""
@@ -76,9 +48,7 @@ class Pinned(Relayed):
 
     def starts(self, container_id: str) -> tuple[Call, asyncio.Future[Verdict]]:
         call, asked = self.begin("StartContainer"), cri.StartContainerRequest(container_id=container_id)
-        assert call.held
         message = asked.SerializeToString()
-        self.decider.request(call, Message((message,), len(message), False, 0))
         found = self.decider.decide(call, message, 60 * SECOND_NS)
         assert isinstance(found, Awaitable)
         return call, asyncio.ensure_future(found)
@@ -86,7 +56,7 @@ class Pinned(Relayed):
     def runs(self, call: Call, container_id: str, qos: str = "burstable") -> None:
         """The runtime has started it, in a cgroup of what it remembers."""
         self.make(container_id, qos, self.remembers[container_id])
-        self.decider.ended(call, Ended(0, "", 0))
+        self.ended(call, cri.StartContainerRequest(container_id=container_id).SerializeToString())
 
     def make(self, container_id: str, qos: str, held: str) -> None:
         above = ROOT
@@ -104,11 +74,6 @@ class Pinned(Relayed):
         self.runs(call, container_id, qos)
         await self.written()
         return container_id
-
-    async def written(self) -> None:
-        for _ in range(6):
-            await asyncio.sleep(0)
-            self.lane.drain()
 
     def cpus_of(self, container_id: str, qos: str = "burstable") -> str:
         place = f"{ROOT}{POD_CGROUP[qos]}/{container_id}/cpuset.cpus"
@@ -137,14 +102,9 @@ async def still_waits(start: asyncio.Future[Verdict]) -> bool:
     return not start.done()
 
 
-def listed(node: Pinned) -> Pinned:
-    node.decider.asked(b"", b"", 0)
-    return node
-
-
 @pytest.fixture
-def node(monkeypatch: pytest.MonkeyPatch) -> Pinned:
-    return listed(Pinned(monkeypatch))
+def node() -> Pinned:
+    return Pinned()
 
 
 async def test_a_program_waits_until_others_were_read_back_off_its_cpus(node: Pinned) -> None:
@@ -183,16 +143,44 @@ async def test_a_start_under_way_is_met_before_cpus_are_taken_from_it(node: Pinn
     assert node.cpus_of(shared) == "0,3"
 
 
+@pytest.mark.parametrize("relay_goes", [False, True])
+async def test_a_start_that_is_over_before_it_was_decided_is_not_met_by_later_ones(
+    node: Pinned, *, relay_goes: bool
+) -> None:
+    shared, _ = node.created("c1")
+    whole, _ = node.created("c2", "", 2)
+    node.answers.clear()
+    over, first = node.starts(shared)
+    await asyncio.sleep(0)
+    if relay_goes:
+        node.starting.gone()
+    else:
+        node.ended(over, cri.StartContainerRequest(container_id=shared).SerializeToString(), ok=False)
+    node.answers.set()
+    await first
+    node.passes("RemoveContainer", cri.RemoveContainerRequest(container_id=shared).SerializeToString())
+    _, start = node.starts(whole)
+    await node.written()
+    assert not await still_waits(start)
+
+
+async def test_a_create_that_was_answered_too_late_has_nothing_of_the_answer(node: Pinned) -> None:
+    call, message = node.begin("CreateContainer"), request("c1", "", 2)
+    assert given(node.decide(call, message)) == "1-2"
+    node.ended(call, message, created_as("c1" * 32), decided=False)
+    assert [one.given for one in node.core.state.cpus.held.values()] == [0]
+
+
 @pytest.mark.parametrize("on_late", OnLate)
 async def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settings_say(
-    on_late: OnLate, monkeypatch: pytest.MonkeyPatch
+    on_late: OnLate,
 ) -> None:
-    node = listed(Pinned(monkeypatch, 1, on_late))
+    node = Pinned(1, on_late)
     other = await node.begun("c1")
     whole, _ = node.created("c2", "", 2)
     _, start = node.starts(whole)
     verdict = await start
-    assert node.limits.core.state.cpus.late == 1
+    assert node.core.state.cpus.late == 1
     if on_late is OnLate.START:
         assert verdict == Pass()
     else:
@@ -201,10 +189,8 @@ async def test_what_is_not_read_back_in_time_is_started_or_refused_as_the_settin
         assert other[:13] in verdict.text
 
 
-async def test_a_create_is_answered_once_its_cpus_are_on_record_for_whoever_drives_the_policy_next(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    node = listed(Pinned(monkeypatch, records=True))
+async def test_a_create_is_answered_once_its_cpus_are_on_record_for_the_next_daemon() -> None:
+    node = Pinned(records=True)
     ensure_folder(node.kernel, "/run/nodeward")
     found = node.decider.decide(node.begin("CreateContainer"), request("c2", "", 2), SECOND_NS)
     assert isinstance(found, Awaitable)
@@ -240,11 +226,10 @@ async def test_a_cgroup_that_was_not_found_at_the_start_is_looked_for_again(
     shared, _ = node.created("c1")
     call, start = node.starts(shared)
     assert await start == Pass()
-    node.decider.ended(call, Ended(0, "", 0))
+    node.ended(call, cri.StartContainerRequest(container_id=shared).SerializeToString())
     await node.written()
     node.make(shared, "burstable", "0-3")
-    assert node.limits.cpus is not None
-    seeking = asyncio.ensure_future(node.limits.cpus.parts()["places"]())
+    seeking = asyncio.ensure_future(node.runtime.keep_placed())
     await node.written()
     node.created("c2", "", 2)
     await node.written()
@@ -267,22 +252,18 @@ def running(node: Pinned, *ones: tuple[str, str, int, str]) -> None:
     node.lists = sandboxes.SerializeToString(), containers.SerializeToString()
 
 
-async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    node = Pinned(monkeypatch)
+async def test_after_a_restart_containers_are_found_by_their_ids_and_creates_wait_for_that() -> None:
+    node = Pinned(listed=False)
+    node.runtime.begins(HELLO)
     running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
     early = node.decider.decide(node.begin("CreateContainer"), request("c2", "burstable", 0), SECOND_NS)
     assert isinstance(early, Awaitable)
     verdict = asyncio.ensure_future(early)
-    node.passes("ListPodSandbox", b"", node.lists[0])
-    node.passes("ListContainers", b"", node.lists[1])
-    assert node.limits.core.state.pods.containers == {}
-    learning = asyncio.ensure_future(node.limits._ask_all("/run/runtime.sock"))
-    while not learning.done():
-        await node.written()
+    await asyncio.sleep(0)
+    assert node.core.state.pods.containers == {}
+    await node.listing()
     assert given(await verdict) == "0-1"
-    state = node.limits.core.state
+    state = node.core.state
     grant = state.cpus.pools.grants["uid-/c1"]
     assert cpuset.text(grant.own) == "2-3"
     assert (
@@ -306,42 +287,44 @@ async def test_a_runtime_that_goes_away_between_its_lists_and_its_statuses_is_as
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is known of any container until the runtime has answered whole, and nobody is moved."""
-    node = Pinned(monkeypatch)
+    node = Pinned(listed=False)
+    node.runtime.begins(HELLO)
     running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
     told_later, node.statuses["c3" * 32] = node.statuses["c3" * 32], error
     monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
-    learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
+    learning = asyncio.ensure_future(node.runtime.keep_listed())
     await node.written()
     await node.written()
-    assert not node.decider.listed
-    assert node.limits.core.state.pods.containers == {}
+    assert not node.runtime.listed
+    assert node.core.state.pods.containers == {}
     node.statuses["c3" * 32] = told_later
-    while not node.decider.listed:
+    while not node.runtime.listed:
         await node.written()
     learning.cancel()
     await node.written()
     assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
 
 
+@pytest.mark.parametrize("status", [13, DEADLINE_EXCEEDED])
 async def test_a_status_that_cannot_be_read_leaves_that_one_container_where_it_is_and_is_asked_for_again(
-    monkeypatch: pytest.MonkeyPatch,
+    status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = Pinned(monkeypatch)
+    node = Pinned(listed=False)
+    node.runtime.begins(HELLO)
     running(node, ("c1", "", 2, "2-3"), ("c3", "burstable", 0, "0-1"))
-    told_later, node.statuses["c1" * 32] = node.statuses["c1" * 32], CallFailedError("/status", 13, "broken")
+    told_later, node.statuses["c1" * 32] = node.statuses["c1" * 32], CallFailedError("/status", status, "broken")
     monkeypatch.setattr(ManualClock, "sleep", lambda _, __: asyncio.sleep(0))
-    learning = asyncio.ensure_future(node.limits.learn("/run/runtime.sock", node.clock))
-    while not node.decider.listed:
+    learning = asyncio.ensure_future(node.runtime.keep_listed())
+    while not node.runtime.listed:
         await node.written()
     await node.written()
     assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
     node.statuses["c1" * 32] = told_later
-    assert node.limits.cpus is not None
-    while node.limits.cpus.unread():
+    while any(known.container.cpu.unread for known in node.core.state.pods.containers.values()):
         await node.written()
     learning.cancel()
     await node.written()
-    state = node.limits.core.state
+    state = node.core.state
     assert cpuset.text(state.cpus.pools.grants["uid-/c1"].own) == "2-3"
     assert (node.cpus_of("c1" * 32, ""), node.cpus_of("c3" * 32)) == ("2-3", "0-1")
 
@@ -353,18 +336,20 @@ async def test_a_label_that_newer_settings_name_is_known_by_the_next_lists(node:
         rules = replace(STATIC, active="balloons", balloons=BalloonsSettings(balloon_types=types))
         return Settings(cpus=CpusSettings(driver=Driver.RELAY), policy=rules)
 
-    node.limits.settle(by_label("none"))
+    node.settle(by_label("none"))
     container_id = await node.begun("c1")
-    pools = [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
-    node.limits.settle(by_label("tier"))
-    node.clock.ns += 60 * SECOND_NS  # lists that pass are read once a minute
+    pools = [grant.pool for grant in node.core.state.cpus.pools.grants.values()]
+    node.settle(by_label("tier"))
     home = cri.PodSandbox(id="s-burstable", labels={"tier": "db", "other": "x"}, state=cri.SANDBOX_READY)
     home.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid-burstable", namespace="default"))
     one = cri.Container(id=container_id, pod_sandbox_id=home.id, state=cri.CONTAINER_RUNNING)
     one.metadata.name = "c1"
-    node.passes("ListPodSandbox", b"", cri.ListPodSandboxResponse(items=[home]).SerializeToString())
-    node.passes("ListContainers", b"", cri.ListContainersResponse(containers=[one]).SerializeToString())
-    pools += [grant.pool for grant in node.limits.core.state.cpus.pools.grants.values()]
+    node.lists = (
+        cri.ListPodSandboxResponse(items=[home]).SerializeToString(),
+        cri.ListContainersResponse(containers=[one]).SerializeToString(),
+    )
+    await node.listing()
+    pools += [grant.pool for grant in node.core.state.cpus.pools.grants.values()]
     assert pools == ["default[0]", "l[0]"]
-    (known,) = node.limits.core.state.pods.sandboxes.values()
+    (known,) = node.core.state.pods.sandboxes.values()
     assert known.sandbox.labels == {"pod/labels/tier": "db"}

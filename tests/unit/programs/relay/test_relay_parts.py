@@ -1,4 +1,5 @@
-"""A relay's gates, chains of deciders, new settings and note of a last policy, without sockets; when it is missed."""
+"""Gates, chains of deciders, what becomes of calls while no daemon answers, new settings and note of a last policy,
+without sockets; when a relay is missed."""
 
 from __future__ import annotations
 
@@ -8,40 +9,42 @@ import logging
 import threading
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.errors import WireError
 from nodeward.core.gating import GateAt
-from nodeward.core.modes import Mode
-from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
+from nodeward.core.modes import Mode, OnError
+from nodeward.features.cpus.settings import CpusSettings, Driver
+from nodeward.features.gate import wiring as gates
 from nodeward.features.gate.settings import GateSettings
-from nodeward.features.settings import DumpSection, Settings
+from nodeward.features.limits.settings import LimitsSettings
+from nodeward.features.settings import DumpSection, RelaySection, Settings
 from nodeward.host import sd_notify
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles, ensure_folder
 from nodeward.neighbours.cri import dump_rules
 from nodeward.neighbours.cri.calls import Call, Pass, Refuse, Replace, Verdict
+from nodeward.neighbours.cri.chain import Chain
 from nodeward.neighbours.cri.rows import DoorRow
-from nodeward.neighbours.cri.sandbox_calls import Gatekeeper
+from nodeward.neighbours.cri.sandbox_calls import Gatekeeper, Homes
 from nodeward.people.relay_view import RelayView
 from nodeward.programs.cri_resmgr import last_policy
 from nodeward.programs.cri_resmgr.last_policy import PolicySwitchError
-from nodeward.programs.cri_resmgr.pushed import over_file
 from nodeward.programs.dump.feed import Feed, Writer
 from nodeward.programs.node.relay_reader import RelayReader
-from nodeward.programs.relay.gate import RelayGate
+from nodeward.programs.relay.away import Rules
 from nodeward.programs.relay.reload import RelayReload, merged
-from nodeward.programs.relay.run import Chain
-from nodeward.settings.pushed import Pushed
-from nodeward.settings.reload import SettingsSource
+from nodeward.programs.relay.run import ImagesElsewhere
+from nodeward.settings.source import SettingsSource
 from nodeward_sim.doubles.kernel import SimKernel
 from tests.faults import FaultyFiles
 from tests.unit.features.build import ManualClock
+from tests.unit.programs.relay.relayed import Relayed
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 RUN = Call(1, 1, "/runtime.v1.RuntimeService/RunPodSandbox", 0, held=True)
@@ -56,12 +59,12 @@ def asked(handler: str, uid: str = "u") -> bytes:
     return made.SerializeToString()
 
 
-def decided(gate: RelayGate, message: bytes) -> Verdict:
-    async def wait() -> Verdict:
-        found = gate.decider.decide(RUN, message, 1_000_000_000)
-        return found if isinstance(found, Verdict) else await found
-
-    return asyncio.run(wait())
+def creating(source: str = "api", namespace: str = "shop") -> bytes:
+    made = cri.CreateContainerRequest(pod_sandbox_id="s1")
+    made.sandbox_config.metadata.CopyFrom(cri.PodSandboxMetadata(name="web", namespace=namespace, uid="u"))
+    made.sandbox_config.annotations["kubernetes.io/config.source"] = source
+    made.config.metadata.name = "app"
+    return made.SerializeToString()
 
 
 @pytest.mark.parametrize("plugin", ["'io.containerd.cri.v1.runtime'", "'io.containerd.grpc.v1.cri'", "cri"])
@@ -71,30 +74,98 @@ def test_a_handler_that_the_runtime_does_not_have_is_said(plugin: str, caplog: p
     files = SimKernel({})
     ensure_folder(files, "/etc/containerd")
     files.replace("/etc/containerd/config.toml", CONFIG.format(plugin).encode())
-    RelayGate(ENFORCE, files)
+    gates._say(files, ENFORCE.gate)
     assert [record.getMessage().partition(" why=")[0] for record in caplog.records] == [
         "gate=unknown-handler handler=katta"
     ]
 
 
 def test_observe_lets_pass_what_enforce_refuses_from_the_next_settings_on() -> None:
-    gate = RelayGate(OBSERVE, SimKernel({}))
-    assert decided(gate, asked("kata")) == Pass()
-    assert gate.decider.undecided(RUN, None, "too large", ending=False) == Pass()
-    gate.settle(ENFORCE)
-    assert isinstance(decided(gate, asked("kata")), Refuse)
-    assert "tells no UID" in str(decided(gate, asked("kata", uid="")))
-    assert decided(gate, asked("runc")) == Pass()
-    assert gate.row().counts == {"would-refuse": 1, "refused": 2}
+    node = Relayed(OBSERVE)
+
+    async def nobody(key: str) -> str:
+        return "no API server"
+
+    held = gates.Gates(node.core, node.kernel, node.lane, OBSERVE, node.clock)
+    keeper = Gatekeeper(lambda: node.core.state.settings.gate.at, partial(held.holds, nobody), Homes(no_runtime))
+
+    def decided(message: bytes) -> Verdict:
+        async def wait() -> Verdict:
+            found = keeper.decide(RUN, message, 1_000_000_000)
+            return found if isinstance(found, Verdict) else await found
+
+        return asyncio.run(wait())
+
+    assert decided(asked("kata")) == Pass()
+    node.settle(ENFORCE)
+    assert isinstance(decided(asked("kata")), Refuse)
+    assert "tells no UID" in str(decided(asked("kata", uid="")))
+    assert decided(asked("runc")) == Pass()
+    assert held.row().counts == {"would-refuse": 1, "refused": 2}
+
+
+async def no_runtime(path: str, request: bytes, within_s: float) -> bytes:
+    raise AssertionError
+
+
+# ---- while no daemon answers
 
 
 def test_a_call_without_a_verdict_passes_only_if_its_pod_is_known_to_have_no_gate() -> None:
-    decider = RelayGate(ENFORCE, SimKernel({})).decider
-    assert decider.undecided(RUN, asked("runc"), "the relay ends", ending=True) == Pass()
+    rules = Rules(lambda: ENFORCE)
+    assert rules.undecided(RUN, asked("runc"), "the relay ends", ending=True) == Pass()
     for message in (asked("kata"), None, b"\x0a\xff"):
-        refused = decider.undecided(RUN, message, "the relay ends", ending=True)
+        refused = rules.undecided(RUN, message, "the relay ends", ending=True)
         assert isinstance(refused, Refuse)
         assert (refused.status, "the relay ends" in refused.text) == (14, True)
+    assert Rules(lambda: OBSERVE).undecided(RUN, None, "too large", ending=False) == Pass()
+
+
+STRICT = Settings(relay=RelaySection(limits=True), limits=LimitsSettings(on_error=OnError.REFUSE))
+LOOSE = Settings(relay=RelaySection(limits=True))
+UNREADABLE = b"\xff"
+WHO = "shop/web, container app"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message", "said"),
+    [
+        (STRICT, creating(), f"{WHO}: Nodeward could not decide this request (odd), and limits.on_error is refuse"),
+        (STRICT, UNREADABLE, "CreateContainer: Nodeward could not decide"),
+        (STRICT, None, "CreateContainer: Nodeward could not decide"),
+        (STRICT, creating("file"), ""),
+        (STRICT, creating("http"), ""),
+        (STRICT, creating(namespace="nodeward-system"), ""),
+        (LOOSE, creating(), ""),
+        (LOOSE, None, ""),
+        (replace(STRICT, limits=replace(STRICT.limits, mode=Mode.OBSERVE)), creating(), ""),
+        (replace(STRICT, relay=RelaySection()), creating(), ""),
+    ],
+)
+def test_a_create_without_a_verdict_goes_by_on_error_but_of_static_pods_and_our_own(
+    settings: Settings, message: bytes | None, said: str
+) -> None:
+    verdict = Rules(lambda: settings).undecided(replace(RUN, path=CREATE), message, "odd", ending=False)
+    assert verdict == Pass() if not said else isinstance(verdict, Refuse) and verdict.text.startswith(said)
+
+
+def test_a_relay_that_ends_refuses_for_now_whatever_on_error_says() -> None:
+    verdict = Rules(lambda: LOOSE).undecided(replace(RUN, path=CREATE), creating(), "the relay ends", ending=True)
+    assert isinstance(verdict, Refuse)
+    assert verdict.status == 14
+    assert verdict.text.startswith(f"{WHO}: Nodeward's relay ends")
+    start = replace(RUN, path=CREATE.replace("Create", "Start"))
+    assert Rules(lambda: STRICT).undecided(start, b"", "odd", ending=True) == Pass(), "its container exists"
+
+
+def test_image_calls_are_answered_with_their_own_place_whatever_else_is_held() -> None:
+    both = ImagesElsewhere("/run/images.sock", One(NO))
+    call = Call(1, 1, "/runtime.v1.ImageService/PullImage", 0, held=True)
+    verdict = both.undecided(call, None, "the request is larger than what can be held", ending=False)
+    assert isinstance(verdict, Refuse)
+    assert (verdict.status, "unix:///run/images.sock" in verdict.text) == (12, True)
+    assert both.undecided(CALL, None, "odd", ending=False) == both.decide(CALL, b"", 0) == NO
+    assert [both.holds(path) for path in (call.path, "/held", "/nothing")] == [True, True, False]
 
 
 @pytest.mark.parametrize("told", ["", "other"])
@@ -105,12 +176,11 @@ def test_a_runtime_that_tells_of_no_such_sandbox_leaves_a_container_undecided(to
         return cri.PodSandboxStatusResponse(status=cri.PodSandboxStatus(id=told)).SerializeToString()
 
     async def wait() -> None:
-        found = keeper.decide(replace(RUN, path=CREATE), made.SerializeToString(), 1_000_000_000)
+        found = keeper.decide(replace(RUN, path=CREATE), creating(), 1_000_000_000)
         assert isinstance(found, Awaitable)
         await found
 
-    keeper = Gatekeeper(lambda: GateAt.CONTAINER, lambda home, within_s: None, status, lambda home, why: why)
-    made = cri.CreateContainerRequest(pod_sandbox_id="s1")
+    keeper = Gatekeeper(lambda: GateAt.CONTAINER, lambda home, within_s: None, Homes(status))
     with pytest.raises(WireError, match="no such sandbox"):
         asyncio.run(wait())
 
@@ -167,14 +237,6 @@ def test_a_replaced_request_is_handed_on_and_a_refusal_ends_it(waits: bool) -> N
     after = One()
     assert verdict(One(Replace(b"one")), One(NO, waits), after) == NO
     assert after.heard == []
-
-
-def test_what_nobody_decided_is_told_to_all_and_refused_by_the_first_that_does() -> None:
-    deciders = One(), One(NO), One(Refuse(1, "later")), One(path="/other")
-    chain = Chain(deciders, lambda: 0)
-    assert chain.undecided(CALL, None, "odd", ending=False) == NO
-    assert [one.heard for one in deciders] == [["odd"], ["odd"], ["odd"], []]
-    assert (chain.holds("/other"), chain.holds("/nothing")) == (True, False)
 
 
 GONE, DEAD, HANGS = FileNotFoundError(2, "gone"), ConnectionRefusedError(111, "refused"), TimeoutError()
@@ -243,7 +305,7 @@ async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_rela
     feed = Followed(parse("full:.*"), no_writer, SystemClock(), backoff)
     wanted = Settings(dump=DumpSection("/d", "off:.*"))
     source = SettingsSource(lambda: wanted, "a test")
-    reload = asyncio.ensure_future(RelayReload(Settings(), source, None, feed).run(sd_notify.from_environment({}, 1)))
+    reload = asyncio.ensure_future(RelayReload(Settings(), source, feed).run(sd_notify.from_environment({}, 1)))
     source.asked.set()
     await asyncio.wait_for(followed.wait(), 30)
     reload.cancel()
@@ -252,55 +314,11 @@ async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_rela
     assert threads[0] != threading.get_ident()
 
 
-def test_a_relay_that_decides_takes_a_policy_at_once_but_neither_a_driver_nor_a_feature_that_was_off() -> None:
-    running = Settings(cpus=CpusSettings(driver=Driver.RELAY))
-    wanted = Settings(policy=PolicySettings("static"), cpus=CpusSettings(Mode.OBSERVE, Driver.NRI, late_ms=7))
-    live = merged(running, wanted, limits=True, dump=False)
-
-    assert live.policy == wanted.policy
-    assert live.cpus == CpusSettings(Mode.OBSERVE, Driver.RELAY, late_ms=7)
-    off = Settings(cpus=CpusSettings(Mode.OFF, Driver.RELAY))
-    assert merged(off, wanted, limits=True, dump=False).cpus == off.cpus
-    assert merged(running, wanted, limits=False, dump=False) == running
-
-
-def test_an_agent_that_goes_while_its_policy_is_taken_back_leaves_nothing_of_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    parse: Callable[[str], dump_rules.Rules] = dump_rules.parse
-    held, go_on, calls = threading.Event(), threading.Event(), list[str]()
-
-    def parsed(spec: str) -> dump_rules.Rules:
-        calls.append(spec)
-        if len(calls) == 2:
-            held.set()
-            go_on.wait(30)
-        return parse(spec)
-
-    class Limits:
-        def __init__(self) -> None:
-            self.settled = list[str]()
-
-        core = SimpleNamespace(state=SimpleNamespace(cpus=SimpleNamespace(refused=("too large",))))
-
-        def settle(self, live: Settings) -> None:
-            self.settled.append(live.policy.active)
-
-    async def story() -> list[str]:
-        pushed = Pushed(over_file(None, {}, {"state_dir": str(tmp_path)}), OsFiles())
-        feed = Feed(parse("full:.*"), no_writer, SystemClock(), Backoff(1.0, 1.0, lambda: 0.5))
-        limits = Limits()
-        source = SettingsSource(pushed.read, "a test", pushed=pushed)
-        reload = RelayReload(pushed.read(), source, limits, feed)  # type: ignore[arg-type]
-        push = asyncio.create_task(reload.push("n", {"policy": "Active: balloons\n"}))
-        await asyncio.to_thread(held.wait, 30)
-        push.cancel()
-        go_on.set()
-        await asyncio.gather(push, return_exceptions=True)
-        return ["none", *limits.settled]
-
-    monkeypatch.setattr(dump_rules, "parse", parsed)
-    assert asyncio.run(story())[-1] == "none"
+def test_what_becomes_of_undecided_calls_changes_at_once_and_what_is_held_at_the_next_start() -> None:
+    wanted = replace(STRICT, gate=GateSettings(Mode.ENFORCE), cpus=CpusSettings(Mode.OBSERVE, Driver.RELAY))
+    live = merged(LOOSE, wanted, dump=False)
+    assert (live.limits.on_error, live.cpus.mode, live.cpus.driver) == (OnError.REFUSE, Mode.OBSERVE, Driver.NRI)
+    assert (live.gate.mode, live.relayed) == (Mode.OFF, LOOSE.relayed)
 
 
 def test_another_policy_than_the_last_is_refused_until_that_one_is_forgotten(tmp_path: Path) -> None:

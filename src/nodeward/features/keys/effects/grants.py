@@ -32,45 +32,17 @@ from nodeward.host.state_file import StateFile
 from nodeward.host.undo import BOOT_ID, boot_id
 
 log = logging.getLogger(__name__)
-BOOT_VERSION = 1
-MAX_BOOT_BYTES = 4096
-
-
-class _Note(msgspec.Struct, frozen=True):
-    version: int
-    boot: str
-
-
-_note = msgspec.json.Decoder(_Note)
-
-
-def boot_path_in(folder: str) -> str:
-    """The note's path in the state folder."""
-    return f"{folder.rstrip('/')}/grants.boot"
-
-
-def read_boot(files: HostFiles, folder: str) -> str:
-    """The boot in which a journal was begun last; empty where that is not known. May sleep."""
-    try:
-        found = _note.decode(files.read(boot_path_in(folder), MAX_BOOT_BYTES))
-    except FileNotFoundError:
-        return ""
-    except (OSError, msgspec.MsgspecError) as error:
-        log.warning("grants-boot=ignored path=%s error=%s", boot_path_in(folder), error)
-        return ""
-    if found.version != BOOT_VERSION:
-        log.warning("grants-boot=ignored path=%s version=%s", boot_path_in(folder), found.version)
-        return ""
-    return found.boot
+BOOT = StateFile("grants.boot", str, "grants-boot", 4096)
+"""The boot in which a journal was begun last."""
 
 
 class GrantsBoot:
-    """The note. Belongs to the loop's thread."""
+    """Keeps `BOOT`. Belongs to the loop's thread."""
 
     def __init__(self, files: HostFiles, folder: str, lane: Lane, boot: str = "") -> None:
         self.boot = boot
         """What it says, or is to say as soon as it can be written."""
-        self._file, self._lane = StateFile(files, boot_path_in(folder)), lane
+        self._file, self._lane = BOOT.writer(files, folder), lane
         self._written, self._busy, self._failing = boot, False, False
 
     def note(self, boot: str) -> None:
@@ -78,9 +50,8 @@ class GrantsBoot:
         self.boot = boot
         if self._busy or self._written == boot:
             return
-        write = partial(self._file.replace, msgspec.json.encode(_Note(BOOT_VERSION, boot)))
         self._busy = True
-        if not self._lane.submit("grants-boot", write, partial(self._landed, boot)):
+        if not self._lane.submit("grants-boot", partial(self._file.replace, boot), partial(self._landed, boot)):
             self._busy = False
 
     def _landed(self, boot: str, result: object) -> None:

@@ -14,8 +14,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, TypeVar
 
-import msgspec
-
 from nodeward.core.errors import NodewardError, RequestError, WireError
 from nodeward.core.pulls import PullsView
 from nodeward.core.vms import PodNetwork
@@ -46,7 +44,7 @@ from nodeward.features.root import State
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import GivenUpError, Lane, done_on
-from nodeward.host.state_file import StateFile
+from nodeward.host.state_file import MIB, StateFile
 from nodeward.neighbours.formats import cgroup_mounts
 from nodeward.neighbours.kata import direct_volume
 from nodeward.neighbours.kata import network as networks
@@ -54,9 +52,6 @@ from nodeward.neighbours.kata import volumes as direct
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-FILE: Final = "volume-claims.json"
-VERSION: Final = 1
-MAX_BYTES: Final = 8 * 1024 * 1024
 HOST_ROOT: Final = "/proc/1/root"
 MOUNTS: Final = "/proc/1/mountinfo"
 """The host's view, from a container with the host's process ids too. Both need CAP_SYS_PTRACE."""
@@ -72,6 +67,7 @@ UNSEEN: Final = (
     "the host's process ids (docs/volumes.md)"
 )
 SPEC: Final = "the pod's spec and the claims of volumes"
+FILE: Final = StateFile("volume-claims.json", dict[str, VolumeHold], "volume-claims", 8 * MIB)
 
 LOOK_S: Final = 5.0
 """How often it is asked which sandboxes live, while there are claims."""
@@ -110,7 +106,7 @@ class PodVolumeClaims:
         relayed: Relayed,
     ) -> None:
         self._known, self._read, self._files, self._lane, self._clock = state, read, files, lane, clock
-        self._file = StateFile(files, f"{run_dir.rstrip('/')}/{FILE}")
+        self._run_dir, self._file = run_dir, FILE.writer(files, run_dir)
         self._relayed = relayed
         self._told: PullsView | None = None
         self._alone = False
@@ -213,7 +209,7 @@ class PodVolumeClaims:
             firm = _firm(self._claims)
             if firm != self._on_disk:
                 self._on_disk = None
-                await self._job("volume claims", partial(self._file.replace, msgspec.json.encode((VERSION, firm))))
+                await self._job("volume claims", partial(self._file.replace, firm))
                 self._on_disk = firm
 
     async def claims(self, asked: ListVolumeClaimsRequest) -> ListVolumeClaimsResponse:
@@ -367,8 +363,8 @@ class PodVolumeClaims:
         if self._loaded:
             return
         try:
-            found = await self._job("volume claims", partial(_read_claims, self._files, self._file.path))
-        except (OSError, GivenUpError, WireError) as error:
+            found = await self._job("volume claims", partial(_read_claims, self._files, self._run_dir))
+        except (OSError, GivenUpError, ValueError) as error:
             self._unread = (
                 f"{self._file.path} cannot be read: {error}; once no VM has a volume of its own, remove the file"
             )
@@ -389,15 +385,10 @@ def _stands(sandbox: str, standing: Standing) -> bool:
     return sandbox in standing.sandboxes or not (standing.listed or sandbox in standing.ended)
 
 
-def _read_claims(files: HostFiles, path: str) -> Claims:
-    try:
-        version, claims = msgspec.json.decode(files.read(path, MAX_BYTES), type=tuple[int, dict[str, VolumeHold]])
-    except FileNotFoundError:
-        return {}
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise WireError(FILE, "is damaged, or of another version") from error
-    if version != VERSION or any(one.ends_ns and not one.holder for one in claims.values()):
-        raise WireError(FILE, "is of another version")
+def _read_claims(files: HostFiles, folder: str) -> Claims:
+    claims = FILE.read(files, folder) or {}
+    if any(one.ends_ns and not one.holder for one in claims.values()):
+        raise ValueError("a claim in it ends, and has no holder")
     return claims
 
 

@@ -1,7 +1,6 @@
 """Keeps the known pods on disk, for a start while the API server is away.
 
-Written lazily, whole and atomically; read once at the start, when every pod in it is marked as coming from disk.
-The file has a version; what is not understood is ignored, never guessed.
+Written lazily; read once at the start, when every pod in it is marked as coming from disk.
 """
 
 import logging
@@ -9,20 +8,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
-import msgspec
-
 from nodeward.core.workload import PodSpec, Source
 from nodeward.features.pods.state import Pods
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.lanes import Lane
-from nodeward.host.state_file import StateFile
+from nodeward.host.state_file import MIB, StateFile
 
 log = logging.getLogger(__name__)
-MAX_BYTES = 16 * 1024 * 1024
-VERSION = 2
 EVERY_S = 5.0
-_decoder = msgspec.json.Decoder(tuple[int, int, tuple[PodSpec, ...]])
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,34 +27,18 @@ class Remembered:
     at_wall_ns: int = 0
 
 
-def path_in(folder: str) -> str:
-    """The file's path in the state folder."""
-    return f"{folder.rstrip('/')}/pods.json"
-
-
-def encode(pods: tuple[PodSpec, ...], at_wall_ns: int) -> bytes:
-    """The file's content."""
-    return msgspec.json.encode((VERSION, at_wall_ns, pods))
+FILE = StateFile("pods.json", Remembered, "last-known", 16 * MIB)
 
 
 def read(files: HostFiles, folder: str) -> Remembered:
     """The pods on disk; none where the file is missing, damaged or of another version."""
-    try:
-        version, at_wall_ns, pods = _decoder.decode(files.read(path_in(folder), MAX_BYTES))
-    except FileNotFoundError:
-        return Remembered()
-    except (OSError, msgspec.MsgspecError, ValueError) as error:
-        log.warning("last-known=ignored path=%s error=%s", path_in(folder), error)
-        return Remembered()
-    if version != VERSION:
-        log.warning("last-known=ignored path=%s version=%s", path_in(folder), version)
-        return Remembered()
-    return Remembered(tuple(replace(pod, source=Source.DISK) for pod in pods), at_wall_ns)
+    found = FILE.known(files, folder) or Remembered()
+    return Remembered(tuple(replace(pod, source=Source.DISK) for pod in found.pods), found.at_wall_ns)
 
 
 async def keep(pods: Callable[[], Pods], files: HostFiles, lane: Lane, folder: str, clock: Clock) -> None:
     """Keeps the pods on disk, at most once in EVERY_S, off the loop. What could not be written is tried again."""
-    file = StateFile(files, path_in(folder))
+    file = FILE.writer(files, folder)
     written: object = None
     failing = busy = False
 
@@ -71,11 +49,11 @@ async def keep(pods: Callable[[], Pods], files: HostFiles, lane: Lane, folder: s
             written, failing = specs, False
         elif not failing:
             failing = True
-            log.warning("last-known=not-written path=%s error=%s", path_in(folder), result)
+            log.warning("last-known=not-written path=%s error=%s", file.path, result)
 
     while True:
         now = pods()
         if now.specs is not written and now.api_up and not busy:
-            data = encode(tuple(known.spec for known in now.specs.values()), clock.wall_ns())
-            busy = lane.submit("pods", partial(file.replace, data), partial(done, now.specs))
+            found = Remembered(tuple(known.spec for known in now.specs.values()), clock.wall_ns())
+            busy = lane.submit("pods", partial(file.replace, found), partial(done, now.specs))
         await clock.sleep(EVERY_S)

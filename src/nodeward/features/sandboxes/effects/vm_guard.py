@@ -14,15 +14,15 @@ from typing import Final
 from nodeward.core.modes import OnError
 from nodeward.core.vms import Handler
 from nodeward.core.workload import SandboxId
+from nodeward.features.pods.effects.cri_runtime import RuntimeCall
 from nodeward.features.sandboxes import fixed
+from nodeward.features.sandboxes.rows import VmGuardRow
 from nodeward.features.sandboxes.words import shown
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
 from nodeward.neighbours.cri import mapping
-from nodeward.neighbours.cri.rows import VmGuardRow
 from nodeward.neighbours.cri.sandbox_calls import CHECKPOINTS, RESIZES, VmCall, VmCalls
 from nodeward.neighbours.kata.handlers import read_handlers
-from nodeward.neighbours.sockets import unary_client
 
 SHARE: Final = 0.8
 """Of the time that a hold has, so much for what is to be found out: the rest is for who decides after."""
@@ -41,9 +41,8 @@ class _UnknownError(Exception):
 class VmGuard:
     """Belongs to the loop's thread; files are read by another one."""
 
-    def __init__(self, settings: Settings, files: HostFiles) -> None:
-        relay = settings.relay
-        self._runtime, self._checkpoint, self._resize = relay.runtime, relay.vm_checkpoint, relay.vm_resize
+    def __init__(self, settings: Settings, files: HostFiles, call: RuntimeCall) -> None:
+        self._call, self._checkpoint, self._resize = call, settings.relay.vm_checkpoint, settings.relay.vm_resize
         self._files, self._profiles = files, settings.sandboxes.profiles
         self._counts = Counter[str]()
         self._last = ""
@@ -120,4 +119,4 @@ class VmGuard:
         return handler
 
     async def _ask(self, asked: VmCall, method: str, request: bytes) -> bytes:
-        return await unary_client.call(self._runtime, f"{asked.service}/{method}", request, ASK_S)
+        return await self._call(f"{asked.service}/{method}", request, ASK_S)

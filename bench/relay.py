@@ -178,7 +178,7 @@ def run() -> None:
 def _create() -> bytes:
     """A create as large as kubelet's, of a pod whose annotation limits it."""
     made = cri.CreateContainerRequest(pod_sandbox_id="5" * 64)
-    made.sandbox_config.metadata.CopyFrom(cri.PodSandboxMetadata(name="pod", uid="uid", namespace="default"))
+    made.sandbox_config.metadata.CopyFrom(cri.PodSandboxMetadata(name="limited", uid="limited", namespace="default"))
     made.sandbox_config.annotations["epc-limit.nri.io/container.app"] = "8192"
     made.config.metadata.name = "app"
     while made.ByteSize() < REQUEST_BYTES:

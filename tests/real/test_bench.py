@@ -78,5 +78,5 @@ def test_the_relays_part_gives_a_figure_for_each_way(
 
     said = capsys.readouterr().out
     assert said.count("us of processor a call") == len(relay.LOADS)
-    assert "lists that passed the engine has taken in" in said
+    assert "resident memory of its node daemon" in said
     assert "resident memory" in said

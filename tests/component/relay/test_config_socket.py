@@ -91,6 +91,16 @@ def test_a_policy_is_pushed_kept_over_a_kill_and_taken_back_by_the_empty_configu
         assert relay.policy() == "none"
 
 
+def test_a_sighup_of_the_relay_does_not_forget_which_policy_was_pushed(relay: Relayed) -> None:
+    with relay.running("-disable-policy-switch") as process:
+        assert relay.set(STATIC) == ""
+        process.send_signal(signal.SIGHUP)
+        log = relay.folder / "relay.log"
+        wait_for(lambda: b"relay.reload settings=" in log.read_bytes(), "the relay to have read its settings")
+        assert b"refused" not in log.read_bytes()
+        assert (relay.folder / "state" / "cri-resmgr-policy").read_text() == "static\n"
+
+
 def test_one_that_fitted_before_and_does_not_fit_the_machine_any_more_is_refused_again(relay: Relayed) -> None:
     """As after a start with fewer CPUs: what is kept is not in force, and the agent must not believe so."""
     large = {"policy": "Active: static\nReservedResources: {CPU: 'cpuset:1000'}\n"}

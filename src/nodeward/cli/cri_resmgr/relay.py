@@ -118,6 +118,7 @@ def _run(words: list[str]) -> None:
         chosen.notes.append("--fallback-config: not obeyed, calls pass untouched until a good configuration comes")
     _remark(chosen)
     beside = _Daemon(words) if first.relayed or first.agent.config_socket else None
+    configured.is_told = beside is None
 
     with contextlib.ExitStack() as told:
 
@@ -168,6 +169,9 @@ class Configured:
 
         self._words, self._files, self._started = words, OsFiles(), False
         self._keeps_policy = first_choice(words).keeps_policy
+        self.is_told = True
+        """Whether this process knows which policy is in force. With a daemon beside it only that one does: an agent may
+        have pushed it another."""
         self.pushed = Pushed(self._overlaid, self._files, self._check, self._note)
 
     def start(self, first: "Settings") -> None:
@@ -198,13 +202,14 @@ class Configured:
     def _check(self, settings: "Settings") -> None:
         from nodeward.programs.cri_resmgr import last_policy
 
-        if self._keeps_policy:
+        if self._keeps_policy and self.is_told:
             last_policy.check(self._files, settings.state_dir, settings.policy.active)
 
     def _note(self, settings: "Settings") -> None:
         from nodeward.programs.cri_resmgr import last_policy
 
-        last_policy.note(self._files, settings.state_dir, settings.policy.active)
+        if self.is_told:
+            last_policy.note(self._files, settings.state_dir, settings.policy.active)
 
 
 class _Daemon:

@@ -106,8 +106,6 @@ class ContainersDecider:
         """Of each pod for which a verdict is awaited the last one."""
         self.unread = 0
         """Messages that were no CRI, or too long to be told: what they told of is not known until the next list."""
-        self.unknown = 0
-        """Updates of containers that nobody has told of: they went on as they came."""
 
     # ---- Decider
 
@@ -125,8 +123,7 @@ class ContainersDecider:
             question = Creating(*self._described(call.number, message))
             return self._in_turn(call, question, within_ns, partial(mapping.changed_create, message))
         known = self._known.container(_updated(message))
-        if known is None:
-            self.unknown += 1
+        if known is None:  # nobody has told of it
             return Pass()
         home, before = known
         update = Updating(home, mapping.updating(message, before))

@@ -6,7 +6,6 @@ that is said. Must not decide, nor know a CRI message.
 """
 
 import asyncio
-import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable
@@ -35,7 +34,7 @@ from nodeward.neighbours.cri.door_frames import (
 )
 from nodeward.neighbours.cri.door_link import DoorLink
 from nodeward.neighbours.cri.held import failed
-from nodeward.neighbours.sockets.lines import bound
+from nodeward.neighbours.sockets.lines import serve
 from nodeward.neighbours.sockets.unary_client import NO_STATUS, CallFailedError
 
 MOST_ASKED: Final = 4096
@@ -71,15 +70,10 @@ class RelayDoor:
 
     async def run(self, path: str, serving: Callable[[], None]) -> None:
         """Serves until cancelled; the socket's file is there meanwhile, mode 0600."""
-        loop = asyncio.get_running_loop()
-        server = await loop.create_unix_server(lambda: _Relay(self, next(self.numbers)).link, sock=bound(path))
+        start = asyncio.get_running_loop().create_unix_server
         try:
-            async with server:
-                serving()
-                await server.serve_forever()
+            await serve(path, lambda at: start(lambda: _Relay(self, next(self.numbers)).link, sock=at), serving)
         finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
             for relay in tuple(self.relays):
                 relay.link.close("the node daemon ends")
 

@@ -22,6 +22,7 @@ MOST_CLIENTS = 64
 """A kubelet starts fewer containers at once; each client holds at most one request."""
 _log = logging.getLogger(__name__)
 
+Serving = Callable[[], None]
 Answer = Callable[[bytes], Awaitable[bytes | None]]
 """The answer to a line, with its end; None where nobody waits for one. WireError: the client gets none."""
 
@@ -44,6 +45,19 @@ def bound(path: str, mode: int = 0o600) -> socket.socket:
     return made
 
 
+async def serve(path: str, start: Callable[[socket.socket], Awaitable[asyncio.Server]], serving: Serving) -> None:
+    """Serves until cancelled what `start` makes of the socket; its file is there meanwhile, mode 0600. Calls `serving`
+    once it is."""
+    server = await start(bound(path))
+    try:
+        async with server:
+            serving()
+            await server.serve_forever()
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
 class LineServer:
     """Answers lines. `what` names it in the log."""
 
@@ -51,16 +65,9 @@ class LineServer:
         self._what, self._answer, self._most_bytes = what, answer, most_bytes
         self._clients = 0
 
-    async def run(self, path: str, serving: Callable[[], None] = lambda: None) -> None:
-        """Serves until cancelled; the socket's file is there meanwhile, mode 0600. Calls `serving` once it is."""
-        server = await asyncio.start_unix_server(self._client, sock=bound(path), limit=self._most_bytes)
-        try:
-            async with server:
-                serving()
-                await server.serve_forever()
-        finally:
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(path)
+    async def run(self, path: str, serving: Serving = lambda: None) -> None:
+        """Serves as `serve` does."""
+        await serve(path, lambda at: asyncio.start_unix_server(self._client, sock=at, limit=self._most_bytes), serving)
 
     async def _client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._clients += 1

@@ -15,8 +15,7 @@ import pytest
 import yaml
 
 from nodeward.people.metrics.exposition import pieces
-from nodeward.people.metrics.families import FAMILIES
-from nodeward.people.metrics.mapping import metrics
+from nodeward.people.metrics.mapping import FAMILIES, metrics
 from tests.patience import scaled
 from tests.peers.find import absent
 from tests.unit.people.metrics.build import RICH

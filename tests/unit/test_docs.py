@@ -31,7 +31,7 @@ from nodeward.features.settings import Settings
 from nodeward.neighbours.kata import shim_socket
 from nodeward.neighbours.kata.config_file import DEFAULTS_GO, DEFAULTS_RS
 from nodeward.neighbours.kata.network import CNI, DANS
-from nodeward.people.metrics.families import FAMILIES
+from nodeward.people.metrics.mapping import FAMILIES
 from nodeward.settings import load as loader
 from nodeward.settings.meanings import MEANINGS
 from tests.patience import scaled

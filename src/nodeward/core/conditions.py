@@ -5,8 +5,10 @@ its codes. A condition is decided nowhere but in `people.verdict`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+
+from nodeward.core.shown import Label, Metric, Rows, shown, shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,32 @@ class Condition:
 
 
 @dataclass(frozen=True, slots=True)
+class CodeRow:
+    """One code, whether or not the condition is there."""
+
+    code: str = field(metadata=shown(Label()))
+    severity: Severity = field(metadata=shown(Label()))
+    is_there: bool = field(
+        metadata=shown(
+            Metric("nodeward_condition", "1 while this condition is on the node, else 0; info is in no headline.")
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """The headline, and the conditions it comes from, the most urgent first."""
 
     level: Level
     sentence: str
     conditions: tuple[Condition, ...] = ()
+
+    @property
+    @shows(Rows(most=1024))
+    def codes(self) -> tuple[CodeRow, ...]:
+        """Every code."""
+        found = dict.fromkeys(one.code for one in self.conditions)
+        return tuple(CodeRow(code, severity, code in found) for code, (severity, _) in CODES.items())
 
     @property
     def pods(self) -> Mapping[str, tuple[Condition, ...]]:

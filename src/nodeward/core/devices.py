@@ -30,6 +30,21 @@ class DeviceKind(Enum):
     DRA = "dra"
 
 
+class PluginStanding(Enum):
+    """The state of the device plugin for one resource."""
+
+    WAITING = "waiting"
+    """Kubelet's socket is not there, or does not answer."""
+    RIVAL = "rival"
+    """Somebody else publishes the resource: ours is not registered, since the last to register evicts the other."""
+    REFUSED = "refused"
+    """Kubelet does not take the registration."""
+    SERVING = "serving"
+    """Registered, and kubelet reads our list."""
+    ENDED = "ended"
+    """Nothing is to be published any more."""
+
+
 @dataclass(frozen=True, slots=True)
 class Told:
     """One device of a container, as kubelet reports it. `resource` is the plugin's resource, or NAMESPACE/NAME of the

@@ -7,31 +7,15 @@ them 0. No event has a field for arguments, environment values or file content, 
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from enum import Enum
 
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Target
+from nodeward.core.devices import PluginStanding
 from nodeward.core.gating import Gated, Verdict
 from nodeward.core.topology import Machine
 from nodeward.core.vms import CgroupDriver, Handler, VmReading
 from nodeward.core.workload import Container, ContainerId, PodSpec, PodUid, Sandbox, SandboxId
-
-
-class PluginStanding(Enum):
-    """The state of the device plugin for one resource."""
-
-    WAITING = "waiting"
-    """Kubelet's socket is not there, or does not answer."""
-    RIVAL = "rival"
-    """Somebody else publishes the resource: ours is not registered, since the last to register evicts the other."""
-    REFUSED = "refused"
-    """Kubelet does not take the registration."""
-    SERVING = "serving"
-    """Registered, and kubelet reads our list."""
-    ENDED = "ended"
-    """Nothing is to be published any more."""
-
 
 NO_POD = PodUid("")
 

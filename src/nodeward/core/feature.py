@@ -12,7 +12,6 @@ from nodeward.core.decision import Decision, Fault, Final
 from nodeward.core.events import Event, Question
 from nodeward.core.finding import Finding
 from nodeward.core.ports import Pace
-from nodeward.core.shown import Clean, Family, Series
 from nodeward.core.state import S
 
 Hear = Callable[[S, Any], tuple[object, Decision]]
@@ -48,10 +47,6 @@ class Feature(Generic[S]):
     """Its rows in the picture of a node, at CLOCK_BOOTTIME nanoseconds."""
     shown_as: str = ""
     """The field of that picture, where it is not the name."""
-    families: tuple[Family, ...] = ()
-    """Its metrics."""
-    series: Callable[[Any, Clean, Pace], Iterable[Series]] | None = None
-    """Each of these families with the series that its rows make. A value that is not known has no series."""
     findings: Callable[[Any], Iterable[Finding]] | None = None
     """What `nodeward doctor` finds in its rows alone."""
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward.core.conditions import HappenedRow
+from nodeward.core.shown import Histogram, Metric, known, shown
 from nodeward.neighbours.cri.rows import AddedRow, CallRow, DaemonRow, DoorRow, DumpRow
 
 
@@ -11,14 +12,20 @@ from nodeward.neighbours.cri.rows import AddedRow, CallRow, DaemonRow, DoorRow, 
 class RelayView:
     """One relay. It goes over `relay.sock`, so a field may be added and none may change its meaning."""
 
-    version: str
+    version: str = field(
+        metadata=shown(Metric("nodeward_relay_info", "1 while a relay answers, with its version.", by="version"))
+    )
     pid: int
     since_wall_ns: int
     doors: tuple[DoorRow, ...] = ()
     calls: tuple[CallRow, ...] = ()
-    added: tuple[AddedRow, ...] = ()
-    queues: Mapping[str, int] = field(default_factory=dict)
-    """Bytes that wait: `held` for decisions, `copied` for those who watch, `dump` for the dump's writer."""
+    added: tuple[AddedRow, ...] = known(
+        Histogram("nodeward_relay_added_duration_seconds", "How long calls waited in the relay."), default=()
+    )
+    queues: Mapping[str, int] = known(
+        Metric("nodeward_relay_queue_bytes", "Bytes waiting: held, copied, or for the dump.", by="queue"),
+        default_factory=dict,
+    )
     daemon: DaemonRow = field(default_factory=DaemonRow)
     dump: DumpRow | None = None
     settings_faults: tuple[str, ...] = ()

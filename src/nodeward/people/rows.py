@@ -1,27 +1,77 @@
 """The picture of a node at one moment, as people, metrics and clients read it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from nodeward import __version__
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.conditions import HappenedRow, Verdict
+from nodeward.core.modes import Mode
+from nodeward.core.shown import Histogram, Info, Label, Metric, Named, Rows, Total, counter, gauge, known, shown, shows
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.gate.rows import GateRow, GatesView
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.limits.rows import CgroupRow, LinesRow
+from nodeward.features.limits.rows import UNDERFLOW, USAGE, CgroupRow, LinesRow, at_least_none, below_zero
 from nodeward.features.sandboxes.rows import SandboxesView, SizingRow, VmGuardRow
 from nodeward.people.relay_view import RelayView
 from nodeward.settings.rows import SettingsRow
+
+_UNITS = {"sgx_epc": "bytes", "sev": "asids", "sev_es": "asids", "tdx": "keys"}
+_TREE = Info("nodeward_misc_hierarchy_info", "1, with the cgroup version and the place of the misc controller.")
+_OF_NODE = ("level", "namespace", "pod", "container", "resource")
+_MOST_CGROUPS = 5000
+HEALTH: Mapping[str, Metric] = {
+    "goals": Metric("nodeward_reconcile_goals", "Values in the kernel that the daemon holds."),
+    "goals_unreached": Metric("nodeward_reconcile_goals_unreached", "Those not as wanted yet."),
+    "goals_quarantined": Metric("nodeward_reconcile_goals_quarantined", "Those whose file call hangs in the kernel."),
+    "sample_age_ms": Metric(
+        "nodeward_sample_age_seconds", "Time since the kernel's files were last read. Absent before that.", per=1e3
+    ),
+    "watch_age_ms": Metric(
+        "nodeward_watch_age_seconds", "Time since the API server last sent anything about pods.", per=1e3
+    ),
+    "loop_lag_max_us": Metric(
+        "nodeward_loop_lag_max_seconds", "Greatest delay of the event loop in the last minute.", per=1e6
+    ),
+    "loop_lag_p99_us": Metric("nodeward_loop_lag_p99_seconds", "99th percentile of that delay.", per=1e6),
+    "loop_stalls": Total("nodeward_loop_stalls_total", "Delays of the event loop above 0.25 seconds."),
+    "component_restarts": Total(
+        "nodeward_component_restarts_total", "How often a part of the daemon failed and was restarted."
+    ),
+    "lanes_stuck": Total("nodeward_lane_jobs_stuck_total", "Batches of file calls that did not return in time."),
+    "lane_{lane}_waiting": Metric("nodeward_lane_waiting_jobs", "Batches of file calls waiting for a thread."),
+    "lane_{lane}_age_ms": Metric("nodeward_lane_age_seconds", "Time since the oldest batch was queued.", per=1e3),
+    "lane_{lane}_hung": Metric("nodeward_lane_hung_threads", "Threads that hang in a file call."),
+    "not_restorable": Metric("nodeward_not_restorable", "Changes that `nodeward uninstall` could not undo."),
+    "state_unread": Metric("nodeward_state_unread", "1 if the undo list could not be read at the start, else 0."),
+    "files_unwritten": Metric("nodeward_files_unwritten", "Own files of which the last write failed."),
+    "record_dropped": Total("nodeward_record_dropped_total", "Events missing in the record."),
+    "feature_faults": Total("nodeward_feature_faults_total", "Decisions that failed by a fault of Nodeward."),
+    "asks_{outcome}": Total("nodeward_asks_total", "Questions of the runtime, by answer."),
+    "kube_events_{outcome}": Total("nodeward_kube_events_total", "Kubernetes Events on pods and the node, by outcome."),
+    "notices_left_out": Total("nodeward_kube_events_left_out_total", "Events left out because there were too many."),
+    "gate_calls_{outcome}": Total("nodeward_gate_relayed_total", "Starts of gated pods at the relay, by outcome."),
+    "relay_unread": Total("nodeward_relay_unread_total", "Messages passing the relay that could not be read."),
+}
+"""The daemon's own counters."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
     """One source the daemon listens to: whether it is synchronised, the last word on it, and since when that holds."""
 
-    name: str
-    ready: bool
+    name: str = field(metadata=shown(Label("component")))
+    ready: bool = field(
+        metadata=shown(Metric("nodeward_component_ready", "1 while this source is synchronised, else 0."))
+    )
     detail: str = ""
-    since_wall_ns: int = 0
+    since_wall_ns: int = gauge(
+        "nodeward_component_since_timestamp_seconds",
+        "When that began. Absent before the first word.",
+        per=1e9,
+        absent=0,
+        default=0,
+    )
     """When it became ready, or ceased to be; 0 while it has never been heard of."""
     needed: bool = True
     """False where the daemon counts as ready without it."""
@@ -31,37 +81,79 @@ class ComponentRow:
 class DecidedRow:
     """How long decisions on one kind of event took. `at_most` has pairs: nanoseconds, and how many took no longer."""
 
-    event: str
+    event: str = field(metadata=shown(Label()))
     count: int
     sum_ns: int
     at_most: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
+class MiscRow:
+    """One misc resource of the node, as metrics have it; `unit` is empty where it is not known."""
+
+    level: str = field(metadata=shown(Label(named=True)))
+    resource: str = field(metadata=shown(Label()))
+    unit: str = field(
+        metadata=shown(Metric("nodeward_misc_resource_info", "1, with the unit of the resource.", by="unit"))
+    )
+    capacity: int | None = field(metadata=shown(Metric("nodeward_misc_capacity", "What the node has.")))
+    usage: int | None = field(
+        metadata=shown(
+            replace(USAGE, of=at_least_none, labels=_OF_NODE), replace(UNDERFLOW, of=below_zero, labels=_OF_NODE)
+        )
+    )
+    outside: int | None = field(
+        metadata=shown(Metric("nodeward_misc_orphaned", "Charged on the node, but to no known pod."))
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class TreeRow:
+    """Where the misc controller is."""
+
+    version: int = field(metadata=shown(_TREE))
+    root: str = field(metadata=shown(_TREE))
+
+
+@dataclass(frozen=True, slots=True)
 class NodeView:
     """The node. `capacity` and `usage` are the root's, by misc resource."""
 
-    mode: str
+    mode: str = field(
+        metadata=shown(
+            Metric("nodeward_limits_mode", "1 for the mode in force, 0 for the others.", by="mode", every=Mode)
+        )
+    )
     runtime: str
     api: str
-    controller: bool
+    controller: bool = field(
+        metadata=shown(Metric("nodeward_misc_controller", "1 if the kernel has the misc controller, else 0."))
+    )
     capacity: Mapping[str, int]
     usage: Mapping[str, int]
-    rows: tuple[CgroupRow, ...]
-    seq: int = 0
+    rows: tuple[CgroupRow, ...] = field(
+        metadata=shown(
+            Rows(
+                _MOST_CGROUPS,
+                Metric("nodeward_metrics_cgroups_left_out", "Cgroups not shown, beyond the most."),
+                prefers=lambda row: row.was_read,
+            )
+        )
+    )
+    seq: int = counter("nodeward_events_total", "Events decided on.", default=0)
     api_stale_since: str = ""
     """With `api` stale: since when what is known of pods may be out of date (RFC 3339)."""
-    health: Mapping[str, int] = field(default_factory=dict)
-    """The daemon's own counters, by name."""
+    health: Mapping[str, int] = known(Named(HEALTH), default_factory=dict)
     elsewhere: Mapping[str, int] = field(default_factory=dict)
     """What the root's usage is beyond that of all known pods, 0 for nothing, by misc resource. A resource is missing
     while that cannot be told: until each pod has been read lately, and while one of the counters is below zero."""
-    decided: tuple[DecidedRow, ...] = ()
-    ready: bool = False
-    """Synchronised with each source that is chosen and needed."""
+    decided: tuple[DecidedRow, ...] = known(
+        Histogram("nodeward_decide_duration_seconds", "Duration of decisions, by event."), default=()
+    )
+    ready: bool = gauge("nodeward_ready", "1 while every needed source is synchronised, else 0.", default=False)
     components: tuple[ComponentRow, ...] = ()
     settings: SettingsRow = field(default_factory=SettingsRow)
-    keys: tuple[KeyRow, ...] = ()
+    keys: tuple[KeyRow, ...] = known(Rows(64, where=lambda row: row.is_here), default=())
     """TEE keys, one row a kind; empty while `keys.mode` is off."""
     tree: Hierarchy = field(default_factory=Hierarchy)
     """Where the misc controller is, and by which version of cgroups."""
@@ -87,3 +179,43 @@ class NodeView:
     """What happened lately and may be over."""
     verdict: Verdict | None = None
     """What is wrong, of the whole node whatever rows are chosen, for those who read JSON or metrics."""
+
+    @property
+    @shows(Metric("nodeward_build_info", "1, with the daemon's version.", by="version"))
+    def version(self) -> str:
+        """Of who shows it."""
+        return __version__
+
+    @property
+    @shows(Metric("nodeward_reconcile_repairs", "Limits repaired in the last five minutes."))
+    def repairs(self) -> int:
+        """Of all cgroups."""
+        return sum(row.repairs for row in self.rows)
+
+    @property
+    @shows(Metric("nodeward_relay_up", "1 while a relay answers, 0 while it is missing. Absent if none is expected."))
+    def relay_up(self) -> bool | None:
+        """None where none is expected."""
+        return self.relay is not None if self.relay is not None or self.relay_missing else None
+
+    @property
+    @shows(Rows(most=1024))
+    def misc(self) -> tuple[MiscRow, ...]:
+        """The node's misc resources."""
+        return tuple(
+            MiscRow(
+                "node",
+                name,
+                _UNITS.get(name, ""),
+                self.capacity.get(name),
+                self.usage.get(name),
+                self.elsewhere.get(name),
+            )
+            for name in dict.fromkeys((*self.capacity, *self.usage, *self.elsewhere))
+        )
+
+    @property
+    @shows(Rows(1))
+    def place(self) -> TreeRow | None:
+        """None without the controller."""
+        return TreeRow(self.tree.version, self.tree.root) if self.controller else None

@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from nodeward.core.shown import gauge
+
 
 @dataclass(frozen=True, slots=True)
 class SettingsRow:
@@ -9,10 +11,13 @@ class SettingsRow:
 
     source: str = ""
     accepted_wall_ns: int = 0
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...] = gauge(
+        "nodeward_settings_faults", "Faults of newer settings, which were refused.", default=()
+    )
     """Why newer settings were refused; empty once they are accepted."""
-    need_restart: tuple[str, ...] = ()
-    """Settings that were accepted and only hold after a restart."""
+    need_restart: tuple[str, ...] = gauge(
+        "nodeward_settings_need_restart", "Settings that take effect only after a restart.", default=()
+    )
     policy_object: str = ""
     """The BalloonsPolicy object that the policy is by; empty: the settings have it."""
     policy_object_faults: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import contextlib
 import json
 import logging
 import os
+import re
 import socket
 import tarfile
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ from nodeward.host.hostfs import ensure_folder
 from nodeward.host.runner import Core
 from nodeward.neighbours.sockets.grpc_unix import GrpcClient
 from nodeward.people import client
-from nodeward.people.metrics.mapping import COUNTERS
+from nodeward.people.rows import HEALTH
 from nodeward.programs.node import run as node
 from nodeward.settings import load as settings
 from nodeward_sim.doubles.apiserver import ApiServer
@@ -107,8 +108,8 @@ async def test_every_counter_of_the_daemon_is_a_metric(tmp_path: Path, caplog: p
         await node.pod("a")
         health = await node.health()
         assert health
-        grouped = ("lane_", "asks_", "kube_events_")
-        assert [name for name in health if name not in COUNTERS and not name.startswith(grouped)] == []
+        named = re.compile("|".join(re.sub("{.*?}", "[a-z-]+", name) for name in HEALTH))
+        assert [name for name in health if not named.fullmatch(name)] == []
         assert ("nodeward_loop_lag_max_seconds", "", "") in await scrape(await port(caplog))
 
 

@@ -27,8 +27,7 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 from nodeward.people.doctor.facts import Facts
 from nodeward.people.doctor.findings import findings
 from nodeward.people.metrics.exposition import pieces
-from nodeward.people.metrics.families import FAMILIES
-from nodeward.people.metrics.mapping import metrics
+from nodeward.people.metrics.mapping import FAMILIES, metrics
 from nodeward.people.view import node_view
 from nodeward.programs.node.assemble import WIRINGS
 from nodeward.settings.load import load

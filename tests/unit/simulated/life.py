@@ -13,7 +13,7 @@ from random import Random
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision
-from nodeward.core.events import PluginStanding
+from nodeward.core.devices import PluginStanding
 from nodeward.core.modes import Mode
 from nodeward.features.keys import wiring as keys
 from nodeward.features.keys.effects import grants

@@ -1,7 +1,17 @@
 """The rows of a picture of CPUs: the machine, and who may run where. CPUs are written as the kernel does (`0-3,8`)."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from nodeward.core import cpuset
+from nodeward.core.shown import Info, Label, Metric, Rows, counter, gauge, known, shown, shows
+
+_POLICY = Info("nodeward_cpus_policy_info", "1, with the policy in force.")
+
+
+def _how_many(cpus: str) -> int:
+    return cpuset.parse(cpus).bit_count()
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +25,9 @@ class CpuRow:
     node: int
     die: int
     package: int
-    owner: str = ""
+    owner: str = gauge(
+        "nodeward_cpus_exclusive", "CPUs that one container has for its own.", of=bool, adds=True, default=""
+    )
     """The container that has it for its own, as NAMESPACE/POD/CONTAINER; empty for none."""
     pools: tuple[str, ...] = ()
     isolated: bool = False
@@ -27,11 +39,14 @@ class CpuRow:
 class CpuPoolRow:
     """CPUs that containers share, and their names."""
 
-    name: str
-    cpus: str
+    name: str = field(metadata=shown(Label("pool")))
+    cpus: str = field(
+        metadata=shown(Metric("nodeward_cpus_pool", "CPUs of the pool, shared by containers.", of=_how_many))
+    )
     members: tuple[str, ...] = ()
-    lent: str = ""
-    """Idle CPUs of nobody that its members may use too."""
+    lent: str = gauge(
+        "nodeward_cpus_pool_lent", "Idle CPUs that containers of the pool may also use.", of=_how_many, default=""
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +57,11 @@ class CpuHolderRow:
     namespace: str
     pod: str
     container: str
-    kind: str
+    kind: str = field(
+        metadata=shown(
+            Metric("nodeward_cpus_containers", "Containers, by the kind of CPUs they have.", by="kind", adds=True)
+        )
+    )
     id: str = ""
     """The runtime's id; empty where it is not there yet, or any more."""
     cpus: str = ""
@@ -56,7 +75,13 @@ class CpuHolderRow:
     """What the kernel was read to let it use; empty where that is not known."""
     for_ms: int | None = None
     """For how long `has` is so."""
-    state: str = ""
+    state: str = gauge(
+        "nodeward_cpus_containers_state",
+        "Containers, by whether the kernel has the wanted CPUs.",
+        by="state",
+        adds=True,
+        default="",
+    )
     """held: the kernel lets it use what is wanted; pending: that is still to come; failed: see `error`; observed:
     nothing is written; waiting: it has CPUs and no container yet, or none any more; unpinned; unplaced."""
     why: str = ""
@@ -73,28 +98,77 @@ class CpuHolderRow:
 
 
 @dataclass(frozen=True, slots=True)
+class NumaRow:
+    """The CPUs of a NUMA node: how many are used how, and how many are requested."""
+
+    numa: int = field(metadata=shown(Label()))
+    uses: Counter[str] = known(
+        Metric("nodeward_cpus_numa", "CPUs of the NUMA node, by use.", by="use"),
+        default_factory=lambda: Counter(exclusive=0, shared=0, reserved=0, idle=0),
+    )
+    requested: float = gauge(
+        "nodeward_cpus_numa_requested",
+        "CPUs requested on the NUMA node; a pool's are spread evenly over its CPUs.",
+        default=0.0,
+    )
+
+
+@dataclass(frozen=True, slots=True)
 class CpusView:
     """The machine's CPUs and who may use them, by the policy in force."""
 
-    policy: str
-    mode: str
-    driver: str
+    policy: str = field(metadata=shown(_POLICY))
+    mode: str = field(metadata=shown(_POLICY))
+    driver: str = field(metadata=shown(_POLICY))
     online: str
-    cpus: tuple[CpuRow, ...] = ()
+    cpus: tuple[CpuRow, ...] = gauge("nodeward_cpus_online", "CPUs of the machine that are online.", default=())
     pools: tuple[CpuPoolRow, ...] = ()
     holders: tuple[CpuHolderRow, ...] = ()
-    refused: tuple[str, ...] = ()
+    refused: tuple[str, ...] = gauge(
+        "nodeward_cpus_settings_refused",
+        "1 while newer settings of the policy do not fit, else 0.",
+        of=bool,
+        default=(),
+    )
     """Why newer settings of the policy are not in force."""
     faults: tuple[str, ...] = ()
     """What the machine did not tell of itself, and what is assumed."""
-    drifts: int = 0
-    """How often somebody else had changed a set, ever."""
-    late: int = 0
-    """How many programs were started, or refused, while others were still on their CPUs, ever."""
+    drifts: int = counter(
+        "nodeward_cpus_drifts_total", "CPU sets that another process changed and Nodeward restored.", default=0
+    )
+    late: int = counter(
+        "nodeward_cpus_late_starts_total", "Programs started or refused while others were on their CPUs.", default=0
+    )
     notes: tuple[str, ...] = ()
     """What of the machine does not fit the settings in force, and what holds instead."""
     in_force: bool = True
     """False where the settings at the start do not fit the machine: then nothing is pinned."""
+
+    @property
+    @shows(Metric("nodeward_cpus_pool_requested", "CPUs that containers request of the pool.", by="pool", per=1e3))
+    def requested_m(self) -> Mapping[str, int]:
+        """What is requested of each pool, in thousandths of a CPU; what a container has for its own is not."""
+        found = dict.fromkeys((pool.name for pool in self.pools), 0)
+        for row in self.holders:
+            if row.pool in found:
+                found[row.pool] += max(row.request_m - 1000 * _how_many(row.own), 0)
+        return found
+
+    @property
+    @shows(Rows(most=1024))
+    def numa(self) -> tuple[NumaRow, ...]:
+        """The NUMA nodes, with what is requested there to a thousandth."""
+        of_pools = self.requested_m
+        shares = {pool.name: of_pools[pool.name] / 1000 / max(_how_many(pool.cpus), 1) for pool in self.pools}
+        found: dict[int, NumaRow] = {}
+        for cpu in self.cpus:
+            row = found.get(cpu.node) or NumaRow(cpu.node)
+            shared = "reserved" if cpu.pools == ("reserved",) else "shared" if cpu.pools else "idle"
+            row.uses["exclusive" if cpu.owner else shared] += 1
+            found[cpu.node] = replace(
+                row, requested=row.requested + bool(cpu.owner) + sum(shares[name] for name in cpu.pools)
+            )
+        return tuple(replace(row, requested=round(row.requested, 3)) for row in found.values())
 
     def of(self, holder: CpuHolderRow) -> CpuPoolRow | None:
         """The pool that it shares."""

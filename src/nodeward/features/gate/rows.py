@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward.core.modes import Mode
+from nodeward.core.shown import Metric, counter, shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,8 +37,19 @@ class GatesView:
 
     mode: str
     rows: tuple[GatedRow, ...] = ()
-    refused: int = 0
+    refused: int = counter(
+        "nodeward_gate_refused_total",
+        "Containers refused over NRI at a shut gate; in observe, those it would refuse.",
+        default=0,
+    )
     fault: str = ""
+
+    @property
+    @shows(Metric("nodeward_gate_pods", "Pods that asked at their gate: open or shut.", by="state"))
+    def pods(self) -> Mapping[str, int]:
+        """How many gates are open, and how many shut."""
+        shut = sum(bool(row.why) for row in self.rows)
+        return {"open": len(self.rows) - shut, "shut": shut}
 
 
 PASSED, DENIED = "PASSED", "DENIED"

@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from nodeward.core.decision import Target
-from nodeward.core.events import Event, KeysRead, PluginStanding, PluginTold, Reached
+from nodeward.core.devices import PluginStanding
+from nodeward.core.events import Event, KeysRead, PluginTold, Reached
 from nodeward.core.tables import put, without
 from nodeward.features.keys import sums
 from nodeward.features.keys.rows import KeyDelays

@@ -2,7 +2,6 @@
 
 from nodeward.core.feature import Feature
 from nodeward.features.keys.findings import of_offers
-from nodeward.features.keys.metrics import FAMILIES, series
 from nodeward.features.keys.step import HEARS, next_wake, on_fault
 from nodeward.features.keys.view import key_rows
 from nodeward.features.root import State
@@ -14,7 +13,5 @@ KEYS: Feature[State] = Feature(
     on_fault,
     kinds=("offer", "nfd"),
     view=key_rows,
-    families=FAMILIES,
-    series=series,
     findings=of_offers,
 )

@@ -7,7 +7,7 @@ behind can be told. Pure, as `people.doctor.findings` is.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from nodeward.core.events import PluginStanding
+from nodeward.core.devices import PluginStanding
 from nodeward.core.finding import Finding, Severity
 from nodeward.features.keys.rows import KeyRow, KeySharing
 from nodeward.features.keys.share import oversold

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 
-from nodeward.core.events import PluginStanding, PodsOfKubelet
+from nodeward.core.devices import PluginStanding
+from nodeward.core.events import PodsOfKubelet
 from nodeward.core.tables import kept, without
 from nodeward.core.workload import PodSpec, PodUid, SandboxId
 from nodeward.features.keys import loss

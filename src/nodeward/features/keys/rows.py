@@ -3,6 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from nodeward.core.devices import PluginStanding
+from nodeward.core.shown import Histogram, Info, Label, Metric, Total, counter, gauge, known, shown, shows
+from nodeward.features.keys.terms import REFUSALS, KeyState
+
+_SHARE = Info("nodeward_keys_share_info", "1, with how NFD's number is shared.")
+_NFD = Metric("nodeward_keys_nfd", "NFD's number: as wanted, and as in Nodeward's object (ours).")
+
 
 @dataclass(frozen=True, slots=True)
 class KeyHolder:
@@ -28,8 +35,12 @@ class KeyElsewhere:
 
     cgroup: str
     about: str
-    amount: int
-    holder: str
+    amount: int = field(
+        metadata=shown(
+            Metric("nodeward_keys_elsewhere", "Foreign keys whose cgroup was found, by the kind of holder.", adds=True)
+        )
+    )
+    holder: str = field(metadata=shown(Label("class")))
     for_ms: int | None = None
     leaked: int = 0
 
@@ -60,15 +71,15 @@ class KeySharing:
     alone; `written` is what our object says, and `on_node` what the node has by NFD's names. `nfd` is unknown,
     absent, served or working; `error` why our object could not be written. `quotes` is empty where nobody asks."""
 
-    mode: str
+    mode: str = field(metadata=shown(_SHARE))
     chosen: str
     published: str = ""
     sellable: int | None = None
     asked: int = 0
-    total: int | None = None
-    written: int | None = None
+    total: int | None = known(_NFD.at(kind="wanted"))
+    written: int | None = known(_NFD.at(kind="ours"))
     on_node: Mapping[str, int] = field(default_factory=dict)
-    nfd: str = "unknown"
+    nfd: str = known(_SHARE, default="unknown")
     nfd_fault: str = ""
     error: str = ""
     attestation: str = "off"
@@ -81,7 +92,11 @@ class KeyIdRow:
     """An id that we offer to kubelet: free, withheld, granted, charged or draining, for how long, and whose it is."""
 
     id: str
-    state: str
+    state: str = field(
+        metadata=shown(
+            Metric("nodeward_keys_ids", "Ids offered to kubelet, by state.", by="state", every=KeyState, adds=True)
+        )
+    )
     for_ms: int
     pods: tuple[str, ...] = ()
 
@@ -104,34 +119,66 @@ class KeyOffer:
     before its first word. `quotes` is None where nobody asks the service, else whether it answers. `journal_lost` says
     what the loss of the journal of grants means now, empty where there was none or it means nothing any more."""
 
-    withheld: str = ""
-    standing: str = ""
-    kubelet_restarts: int = 0
-    quotes: bool | None = None
-    journal_fault: str = ""
-    journal_lost: str = ""
-    delays: KeyDelays = field(default_factory=KeyDelays)
+    withheld: str = gauge(
+        "nodeward_keys_withheld", "1 while no id is offered, for this reason.", by="reason", default=""
+    )
+    standing: str = gauge(
+        "nodeward_keys_plugin_state",
+        "1 for the state of the device plugin, 0 for the others.",
+        by="state",
+        every=PluginStanding,
+        default="",
+    )
+    kubelet_restarts: int = counter(
+        "nodeward_keys_kubelet_restarts_total", "How often kubelet's socket was replaced.", default=0
+    )
+    quotes: bool | None = gauge(
+        "nodeward_keys_quotes_answer", "1 while the quote service answers, else 0. Absent if not asked."
+    )
+    journal_fault: str = gauge(
+        "nodeward_keys_journal_fault",
+        "1 while grants cannot be recorded, so none is given, else 0.",
+        of=bool,
+        default="",
+    )
+    journal_lost: str = gauge(
+        "nodeward_keys_journal_lost", "1 while ids are out whose journal was removed, else 0.", of=bool, default=""
+    )
+    delays: KeyDelays = known(
+        Histogram(
+            "nodeward_keys_withholding_duration_seconds",
+            "From the last sample without new foreign use until kubelet was told of fewer healthy ids.",
+        ),
+        default_factory=KeyDelays,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class KeyRow:
     """One kind of TEE key on this node. `used` and what follows it are None until the kernel tells."""
 
-    key: str
+    key: str = field(metadata=shown(Label()))
     resources: tuple[str, ...]
-    capacity: int
-    reserve: int
-    used: int | None = None
-    entitled: int | None = None
-    charged: int | None = None
-    foreign: int | None = None
-    free: int | None = None
-    blind: bool = False
+    capacity: int = field(
+        metadata=shown(Metric("nodeward_keys_capacity", "Keys that the node has. Absent for none.", absent=0))
+    )
+    reserve: int = field(metadata=shown(Metric("nodeward_keys_reserve", "Keys that the settings keep back.")))
+    used: int | None = gauge("nodeward_keys_used", "Keys in use on the node.")
+    entitled: int | None = gauge("nodeward_keys_entitled", "Keys promised to pods, taken or not.")
+    charged: int | None = gauge("nodeward_keys_charged", "Keys that known pods hold.")
+    foreign: int | None = gauge("nodeward_keys_foreign", "Keys in use that no known pod holds.")
+    free: int | None = gauge("nodeward_keys_free", "Keys neither held, promised, foreign nor kept back.")
+    blind: bool = gauge(
+        "nodeward_keys_blind",
+        "1 while a counter below zero hides which pod holds keys, else 0.",
+        given="used",
+        default=False,
+    )
     """A pod's counter went below zero: use cannot be told apart by pod."""
-    wrapped: bool = False
-    """The node's counter went below zero."""
-    age_ms: int | None = None
-    """How old the sample is."""
+    wrapped: bool = gauge(
+        "nodeward_keys_wrapped", "1 while the node's counter is below zero, else 0.", given="used", default=False
+    )
+    age_ms: int | None = gauge("nodeward_keys_sample_age_seconds", "Time since the counters were last read.", per=1e3)
     sentence: str = ""
     """How `free` comes about."""
     holders: tuple[KeyHolder, ...] = ()
@@ -151,7 +198,20 @@ class KeyRow:
     sharing: KeySharing | None = None
     fences: KeyFences = field(default_factory=KeyFences)
     offer: KeyOffer | None = None
-    orphan_ms: int | None = None
-    """So long some cgroup that was removed has held a key; None where none does."""
-    leaked: int = 0
-    """How many keys removed cgroups have held for so long that nobody will give them back."""
+    orphan_ms: int | None = gauge(
+        "nodeward_keys_orphan_age_seconds", "How long a removed cgroup has held a key. Absent for none.", per=1e3
+    )
+    leaked: int = gauge(
+        "nodeward_keys_leaked", "Keys held by removed cgroups for at least 15 minutes.", given="used", default=0
+    )
+
+    @property
+    @shows(Total("nodeward_keys_refusals_total", "Requests of kubelet that were refused, by reason.", by="reason"))
+    def refused(self) -> Mapping[str, int] | None:
+        """Every reason, 0 for one that never was: a counter that begins at its first refusal would hide that one."""
+        return None if self.offer is None and not self.refusals else dict.fromkeys(REFUSALS, 0) | dict(self.refusals)
+
+    @property
+    def is_here(self) -> bool:
+        """The node has such keys, or offers some since it had them."""
+        return bool(self.capacity or self.ids)

@@ -9,7 +9,8 @@ charge it takes it back twice, so that the counter falls below zero and the next
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from nodeward.core.events import HeldElsewhere, PluginStanding
+from nodeward.core.devices import PluginStanding
+from nodeward.core.events import HeldElsewhere
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import sums as key_sums

@@ -9,7 +9,8 @@ kubelet gave it where those are more. What it asks of other names for the same k
 from collections.abc import Mapping
 from dataclasses import replace
 
-from nodeward.core.events import KeysRead, PluginStanding
+from nodeward.core.devices import PluginStanding
+from nodeward.core.events import KeysRead
 from nodeward.core.modes import Mode
 from nodeward.core.tables import kept, without
 from nodeward.core.workload import PodSpec, PodUid, SandboxId

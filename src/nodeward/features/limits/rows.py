@@ -1,22 +1,55 @@
 """Rows of limits, as people and programs read them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from enum import Enum
+
+from nodeward.core.shown import Label, Metric, Total, gauge, known, shown, shows
+
+_CADVISOR = ("container", "id=cgroup", "image", "name=id", "namespace", "pod", "resource")
+"""cAdvisor's labels, of ours."""
+USAGE = Metric("nodeward_misc_usage", "Charged now, with everything below.")
+UNDERFLOW = Metric("nodeward_misc_underflow", "1 while the kernel's counter is below zero.")
+_REFUSALS = Total(
+    "nodeward_misc_refusals_total",
+    "Charges refused by this cgroup's limit (local), or by it and those below (subtree).",
+)
+
+
+def at_least_none(value: int) -> int | None:
+    """A counter's value; None for one below zero."""
+    return value if value >= 0 else None
+
+
+def below_zero(value: int) -> int | None:
+    """1 for a counter below zero."""
+    return 1 if value < 0 else None
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceRow:
     """One misc resource of one cgroup. None where it is not known or has no bound; bytes for `sgx_epc`."""
 
-    resource: str
-    wanted: int | None
-    limit: int | None = None
-    usage: int | None = None
-    peak: int | None = None
-    refusals: int | None = None
-    """Charges refused here or below (misc.events)."""
-    refusals_here: int | None = None
-    """Charges refused by this level's own limit (misc.events.local)."""
+    resource: str = field(metadata=shown(Label()))
+    wanted: int | None = field(
+        metadata=shown(Metric("nodeward_misc_declared", "What the pod's declarations allow. 0 if denied."))
+    )
+    limit: int | None = gauge("nodeward_misc_limit", "The limit in the kernel. Absent for none.")
+    usage: int | None = known(
+        replace(USAGE, of=at_least_none),
+        replace(UNDERFLOW, of=below_zero),
+        Metric(
+            "container_misc_usage",
+            "As nodeward_misc_usage, with cAdvisor's labels.",
+            labels=_CADVISOR,
+            of=at_least_none,
+        ),
+    )
+    peak: int | None = gauge("nodeward_misc_peak", "The most ever asked for, refused charges included.")
+    refusals: int | None = known(
+        _REFUSALS.at(scope="subtree"),
+        Total("container_misc_events", "As nodeward_misc_refusals_total of scope subtree.", labels=_CADVISOR),
+    )
+    refusals_here: int | None = known(_REFUSALS.at(scope="local"))
     state: str = ""
     """Where this resource stands; the cgroup's state is that of the resources this kernel has."""
     taken_back: bool = False
@@ -24,6 +57,12 @@ class ResourceRow:
     declared: int | None = None
     """What the container declares, of a pod the budget that follows. None for nothing, though 0 may be wanted: `wanted`
     is what the rule makes of it."""
+
+    @property
+    @shows(Metric("nodeward_misc_limited", "1 if the kernel has a limit, else 0."))
+    def is_limited(self) -> bool | None:
+        """None where nothing was read: then there may be a limit or not."""
+        return None if self.limit is None and self.usage is None else self.limit is not None
 
     @property
     def is_idle(self) -> bool:
@@ -36,7 +75,12 @@ class LinesRow:
     """Whether a runtime is given `misc.max` of several lines: off or on, or, with `nri.multi_line`, held since an OCI
     runtime is too old or does not tell, or unverified since none is seen. `why` is by what."""
 
-    state: str = "off"
+    state: str = gauge(
+        "nodeward_multi_line_info",
+        "1, with the state of nri.multi_line: off, on, held or unverified.",
+        by="state",
+        default="off",
+    )
     why: str = ""
 
     @property
@@ -53,14 +97,16 @@ class LinesRow:
 class CgroupRow:
     """One container's or pod's cgroup."""
 
-    level: str
-    namespace: str
-    pod: str
-    container: str
-    id: str
-    cgroup: str
-    state: str
-    source: str
+    level: str = field(metadata=shown(Label()))
+    namespace: str = field(metadata=shown(Label()))
+    pod: str = field(metadata=shown(Label()))
+    container: str = field(metadata=shown(Label()))
+    id: str = field(metadata=shown(Label(named=True)))
+    cgroup: str = field(metadata=shown(Label(named=True)))
+    state: str = field(
+        metadata=shown(Metric("nodeward_enforcement_state", "1 for the state of the cgroup.", by="state"))
+    )
+    source: str = field(metadata=shown(Label(named=True)))
     rule: str
     resources: tuple[ResourceRow, ...]
     last_error: str = ""
@@ -69,8 +115,25 @@ class CgroupRow:
     """Where `source` is the pod's spec and the API server does not answer: since when (RFC 3339)."""
     faults: tuple[str, ...] = ()
     """Declarations of this container, or of this pod's containers, that could not be read; they count as undeclared."""
-    image: str = ""
+    image: str = known(Label(named=True), default="")
     """The name of a container's image, where the runtime tells it."""
+
+    @property
+    @shows(
+        Metric(
+            "nodeward_container_info",
+            "1 for each container, with its id.",
+            labels=("level", "namespace", "pod", "container", "id", "source"),
+        )
+    )
+    def is_container(self) -> bool | None:
+        """None for a pod's."""
+        return True if self.level == "container" else None
+
+    @property
+    def was_read(self) -> bool:
+        """Of two cgroups of one container the kernel was asked about this one."""
+        return self.state != "stale" and any(one.usage is not None for one in self.resources)
 
 
 def pod_name(row: CgroupRow) -> str:

@@ -2,11 +2,8 @@
 
 from nodeward.core.feature import Feature
 from nodeward.features.root import State
-from nodeward.features.sandboxes.metrics import FAMILIES, series
 from nodeward.features.sandboxes.pod_limits import KIND
 from nodeward.features.sandboxes.step import HEARS
 from nodeward.features.sandboxes.view import sandboxes_view
 
-SANDBOXES: Feature[State] = Feature(
-    "sandboxes", HEARS, kinds=(KIND,), view=sandboxes_view, families=FAMILIES, series=series
-)
+SANDBOXES: Feature[State] = Feature("sandboxes", HEARS, kinds=(KIND,), view=sandboxes_view)

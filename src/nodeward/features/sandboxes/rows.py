@@ -7,6 +7,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from nodeward.core.modes import Mode
+from nodeward.core.shown import Info, Label, Metric, Rows, counter, gauge, known, shown, shows
+
+_MODE = Info("nodeward_sandboxes_mode_info", "1, with the mode, the cgroup version and the cgroup driver.")
+_SANDBOX = Info("nodeward_sandboxes_sandbox_info", "1 for each VM sandbox, with what it is.")
+_HANDLER = Info("nodeward_sandboxes_handler_info", "1 for each runtime handler that starts VMs.")
+_MEMORY = Metric("nodeward_sandboxes_memory_bytes", "Memory on the host, by part.")
+_MOST_CLASSES = 100
+"""RuntimeClasses, and handlers."""
+
+
+def _by_percentile(found: "Percentiles") -> Mapping[str, int]:
+    return {"50": found.p50, "95": found.p95, "99": found.p99}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +68,13 @@ class DriftRow:
     """Something that is not where it should be. `code` stays; `sentence` is for people. Not `is_fault`: worth knowing,
     and nothing to mend (started under the other mode)."""
 
-    code: str
+    code: str = field(
+        metadata=shown(
+            Metric(
+                "nodeward_sandboxes_drifts", "Things not where they should be. Absent for none.", by="code", adds=True
+            )
+        )
+    )
     sentence: str
     role: str = ""
     seen: str = ""
@@ -70,16 +88,25 @@ class DriftRow:
 class FitRow:
     """The pod's memory limit against the size of its VM: `limit - vm - overhead = left`."""
 
-    fit: str = "unknown"
+    fit: str = gauge(
+        "nodeward_sandboxes_fit",
+        "1 for the verdict on whether the pod's limit has room for its VM.",
+        by="fit",
+        default="unknown",
+    )
     """fits, tight, will be killed, killed, unlimited, outside, unknown."""
     limit: int | None = None
     vm: int | None = None
     overhead: int | None = None
     overhead_from: str = ""
     """measured, declared, usual."""
-    left: int | None = None
-    killed_at: int | None = None
-    """So much guest memory in use brings the kernel's OOM kill."""
+    left: int | None = gauge(
+        "nodeward_sandboxes_headroom_bytes", "Limit less VM and overhead; below 0 the kernel kills a VM that fills up."
+    )
+    killed_at: int | None = gauge(
+        "nodeward_sandboxes_killed_at_bytes",
+        "Guest memory in use at which the kernel kills the VM. Absent if it cannot.",
+    )
     killed_since: str = ""
     """When the kernel ended the VM (RFC 3339); empty where it has not, or where that was before the first reading."""
     sentence: str = ""
@@ -95,22 +122,22 @@ class FitRow:
 class SandboxRow:
     """One VM sandbox."""
 
-    id: str
-    namespace: str = ""
-    pod: str = ""
+    id: str = field(metadata=shown(Label("sandbox")))
+    namespace: str = known(Label(), default="")
+    pod: str = known(Label(), default="")
     """Its name; empty where only the sandbox's id is known."""
     uid: str = ""
-    runtime_class: str = ""
+    runtime_class: str = known(_SANDBOX, default="")
     """Empty where the pod's spec is not known."""
-    handler: str = ""
+    handler: str = known(_SANDBOX, default="")
     engine: str = ""
     """containerd's namespace by the shim's command line (`k8s.io`, `moby`)."""
-    profile: str = ""
+    profile: str = known(_SANDBOX, default="")
     """document, kata-go, kata-rs; empty where it is not recognised."""
-    vmm: str = ""
-    only: bool | None = None
+    vmm: str = known(_SANDBOX, default="")
+    only: bool | None = known(_SANDBOX)
     """`sandbox_cgroup_only`."""
-    only_from: str = ""
+    only_from: str = known(_SANDBOX, default="")
     """annotation, default, dragonball, or the configuration file."""
     pod_cgroup: str = ""
     sandbox_cgroup: str = ""
@@ -120,68 +147,84 @@ class SandboxRow:
     drifts: tuple[DriftRow, ...] = ()
     note: str = ""
     """Where the rules cannot be met on this version of cgroups."""
-    vm_memory: int | None = None
-    vm_vcpus: int | None = None
+    vm_memory: int | None = gauge("nodeward_sandboxes_vm_memory_bytes", "Memory of the VM.")
+    vm_vcpus: int | None = gauge("nodeward_sandboxes_vm_vcpus", "vCPUs of the VM.")
     size_from: str = ""
     """vmm, annotation, config+limits, config."""
     fit: FitRow = field(default_factory=FitRow)
-    memory: int | None = None
-    """All of it: the pod's cgroup and what is charged outside."""
-    guest_memory: int | None = None
+    memory: int | None = gauge(
+        "nodeward_sandboxes_charged_memory_bytes",
+        "Memory charged for the sandbox, overhead included, inside and outside the pod's cgroup.",
+    )
+    guest_memory: int | None = known(_MEMORY.at(part="guest"))
     """Guest RAM in the host's memory."""
-    guest_used: int | None = None
-    """What the guest says that it uses."""
-    vmm_memory: int | None = None
+    guest_used: int | None = gauge("nodeward_sandboxes_guest_used_bytes", "Memory in use, as the guest reports it.")
+    vmm_memory: int | None = known(_MEMORY.at(part="vmm"))
     """Without guest RAM."""
-    shim_memory: int | None = None
-    virtiofsd_memory: int | None = None
-    overhead_memory: int | None = None
-    """VMM without guest RAM, shim, virtiofsd."""
-    outside_memory: int | None = None
-    """Charged to a cgroup outside the pod."""
+    shim_memory: int | None = known(_MEMORY.at(part="shim"))
+    virtiofsd_memory: int | None = known(_MEMORY.at(part="virtiofsd"))
+    overhead_memory: int | None = gauge(
+        "nodeward_sandboxes_overhead_memory_bytes", "VMM without guest RAM, shim and virtiofsd."
+    )
+    outside_memory: int | None = gauge(
+        "nodeward_sandboxes_outside_memory_bytes", "The part of it charged outside the pod's cgroup."
+    )
     cpu_m: int | None = None
     vcpu_m: int | None = None
-    overhead_cpu_m: int | None = None
+    overhead_cpu_m: int | None = gauge(
+        "nodeward_sandboxes_overhead_cpu_cores", "CPUs in use now by all but the vCPU threads.", per=1e3
+    )
     outside_cpu_m: int | None = None
     """Of `cpu_m`, what is counted outside the pod."""
-    cpu_ns: int | None = None
-    """All CPU time so far."""
-    vcpu_ns: int | None = None
-    oom_kills: int | None = None
-    """In the pod's cgroup."""
-    declared_memory: int | None = None
-    """The overhead of its RuntimeClass (podFixed), by the pod's spec."""
-    declared_cpu_m: int | None = None
+    cpu_ns: int | None = counter("nodeward_sandboxes_cpu_seconds_total", "CPU time, overhead included.", per=1e9)
+    vcpu_ns: int | None = counter("nodeward_sandboxes_vcpu_seconds_total", "CPU time of the vCPU threads.", per=1e9)
+    oom_kills: int | None = counter("nodeward_sandboxes_oom_kills_total", "OOM kills in the pod's cgroup.")
+    declared_memory: int | None = gauge(
+        "nodeward_sandboxes_declared_memory_bytes", "Memory overhead that the pod declares (podFixed)."
+    )
+    declared_cpu_m: int | None = gauge(
+        "nodeward_sandboxes_declared_cpu_cores", "CPU overhead that the pod declares (podFixed).", per=1e3
+    )
     limit_memory: int | None = None
     """The pod's limit as it should be: the containers' sum and the overhead; None where not every container has one."""
     limit_cpu_m: int | None = None
-    limit_now: int | None = None
+    limit_now: int | None = gauge(
+        "nodeward_sandboxes_limit_bytes", "Memory limit of the pod's cgroup. Absent for none.", absent=-1
+    )
     """The memory limit that the pod's cgroup has; -1 for none."""
     limit_cpu_now_m: int | None = None
-    faults: tuple[str, ...] = ()
-    """What could not be read, or contradicts itself."""
+    faults: tuple[str, ...] = gauge(
+        "nodeward_sandboxes_read_faults", "Things that could not be read or contradict each other.", default=()
+    )
     unknown: Mapping[str, str] = field(default_factory=dict)
     """By the name of a field that is None, why."""
-    age_ms: int | None = None
-    """How old the reading is."""
+    age_ms: int | None = gauge(
+        "nodeward_sandboxes_sample_age_seconds", "Time since the sandbox was last read.", per=1e3
+    )
 
     @property
     def name(self) -> str:
         """The name that is shown: NAMESPACE/POD, or the sandbox's id."""
         return f"{self.namespace}/{self.pod}" if self.pod else self.id
 
+    @property
+    @shows(_SANDBOX)
+    def level(self) -> str:
+        """Whether it is a pod's, or a container's alone."""
+        return "pod" if self.pod else "container"
+
 
 @dataclass(frozen=True, slots=True)
 class HandlerRow:
     """A runtime handler that starts VMs, as configured on this node."""
 
-    name: str
+    name: str = field(metadata=shown(Label("handler")))
     runtime_type: str = ""
-    profile: str = ""
+    profile: str = known(_HANDLER, default="")
     config: str = ""
     drop_ins: tuple[str, ...] = ()
-    hypervisor: str = ""
-    only: bool | None = None
+    hypervisor: str = known(_HANDLER, default="")
+    only: bool | None = known(_HANDLER)
     """`sandbox_cgroup_only` as it holds for a pod without annotation; None where it is not known."""
     only_from: str = ""
     static: bool | None = None
@@ -193,7 +236,12 @@ class HandlerRow:
     passes: tuple[str, ...] = ()
     """The patterns of pod annotations that the container runtime hands on."""
     sandboxes: int = 0
-    fault: str = ""
+    fault: str = gauge(
+        "nodeward_sandboxes_handler_unread",
+        "1 if the handler's configuration could not be read, else 0.",
+        of=bool,
+        default="",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,17 +257,39 @@ class Percentiles:
 class ClassRow:
     """The overhead of one RuntimeClass (or handler): measured, declared and recommended."""
 
-    name: str
+    name: str = field(metadata=shown(Label("class")))
     sandboxes: int = 0
     """How many were measured."""
-    samples: int = 0
-    memory: Percentiles | None = None
-    cpu_m: Percentiles | None = None
-    declared_memory: int | None = None
+    samples: int = gauge("nodeward_sandboxes_class_samples", "Samples behind these figures.", default=0)
+    memory: Percentiles | None = gauge(
+        "nodeward_sandboxes_class_overhead_memory_bytes",
+        "Measured memory overhead.",
+        by="percentile",
+        of=_by_percentile,
+    )
+    cpu_m: Percentiles | None = gauge(
+        "nodeward_sandboxes_class_overhead_cpu_cores",
+        "Measured CPU overhead.",
+        by="percentile",
+        of=_by_percentile,
+        per=1e3,
+    )
+    declared_memory: int | None = gauge(
+        "nodeward_sandboxes_class_declared_memory_bytes", "podFixed memory of a pod of the class."
+    )
     """podFixed, by the spec of a pod of this class that runs; None where none is known."""
-    declared_cpu_m: int | None = None
-    recommended_memory: int | None = None
-    recommended_cpu_m: int | None = None
+    declared_cpu_m: int | None = gauge(
+        "nodeward_sandboxes_class_declared_cpu_cores", "podFixed CPU of a pod of the class.", per=1e3
+    )
+    recommended_memory: int | None = gauge(
+        "nodeward_sandboxes_class_recommended_memory_bytes",
+        "Recommended podFixed memory. Absent until there are enough samples.",
+    )
+    recommended_cpu_m: int | None = gauge(
+        "nodeward_sandboxes_class_recommended_cpu_cores",
+        "Recommended podFixed CPU. Absent until there are enough samples.",
+        per=1e3,
+    )
     why: str = ""
     """How the recommendation comes about, or why there is none."""
 
@@ -228,26 +298,42 @@ class ClassRow:
 class SandboxesView:
     """The VM sandboxes of this node."""
 
-    mode: str
+    mode: str = field(metadata=shown(_MODE))
     version: int = 0
     """Of cgroups; 0 before the first reading."""
-    driver: str = ""
-    rows: tuple[SandboxRow, ...] = ()
-    handlers: tuple[HandlerRow, ...] = ()
-    classes: tuple[ClassRow, ...] = ()
-    unaccounted_memory: int | None = None
+    driver: str = known(_MODE, default="")
+    rows: tuple[SandboxRow, ...] = known(
+        Rows(1000, Metric("nodeward_sandboxes_left_out", "VM sandboxes not shown, beyond the most.")), default=()
+    )
+    handlers: tuple[HandlerRow, ...] = known(Rows(_MOST_CLASSES), default=())
+    classes: tuple[ClassRow, ...] = known(Rows(_MOST_CLASSES), default=())
+    unaccounted_memory: int | None = gauge(
+        "nodeward_sandboxes_unaccounted_memory_bytes", "Memory of sandboxes charged to no pod's cgroup."
+    )
     """What sandboxes are charged outside their pods, so that no pod's limit holds it."""
-    unaccounted_cpu_m: int | None = None
-    reserved_memory: int | None = None
-    """kubelet's `system-reserved` would cover it with so much more."""
-    reserved_cpu_m: int | None = None
+    unaccounted_cpu_m: int | None = gauge(
+        "nodeward_sandboxes_unaccounted_cpu_cores", "CPUs in use now by sandboxes outside pods' cgroups.", per=1e3
+    )
+    reserved_memory: int | None = gauge(
+        "nodeward_sandboxes_system_reserved_memory_bytes", "kubelet's system-reserved memory that would cover it."
+    )
+    reserved_cpu_m: int | None = gauge(
+        "nodeward_sandboxes_system_reserved_cpu_cores", "kubelet's system-reserved CPU that would cover it.", per=1e3
+    )
     outside: int = 0
     """Of how many sandboxes a part is charged to no pod."""
     untold: int = 0
     """Of how many that is not known; they are left out of the sums."""
     unknown: Mapping[str, str] = field(default_factory=dict)
     """By the name of a field that is None, why."""
-    writes: int = 0
-    """How often a pod's limit was set by Nodeward."""
-    misses: Mapping[str, str] = field(default_factory=dict)
+    writes: int = counter("nodeward_sandboxes_limit_writes_total", "Pod limits that the daemon has set.", default=0)
+    misses: Mapping[str, str] = known(
+        Metric("nodeward_sandboxes_limit_misses", "Pod limits that it could not set."), default_factory=dict
+    )
     """By cgroup, why a pod's limit could not be set."""
+
+    @property
+    @shows(_MODE)
+    def cgroup_version(self) -> str:
+        """Empty before the first reading."""
+        return str(self.version or "")

@@ -19,7 +19,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequ
 from typing import TypeVar
 
 from nodeward.core.decision import Final
-from nodeward.core.events import Admitted, Allocating, PluginStanding, PluginTold, Starting
+from nodeward.core.devices import PluginStanding
+from nodeward.core.events import Admitted, Allocating, PluginTold, Starting
 from nodeward.core.ports import Ask, Tell, Wants
 from nodeward.core.refusal import Refusal
 from nodeward.host.backoff import Backoff

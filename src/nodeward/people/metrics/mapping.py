@@ -1,89 +1,208 @@
-"""Maps the picture of a node to metric families.
+"""Makes metric families of the picture of a node, by what the fields of its rows say of themselves (`core.shown`).
 
 Series are made anew from each picture, so they vanish with their container. What bounds them is the node: a handful for
-each cgroup that is known, and MOST_CGROUPS at most. Labels come from what others wrote, so they are cut and cleaned.
+each row, and as many rows as `Rows` lets through. Labels come from what others wrote, so they are cut and cleaned.
 """
 
-from collections.abc import Callable, Iterator
-from itertools import islice
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, get_args
 
-from prometheus_client.metrics_core import Metric
+from prometheus_client.metrics_core import Metric as Written
 from prometheus_client.samples import Sample
 
-from nodeward import __version__
-from nodeward.core.conditions import CODES
-from nodeward.core.modes import Mode
-from nodeward.core.shown import Family, Labels, Values
-from nodeward.features.all import FEATURES
-from nodeward.features.limits.rows import CgroupRow, ResourceRow
+from nodeward.core.shown import Durations, Family, Info, Label, Metric, Named, Rows, told_by
 from nodeward.host.pace import paced
-from nodeward.neighbours.cri.rows import DoorRow
-from nodeward.people.metrics import families as f
-from nodeward.people.relay_view import RelayView
 from nodeward.people.rows import NodeView
 
-MOST_CGROUPS = 5000
 MOST_CHARACTERS = 512
-UNITS = {"sgx_epc": "bytes", "sev": "asids", "sev_es": "asids", "tdx": "keys"}
-COUNTERS: dict[str, tuple[Family, float]] = {
-    "goals": (f.GOALS, 1),
-    "goals_unreached": (f.UNREACHED, 1),
-    "goals_quarantined": (f.QUARANTINED, 1),
-    "sample_age_ms": (f.SAMPLE_AGE, 1e3),
-    "watch_age_ms": (f.WATCH_AGE, 1e3),
-    "loop_lag_max_us": (f.LAG_MAX, 1e6),
-    "loop_lag_p99_us": (f.LAG_P99, 1e6),
-    "loop_stalls": (f.STALLS, 1),
-    "component_restarts": (f.RESTARTS, 1),
-    "lanes_stuck": (f.STUCK, 1),
-    "not_restorable": (f.NOT_RESTORABLE, 1),
-    "state_unread": (f.STATE_UNREAD, 1),
-    "record_dropped": (f.RECORD_DROPPED, 1),
-    "files_unwritten": (f.FILES_UNWRITTEN, 1),
-    "feature_faults": (f.FEATURE_FAULTS, 1),
-    "notices_left_out": (f.KUBE_EVENTS_LEFT_OUT, 1),
-    "relay_unread": (f.RELAY_UNREAD, 1),
-}
-"""The daemon's own counters by their names in the view: the family, and what to divide by."""
-DOORS: dict[Family, Callable[[DoorRow], int]] = {
-    f.RELAY_CLIENTS: lambda door: door.clients,
-    f.RELAY_CONNECTIONS: lambda door: door.connections,
-    f.RELAY_UNSEEN: lambda door: door.unseen,
-    f.RELAY_UNDECIDED: lambda door: door.undecided,
-    f.RELAY_FAULTS: lambda door: door.faults,
-}
-"""What is counted of each of the relay's sockets."""
-
-Labelled = list[tuple[Labels, ResourceRow]]
+Labels = dict[str, str]
+Key = tuple[str, ...]
+Value = float | Durations
+_ALL: Final = Rows(most=1 << 62)
 
 
-def metrics(view: NodeView) -> Iterator[Metric]:
+@dataclass(slots=True)
+class _Plan:
+    """What is made of the rows of one class in one place of the picture."""
+
+    labels: list[tuple[str, str]] = field(default_factory=list)
+    """A field, and the label that it is."""
+    infos: dict[str, list[str]] = field(default_factory=dict)
+    """By the name of an info family the fields that are its labels."""
+    metrics: list[tuple[str, Metric]] = field(default_factory=list)
+    below: list[tuple[str, Rows, "_Plan"]] = field(default_factory=list)
+    durations: list[tuple[str, Metric, "_Plan"]] = field(default_factory=list)
+    """Rows that are histograms."""
+    sources: dict[str, Key] = field(default_factory=dict)
+    """By family, from which of the labels known here its own ones come."""
+    keys: tuple[Key, ...] = ()
+    """Each of these once."""
+
+    @property
+    def is_empty(self) -> bool:
+        """There is nothing to show of it."""
+        return not (self.infos or self.metrics or self.below or self.durations)
+
+
+class _Catalogue:
+    """Reads what the classes of rows say of themselves."""
+
+    def __init__(self) -> None:
+        self.families: dict[str, Family] = {}
+
+    def plan(self, kind: type, above: Key = ()) -> _Plan:
+        """For rows of this class below others with these labels."""
+        made, infos = _Plan(), dict[str, tuple[Info, list[str]]]()
+        found = list(told_by(kind))
+        known = above
+        for name, _, told in found:
+            for one in told:
+                if isinstance(one, Label):
+                    made.labels.append((name, one.name or name))
+                    known += () if one.named else (one.name or name,)
+        for name, hint, told in found:
+            rows = next((one for one in told if isinstance(one, Rows)), _ALL)
+            if rows.left_out is not None:
+                self._family(rows.left_out, ())
+            inner = _row_class(hint)
+            for one in told:
+                if isinstance(one, Info):
+                    infos.setdefault(one.family, (one, []))[1].append(one.name or name)
+                    made.infos.setdefault(one.family, []).append(name)
+                elif isinstance(one, Named):
+                    for each in one.each():
+                        made.sources[each.name] = self._family(each, known)
+                        made.metrics.append((name, each))
+                elif isinstance(one, Metric) and one.kind == "histogram":
+                    assert inner is not None
+                    below = self.plan(inner, known)
+                    self._family(one, (*known, *(label for _, label in below.labels)))
+                    made.durations.append((name, one, below))
+                elif isinstance(one, Metric):
+                    made.sources[one.name] = self._family(one, known)
+                    made.metrics.append((name, one))
+            if inner is not None and not (below := self.plan(inner, known)).is_empty:
+                made.below.append((name, rows, below))
+        for info, names in infos.values():
+            self.families[info.family] = Family(info.family, "gauge", (*known, *names), info.help)
+            made.sources[info.family] = known
+        made.keys = tuple(dict.fromkeys(made.sources.values()))
+        return made
+
+    def _family(self, one: Metric, known: Key) -> Key:
+        """Adds the family; from which labels of the row its own come."""
+        pairs = [name.partition("=") for name in (known if one.labels is None else one.labels)]
+        own = (*(label for label, _, _ in pairs), *(label for label, _ in one.fixed), *((one.by,) if one.by else ()))
+        self.families.setdefault(one.name, Family(one.name, one.kind, own, one.help))
+        return tuple(source or label for label, _, source in pairs)
+
+
+def _row_class(hint: Any) -> type | None:
+    """The class of rows that a value of this type has or is."""
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return hint
+    return next(filter(None, map(_row_class, get_args(hint))), None)
+
+
+_catalogue: Final = _Catalogue()
+_NODE: Final = _catalogue.plan(NodeView)
+FAMILIES: Final = tuple(_catalogue.families.values())
+"""The catalogue of what `/metrics` has. docs/metrics.md follows it."""
+
+
+def metrics(view: NodeView) -> Iterator[Written]:
     """All families that have something to show, one after the other."""
-    rows = list(islice(view.rows, MOST_CGROUPS))
-    yield from _daemon(view)
-    if view.relay is not None or view.relay_missing:
-        yield _metric(f.RELAY_UP, [({}, view.relay is not None)])
-    if view.relay is not None:
-        yield from _relay(view.relay)
-    yield _metric(f.LEFT_OUT, [({}, len(view.rows) - len(rows))])
-    yield from _node(view)
-    for feature in FEATURES:
-        if feature.series is not None and (shown := getattr(view, feature.shown)) is not None:
-            yield from (_metric(*series) for series in feature.series(shown, _clean, paced))
-    names = [_names(row) for row in paced(rows, 64)]
-    yield _metric(f.STATE, [({**known, "state": row.state}, 1) for known, row in _once(names, rows)])
-    yield _metric(f.CONTAINER, _containers(names, rows))
-    yield from _cgroups(view, names, rows)
-    yield from _like_cadvisor(names, rows)
+    series = _Series()
+    series.take(view, _NODE, {})
+    for family in FAMILIES:
+        if found := series.found.get(family.name):
+            yield _written(family, found, series.labels)
 
 
-def _metric(family: Family, values: Values) -> Metric:
+class _Series:
+    """The series of one picture."""
+
+    def __init__(self) -> None:
+        self.found: dict[str, dict[Key, Value | None]] = {}
+        """By family; None for what is not known, which also takes the place of what a row before had."""
+        self.labels: dict[tuple[Key, Key], Labels] = {}
+        """By names and values: who writes them makes their text once."""
+
+    def take(self, row: object, plan: _Plan, above: Labels) -> None:
+        """Takes in a row and those below it."""
+        known = self._labelled(row, plan, above)
+        keys = {labels: tuple([known.get(label, "") for label in labels]) for labels in plan.keys}
+        for name, fields in plan.infos.items():
+            told = tuple(_clean(_word(getattr(row, one))) for one in fields)
+            self.found.setdefault(name, {})[(*keys[plan.sources[name]], *told)] = 1
+        for name, metric in plan.metrics:
+            value = getattr(row, name)
+            if not metric.given or getattr(row, metric.given) is not None:
+                self._value(metric, keys[plan.sources[metric.name]], value)
+        for name, metric, below in plan.durations:
+            for one in _rows(getattr(row, name)):
+                self.found.setdefault(metric.name, {})[tuple(self._labelled(one, below, known).values())] = one
+        for name, rows, below in plan.below:
+            several = [one for one in _rows(getattr(row, name)) if rows.where(one)]
+            shown = several[: rows.most]
+            if rows.left_out is not None:
+                self.found[rows.left_out.name] = {(): len(several) - len(shown)}
+            if rows.prefers is not None:
+                shown.sort(key=rows.prefers)
+            for one in paced(shown, 32):
+                self.take(one, below, known)
+
+    def _labelled(self, row: object, plan: _Plan, above: Labels) -> Labels:
+        if not plan.labels:
+            return above
+        return above | {label: _clean(_word(getattr(row, name))) for name, label in plan.labels}
+
+    def _value(self, metric: Metric, key: Key, value: Any) -> None:
+        found = self.found.setdefault(metric.name, {})
+        if metric.fixed:
+            key += tuple(text for _, text in metric.fixed)
+        if value is not None and value != metric.absent and metric.of is not None:
+            value = metric.of(value)
+        if value is None or value == metric.absent:
+            found[key] = None
+        elif metric.every:
+            told = _word(value)
+            for word in map(_word, metric.every):
+                self._put(found, (*key, word), word == told, metric)
+        elif isinstance(value, (int, float)):
+            self._put(found, key, value, metric)
+        elif metric.by and isinstance(value, Mapping):
+            for name, number in value.items():
+                self._put(found, (*key, _clean(name)), number, metric)
+        elif not metric.by:
+            self._put(found, key, len(value), metric)
+        elif value:
+            self._put(found, (*key, _clean(_word(value))), 1, metric)
+
+    def _put(self, found: dict[Key, Value | None], key: Key, value: float, metric: Metric) -> None:
+        value = value + 0 if metric.per == 1 else value / metric.per  # a bool is written as a number
+        before = found.get(key) if metric.adds else None
+        found[key] = value + before if isinstance(before, (int, float)) else value
+
+
+def _rows(value: Any) -> list[Any]:
+    return [] if value is None else list(value) if isinstance(value, tuple) else [value]
+
+
+def _written(family: Family, found: Mapping[Key, Value | None], known: dict[tuple[Key, Key], Labels]) -> Written:
     name = family.name.removesuffix("_total") if family.kind == "counter" else family.name
-    metric = Metric(name, family.help, family.kind)
+    metric = Written(name, family.help, family.kind)
     add = metric.samples.append
-    for labels, value in paced(values, 256):
+    for key, value in paced(found.items(), 256):
+        if value is None:
+            continue
+        place = (family.labels, key)
+        labels = known.get(place) or known.setdefault(place, dict(zip(family.labels, key, strict=True)))
         if isinstance(value, (int, float)):
-            add(Sample(family.name, labels, value + 0))
+            add(Sample(family.name, labels, value))
             continue
         bounds = [(f"{at_most_ns / 1e9:g}", count) for at_most_ns, count in value.at_most]
         for bound, count in (*bounds, ("+Inf", value.count)):
@@ -93,151 +212,11 @@ def _metric(family: Family, values: Values) -> Metric:
     return metric
 
 
-def _daemon(view: NodeView) -> Iterator[Metric]:
-    yield _metric(f.BUILD, [({"version": __version__}, 1)])
-    yield _metric(f.MODE, [({"mode": mode.value}, view.mode == mode.value) for mode in Mode])
-    if view.verdict is not None:
-        found = dict.fromkeys(one.code for one in view.verdict.conditions)
-        labelled = [({"code": code, "severity": how.value}, code in found) for code, (how, _) in CODES.items()]
-        yield _metric(f.CONDITION, labelled)
-    yield _metric(f.READY, [({}, view.ready)])
-    yield _metric(f.COMPONENT, [({"component": part.name}, part.ready) for part in view.components])
-    since = [({"component": part.name}, part.since_wall_ns / 1e9) for part in view.components if part.since_wall_ns]
-    yield _metric(f.COMPONENT_SINCE, since)
-    yield _metric(f.LINES, [({"state": _clean(view.lines.state)}, 1)])
-    yield _metric(f.SETTINGS_FAULTS, [({}, len(view.settings.faults))])
-    yield _metric(f.SETTINGS_RESTART, [({}, len(view.settings.need_restart))])
-    yield _metric(f.EVENTS, [({}, view.seq)])
-    yield _metric(f.REPAIRS, [({}, sum(row.repairs for row in view.rows))])
-    was_sampled = any(part.name == "cgroups" and part.since_wall_ns for part in view.components)
-    for name, (family, divisor) in COUNTERS.items():
-        count = view.health.get(name)
-        if count is not None and (family is not f.SAMPLE_AGE or was_sampled):
-            yield _metric(family, [({}, count / divisor)])
-    yield _metric(f.DECIDE, [({"event": row.event}, row) for row in view.decided])
-    ages = [({"lane": part}, age / 1e3) for part, age in _between(view, "lane_", "_age_ms")]
-    yield _metric(f.LANE_AGE, ages)
-    for family, label, named in (
-        (f.LANE_WAITING, "lane", ("lane_", "_waiting")),
-        (f.LANE_HUNG, "lane", ("lane_", "_hung")),
-        (f.ASKS, "outcome", ("asks_", "")),
-        (f.KUBE_EVENTS, "outcome", ("kube_events_", "")),
-        (f.GATE_RELAYED, "outcome", ("gate_calls_", "")),
-    ):
-        yield _metric(family, [({label: part}, count) for part, count in _between(view, *named)])
-
-
-def _relay(relay: RelayView) -> Iterator[Metric]:
-    """The relay, as it last answered."""
-    yield _metric(f.RELAY, [({"version": _clean(relay.version)}, 1)])
-    results = [(row.method, result, count) for row in relay.calls for result, count in row.results.items()]
-    yield _metric(f.RELAY_CALLS, [({"method": _clean(name), "result": _clean(how)}, n) for name, how, n in results])
-    held = [(row.method, fate, n) for row in relay.calls for fate, n in row.fates.items() if fate != "passed"]
-    yield _metric(f.RELAY_DECISIONS, [({"method": _clean(name), "outcome": _clean(how)}, n) for name, how, n in held])
-    yield _metric(f.RELAY_ADDED, [({"how": _clean(row.how)}, row) for row in relay.added])
-    for family, count in DOORS.items():
-        yield _metric(family, [({"listen": _clean(door.listen)}, count(door)) for door in relay.doors])
-    asked = [door for door in relay.doors if door.present is not None]
-    places = [{"listen": _clean(door.listen), "runtime": _clean(door.runtime)} for door in asked]
-    yield _metric(f.RELAY_RUNTIME, [(at, bool(door.present)) for at, door in zip(places, asked, strict=True)])
-    yield _metric(f.RELAY_QUEUE, [({"queue": _clean(name)}, count) for name, count in relay.queues.items()])
-    if relay.dump is not None:
-        yield _metric(f.RELAY_DUMP_TOLD, [({}, relay.dump.told)])
-        yield _metric(f.RELAY_DUMP_LOST, [({}, relay.dump.lost)])
-        yield _metric(f.RELAY_DUMP_CUT, [({}, relay.dump.cut)])
-    if relay.daemon.wants:
-        yield _metric(f.RELAY_DECIDED, [({}, bool(relay.daemon.process))])
-
-
-def _between(view: NodeView, start: str, end: str) -> Iterator[tuple[str, int]]:
-    for name, count in view.health.items():
-        if name.startswith(start) and name.endswith(end):
-            yield _clean(name.removeprefix(start).removesuffix(end)), count
-
-
-def _node(view: NodeView) -> Iterator[Metric]:
-    yield _metric(f.CONTROLLER, [({}, view.controller)])
-    if view.controller:
-        yield _metric(f.TREE, [({"version": str(view.tree.version), "root": _clean(view.tree.root)}, 1)])
-    yield _metric(f.CAPACITY, [({"resource": _clean(name)}, value) for name, value in view.capacity.items()])
-    units = [(name, UNITS[name]) for name in view.capacity if name in UNITS]
-    yield _metric(f.RESOURCE, [({"resource": name, "unit": unit}, 1) for name, unit in units])
-    yield _metric(f.ORPHANED, [({"resource": _clean(name)}, value) for name, value in view.elsewhere.items()])
-
-
-def _cgroups(view: NodeView, names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
-    shown: Labelled = [
-        ({**known, "resource": part.resource}, part) for known, row in _once(names, rows) for part in row.resources
-    ]
-    node = {"level": "node", "namespace": "", "pod": "", "container": ""}
-    roots = [({**node, "resource": _clean(name)}, value) for name, value in view.usage.items()]
-    usage = [*roots, *_of(shown, lambda part: part.usage)]
-    yield _metric(f.USAGE, [(labels, value) for labels, value in usage if value >= 0])
-    yield _metric(f.UNDERFLOW, [(labels, 1) for labels, value in usage if value < 0])
-    yield _metric(f.LIMIT, _of(shown, lambda part: part.limit))
-    yield _metric(f.LIMITED, _of(shown, _is_limited))
-    yield _metric(f.PEAK, _of(shown, lambda part: part.peak))
-    yield _metric(f.DECLARED, _of(shown, lambda part: part.wanted))
-    local = [({**known, "scope": "local"}, part) for known, part in shown if part.refusals_here is not None]
-    subtree = [({**known, "scope": "subtree"}, part) for known, part in shown if part.refusals is not None]
-    refused = [*_of(local, lambda part: part.refusals_here), *_of(subtree, lambda part: part.refusals)]
-    yield _metric(f.REFUSALS, refused)
-
-
-def _of(shown: Labelled, value: Callable[[ResourceRow], int | None]) -> list[tuple[Labels, int]]:
-    return [(labels, amount) for labels, part in paced(shown, 512) if (amount := value(part)) is not None]
-
-
-def _is_limited(part: ResourceRow) -> int | None:
-    """None where nothing was read: then there may be a limit or not."""
-    return None if part.limit is None and part.usage is None else int(part.limit is not None)
-
-
-def _like_cadvisor(names: list[Labels], rows: list[CgroupRow]) -> Iterator[Metric]:
-    places = [_place(known, row) for known, row in paced(zip(names, rows, strict=True), 64)]
-    shown: Labelled = [
-        ({**where, "resource": part.resource}, part)
-        for where, row in paced(_once(places, rows), 64)
-        for part in row.resources
-    ]
-    usage = _of(shown, lambda part: part.usage)
-    yield _metric(f.CADVISOR_USAGE, [(labels, value) for labels, value in usage if value >= 0])
-    yield _metric(f.CADVISOR_EVENTS, _of(shown, lambda part: part.refusals))
-
-
-def _place(known: Labels, row: CgroupRow) -> Labels:
-    where = {"id": _clean(row.cgroup), "image": _clean(row.image), "name": _clean(row.id)}
-    return where | {name: known[name] for name in ("namespace", "pod", "container")}
-
-
-def _containers(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, float]]:
-    held = [(known, row) for known, row in paced(zip(names, rows, strict=True), 64) if row.level == "container"]
-    told = [{**known, "id": _clean(row.id), "source": _clean(row.source)} for known, row in paced(held, 64)]
-    return [(labels, 1) for labels, _ in _once(told, [row for _, row in held])]
-
-
-def _names(row: CgroupRow) -> Labels:
-    return {
-        "level": row.level,
-        "namespace": _clean(row.namespace),
-        "pod": _clean(row.pod),
-        "container": _clean(row.container),
-    }
-
-
-def _once(names: list[Labels], rows: list[CgroupRow]) -> list[tuple[Labels, CgroupRow]]:
-    """One cgroup for the same labels, else two series were the same: of two instances of a container, or two paths that
-    are cut, it is one that was read."""
-    held: dict[tuple[str, ...], tuple[Labels, CgroupRow]] = {}
-    for known, row in paced(zip(names, rows, strict=True), 64):
-        key = tuple(known.values())
-        if key not in held or not _was_read(held[key][1]):
-            held[key] = (known, row)
-    return list(held.values())
-
-
-def _was_read(row: CgroupRow) -> bool:
-    return row.state != "stale" and any(part.usage is not None for part in row.resources)
+def _word(said: object) -> str:
+    """A label's value; empty for what is not known."""
+    if isinstance(said, Enum):
+        said = said.value
+    return "" if said is None else str(said).lower() if isinstance(said, bool) else str(said)
 
 
 def _clean(text: str) -> str:

@@ -117,7 +117,7 @@ class DaemonParts:
             **(
                 {"watch_age_ms": (self.clock.now_ns() - heard_ns) // 1_000_000} if (heard_ns := self.heard_ns()) else {}
             ),
-            "sample_age_ms": self.readiness.sample_age_ms,
+            **({"sample_age_ms": age} if (age := self.readiness.sample_age_ms) is not None else {}),
             "loop_lag_max_us": lag.max_us,
             "loop_lag_p99_us": lag.p99_us,
             "loop_stalls": lag.stalls,

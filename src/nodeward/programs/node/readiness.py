@@ -95,9 +95,9 @@ class Readiness:
         self._set(name, ready, detail)
 
     @property
-    def sample_age_ms(self) -> int:
-        """Since the kernel's files were last read; 0 before the first time."""
-        return (self._clock.now_ns() - self._sampled_ns) // 1_000_000 if self._sampled_ns else 0
+    def sample_age_ms(self) -> int | None:
+        """Since the kernel's files were last read; None before the first time."""
+        return (self._clock.now_ns() - self._sampled_ns) // 1_000_000 if self._sampled_ns else None
 
     @property
     def ready(self) -> bool:

@@ -4,7 +4,7 @@ back, and that nothing is frozen for ever. Every order of it: test_histories.py.
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.events import PluginStanding
+from nodeward.core.devices import PluginStanding
 from nodeward.core.workload import PodUid
 from nodeward.features.keys.device_ids import SETTLE_NS
 from nodeward.features.keys.effects.grants import on_record

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.events import PluginStanding
+from nodeward.core.devices import PluginStanding
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys.device_ids import SETTLE_NS
 from nodeward.features.keys.rows import KeyRow

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Special, Target
-from nodeward.core.events import PluginStanding
+from nodeward.core.devices import PluginStanding
 from nodeward.core.modes import Mode
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid
 from nodeward.features.keys.rows import KeyFence, KeyRow, KeySharing

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from nodeward.cli.keys import lines
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision, Target
-from nodeward.core.events import PluginStanding
+from nodeward.core.devices import PluginStanding
 from nodeward.core.modes import Mode
 from nodeward.core.workload import PodUid
 from nodeward.features.all import ENGINE, apply

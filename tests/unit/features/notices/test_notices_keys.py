@@ -7,7 +7,7 @@ import pytest
 
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision, PodEvent
-from nodeward.core.events import PluginStanding
+from nodeward.core.devices import PluginStanding
 from nodeward.core.modes import Mode
 from nodeward.features.keys.settings import Publisher, Share
 from nodeward.features.limits.settings import LimitsSettings

@@ -16,11 +16,9 @@ from nodeward import __version__
 from nodeward.features.keys.refusals import REMEDIES
 from nodeward.features.keys.rows import KeyOffer, KeyRow, KeySharing
 from nodeward.features.keys.terms import REFUSALS
-from nodeward.features.sandboxes import metrics
 from nodeward.people.metrics import mapping
-from nodeward.people.metrics.families import FAMILIES
-from nodeward.people.metrics.mapping import MOST_CHARACTERS
-from nodeward.people.rows import ComponentRow, NodeView
+from nodeward.people.metrics.mapping import FAMILIES, MOST_CHARACTERS
+from nodeward.people.rows import NodeView
 from tests.unit.people.metrics.build import (
     APP,
     HELD,
@@ -172,20 +170,11 @@ def test_a_name_without_end_is_cut() -> None:
     assert longest == MOST_CHARACTERS
 
 
-def test_beyond_the_bound_cgroups_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapping, "MOST_CGROUPS", 20)
+def test_beyond_the_bound_cgroups_are_left_out_and_counted() -> None:
+    view = full_node(pods=1670, per_pod=2)
 
-    view = full_node(pods=10, per_pod=2)
-
-    assert len(values(view, "nodeward_enforcement_state")) == 20
+    assert len(values(view, "nodeward_enforcement_state")) == 5000
     assert values(view, "nodeward_metrics_cgroups_left_out") == [10]
-
-
-def test_the_age_of_the_sample_is_unknown_before_the_first_one() -> None:
-    never = replace(RICH, components=(ComponentRow("cgroups", False),))
-
-    assert values(never, "nodeward_sample_age_seconds") == []
-    assert values(RICH, "nodeward_sample_age_seconds") == [0.001]
 
 
 class Picture(Collector):
@@ -251,12 +240,11 @@ def test_while_sandboxes_are_off_no_series_speaks_of_them() -> None:
     assert [one.name for one in read(node()) if "_sandboxes_" in one.name] == []
 
 
-def test_beyond_the_bound_sandboxes_are_left_out_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_SANDBOXES", 3)
-    rows = tuple(replace(KNOWN, id=f"{number:064x}") for number in range(10))
+def test_beyond_the_bound_sandboxes_are_left_out_and_counted() -> None:
+    rows = tuple(replace(KNOWN, id=f"{number:064x}") for number in range(1007))
     view = replace(VMS, sandboxes=replace(SANDBOXES, rows=rows))
 
-    assert len(values(view, "nodeward_sandboxes_sandbox_info")) == 3
+    assert len(values(view, "nodeward_sandboxes_sandbox_info")) == 1000
     assert values(view, "nodeward_sandboxes_left_out") == [7]
 
 

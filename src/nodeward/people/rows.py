@@ -1,6 +1,6 @@
 """The picture of a node at one moment, as people, metrics and clients read it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward import __version__
@@ -11,14 +11,13 @@ from nodeward.core.shown import Histogram, Info, Label, Metric, Named, Rows, Tot
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.gate.rows import GateRow, GatesView
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.limits.rows import UNDERFLOW, USAGE, CgroupRow, LinesRow, at_least_none, below_zero
+from nodeward.features.limits.rows import UNDERFLOW, USAGE, CgroupRow, LinesRow
 from nodeward.features.sandboxes.rows import SandboxesView, SizingRow, VmGuardRow
 from nodeward.people.relay_view import RelayView
 from nodeward.settings.rows import SettingsRow
 
 _UNITS = {"sgx_epc": "bytes", "sev": "asids", "sev_es": "asids", "tdx": "keys"}
 _TREE = Info("nodeward_misc_hierarchy_info", "1, with the cgroup version and the place of the misc controller.")
-_OF_NODE = ("level", "namespace", "pod", "container", "resource")
 _MOST_CGROUPS = 5000
 HEALTH: Mapping[str, Metric] = {
     "goals": Metric("nodeward_reconcile_goals", "Values in the kernel that the daemon holds."),
@@ -56,6 +55,19 @@ HEALTH: Mapping[str, Metric] = {
 """The daemon's own counters."""
 
 
+def _of_node(one: Metric, of: Callable[[Mapping[str, int]], Mapping[str, int]]) -> Metric:
+    """A metric of cgroups, of the root."""
+    return replace(one.at(level="node", namespace="", pod="", container=""), by="resource", of=of)
+
+
+def _at_least_none(values: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: value for name, value in values.items() if value >= 0}
+
+
+def _below_zero(values: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: 1 for name, value in values.items() if value < 0}
+
+
 @dataclass(frozen=True, slots=True)
 class ComponentRow:
     """One source the daemon listens to: whether it is synchronised, the last word on it, and since when that holds."""
@@ -88,23 +100,11 @@ class DecidedRow:
 
 
 @dataclass(frozen=True, slots=True)
-class MiscRow:
-    """One misc resource of the node, as metrics have it; `unit` is empty where it is not known."""
+class UnitRow:
+    """The unit of a misc resource."""
 
-    level: str = field(metadata=shown(Label(named=True)))
     resource: str = field(metadata=shown(Label()))
-    unit: str = field(
-        metadata=shown(Metric("nodeward_misc_resource_info", "1, with the unit of the resource.", by="unit"))
-    )
-    capacity: int | None = field(metadata=shown(Metric("nodeward_misc_capacity", "What the node has.")))
-    usage: int | None = field(
-        metadata=shown(
-            replace(USAGE, of=at_least_none, labels=_OF_NODE), replace(UNDERFLOW, of=below_zero, labels=_OF_NODE)
-        )
-    )
-    outside: int | None = field(
-        metadata=shown(Metric("nodeward_misc_orphaned", "Charged on the node, but to no known pod."))
-    )
+    unit: str = gauge("nodeward_misc_resource_info", "1, with the unit of the resource.", by="unit", default="")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +129,12 @@ class NodeView:
     controller: bool = field(
         metadata=shown(Metric("nodeward_misc_controller", "1 if the kernel has the misc controller, else 0."))
     )
-    capacity: Mapping[str, int]
-    usage: Mapping[str, int]
+    capacity: Mapping[str, int] = field(
+        metadata=shown(Metric("nodeward_misc_capacity", "What the node has.", by="resource"))
+    )
+    usage: Mapping[str, int] = field(
+        metadata=shown(_of_node(USAGE, of=_at_least_none), _of_node(UNDERFLOW, of=_below_zero))
+    )
     rows: tuple[CgroupRow, ...] = field(
         metadata=shown(
             Rows(
@@ -144,9 +148,22 @@ class NodeView:
     api_stale_since: str = ""
     """With `api` stale: since when what is known of pods may be out of date (RFC 3339)."""
     health: Mapping[str, int] = known(Named(HEALTH), default_factory=dict)
-    elsewhere: Mapping[str, int] = field(default_factory=dict)
+    elsewhere: Mapping[str, int] = known(
+        Metric("nodeward_misc_orphaned", "Charged on the node, but to no known pod.", by="resource"),
+        default_factory=dict,
+    )
     """What the root's usage is beyond that of all known pods, 0 for nothing, by misc resource. A resource is missing
     while that cannot be told: until each pod has been read lately, and while one of the counters is below zero."""
+    promised: Mapping[str, int] = known(
+        Metric("nodeward_misc_promised", "What pods may take: their budgets, or their keys.", by="resource"),
+        default_factory=dict,
+    )
+    """What pods may take, by misc resource: their keys, or their budgets."""
+    free: Mapping[str, int] = known(
+        Metric("nodeward_misc_free", "What can be promised to others. Absent while unknown.", by="resource"),
+        default_factory=dict,
+    )
+    """What can be promised to others. A resource is missing while that is not known."""
     decided: tuple[DecidedRow, ...] = known(
         Histogram("nodeward_decide_duration_seconds", "Duration of decisions, by event."), default=()
     )
@@ -200,19 +217,9 @@ class NodeView:
 
     @property
     @shows(Rows(most=1024))
-    def misc(self) -> tuple[MiscRow, ...]:
-        """The node's misc resources."""
-        return tuple(
-            MiscRow(
-                "node",
-                name,
-                _UNITS.get(name, ""),
-                self.capacity.get(name),
-                self.usage.get(name),
-                self.elsewhere.get(name),
-            )
-            for name in dict.fromkeys((*self.capacity, *self.usage, *self.elsewhere))
-        )
+    def units(self) -> tuple[UnitRow, ...]:
+        """Of the node's misc resources, where they are known."""
+        return tuple(UnitRow(name, _UNITS[name]) for name in self.capacity if name in _UNITS)
 
     @property
     @shows(Rows(1))

@@ -1,11 +1,13 @@
 """Makes the picture of a node from the state, with each feature's rows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from nodeward.core.ports import Pace, at_once
 from nodeward.features.all import FEATURES
+from nodeward.features.keys.rows import KeyRow
 from nodeward.features.lately.view import lately_rows
+from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.limits.view import ROWS_AT_ONCE, _elsewhere, _row, _stale_since, without_cgroup
 from nodeward.features.root import State
 from nodeward.people.rows import NodeView
@@ -19,6 +21,8 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
     counted = dict.fromkeys(one.uid for row in shown["keys"] for one in row.holders)
     items = [*every.items(), *without_cgroup(state)]
     rows = [_row(state, path, wanted, now_ns, annotated, counted) for path, wanted in pace(items, ROWS_AT_ONCE)]
+    elsewhere = _elsewhere(state, now_ns)
+    promised, free = shares(state.limits.capacity, elsewhere, rows, shown["keys"])
     return NodeView(
         mode=state.settings.limits.mode.value,
         runtime=state.pods.runtime,
@@ -30,11 +34,31 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
         seq=state.seq,
         api_stale_since=_stale_since(state),
         health=health,
-        elsewhere=_elsewhere(state, now_ns),
+        elsewhere=elsewhere,
+        promised=promised,
+        free=free,
         tree=state.limits.tree,
         lately=lately_rows(state, now_ns),
         **shown,
     )
+
+
+def shares(
+    capacity: Mapping[str, int], elsewhere: Mapping[str, int], rows: Iterable[CgroupRow], keys: Iterable[KeyRow]
+) -> tuple[Mapping[str, int], Mapping[str, int]]:
+    """Of each resource what pods were promised, and what is left. Of a pod what it was promised or what it uses is not
+    left, whichever is more."""
+    promised, taken = dict.fromkeys(capacity, 0), dict.fromkeys(capacity, 0)
+    for part in (part for row in rows if row.level == "pod" for part in row.resources if part.resource in capacity):
+        promised[part.resource] += part.wanted or 0
+        taken[part.resource] += max(part.wanted or 0, part.usage or 0)
+    free = {name: max(0, most - taken[name] - elsewhere[name]) for name, most in capacity.items() if name in elsewhere}
+    for kind in (kind for kind in keys if kind.key in capacity):
+        promised[kind.key] = kind.entitled or 0
+        free.pop(kind.key, None)
+        if kind.free is not None:
+            free[kind.key] = kind.free
+    return promised, free
 
 
 def _api(state: State) -> str:

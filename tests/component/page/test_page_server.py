@@ -14,7 +14,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -25,6 +25,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Browser, FloatRect, Page, expect, sync_playwright
 
+from nodeward.features.keys.rows import KeyHolder, KeyIdRow, KeyRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.people.decisions import DecisionRow
 from nodeward.people.page import server
@@ -34,6 +35,7 @@ from tests.component.kubernetes.support import until
 from tests.patience import scaled
 from tests.peers.find import absent
 from tests.told import tell
+from tests.unit.people.metrics.build import KNOWN, RICH, SANDBOXES
 
 MIB = 1 << 20
 DECIDED = (1, 2)
@@ -222,13 +224,13 @@ def test_what_is_there_and_what_is_not(port: int) -> None:
 def test_a_picture_a_second_and_the_daemon_away_and_back(daemon: Played, port: int) -> None:
     with socket.create_connection(("127.0.0.1", port), WITHIN_S) as link:
         told = pictures(port, link)
-        assert next(one["picture"]["fault"] == "" for one in told)
+        assert next(one["fault"] == "" for one in told)
         with daemon.away():
-            away = next(one["picture"] for one in told if one["picture"]["fault"])
+            away = next(one for one in told if one["fault"])
             assert str(daemon.path) in away["fault"]
-            assert away["pods"], "what was there before is still shown"
+            assert away["view"]["rows"], "what was there before is still shown"
             assert asked(port, "/explain?what=a")[0] == 503
-        back = next(one for one in told if not one["picture"]["fault"])
+        back = next(one for one in told if not one["fault"])
         assert [one["seq"] for one in back["decisions"]] == [1, 2], "each decision once, though asked for again"
 
 
@@ -433,6 +435,34 @@ def test_cpus(browser: Browser) -> None:
         expect(cpus.get_by_role("button", name="CPU 0:")).to_be_visible()
         expect(cpus.get_by_role("button", name="exclusive, default/").first).to_be_visible()
         _drawn(page, "cpus")
+
+
+def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> None:
+    vm = replace(KNOWN, fit=replace(KNOWN.fit, sentence="It will be killed.", vm=1 << 30, others=("dead",)))
+    ids = tuple(KeyIdRow(f"sev-{n}", "charged" if n else "draining", 0, ("ns/web",)) for n in range(2))
+    offered = KeyRow("sev", (), 2, 0, ids=ids, sentence="All are taken.")
+    counted = replace(RICH.keys[0], ids=(), holders=(KeyHolder("ns", "vm", "u", 2, 1),))
+    gone = replace(RICH, keys=(offered, counted), sandboxes=replace(SANDBOXES, rows=(vm,)), usage={"sgx_epc": 3 << 19})
+    with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
+        daemon.show(replace(gone, capacity={"sgx_epc": 3 << 20}, free={"sgx_epc": 1 << 20}, elsewhere={"sgx_epc": 7}))
+        with opened(browser, f"http://127.0.0.1:{port}/") as page:
+            expect(page.get_by_role("status")).to_have_text("Nothing can be read.")
+            expect(page.get_by_role("list", name="The daemon")).to_contain_text("runtime containerd 2.4")
+            said = "sgx_epc: 1536Ki used, 4Ki promised, 1Mi free, 7 outside of the known pods, of 3Mi"
+            expect(page.get_by_role("img", name=said)).to_be_visible()
+            bar = page.locator(".bar .promised")
+            assert bar.evaluate("one => one.style.width") == "66.67%", "what is left of it is free or outside"
+            squares = [one.get_attribute("data-state") for one in page.locator("#keys .square").all()]
+            assert squares[:2] == ["draining", "charged"], "by id where we offer them"
+            others = {state: squares[2:].count(state) for state in dict.fromkeys(squares[2:])}
+            assert others == {"charged": 1, "granted": 1, "outside": 2, "withheld": 4, "free": 8}, "else by holder"
+            cpus = page.get_by_role("region", name="CPUs")
+            expect(cpus.get_by_role("button", name="CPU 2: exclusive, ns/web/app")).to_be_visible()
+            expect(cpus).to_contain_text("shared: CPUs 0-1, 2 containers, lent 2")
+            expect(page.locator("#vms")).to_contain_text("ns/web (5ab1e)")
+            expect(page.locator("#vms")).to_contain_text("It will be killed.")
+            app = page.locator("#pods tr", has_text="app")
+            expect(app).to_have_text("appenforcedsgx_epc1Ki2Ki4Ki3")
 
 
 def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Path) -> None:

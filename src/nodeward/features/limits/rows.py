@@ -15,12 +15,12 @@ _REFUSALS = Total(
 )
 
 
-def at_least_none(value: int) -> int | None:
+def _at_least_none(value: int) -> int | None:
     """A counter's value; None for one below zero."""
     return value if value >= 0 else None
 
 
-def below_zero(value: int) -> int | None:
+def _below_zero(value: int) -> int | None:
     """1 for a counter below zero."""
     return 1 if value < 0 else None
 
@@ -35,13 +35,13 @@ class ResourceRow:
     )
     limit: int | None = gauge("nodeward_misc_limit", "The limit in the kernel. Absent for none.")
     usage: int | None = known(
-        replace(USAGE, of=at_least_none),
-        replace(UNDERFLOW, of=below_zero),
+        replace(USAGE, of=_at_least_none),
+        replace(UNDERFLOW, of=_below_zero),
         Metric(
             "container_misc_usage",
             "As nodeward_misc_usage, with cAdvisor's labels.",
             labels=_CADVISOR,
-            of=at_least_none,
+            of=_at_least_none,
         ),
     )
     peak: int | None = gauge("nodeward_misc_peak", "The most ever asked for, refused charges included.")

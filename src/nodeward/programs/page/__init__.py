@@ -16,11 +16,13 @@ import msgspec
 
 from nodeward.core.finding import Finding
 from nodeward.features.settings import Settings
+from nodeward.people.chosen import ordered
 from nodeward.people.doctor import run as doctor
 from nodeward.people.page.server import Pictures, application, hosts
 from nodeward.people.page.server import run as serve
 from nodeward.people.rows import NodeView
-from nodeward.programs.page.picture import Memory, Picture, picture
+from nodeward.people.verdict import verdict
+from nodeward.programs.page.memory import Memory
 
 log = logging.getLogger(__name__)
 EVERY_S: Final = 1.0
@@ -32,10 +34,16 @@ AWAY: Final = "the daemon does not answer at {place}: {why}; what is shown is fr
 
 
 class _Shown(msgspec.Struct):
-    """A picture, and the latest decisions as the daemon tells them."""
+    """What each page draws: the node as `nodeward status -o json` tells it, its rows in the order for people; what was
+    a moment ago; the latest decisions as the daemon tells them. `fault` says why the node is an old one, or none."""
 
-    picture: Picture
-    decisions: list[msgspec.Raw]
+    memory: Memory
+    view: NodeView | None = None
+    decisions: list[msgspec.Raw] = msgspec.field(default_factory=list)
+    findings: tuple[Finding, ...] = ()
+    doctor: str = "To see what doctor finds on this machine, start `nodeward page` with --config FILE"
+    """When doctor looked, or why it does not."""
+    fault: str = ""
 
 
 class _Numbered(msgspec.Struct):
@@ -100,11 +108,8 @@ class _Watch:
 
     def __init__(self, daemon: _Daemon, chosen: PageOptions, pictures: Pictures) -> None:
         self._daemon, self._chosen, self._pictures = daemon, chosen, pictures
-        self._memory, self._shown = Memory(), Picture("attention", "The daemon has not answered yet.")
-        self._decisions: list[msgspec.Raw] = []
+        self._shown = _Shown(Memory())
         self._seen = 0
-        self._findings: tuple[Finding, ...] = ()
-        self._doctor = "To see what doctor finds on this machine, start `nodeward page` with --config FILE"
         self._doctor_due_s = 0.0
         self._looking: asyncio.Future[doctor.Diagnosis] | None = None
 
@@ -117,10 +122,9 @@ class _Watch:
             except Exception as error:  # the page goes on, and says what is the matter
                 if not isinstance(error, _AWAY):
                     log.exception("page=failed error=%s", error)
-                fault = AWAY.format(place=self._chosen.socket, why=_why(error))
-                self._shown = replace(self._shown, level="bad", sentence="Nodeward does not answer.", fault=fault)
+                self._shown.fault = AWAY.format(place=self._chosen.socket, why=_why(error))
                 self._seen = 0
-            self._pictures.put(msgspec.json.encode(_Shown(self._shown, self._decisions)))
+            self._pictures.put(msgspec.json.encode(self._shown))
             await asyncio.sleep(max(0.1, EVERY_S - (time.monotonic() - began_s)))
 
     async def _look(self) -> None:
@@ -133,12 +137,13 @@ class _Watch:
         status, body = await self._daemon.get("/v1/decisions", after=str(self._seen))
         if status == 200:  # an older daemon has none
             newer = msgspec.json.decode(body, type=list[msgspec.Raw])
-            self._decisions = [*(self._decisions if self._seen else ()), *newer][-DECISIONS_KEPT:]
+            self._shown.decisions = [*(self._shown.decisions if self._seen else ()), *newer][-DECISIONS_KEPT:]
             if newer:
                 self._seen = msgspec.json.decode(newer[-1], type=_Numbered).seq
         self._diagnose()
-        self._memory.look(view, time.time())
-        self._shown = picture(view, self._memory, self._findings, self._doctor)
+        said = view.verdict or verdict(view)
+        self._shown.memory.look(view, time.time())
+        self._shown.view, self._shown.fault = replace(view, verdict=said, rows=ordered(view.rows, said.pods)), ""
 
     def _diagnose(self) -> None:
         settings, now_s = self._chosen.settings, time.monotonic()
@@ -147,10 +152,10 @@ class _Watch:
         if self._looking is not None and self._looking.done():
             done, self._looking = self._looking, None
             if (error := done.exception()) is not None:
-                self._doctor = f"doctor failed: {error}"
+                self._shown.doctor = f"doctor failed: {error}"
             else:
-                self._findings = done.result().findings
-                self._doctor = f"looked at {time.strftime('%H:%M:%S')}"
+                self._shown.findings = done.result().findings
+                self._shown.doctor = f"looked at {time.strftime('%H:%M:%S')}"
         if self._looking is None and now_s >= self._doctor_due_s:
             self._doctor_due_s = now_s + DOCTOR_EVERY_S
             self._looking = asyncio.ensure_future(

@@ -1,7 +1,10 @@
-// Draws each picture that the server sends. All words and numbers are the server's.
+// Draws the node that the server sends each second.
 
 import { element, keep, say, set } from "./dom.js";
 import { History, drawSpark, spark } from "./charts.js";
+import { nodes, pods, pool, resources, squares, vm } from "./words.js";
+
+const MOST_PODS = 2000;
 
 const at = (id) => document.getElementById(id);
 let shown = null;
@@ -88,17 +91,19 @@ function drawPod(body, pod) {
   pod.cells.forEach((cell, place) => drawCell(body.rows[place + 1], cell));
 }
 
-function drawPods(picture) {
+function drawPods({ view, memory }) {
   const wanted = at("find").value.trim().toLowerCase();
-  const pods = wanted ? picture.pods.filter((pod) => pod.name.toLowerCase().includes(wanted)) : picture.pods;
-  keep(at("pods"), pods, (pod) => pod.name, makePod, drawPod, 1);
-  const more = picture.more_pods ? `, and ${picture.more_pods} more that are not shown` : "";
-  say(at("count"), wanted ? `${pods.length} of ${picture.pods.length} pods${more}` : `${picture.pods.length} pods${more}`);
+  const every = pods(view, memory);
+  const found = wanted ? every.filter((pod) => pod.name.toLowerCase().includes(wanted)) : every;
+  keep(at("pods"), found.slice(0, MOST_PODS), (pod) => pod.name, makePod, drawPod, 1);
+  const more = found.length > MOST_PODS ? `, ${found.length - MOST_PODS} of them not shown` : "";
+  say(at("count"), wanted ? `${found.length} of ${every.length} pods${more}` : `${every.length} pods${more}`);
 }
 
-function drawKeys(picture) {
-  at("keys-section").hidden = picture.keys.length === 0;
-  keep(at("keys"), picture.keys, (kind) => kind.key, () => {
+function drawKeys(view) {
+  const kinds = view.keys.filter((kind) => kind.capacity);
+  at("keys-section").hidden = kinds.length === 0;
+  keep(at("keys"), kinds, (kind) => kind.key, () => {
     const card = element("div");
     card.heading = element("h3");
     card.sentence = element("p", { class: "sentence" });
@@ -110,7 +115,7 @@ function drawKeys(picture) {
     say(card.heading, kind.key);
     say(card.sentence, kind.sentence);
     set(card.squares, "aria-label", `Ids of ${kind.key}`);
-    keep(card.squares, kind.squares, (one) => one.id, () => element("button", { type: "button", class: "square" }), (square, one) => {
+    keep(card.squares, squares(kind), (one) => one.id, () => element("button", { type: "button", class: "square" }), (square, one) => {
       set(square, "data-state", one.state);
       const said = `${one.id}: ${one.state}${one.owner ? `, ${one.owner}` : ""}`;
       set(square, "title", said);
@@ -121,9 +126,9 @@ function drawKeys(picture) {
   });
 }
 
-function drawCpus(picture) {
-  at("cpus-section").hidden = picture.cpus === null;
-  if (picture.cpus === null) return;
+function drawCpus(cpus) {
+  at("cpus-section").hidden = !cpus?.cpus.length;
+  if (!cpus?.cpus.length) return;
   const place = at("cpus");
   if (!place.head) {
     place.head = element("p", { class: "sentence" });
@@ -132,8 +137,8 @@ function drawCpus(picture) {
     place.pools = element("ul", { class: "note" });
     place.append(place.head, place.nodes, place.legend, place.pools);
   }
-  say(place.head, picture.cpus.head);
-  keep(place.nodes, picture.cpus.nodes, (node) => `${node.package}.${node.node}`, () => {
+  say(place.head, `policy ${cpus.policy}, mode ${cpus.mode}, by ${cpus.driver}; CPUs ${cpus.online} online`);
+  keep(place.nodes, nodes(cpus), (node) => `${node.package}.${node.node}`, () => {
     const box = element("div", { class: "node" });
     box.heading = element("h3");
     box.cores = element("div", { class: "cores one-stop", role: "group" });
@@ -143,8 +148,8 @@ function drawCpus(picture) {
     const where = `Socket ${node.package}, NUMA node ${node.node}`;
     say(box.heading, where);
     set(box.cores, "aria-label", `CPUs of ${where}`);
-    keep(box.cores, node.cores, (core) => core.cpus[0].cpu, () => element("div", { class: "core" }), (box_, core) =>
-      keep(box_, core.cpus, (one) => one.cpu, () => element("button", { type: "button", class: "cpu" }), (square, one) => {
+    keep(box.cores, node.cores, (core) => core[0].cpu, () => element("div", { class: "core" }), (box_, core) =>
+      keep(box_, core, (one) => one.cpu, () => element("button", { type: "button", class: "cpu" }), (square, one) => {
         say(square, `${one.cpu}`);
         set(square, "data-kind", one.kind);
         const said = `CPU ${one.cpu}: ${one.kind}${one.who ? `, ${one.who}` : ""}`;
@@ -154,35 +159,36 @@ function drawCpus(picture) {
         square.said = said;
       }));
   });
-  keep(place.pools, picture.cpus.pools, (pool) => pool.split(":")[0], () => element("li"), say);
+  keep(place.pools, cpus.pools, (one) => one.name, () => element("li"), (line, one) => say(line, pool(one)));
 }
 
-function drawVms(picture) {
-  at("vms-section").hidden = picture.vms.length === 0;
-  keep(at("vms"), picture.vms, (vm) => vm.full_name, (vm) => {
+function drawVms(sandboxes) {
+  const vms = (sandboxes?.rows ?? []).map(vm);
+  at("vms-section").hidden = vms.length === 0;
+  keep(at("vms"), vms, (one) => one.full_name, (one) => {
     const row = element("li");
-    row.name = link(vm.name, "pod-name");
+    row.name = link(one.name, "pod-name");
     row.fit = element("span", { class: "state" });
     row.meter = element("meter", { min: 0, max: 1, high: 0.9, optimum: 0 });
     row.sentence = element("p");
     row.drifts = element("p", { class: "remedy" });
     row.append(row.name, " ", row.fit, " ", row.meter, row.sentence, row.drifts);
     return row;
-  }, (row, vm) => {
-    say(row.name, vm.full_name);
-    say(row.fit, vm.fit);
-    set(row.fit, "data-state", vm.fit === "fits" ? "enforced" : vm.fit === "will be killed" || vm.fit === "killed" ? "drift" : "stale");
-    row.meter.value = vm.part;
-    row.meter.hidden = vm.part === 0;
-    set(row.meter, "aria-label", `VM and overhead take ${Math.round(100 * vm.part)} % of the pod's memory limit`);
-    say(row.sentence, vm.sentence);
-    say(row.drifts, vm.drifts.join(" "));
+  }, (row, one) => {
+    say(row.name, one.full_name);
+    say(row.fit, one.fit);
+    set(row.fit, "data-state", one.fit === "fits" ? "enforced" : one.fit === "will be killed" || one.fit === "killed" ? "drift" : "stale");
+    row.meter.value = one.part;
+    row.meter.hidden = one.part === 0;
+    set(row.meter, "aria-label", `VM and overhead take ${Math.round(100 * one.part)} % of the pod's memory limit`);
+    say(row.sentence, one.sentence);
+    say(row.drifts, one.drifts.join(" "));
   });
 }
 
-function drawFindings(picture) {
-  say(at("doctor-when"), picture.doctor);
-  keep(at("findings"), picture.findings, (one) => `${one.code} ${one.where}`, () => {
+function drawFindings({ findings, doctor }) {
+  say(at("doctor-when"), doctor);
+  keep(at("findings"), findings, (one) => `${one.code} ${one.where}`, () => {
     const row = element("li");
     row.severity = element("span", { class: "severity" });
     row.what = element("span");
@@ -215,25 +221,41 @@ function drawDecisions(decisions) {
   }, () => {});
 }
 
-function draw({ picture, decisions }) {
-  shown = picture;
+function verdict({ view, fault }) {
+  if (fault) return { level: "bad", sentence: "Nodeward does not answer." };
+  return view?.verdict ?? { level: "attention", sentence: "The daemon has not answered yet." };
+}
+
+function head(view) {
+  const runtime = view.runtime && view.runtime !== "off" ? view.runtime : "not connected";
+  return [`limits ${view.mode}`, `runtime ${runtime}`, `API server ${view.api}`, `event ${view.seq}`];
+}
+
+function draw(told) {
+  shown = told;
   const began = performance.now();
-  say(at("verdict"), picture.sentence);
-  set(at("verdict"), "data-level", picture.level);
-  document.title = `${picture.level === "good" ? "●" : picture.level === "bad" ? "■" : "▲"} Nodeward`;
-  at("fault").hidden = picture.fault === "";
-  say(at("fault"), picture.fault);
-  keep(at("head"), picture.head, (text) => text.split(" ")[0], () => element("li"), say);
-  keep(at("bars"), picture.bars, (bar) => bar.name, makeBar, drawBar);
-  drawPods(picture);
-  drawKeys(picture);
-  drawCpus(picture);
-  drawVms(picture);
-  drawFindings(picture);
-  drawDecisions(decisions);
+  const { sentence, level } = verdict(told);
+  say(at("verdict"), sentence);
+  set(at("verdict"), "data-level", level);
+  document.title = `${level === "good" ? "●" : level === "bad" ? "■" : "▲"} Nodeward`;
+  at("fault").hidden = told.fault === "";
+  say(at("fault"), told.fault);
+  if (told.view) drawNode(told);
+  drawFindings(told);
+  drawDecisions(told.decisions);
   for (const group of document.querySelectorAll(".one-stop")) oneStop(group);
   document.body.dataset.drawnMs = (performance.now() - began).toFixed(1);
-  document.body.dataset.seq = picture.seq;
+  document.body.dataset.seq = told.view?.seq ?? 0;
+}
+
+function drawNode(told) {
+  const view = told.view;
+  keep(at("head"), head(view), (text) => text.split(" ")[0], () => element("li"), say);
+  keep(at("bars"), resources(view, told.memory), (bar) => bar.name, makeBar, drawBar);
+  drawPods(told);
+  drawKeys(view);
+  drawCpus(view.cpus);
+  drawVms(view.sandboxes);
 }
 
 // Many squares are one stop of the Tab key; the arrows move among them.
@@ -273,7 +295,7 @@ document.addEventListener("keydown", (event) => {
   oneStop(group, next);
   next.focus();
 });
-at("find").addEventListener("input", () => shown && drawPods(shown));
+at("find").addEventListener("input", () => shown?.view && drawPods(shown));
 
 // An EventSource does not tell why it was refused.
 async function refusal() {

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
 from nodeward.core.modes import NO_POLICY, Mode, OnError
+from nodeward.core.setting import setting
 from nodeward.features.admission.settings import WebhookSection
 from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
 from nodeward.features.gate.settings import GateSettings
@@ -51,19 +52,31 @@ class EngineSettings:
 class NriSection:
     """The NRI plugin: how the container runtime is reached."""
 
-    enabled: bool = True
-    socket: str = "/var/run/nri/nri.sock"
-    plugin_name: str = "nodeward"
-    plugin_index: str = "90"
-    multi_line: bool = False
+    enabled: bool = setting(
+        True, "Be an NRI plugin. Without it no annotation is read, and containers are found up to a period late."
+    )
+    socket: str = setting("/var/run/nri/nri.sock", "The runtime's NRI socket.", path=True)
+    plugin_name: str = setting("nodeward", "The plugin's name in the runtime.")
+    plugin_index: str = setting("90", "Two digits, in quotes: the order of plugins.")
+    multi_line: bool = setting(
+        False,
+        "`true`: several misc resources in one value; every OCI runtime must accept that (runc 1.2, crun 1.18). "
+        "`false`: the daemon writes all but the first.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class HookSection:
     """The OCI hook `nodeward-oci-hook`, for nodes without NRI: it asks the daemon, or goes by what it left."""
 
-    enabled: bool = False
-    folder: str = "/run/nodeward"
+    enabled: bool = setting(
+        False, "Answer the OCI hook `nodeward-oci-hook`, and leave it what it needs while no daemon answers."
+    )
+    folder: str = setting(
+        "/run/nodeward",
+        "The hook's `hook.sock`, `hook.json` and `pods/UID.json`; the same as its `--folder`.",
+        path=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +84,14 @@ class KubeSection:
     """The API server. `kubeconfig` empty: in-cluster; `url` set: that address, with `token_file` and `ca_file`.
     `events`: pods are told by Kubernetes Events what became of their limits."""
 
-    enabled: bool = True
-    events: bool = True
-    kubeconfig: str = ""
-    url: str = ""
-    token_file: str = ""
-    ca_file: str = ""
+    enabled: bool = setting(True, "Watch this node's pods. Without it only annotations count.")
+    events: bool = setting(True, "Write Kubernetes Events on pods about limits, and on the node about TEE keys.")
+    kubeconfig: str = setting(
+        "", "A kubeconfig with token, token file or client certificate; `exec` is refused. Empty: in-cluster."
+    )
+    url: str = setting("", "An address instead of a kubeconfig; it wins if both are set.")
+    token_file: str = setting("", "The token's file, with `kube.url`.")
+    ca_file: str = setting("", "The certificate authority's file, with `kube.url`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,48 +99,72 @@ class PolicyObjectsSection:
     """BalloonsPolicy objects of nri-plugins in the API server: the one that means this node stands in the place of the
     section policy. `namespace`: where they are."""
 
-    enabled: bool = False
-    namespace: str = "kube-system"
+    enabled: bool = setting(
+        False,
+        "The node's `BalloonsPolicy` object replaces the section `policy`. Needs `kube.enabled`, NRI and "
+        "`deploy/node/policy-objects.yaml`.",
+    )
+    namespace: str = setting("kube-system", "The namespace of these objects.")
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyObjectsSection:
     """This node's NodeResourceTopology object in the API server, which schedulers read."""
 
-    enabled: bool = False
+    enabled: bool = setting(
+        False, "Write this node's `NodeResourceTopology`. Needs `kube.enabled` and `deploy/node/topology-objects.yaml`."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class CgroupsSection:
     """The mount point of the cgroup2 tree, and how often it is read."""
 
-    root: str = "/sys/fs/cgroup"
-    kubelet_root: str = "/"
-    """Kubelet's `--cgroup-root`, below which its pods are."""
-    period_s: float = 1.0
+    root: str = setting("/sys/fs/cgroup", "The mounted cgroup2 tree, or the folder of the v1 hierarchies.", path=True)
+    kubelet_root: str = setting(
+        "/",
+        "Kubelet's `--cgroup-root`. `/kubelet` means `/kubelet/kubepods`, with systemd "
+        "`/kubelet.slice/kubelet-kubepods.slice`.",
+    )
+    period_s: float = setting(
+        1.0,
+        "Seconds between two readings. After two and a half periods a reading is `stale`.",
+        0.1,
+        3600,
+        "seconds",
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class RecordSection:
     """The record of events and decisions for `nodeward replay`; off while `path` is empty."""
 
-    path: str = ""
-    max_bytes: int = 64 * 1024 * 1024
+    path: str = setting(
+        "",
+        "Record events and decisions for `nodeward replay`. Empty: do not. With the systemd unit, below `state_dir`.",
+    )
+    max_bytes: int = setting(64 * 1024 * 1024, "The record begins anew at this size.", 65536)
 
 
 @dataclass(frozen=True, slots=True)
 class RelaySection:
     """The CRI relay, `nodeward relay`: kubelet's end and the runtime's."""
 
-    listen: str = "/run/nodeward/cri.sock"
-    runtime: str = "/run/containerd/containerd.sock"
-    image_listen: str = ""
-    image: str = ""
-    limits: bool = False
-    count_calls: bool = True
-    vm_checkpoint: OnError = OnError.PASS
-    vm_resize: OnError = OnError.PASS
-    own_namespace: str = "nodeward-system"
+    listen: str = setting("/run/nodeward/cri.sock", "Where kubelet connects to `nodeward relay`.", path=True)
+    runtime: str = setting("/run/containerd/containerd.sock", "The runtime's socket.", path=True)
+    image_listen: str = setting("", "Where kubelet connects for images, if that is another service.", path=True)
+    image: str = setting("", "That service's socket; empty: the runtime's.", path=True)
+    limits: bool = setting(
+        False, "`true`: limits are given by the relay, for a runtime without NRI. Not with `nri.enabled`."
+    )
+    count_calls: bool = setting(True, "`false`: calls are not counted, which saves processor time.")
+    vm_checkpoint: OnError = setting(OnError.PASS, "`refuse`: CheckpointContainer in a VM is refused with the reason.")
+    vm_resize: OnError = setting(OnError.PASS, "`refuse`: a change of CPU or memory of a VM of fixed size is refused.")
+    own_namespace: str = setting(
+        "nodeward-system",
+        "Nodeward's own namespace: its pods start without a decision while no daemon answers, also where `on_error` "
+        "is `refuse`.",
+    )
 
 
 RELAYED_WAITS_MS = 60_000
@@ -139,18 +178,22 @@ SECRETS = ("credentials", "environment", "commands", "annotations")
 class DumpSection:
     """The relay's dump of CRI messages; off while `file` is empty."""
 
-    file: str = ""
-    rules: str = "full:.*"
-    max_bytes: int = 256 * 1024 * 1024
-    show: tuple[str, ...] = ()
+    file: str = setting("", "The dump of `nodeward relay`; empty: none.", path=True)
+    rules: str = setting("full:.*", "Which methods, and how much of them: `[level:]method[,...]`.")
+    max_bytes: int = setting(
+        256 * 1024 * 1024, "Beyond this the file begins anew, and the old one is kept as FILE.1.", 1024 * 1024
+    )
+    show: tuple[str, ...] = setting((), "What is not blanked: `credentials`, `environment`, `commands`, `annotations`.")
 
 
 @dataclass(frozen=True, slots=True)
 class MetricsSection:
     """Metrics of `nodeward node` for Prometheus. Nobody has to log in, so `listen` is this machine."""
 
-    enabled: bool = False
-    listen: str = "127.0.0.1:9743"
+    enabled: bool = setting(False, "Serve `/metrics` for Prometheus.")
+    listen: str = setting(
+        "127.0.0.1:9743", "`HOST:PORT`, `[::1]:9743`, or `:9743` for every address. There is no TLS and no login."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,16 +201,25 @@ class AgentSection:
     """A cluster's configuration by `nodeward agent`. `config_socket`: the socket at which the process that gives
     containers CPUs (cpus.driver) takes it; empty for none."""
 
-    config_socket: str = ""
+    config_socket: str = setting(
+        "",
+        "Where the process of `cpus.driver` takes a configuration from `nodeward agent`, not the section `policy`. "
+        "Empty: no socket.",
+        path=True,
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
     """The settings file of `nodeward node`, `nodeward relay` and `nodeward webhook`."""
 
-    node_name: str = ""
-    state_dir: str = "/var/lib/nodeward"
-    run_dir: str = "/run/nodeward"
+    node_name: str = setting("", "The node's name in the API server. Empty: `NODE_NAME`, else the host name.")
+    state_dir: str = setting(
+        "/var/lib/nodeward",
+        "Undo list, pods as last known, last good settings. It must survive a restart of the machine.",
+        path=True,
+    )
+    run_dir: str = setting("/run/nodeward", "The lock of the one instance, and the socket `nodeward.sock`.", path=True)
     limits: LimitsSettings = field(default_factory=LimitsSettings)
     keys: KeysSettings = field(default_factory=KeysSettings)
     pods: PodsSettings = field(default_factory=PodsSettings)

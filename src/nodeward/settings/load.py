@@ -19,12 +19,13 @@ import yaml
 
 from nodeward.core.annotations import CPU_REQUESTS
 from nodeward.core.errors import NodewardError, WireError
-from nodeward.core.gating import CONDITIONS, MOST_HANDLERS, MOST_WAIT_S, listed
+from nodeward.core.gating import CONDITIONS, MOST_HANDLERS, listed
 from nodeward.core.modes import NFD_NUMBERS, Mode
+from nodeward.core.setting import is_absolute, meanings
 from nodeward.features.cpus.settings import MOST_LATE_MS, Amount, Driver
 from nodeward.features.cpus.spelling import policy
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, Publisher, Share
-from nodeward.features.sandboxes.settings import MOST_CPUS, MOST_MEMORY_MIB, unlimited
+from nodeward.features.sandboxes.settings import unlimited
 from nodeward.features.settings import SECRETS, DumpSection, KubeSection, Settings
 from nodeward.host.hostfs import opened
 from nodeward.neighbours.formats.cgroup_paths import kubepods
@@ -289,24 +290,23 @@ def schema() -> Tree:
     for component in components.values():
         component["additionalProperties"] = component.get("additionalProperties", False)
     components |= policy.schema()
-    _describe(components, Settings, "")
+    _describe(components, Settings)
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", **reference, "$defs": components}
 
 
-def _describe(components: Mapping[str, Tree], kind: type, above: str) -> None:
-    """Puts the meaning of each setting below the dataclass `kind` into the schema of it."""
-    from nodeward.settings.meanings import MEANINGS  # only the schema needs it
-
+def _describe(components: Mapping[str, Tree], kind: type) -> None:
+    """Puts the meaning of each setting below the dataclass `kind`, and its bounds, into the schema of it."""
     properties = components[kind.__name__]["properties"]
     assert isinstance(properties, dict)
+    told = dict(meanings(kind))
     for name, hint in typing.get_type_hints(kind).items():
-        path = f"{above}{name}"
-        if path in MEANINGS:
-            properties[name] = {**properties[name], "description": MEANINGS[path]}
-        elif isinstance(hint, type):
-            _describe(components, hint, f"{path}.")
-        if (rows := _rows_of(hint)) is not None and path in MEANINGS:
-            _describe(components, rows, f"{path}.*.")
+        if (meaning := told.get(name)) is not None:
+            bounds = {"minimum": meaning.least, "maximum": meaning.most}
+            known = {key: bound for key, bound in bounds.items() if bound is not None}
+            properties[name] = {**properties[name], **known, "description": meaning.whole}
+        below = _rows_of(hint) or hint
+        if isinstance(below, type) and dataclasses.is_dataclass(below) and below is not Amount:
+            _describe(components, below)
 
 
 class _Text(str):
@@ -451,56 +451,13 @@ def _in_words(error: msgspec.ValidationError) -> str:
 
 def _check(settings: Settings, faults: list[str]) -> None:
     """Rules that a type cannot say."""
-    webhook, relay, dump, driver = settings.webhook, settings.relay, settings.dump, settings.cpus.driver
-    for path, number, least, most, unit in (
-        ("cgroups.period_s", settings.cgroups.period_s, 0.1, 3600, " seconds"),
-        ("pods.wait_ms", settings.pods.wait_ms, 0, 1000, " milliseconds"),
-        (
-            "cpus.late_ms",
-            settings.cpus.late_ms,
-            1,
-            MOST_LATE_MS[driver],
-            f" milliseconds with cpus.driver {driver.value}",
-        ),
-        ("pods.wait_budget_ms", settings.pods.wait_budget_ms, 0, 5000, " milliseconds"),
-        ("sandboxes.period_ms", settings.sandboxes.period_ms, 200, 60_000, " milliseconds"),
-        ("sandboxes.tight_percent", settings.sandboxes.tight_percent, 0, 50, " per cent"),
-        ("sandboxes.samples", settings.sandboxes.samples, 10, 100_000, ""),
-        ("sizing.keep_cpus", settings.sizing.keep_cpus, 0, MOST_CPUS, ""),
-        ("sizing.keep_memory_mib", settings.sizing.keep_memory_mib, 0, MOST_MEMORY_MIB, ""),
-        ("gate.wait_s", settings.gate.wait_s, 0, MOST_WAIT_S, " seconds"),
-        ("webhook.port", webhook.port, 0, 65535, ""),
-        ("webhook.max_connections", webhook.max_connections, 16, 100_000, ""),
-        ("webhook.request_s", webhook.request_s, 0.5, 60, ""),
-        ("webhook.close_s", webhook.close_s, 0, 600, ""),
-    ):
-        if not least <= number <= most:
-            faults.append(f"{path}: {number} is not between {least} and {most}{unit}")
-    may_be_empty = (
-        ("relay.image_listen", relay.image_listen),
-        ("relay.image", relay.image),
-        ("dump.file", dump.file),
-        ("podapi.socket", settings.podapi.socket),
-        ("podapi.grpc_socket", settings.podapi.grpc_socket),
-        ("cold_plug.socket", settings.cold_plug.socket),
-        ("agent.config_socket", settings.agent.config_socket),
-    )
-    for path, value in (
-        ("state_dir", settings.state_dir),
-        ("run_dir", settings.run_dir),
-        ("cgroups.root", settings.cgroups.root),
-        ("nri.socket", settings.nri.socket),
-        ("hook.folder", settings.hook.folder),
-        ("keys.kubelet_dir", settings.keys.kubelet_dir),
-        ("keys.kubelet_root", settings.keys.root),
-        ("webhook.certificate_file", webhook.certificate_file),
-        ("webhook.key_file", webhook.key_file),
-        ("relay.listen", relay.listen),
-        ("relay.runtime", relay.runtime),
-        *(one for one in may_be_empty if one[1]),
-    ):
-        if not _is_absolute(value):
-            faults.append(f"{path}: {value!r} is not an absolute path without '..'")
+    webhook, driver = settings.webhook, settings.cpus.driver
+    faults += [f"{path}: {fault}" for path, fault in _beyond(settings)]
+    if not 1 <= settings.cpus.late_ms <= MOST_LATE_MS[driver]:
+        faults.append(
+            f"cpus.late_ms: {settings.cpus.late_ms} is not between 1 and {MOST_LATE_MS[driver]} milliseconds with "
+            f"cpus.driver {driver.value}"
+        )
     try:
         kubepods(settings.cgroups.kubelet_root)
     except WireError as error:
@@ -516,8 +473,6 @@ def _check(settings: Settings, faults: list[str]) -> None:
     index = settings.nri.plugin_index
     if not (len(index) == 2 and index.isascii() and index.isdigit()):
         faults.append(f"nri.plugin_index: {index!r} is not two digits, such as 90")
-    if settings.record.max_bytes < 65536:
-        faults.append(f"record.max_bytes: {settings.record.max_bytes} is less than 65536")
     if address(settings.metrics.listen) is None:
         faults.append(
             f"metrics.listen: {settings.metrics.listen!r} is no address with a port from 0 to 65535, such as "
@@ -564,6 +519,23 @@ def _check(settings: Settings, faults: list[str]) -> None:
         _check_url(settings.kube, faults)
 
 
+def _beyond(section: object, above: str = "") -> Iterator[tuple[str, str]]:
+    """The settings whose field says that they cannot be what they are, and why."""
+    kind = type(section)
+    assert dataclasses.is_dataclass(kind)
+    told, default = dict(meanings(kind)), kind()
+    for one in dataclasses.fields(kind):
+        path, value = f"{above}{one.name}", getattr(section, one.name)
+        if one.name in told:
+            if fault := told[one.name].fault(value, getattr(default, one.name)):
+                yield path, fault
+            for key, row in value.items() if isinstance(value, Mapping) else ():
+                if dataclasses.is_dataclass(row):
+                    yield from _beyond(row, f"{path}.{key}.")
+        elif dataclasses.is_dataclass(value):
+            yield from _beyond(value, f"{path}.")
+
+
 def _check_resources(resources: Mapping[str, str], faults: list[str]) -> None:
     first: dict[str, str] = {}
     for extended, resource in resources.items():
@@ -600,9 +572,6 @@ def _check_keys(settings: Settings, faults: list[str]) -> None:
         where = f"keys.kinds.{key}"
         if not (key.isascii() and key.replace("_", "").isalnum()):
             faults.append(f"{where}: {key!r} is no name of the misc controller, such as tdx or sev_es")
-        for field, amount in (("capacity", row.capacity), ("reserve", row.reserve)):
-            if amount < 0:
-                faults.append(f"{where}.{field}: {amount} is less than 0")
         _check_publisher(where, row, faults)
         _check_share(where, row, settings.kube.enabled, faults)
         for name in row.resources:
@@ -632,7 +601,7 @@ def _check_publisher(where: str, row: KeyKind, faults: list[str]) -> None:
     elif row.capacity and row.share is Share.SPLIT and row.split > row.capacity:
         faults.append(f"{where}.split: {row.split} keys of {row.capacity} (capacity) cannot be ours")
     socket = row.attestation_socket
-    if (socket or row.attestation is not Attestation.OFF) and not _is_absolute(socket):
+    if (socket or row.attestation is not Attestation.OFF) and not is_absolute(socket):
         faults.append(f"{where}.attestation_socket: {socket!r} is not an absolute path without '..'")
     for path in row.devices:
         if not (path.startswith("/dev/") and posixpath.normpath(path) == path):
@@ -665,18 +634,12 @@ def _check_share(where: str, row: KeyKind, kube: bool, faults: list[str]) -> Non
         faults.append(f"{where}.{field}: needs the API server, where NFD's objects are: set kube.enabled to true")
 
 
-def _is_absolute(path: str) -> bool:
-    return path.startswith("/") and ".." not in path.split("/")
-
-
 def _check_relay(settings: Settings, faults: list[str]) -> None:
     relay, dump = settings.relay, settings.dump
     if bool(relay.image) != bool(relay.image_listen):
         faults.append("relay.image: a separate image service needs both relay.image and relay.image_listen")
     if relay.limits and settings.nri.enabled:
         faults.append("relay.limits: NRI drives limits too, and one has to: set nri.enabled or relay.limits to false")
-    if dump.max_bytes < 1024 * 1024:
-        faults.append(f"dump.max_bytes: {dump.max_bytes} is less than 1048576")
     if dump == DumpSection():
         return
     from nodeward.neighbours.cri import dump_rules  # only where a dump is chosen

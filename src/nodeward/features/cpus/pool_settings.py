@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from nodeward.core.decision import SchedulingClass
+from nodeward.core.setting import setting
 
 DEFAULT, RESERVED, SHARED = "default", "reserved", "shared"
 """Types and pools that are there without being written down."""
@@ -118,16 +119,28 @@ class BalloonType:
 class BalloonsSettings:
     """The settings of the policy `balloons`."""
 
-    pin_cpu: bool = True
-    reserved_pool_namespaces: tuple[str, ...] = ()
-    """Besides kube-system."""
-    allocator_topology_balancing: bool = False
-    prefer_spread_on_physical_cores: bool = False
-    preserve: tuple[Expression, ...] = ()
-    """Containers for which one holds are left alone."""
-    balloon_types: tuple[BalloonType, ...] = ()
-    pin_memory: bool = True
-    scheduling_classes: tuple[SchedulingClass, ...] = ()
+    pin_cpu: bool = setting(
+        True,
+        "Whether containers are held to the CPUs of their balloons. Also `PinCPU`, `pinCPU`, and so for each key "
+        "below.",
+    )
+    reserved_pool_namespaces: tuple[str, ...] = setting(
+        (), "Namespaces, besides kube-system, that run in the reserved balloon."
+    )
+    allocator_topology_balancing: bool = setting(
+        False, "`true`: a new balloon is made where most CPUs are free; `false`: where fewest are."
+    )
+    prefer_spread_on_physical_cores: bool = setting(
+        False, "`true`: balloons get the first thread of each core before any second one."
+    )
+    preserve: tuple[Expression, ...] = setting(
+        (), "Expressions: matching containers are left alone. Also `preserve: {matchExpressions: [...]}`."
+    )
+    balloon_types: tuple[BalloonType, ...] = setting((), "The types of balloons.")
+    pin_memory: bool = setting(
+        True, "Whether new containers are held to the memory near their CPUs; see `cpus.memory`."
+    )
+    scheduling_classes: tuple[SchedulingClass, ...] = setting((), "How the kernel schedules containers of a type.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,9 +170,11 @@ def instances(text: str, cpu: int, free: int) -> int | None:
 class PodpoolsSettings:
     """The settings of the policy `podpools`."""
 
-    pin_cpu: bool = True
-    pools: tuple[PodPool, ...] = ()
-    pin_memory: bool = True
+    pin_cpu: bool = setting(True, "Whether containers are held to the CPUs of their pools.")
+    pools: tuple[PodPool, ...] = setting(
+        (), 'The pools, such as `{name: fast, cpu: 4, max_pods: 2, instances: "50%"}`.'
+    )
+    pin_memory: bool = setting(True, "Whether new containers are held to the memory near their CPUs.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,9 +198,13 @@ class StaticPool:
 class StaticPoolsSettings:
     """The settings of the policy `static-pools`. A node agent labels and taints the node."""
 
-    pools: tuple[StaticPool, ...] = ()
-    label_node: bool = False
-    taint_node: bool = False
+    pools: tuple[StaticPool, ...] = setting(
+        (), "The lists of CPUs. Also a table by name, `pools: {shared: {cpuLists: [{Socket: 0, Cpuset: 0-3}]}}`."
+    )
+    label_node: bool = setting(
+        False, "Whether `nodeward agent`, which pushes this, gives the node the label `cmk.intel.com/cmk-node=true`."
+    )
+    taint_node: bool = setting(False, "Whether it gives the node the taint `cmk=true:NoSchedule`.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,8 +220,11 @@ class DynamicPoolType:
 class DynamicPoolsSettings:
     """The settings of the policy `dynamic-pools`."""
 
-    pin_cpu: bool = True
-    reserved_pool_namespaces: tuple[str, ...] = ()
-    """Besides kube-system."""
-    dynamic_pool_types: tuple[DynamicPoolType, ...] = ()
-    pin_memory: bool = True
+    pin_cpu: bool = setting(True, "Whether containers are held to the CPUs of their pools.")
+    reserved_pool_namespaces: tuple[str, ...] = setting(
+        (), "Namespaces, besides kube-system, that run on the reserved CPUs."
+    )
+    dynamic_pool_types: tuple[DynamicPoolType, ...] = setting(
+        (), "The pools besides `reserved` and `shared`, such as `{name: web, namespaces: [web]}`."
+    )
+    pin_memory: bool = setting(True, "Whether new containers are held to the memory near their CPUs.")

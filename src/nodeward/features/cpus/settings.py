@@ -7,6 +7,7 @@ from enum import Enum
 
 from nodeward.core.cpuset import CpuSet, text
 from nodeward.core.modes import Mode, OnError
+from nodeward.core.setting import setting, table
 from nodeward.features.cpus.pool_settings import (
     BalloonsSettings,
     DynamicPoolsSettings,
@@ -87,8 +88,14 @@ STATIC_OPTIONS: Mapping[str, str] = {
 class StaticSettings:
     """The settings of the policy `static`."""
 
-    relaxed_isolation: bool = False
-    options: Mapping[str, bool] = field(default_factory=dict)
+    relaxed_isolation: bool = setting(
+        False, "`true`: containers with CPUs of their own get kernel-isolated CPUs if there are enough."
+    )
+    options: Mapping[str, bool] = table(
+        dict,
+        'Options of kubelet\'s CPU manager, such as `full-pcpus-only: "true"`; `nodeward policies static` explains '
+        "each.",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +103,17 @@ class PolicySettings:
     """Which CPUs containers get. `active`: the policy's name, see `nodeward policies`. `available`: the CPUs that
     containers may have at all; `reserved`: those kept for the system, as `cpuset:0,32` or as a number of CPUs."""
 
-    active: str = "none"
-    available: Amount = field(default_factory=Amount)
-    reserved: Amount = field(default_factory=Amount)
+    active: str = setting("none", "The policy; `nodeward policies` lists them. Also `Active`.")
+    available: Amount = table(
+        Amount,
+        "The CPUs for containers: `cpuset:0-7` or `exclude-cpuset:0`. Empty: all online. Also `AvailableResources: "
+        "{CPU: ...}`.",
+    )
+    reserved: Amount = table(
+        Amount,
+        "The CPUs for the system: `cpuset:0,32`, or how many (`2`; `750m` is one). Also `ReservedResources: {CPU: "
+        "...}`.",
+    )
     static: StaticSettings = field(default_factory=StaticSettings)
     balloons: BalloonsSettings = field(default_factory=BalloonsSettings)
     podpools: PodpoolsSettings = field(default_factory=PodpoolsSettings)
@@ -110,9 +125,23 @@ class PolicySettings:
 class CpusSettings:
     """The feature `cpus`: how the policy is carried out."""
 
-    mode: Mode = Mode.ENFORCE
-    driver: Driver = Driver.NRI
-    on_error: OnError = OnError.PASS
-    on_late: OnLate = OnLate.START
-    late_ms: int = 1000
-    memory: MemoryNodes = MemoryNodes.POLICY
+    mode: Mode = setting(Mode.ENFORCE, "`enforce` the policy's CPUs; `observe`: decide and show only; `off`: neither.")
+    driver: Driver = setting(
+        Driver.NRI,
+        "What sends the decisions to the runtime: `nri` (needs `nri.enabled`), or `relay`, for a runtime without NRI "
+        "(needs `nri.enabled: false`).",
+    )
+    on_error: OnError = setting(
+        OnError.PASS, "As `limits.on_error`, for CPUs; also while no settings of the policy fit the machine."
+    )
+    on_late: OnLate = setting(
+        OnLate.START, "A container whose own CPUs others still use after `cpus.late_ms`: `start` or `refuse` it."
+    )
+    late_ms: int = setting(
+        1000, "How long a program waits for others to leave its CPUs: 1 to 1000 with `nri`, 1 to 4000 with `relay`."
+    )
+    memory: MemoryNodes = setting(
+        MemoryNodes.POLICY,
+        "Memory nodes: `follow` the container's CPUs; `policy`: if the policy has `pinMemory: true`; `off`: left as "
+        "they are.",
+    )

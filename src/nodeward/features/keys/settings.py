@@ -1,10 +1,11 @@
 """The settings of TEE keys."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from nodeward.core.modes import Mode
+from nodeward.core.setting import setting, table
 
 
 class CapacitySource(Enum):
@@ -47,17 +48,35 @@ class Share(Enum):
 class KeyKind:
     """One kind of TEE key: the resources that promise one, how many there are, and who offers and shares them."""
 
-    resources: tuple[str, ...] = ()
-    capacity: int = 0
-    capacity_from: CapacitySource = CapacitySource.MISC
-    reserve: int = 0
-    publisher: Publisher = Publisher.NONE
-    publish: str = ""
-    attestation: Attestation = Attestation.OFF
-    attestation_socket: str = ""
-    devices: tuple[str, ...] = ()
-    share: Share = Share.AUTO
-    split: int = 0
+    resources: tuple[str, ...] = setting((), "Every extended resource that promises such a key.")
+    capacity: int = setting(0, "The number itself, if `misc.capacity` is hidden or says more; 0: the kernel's.", 0)
+    capacity_from: CapacitySource = setting(
+        CapacitySource.MISC, "Who says how many there are: `misc` (the kernel), `nfd`, or `fixed` (`capacity`)."
+    )
+    reserve: int = setting(0, "This many keys are never free, and are listed as unhealthy.", 0)
+    publisher: Publisher = setting(
+        Publisher.NONE, "`device-plugin`: Nodeward offers the keys to kubelet, in mode `enforce`."
+    )
+    publish: str = setting(
+        "",
+        "The one of `resources` that is offered. Never a name below `intel.com`, `amd.com`, `kubernetes.io` or "
+        "`katacontainers.io`.",
+    )
+    attestation: Attestation = setting(
+        Attestation.OFF,
+        "When the quote service does not answer: `observe`: say so; `enforce`: withhold ids that are not granted, and "
+        "let pods wait; `off`: do not ask it.",
+    )
+    attestation_socket: str = setting("", "The quote service's socket.")
+    devices: tuple[str, ...] = setting(
+        (), "Device nodes that each container with a key gets from the `device-plugin`, such as `/dev/sev`."
+    )
+    share: Share = setting(
+        Share.AUTO,
+        "How Kata, which reads NFD's number, is told of the keys: `own`, `override`, `split`, `shared`. `auto`: "
+        "`override` while NFD works on this node, else `own`.",
+    )
+    split: int = setting(0, "With `share: split`: how many keys are Nodeward's.")
 
 
 def _shipped_kinds() -> Mapping[str, KeyKind]:
@@ -78,13 +97,21 @@ class KeysSettings:
     """The feature `keys`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
     them to kubelet, and has NFD's number follow, where a row says so."""
 
-    mode: Mode = Mode.OFF
-    kinds: Mapping[str, KeyKind] = field(default_factory=_shipped_kinds)
-    kubelet_dir: str = "/var/lib/kubelet"
-    """Where kubelet keeps its folder device-plugins: which ids pods were given is read below it."""
-    kubelet_root: str = ""
-    """Kubelet's --root-dir, where that is another folder: its sockets pods-api, pod-resources and plugins_registry are
-    below it. Empty for the same."""
+    mode: Mode = setting(
+        Mode.OFF,
+        "`observe`: count TEE keys and show holders; `enforce`: also offer and share them as `keys.kinds` says; "
+        "`off`: neither.",
+    )
+    kinds: Mapping[str, KeyKind] = table(_shipped_kinds, "The kinds of key, by the misc controller's name.")
+    kubelet_dir: str = setting(
+        "/var/lib/kubelet",
+        "The folder of `device-plugins`, whatever kubelet's `--root-dir` is. Only the socket of a `publisher` is "
+        "written there.",
+        path=True,
+    )
+    kubelet_root: str = setting(
+        "", "Kubelet's `--root-dir`, with `pods-api`, `pod-resources` and `plugins_registry`.", path=True
+    )
 
     @property
     def root(self) -> str:

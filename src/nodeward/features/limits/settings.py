@@ -1,10 +1,11 @@
 """The settings of limits. Apart from others, since the OCI hook imports them at each start."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from nodeward.core.modes import DEFAULT_RESOURCES, Mode, OnError
+from nodeward.core.setting import setting, table
 
 
 class Unsupported(Enum):
@@ -26,9 +27,21 @@ class UnknownPod(Enum):
 class LimitsSettings:
     """The feature `limits`: misc limits of containers and pods."""
 
-    mode: Mode = Mode.ENFORCE
-    on_error: OnError = OnError.PASS
-    strict: bool = False
-    unsupported: Unsupported = Unsupported.ALLOW_UNENFORCED
-    unknown_pod: UnknownPod = UnknownPod.UNLIMITED
-    resources: Mapping[str, str] = field(default_factory=lambda: dict(DEFAULT_RESOURCES))
+    mode: Mode = setting(Mode.ENFORCE, "`enforce`; `observe`: decide and show only; `off`: neither.")
+    on_error: OnError = setting(
+        OnError.PASS, "After a fault, `pass` starts the container that waits, `refuse` refuses it."
+    )
+    strict: bool = setting(
+        False, "`true`: a container of a pod that declares nothing gets 0. `false`: it is left alone."
+    )
+    unsupported: Unsupported = setting(
+        Unsupported.ALLOW_UNENFORCED,
+        "A declared resource that this kernel lacks: `allow-unenforced` starts the container, `refuse` refuses it.",
+    )
+    unknown_pod: UnknownPod = setting(
+        UnknownPod.UNLIMITED,
+        "A container whose pod is not known in time: `unlimited`, `zero` (both corrected later) or `refuse`.",
+    )
+    resources: Mapping[str, str] = table(
+        lambda: dict(DEFAULT_RESOURCES), "Extended resources of pods, and the misc controller's name of each."
+    )

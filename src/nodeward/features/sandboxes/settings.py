@@ -2,10 +2,11 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 
 from nodeward.core.modes import Mode
+from nodeward.core.setting import setting, table
 from nodeward.core.vms import Profile
 
 _CPUS = re.compile(r"([1-9][0-9]{0,3})(%?)")
@@ -31,12 +32,25 @@ class Unlimited(Enum):
 class SizingSettings:
     """The sizes of VMs, which the relay sends in RunPodSandbox (docs/sizing.md)."""
 
-    mode: Mode = Mode.OFF
-    unlimited: str = Unlimited.REQUEST.value
-    keep_cpus: int = 0
-    keep_memory_mib: int = 0
-    handlers: tuple[str, ...] = ()
-    queues: bool = False
+    mode: Mode = setting(
+        Mode.OFF,
+        "VMs sized by requests, through the relay: `observe`: decide and say; `enforce`: also send; `off`: neither.",
+    )
+    unlimited: str = setting(
+        Unlimited.REQUEST.value,
+        'CPUs of a pod with containers without CPU limit: `request`, `"4"` in quotes, `50%` of what a VM may have, or '
+        "`all`. Never fewer than requested.",
+    )
+    keep_cpus: int = setting(
+        0, "CPUs that no VM is enlarged into. The node's allocatable CPUs bound it too.", 0, MOST_CPUS
+    )
+    keep_memory_mib: int = setting(0, "The same of memory, in MiB.", 0, MOST_MEMORY_MIB)
+    handlers: tuple[str, ...] = setting((), "The handlers whose pods are sized. Empty: those that start VMs.")
+    queues: bool = setting(
+        False,
+        "`true`: VMs of runtime-rs get a network and a block queue per vCPU, up to 8, if Kata's configuration allows "
+        "it.",
+    )
 
 
 def unlimited(text: str) -> tuple[Unlimited, int] | None:
@@ -54,8 +68,16 @@ def unlimited(text: str) -> tuple[Unlimited, int] | None:
 class SandboxesSettings:
     """VM sandboxes (Kata): how they are read, judged and limited. No process is moved."""
 
-    mode: Mode = Mode.OFF
-    period_ms: int = 2000
-    profiles: Mapping[str, Profile] = field(default_factory=dict)
-    tight_percent: int = 5
-    samples: int = 300
+    mode: Mode = setting(
+        Mode.OFF,
+        "VM sandboxes: `observe`: show place, cost and fit; `enforce`: also set a pod's limit where nobody has (a "
+        "runtime without kubelet); `off`: neither.",
+    )
+    period_ms: int = setting(2000, "How often they are read.", 200, 60_000, "milliseconds")
+    profiles: Mapping[str, Profile] = table(
+        dict, "The placement rules of a handler that is not recognised: `HANDLER: document`, `kata-go` or `kata-rs`."
+    )
+    tight_percent: int = setting(
+        5, "A pod is `tight` if less of its memory limit is left for its VM.", 0, 50, "per cent"
+    )
+    samples: int = setting(300, "Samples of a RuntimeClass before an overhead is recommended.", 10, 100_000)

@@ -5,6 +5,7 @@ spelling; every fault has the path as it was written. Must not judge what only t
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 
 from nodeward.core import cpuset
 from nodeward.core.modes import NO_POLICY
@@ -42,8 +43,8 @@ _NAMES: Mapping[str, Mapping[str, str]] = {
 }
 """By section, the other spellings of each key."""
 _KEYS: Mapping[str, tuple[str, ...]] = {
-    "": ("active", "available", "reserved", "static", *pools.SECTIONS),
-    "static": ("relaxed_isolation", "options"),
+    section: tuple(one.name for one in fields(kind))
+    for section, kind in (("", PolicySettings), ("static", StaticSettings))
 }
 OF_LISTS = tuple(pools.SECTIONS)
 """Sections with lists in them: where the environment or a flag gives one, it is YAML."""

@@ -7,6 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class DescribePodRequest(_message.Message):
+    __slots__ = ("selector", "fields", "wait_ms")
+    SELECTOR_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    selector: Selector
+    fields: _containers.RepeatedScalarFieldContainer[str]
+    wait_ms: int
+    def __init__(self, selector: _Optional[_Union[Selector, _Mapping[str, object]]] = ..., fields: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+
 class Selector(_message.Message):
     __slots__ = ("uid", "sandbox", "namespace", "name")
     UID_FIELD_NUMBER: _ClassVar[int]
@@ -18,16 +28,6 @@ class Selector(_message.Message):
     namespace: str
     name: str
     def __init__(self, uid: _Optional[str] = ..., sandbox: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
-
-class DescribePodRequest(_message.Message):
-    __slots__ = ("selector", "fields", "wait_ms")
-    SELECTOR_FIELD_NUMBER: _ClassVar[int]
-    FIELDS_FIELD_NUMBER: _ClassVar[int]
-    WAIT_MS_FIELD_NUMBER: _ClassVar[int]
-    selector: Selector
-    fields: _containers.RepeatedScalarFieldContainer[str]
-    wait_ms: int
-    def __init__(self, selector: _Optional[_Union[Selector, _Mapping[str, object]]] = ..., fields: _Optional[_Iterable[str]] = ..., wait_ms: _Optional[int] = ...) -> None: ...
 
 class PodDescription(_message.Message):
     __slots__ = ("identity", "containers", "totals", "overhead", "cgroup", "size", "numa", "devices", "volumes", "network", "images", "pulls", "gate", "checkpoint", "spec")
@@ -731,6 +731,40 @@ class ReportSandboxResponse(_message.Message):
     known: bool
     def __init__(self, known: _Optional[bool] = ...) -> None: ...
 
+class SetGateRequest(_message.Message):
+    __slots__ = ("verdict", "uid", "namespace", "name", "reason", "evidence_digest", "expires_s")
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_DIGEST_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
+    verdict: str
+    uid: str
+    namespace: str
+    name: str
+    reason: str
+    evidence_digest: str
+    expires_s: int
+    def __init__(self, verdict: _Optional[str] = ..., uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., evidence_digest: _Optional[str] = ..., expires_s: _Optional[int] = ...) -> None: ...
+
+class SetGateResponse(_message.Message):
+    __slots__ = ("uid", "namespace", "name", "verdict", "set_at", "expires_at")
+    UID_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SET_AT_FIELD_NUMBER: _ClassVar[int]
+    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
+    uid: str
+    namespace: str
+    name: str
+    verdict: str
+    set_at: int
+    expires_at: int
+    def __init__(self, uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., verdict: _Optional[str] = ..., set_at: _Optional[int] = ..., expires_at: _Optional[int] = ...) -> None: ...
+
 class ResolvePullRequest(_message.Message):
     __slots__ = ("namespace", "name", "uid", "attempt", "image")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
@@ -922,37 +956,3 @@ class HoldVolumeResponse(_message.Message):
     lease_s: int
     held_by: str
     def __init__(self, path: _Optional[str] = ..., held: _Optional[bool] = ..., why: _Optional[str] = ..., lease_s: _Optional[int] = ..., held_by: _Optional[str] = ...) -> None: ...
-
-class SetGateRequest(_message.Message):
-    __slots__ = ("verdict", "uid", "namespace", "name", "reason", "evidence_digest", "expires_s")
-    VERDICT_FIELD_NUMBER: _ClassVar[int]
-    UID_FIELD_NUMBER: _ClassVar[int]
-    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    REASON_FIELD_NUMBER: _ClassVar[int]
-    EVIDENCE_DIGEST_FIELD_NUMBER: _ClassVar[int]
-    EXPIRES_S_FIELD_NUMBER: _ClassVar[int]
-    verdict: str
-    uid: str
-    namespace: str
-    name: str
-    reason: str
-    evidence_digest: str
-    expires_s: int
-    def __init__(self, verdict: _Optional[str] = ..., uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., reason: _Optional[str] = ..., evidence_digest: _Optional[str] = ..., expires_s: _Optional[int] = ...) -> None: ...
-
-class SetGateResponse(_message.Message):
-    __slots__ = ("uid", "namespace", "name", "verdict", "set_at", "expires_at")
-    UID_FIELD_NUMBER: _ClassVar[int]
-    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
-    NAME_FIELD_NUMBER: _ClassVar[int]
-    VERDICT_FIELD_NUMBER: _ClassVar[int]
-    SET_AT_FIELD_NUMBER: _ClassVar[int]
-    EXPIRES_AT_FIELD_NUMBER: _ClassVar[int]
-    uid: str
-    namespace: str
-    name: str
-    verdict: str
-    set_at: int
-    expires_at: int
-    def __init__(self, uid: _Optional[str] = ..., namespace: _Optional[str] = ..., name: _Optional[str] = ..., verdict: _Optional[str] = ..., set_at: _Optional[int] = ..., expires_at: _Optional[int] = ...) -> None: ...

@@ -73,5 +73,6 @@ ROOT = Path(__file__).resolve().parents[3]
 def test_regeneration_gives_the_same_bytes(tmp_path: Path) -> None:
     subprocess.run([sys.executable, str(ROOT / "scripts/generate-protos"), str(tmp_path)], check=True, timeout=60)
     made = {path.name: path.read_bytes() for path in (tmp_path / "nodeward/contracts").iterdir()}
-    kept = {path.name: path.read_bytes() for path in (ROOT / "src/nodeward/contracts").glob("*_pb2.py*")}
+    contracts = ROOT / "src/nodeward/contracts"
+    kept = {path.name: path.read_bytes() for path in (*contracts.glob("*_pb2.py*"), *contracts.glob("*.proto"))}
     assert made == kept

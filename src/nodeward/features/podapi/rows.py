@@ -1,4 +1,4 @@
-"""The Pod API's questions and answers. Each dataclass is a message of proto/podapi.proto with the same fields.
+"""The Pod API's questions and answers; contracts/podapi.proto is made of them (scripts/generate-protos).
 
 An answer about a pod is made of sections, each with its source. Thousandths of a CPU end in `_m`; memory is in bytes.
 """
@@ -43,7 +43,7 @@ class OfferVolumesRequest:
 
 @dataclass(frozen=True, slots=True)
 class VolumeOffer:
-    """Who is to mount one volume."""
+    """Who is to mount one volume: `owner` is HOST or GUEST."""
 
     volume: str
     owner: str
@@ -233,7 +233,7 @@ class ResolvePullResponse:
     """The sandbox that the pull is for, and where the image is pulled. `handler` is empty for the runtime's default."""
 
     state: str
-    """A PullState."""
+    """RESOLVED, PENDING, STALE or UNKNOWN (PullState)."""
     why: str = ""
     sandbox: str = ""
     handler: str = ""
@@ -244,8 +244,8 @@ class ResolvePullResponse:
 
 @dataclass(frozen=True, slots=True)
 class ReportPullRequest:
-    """A runtime's report of an image inside its sandbox's VM. `state` is a GuestState; `digest` is needed with
-    PULLED."""
+    """A runtime's report of an image inside its sandbox's VM. `state` is PULLING, PULLED or FAILED; `digest` is needed
+    with PULLED."""
 
     sandbox: str
     image: str
@@ -303,7 +303,7 @@ class PodImage:
 
 @dataclass(frozen=True, slots=True)
 class PodPullsSeen:
-    """The section `pulls` of a pod. `sandbox` is the newest one; `mode` a PullMode, and what says so."""
+    """The section `pulls` of a pod. `sandbox` is the newest one; `mode` HOST, GUEST or UNKNOWN, and what says so."""
 
     sandbox: str
     host: tuple[HostPull, ...]
@@ -447,7 +447,7 @@ class Selector:
 @dataclass(frozen=True, slots=True)
 class DescribePodRequest:
     """`fields` names the sections; none for all but the spec. `wait_ms`: so long a pod that is not known yet is waited
-    for."""
+    for, 5000 at most."""
 
     selector: Selector = field(default_factory=Selector)
     fields: tuple[str, ...] = ()
@@ -496,7 +496,7 @@ class WatchEvent:
 @dataclass(frozen=True, slots=True)
 class ComputeSizeRequest:
     """How large a pod's VM would be. `handler`: another runtime handler than the sandbox's. `unlimited`, `keep_cpus`,
-    `keep_memory_mib`: instead of the settings of `sizing`."""
+    `keep_memory_mib`: instead of the settings of `sizing`; `unlimited` is request, N, N% or all."""
 
     selector: Selector = field(default_factory=Selector)
     handler: str = ""

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class Method:
-    """A method by its name in proto/podapi.proto; `answer` makes the answer of a request, or raises."""
+    """A method by its name in contracts/podapi.proto; `answer` makes the answer of a request, or raises."""
 
     def __init__(self, name: str, request: type[T], answer: Callable[[T], Awaitable[object]]) -> None:
         async def by_json(data: bytes) -> bytes:

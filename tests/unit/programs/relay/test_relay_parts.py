@@ -22,7 +22,7 @@ from nodeward.features.cpus.settings import CpusSettings, Driver
 from nodeward.features.gate import wiring as gates
 from nodeward.features.gate.settings import GateSettings
 from nodeward.features.limits.settings import LimitsSettings
-from nodeward.features.settings import DumpSection, RelaySection, Settings
+from nodeward.features.settings import AgentSection, DumpSection, RelaySection, Settings
 from nodeward.host import sd_notify
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import SystemClock
@@ -123,6 +123,10 @@ def test_a_call_without_a_verdict_passes_only_if_its_pod_is_known_to_have_no_gat
 
 STRICT = Settings(relay=RelaySection(limits=True), limits=LimitsSettings(on_error=OnError.REFUSE))
 LOOSE = Settings(relay=RelaySection(limits=True))
+BY_AGENT = Settings(
+    cpus=CpusSettings(driver=Driver.RELAY, on_error=OnError.REFUSE), agent=AgentSection("/run/config.sock")
+)
+"""Which policy is in force only the daemon knows."""
 UNREADABLE = b"\xff"
 WHO = "shop/web, container app"
 
@@ -140,6 +144,8 @@ WHO = "shop/web, container app"
         (LOOSE, None, ""),
         (replace(STRICT, limits=replace(STRICT.limits, mode=Mode.OBSERVE)), creating(), ""),
         (replace(STRICT, relay=RelaySection()), creating(), ""),
+        (BY_AGENT, creating(), f"{WHO}: Nodeward could not decide this request (odd), and cpus.on_error is refuse"),
+        (replace(BY_AGENT, agent=AgentSection()), creating(), ""),
     ],
 )
 def test_a_create_without_a_verdict_goes_by_on_error_but_of_static_pods_and_our_own(
@@ -312,6 +318,26 @@ async def test_rules_of_a_dump_are_read_by_another_thread_than_the_one_that_rela
     assert not feed.interest("/runtime.v1.RuntimeService/Version")
     assert len(threads) == 1
     assert threads[0] != threading.get_ident()
+
+
+async def test_rules_that_an_agent_pushed_hold_whatever_the_file_says_at_a_sighup() -> None:
+    followed = asyncio.Queue[None]()
+
+    class Followed(Feed):
+        def follow(self, rules: dump_rules.Rules) -> None:
+            super().follow(rules)
+            followed.put_nowait(None)
+
+    feed = Followed(dump_rules.parse("full:.*"), no_writer, SystemClock(), Backoff(1.0, 1.0, lambda: 0.5))
+    source = SettingsSource(lambda: Settings(dump=DumpSection("/d", "full:.*")), "a test")
+    reload = RelayReload(Settings(), source, feed)
+    reading = asyncio.ensure_future(reload.run(sd_notify.from_environment({}, 1)))
+    reload.follow("off:.*")
+    source.asked.set()
+    for _ in range(2):
+        await asyncio.wait_for(followed.get(), 30)
+    reading.cancel()
+    assert not feed.interest("/runtime.v1.RuntimeService/Version")
 
 
 def test_what_becomes_of_undecided_calls_changes_at_once_and_what_is_held_at_the_next_start() -> None:

@@ -66,7 +66,7 @@ class Metric:
     fixed: tuple[tuple[str, str], ...] = ()
     """A label, and what it is here; its place in the family is after the row's own."""
     adds: bool = False
-    """Series with the same labels are added up, else the last one counts."""
+    """Series with the same labels are added up, else the first one counts."""
     absent: object = None
     """The value that stands for one that is not known."""
     given: str = ""
@@ -79,12 +79,13 @@ class Metric:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """At most so many of the rows are shown, of those `where` it says so; `left_out` counts the others. Of two with the
-    same labels it is the one for which `prefers` is greater, or the last."""
+    """At most so many of the rows are shown, of those `where` it says so; `left_out` counts the others. With `once` one
+    row stands for all with the same labels: the first, or the first for which `prefers` is greatest."""
 
     most: int
     left_out: Metric | None = None
     where: Callable[[Any], bool] = field(default=bool)
+    once: bool = False
     prefers: Callable[[Any], int] | None = None
 
 

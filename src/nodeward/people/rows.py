@@ -140,6 +140,7 @@ class NodeView:
             Rows(
                 _MOST_CGROUPS,
                 Metric("nodeward_metrics_cgroups_left_out", "Cgroups not shown, beyond the most."),
+                once=True,
                 prefers=lambda row: row.was_read,
             )
         )
@@ -170,7 +171,7 @@ class NodeView:
     ready: bool = gauge("nodeward_ready", "1 while every needed source is synchronised, else 0.", default=False)
     components: tuple[ComponentRow, ...] = ()
     settings: SettingsRow = field(default_factory=SettingsRow)
-    keys: tuple[KeyRow, ...] = known(Rows(64, where=lambda row: row.is_here), default=())
+    keys: tuple[KeyRow, ...] = known(Rows(1024, where=lambda row: row.is_here), default=())
     """TEE keys, one row a kind; empty while `keys.mode` is off."""
     tree: Hierarchy = field(default_factory=Hierarchy)
     """Where the misc controller is, and by which version of cgroups."""

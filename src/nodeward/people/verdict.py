@@ -37,7 +37,8 @@ _STATES = {
     "unknown": ("not-enforced", "started before its declaration was known"),
 }
 """The states of a cgroup that are conditions, the worst first: the condition's code, and what is said."""
-_URGENCY = {state: place for place, state in enumerate(_STATES)}
+STATES = tuple(_STATES)
+_URGENCY = {state: place for place, state in enumerate(STATES)}
 _LEVELS = {Severity.CRITICAL: Level.BAD, Severity.WARNING: Level.ATTENTION}
 
 

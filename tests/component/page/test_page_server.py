@@ -451,13 +451,14 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
             said = "sgx_epc: 1536Ki used, 4Ki promised, 1Mi free, 7 outside of the known pods, of 3Mi"
             expect(page.get_by_role("img", name=said)).to_be_visible()
             bar = page.locator(".bar .promised")
-            assert bar.evaluate("one => one.style.width") == "66.67%", "what is left of it is free or outside"
+            assert bar.evaluate("one => one.style.width") == "0.13%"
             squares = [one.get_attribute("data-state") for one in page.locator("#keys .square").all()]
             assert squares[:2] == ["draining", "charged"], "by id where we offer them"
             others = {state: squares[2:].count(state) for state in dict.fromkeys(squares[2:])}
             assert others == {"charged": 1, "granted": 1, "outside": 2, "withheld": 4, "free": 8}, "else by holder"
             cpus = page.get_by_role("region", name="CPUs")
             expect(cpus.get_by_role("button", name="CPU 2: exclusive, ns/web/app")).to_be_visible()
+            expect(page.locator("#pods .pod tr").first).to_contain_text("ns/webenforced")
             expect(cpus).to_contain_text("shared: CPUs 0-1, 2 containers, lent 2")
             expect(page.locator("#vms")).to_contain_text("ns/web (5ab1e)")
             expect(page.locator("#vms")).to_contain_text("It will be killed.")

@@ -118,7 +118,7 @@ def _run(words: list[str]) -> None:
         chosen.notes.append("--fallback-config: not obeyed, calls pass untouched until a good configuration comes")
     _remark(chosen)
     beside = _Daemon(words) if first.relayed or first.agent.config_socket else None
-    configured.is_told = beside is None
+    configured.is_told = beside is None or not first.agent.config_socket
 
     with contextlib.ExitStack() as told:
 
@@ -170,8 +170,8 @@ class Configured:
         self._words, self._files, self._started = words, OsFiles(), False
         self._keeps_policy = first_choice(words).keeps_policy
         self.is_told = True
-        """Whether this process knows which policy is in force. With a daemon beside it only that one does: an agent may
-        have pushed it another."""
+        """Whether this process knows which policy is in force once it runs. The daemon beside it may have been pushed
+        another by an agent."""
         self.pushed = Pushed(self._overlaid, self._files, self._check, self._note)
 
     def start(self, first: "Settings") -> None:

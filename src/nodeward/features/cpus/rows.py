@@ -166,7 +166,7 @@ class CpusView:
             shared = "reserved" if cpu.pools == ("reserved",) else "shared" if cpu.pools else "idle"
             row.uses["exclusive" if cpu.owner else shared] += 1
             found[cpu.node] = replace(
-                row, requested=row.requested + bool(cpu.owner) + sum(shares[name] for name in cpu.pools)
+                row, requested=row.requested + bool(cpu.owner) + sum(shares.get(name, 0) for name in cpu.pools)
             )
         return tuple(replace(row, requested=round(row.requested, 3)) for row in found.values())
 

@@ -303,10 +303,11 @@ class SandboxesView:
     """Of cgroups; 0 before the first reading."""
     driver: str = known(_MODE, default="")
     rows: tuple[SandboxRow, ...] = known(
-        Rows(1000, Metric("nodeward_sandboxes_left_out", "VM sandboxes not shown, beyond the most.")), default=()
+        Rows(1000, Metric("nodeward_sandboxes_left_out", "VM sandboxes not shown, beyond the most."), once=True),
+        default=(),
     )
-    handlers: tuple[HandlerRow, ...] = known(Rows(_MOST_CLASSES), default=())
-    classes: tuple[ClassRow, ...] = known(Rows(_MOST_CLASSES), default=())
+    handlers: tuple[HandlerRow, ...] = known(Rows(_MOST_CLASSES, once=True), default=())
+    classes: tuple[ClassRow, ...] = known(Rows(_MOST_CLASSES, once=True), default=())
     unaccounted_memory: int | None = gauge(
         "nodeward_sandboxes_unaccounted_memory_bytes", "Memory of sandboxes charged to no pod's cgroup."
     )

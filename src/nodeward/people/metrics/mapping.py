@@ -30,6 +30,8 @@ class _Plan:
 
     labels: list[tuple[str, str]] = field(default_factory=list)
     """A field, and the label that it is."""
+    own: Key = ()
+    """Those of these labels that every series has."""
     infos: dict[str, list[str]] = field(default_factory=dict)
     """By the name of an info family the fields that are its labels."""
     metrics: list[tuple[str, Metric]] = field(default_factory=list)
@@ -62,7 +64,8 @@ class _Catalogue:
             for one in told:
                 if isinstance(one, Label):
                     made.labels.append((name, one.name or name))
-                    known += () if one.named else (one.name or name,)
+                    made.own += () if one.named else (one.name or name,)
+        known += made.own
         for name, hint, told in found:
             rows = next((one for one in told if isinstance(one, Rows)), _ALL)
             if rows.left_out is not None:
@@ -116,7 +119,7 @@ FAMILIES: Final = tuple(_catalogue.families.values())
 def metrics(view: NodeView) -> Iterator[Written]:
     """All families that have something to show, one after the other."""
     series = _Series()
-    series.take(view, _NODE, {})
+    series.take(view, _NODE, {}, True)
     for family in FAMILIES:
         if found := series.found.get(family.name):
             yield _written(family, found, series.labels)
@@ -127,22 +130,25 @@ class _Series:
 
     def __init__(self) -> None:
         self.found: dict[str, dict[Key, Value | None]] = {}
-        """By family; None for what is not known, which also takes the place of what a row before had."""
+        """By family; None for what is not known. Of two series with the same labels the first counts, also where it is
+        not known."""
         self.labels: dict[tuple[Key, Key], Labels] = {}
         """By names and values: who writes them makes their text once."""
 
-    def take(self, row: object, plan: _Plan, above: Labels) -> None:
-        """Takes in a row and those below it."""
-        known = self._labelled(row, plan, above)
+    def take(self, row: object, plan: _Plan, known: Labels, is_shown: bool) -> None:
+        """Takes in a row with these labels, and those below it. One that another stands for is told of only by metrics
+        that name their labels themselves."""
         keys = {labels: tuple([known.get(label, "") for label in labels]) for labels in plan.keys}
-        for name, fields in plan.infos.items():
+        for name, fields in plan.infos.items() if is_shown else ():
             told = tuple(_clean(_word(getattr(row, one))) for one in fields)
             self.found.setdefault(name, {})[(*keys[plan.sources[name]], *told)] = 1
         for name, metric in plan.metrics:
+            if not is_shown and metric.labels is None:
+                continue
             value = getattr(row, name)
             if not metric.given or getattr(row, metric.given) is not None:
                 self._value(metric, keys[plan.sources[metric.name]], value)
-        for name, metric, below in plan.durations:
+        for name, metric, below in plan.durations if is_shown else ():
             for one in _rows(getattr(row, name)):
                 self.found.setdefault(metric.name, {})[tuple(self._labelled(one, below, known).values())] = one
         for name, rows, below in plan.below:
@@ -151,9 +157,13 @@ class _Series:
             if rows.left_out is not None:
                 self.found[rows.left_out.name] = {(): len(several) - len(shown)}
             if rows.prefers is not None:
-                shown.sort(key=rows.prefers)
+                shown.sort(key=rows.prefers, reverse=True)
+            seen: set[Key] = set()
             for one in paced(shown, 32):
-                self.take(one, below, known)
+                labels = self._labelled(one, below, known)
+                key = tuple([labels[name] for name in below.own]) if rows.once else ()
+                self.take(one, below, labels, is_shown and not (rows.once and key in seen))
+                seen.add(key)
 
     def _labelled(self, row: object, plan: _Plan, above: Labels) -> Labels:
         if not plan.labels:
@@ -167,7 +177,7 @@ class _Series:
         if value is not None and value != metric.absent and metric.of is not None:
             value = metric.of(value)
         if value is None or value == metric.absent:
-            found[key] = None
+            found.setdefault(key, None)
         elif metric.every:
             told = _word(value)
             for word in map(_word, metric.every):
@@ -184,8 +194,11 @@ class _Series:
 
     def _put(self, found: dict[Key, Value | None], key: Key, value: float, metric: Metric) -> None:
         value = value + 0 if metric.per == 1 else value / metric.per  # a bool is written as a number
-        before = found.get(key) if metric.adds else None
-        found[key] = value + before if isinstance(before, (int, float)) else value
+        before = found.get(key)
+        if metric.adds and isinstance(before, (int, float)):
+            found[key] = before + value
+        else:
+            found.setdefault(key, value)
 
 
 def _rows(value: Any) -> list[Any]:

@@ -21,7 +21,7 @@ from nodeward.people.doctor import run as doctor
 from nodeward.people.page.server import Pictures, application, hosts
 from nodeward.people.page.server import run as serve
 from nodeward.people.rows import NodeView
-from nodeward.people.verdict import verdict
+from nodeward.people.verdict import STATES, verdict
 from nodeward.programs.page.memory import Memory
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,8 @@ class _Shown(msgspec.Struct):
 
     memory: Memory
     view: NodeView | None = None
+    states: tuple[str, ...] = STATES
+    """Of a cgroup, the most urgent first."""
     decisions: list[msgspec.Raw] = msgspec.field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     doctor: str = "To see what doctor finds on this machine, start `nodeward page` with --config FILE"

@@ -70,6 +70,7 @@ def test_of_two_instances_of_one_container_the_one_that_was_read_is_shown(new_fi
     view = node(POD, new, old) if new_first else node(POD, old, new)
 
     assert values(view, "nodeward_misc_usage", container="app") == [7.0]
+    assert [one.labels["state"] for one in read(view) if one.name == "nodeward_enforcement_state"] == ["enforced"] * 2
     assert len(values(view, "nodeward_container_info")) == 2
 
 

@@ -91,9 +91,9 @@ function drawPod(body, pod) {
   pod.cells.forEach((cell, place) => drawCell(body.rows[place + 1], cell));
 }
 
-function drawPods({ view, memory }) {
+function drawPods({ view, memory, states }) {
   const wanted = at("find").value.trim().toLowerCase();
-  const every = pods(view, memory);
+  const every = pods(view, memory, states);
   const found = wanted ? every.filter((pod) => pod.name.toLowerCase().includes(wanted)) : every;
   keep(at("pods"), found.slice(0, MOST_PODS), (pod) => pod.name, makePod, drawPod, 1);
   const more = found.length > MOST_PODS ? `, ${found.length - MOST_PODS} of them not shown` : "";

@@ -1,6 +1,7 @@
 // Words and numbers made of the picture that `nodeward status -o json` gives.
 
 const MOST_SQUARES = 2000;
+const SHORT_ID = 13;
 const UNITS = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
 // A value for people, as `nodeward status` writes it: bytes in binary units, exact where that is short, else cut.
@@ -24,14 +25,21 @@ export function podName(row) {
 export function resources(view, memory) {
   return Object.entries(view.capacity).map(([name, capacity]) => {
     const [used, promised, free, outside] = [view.usage, view.promised, view.free, view.elsewhere].map((of) => of[name] ?? null);
-    const taken = free === null ? promised : Math.max(0, capacity - free - (outside ?? 0));
+    const isKey = view.keys.some((kind) => kind.key === name);
+    const taken = isKey && free !== null ? Math.max(0, capacity - free - (outside ?? 0)) : takenByPods(view, name);
     const texts = Object.fromEntries(Object.entries({ capacity, used, promised, free, outside }).map(([what, value]) => [what, amount(name, value)]));
     return { name, capacity, used, outside, taken, texts, history: [memory.times, memory.used[name] ?? [], memory.promised[name] ?? []] };
   });
 }
 
+// What pods were promised or use, of each whichever is more.
+function takenByPods(view, name) {
+  const parts = view.rows.filter((row) => row.level === "pod").flatMap((row) => row.resources.filter((one) => one.resource === name));
+  return parts.reduce((sum, one) => sum + Math.max(one.wanted ?? 0, one.usage ?? 0), 0);
+}
+
 // The pods in the rows' order, each with its cgroups, and what is wrong with it, the most urgent first.
-export function pods(view, memory) {
+export function pods(view, memory, states) {
   const wrong = {};
   for (const one of view.verdict.conditions)
     if (one.severity !== "info") for (const pod of one.pods) (wrong[pod] ??= []).push(one);
@@ -40,17 +48,20 @@ export function pods(view, memory) {
     const name = podName(row);
     if (!found.has(name)) {
       const codes = [...new Set((wrong[name] ?? []).map((one) => one.code))].join(", ");
-      found.set(name, { name, what: name, state: codes, severity: wrong[name]?.[0].severity ?? "", cells: [], refused: memory.sparks[name] ?? [] });
+      found.set(name, { name, what: name, codes, state: "", severity: wrong[name]?.[0].severity ?? "", cells: [], refused: memory.sparks[name] ?? [] });
     }
+    const pod = found.get(name);
+    const urgency = (state) => (states.includes(state) ? states.indexOf(state) : states.length);
+    pod.state = pod.codes || (pod.state && urgency(pod.state) <= urgency(row.state) ? pod.state : row.state);
     const told = row.resources.filter((one) => one.wanted !== null || one.limit !== null || one.usage || one.peak || one.refusals);
-    for (const one of told.length ? told : row.resources.slice(0, 1)) found.get(name).cells.push(cell(row, one));
+    for (const one of told.length ? told : row.resources.slice(0, 1)) pod.cells.push(cell(row, one));
   }
   return [...found.values()];
 }
 
 function cell(row, one) {
   return {
-    name: row.level === "pod" ? "pod" : row.container || row.id.slice(0, 12),
+    name: row.level === "pod" ? "pod" : row.container || row.id.slice(0, SHORT_ID),
     what: row.container && row.namespace ? `${podName(row)}/${row.container}` : row.id || podName(row),
     resource: one.resource,
     usage: amount(one.resource, one.usage),
@@ -103,7 +114,7 @@ export function vm(row) {
   const name = row.pod ? `${row.namespace}/${row.pod}` : row.id;
   return {
     name,
-    full_name: row.pod && fit.others.length ? `${name} (${row.id.slice(0, 12)})` : name,
+    full_name: row.pod && fit.others.length ? `${name} (${row.id.slice(0, SHORT_ID)})` : name,
     fit: fit.fit,
     sentence: fit.sentence,
     part: fit.limit > 0 ? Math.min(1, taken / fit.limit) : 0,

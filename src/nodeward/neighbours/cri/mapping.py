@@ -14,28 +14,21 @@ from dataclasses import replace
 from typing import Final, NamedTuple
 
 from nodeward.contracts import cri_pb2 as cri
-from nodeward.core.annotations import read_ones
 from nodeward.core.decision import Adjustment
 from nodeward.core.errors import WireError
-from nodeward.core.text import printable_name
 from nodeward.core.vms import Sized, Way
 from nodeward.core.workload import (
     NO_RECORD,
-    OWN,
-    POD,
     Container,
     ContainerId,
     CpuRecord,
     HostShare,
     Keys,
     Phase,
-    PodUid,
     Sandbox,
     SandboxId,
-    read_labels,
 )
-from nodeward.neighbours.formats import cgroup_paths
-from nodeward.neighbours.formats.cpu_record import cpu_record
+from nodeward.neighbours.formats import cgroup_paths, described
 from nodeward.neighbours.formats.protobuf import read
 
 _log = logging.getLogger(__name__)
@@ -54,40 +47,26 @@ _PHASES: Final[Mapping[int, Phase]] = {
 
 def sandbox(sandbox_id: str, config: cri.PodSandboxConfig, labels: Keys = ()) -> Sandbox:
     """The pod sandbox that a client describes, with these labels."""
-    return _sandbox(sandbox_id, config, labels, _parent(config.linux.cgroup_parent))
+    return _sandbox(sandbox_id, config, labels, described.path(cgroup_paths.parent_path, config.linux.cgroup_parent))
 
 
 def _sandbox(
     sandbox_id: str, said: cri.PodSandboxConfig | cri.PodSandbox | cri.PodSandboxStatus, labels: Keys, parent: str = ""
 ) -> Sandbox:
-    named, notes = said.metadata, read_ones(said.annotations)
-    return Sandbox(
-        SandboxId(sandbox_id),
-        PodUid(named.uid),
-        printable_name(named.namespace),
-        printable_name(named.name),
-        notes,
-        parent,
-        labels=read_labels(said.labels, labels, POD),
+    named = said.metadata
+    return described.sandbox(
+        *(sandbox_id, named.uid, named.namespace, named.name),
+        annotations=said.annotations,
+        said=said.labels,
+        labels=labels,
+        cgroup_parent=parent,
     )
-
-
-def _parent(named: str) -> str:
-    """The pod's cgroup below the cgroup root; empty for a name that is no path, as for one that is not there."""
-    try:
-        return cgroup_paths.parent_path(named)
-    except WireError as error:
-        _log.warning("cgroup=ignored error=%s", error)
-        return ""
 
 
 def _cpu(resources: cri.LinuxContainerResources, before: CpuRecord = NO_RECORD) -> CpuRecord:
     """What is said of CPUs, over `before`."""
     asked = resources.cpu_shares, resources.cpu_quota, resources.cpu_period, resources.cpuset_cpus
-    record, faults = cpu_record(*asked, before, resources.cpuset_mems)
-    for fault in faults:
-        _log.warning("cpu=ignored error=%s", fault)
-    return record
+    return described.cpu(*asked, resources.cpuset_mems, before)
 
 
 def running(payload: bytes) -> Sandbox:
@@ -184,9 +163,8 @@ def creating(payload: bytes, tentative_id: str, labels: Keys = ()) -> tuple[Sand
     request = read("cri", cri.CreateContainerRequest, payload)
     home = sandbox(request.pod_sandbox_id, request.sandbox_config, labels)
     config = request.config
-    own = read_labels(config.labels, labels, OWN)
-    made_id, cpu = ContainerId(tentative_id), _cpu(config.linux.resources)
-    return home, Container(made_id, home.id, printable_name(config.metadata.name), Phase.CREATING, cpu=cpu, labels=own)
+    names, cpu = (tentative_id, home.id, config.metadata.name), _cpu(config.linux.resources)
+    return home, described.container(*names, config.labels, labels, phase=Phase.CREATING, cpu=cpu)
 
 
 def status_cpu(payload: bytes) -> CpuRecord:
@@ -217,17 +195,13 @@ def restored(request: bytes, answer: bytes, most: int, labels: Keys = ()) -> tup
     if len(made.restored_containers) > most:
         raise WireError("cri", f"RestorePod: {len(made.restored_containers)} containers of one pod, more than {most}")
     home = replace(sandbox(made.pod_sandbox_id, asked.config, labels), handler=asked.runtime_handler)
-    cpus = {one.metadata.name: _cpu(one.linux.resources) for one in asked.container_configs}
-    own = {one.metadata.name: read_labels(one.labels, labels, OWN) for one in asked.container_configs}
+    configs = {one.metadata.name: one for one in asked.container_configs}
     return home, tuple(
-        Container(
-            ContainerId(one.container_id),
-            home.id,
-            printable_name(one.name),
-            cpu=cpus.get(one.name, NO_RECORD),
-            labels=own.get(one.name, {}),
+        described.container(
+            *(one.container_id, home.id, one.name), config.labels, labels, cpu=_cpu(config.linux.resources)
         )
         for one in made.restored_containers
+        for config in (configs.get(one.name, cri.ContainerConfig()),)
         if one.container_id
     )
 
@@ -293,13 +267,7 @@ def containers(answers: Sequence[bytes], labels: Keys = ()) -> tuple[Container, 
         listed = read("cri", cri.ListContainersResponse, answer).containers
         _bounded(len(made) + len(listed))
         made += [
-            Container(
-                ContainerId(one.id),
-                SandboxId(one.pod_sandbox_id),
-                printable_name(one.metadata.name),
-                phase,
-                labels=read_labels(one.labels, labels, OWN),
-            )
+            described.container(one.id, one.pod_sandbox_id, one.metadata.name, one.labels, labels, phase=phase)
             for one in listed
             if (phase := _PHASES.get(one.state)) is not None
         ]

@@ -6,14 +6,13 @@ hook then goes by the files. Must not decide, and holds nothing of pods.
 
 from collections.abc import Callable
 
-from nodeward.core.annotations import read_ones
 from nodeward.core.decision import Final
 from nodeward.core.errors import WireError
 from nodeward.core.events import Creating, Hooked
 from nodeward.core.ports import Ask, Tell
 from nodeward.core.refusal import Refusal
-from nodeward.core.workload import Container, ContainerId, Phase, PodUid, Sandbox, SandboxId
-from nodeward.neighbours.formats import cgroup_paths, misc_files
+from nodeward.core.workload import Container, Phase, Sandbox
+from nodeward.neighbours.formats import cgroup_paths, described, misc_files
 from nodeward.neighbours.hook import line as hook_line
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
 from nodeward.neighbours.sockets.lines import LineServer
@@ -28,13 +27,10 @@ def sandbox(request: HookRequest) -> Sandbox:
         raise WireError("hook line", f"cgroup {request.cgroup[:200]!r} is not one step below a pod's cgroup")
     if not request.id or not request.sandbox:
         raise WireError("hook line", "id or sandbox is empty")
-    return Sandbox(
-        SandboxId(request.sandbox),
-        PodUid(request.uid or own_uid),
-        request.namespace,
-        request.pod,
-        read_ones(request.annotations),
-        pod_path,
+    return described.sandbox(
+        *(request.sandbox, request.uid or own_uid, request.namespace, request.pod),
+        annotations=request.annotations,
+        cgroup_parent=pod_path,
     )
 
 
@@ -42,8 +38,8 @@ def container(request: HookRequest) -> Container | None:
     """The container of the request; None for what holds the sandbox."""
     if not request.container:
         return None
-    home, path = SandboxId(request.sandbox), cgroup_paths.container_path(request.cgroup)
-    return Container(ContainerId(request.id), home, request.container, Phase.RUNNING, path)
+    path = cgroup_paths.container_path(request.cgroup)
+    return described.container(request.id, request.sandbox, request.container, phase=Phase.RUNNING, cgroups_path=path)
 
 
 def answer_of(final: Final, on_error: str) -> HookAnswer:

@@ -6,12 +6,12 @@ its container, for without the name a runtime silently does nothing. Must not de
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache, partial
 from re import compile as _compile
 
 from nodeward.contracts import nri_pb2
-from nodeward.core.annotations import MAX_NAME, read_ones
+from nodeward.core.annotations import MAX_NAME
 from nodeward.core.decision import Adjustment, IoClass, Scheduler, SchedulingClass
 from nodeward.core.errors import WireError
 from nodeward.core.events import (
@@ -25,25 +25,20 @@ from nodeward.core.events import (
     Stopped,
     Updated,
 )
-from nodeward.core.text import printable, printable_name
+from nodeward.core.text import printable
 from nodeward.core.workload import (
     NO_RECORD,
     NO_SHARE,
-    OWN,
-    POD,
     Container,
     ContainerId,
     CpuRecord,
     HostShare,
     Keys,
     Phase,
-    PodUid,
     Sandbox,
     SandboxId,
-    read_labels,
 )
-from nodeward.neighbours.formats import cgroup_paths, misc_files
-from nodeward.neighbours.formats.cpu_record import cpu_record
+from nodeward.neighbours.formats import cgroup_paths, described, misc_files
 
 _log = logging.getLogger(__name__)
 
@@ -151,31 +146,20 @@ def event_mask(wanted: Iterable[nri_pb2.Event], of: Generation) -> int:
 
 def sandbox(pod: nri_pb2.PodSandbox, labels: Keys = ()) -> Sandbox:
     """The pod sandbox, with the annotations that are read, these labels, and no others."""
-    return Sandbox(
-        SandboxId(pod.id),
-        PodUid(pod.uid),
-        printable_name(pod.namespace),
-        printable_name(pod.name),
-        read_ones(pod.annotations),
-        _plain(cgroup_paths.parent_path, pod.linux.cgroup_parent),
-        printable(pod.runtime_handler[:MAX_NAME]),
-        _share(pod.linux.pod_resources) if pod.linux.HasField("pod_resources") else NO_SHARE,
-        _share(pod.linux.pod_overhead) if pod.linux.HasField("pod_overhead") else NO_SHARE,
-        read_labels(pod.labels, labels, POD),
+    return described.sandbox(
+        *(pod.id, pod.uid, pod.namespace, pod.name),
+        annotations=pod.annotations,
+        said=pod.labels,
+        labels=labels,
+        cgroup_parent=described.path(cgroup_paths.parent_path, pod.linux.cgroup_parent),
+        handler=printable(pod.runtime_handler[:MAX_NAME]),
+        asked=_share(pod.linux.pod_resources) if pod.linux.HasField("pod_resources") else NO_SHARE,
+        overhead=_share(pod.linux.pod_overhead) if pod.linux.HasField("pod_overhead") else NO_SHARE,
     )
 
 
 def _share(resources: nri_pb2.LinuxResources) -> HostShare:
     return HostShare(_cpu(resources), max(0, resources.memory.limit.value))
-
-
-def _plain(resolve: Callable[[str], str], named: str) -> str:
-    """The path below the cgroup root; empty for a name that is no path, as for one that is not there."""
-    try:
-        return resolve(named)
-    except WireError as error:
-        _log.warning("cgroup=ignored error=%s", error)
-        return ""
 
 
 def container(
@@ -187,27 +171,21 @@ def container(
     """The container, in `phase` or else in the one the runtime says. `asked`: what an update asks for, which its
     record does not have yet."""
     linux = raw.linux
-    return Container(
-        id=ContainerId(raw.id),
-        sandbox_id=SandboxId(raw.pod_sandbox_id),
-        name=printable_name(raw.name),
+    return described.container(
+        *(raw.id, raw.pod_sandbox_id, raw.name, raw.labels, labels),
         phase=phase if phase is not None else _PHASES.get(raw.state, Phase.CREATED),
-        cgroups_path=_plain(cgroup_paths.container_path, linux.cgroups_path),
+        cgroups_path=described.path(cgroup_paths.container_path, linux.cgroups_path),
         recorded=_recorded(linux.resources.unified),
         image=printable(raw.image.name[:MOST_OF_IMAGE]),
         cpu=_cpu(linux.resources) if asked is None else _cpu(asked, _cpu(linux.resources)),
         memory=max(0, (asked.memory.limit.value if asked is not None else 0) or linux.resources.memory.limit.value),
-        labels=read_labels(raw.labels, labels, OWN),
     )
 
 
 def _cpu(resources: nri_pb2.LinuxResources, before: CpuRecord = NO_RECORD) -> CpuRecord:
-    """What is said of CPUs, over `before`. Runtimes send a 0 for what the client did not say."""
+    """What is said of CPUs, over `before`."""
     cpu = resources.cpu
-    record, faults = cpu_record(cpu.shares.value, cpu.quota.value, cpu.period.value, cpu.cpus, before, cpu.mems)
-    for fault in faults:
-        _log.warning("cpu=ignored error=%s", fault)
-    return record
+    return described.cpu(cpu.shares.value, cpu.quota.value, cpu.period.value, cpu.cpus, cpu.mems, before)
 
 
 def _recorded(unified: Mapping[str, str]) -> dict[str, int]:

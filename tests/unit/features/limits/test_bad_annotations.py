@@ -26,22 +26,22 @@ from tests.unit.features.build import EPC, Told, container, node, value_of
 UID = "0f2a4c6e-1111-2222-3333-444455556666"
 UPSTREAM = "epc-limit.nri.io/container.app"
 APP = container(UID, "app")
-Way = Callable[[dict[str, str]], Sandbox]
+Way = Callable[..., Sandbox]
 
 
-def by_nri(annotations: dict[str, str]) -> Sandbox:
-    pod = nri_pb2.PodSandbox(id=f"s-{UID}", uid=UID, namespace="shop", name="web", annotations=annotations)
+def by_nri(annotations: dict[str, str], name: str = "web") -> Sandbox:
+    pod = nri_pb2.PodSandbox(id=f"s-{UID}", uid=UID, namespace="shop", name=name, annotations=annotations)
     return nri_mapping.sandbox(nri_pb2.PodSandbox.FromString(pod.SerializeToString()))
 
 
-def by_cri(annotations: dict[str, str]) -> Sandbox:
-    metadata = cri_pb2.PodSandboxMetadata(uid=UID, namespace="shop", name="web")
+def by_cri(annotations: dict[str, str], name: str = "web") -> Sandbox:
+    metadata = cri_pb2.PodSandboxMetadata(uid=UID, namespace="shop", name=name)
     config = cri_pb2.PodSandboxConfig(metadata=metadata, annotations=annotations)
     return cri_mapping.sandbox(f"s-{UID}", cri_pb2.PodSandboxConfig.FromString(config.SerializeToString()))
 
 
-def by_hook(annotations: dict[str, str]) -> Sandbox:
-    request = HookRequest("c", f"s-{UID}", UID, "shop", "web", "app", f"/kubepods/pod{UID}/c", annotations)
+def by_hook(annotations: dict[str, str], name: str = "web") -> Sandbox:
+    request = HookRequest("c", f"s-{UID}", UID, "shop", name, "app", f"/kubepods/pod{UID}/c", annotations)
     return sandbox(decode_request(encode_request(request)))
 
 
@@ -84,6 +84,13 @@ def test_a_bad_value_limits_nothing_or_is_refused_with_its_annotation(way: Way, 
     assert refusal.message.startswith(f"shop/web, container app: annotation {key}: ")
     assert "write for example " in refusal.message
     assert len(refusal.message) < 500
+
+
+@by_each_way
+def test_a_name_that_would_break_a_line_is_written_out_and_cut(way: Way) -> None:
+    """Kubernetes names no pod so; another client of the runtime may."""
+    assert way({}, "web\nFault: \x1b[31m").name == "web\\u000aFault: \\u001b[31m"
+    assert len(way({}, "w" * 5000).name) < 300
 
 
 @by_each_way

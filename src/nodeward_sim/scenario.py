@@ -1,11 +1,12 @@
 """Scenarios: small readable files that say what happens on the simulated node."""
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
 from typing import get_type_hints
 
 import msgspec
 
+from nodeward.core.setting import Meaning, meanings, setting, table
 from nodeward.settings.load import SettingsError, read_yaml
 from nodeward_sim.doubles.kernel import RESOURCES
 
@@ -21,84 +22,77 @@ ACTIONS = (
     *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY, *OF_NFD, *OF_PINNED, *OF_KATAS),
 )
 YEAR_S = 365 * 86400
-ALLOWED = {
-    "title": "text of 1 to 60 characters",
-    "about": "text of at most 200 characters",
-    "capacity": f"amounts from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
-    "pods": "a whole number from 1 to 200",
-    "vms": "a whole number from 0 to 200",
-    "offer": "true or false",
-    "nfd": "true or false",
-    "relay": "true or false",
-    "sandboxes": "a whole number from 0 to 200",
-    "pinned": "a whole number from 0 to 200",
-    "katas": "a whole number from 0 to 200",
-    "gate": "true or false",
-    "guests": "a whole number from 0 to 200",
-    "oversized": "a share from 0 to 1",
-    "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
-    "charge_every_s": "a number of seconds from 0.001 to 3600",
-    "greedy": "a share from 0 to 1",
-    "late_spec_s": "a number of seconds from 0 to 3600",
-    "grace_s": "a number of seconds from 0.1 to 3600",
-    "events": f"a list such as [{{at_s: 5, do: {ACTIONS[0]}}}]",
-    "at_s": f"a number of seconds from 0 to {YEAR_S}",
-    "do": f"one of {', '.join(ACTIONS)}",
-    "every_s": f"0 for once, or a number of seconds from 0.1 to {YEAR_S}",
-}
-"""What each key may hold; docs/scenarios.md has these words too."""
 
 
 @dataclass(frozen=True, slots=True)
 class Happening:
     """At `at_s` seconds, `do` this (one of ACTIONS); repeated every `every_s` seconds where that is not 0."""
 
-    at_s: float
-    do: str
-    every_s: float = 0.0
+    at_s: float = setting(MISSING, "When, counted from the daemon's readiness.", 0, YEAR_S, "seconds")
+    do: str = setting(MISSING, "One of ACTIONS.")
+    every_s: float = setting(0.0, "How often it happens again; 0 for once.", 0.1, YEAR_S, "seconds")
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
     """One scenario. Amounts in bytes, times in seconds."""
 
-    title: str
-    about: str = ""
-    capacity: dict[str, int] = field(default_factory=lambda: {"sgx_epc": 512 * 1024 * 1024})
-    pods: int = 6
-    """How many pods are kept running."""
-    vms: int = 0
-    """How many pods with a confidential VM are kept running besides; with any, the daemon counts TEE keys."""
-    offer: bool = False
-    """Whether the daemon offers TDX keys to a kubelet double, which pods with a VM of KubeVirt's kind go through."""
-    nfd: bool = False
-    """Whether Node Feature Discovery is there at first, and keys are shared with Kata by `share: auto`."""
-    relay: bool = False
-    """Whether containers are made through the relay, by a runtime without NRI."""
-    sandboxes: int = 0
-    """How many pods are kept running besides whose sandbox takes enclave memory beside the containers."""
-    pinned: int = 0
-    """How many pods that ask for CPUs are kept running besides; with any, the policy `static` is in force."""
-    katas: int = 0
-    """How many pods in a VM of Kata are kept running besides; with any, the daemon observes VM sandboxes."""
-    gate: bool = False
-    """Whether these wait at a gate for a verdict."""
-    guests: int = 0
-    """How many pods are kept running besides whose runtime asks the Pod API and pulls in the guest."""
-    oversized: float = 0.0
-    """The share of these whose VM is larger than their pod's limit."""
-    life_s: tuple[float, float] = (4.0, 12.0)
-    charge_every_s: float = 0.05
-    greedy: float = 0.1
-    """The share of charges that ask for more than the container may have."""
-    late_spec_s: float = 0.0
-    """How long after its containers a pod appears in the API server; 0 for before them."""
-    grace_s: float = 6.0
-    """Within this time after a pod's start, or after a disturbance, its limits must be in the kernel."""
-    events: tuple[Happening, ...] = ()
+    title: str = setting(MISSING, "Its name in the live view and the summary.", 1, 60)
+    about: str = setting("", "What it shows; `--list` prints it.", 0, 200)
+    capacity: dict[str, int] = table(
+        lambda: {"sgx_epc": 512 * 1024 * 1024}, "What the misc controller has; nothing: a kernel without it."
+    )
+    pods: int = setting(6, "How many pods are kept running.", 1, 200)
+    vms: int = setting(0, "Also pods with a confidential VM; with any, the daemon counts TEE keys.", 0, 200)
+    offer: bool = setting(False, "The daemon offers TDX keys to a kubelet double, for pods with a VM of KubeVirt's.")
+    nfd: bool = setting(False, "Node Feature Discovery is there at first; keys are shared by `share: auto`.")
+    relay: bool = setting(False, "Containers are made through the relay, by a runtime without NRI.")
+    sandboxes: int = setting(0, "Also pods whose sandbox takes enclave memory beside the containers.", 0, 200)
+    pinned: int = setting(0, "Also pods that ask for CPUs; with any, the policy `static` is in force.", 0, 200)
+    katas: int = setting(0, "Also pods in a VM of Kata; with any, the daemon observes VM sandboxes.", 0, 200)
+    gate: bool = setting(False, "These wait at a gate for a verdict.")
+    guests: int = setting(0, "Also pods whose runtime asks the Pod API and pulls in the guest.", 0, 200)
+    oversized: float = setting(0.0, "The share of `katas` whose VM is larger than their pod's limit.", 0, 1)
+    life_s: tuple[float, float] = setting((4.0, 12.0), "How long a pod lives.")
+    charge_every_s: float = setting(0.05, "How often a process charges or gives back.", 0.001, 3600, "seconds")
+    greedy: float = setting(0.1, "The share of charges that ask for more than the container may have.", 0, 1)
+    late_spec_s: float = setting(
+        0.0, "How long after its containers a pod appears in the API server; 0 for before them.", 0, 3600, "seconds"
+    )
+    grace_s: float = setting(
+        6.0, "So long after a pod's start or a disturbance its limits must be in the kernel.", 0.1, 3600, "seconds"
+    )
+    events: tuple[Happening, ...] = setting((), "What happens, and when.")
 
 
-_REQUIRED: dict[type, tuple[str, ...]] = {Scenario: ("title",), Happening: ("at_s", "do")}
+_OTHER = {
+    "capacity": f"amounts from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
+    "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
+    "events": f"a list such as [{{at_s: 5, do: {ACTIONS[0]}}}]",
+    "do": f"one of {', '.join(ACTIONS)}",
+    "every_s": f"0 for once, or a number of seconds from 0.1 to {YEAR_S}",
+}
+"""What is not said by a type and bounds."""
+
+
+def _allowed(name: str, kind: object, of: Meaning) -> str:
+    bounds = f"from {of.least} to {of.most}"
+    if kind is str:
+        return f"text of {f'{of.least} to' if of.least else 'at most'} {of.most} characters"
+    if kind is bool:
+        return "true or false"
+    return (
+        f"a whole number {bounds}" if kind is int else f"{f'a number of {of.unit}' if of.unit else 'a share'} {bounds}"
+    )
+
+
+_MEANINGS = {name: of for kind in (Scenario, Happening) for name, of in meanings(kind)}
+ALLOWED = {
+    name: _OTHER.get(name) or _allowed(name, hint, _MEANINGS[name])
+    for kind in (Scenario, Happening)
+    for name, hint in get_type_hints(kind).items()
+}
+"""What each key may hold; docs/scenarios.md has these words too."""
 
 
 def names() -> list[str]:
@@ -166,7 +160,8 @@ def _faults(tree: dict[str, object]) -> list[str]:
 def _wrong(kind: type[Scenario] | type[Happening], tree: dict[str, object], above: str) -> list[str]:
     hints = get_type_hints(kind)
     faults = [f"{above}{key}: unknown key; known are {', '.join(hints)}" for key in tree if key not in hints]
-    faults += [f"{above}{key}: is missing; it must be {ALLOWED[key]}" for key in _REQUIRED[kind] if key not in tree]
+    required = [one.name for one in fields(kind) if MISSING is one.default is one.default_factory]
+    faults += [f"{above}{key}: is missing; it must be {ALLOWED[key]}" for key in required if key not in tree]
     for key, value in tree.items():
         if key not in hints:
             continue
@@ -181,38 +176,20 @@ def _wrong(kind: type[Scenario] | type[Happening], tree: dict[str, object], abov
 
 def _is_allowed(key: str, value: object) -> bool:
     """Whether a value of the right type is also in its range. Not a number is in none."""
+    least, most = _MEANINGS[key].least, _MEANINGS[key].most
     match key, value:
-        case "title" | "about", str(text):
-            return (key == "about" or bool(text.strip())) and len(text) <= _MOST_CHARACTERS[key]
+        case "title", str(text) if not text.strip():
+            return False
         case "do", str(action):
             return action in ACTIONS
-        case "offer" | "relay" | "nfd" | "gate", bool():
-            return True
         case "capacity", dict(amounts):
             return all(name in RESOURCES and 0 <= amount < 2**63 for name, amount in amounts.items())
-        case "life_s", (float(least), float(most)):
-            return 0.1 <= least <= most <= 86400
+        case "life_s", (float(shortest), float(longest)):
+            return 0.1 <= shortest <= longest <= 86400
         case "every_s", 0:
             return True
-        case _, int(number) | float(number):
-            least, most = _RANGES[key]
-            return least <= number <= most
+        case _, bool():
+            return True
+        case _, str() | int() | float() if least is not None and most is not None:
+            return least <= (len(value) if isinstance(value, str) else value) <= most
     return False
-
-
-_MOST_CHARACTERS = {"title": 60, "about": 200}
-_RANGES: dict[str, tuple[float, float]] = {
-    "pods": (1, 200),
-    "vms": (0, 200),
-    "sandboxes": (0, 200),
-    "pinned": (0, 200),
-    "katas": (0, 200),
-    "guests": (0, 200),
-    "oversized": (0, 1),
-    "charge_every_s": (0.001, 3600),
-    "greedy": (0, 1),
-    "late_spec_s": (0, 3600),
-    "grace_s": (0.1, 3600),
-    "at_s": (0, YEAR_S),
-    "every_s": (0.1, YEAR_S),
-}

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from nodeward.core.annotations import read_ones
 from nodeward.core.errors import NodewardError, WireError
+from nodeward.core.text import printable_name
 from nodeward.host.hostfs import HostFiles, OsFiles
 from nodeward.neighbours.formats import cgroup_paths, misc_files
 from nodeward.neighbours.hook import line as hook_line
@@ -150,7 +151,8 @@ def run(stdin: bytes, files: HostFiles, options: Options, ask: Ask) -> Outcome:
         found = oci.identity(config.annotations, state.id)
         if found is None:
             return Outcome(0)  # no pod's
-        who = f"{found.namespace}/{found.pod}, container {found.container or '(sandbox)'}"
+        names = tuple(map(printable_name, (found.namespace, found.pod, found.container)))
+        who = f"{names[0]}/{names[1]}, container {names[2] or '(sandbox)'}"
         place = find(files, state, config)
         request = _request(state.id, found, place, config.annotations)
         if not found.container:

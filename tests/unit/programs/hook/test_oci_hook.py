@@ -120,6 +120,11 @@ def test_an_annotation_that_cannot_be_read_limits_nothing_and_is_told(key: str, 
     assert len(outcome.said) < 500
 
 
+def test_a_name_that_would_colour_a_terminal_is_written_out() -> None:
+    outcome = HookRig(notes={f"{CRI}sandbox-name": "web\x1b[31m", LIMITS: "-1"}).run()
+    assert outcome.said.startswith("nodeward: default/web\\u001b[31m, container app: "), outcome.said
+
+
 def test_a_refusal_is_the_runtimes_error() -> None:
     refused = said({}, "default/web, container app: no", on_error="pass")
     assert HookRig().run(refused) == Outcome(1, f"{WHO}no")

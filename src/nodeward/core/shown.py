@@ -34,16 +34,10 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Info:
-    """A family whose series is 1 and tells by its labels; each field with it is one of them, as `name` or by its own
-    name."""
+    """A family whose series is 1 and tells by its labels: each field that says it is one of them, by its own name."""
 
     family: str
     help: str
-    name: str = ""
-
-    def called(self, name: str) -> "Info":
-        """Of a field whose label has another name."""
-        return replace(self, name=name)
 
 
 @dataclass(frozen=True, slots=True)

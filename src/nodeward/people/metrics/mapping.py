@@ -73,7 +73,7 @@ class _Catalogue:
             inner = _row_class(hint)
             for one in told:
                 if isinstance(one, Info):
-                    infos.setdefault(one.family, (one, []))[1].append(one.name or name)
+                    infos.setdefault(one.family, (one, []))[1].append(name)
                     made.infos.setdefault(one.family, []).append(name)
                 elif isinstance(one, Named):
                     for each in one.each():

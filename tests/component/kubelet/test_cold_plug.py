@@ -17,9 +17,10 @@ from nodeward.core.workload import PodUid
 from nodeward.features.podapi.devices import judged
 from nodeward.host.clock import SystemClock
 from nodeward.host.hostfs import OsFiles
+from nodeward.neighbours.formats import kubelet_claims
 from nodeward.neighbours.kubelet import checkpoint_file, cold_plug
 from nodeward.neighbours.kubelet.cold_plug import GET, Allocations, ColdPlug, numa_of
-from nodeward.neighbours.kubelet.device_files import PLACE, DeviceFiles
+from nodeward.neighbours.kubelet.device_files import DeviceFiles
 from nodeward.neighbours.kubelet.pod_resources import LIST
 from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer
 from tests.component.kubelet.node import until
@@ -75,7 +76,7 @@ class Host:
     def holds(self, uid: str) -> None:
         rows = [checkpoints.entry(uid, {"-1": ["vf0"]}, VF)]
         self.put(f"kubelet/{checkpoint_file.PLACE}", checkpoints.file(rows, {}))
-        self.put(f"kubelet/{PLACE}", checkpoints.claims({"shop/gpu": [uid]}))
+        self.put(f"kubelet/{kubelet_claims.PLACE}", checkpoints.claims({"shop/gpu": [uid]}))
 
     async def _look(self, names: Collection[str]) -> Evidence:
         if self.reads_hang:
@@ -203,7 +204,7 @@ TROUBLE: Mapping[str, tuple[Callable[[Host], None], Code, str]] = {
         "/etc/cdi/vf.json: ",
     ),
     "no claims": (
-        lambda host: os.unlink(host.root / "kubelet" / PLACE),
+        lambda host: os.unlink(host.root / "kubelet" / kubelet_claims.PLACE),
         NOT_SURE,
         "dra_manager_state: No such file",
     ),

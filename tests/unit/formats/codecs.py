@@ -41,13 +41,15 @@ from nodeward.neighbours.hook.install import Hook
 from nodeward.neighbours.hook.line import HookAnswer, HookRequest
 from nodeward.neighbours.kubernetes import (
     cluster,
+    owned,
     policy_format,
-    topology_object,
+    resource_claim,
 )
 from nodeward.neighbours.kubernetes.cluster import is_allowed
 from nodeward.neighbours.kubernetes.configmaps import config_map, node_now, node_of_list
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind
-from nodeward.neighbours.kubernetes.topology_object import uid_of_node
+from nodeward.neighbours.kubernetes.resource_slice import resource_slice
+from nodeward.neighbours.kubernetes.topology_object import TOPOLOGY
 from nodeward.neighbours.nfd import objects
 from nodeward.neighbours.nri import mux, ttrpc
 from nodeward.neighbours.nri.mux import MuxDecoder
@@ -214,8 +216,9 @@ def _read_policies(data: bytes) -> None:
 
 @whole
 def _read_zones(data: bytes) -> None:
-    topology_object.found(data).says(ZONES)
-    uid_of_node(data)
+    owned.found(data, "object").says(TOPOLOGY, ZONES)
+    owned.found(data, "object").says(resource_slice("d.test", "n1", "mend"), "[]")
+    owned.uid_of_node(data)
 
 
 # ---- this machine's files and names, the daemon's own record
@@ -384,7 +387,12 @@ def codecs(padding: int = 0) -> dict[str, Codec]:
         ),
         "nfd": Codec(texts("nfd", padding), _read_nfd, ("nfd.objects",)),
         "policy-objects": Codec(texts("policy-objects", padding), _read_policies, ("kubernetes.policy_format",)),
-        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("kubernetes.topology_object",)),
+        "resource-claim": Codec(
+            texts("resource-claim", padding),
+            whole(lambda data: resource_claim.claim(data, "tee.nodeward.io")),
+            ("kubernetes.resource_claim",),
+        ),
+        "topology-object": Codec(texts("topology-object", padding), _read_zones, ("kubernetes.owned",)),
         "misc-files": Codec(texts("misc-files", padding), _read_misc, ("formats.misc_files",)),
         "cgroup-paths": Codec(texts("cgroup-paths", padding), _read_path, ("formats.cgroup_paths",)),
         "cgroup-mounts": Codec(_mounts(padding), _read_mounts, ("formats.cgroup_mounts",)),

@@ -7,19 +7,20 @@ from pathlib import Path
 
 import pytest
 
+from nodeward.core.decision import Special
 from nodeward.core.events import Event
 from nodeward.core.modes import Mode
 from nodeward.core.topology import NodeZones, Zone
-from nodeward.features.cpus.effects.topology_object import TopologyReconciler
 from nodeward.features.cpus.settings import Amount, AmountKind, CpusSettings, Driver, PolicySettings, StaticSettings
 from nodeward.features.cpus.spelling.policy import amount
 from nodeward.features.root import State
 from nodeward.features.settings import EngineSettings, PolicyObjectsSection, Settings
 from nodeward.host.hostfs import OsFiles
 from nodeward.neighbours.kubernetes.errors import KubeAwayError
+from nodeward.neighbours.kubernetes.owned import Found, Owned, body, found
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind, PolicyObject, Said
 from nodeward.neighbours.kubernetes.policy_objects import PolicyObjectList
-from nodeward.neighbours.kubernetes.topology_object import Found, body, found
+from nodeward.neighbours.kubernetes.topology_object import TOPOLOGY
 from nodeward.programs.cri_resmgr.pushed import over_file
 from nodeward.settings import last_good, policy_object
 from nodeward.settings.follow_object import PolicyObjectFollower
@@ -422,7 +423,7 @@ class Api:
     """Has the object, and each write's time. `spoils`: somebody edits it after each; `away`: so many looks fail."""
 
     def __init__(self, spoils: bool = False, away: int = 0) -> None:
-        self.node, self.clock, self.spoils, self.away = "n1", YieldingClock(), spoils, away
+        self.kind, self.title, self.clock, self.spoils, self.away = TOPOLOGY, "n1", YieldingClock(), spoils, away
         self.there: Found | None = None
         self.writes, self.notes = list[float](), list[tuple[bool, str]]()
 
@@ -435,26 +436,25 @@ class Api:
 
     async def write(self, wanted: NodeZones, _: Found | None) -> None:
         self.writes.append(self.clock.now_ns() / 1e9)
-        said = body("n1", "u", wanted)
-        self.there = found(said.replace(b'"node-0"', b'"mine"') if self.spoils else said)
+        said = body(TOPOLOGY, "n1", "n1", "u", wanted)
+        self.there = found(said.replace(b'"node-0"', b'"mine"') if self.spoils else said, TOPOLOGY.kind)
 
     async def until_touched(self, _: str) -> None:
         await asyncio.Event().wait()
 
-    @staticmethod
-    def writers(_: Found) -> str:
-        return "written by nfd"
+    async def aclose(self) -> None:
+        pass
 
-    def note(self, _: str, ready: bool, detail: str) -> None:
+    def note(self, ready: bool, detail: str) -> None:
         self.notes.append((ready, detail))
 
 
-def written_in(api: Api, wanted: Callable[[], NodeZones | None], until_s: float) -> list[float]:
+def written_in(api: Api, wanted: Callable[[], NodeZones | Special | None], until_s: float) -> list[float]:
     """When it was written in so long; seconds between two writes."""
 
     async def story() -> None:
-        session = TopologyReconciler(api, wanted, lambda: None, api.clock, api.note)  # type: ignore[arg-type]
-        running = asyncio.create_task(session.forever())
+        session = Owned(api, wanted, lambda: None, api.clock, api.note)  # type: ignore[arg-type]
+        running = asyncio.create_task(session.run())
         async with asyncio.timeout(30):
             while api.clock.now_ns() < until_s * 1e9:
                 await asyncio.sleep(0)
@@ -489,8 +489,8 @@ def test_who_edits_it_again_and_again_is_answered_less_and_less_often() -> None:
     assert min(gaps[-3:]) >= 30
 
 
-@pytest.mark.parametrize("wanted", [None, NodeZones()], ids=["unknown", "nothing"])
-def test_nothing_is_written_that_is_not_wanted(wanted: NodeZones | None) -> None:
+@pytest.mark.parametrize("wanted", [None, Special.ABSENT], ids=["unknown", "nothing"])
+def test_nothing_is_written_that_is_not_wanted(wanted: Special | None) -> None:
     api = Api()
     written_in(api, lambda: wanted, 60)
     assert api.writes == []

@@ -7,56 +7,16 @@ every number of files is bounded; a spec is decoded again only when its content 
 import errno
 import hashlib
 import re
-import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from typing import TypeVar
-
-from msgspec import Struct, field
-from msgspec.json import Decoder
 
 from nodeward.core.devices import CdiDevice, CdiFault, Evidence, kind_of
 from nodeward.core.errors import WireError
 from nodeward.host.hostfs import HostFiles
 from nodeward.host.pace import paced
-from nodeward.neighbours.formats.kube_objects import decode_bounded
+from nodeward.neighbours.formats import kubelet_claims
 from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file
-
-PLACE = "dra_manager_state"
-"""Below kubelet's root folder."""
-MAX_BYTES = 16 * 1024 * 1024
-_WHAT = "kubelet's checkpoint of claims"
-
-
-class _File(Struct, frozen=True):
-    data: str = field(name="Data")
-    checksum: int = field(name="Checksum")
-
-
-class _Claim(Struct, frozen=True):
-    name: str = field(name="ClaimName")
-    namespace: str = field(name="Namespace")
-    pods: dict[str, dict[str, str]] | None = field(name="PodUIDs", default=None)
-
-
-class _Data(Struct, frozen=True):
-    claims: tuple[_Claim, ...] | None = field(name="ClaimInfoStateList", default=None)
-
-
-_FILES, _DATA = Decoder(_File), Decoder(_Data)
-
-
-def decode_claims(data: bytes) -> Mapping[str, tuple[str, ...]]:
-    """UIDs of the pods that have it, by NAMESPACE/NAME of a claim."""
-    file = decode_bounded(_FILES, data, _WHAT, MAX_BYTES)
-    inner = file.data.encode("utf-8", "surrogatepass")
-    if zlib.crc32(inner) != file.checksum:
-        raise WireError(_WHAT, "Checksum is not that of Data: torn, or written by an unknown kubelet")
-    found: dict[str, dict[str, None]] = {}
-    for one in decode_bounded(_DATA, inner, _WHAT, MAX_BYTES).claims or ():
-        found.setdefault(f"{one.namespace}/{one.name}", {}).update(dict.fromkeys(one.pods or ()))
-    return {claim: tuple(uids) for claim, uids in found.items()}
-
 
 FOLDERS = ("/etc/cdi", "/run/cdi")
 """Where Kata looks for CDI specs; /var/run is a link to /run. A device of the later one stands for one of the same name
@@ -83,7 +43,7 @@ class DeviceFiles:
     def __init__(self, files: HostFiles, kubelet_dir: str, root: str) -> None:
         self._files = files
         self._devices = f"{kubelet_dir.rstrip('/')}/{checkpoint_file.PLACE}"
-        self._claims = f"{root.rstrip('/')}/{PLACE}"
+        self._claims = f"{root.rstrip('/')}/{kubelet_claims.PLACE}"
         self._known: dict[str, tuple[bytes, _Nodes | CdiFault]] = {}
 
     def read(self, names: Collection[str]) -> Evidence:
@@ -92,7 +52,7 @@ class DeviceFiles:
         nodes = self._specs(faults)
         held = partial(checkpoint_file.holders, pieces=partial(paced, each=1))
         holders, holders_fault = self._checkpoint(self._devices, checkpoint_file.MAX_BYTES, held)
-        claims, claims_fault = self._checkpoint(self._claims, MAX_BYTES, decode_claims)
+        claims, claims_fault = self._checkpoint(self._claims, kubelet_claims.MAX_BYTES, kubelet_claims.pods_by_claim)
         found = {name: self._device(*nodes[name]) for name in names if name in nodes}
         return Evidence(found, tuple(faults), holders, holders_fault, claims, claims_fault)
 

@@ -253,10 +253,19 @@ class KubeHttp:
         async with self._open(path, query, waits) as response:
             return await _whole(response, f"GET {path}", max_bytes)
 
-    async def ask(self, path: str, body: bytes, *, waits: Waits, max_bytes: int) -> bytes:
-        """The body that answers a POST by which nothing is made, as with reviews of access."""
-        async with self._open(path, {}, waits, verb="POST", body=body, kind="application/json") as response:
-            return await _whole(response, f"POST {path}", max_bytes)
+    async def ask(
+        self,
+        path: str,
+        body: bytes,
+        verb: str = "POST",
+        kind: str = "application/json",
+        *,
+        waits: Waits,
+        max_bytes: int,
+    ) -> bytes:
+        """The body that answers a request with a body of this content type. It is not tried again."""
+        async with self._open(path, {}, waits, verb=verb, body=body, kind=kind) as response:
+            return await _whole(response, f"{verb} {path}", max_bytes)
 
     async def send(self, verb: str, path: str, body: bytes, kind: str, *, waits: Waits) -> None:
         """A request with a body of this content type; of the answer only its status counts. It is not tried again."""

@@ -1,0 +1,55 @@
+"""What a ResourceSlice of a driver of ours says (resource.k8s.io/v1): the devices of this node. `owned` keeps it there.
+
+One slice is the whole pool, so that a change of a capacity is one atomic update, and the generation of the pool stays.
+Kubelet deletes every slice of its node when it begins, and a driver's 30 seconds after its last connection ended.
+"""
+
+import hashlib
+from typing import Any
+
+import msgspec
+
+from nodeward.neighbours.kubernetes.owned import ObjectKind, Said
+
+DROPPED = (
+    "the API server drops a part of what is published, so a claim would be given a whole device, or one that is "
+    "withheld: nothing is published. The feature gates DRAConsumableCapacity and DRADeviceTaints are on since "
+    "Kubernetes 1.36; switch them on in kube-apiserver and kube-scheduler, or set keys.dra.mode to off"
+)
+
+
+MOST = 253
+"""Characters of a name."""
+
+
+def slice_name(driver: str, node: str) -> str:
+    """The slice's name: the same in every life of the daemon, so that there is never a second one."""
+    whole = f"{node}-{driver}"
+    return whole if len(whole) <= MOST else f"{hashlib.blake2b(whole.encode(), digest_size=16).hexdigest()}-{driver}"
+
+
+def resource_slice(driver: str, node: str, setting: str) -> ObjectKind[str]:
+    """The slice of a driver on this node; it is wanted as the JSON of its devices."""
+
+    def said(devices: str) -> Said:
+        pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
+        return {"spec": {"driver": driver, "nodeName": node, "pool": pool, "devices": msgspec.json.decode(devices)}}
+
+    return ObjectKind(
+        "ResourceSlice",
+        "resource.k8s.io/v1",
+        "resourceslices",
+        setting=setting,
+        unserved="Kubernetes 1.34 or newer serves them",
+        said=said,
+        plain=_plain,
+        dropped=DROPPED,
+    )
+
+
+def _plain(_: str, spec: Any) -> Any:
+    """Without the time that the API server adds to a taint; a slice without devices has no field for them."""
+    for device in spec.setdefault("devices", []):
+        for taint in device.get("taints", ()):
+            taint.pop("timeAdded", None)
+    return spec

@@ -62,7 +62,7 @@ def part(value: object, *path: str) -> Record:
 def place_of(one: Record) -> str:
     """Where objects of its kind are made."""
     namespace = member(one, "metadata", "namespace")
-    kind = re.sub("ys$", "ies", f"{str(one['kind']).lower()}s")
+    kind = re.sub("ys$", "ies", re.sub("sss$", "sses", f"{str(one['kind']).lower()}s"))
     group = f"/api{'' if one['apiVersion'] == 'v1' else 's'}/{one['apiVersion']}"
     return f"{group}/namespaces/{namespace}/{kind}" if namespace else f"{group}/{kind}"
 

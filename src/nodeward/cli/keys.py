@@ -1,6 +1,7 @@
 """`nodeward keys`: TEE keys and who holds them, as text."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,7 @@ def lines(row: "KeyRow") -> Iterator[str]:
     if row.published is not None:
         yield f"  {row.published} more published to kubelet; device plugin {row.plugin or 'has not told yet'}"
     yield from (f"  {line}" for line in _ids(row.ids))
+    yield from (f"  {line}" for line in _claims(row))
     if row.refusals:
         yield f"  refused: {', '.join(f'{code} {count}' for code, count in row.refusals.items())}"
     if row.sharing is not None and row.used is not None:
@@ -64,6 +66,25 @@ def lines(row: "KeyRow") -> Iterator[str]:
         yield f"  {_holder(holder)}"
     for other in row.elsewhere:
         yield f"  {other.cgroup}: holds {other.amount} ({other.about}){_age(other)}"
+
+
+def _claims(row: "KeyRow") -> Iterator[str]:
+    """What goes by claim, and each claim."""
+    of = row.claims
+    if of is None:
+        return
+    published = "nothing is published" if of.published is None else f"a device of {of.published} is published"
+    driver = "registered with kubelet" if of.registered else f"not registered with kubelet ({of.driver or 'not yet'})"
+    why = f": {of.fault or of.withheld}" if of.fault or of.withheld else ""
+    yield f"by claim: {of.room} more may be given out, {published}; our driver is {driver}{why}"
+    for one in of.rows:
+        number = f"{one.amount} key{'s' if one.amount > 1 else ''}"
+        whose = " and ".join(one.pods) or "no pod"
+        at = datetime.fromtimestamp(one.since_wall_ns // 10**9, UTC).isoformat()
+        since = f", since {at}" if one.since_wall_ns else ""
+        how = " (asked for as an extended resource)" if one.front != "claim" else ""
+        state = {"waiting": f" waits: {one.why}", "draining": " has ended and still holds it"}.get(one.state, "")
+        yield f"claim {one.claim}: {number}, {whose}{how}{since}{state}"
 
 
 def _ids(ids: "tuple[KeyIdRow, ...]") -> Iterator[str]:

@@ -7,13 +7,13 @@ from collections.abc import Iterable
 import click
 
 from nodeward.cli import exits
-from nodeward.features.cpus.effects import topology_object
 
 _WOULD = {
     "subtree": "switch the misc controller off again below {}",
     "limits": "take back every misc limit below {}",
     "nfd": "delete our NodeFeature object {} from the API server",
     "nrt": "delete our NodeResourceTopology object {} from the API server",
+    "slice": "delete the ResourceSlice of {} from the API server",
 }
 
 _UNREAD = "the undo list in {} cannot be read, or not removed: {}"
@@ -32,7 +32,8 @@ def command(config_path: str | None, yes: bool) -> None:
     """
     from functools import partial
 
-    from nodeward.features.keys.effects import nfd_object
+    from nodeward.features.cpus.effects import topology_object
+    from nodeward.features.keys.effects import claims, nfd_object
     from nodeward.host import process
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kubelet.folder import left_behind
@@ -63,7 +64,7 @@ def command(config_path: str | None, yes: bool) -> None:
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
-        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove}
+        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove, "slice": claims.remove}
         by_kind = {kind: partial(remove, chosen, os.environ) for kind, remove in removals.items()}
         left = keys_left(chosen, files)
         result = uninstall(chosen, files, by_kind)

@@ -177,6 +177,8 @@ def _new_ask(question: ev.Question) -> OpenAsk:
             return OpenAsk(allocating=question)
         case ev.Starting():
             return OpenAsk(starting=question)
+        case ev.Preparing():
+            return OpenAsk(preparing=question)
         case _:
             raise TypeError(f"{type(question).__name__} cannot be kept open")
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.core.cgroup import Hierarchy
+from nodeward.core.claims import Claim, ClaimUid, Promised
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Target
 from nodeward.core.devices import PluginStanding
@@ -162,8 +163,47 @@ class Starting(Question):
     ids: tuple[str, ...]
 
 
-Admitted = Allocating | Starting
+@dataclass(frozen=True, slots=True)
+class Preparing(Question):
+    """Kubelet is about to make the sandbox of a pod with a claim that has devices of this `driver` of ours. Answer: an
+    empty Adjustment, or a Refusal; with NO_CAPACITY it may be asked again until kubelet waits no more."""
+
+    driver: str
+    claim: Claim
+
+
+Admitted = Allocating | Starting | Preparing
 """What kubelet waits for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unprepared(Event):
+    """Kubelet has no use for a prepared claim any more: its pods' containers have ended. Also what was decided of a
+    Preparing that could not be answered."""
+
+    driver: str
+    claim: ClaimUid
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimsRecalled(Event):
+    """The claims of a driver of ours that were prepared before the daemon started. Where `fault` says why that is not
+    known, nothing else is there, and nothing is promised meanwhile."""
+
+    driver: str
+    claims: tuple[Promised, ...] = ()
+    adopted: tuple[Claim, ...] = ()
+    """Those that were not on record: kubelet has prepared them, and the API server says what they were given."""
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DriverTold(Event):
+    """Whether kubelet has a driver of ours registered, and why not."""
+
+    driver: str
+    registered: bool
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from nodeward.core.events import Allocating, Creating, Question, Starting, Updating
+from nodeward.core.events import Allocating, Creating, Preparing, Question, Starting, Updating
 
 
 @dataclass(frozen=True, slots=True)
 class OpenAsk:
-    """A question whose answer waits for a fact or for a commit. Exactly one of the first four is there."""
+    """A question whose answer waits for a fact or for a commit. Exactly one of the first five is there."""
 
     creating: Creating | None = None
     updating: Updating | None = None
     allocating: Allocating | None = None
     starting: Starting | None = None
+    preparing: Preparing | None = None
     needs: int = 0
     expired: bool = False
     committed: bool = False
@@ -25,7 +26,7 @@ class OpenAsk:
     @property
     def question(self) -> Question:
         """The question as it was asked."""
-        question = self.creating or self.updating or self.allocating or self.starting
+        question = self.creating or self.updating or self.allocating or self.starting or self.preparing
         if question is None:
             raise ValueError("an open ask without its question")
         return question

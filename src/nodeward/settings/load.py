@@ -566,13 +566,29 @@ def _is_label(name: str) -> bool:
     return inside and 1 <= len(name) <= 63 and "-" not in (name[0], name[-1])
 
 
+DRIVER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
+
+
+def _check_claims(settings: Settings, faults: list[str]) -> None:
+    dra, keys = settings.keys.dra, settings.keys
+    if dra.share not in ("all", "none") and not (dra.share.isascii() and dra.share.isdecimal()):
+        faults.append(f"keys.dra.share: {dra.share!r} is not all, none or a number of keys")
+    if len(dra.driver) > 63 or not DRIVER_NAME.fullmatch(dra.driver):
+        faults.append(f"keys.dra.driver: {dra.driver!r} is no DNS name of up to 63 small letters, digits, dots, dashes")
+    if dra.mode is not Mode.OFF and not settings.kube.enabled:
+        faults.append("keys.dra.mode: claims are in the API server: set kube.enabled to true")
+    if dra.mode is Mode.ENFORCE and keys.mode is not Mode.ENFORCE:
+        faults.append(f"keys.dra.mode: is enforce, and keys.mode is {keys.mode.value}: set that to enforce too")
+
+
 def _check_keys(settings: Settings, faults: list[str]) -> None:
+    _check_claims(settings, faults)
     first: dict[str, str] = {}
     for key, row in settings.keys.kinds.items():
         where = f"keys.kinds.{key}"
         if not (key.isascii() and key.replace("_", "").isalnum()):
             faults.append(f"{where}: {key!r} is no name of the misc controller, such as tdx or sev_es")
-        _check_publisher(where, row, faults)
+        _check_publisher(where, row, settings.keys.dra.mode, faults)
         _check_share(where, row, settings.kube.enabled, faults)
         for name in row.resources:
             other = first.setdefault(name, where)
@@ -593,7 +609,7 @@ OTHERS_DOMAINS = ("intel.com", "amd.com", "kubernetes.io", "katacontainers.io")
 """Extended resources below these are other people's: NFD's rules and Kata's charts put theirs on the node."""
 
 
-def _check_publisher(where: str, row: KeyKind, faults: list[str]) -> None:
+def _check_publisher(where: str, row: KeyKind, by_claim: Mode, faults: list[str]) -> None:
     if row.capacity_from is CapacitySource.FIXED and row.capacity < 1:
         faults.append(f"{where}.capacity: is {row.capacity}, and capacity_from fixed needs how many keys there are")
     if row.split < 0 or (row.share is Share.SPLIT and row.split < 1):
@@ -609,8 +625,8 @@ def _check_publisher(where: str, row: KeyKind, faults: list[str]) -> None:
     if len(row.devices) > MOST_DEVICES or len(dict.fromkeys(row.devices)) < len(row.devices):
         faults.append(f"{where}.devices: names one twice, or more than {MOST_DEVICES}; name each once")
     if row.publisher is Publisher.NONE:
-        if row.devices:
-            faults.append(f"{where}.devices: our device plugin gives them out, and publisher is none: see docs/keys.md")
+        if row.devices and by_claim is Mode.OFF:
+            faults.append(f"{where}.devices: our device plugin gives them out, or our claims, and neither is on")
         return
     if row.publish not in row.resources:
         faults.append(f"{where}.publish: {row.publish!r} is none of {where}.resources; name the one we are to publish")

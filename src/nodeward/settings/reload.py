@@ -223,7 +223,7 @@ def _sandboxes(running: SandboxesSettings, wanted: SandboxesSettings) -> Sandbox
 
 def _keys(running: KeysSettings, wanted: KeysSettings) -> KeysSettings:
     """As much of the settings of `keys` as needs no other component and no other reading of pods: observe and enforce,
-    and the amounts and rules of the kinds that are there."""
+    the amounts and rules of the kinds that are there, and how many keys go by claim."""
     if Mode.OFF in (running.mode, wanted.mode):
         return running
     kinds = dict(running.kinds)
@@ -231,7 +231,10 @@ def _keys(running: KeysSettings, wanted: KeysSettings) -> KeysSettings:
         new = wanted.kinds.get(key, row)
         if _shape(new) == _shape(row):
             kinds[key] = new
-    return replace(running, mode=wanted.mode, kinds=kinds)
+    dra = running.dra
+    if Mode.OFF not in (dra.mode, wanted.dra.mode):
+        dra = replace(dra, mode=wanted.dra.mode, share=wanted.dra.share)
+    return replace(running, mode=wanted.mode, kinds=kinds, dra=dra)
 
 
 def _shape(row: KeyKind) -> tuple[object, ...]:

@@ -3,11 +3,19 @@
 import functools
 from collections.abc import Sequence
 
-from nodeward.contracts import deviceplugin_pb2, kubepod_pb2, podresources_pb2, podsapi_pb2
+from nodeward.contracts import (
+    deviceplugin_pb2,
+    dra_pb2,
+    kubepod_pb2,
+    pluginregistration_pb2,
+    podresources_pb2,
+    podsapi_pb2,
+)
+from nodeward.neighbours.dra import mapping as dra
+from nodeward.neighbours.formats.kubelet_claims import pods_by_claim
 from nodeward.neighbours.formats.protobuf import read
 from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file, endpoint_files
 from nodeward.neighbours.kubelet import mapping as device_plugin
-from nodeward.neighbours.kubelet.device_files import decode_claims
 from nodeward.neighbours.kubelet.mapping import RequestError
 from nodeward.neighbours.kubelet.pods_api import decode_pod
 from tests.unit.formats import checkpoints
@@ -38,6 +46,20 @@ def _read_cdi_spec(data: bytes) -> None:
 
 def _claims(padding: int = 0) -> list[Sample]:
     return [Sample(checkpoints.claims({"shop/gpu": ["u-1", "u" * (1 + padding)], "shop/none": None}))]
+
+
+def _dra(padding: int = 0) -> list[Sample]:
+    asked = dra_pb2.NodePrepareResourcesRequest(
+        claims=[dra_pb2.Claim(namespace="shop", name="key", uid="u-1"), dra_pb2.Claim(name="x" * (1 + padding))]
+    )
+    told = pluginregistration_pb2.RegistrationStatus(plugin_registered=True, error="no" * (1 + padding))
+    return [Sample(asked.SerializeToString()), Sample(told.SerializeToString())]
+
+
+@whole
+def _read_dra(data: bytes) -> None:
+    dra.registered(data)
+    dra.claims(data)
 
 
 @whole
@@ -115,7 +137,8 @@ def _read_device_call(data: bytes) -> None:
 def codecs(padding: int) -> dict[str, Codec]:
     return {
         "kubelet-checkpoint": Codec(_checkpoints(padding), _read_checkpoint, ("kubelet.checkpoint_file",)),
-        "kubelet-claims": Codec(_claims(padding), whole(decode_claims), ("kubelet.device_files",)),
+        "kubelet-claims": Codec(_claims(padding), whole(pods_by_claim), ("formats.kubelet_claims",)),
+        "dra": Codec(_dra(padding), _read_dra, ("dra.mapping", "formats.protobuf")),
         "cdi-spec": Codec(texts("cdi-spec", padding), _read_cdi_spec, ("kubelet.cdi_spec",)),
         "kubelet-endpoints": Codec(texts("kubelet-endpoints", padding), _read_endpoints, ("kubelet.endpoint_files",)),
         "pods-api": Codec(_pods(padding), _read_pods, ("kubelet.pods_api", "formats.protobuf")),

@@ -266,7 +266,7 @@ def _word(state: State, key: str) -> str:
     return word
 
 
-def _refused(state: State, event: ev.Admitted, key: str, code: str, why: str) -> Answered:
+def _refused(state: State, event: ev.Allocating | ev.Starting, key: str, code: str, why: str) -> Answered:
     counted = f"{key or 'none'}/{code}"
     refused = put(state.keys.refused, counted, state.keys.refused.get(counted, 0) + 1)
     message = refusals.text(code, event.resource, event.ids, why, starts=isinstance(event, ev.Starting))

@@ -11,7 +11,7 @@ KEYS: Feature[State] = Feature(
     HEARS,
     next_wake,
     on_fault,
-    kinds=("offer", "nfd"),
+    kinds=("offer", "nfd", "keys-slice"),
     view=key_rows,
     findings=of_offers,
 )

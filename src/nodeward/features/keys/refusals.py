@@ -29,6 +29,7 @@ REMEDIES = {
     "late": "the pod can be made again; see nodeward status for what is slow",
     "owner": _AGAIN,
     "taken": f"{_AGAIN}; see nodeward keys for who holds the keys",
+    "claim": "delete the pod, and its claim where that stays; the next one is allocated anew",
 }
 """What can be done, by the code of the refusal. The codes are labels of metrics too, so they stay."""
 _OF_STARTS = {
@@ -45,6 +46,11 @@ def text(code: str, resource: str, ids: Sequence[str], why: str, *, starts: bool
     """The whole refusal, of a start or of an Allocate."""
     remedy = (_OF_STARTS if starts else REMEDIES).get(code, REMEDIES[code])
     return f"Nodeward gives out no {resource} for {_named(ids)}: {why}; {remedy}"
+
+
+def of_claim(code: str, title: str, why: str) -> str:
+    """The whole refusal of a claim, which kubelet shows in an event of its pod; it tries again by itself."""
+    return f"Nodeward does not prepare the claim {title}: {why}; {_OF_STARTS.get(code, REMEDIES[code])}"
 
 
 def short_of(sums: Count, published: int, asked: int, promised: bool) -> tuple[str, str]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from nodeward.core.devices import PluginStanding
 from nodeward.core.shown import Histogram, Info, Label, Metric, Total, counter, gauge, known, shown, shows
-from nodeward.features.keys.terms import REFUSALS, KeyState
+from nodeward.features.keys.terms import REFUSALS, ClaimState, KeyState
 
 _SHARE = Info("nodeward_keys_share_info", "1, with how NFD's number is shared.")
 _NFD = Metric("nodeward_keys_nfd", "NFD's number: as wanted, and as in Nodeward's object (ours).")
@@ -154,6 +154,44 @@ class KeyOffer:
 
 
 @dataclass(frozen=True, slots=True)
+class KeyClaim:
+    """A ResourceClaim that has keys of a kind, or whose pod waits for them (`why`). `front` is how the pod asked: by a
+    claim of its own, or by an extended resource, for which the scheduler has made one."""
+
+    claim: str
+    uid: str
+    state: str = field(
+        metadata=shown(
+            Metric("nodeward_keys_claims", "Claims of such keys, by state.", by="state", every=ClaimState, adds=True)
+        )
+    )
+    amount: int
+    pods: tuple[str, ...] = ()
+    front: str = "claim"
+    since_wall_ns: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyClaims:
+    """What of a kind goes by claim, where the settings want that. `room` is how many keys more the scheduler may give
+    to claims; `published` what our device in the API server has, None for nothing; `fault` why it cannot be published;
+    `withheld` why no claim may have a key now."""
+
+    room: int = gauge("nodeward_keys_claim_room", "Keys that may still be given to claims.")
+    published: int | None = None
+    driver: str = ""
+    registered: bool = gauge(
+        "nodeward_keys_driver_registered", "1 while kubelet has our driver, else 0.", default=False
+    )
+    fault: str = gauge(
+        "nodeward_keys_claims_fault", "1 while keys cannot be published to claims, else 0.", of=bool, default=""
+    )
+    withheld: str = ""
+    rows: tuple[KeyClaim, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     """One kind of TEE key on this node. `used` and what follows it are None until the kernel tells."""
 
@@ -198,6 +236,7 @@ class KeyRow:
     sharing: KeySharing | None = None
     fences: KeyFences = field(default_factory=KeyFences)
     offer: KeyOffer | None = None
+    claims: KeyClaims | None = None
     orphan_ms: int | None = gauge(
         "nodeward_keys_orphan_age_seconds", "How long a removed cgroup has held a key. Absent for none.", per=1e3
     )

@@ -1,7 +1,7 @@
 """The settings of TEE keys."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.core.modes import Mode
@@ -93,6 +93,31 @@ def _shipped_kinds() -> Mapping[str, KeyKind]:
 
 
 @dataclass(frozen=True, slots=True)
+class ClaimSettings:
+    """Keys by claim (Dynamic Resource Allocation), Kubernetes 1.36 or newer."""
+
+    mode: Mode = setting(
+        Mode.OFF,
+        "`enforce`: publish a device for each kind of key to the scheduler, and prepare the claims of pods; `observe`: "
+        "only show what would be published; `off`: neither.",
+    )
+    share: str = setting(
+        "all",
+        "How many keys of each kind go by claim, with those that claims have: a number, `all` or `none`. The others "
+        "are left to the `publisher`.",
+    )
+    driver: str = setting("tee.nodeward.io", "The driver's name, which the DeviceClasses have.")
+    cdi_dir: str = setting(
+        "/run/cdi", "Where the runtime looks for device nodes of claims (Container Device Interface).", path=True
+    )
+
+    @property
+    def most(self) -> int | None:
+        """How many keys of each kind at most; None for all."""
+        return None if self.share == "all" else int(self.share) if self.share.isdecimal() else 0
+
+
+@dataclass(frozen=True, slots=True)
 class KeysSettings:
     """The feature `keys`: TEE keys, by the misc controller's name. Observe counts and shows them; enforce also offers
     them to kubelet, and has NFD's number follow, where a row says so."""
@@ -112,6 +137,7 @@ class KeysSettings:
     kubelet_root: str = setting(
         "", "Kubelet's `--root-dir`, with `pods-api`, `pod-resources` and `plugins_registry`.", path=True
     )
+    dra: ClaimSettings = field(default_factory=ClaimSettings)
 
     @property
     def root(self) -> str:

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.core.events import KeysHeld, KeysRead, NfdSeen, PluginTold, PodsOfKubelet, QuotesTold
+from nodeward.core.claims import Claim, ClaimUid, Promised
+from nodeward.core.events import DriverTold, KeysHeld, KeysRead, NfdSeen, PluginTold, PodsOfKubelet, QuotesTold
 from nodeward.core.workload import PodUid
 from nodeward.features.keys.terms import KeyState
 
@@ -102,6 +103,15 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
+class Waiting:
+    """A claim whose pod waits, since when, and why."""
+
+    claim: Claim
+    since_wall_ns: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Keys:
     """Slice of the feature `keys`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
@@ -177,3 +187,19 @@ class Keys:
     """By the same, when there was certainly less of it, while kubelet has not been told since."""
     delays: Mapping[str, Delays] = field(default_factory=dict)
     """By the same, how long it took each time until kubelet was told."""
+    claims: Mapping[ClaimUid, Promised] = field(default_factory=dict)
+    """The claims that are prepared, with how many keys each has by the misc controller's name."""
+    draining: Mapping[ClaimUid, Promised] = field(default_factory=dict)
+    """Claims that are so no more, while a pod of theirs still holds a key."""
+    waiting: Mapping[ClaimUid, Waiting] = field(default_factory=dict)
+    """Claims that no key was free for when it was last asked."""
+    claims_recalled: bool = False
+    """It is known what was prepared before the daemon started."""
+    claims_fault: str = ""
+    """Why that is not known, or a promise cannot be put on record: no claim is prepared meanwhile."""
+    rooms: Mapping[str, Offer] = field(default_factory=dict)
+    """By the misc controller's name, how many keys more the scheduler may give to claims (`published`)."""
+    slices: Mapping[str, str] = field(default_factory=dict)
+    """The devices that stand as goals, by driver."""
+    driver: DriverTold | None = None
+    """How it stands with our driver; None before its first word."""

@@ -16,10 +16,10 @@ from nodeward.core.events import Admitted, HeldElsewhere, KeysRead, Question
 from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Reason, Refusal, Refused
-from nodeward.core.tables import kept, put, without
+from nodeward.core.tables import as_before, kept, put, without
 from nodeward.core.vms import outside_of
 from nodeward.core.workload import PodUid
-from nodeward.features.keys import asks, delays, device_ids, loss, orphans, sums
+from nodeward.features.keys import asks, claims, delays, device_ids, loss, orphans, sums
 from nodeward.features.keys.id_states import stood
 from nodeward.features.keys.kubelet_view import (
     GONE_NS,
@@ -76,6 +76,8 @@ def _asked(take: Callable[[State, Any], tuple[Keys, Final | Commit | Need | None
 
     def heard(state: State, event: ev.Question) -> tuple[object, Decision]:
         keys, answer = take(state, event)
+        if keys.claims is not state.keys.claims:
+            keys = _roomy(state, keys)
         keys, goals = _listed(replace(state, keys=keys), numbers=False)
         return _stood(state, keys), Decision(answer, goals)
 
@@ -86,7 +88,11 @@ def _settings(state: State, event: SettingsChanged) -> tuple[object, Decision]:
     if state.settings.keys.mode is not Mode.OFF:
         return _told(_settings_on)(state, event)
     before = state.keys
-    gone = (*_changes("offer", before.listed, {}), *_changes("nfd", before.numbers, {}))
+    gone = (
+        *_changes("offer", before.listed, {}),
+        *_changes("nfd", before.numbers, {}),
+        *_changes("keys-slice", before.slices, {}),
+    )
     return Keys(api_heard=before.api_heard), Decision(goals=gone)
 
 
@@ -132,7 +138,7 @@ def _keys_read(state: State, event: ev.KeysRead) -> Keys:
     keys = replace(keys, outside=outside) if outside or keys.outside else keys
     since = orphans.since(keys, event) if event.elsewhere or keys.orphans else keys.orphans
     later = replace(_later(keys, event.at_ns), sample=_like(keys.sample, event), orphans=since)
-    later = loss.later(_stood_in(state, later), event)
+    later = loss.later(_stood_in(state, claims.drained(later)), event)
     if loss.is_frozen(later) and stands_in(replace(state, keys=later)):
         later = loss.stood_in(later, event)
     return _offered(state, later, grows=True)
@@ -185,7 +191,17 @@ def _offered(state: State, keys: Keys, *, grows: bool) -> Keys:
     state = replace(state, keys=keys)
     kinds = state.settings.keys.kinds.items()
     offers = {key: sums.published(state, key, grows=grows) for key, kind in kinds if sums.is_tracked(kind)}
-    return replace(keys, offers=offers) if offers or keys.offers else keys
+    keys = replace(keys, offers=offers) if offers or keys.offers else keys
+    return _roomy(state, keys, grows=grows)
+
+
+def _roomy(state: State, keys: Keys, *, grows: bool = False) -> Keys:
+    """The slice with what claims may be given anew, beside what the plugin offers by now."""
+    if state.settings.keys.dra.mode is Mode.OFF:
+        return replace(keys, rooms={}) if keys.rooms else keys
+    state = replace(state, keys=keys)
+    rooms = {key: claims.room(state, key, grows=grows) for key in state.settings.keys.kinds}
+    return replace(keys, rooms=as_before(keys.rooms, rooms))
 
 
 def _asked_for(state: State) -> Mapping[str, ev.QuotesTold]:
@@ -330,11 +346,16 @@ def _listed(state: State, *, numbers: bool = True) -> tuple[Keys, tuple[Goal, ..
         keys = replace(keys, lists=keys.held is not None or bool(keys.held_fault))
     listed: Mapping[str, str] = {}
     shared: Mapping[str, str] = {}
+    slices = claims.devices(state) if claims.are_sold(state) else {}
     if state.settings.keys.mode is Mode.ENFORCE:
         listed = _lists(state) if keys.lists else {}
         shared = _numbers(state) if numbers else keys.numbers
-    goals = (*_changes("offer", keys.listed, listed), *_changes("nfd", keys.numbers, shared))
-    return (replace(keys, listed=listed, numbers=shared) if goals else keys), goals
+    goals = (
+        *_changes("offer", keys.listed, listed),
+        *_changes("nfd", keys.numbers, shared),
+        *_changes("keys-slice", keys.slices, slices),
+    )
+    return (replace(keys, listed=listed, numbers=shared, slices=slices) if goals else keys), goals
 
 
 def _changes(kind: str, before: Mapping[str, str], now: Mapping[str, str]) -> Iterable[Goal]:
@@ -409,6 +430,9 @@ _CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Keys]] = {
     ev.NfdSeen: _nfd_seen,
     ev.PluginTold: _plugin_told,
     ev.QuotesTold: _quotes_told,
+    ev.Unprepared: lambda state, event: _of_ours(state, event, claims.unprepared),
+    ev.ClaimsRecalled: lambda state, event: _of_ours(state, event, claims.recalled),
+    ev.DriverTold: lambda state, event: _of_ours(state, event, lambda state, told: replace(state.keys, driver=told)),
     ev.Abandoned: lambda state, event: asks.given_back(state.keys, event.ask_id),
     ev.Stopped: _stopped,
     ev.PodsListed: lambda state, _: state.keys,
@@ -416,7 +440,24 @@ _CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Keys]] = {
     ev.Missed: lambda state, event: _outcome(state.keys, event),
     ev.Tick: _tick,
 }
+
+
+def _preparing(state: State, event: ev.Preparing) -> tuple[object, Decision]:
+    """Another feature's driver asks that one."""
+    ours = event.driver == state.settings.keys.dra.driver and claims.are_sold(state)
+    return _asked(claims.preparing)(state, event) if ours else (state.keys, NOTHING)
+
+
+def _of_ours(state: State, event: Any, change: Callable[[State, Any], Keys]) -> Keys:
+    """What an event about our driver changes; claims were there before, so no more is offered by this alone."""
+    if event.driver != state.settings.keys.dra.driver:
+        return state.keys
+    keys = change(state, event)
+    return keys if keys is state.keys else _roomy(state, keys)
+
+
 HEARS: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Preparing: _preparing,
     ev.Allocating: _asked(asks.allocating),
     ev.Starting: _asked(asks.starting),
     SettingsChanged: _settings,

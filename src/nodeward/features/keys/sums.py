@@ -9,6 +9,7 @@ kubelet gave it where those are more. What it asks of other names for the same k
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nodeward.core.claims import ClaimUid, Promised
 from nodeward.core.devices import PluginStanding
 from nodeward.core.events import KeysRead
 from nodeward.core.modes import Mode
@@ -135,9 +136,45 @@ def _claims(state: State, key: str, sample: KeysRead) -> tuple[Mapping[PodUid, P
         living = without(ids, ended(state, ids))
         by_spec = {**by_spec, **{uid: max(by_spec.get(uid, 0), len(names)) for uid, names in living.items()}}
     begun = _started(asked(state, own), state.pods.sandbox_of)
+    if state.keys.claims:
+        by_spec, begun = _with_claims(by_spec, begun, state.keys.claims, key, offers)
     seen = _seen(state.pods.sandbox_of, sample.unread)
     sure = state.keys.held_whole
     return device_ids.claims(offer.grants, offer.held, by_spec, begun, reads(sample, key), seen, sure=sure)
+
+
+@kept
+def _with_claims(
+    by_spec: Mapping[PodUid, int],
+    begun: Mapping[PodUid, int],
+    claims: Mapping[ClaimUid, Promised],
+    key: str,
+    offers: bool,
+) -> tuple[Mapping[PodUid, int], Mapping[PodUid, int]]:
+    """The same two, with what pods were promised by claim. A claim that the scheduler made for an extended resource is
+    what the pod's spec asks by that name, not more."""
+    found = dict(by_spec)
+    for one in claims.values():
+        for uid in one.pods if key in one.amounts else ():
+            of_spec, amount = found.get(uid, 0), one.amounts[key]
+            found[uid] = max(of_spec, amount) if one.extended and not offers else of_spec + amount
+    return found, without(begun, [uid for one in claims.values() if one.extended for uid in one.pods])
+
+
+def by_claims(claims: Mapping[ClaimUid, Promised], key: str) -> int:
+    """How many keys prepared claims have."""
+    return sum([one.amounts.get(key, 0) for one in claims.values()])
+
+
+def for_claims(state: State, key: str, free: int) -> int:
+    """How many of the free keys the scheduler may give to claims, by the settings. A key that a claim has not let go of
+    yet is of their part: else the plugin would have to give up one of its own for it."""
+    dra = state.settings.keys.dra
+    if dra.mode is not Mode.ENFORCE:
+        return 0
+    most = dra.most
+    theirs = by_claims(state.keys.claims, key) + by_claims(state.keys.draining, key)
+    return free if most is None else min(free, max(0, most - theirs))
 
 
 @kept
@@ -251,6 +288,10 @@ def to_grant(state: State, key: str, sums: Count) -> int:
 def withheld(state: State, key: str) -> tuple[str, str]:
     """Why nothing may be granted, whatever is free: a code and a sentence, or two times nothing."""
     keys = state.keys
+    if state.settings.keys.dra.mode is Mode.ENFORCE and not keys.claims_recalled:
+        return "early", "which claims were prepared before the daemon started is not known yet" + (
+            f" ({keys.claims_fault})" if keys.claims_fault else ""
+        )
     if not keys.recalled_ns:
         return "early", "what was granted before the daemon started has not been read yet"
     if not keys.viewed:  # what is not on record, kubelet alone knows of
@@ -282,7 +323,9 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
         return device_ids.publish(offer, offer.size if known is None else ours(state, key), 0, now_ns)
     if offer.passed:
         offer = device_ids.settled(offer, least(state, key))
-    free = 0 if withheld(state, key)[0] else min(to_grant(state, key, sums), ours(state, key))
+    free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
+    rooms = state.keys.rooms.get(key, _NOT_OFFERED)
+    free = min(free - max(for_claims(state, key, free), min(free, rooms.published)), ours(state, key))
     if grows and not frozen(state):
         return device_ids.publish(offer, ours(state, key), free, now_ns)
     shrunk = device_ids.publish(offer, ours(state, key), min(free, offer.published), now_ns)

@@ -23,8 +23,20 @@ REFUSALS: Final = (
     "late",
     "owner",
     "taken",
+    "claim",
 )
 """Why kubelet can be refused, by code. The codes are labels of metrics too, so they stay."""
+
+
+class ClaimState(Enum):
+    """The state of a claim. The words are labels of metrics too, so they stay."""
+
+    PREPARED = "prepared"
+    """Promised to its pod."""
+    WAITING = "waiting"
+    """Its pod waits, since no key is free."""
+    DRAINING = "draining"
+    """Its pod's containers have ended, and the pod still holds a key."""
 
 
 class KeyState(Enum):

@@ -3,17 +3,19 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
+from nodeward.core.claims import Claim, Promised
 from nodeward.core.events import HeldElsewhere, KeysRead
 from nodeward.core.modes import Mode
 from nodeward.core.ports import Pace, at_once
 from nodeward.core.workload import PodUid
+from nodeward.features.keys import claims as key_claims
 from nodeward.features.keys import loss, orphans
 from nodeward.features.keys import sums as key_sums
 from nodeward.features.keys.delays import row
 from nodeward.features.keys.device_ids import MOST_IDS
 from nodeward.features.keys.id_states import ids
 from nodeward.features.keys.kubelet_view import all_ids, ended, findings, home, registered
-from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyOffer, KeyRow
+from nodeward.features.keys.rows import KeyClaim, KeyClaims, KeyElsewhere, KeyHolder, KeyOffer, KeyRow
 from nodeward.features.keys.rule import Count, PodKeys
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind
 from nodeward.features.keys.share import said_of
@@ -29,6 +31,7 @@ from nodeward.features.keys.sums import (
     oversold_now,
     unsold,
 )
+from nodeward.features.keys.terms import ClaimState
 from nodeward.features.root import State
 
 
@@ -47,6 +50,43 @@ def offer_row(state: State, key: str) -> KeyOffer | None:
         journal_lost=loss.finding(state.keys, key),
         delays=row(state, key),
     )
+
+
+def by_claim(state: State, key: str) -> KeyClaims | None:
+    """What of a kind goes by claim; None where the settings do not want that."""
+    dra, keys = state.settings.keys.dra, state.keys
+    if dra.mode is Mode.OFF:
+        return None
+    told = keys.driver
+    room = keys.rooms.get(key)
+    return KeyClaims(
+        room=room.published if room is not None else 0,
+        published=key_claims.value(state, key) if keys.slices else None,
+        driver="" if told is None else told.why,
+        registered=told is not None and told.registered,
+        fault=keys.misses.get("keys-slice", {}).get(dra.driver, ""),
+        withheld=key_claims.withheld(state, key)[1],
+        rows=tuple(_claims(state, key)),
+    )
+
+
+def _claims(state: State, key: str) -> Iterator[KeyClaim]:
+    keys = state.keys
+    for state_of, table in ((ClaimState.PREPARED, keys.claims), (ClaimState.DRAINING, keys.draining)):
+        for one in table.values():
+            if key in one.amounts:
+                yield _claim(one, state_of, one.amounts[key], one.since_wall_ns)
+    device = key_claims.device_of(key)
+    for waits in keys.waiting.values():
+        if any(one.device == device for one in waits.claim.allocated):
+            amount = sum(one.device == device for one in waits.claim.allocated)
+            yield _claim(waits.claim, ClaimState.WAITING, amount, waits.since_wall_ns, waits.why)
+
+
+def _claim(one: Claim | Promised, state: ClaimState, amount: int, since_wall_ns: int, why: str = "") -> KeyClaim:
+    pods = tuple(f"{one.namespace}/{name}" for name in one.pods.values())
+    front = "extended-resource" if one.extended else "claim"
+    return KeyClaim(one.title, str(one.uid), state.value, amount, pods, front, since_wall_ns, why)
 
 
 _ABOUT = {
@@ -118,6 +158,7 @@ def _row(state: State, key: str, kind: KeyKind, now_ns: int) -> KeyRow:
         ids=ids(state, key, now_ns),
         published=state.keys.offers[key].published if key in state.keys.offers and is_listed(state, key) else None,
         plugin=_plugin(state, kind),
+        claims=by_claim(state, key),
         refusals=_refusals(state, key),
         offer=offer_row(state, key),
     )

@@ -243,10 +243,21 @@ def _components(node: Node) -> Wired:
     )
     shared, retire = nfd(settings, node.by_edge["nfd"], node.undo, node.changes, core, clock)
     asked = asked_of_kubelet(settings, core, clock, node.facts, handed_out)
+    sold = by_claim(node)
     return Wired(
-        (*plugin, *counted, *asked, *quotes(settings, core, clock), *shared),
-        tuple(one for one in (withdraw, retire) if one is not None),
+        (*plugin, *counted, *asked, *quotes(settings, core, clock), *shared, *sold.components),
+        (*(one for one in (withdraw, retire) if one is not None), *sold.withdraw),
     )
 
 
-WIRING = Wiring(_components, lambda *_: {kind: ByEdge(kind) for kind in ("offer", "nfd")})
+def by_claim(node: Node) -> Wired:
+    """Our driver of Dynamic Resource Allocation, or what is left of it."""
+    if node.settings.keys.dra.mode is Mode.OFF and not node.changes:
+        return Wired(())
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    from nodeward.features.keys.effects import claims
+
+    return claims.wired(node)
+
+
+WIRING = Wiring(_components, lambda *_: {kind: ByEdge(kind) for kind in ("offer", "nfd", "keys-slice")})

@@ -10,7 +10,7 @@ from dataclasses import replace
 from nodeward.core import events as ev
 from nodeward.core.decision import Decision, Final
 from nodeward.core.quantity import binary_text
-from nodeward.core.refusal import Refusal
+from nodeward.core.refusal import Refusal, Refused
 from nodeward.core.times import LATELY_NS
 from nodeward.core.vms import Place
 from nodeward.core.workload import PodUid
@@ -66,6 +66,13 @@ def _refused(before: State, after: State, event: ev.Event, decision: Decision) -
         case ev.Creating(sandbox=sandbox) | ev.Updating(sandbox=sandbox):
             pod = f"{sandbox.namespace}/{sandbox.name}" if sandbox.name else _name(after, sandbox.pod_uid)
             yield "refused", pod, 1, answer.value.message
+        case ev.Preparing(claim=claim) if answer.value.kind is not Refused.NO_CAPACITY:  # else its pod waits
+            yield (
+                "keys-refused",
+                next((f"{claim.namespace}/{name}" for name in claim.pods.values()), ""),
+                1,
+                (answer.value.message),
+            )
         case ev.Allocating() | ev.Starting():
             yield "keys-refused", "", 1, answer.value.message
 

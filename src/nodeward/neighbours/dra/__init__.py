@@ -1,0 +1,1 @@
+"""Dynamic Resource Allocation: our drivers, as kubelet calls them."""

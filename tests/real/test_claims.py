@@ -1,0 +1,227 @@
+"""Keys by claim on real parts: kube-apiserver, scheduler, controller of claims, kubelet 1.37 and containerd, with the
+shipped rights and classes. This machine has no keys: the daemon's cgroup tree is a folder with misc files that the test
+writes, as in test_keys_offered.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from tests.patience import scaled
+from tests.peers.containerd import IMAGE, children
+from tests.peers.controllers import running_controllers, running_scheduler
+from tests.peers.daemon import WITHIN_S, until
+from tests.peers.keynode import PODS
+from tests.peers.kubeclient import MERGE, KubeClient
+from tests.peers.nriside import Json, Record, member, objects, text
+from tests.peers.podnode import Node, running_node
+from tests.rigs.cluster import allow, make, manifests
+from tests.told import tell
+
+DRIVER, DEVICE = "tee.nodeward.io", "/dev/null"
+RESOURCES = "/apis/resource.k8s.io/v1"
+CLAIMS = f"{RESOURCES}/namespaces/default/resourceclaims"
+SLICES = f"{RESOURCES}/resourceslices"
+TDX = "devices.kubevirt.io/tdx"
+KEYS = 4
+
+
+@dataclass(slots=True)
+class Cluster:
+    node: Node
+    said: str
+    """The settings without `keys`."""
+    cdi: Path
+
+    @property
+    def api(self) -> KubeClient:
+        return self.node.api
+
+    def uses(self, capacity: int, used: int) -> None:
+        root = self.node.nodeward.folder / "cgroup"
+        (root / "misc.next").write_text(f"tdx {capacity}\n")
+        (root / "misc.next").rename(root / "misc.capacity")
+        current = root / "misc.current"
+        with current.open("rb+" if current.exists() else "wb") as file:
+            file.write(f"tdx {used}\n".encode())
+
+    def settings(self, dra: str = "mode: enforce", row: str = f"devices: [{DEVICE}]") -> None:
+        keys = self.node.keys
+        kubelet = f"kubelet_dir: {keys.home}, kubelet_root: {keys.root}"
+        kinds = f"tdx: {{resources: [{TDX}], publish: {TDX}, {row}}}"
+        said = f"keys: {{mode: enforce, {kubelet}, kinds: {{{kinds}}}, dra: {{{dra}, cdi_dir: {self.cdi}}}}}"
+        self.node.nodeward.config.write_text(f"{self.said}{said}\n")
+
+    def start(self) -> None:
+        self.node.nodeward.start()
+        self.has(lambda: "registered" in self.told(), "kubelet has the driver")
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> None:
+        process = self.node.nodeward.process
+        assert process is not None
+        process.send_signal(how)
+        process.wait(timeout=WITHIN_S)
+
+    def told(self) -> str:
+        return self.node.nodeward.command("keys").stdout
+
+    def has(self, is_so: Callable[[], bool], what: str, within_s: float = WITHIN_S) -> None:
+        try:
+            until(is_so, what, within_s)
+        except AssertionError as error:
+            raise AssertionError(
+                f"{error}\n{self.told()}\n{self.slice()}\n{self.node.nodeward.log()[-4000:]}"
+            ) from error
+
+    def slice(self) -> Record:
+        """The driver's slice, empty where there is none."""
+        every = objects(self.api.call("GET", SLICES).get("items"))
+        return next((one for one in every if member(one, "spec", "driver") == DRIVER), {})
+
+    def offered(self) -> tuple[str, bool] | None:
+        """How many keys the scheduler is shown, and whether they are withheld."""
+        for device in objects(member(self.slice(), "spec", "devices")):
+            return str(member(device, "capacity", "keys", "value")), bool(device.get("taints"))
+        return None
+
+    def shows(self, value: int, withheld: bool = False, within_s: float = WITHIN_S) -> None:
+        self.has(lambda: self.offered() == (str(value), withheld), f"{value} keys are published", within_s)
+
+    def create(self, pod: str, claim: str = "", limits: Record | None = None) -> None:
+        """A pod with a claim of its own, made of the template, or with a claim that is there already."""
+        named: Record = {"resourceClaimName": claim} if claim else {"resourceClaimTemplateName": "key"}
+        resources: Record = {"limits": limits} if limits else {"claims": [{"name": "key"}]}
+        app: Json = {"name": "app", "image": IMAGE, "imagePullPolicy": "Never", "resources": resources}
+        spec: Record = {"terminationGracePeriodSeconds": 1, "containers": [app]}
+        if not limits:
+            spec["resourceClaims"] = [{"name": "key", **named}]
+        self.api.call("POST", PODS, {"metadata": {"name": pod}, "spec": spec})
+
+    def runs(self, pod: str) -> None:
+        self.has(lambda: self.node.phase(pod) == "Running", f"{pod} runs: {self.events(pod)}")
+
+    def events(self, pod: str) -> list[str]:
+        every = objects(self.api.call("GET", "/api/v1/namespaces/default/events").get("items"))
+        return [text(one, "message") for one in every if member(one, "involvedObject", "name") == pod]
+
+    def delete(self, *pods: str) -> None:
+        for pod in pods:
+            self.api.call("DELETE", f"{PODS}/{pod}")
+        for pod in pods:
+            self.has(partial(self.is_gone, pod), f"{pod} is gone")
+
+    def is_gone(self, pod: str) -> bool:
+        return self.api.find(f"{PODS}/{pod}") is None
+
+
+def template() -> Record:
+    request: Record = {"name": "key", "exactly": {"deviceClassName": "tdx"}}
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaimTemplate",
+        "metadata": {"name": "key", "namespace": "default"},
+        "spec": {"spec": {"devices": {"requests": [request]}}},
+    }
+
+
+@contextmanager
+def running() -> Iterator[Cluster]:
+    with running_node() as node:
+        server, folder = node.keys.server, node.keys.containerd.folder / "plane"
+        folder.mkdir()
+        allow(node.api, "nodeward", "node/claims.yaml")
+        make(node.api, *manifests("node/device-classes.yaml"), template())
+        inside = Path("/proc", str(children(node.keys.containerd.holder.pid)[0]), "root")
+        (inside / "run/cdi").mkdir(exist_ok=True)
+        with (
+            running_controllers(server, folder, ("resourceclaim-controller", "garbage-collector-controller")),
+            running_scheduler(server, folder),
+        ):
+            here = Cluster(node, node.nodeward.config.read_text(), inside / "run/cdi")
+            here.end()
+            here.uses(KEYS, 0)
+            here.settings()
+            here.start()
+            here.shows(KEYS)
+            yield here
+
+
+@pytest.fixture(name="here", scope="module")
+def _here() -> Iterator[Cluster]:
+    """Each test leaves no pod behind, and a daemon that offers KEYS keys."""
+    with running() as found:
+        yield found
+
+
+def test_a_pod_with_a_claim_of_a_key_runs_and_one_too_many_waits_until_a_key_is_free(here: Cluster) -> None:
+    began = time.monotonic()
+    here.create("vm-a")
+    here.runs("vm-a")
+    tell(f"from POST to running: {time.monotonic() - began:.2f} s")
+    (claim,) = objects(member(here.api.find(f"{PODS}/vm-a") or {}, "status", "resourceClaimStatuses"))
+    name = text(claim, "resourceClaimName")
+    assert f"claim default/{name}: 1 key, default/vm-a" in here.told()
+    tell(here.told())
+    assert DEVICE in json.dumps([json.loads(one.read_text()) for one in here.cdi.glob(f"{DRIVER}-*.json")])
+
+    here.uses(KEYS, KEYS - 1)
+    here.shows(1, within_s=scaled(3.0))
+    here.create("vm-b")
+    time.sleep(2.0)
+    assert here.node.phase("vm-b") == "Pending"
+    here.uses(KEYS, 0)
+    here.runs("vm-b")
+    here.delete("vm-a", "vm-b")
+    here.shows(KEYS)
+    assert not list(here.cdi.glob(f"{DRIVER}-*.json"))
+
+
+def test_a_key_that_drains_is_waited_for_within_prepare(here: Cluster) -> None:
+    here.create("first")
+    here.runs("first")
+    here.uses(KEYS, KEYS)
+    here.create("second")
+    here.has(lambda: "waits" in here.told(), "the second waits for a key")
+    tell(next(line for line in here.told().splitlines() if "waits" in line))
+    here.uses(KEYS, 0)
+    here.runs("second")
+    here.delete("first", "second")
+    here.shows(KEYS)
+
+
+def test_the_slice_is_put_back_after_its_deletion_kubelets_restart_and_the_daemons_death(here: Cluster) -> None:
+    here.create("stays")
+    here.runs("stays")
+    name = str(member(here.slice(), "metadata", "name"))
+    here.api.call("DELETE", f"{SLICES}/{name}")
+    here.shows(KEYS, within_s=scaled(2.0))
+    here.node.keys.restart()
+    here.shows(KEYS)
+    here.end(signal.SIGKILL)
+    here.start()
+    here.shows(KEYS)
+    assert "default/stays" in here.told()
+    here.create("next")
+    here.runs("next")
+    here.delete("stays", "next")
+    here.shows(KEYS)
+
+
+def test_an_unmodified_pod_gets_its_key_by_the_extended_name(here: Cluster) -> None:
+    path = f"{RESOURCES}/deviceclasses/tdx"
+    here.api.call("PATCH", path, {"spec": {"extendedResourceName": TDX}}, MERGE)
+    here.create("plain", limits={TDX: "1"})
+    here.runs("plain")
+    here.has(lambda: "default/plain: promised 1" in here.told(), "it is counted once")
+    here.delete("plain")
+    here.api.call("PATCH", path, {"spec": {"extendedResourceName": None}}, MERGE)
+    here.shows(KEYS)

@@ -1,0 +1,316 @@
+"""Every history of a small node that sells its keys at two fronts: kubelet asks the device plugin, and the scheduler
+gives out claims by a view of the slice that may be old. Each step is the production's own.
+
+Kubelet takes an id that it was last offered; the scheduler allocates where the value that it last saw is more than what
+claims consume; a claim is prepared, given up before that, or ends, and its pod may hold its key for a while longer;
+somebody else takes a key and gives it back; the API server is ahead of the node after a forced deletion; the daemon
+dies and comes back with what is on disk. Counted: keys that were promised and are not there, bound pods that wait for
+a key, and pods that kubelet fails.
+"""
+
+import json
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+from nodeward.core import events as ev
+from nodeward.core.claims import Allocated, Claim, ClaimUid, Promised
+from nodeward.core.decision import Decision, Final, Need
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Refusal
+from nodeward.core.workload import PodUid
+from nodeward.features.keys.settings import ClaimSettings, KeyKind, KeysSettings, Publisher
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
+from tests.unit.features.keys.asking import ID, TDX, Node
+
+DRIVER = "tee.nodeward.io"
+ROW = KeyKind((TDX,), publisher=Publisher.DEVICE_PLUGIN, publish=TDX)
+
+
+def settings(share: str = "all", row: KeyKind = ROW, mode: Mode = Mode.ENFORCE) -> EngineSettings:
+    return EngineSettings(keys=KeysSettings(Mode.ENFORCE, {"tdx": row}, dra=ClaimSettings(mode, share)))
+
+
+def claim(uid: str, pod: str = "", **more: object) -> Claim:
+    """A claim of one key, for a pod of the same name."""
+    one = Allocated("key", "tdx", "n1", f"share-{uid}", {"keys": 1})
+    made = Claim(ClaimUid(uid), "shop", f"claim-{uid}", (one,), {PodUid(pod or uid): f"pod-{pod or uid}"})
+    return replace(made, **more)  # type: ignore[arg-type]
+
+
+@dataclass
+class Claimed(Node):
+    """A node that gives keys by claim, too."""
+
+    def prepare(self, one: Claim) -> str:
+        """Why it is refused, or nothing."""
+        final = self._prepared(ev.Preparing(DRIVER, one)).answer
+        assert isinstance(final, Final)
+        return final.value.message if isinstance(final.value, Refusal) else ""
+
+    def _prepared(self, question: ev.Preparing) -> Decision:
+        self.last_ask += 1
+        decision = self.tell(replace(question, ask_id=self.last_ask))
+        if isinstance(decision.answer, Need):
+            if not self.kernel_hangs:
+                self.sample()
+            decision = self.tell(ev.FactRead(self.last_ask))
+        return decision
+
+    def unprepare(self, uid: str) -> None:
+        self.tell(ev.Unprepared(DRIVER, ClaimUid(uid)))
+
+    def recall(self, *claims: Promised, fault: str = "") -> "Claimed":
+        self.tell(ev.ClaimsRecalled(DRIVER, claims, fault=fault))
+        return self
+
+    def device(self) -> tuple[int, bool]:
+        """The capacity of the device in the slice, and whether it is withheld."""
+        text = self.goals[f"keys-slice:{DRIVER}"].value
+        assert isinstance(text, str)
+        (one,) = json.loads(text)
+        return int(one["capacity"]["keys"]["value"]), bool(one.get("taints"))
+
+    def sells(self) -> int:
+        """The value that the scheduler counts by."""
+        value, withheld = self.device()
+        return 0 if withheld else value
+
+
+def node(share: str = "all", keys: int = 4, row: KeyKind = ROW) -> Claimed:
+    made = Claimed(State(settings=settings(share, row)), capacity={"tdx": keys})
+    made.recall()
+    made.begin()
+    return made
+
+
+@dataclass
+class World:
+    """The node, and what the scheduler and kubelet have in mind."""
+
+    node: Claimed
+    keys: int
+    seen: int = 0
+    """The value of the slice, as the scheduler saw it last."""
+    allocated: tuple[str, ...] = ()
+    """Claims that the API server has as allocated and the node has not prepared."""
+    prepared: tuple[str, ...] = ()
+    over: tuple[str, ...] = ()
+    """Claims that were unprepared and are still allocated."""
+    held: tuple[str, ...] = ()
+    """Pods of claims that have ended and still hold their key."""
+    foreign: int = 0
+    made: int = 0
+
+    def key(self) -> tuple[object, ...]:
+        keys = self.node.state.keys
+        offer, room = keys.offers["tdx"], keys.rooms["tdx"]
+        granted = sum(one.times for one in offer.grants.values())
+        mine = (granted, len(self.allocated), len(self.prepared), len(self.over), len(self.held), self.foreign)
+        free = offer.published, room.published, self.node.sells(), self.seen, bool(offer.grow_to), bool(room.grow_to)
+        return mine + free + (len(keys.waiting), self.node.state.settings.keys.dra.share)
+
+    @property
+    def promised(self) -> int:
+        offer = self.node.state.keys.offers["tdx"]
+        granted = sum(one.times for one in offer.grants.values())
+        return granted + len(self.prepared) + len(self.held) + self.foreign
+
+    def kernel(self) -> None:
+        """Puts into the counters what is held."""
+        self.node.charged = dict.fromkeys(self.held, 1)
+        self.node.root = len(self.held) + self.foreign
+
+
+@dataclass
+class Found:
+    states: int = 0
+    sold_twice: list[tuple[str, ...]] = field(default_factory=list)
+    counts: Counter[str] = field(default_factory=Counter)
+    """`waits`: a bound pod whose claim is refused for now; `fails`: a pod that kubelet fails."""
+
+
+Move = Callable[[World, Found], bool]
+"""Changes the world; whether it could."""
+
+
+def allocates(world: World, _: Found) -> bool:
+    if world.seen <= len(world.allocated) + len(world.prepared) + len(world.over) or world.made > 6:
+        return False
+    world.made += 1
+    world.allocated += (f"c{world.made}",)
+    return True
+
+
+def prepares(world: World, found: Found) -> bool:
+    if not world.allocated:
+        return False
+    first, *rest = world.allocated
+    if world.node.prepare(claim(first)):
+        found.counts["waits"] += 1
+        return True
+    world.allocated, world.prepared = tuple(rest), (*world.prepared, first)
+    return True
+
+
+def gives_up(world: World, _: Found) -> bool:
+    """The pod is deleted before its claim was prepared."""
+    if not world.allocated:
+        return False
+    world.node.unprepare(world.allocated[0])
+    world.allocated = world.allocated[1:]
+    return True
+
+
+def _ends(world: World, *, charged: bool, forced: bool) -> bool:
+    if not world.prepared:
+        return False
+    first, *rest = world.prepared
+    if charged:
+        world.held += (first,)
+        world.kernel()
+        world.node.sample()
+    world.prepared = tuple(rest)
+    if not forced:
+        world.over += (first,)
+    world.node.unprepare(first)
+    return True
+
+
+def lets_go(world: World, _: Found) -> bool:
+    """The kernel takes back the key of a pod that has ended."""
+    if not world.held:
+        return False
+    world.held = world.held[1:]
+    return True
+
+
+def is_freed(world: World, _: Found) -> bool:
+    """The controller frees a claim in the API server."""
+    if not world.over:
+        return False
+    world.over = world.over[1:]
+    return True
+
+
+def sees(world: World, _: Found) -> bool:
+    if world.seen == world.node.sells():
+        return False
+    world.seen = world.node.sells()
+    return True
+
+
+def asks(world: World, found: Found) -> bool:
+    """Kubelet takes an id of the list, if one is healthy and given to nobody."""
+    grants = world.node.state.keys.offers["tdx"].grants
+    ready = [name for name, healthy in world.node.listed if healthy and not (name in grants and grants[name].times)]
+    if not ready:
+        return False
+    if world.node.allocate(ready[0]):
+        found.counts["fails"] += 1
+    return True
+
+
+def takes(world: World, _: Found) -> bool:
+    if world.foreign or world.promised >= world.keys:
+        return False
+    world.foreign = 1
+    return True
+
+
+def gives(world: World, _: Found) -> bool:
+    if not world.foreign:
+        return False
+    world.foreign = 0
+    return True
+
+
+def dies(world: World, _: Found) -> bool:
+    """The daemon's next life, with its two files."""
+    old = world.node.state
+    granted = {name: one.recorded for name, one in old.keys.offers["tdx"].grants.items()}
+    world.node.state = State(settings=old.settings, seq=old.seq)
+    world.node.recall(*old.keys.claims.values())
+    world.node.begin(granted)
+    return True
+
+
+def shared(share: str) -> Move:
+    """The operator changes the share."""
+
+    def move(world: World, _: Found) -> bool:
+        if world.node.state.settings.keys.dra.share == share:
+            return False
+        world.node.tell(SettingsChanged(settings(share)))
+        return True
+
+    return move
+
+
+def moves(*, foreign: bool, share: str = "") -> Iterator[tuple[str, Move]]:
+    yield from {"allocates": allocates, "prepares": prepares, "gives up": gives_up, "sees": sees}.items()
+    yield "ends", lambda world, _: _ends(world, charged=False, forced=False)
+    yield "ends, drains", lambda world, _: _ends(world, charged=True, forced=False)
+    yield "is forced to end", lambda world, _: _ends(world, charged=True, forced=True)
+    yield from {"lets go": lets_go, "is freed": is_freed, "asks": asks, "dies": dies}.items()
+    if foreign:
+        yield from {"takes": takes, "gives": gives}.items()
+    if share:
+        yield f"share {share}", shared(share)
+
+
+def reads(world: World, _: Found) -> bool:
+    world.node.after(2)
+    world.node.sample()
+    return True
+
+
+def explore(keys: int, share: str, *, foreign: bool = False, to: str = "", most: int = 100_000) -> Found:
+    """Plays every history; what was found. `to`: the share that the operator changes to at some time."""
+    first = World(node(share, keys), keys)
+    first.seen = first.node.sells()
+    steps = [*moves(foreign=foreign, share=to), ("reads", reads)]
+    found, told = Found(), {first.key(): None}
+    todo = deque[tuple[World, tuple[str, ...]]]([(first, ())])
+    while todo and len(told) < most:
+        world, way = todo.popleft()
+        for name, move in steps:
+            after = deepcopy_of(world)
+            before = after.promised
+            if not move(after, found):
+                continue
+            after.kernel()
+            if name in ("prepares", "asks") and after.promised > max(before, keys):
+                found.sold_twice.append((*way, name))
+            key = after.key()
+            if key not in told:
+                told[key] = None
+                todo.append((after, (*way, name)))
+    found.states = len(told)
+    return found
+
+
+def deepcopy_of(world: World) -> World:
+    """Of the node only what changes in place."""
+    of = world.node
+    made = replace(
+        of, goals=dict(of.goals), charged=dict(of.charged), held=deepcopy(of.held), commits=[], waited_for=[]
+    )
+    return replace(world, node=made)
+
+
+if __name__ == "__main__":
+    import sys
+    import time
+
+    for size in range(1, int(sys.argv[1]) + 1):
+        for kind in ({"share": "all"}, {"share": "1"}, {"share": "none", "to": "all"}, {"share": "all", "to": "none"}):
+            for other in (False, True):
+                began = time.process_time()
+                result = explore(size, foreign=other, **kind)  # type: ignore[arg-type]
+                said = f"{result.states} states, sold twice {len(result.sold_twice)}, {dict(result.counts)}"
+                print(f"N={size} {kind} foreign={other}: {said}, {time.process_time() - began:.1f} s", ID[0][:3])
+                for one in result.sold_twice[:2]:
+                    print("   ", " > ".join(one))

@@ -1,0 +1,231 @@
+"""Keys by claim: what is promised, refused and published, and every history of a small node with both fronts."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeward.core import events as ev
+from nodeward.core.claims import Allocated, Claim
+from nodeward.core.modes import Mode
+from nodeward.core.workload import PodUid
+from nodeward.features.keys import claims as key_claims
+from nodeward.features.keys.settings import KeyKind
+from nodeward.features.keys.view import key_rows
+from nodeward.features.root import SettingsChanged, State
+from tests.told import tell
+from tests.unit.features.build import sandbox
+from tests.unit.features.keys.asking import ID, TDX, launcher
+from tests.unit.features.keys.fronts import DRIVER, Claimed, claim, explore, node, settings
+
+ALONE = KeyKind((TDX,), publish=TDX)
+"""Nothing is offered by a plugin."""
+
+
+def free(one: Claimed) -> int | None:
+    (row,) = key_rows(one.state, one.at_ns)
+    return row.free
+
+
+def test_a_prepared_claim_is_promised_its_key_once_until_it_has_ended() -> None:
+    one = node()
+    assert (one.device(), free(one)) == ((4, False), 4)
+    assert one.prepare(claim("a")) == ""
+    assert one.prepare(claim("a")) == ""
+    assert (one.device(), free(one)) == ((4, False), 3)
+    assert one.prepare(claim("b")) == ""
+    one.unprepare("a")
+    one.unprepare("never-heard-of")
+    assert one.device() == (3, False)
+    one.settle()
+    assert (one.device(), free(one)) == ((4, False), 3)
+
+
+def test_a_claim_that_no_key_is_free_for_is_told_why_and_is_shown_as_waiting() -> None:
+    one = node(keys=1)
+    one.root = 1
+    refused = one.prepare(claim("a"))
+    assert refused == (
+        "Nodeward does not prepare the claim shop/claim-a: 1 asked, 0 free of 1 and 0 published (0 held by pods or "
+        "promised to them, 1 in foreign use, 0 in reserve); end what holds keys outside of the node's pods (nodeward "
+        "keys names it), or place the pod elsewhere"
+    )
+    (row,) = key_rows(one.state, one.at_ns)
+    assert row.claims is not None
+    assert [(each.claim, each.state, each.why) for each in row.claims.rows] == [("shop/claim-a", "waiting", refused)]
+    one.root = 0
+    assert one.prepare(claim("a")) == ""
+    (row,) = key_rows(one.state, one.at_ns)
+    assert row.claims is not None
+    assert [each.state for each in row.claims.rows] == ["prepared"]
+
+
+def test_the_device_is_withheld_and_never_of_capacity_0_where_nothing_is_left() -> None:
+    one = node(keys=2)
+    one.root = 2
+    one.sample()
+    assert one.device() == (1, True)
+    one.root = 0
+    one.settle()
+    assert one.device() == (2, False)
+
+
+def test_a_claim_that_has_ended_drains_for_as_long_as_its_pod_holds_the_key() -> None:
+    one = node(keys=1)
+    assert one.prepare(claim("a")) == ""
+    one.charged, one.root = {"a": 1}, 1
+    one.sample()
+    one.unprepare("a")
+    assert one.device() == (1, True)
+    (row,) = key_rows(one.state, one.at_ns)
+    assert row.claims is not None
+    assert [each.state for each in row.claims.rows] == ["draining"]
+    assert "1 held by pods" in one.prepare(claim("b"))
+    one.charged, one.root = {}, 0
+    one.sample()
+    (row,) = key_rows(one.state, one.at_ns)
+    assert row.claims is not None
+    assert [each.state for each in row.claims.rows] == ["waiting"]
+    assert one.prepare(claim("b")) == ""
+
+
+def test_an_extended_resource_that_the_scheduler_made_a_claim_of_is_counted_once() -> None:
+    one = node(row=ALONE)
+    one.tell(launcher("a"))
+    one.settle()
+    assert free(one) == 3  # by its spec, before it is prepared
+    assert one.prepare(claim("a", extended=True)) == ""
+    assert free(one) == 3
+    one.tell(ev.SandboxStarted(sandbox("a")))
+    assert free(one) == 3
+    one = node(share="2")
+    one.tell(launcher("a"))
+    one.tell(ev.SandboxStarted(sandbox("a")))
+    assert one.prepare(claim("a", extended=True)) == ""
+    assert free(one) == 3
+
+
+def of(*allocated: Allocated, **more: Any) -> Claim:
+    return replace(claim("a"), allocated=allocated, **more)
+
+
+TWO = {PodUid("a"): "pod-a", PodUid("b"): "pod-b"}
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (of(Allocated("key", "gpu", consumed={"keys": 1})), "its device 'gpu' is none of ours: tdx"),
+        (of(Allocated("key", "tdx")), "does not say how many keys of tdx it consumes"),
+        (of(Allocated("key", "tdx", consumed={"keys": 0})), "does not say how many keys of tdx it consumes"),
+        (of(Allocated("key", "tdx", consumed={"keys": -1})), "does not say how many keys of tdx it consumes"),
+        (claim("a", pods=TWO), "it is reserved for 2 pods, and keys are counted by pod"),
+        (claim("a", pods={}), "it is reserved for 0 pods"),
+    ],
+)
+def test_a_claim_that_cannot_be_is_refused_for_good_and_nothing_is_counted(bad: Claim, why: str) -> None:
+    one = node()
+    refused = one.prepare(bad)
+    assert why in refused
+    assert refused.endswith("delete the pod, and its claim where that stays; the next one is allocated anew")
+    assert (free(one), one.state.keys.waiting) == (4, {})
+    assert one.state.keys.refused == {"tdx/claim" if bad.allocated[0].device == "tdx" else "none/claim": 1}
+
+
+def test_a_claim_that_was_prepared_with_something_else_is_refused() -> None:
+    one = node()
+    assert one.prepare(claim("a")) == ""
+    both = of(*claim("a").allocated, *claim("a").allocated)
+    assert "it was prepared with 1 of tdx, and now has 2 of tdx" in one.prepare(both)
+    assert one.prepare(replace(both, uid=claim("b").uid)) == ""
+    assert free(one) == 1
+
+
+def test_admin_access_is_let_through_and_takes_no_key() -> None:
+    one = node(keys=1)
+    one.root = 1
+    one.settle()
+    assert one.prepare(of(Allocated("look", "tdx", admin=True, consumed={"keys": 1}))) == ""
+    assert one.state.keys.claims["a"].amounts == {}  # type: ignore[index]
+
+
+def test_nothing_is_published_or_promised_before_it_is_known_what_was_prepared() -> None:
+    one = Claimed(State(settings=settings()))
+    one.begin()
+    assert f"keys-slice:{DRIVER}" not in one.goals
+    assert "which claims were prepared before the daemon started is not known yet" in one.prepare(claim("a"))
+    one.recall(fault="the disk is torn")
+    assert "the disk is torn" in one.prepare(claim("a"))
+    assert one.allocate(ID[0]) != ""
+    one.tell(ev.ClaimsRecalled(DRIVER, adopted=(claim("old"), of(Allocated("key", "gpu")))))
+    one.settle()
+    assert (one.device(), free(one)) == ((16, False), 15)
+
+
+@pytest.mark.parametrize(
+    ("share", "device", "plugin"),
+    [("all", (4, False), 0), ("none", (1, True), 4), ("1", (1, False), 3), ("9", (4, False), 0)],
+)
+def test_the_keys_are_shared_between_both_fronts(share: str, device: tuple[int, bool], plugin: int) -> None:
+    one = node(share)
+    one.settle()
+    assert (one.device(), one.healthy()) == (device, plugin)
+
+
+def test_a_share_is_changed_while_the_daemon_runs_and_whoever_gives_up_keys_is_first() -> None:
+    one = node("none")
+    one.settle()
+    one.tell(SettingsChanged(settings("all")))
+    assert (one.device(), one.healthy()) == ((1, True), 0)
+    one.settle()
+    assert one.device() == (4, False)
+    one.tell(SettingsChanged(settings("none")))
+    assert (one.device(), one.healthy()) == ((1, True), 0)
+    one.settle()
+    assert one.healthy() == 4
+
+
+@pytest.mark.parametrize("mode", [Mode.OFF, Mode.OBSERVE])
+def test_in_another_mode_nothing_is_published_and_claims_that_are_prepared_stay_promised(mode: Mode) -> None:
+    one = node()
+    assert one.prepare(claim("a")) == ""
+    one.tell(SettingsChanged(settings(mode=mode)))
+    one.settle()
+    assert str(one.goals[f"keys-slice:{DRIVER}"].value) == "Special.ABSENT"
+    assert free(one) == 3
+    assert one.healthy() == 3
+
+
+HISTORIES: Mapping[str, dict[str, Any]] = {
+    "all": {"share": "all"},
+    "all, foreign": {"share": "all", "foreign": True},
+    "one of two": {"share": "1"},
+    "one of two, foreign": {"share": "1", "foreign": True},
+    "to claims": {"share": "none", "to": "all"},
+    "to the plugin": {"share": "all", "to": "none"},
+}
+DAILY = "one of two", "to claims"
+"""The others take as many seconds."""
+
+
+@pytest.mark.parametrize(
+    "history", [one if one in DAILY else pytest.param(one, marks=pytest.mark.nightly) for one in HISTORIES]
+)
+def test_no_history_of_two_keys_sells_one_twice(history: str) -> None:
+    found = explore(2, **HISTORIES[history])
+    tell(f"{history}: {found.states} states, {dict(found.counts)}")
+    assert found.sold_twice == []
+    assert found.states > 100
+    if history in ("all", "to claims"):
+        assert found.counts["fails"] == 0
+
+
+def test_it_is_told_that_a_claim_is_promised_what_the_kernel_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_claims, "_lacking", lambda *_: ("", ""))
+    assert explore(1, "all").sold_twice
+
+
+def test_it_is_told_that_the_plugin_forgets_what_claims_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nodeward.features.keys.sums._with_claims", lambda by_spec, begun, *_: (by_spec, begun))
+    assert explore(1, "all", to="none").sold_twice

@@ -35,7 +35,15 @@ PARTS = {
     "agent": "node.enabled=false,agent.enabled=true",
 }
 SWITCHES = (
-    *("node.keys", "node.sandboxes", "node.quotes", "node.nfd", "node.policyObjects", "node.topologyObjects"),
+    *(
+        "node.keys",
+        "node.sandboxes",
+        "node.quotes",
+        "node.nfd",
+        "node.claims",
+        "node.policyObjects",
+        "node.topologyObjects",
+    ),
     *("node.hostNetwork", "policies.enabled", "policies.kata", "agent.enabled", "webhook.enabled"),
     *("webhook.intelResources", "webhook.noderesources"),
 )

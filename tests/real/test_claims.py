@@ -185,6 +185,7 @@ def test_a_pod_with_a_claim_of_a_key_runs_and_one_too_many_waits_until_a_key_is_
     assert not list(here.cdi.glob(f"{DRIVER}-*.json"))
 
 
+@pytest.mark.nightly
 def test_a_key_that_drains_is_waited_for_within_prepare(here: Cluster) -> None:
     here.create("first")
     here.runs("first")
@@ -198,6 +199,67 @@ def test_a_key_that_drains_is_waited_for_within_prepare(here: Cluster) -> None:
     here.shows(KEYS)
 
 
+@pytest.mark.nightly
+def test_a_forced_deletion_is_ahead_of_the_node_and_the_next_pod_waits_for_the_key(here: Cluster) -> None:
+    here.uses(KEYS, KEYS - 1)
+    here.shows(1)
+    here.create("holds")
+    here.runs("holds")
+    here.create("wants")
+    here.uses(KEYS, KEYS)  # as by its VM
+    began = time.monotonic()
+    here.api.call("DELETE", f"{PODS}/holds?gracePeriodSeconds=0")
+    here.has(lambda: "wants" in here.told() and "waits:" in here.told(), "the next one has the claim, and waits")
+    tell(f"the next pod waits {time.monotonic() - began:.2f} s after the forced deletion")
+    time.sleep(2.0)
+    assert here.node.phase("wants") == "Pending"
+    here.uses(KEYS, KEYS - 1)
+    here.runs("wants")
+    here.uses(KEYS, 0)
+    here.delete("wants")
+    here.shows(KEYS)
+
+
+@pytest.mark.nightly
+def test_a_daemon_that_dies_while_a_claim_waits_or_while_a_pod_ends_leaves_nothing_behind(here: Cluster) -> None:
+    here.create("ends")
+    here.runs("ends")
+    here.uses(KEYS, KEYS)
+    here.create("late")
+    here.has(lambda: "waits:" in here.told(), "it waits")
+    here.end(signal.SIGKILL)
+    here.api.call("DELETE", f"{PODS}/ends")
+    time.sleep(2.0)
+    assert not here.is_gone("ends"), "kubelet waits for the driver"
+    here.uses(KEYS, 0)
+    here.start()
+    here.has(lambda: here.is_gone("ends"), "the pod ends once the driver is back")
+    here.runs("late")
+    here.delete("late")
+    here.shows(KEYS)
+
+
+@pytest.mark.nightly
+def test_an_upgrade_keeps_the_slice_and_an_uninstallation_takes_it_away(here: Cluster) -> None:
+    here.create("stays")
+    here.runs("stays")
+    uid = member(here.slice(), "metadata", "uid")
+    here.end()
+    here.start()
+    assert member(here.slice(), "metadata", "uid") == uid
+    here.end()
+    said = here.node.nodeward.command("uninstall", "--config", str(here.node.nodeward.config))
+    assert f"would delete the ResourceSlice of {DRIVER}/node-1 from the API server" in said.stdout
+    said = here.node.nodeward.command("uninstall", "--config", str(here.node.nodeward.config), "--yes")
+    tell(said.stdout + said.stderr)
+    assert here.slice() == {}
+    here.start()
+    here.shows(KEYS)
+    here.delete("stays")
+    here.shows(KEYS)
+
+
+@pytest.mark.nightly
 def test_the_slice_is_put_back_after_its_deletion_kubelets_restart_and_the_daemons_death(here: Cluster) -> None:
     here.create("stays")
     here.runs("stays")
@@ -216,6 +278,7 @@ def test_the_slice_is_put_back_after_its_deletion_kubelets_restart_and_the_daemo
     here.shows(KEYS)
 
 
+@pytest.mark.nightly
 def test_an_unmodified_pod_gets_its_key_by_the_extended_name(here: Cluster) -> None:
     path = f"{RESOURCES}/deviceclasses/tdx"
     here.api.call("PATCH", path, {"spec": {"extendedResourceName": TDX}}, MERGE)

@@ -7,10 +7,11 @@ from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.nriside import Record
 from tests.rigs.cluster import JSON, define, make, manifests, part, pod_on, refusal, running_cluster, token_of
 
-FILES = ("namespace.yaml", "rbac.yaml", "nfd.yaml", "topology-objects.yaml", "own-objects.yaml")
+FILES = ("namespace.yaml", "rbac.yaml", "nfd.yaml", "topology-objects.yaml", "claims.yaml", "own-objects.yaml")
 ACCOUNT = "nodeward/nodeward-node"
 LABEL = "nfd.node.kubernetes.io/node-name"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
+SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 FEATURES = "/apis/nfd.k8s-sigs.io/v1alpha1/namespaces/nodeward/nodefeatures"
 
 
@@ -28,6 +29,12 @@ def zones(node: str) -> Record:
     return {**kind, "metadata": {"name": node}, "zones": []}
 
 
+def slice_of(name: str, node: str, driver: str = "tee.nodeward.io") -> Record:
+    pool: Record = {"name": node, "generation": 1, "resourceSliceCount": 1}
+    spec: Record = {"driver": driver, "nodeName": node, "pool": pool, "devices": []}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceSlice", "metadata": {"name": name}, "spec": spec}
+
+
 def changes(client: KubeClient, node: str) -> tuple[tuple[str, str, Record | None], ...]:
     edit: Record = {"metadata": {"annotations": {"a": "b"}}}
     return (
@@ -36,6 +43,9 @@ def changes(client: KubeClient, node: str) -> tuple[tuple[str, str, Record | Non
         ("DELETE", f"{FEATURES}/zzz-{node}", None),
         ("PATCH", f"{TOPOLOGY}/{node}", edit),
         ("DELETE", f"{TOPOLOGY}/{node}", None),
+        ("POST", SLICES, slice_of(f"new-{node}", node)),
+        ("PATCH", f"{SLICES}/{node}", edit),
+        ("DELETE", f"{SLICES}/{node}", None),
     )
 
 
@@ -48,6 +58,7 @@ def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
         for node in ("node-1", "node-2"):
             client.call("POST", FEATURES, feature(f"zzz-{node}", node))
             client.call("POST", TOPOLOGY, zones(node))
+            client.call("POST", SLICES, slice_of(node, node))
             users.append(cluster.user(token_of(client, ACCOUNT, pod_on(client, node, ACCOUNT))))
         (first, second), unbound = users, cluster.user(token_of(client, ACCOUNT))
         until(lambda: bool(said(second, "DELETE", f"{TOPOLOGY}/node-1")), "the policy is in force")
@@ -57,6 +68,15 @@ def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
             why = said(second, *one)
             assert why.startswith("403 "), one
             assert "is on the node 'node-2' and changes objects of its own node only, not of 'node-1'" in why
+
+        everywhere: Record = {**part(slice_of("all", "node-1"), "spec"), "nodeName": None, "allNodes": True}
+        why = said(first, "POST", SLICES, {**slice_of("all", "node-1"), "spec": everywhere})
+        assert "is on the node 'node-1' and changes objects of its own node only, not of 'none'" in why
+        why = said(first, "POST", SLICES, slice_of("other", "node-1", "gpu.example.com"))
+        assert why.startswith("403 ")
+        assert "changes slices of its own driver only" in why
+        assert said(first, "GET", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/a").startswith("404 ")
+        assert said(first, "DELETE", "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims/a").startswith("403 ")
 
         whole = client.call("GET", f"{FEATURES}/zzz-node-1")
         taken: Record = {**whole, "metadata": {**part(whole, "metadata"), "labels": {LABEL: "node-2"}}}

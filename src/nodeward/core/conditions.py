@@ -140,6 +140,8 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "keys-journal": (_CRITICAL, "Mend the folder run_dir: grants cannot be put on record."),
     "keys-journal-lost": (_WARNING, "Find out what removes files in run_dir."),
     "keys-quotes": (_WARNING, "Start the quote service; VMs cannot be attested meanwhile."),
+    "keys-claims-wait": (_WARNING, "nodeward keys says what each claim waits for."),
+    "keys-claims-away": (_WARNING, "nodeward keys says why; pods with claims of keys do not start meanwhile."),
     "keys-nfd": (_WARNING, "See nodeward keys for why our NodeFeature object is not as it should be."),
     # CPUs
     "cpus-not-held": (_WARNING, "nodeward cpus names the containers and says why."),

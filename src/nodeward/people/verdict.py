@@ -13,6 +13,7 @@ from nodeward.core.text import printable
 from nodeward.core.times import rfc3339
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.keys.rows import KeyRow
+from nodeward.features.keys.terms import ClaimState
 from nodeward.features.limits.rows import CgroupRow, pod_name
 from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
 from nodeward.features.sandboxes.values import Fit
@@ -278,6 +279,13 @@ def _keys(kind: KeyRow) -> Iterator[Condition]:
             yield _of("keys-journal-lost", f"The record of {key} keys was lost: {_why(offer.journal_lost)}")
         if offer.quotes is False:
             yield _of("keys-quotes", f"The quote service for {key} does not answer")
+    if kind.claims is not None:
+        waits = [pod for one in kind.claims.rows if one.state == ClaimState.WAITING.value for pod in one.pods]
+        if waits:
+            yield _of("keys-claims-wait", f"{len(waits)} pod(s) with a claim wait for a {key} key", waits)
+        away = kind.claims.fault or ("" if kind.claims.registered else kind.claims.driver)
+        if away:
+            yield _of("keys-claims-away", f"Claims of {key} keys are not served: {_why(away)}")
     if sharing is not None and sharing.total is not None and sharing.written != sharing.total:
         yield _of("keys-nfd", f"NFD's number of {key} keys is not as it should be")
 

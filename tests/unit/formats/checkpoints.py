@@ -9,15 +9,16 @@ import msgspec
 from nodeward.neighbours.kubelet.checkpoint_file import Data, checksum
 
 
-def claims(pods: Mapping[str, Sequence[str] | None]) -> bytes:
-    """Kubelet's checkpoint of claims: UIDs of pods by NAMESPACE/NAME of a claim."""
+def claims(pods: Mapping[str, Sequence[str] | None], driver: str = "d.io") -> bytes:
+    """Kubelet's checkpoint of claims: UIDs of pods by NAMESPACE/NAME of a claim, whose own UID is that of its first
+    pod."""
     rows: list[dict[str, object]] = [
         {
-            "ClaimUID": f"c-{number}",
+            "ClaimUID": next(iter(uids or ()), f"c-{number}"),
             "ClaimName": claim.partition("/")[2],
             "Namespace": claim.partition("/")[0],
             "PodUIDs": None if uids is None else {uid: {} for uid in uids},
-            "DriverState": {"d.io": {"Devices": [{"PoolName": "p", "DeviceName": "d"}]}},
+            "DriverState": {driver: {"Devices": [{"PoolName": "p", "DeviceName": "d"}]}},
         }
         for number, (claim, uids) in enumerate(pods.items())
     ]

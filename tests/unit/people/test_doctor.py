@@ -151,6 +151,7 @@ MISC_V1 = V1 | {"tree": Hierarchy(1, "/sys/fs/cgroup/misc", "/sys/fs/cgroup/pids
             "policies-no-parameters",
             WARNING,
         ),
+        (api(device_classes=(("tdx", "devices.kubevirt.io/tdx"), ("bad", "sgx.intel.com/epc"))), "claims-class", ERROR),
         (api(webhooks=(Registered("sgx.mutator.webhooks.intel.com", True),)), "intel-sgx-webhook", WARNING),
         (api(daemon_sets=("kube-system/nri-sgx-epc",)), "sgx-epc", ERROR),
         (api(daemon_sets=("intel/intel-sgx-plugin",)), "intel-sgx-plugin", NOTE),

@@ -11,7 +11,7 @@ from nodeward.core.finding import Finding, RuntimeClass, Severity, Unlisted
 from nodeward.core.modes import Mode
 from nodeward.core.vms import Handler, Profile
 from nodeward.features.keys.findings import KeyFacts, keys, of_offers
-from nodeward.features.keys.rows import KeyHolder, KeyOffer, KeyRow, KeySharing
+from nodeward.features.keys.rows import KeyClaim, KeyClaims, KeyHolder, KeyOffer, KeyRow, KeySharing
 from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
 from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes, sizing
 from nodeward.features.sandboxes.settings import SizingSettings
@@ -298,6 +298,10 @@ def test_a_node_that_shares_well_is_told_its_mode_and_what_hangs_on_whom() -> No
         ),
         ({"sharing": UNCOUNTED}, OBJECT, ["keys-nfd-stale"]),
         ({"offer": KeyOffer(journal_fault="it is full")}, "", ["keys-journal"]),
+        ({"claims": KeyClaims(0, registered=True)}, "", []),
+        ({"claims": KeyClaims(0, registered=True, fault="403")}, "", ["claims-unpublished"]),
+        ({"claims": KeyClaims(0, driver="no folder")}, "", ["claims-unregistered"]),
+        ({"claims": KeyClaims(0, rows=(KeyClaim("a/b", "u", "waiting", 1),))}, "", ["claims-wait"]),
         ({"offer": KeyOffer(journal_lost="it was removed.")}, "", ["keys-journal-lost"]),
         (
             {"offer": KeyOffer(journal_fault="it is full", journal_lost="it was removed.")},

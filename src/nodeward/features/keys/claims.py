@@ -211,7 +211,7 @@ def _lacking(state: State, key: str, amount: int) -> tuple[str, str]:
         return sums.uncounted(state, key)
     if count.wrapped or count.claimed + count.foreign + count.reserve > count.capacity:
         before = replace(count, claimed=count.claimed - amount, entitled=count.entitled - amount)
-        return refusals.short_of(before, count.free, amount, count.entitled > amount)
+        return refusals.short_of(before, None, amount, count.entitled > amount)
     return "", ""
 
 

@@ -12,6 +12,7 @@ from nodeward.core.finding import Finding, Severity
 from nodeward.features.keys.rows import KeyRow, KeySharing
 from nodeward.features.keys.share import oversold
 from nodeward.features.keys.sharing_view import removals
+from nodeward.features.keys.terms import ClaimState
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ def of_offers(rows: Sequence[KeyRow]) -> Iterator[Finding]:
     for row in rows:
         yield from _uncounted(row)
         yield from _journal(row)
+        yield from _claims(row)
 
 
 def _stands(row: KeyRow) -> bool:
@@ -110,6 +112,30 @@ def _journal(row: KeyRow) -> Iterator[Finding]:
     if row.offer.journal_lost:
         remedy = "Find out what removes files in the folder run_dir of the daemon's settings while machines run."
         yield Finding("keys-journal-lost", WARNING, row.offer.journal_lost.removesuffix("."), where, remedy)
+
+
+def _claims(row: KeyRow) -> Iterator[Finding]:
+    """Why keys are not given by claim, and which claims wait."""
+    of, where = row.claims, "keys.dra"
+    if of is None:
+        return
+    if of.fault:
+        what = f"the keys of {row.key} are not published to the scheduler: {of.fault}"
+        yield Finding(
+            "claims-unpublished", WARNING, what, where, "Do what it says; deploy/node/claims.yaml has the rights."
+        )
+    if of.driver and not of.registered:
+        what = f"kubelet has not registered our driver, so no claim is prepared: {of.driver}"
+        remedy = (
+            "See that keys.kubelet_root is kubelet's --root-dir, and in a pod that deploy/node/dra.yaml is applied."
+        )
+        yield Finding("claims-unregistered", WARNING, what, where, remedy)
+    for one in of.rows:
+        if one.state == ClaimState.WAITING.value:
+            what = f"the claim {one.claim} waits for a key, and its pod does not start: {one.why}"
+            yield Finding(
+                "claims-wait", WARNING, what, " and ".join(one.pods), "End a pod with a key, or delete this one."
+            )
 
 
 def _as_of_now(row: KeyRow, sharing: KeySharing, facts: KeyFacts) -> KeySharing:

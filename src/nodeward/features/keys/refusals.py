@@ -53,11 +53,11 @@ def of_claim(code: str, title: str, why: str) -> str:
     return f"Nodeward does not prepare the claim {title}: {why}; {_OF_STARTS.get(code, REMEDIES[code])}"
 
 
-def short_of(sums: Count, published: int, asked: int, promised: bool) -> tuple[str, str]:
-    """Code and reason where fewer keys may be granted than were asked for; `promised`: some pod was promised keys."""
-    numbers = (
-        f"{asked} asked, {sums.free} free of {sums.capacity} and {published} published ({', '.join(_taken(sums))})"
-    )
+def short_of(sums: Count, published: int | None, asked: int, promised: bool) -> tuple[str, str]:
+    """Code and reason where fewer keys may be granted than were asked for; `promised`: some pod was promised keys.
+    `published` is None where the scheduler sells."""
+    offered = "" if published is None else f" and {published} published"
+    numbers = f"{asked} asked, {sums.free} free of {sums.capacity}{offered} ({', '.join(_taken(sums))})"
     if sums.free >= asked:
         return "withheld", numbers
     if sums.foreign and sums.free + sums.foreign >= asked:

@@ -44,7 +44,7 @@ class Book:
         self._writer, self._run_dir = self._kind.writer(files, run_dir), run_dir
         self._kubelets = f"{root.rstrip('/')}/{kubelet_claims.PLACE}"
         self._boot, self._lock = "", asyncio.Lock()
-        self._there: Mapping[ClaimUid, Promised] | None = None
+        self._there: tuple[str, tuple[Promised, ...]] | None = None
 
     async def recall(self, read: Read) -> ClaimsRecalled:
         """What was prepared before, as far as it is known again; with a fault it is to be tried later."""
@@ -75,16 +75,15 @@ class Book:
         """Puts what is promised now on record; why that could not be, or nothing. A write that began after a promise
         has it."""
         async with self._lock:
-            now = self._now()
-            if now == self._there:
+            whole = self._boot, tuple(self._now().values())
+            if whole == self._there:
                 return ""
             try:
-                whole = self._boot, tuple(now.values())
                 await done_on(self._lane, "claims", partial(self._writer.replace, whole))
             except Exception as error:
                 self._there = None
                 return f"{self._writer.path} cannot be written: {error}"
-            self._there = now
+            self._there = whole
             return ""
 
     async def _of_file(self) -> tuple[tuple[Promised, ...], str]:

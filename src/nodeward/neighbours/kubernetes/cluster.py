@@ -1,4 +1,4 @@
-"""Reads names in lists of webhooks, DaemonSets, bindings of policies and RuntimeClasses."""
+"""Reads names in lists of webhooks, DaemonSets, bindings of policies, RuntimeClasses and DeviceClasses."""
 
 from typing import TypeVar
 
@@ -102,6 +102,19 @@ class _RuntimeClass(Struct, frozen=True):
     overhead: _Overhead | None = None
 
 
+class _DeviceClassSpec(Struct, frozen=True, rename="camel"):
+    extended_resource_name: str = ""
+
+
+class _DeviceClass(Struct, frozen=True):
+    metadata: _Meta
+    spec: _DeviceClassSpec = _DeviceClassSpec()
+
+
+class _DeviceClasses(Struct, frozen=True):
+    items: tuple[_DeviceClass, ...] | None = None
+
+
 class _RuntimeClasses(Struct, frozen=True):
     items: tuple[_RuntimeClass, ...] | None = None
 
@@ -148,6 +161,14 @@ def runtime_classes(body: bytes) -> tuple[RuntimeClass, ...]:
     """All RuntimeClasses in a RuntimeClassList."""
     found = _read(body, _RuntimeClasses, "RuntimeClassList")
     return tuple(RuntimeClass(item.metadata.name, item.handler, _memory(item)) for item in found.items or ())
+
+
+def device_classes(body: bytes) -> tuple[tuple[str, str], ...]:
+    """The DeviceClasses that stand for an extended resource: each with the resource's name."""
+    found = _read(body, _DeviceClasses, "DeviceClassList").items or ()
+    return tuple(
+        (one.metadata.name, one.spec.extended_resource_name) for one in found if one.spec.extended_resource_name
+    )
 
 
 def _memory(of: _RuntimeClass) -> int | None:

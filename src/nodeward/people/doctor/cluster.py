@@ -1,6 +1,6 @@
 """Asks the API server what doctor judges: whether it answers, its clock, and who else changes pods.
 
-Only reads: one page of one pod of this node, four lists that a node's own rights may well not allow, the ConfigMaps
+Only reads: one page of one pod of this node, five lists that a node's own rights may well not allow, the ConfigMaps
 that our policies' bindings name, and what Node Feature Discovery has for this node. Whether Events may be made is
 asked, not tried.
 """
@@ -34,6 +34,7 @@ _WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations
 _DAEMON_SETS = "/apis/apps/v1/daemonsets"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
+_DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
 T = TypeVar("T")
 
 
@@ -67,11 +68,12 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
         return ApiFacts(_access(error), where, str(error), _behind_s(client.http, clock))
     else:
         behind_s = _behind_s(client.http, clock)
-        webhooks, daemon_sets, (policies, missing), classes = await asyncio.gather(
+        webhooks, daemon_sets, (policies, missing), classes, devices = await asyncio.gather(
             _listed(client.http, "webhooks", _WEBHOOKS, cluster.webhooks),
             _listed(client.http, "DaemonSets", _DAEMON_SETS, cluster.daemon_set_names),
             _policies(client.http),
             _listed(client.http, "RuntimeClasses", _CLASSES, cluster.runtime_classes),
+            _listed(client.http, "DeviceClasses", _DEVICE_CLASSES, cluster.device_classes),
         )
         ours = await _our_object(client.http, settings, environ)
         on_node, left = await _numbers(client.http, settings, environ)
@@ -90,6 +92,7 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
             no_events=no_events,
             classes=classes,
             policies=policies,
+            device_classes=None if isinstance(devices, Unlisted) else devices,
         )
     finally:
         await client.aclose()

@@ -67,6 +67,25 @@ def ours(facts: ApiFacts) -> Iterator[Finding]:
         yield Finding("policies-no-parameters", WARNING, what, facts.where, remedy)
 
 
+_NEVER = {
+    "tdx.intel.com/keys": "which Kata asks for by its RuntimeClass's overhead, and no claim can serve an overhead",
+    "sev-snp.amd.com/esids": "which Kata asks for by its RuntimeClass's overhead, and no claim can serve an overhead",
+    "sgx.intel.com/epc": "which is an amount of bytes, and a claim would want as many devices",
+}
+"""Extended resources that no DeviceClass may stand for, and why (KEP-5004)."""
+
+
+def classes(facts: ApiFacts) -> Iterator[Finding]:
+    """DeviceClasses by which pods of the whole cluster cannot be placed any more."""
+    for name, resource in facts.device_classes or ():
+        if resource in _NEVER:
+            what = (
+                f"the DeviceClass {name} stands for {resource}, {_NEVER[resource]}: pods that ask for it do not start"
+            )
+            remedy = f"Take extendedResourceName out of it: kubectl edit deviceclass {name} (docs/claims.md)."
+            yield Finding("claims-class", ERROR, what, f"DeviceClass {name}", remedy)
+
+
 def _webhook(seen: tuple[Registered, ...], where: str) -> Finding:
     """What is registered of ours, and whether the API server can trust it."""
     absent = [name for name in OUR_WEBHOOKS if name not in [one.name for one in seen]]

@@ -72,6 +72,8 @@ class ApiFacts:
     """What we may not do with Events though kube.events wants them; None where that could not be asked."""
     classes: tuple[RuntimeClass, ...] | Unlisted | None = None
     """All RuntimeClasses, or why they were not listed."""
+    device_classes: tuple[tuple[str, str], ...] | None = None
+    """Each DeviceClass that stands for an extended resource, with that; None where they were not listed."""
     policies: tuple[str, ...] | None = None
     """The policies of ours that some binding names; None where bindings were not listed."""
 

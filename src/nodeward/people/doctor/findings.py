@@ -74,6 +74,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _joins(facts.runtime, facts.cgroups.tree),
             _hook(facts.hook),
             cluster_findings.api(facts.api),
+            cluster_findings.classes(facts.api),
             _process(facts.process),
             _clock(facts.synchronised, facts.api),
             _others(facts),

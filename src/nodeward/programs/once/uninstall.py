@@ -53,7 +53,7 @@ def _no_api(path: str) -> str:
     raise NodewardError("no API server was named")
 
 
-OBJECTS: Mapping[str, str] = {"nfd": "NodeFeature", "nrt": "NodeResourceTopology"}
+OBJECTS: Mapping[str, str] = {"nfd": "NodeFeature", "nrt": "NodeResourceTopology", "slice": "ResourceSlice"}
 """Objects of ours in the API server, by the kind of the change."""
 _NO_REMOVALS: Mapping[str, Callable[[str], str]] = {}
 

@@ -47,7 +47,7 @@ def test_a_claim_that_no_key_is_free_for_is_told_why_and_is_shown_as_waiting() -
     one.root = 1
     refused = one.prepare(claim("a"))
     assert refused == (
-        "Nodeward does not prepare the claim shop/claim-a: 1 asked, 0 free of 1 and 0 published (0 held by pods or "
+        "Nodeward does not prepare the claim shop/claim-a: 1 asked, 0 free of 1 (0 held by pods or "
         "promised to them, 1 in foreign use, 0 in reserve); end what holds keys outside of the node's pods (nodeward "
         "keys names it), or place the pod elsewhere"
     )

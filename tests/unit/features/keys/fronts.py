@@ -132,6 +132,8 @@ class Found:
     """`waits`: a bound pod whose claim is refused for now; `fails`: a pod that kubelet fails."""
 
 
+ENOUGH = 3
+"""Broken rules; what goes on from there has no end."""
 Move = Callable[[World, Found], bool]
 """Changes the world; whether it could."""
 
@@ -274,7 +276,7 @@ def explore(keys: int, share: str, *, foreign: bool = False, to: str = "", most:
     steps = [*moves(foreign=foreign, share=to), ("reads", reads)]
     found, told = Found(), {first.key(): None}
     todo = deque[tuple[World, tuple[str, ...]]]([(first, ())])
-    while todo and len(told) < most:
+    while todo and len(told) < most and len(found.sold_twice) < ENOUGH:
         world, way = todo.popleft()
         for name, move in steps:
             after = deepcopy_of(world)

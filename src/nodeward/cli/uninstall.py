@@ -32,8 +32,9 @@ def command(config_path: str | None, yes: bool) -> None:
     """
     from functools import partial
 
+    from nodeward.features import by_claim
     from nodeward.features.cpus.effects import topology_object
-    from nodeward.features.keys.effects import claims, nfd_object
+    from nodeward.features.keys.effects import nfd_object
     from nodeward.host import process
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kubelet.folder import left_behind
@@ -64,7 +65,7 @@ def command(config_path: str | None, yes: bool) -> None:
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
-        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove, "slice": claims.remove}
+        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove, "slice": by_claim.remove}
         by_kind = {kind: partial(remove, chosen, os.environ) for kind, remove in removals.items()}
         left = keys_left(chosen, files)
         result = uninstall(chosen, files, by_kind)

@@ -8,6 +8,7 @@ from functools import cache, partial
 from typing import TYPE_CHECKING
 
 from nodeward import __version__
+from nodeward.core.claims import Promised
 from nodeward.core.modes import Mode
 from nodeward.features.keys.effects.grants import Grants, may_grant
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind
@@ -243,21 +244,43 @@ def _components(node: Node) -> Wired:
     )
     shared, retire = nfd(settings, node.by_edge["nfd"], node.undo, node.changes, core, clock)
     asked = asked_of_kubelet(settings, core, clock, node.facts, handed_out)
-    sold = by_claim(node)
+    sold = sold_by_claim(node)
     return Wired(
         (*plugin, *counted, *asked, *quotes(settings, core, clock), *shared, *sold.components),
         (*(one for one in (withdraw, retire) if one is not None), *sold.withdraw),
     )
 
 
-def by_claim(node: Node) -> Wired:
+def sold_by_claim(node: Node) -> Wired:
     """Our driver of Dynamic Resource Allocation, or what is left of it."""
-    if node.settings.keys.dra.mode is Mode.OFF and not node.changes:
+    dra = node.settings.keys.dra
+    wants = Mode.OFF not in (node.settings.keys.mode, dra.mode)
+    if not wants and not node.changes:
         return Wired(())
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
-    from nodeward.features.keys.effects import claims
+    from nodeward.features import by_claim
+    from nodeward.features.keys import claims
+    from nodeward.neighbours.dra.cdi import Edits
 
-    return claims.wired(node)
+    def edits(state: State, one: Promised) -> dict[str, Edits]:
+        rows = state.settings.keys.kinds
+        return {claims.device_of(key): _edits(rows[key]) for key in one.amounts if key in rows}
+
+    def _edits(kind: KeyKind) -> Edits:
+        """The device nodes of the setting, and the folder of the service that makes quotes."""
+        asked = kind.attestation is not Attestation.OFF
+        return Edits(kind.devices, (os.path.dirname(kind.attestation_socket),) if asked else ())
+
+    sold = by_claim.Sold(
+        *("keys", dra.driver, dra.cdi_dir, "keys.dra.mode", "keys-slice", wants),
+        is_sold=claims.are_sold,
+        promised=lambda state: state.keys.claims,
+        edits=edits,
+        health=lambda state: [
+            (claims.device_of(key), *claims.standing(state, key)) for key in state.settings.keys.kinds
+        ],
+    )
+    return by_claim.wired(node, sold)
 
 
 WIRING = Wiring(_components, lambda *_: {kind: ByEdge(kind) for kind in ("offer", "nfd", "keys-slice")})

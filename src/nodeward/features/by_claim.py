@@ -1,17 +1,19 @@
-"""What runs for keys by claim: our driver at kubelet, what was promised on disk, our slice in the API server."""
+"""What runs for a feature that sells by claim: a driver at kubelet, promises on disk, a slice in the API server.
+
+`Sold` is all that a feature says of itself; its `claims.py` decides.
+"""
 
 import asyncio
 import os
 import random
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 
 from nodeward import __version__
-from nodeward.core.claims import Claim, Promised
+from nodeward.core.claims import Claim, ClaimUid, Promised
 from nodeward.core.decision import Special
-from nodeward.core.modes import Mode
-from nodeward.features.keys import claims
-from nodeward.features.keys.settings import Attestation, KeyKind
+from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.features.wiring import FIRST_PAUSE_S, Node, Wired, name_of_node
 from nodeward.host.backoff import Backoff
@@ -37,11 +39,31 @@ GAP_S = 0.2
 LOOK_S = 0.5
 
 
-def client_of(settings: Settings, environ: Mapping[str, str], clock: Clock, driver: str, node: str) -> OwnedClient[str]:
+@dataclass(frozen=True, slots=True)
+class Sold:
+    """What one feature sells by claim. `setting` has the mode, `goal` is the kind of goal that says which devices are
+    published, `wants` whether the settings of the start ask for it at all."""
+
+    feature: str
+    driver: str
+    cdi_dir: str
+    setting: str
+    goal: str
+    wants: bool
+    is_sold: Callable[[State], bool]
+    promised: Callable[[State], Mapping[ClaimUid, Promised]]
+    edits: Callable[[State, Promised], Mapping[str, Edits]]
+    """What the containers get of each device of a claim."""
+    health: Callable[[State], Iterable[tuple[str, bool, str]]]
+    """Each device, whether it can be used, and why not."""
+
+
+def client_of(
+    settings: Settings, environ: Mapping[str, str], clock: Clock, driver: str, node: str, setting: str = ""
+) -> OwnedClient[str]:
     """Requests about the slice of a driver on a node."""
     kube = KubeSettings(endpoint=auth.endpoint_of(settings.kube, environ), node_name=node)
-    kind = resource_slice(driver, node, "set keys.dra.mode to off")
-    return OwnedClient(kind, slice_name(driver, node), kube, clock)
+    return OwnedClient(resource_slice(driver, node, f"set {setting} to off"), slice_name(driver, node), kube, clock)
 
 
 def remove(settings: Settings, environ: Mapping[str, str], path: str) -> str:
@@ -50,37 +72,35 @@ def remove(settings: Settings, environ: Mapping[str, str], path: str) -> str:
     return asyncio.run(removed(client_of(settings, environ, SystemClock(), driver, node)))
 
 
-def wired(node: Node) -> Wired:
+def wired(node: Node, sold: Sold) -> Wired:
     """The driver where the settings choose it; or, where an earlier life has left its slice, the slice's end."""
     settings, core, clock = node.settings, node.core, node.clock
-    keys, dra = settings.keys, settings.keys.dra
-    wants = Mode.OFF not in (keys.mode, dra.mode)
-    left = any(change.target.partition(":")[0] == KIND for change in node.changes)
-    if not settings.kube.enabled or not (wants or left):
-        return Wired(())
     name = name_of_node(settings, os.environ)
-    client = client_of(settings, os.environ, clock, dra.driver, name)
-    goals = node.by_edge["keys-slice"]
+    left = any(change.target == f"{KIND}:{sold.driver}/{name}" for change in node.changes)
+    if not settings.kube.enabled or not (sold.wants or left):
+        return Wired(())
+    client = client_of(settings, os.environ, clock, sold.driver, name, sold.setting)
+    goals, slice_of = node.by_edge[sold.goal], f"resource-slice-{sold.feature}"
 
     def wanted() -> str | Special | None:
-        return goals.value(dra.driver) if claims.are_sold(core.state) else Special.ABSENT
+        return goals.value(sold.driver) if sold.is_sold(core.state) else Special.ABSENT
 
     def note(ready: bool, text: str) -> None:
-        node.note("resource-slice", ready, text)
+        node.note(slice_of, ready, text)
         if ready:
-            goals.reached(dra.driver)
+            goals.reached(sold.driver)
         else:
-            goals.missed(dra.driver, text)
+            goals.missed(sold.driver, text)
 
     def remember() -> None:
-        node.undo.remember(f"{KIND}:{dra.driver}/{name}", "absent")
+        node.undo.remember(f"{KIND}:{sold.driver}/{name}", "absent")
 
     published = Owned(client, wanted, remember, clock, note, GAP_S)
-    if not wants:
-        return Wired((("resource-slice", published.run),), (published.retire,))
+    if not sold.wants:
+        return Wired(((slice_of, published.run),), (published.retire,))
 
     http = KubeHttp(auth.endpoint_of(settings.kube, os.environ), clock, user_agent=f"nodeward/{__version__}")
-    reader = ClaimReader(http, dra.driver)
+    reader = ClaimReader(http, sold.driver)
 
     async def read(namespace: str, of: str) -> Claim | None:
         try:
@@ -92,33 +112,31 @@ def wired(node: Node) -> Wired:
         while published.stands not in (wanted(), None):
             await clock.sleep(GAP_S / 4)
 
-    def edits(one: Promised) -> Mapping[str, Edits]:
-        rows = core.state.settings.keys.kinds
-        return {claims.device_of(key): _edits_of(rows[key]) for key in one.amounts if key in rows}
+    def now() -> Mapping[ClaimUid, Promised]:
+        return sold.promised(core.state)
 
     def health() -> tuple[Health, ...]:
-        rows = core.state.settings.keys.kinds
-        told = ((claims.device_of(key), *claims.standing(core.state, key)) for key in rows)
-        return tuple(Health(name, device, healthy, why) for device, healthy, why in told)
+        return tuple(Health(name, *one) for one in sold.health(core.state))
 
-    lane = node.lane("claims")
-    book = Book(dra.driver, node.files, settings.run_dir, keys.root, lane, lambda: core.state.keys.claims)
-    cdi = CdiFolder(node.files, dra.cdi_dir, dra.driver)
+    lane, root = node.lane(f"claims-{sold.feature}"), settings.keys.root
+    book = Book(sold.driver, node.files, settings.run_dir, root, lane, now)
+    cdi = CdiFolder(node.files, sold.cdi_dir, sold.driver)
     prepares = Claims(
-        *(dra.driver, name, read, book, cdi, lane, lambda: core.state.keys.claims, edits, told),
+        *(sold.driver, name, read, book, cdi, lane, now, lambda one: sold.edits(core.state, one), told),
         *(core.ask, core.tell, clock),
     )
+    at_kubelet = f"dra-{sold.feature}"
     driver = Driver(
-        *(dra.driver, keys.root, prepares.prepare, prepares.unprepare, health, core.tell, partial(node.note, "dra")),
+        *(sold.driver, root, prepares.prepare, prepares.unprepare, health, core.tell, partial(node.note, at_kubelet)),
         *(clock, Backoff(FIRST_PAUSE_S, 10.0, random.random)),
     )
 
-    async def until(sold: bool) -> None:
-        while claims.are_sold(core.state) is not sold:
+    async def until(is_sold: bool) -> None:
+        while sold.is_sold(core.state) is not is_sold:
             await clock.sleep(LOOK_S)
 
     async def serve() -> None:
-        """While keys are sold by claim; claims that are prepared by then stay so."""
+        """While there is something to sell; claims that are prepared by then stay so."""
         while True:
             await until(True)
             await first_of(driver.run(), until(False))
@@ -130,11 +148,5 @@ def wired(node: Node) -> Wired:
             await http.aclose()
             lane.close(0.0)
 
-    components = ("dra", serve), ("claims", keep), ("resource-slice", published.run)
+    components = (at_kubelet, serve), (f"claims-{sold.feature}", keep), (slice_of, published.run)
     return Wired(components, (published.retire,))
-
-
-def _edits_of(kind: KeyKind) -> Edits:
-    """The device nodes of the setting, and the folder of the service that makes quotes."""
-    asked = kind.attestation is not Attestation.OFF
-    return Edits(kind.devices, (os.path.dirname(kind.attestation_socket),) if asked else ())

@@ -78,6 +78,8 @@ class ContainerSpec:
     """Bytes; 0 for none."""
     memory_request: int | None = None
     """Bytes; None where the source does not tell (a spec kept by an older release)."""
+    claims: tuple[str, ...] = ()
+    """The names of the ResourceClaims that it uses, in the pod's namespace."""
 
 
 @dataclass(frozen=True, slots=True)

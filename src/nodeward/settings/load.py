@@ -569,16 +569,31 @@ def _is_label(name: str) -> bool:
 DRIVER_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?(\.[a-z0-9]([a-z0-9-]*[a-z0-9])?)*")
 
 
+def _is_device(path: str) -> bool:
+    return path.startswith("/dev/") and posixpath.normpath(path) == path
+
+
 def _check_claims(settings: Settings, faults: list[str]) -> None:
-    dra, keys = settings.keys.dra, settings.keys
+    dra, epc = settings.keys.dra, settings.limits.dra
     if dra.share not in ("all", "none") and not (dra.share.isascii() and dra.share.isdecimal()):
         faults.append(f"keys.dra.share: {dra.share!r} is not all, none or a number of keys")
-    if len(dra.driver) > 63 or not DRIVER_NAME.fullmatch(dra.driver):
-        faults.append(f"keys.dra.driver: {dra.driver!r} is no DNS name of up to 63 small letters, digits, dots, dashes")
-    if dra.mode is not Mode.OFF and not settings.kube.enabled:
-        faults.append("keys.dra.mode: claims are in the API server: set kube.enabled to true")
-    if dra.mode is Mode.ENFORCE and keys.mode is not Mode.ENFORCE:
-        faults.append(f"keys.dra.mode: is enforce, and keys.mode is {keys.mode.value}: set that to enforce too")
+    for where, mode, by_claim in (("keys", settings.keys.mode, dra), ("limits", settings.limits.mode, epc)):
+        name = by_claim.driver
+        if len(name) > 63 or not DRIVER_NAME.fullmatch(name):
+            faults.append(
+                f"{where}.dra.driver: {name!r} is no DNS name of up to 63 small letters, digits, dots, dashes"
+            )
+        if by_claim.mode is not Mode.OFF and not settings.kube.enabled:
+            faults.append(f"{where}.dra.mode: claims are in the API server: set kube.enabled to true")
+        if by_claim.mode is Mode.ENFORCE and mode is not Mode.ENFORCE:
+            faults.append(f"{where}.dra.mode: is enforce, and {where}.mode is {mode.value}: set that to enforce too")
+    if dra.driver == epc.driver:
+        faults.append(f"limits.dra.driver: {epc.driver!r} is keys.dra.driver too: each needs a name of its own")
+    for path in epc.devices:
+        if not _is_device(path):
+            faults.append(
+                f"limits.dra.devices: {path!r} is not the absolute path of a device node, such as /dev/sgx_enclave"
+            )
 
 
 def _check_keys(settings: Settings, faults: list[str]) -> None:
@@ -620,7 +635,7 @@ def _check_publisher(where: str, row: KeyKind, by_claim: Mode, faults: list[str]
     if (socket or row.attestation is not Attestation.OFF) and not is_absolute(socket):
         faults.append(f"{where}.attestation_socket: {socket!r} is not an absolute path without '..'")
     for path in row.devices:
-        if not (path.startswith("/dev/") and posixpath.normpath(path) == path):
+        if not _is_device(path):
             faults.append(f"{where}.devices: {path!r} is not the absolute path of a device node, such as /dev/sev")
     if len(row.devices) > MOST_DEVICES or len(dict.fromkeys(row.devices)) < len(row.devices):
         faults.append(f"{where}.devices: names one twice, or more than {MOST_DEVICES}; name each once")

@@ -201,7 +201,10 @@ class Reload:
 
 def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     """`running` with everything of `wanted` that can change at once, and the paths of what cannot."""
-    limits = replace(wanted.limits, resources=running.limits.resources)  # pods are read by this table as they come
+    dra = running.limits.dra  # whose driver is there or is not
+    limits = replace(
+        wanted.limits, resources=running.limits.resources, dra=dra
+    )  # pods are read by this table as they come
     cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
     live = replace(running, limits=limits, pods=wanted.pods, keys=_keys(running.keys, wanted.keys))
     live = replace(live, dump=replace(live.dump, rules=wanted.dump.rules))

@@ -1,7 +1,7 @@
 """The settings of limits. Apart from others, since the OCI hook imports them at each start."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from nodeward.core.modes import DEFAULT_RESOURCES, Mode, OnError
@@ -21,6 +21,24 @@ class UnknownPod(Enum):
     UNLIMITED = "unlimited"
     ZERO = "zero"
     REFUSE = "refuse"
+
+
+@dataclass(frozen=True, slots=True)
+class EpcClaims:
+    """Enclave memory by claim (Dynamic Resource Allocation), Kubernetes 1.36 or newer."""
+
+    mode: Mode = setting(
+        Mode.OFF,
+        "`enforce`: publish the node's EPC to the scheduler, and limit containers to what their claims consume; `off` "
+        "and `observe`: do not.",
+    )
+    driver: str = setting("sgx.nodeward.io", "The driver's name, which the DeviceClass has.")
+    cdi_dir: str = setting(
+        "/run/cdi", "Where the runtime looks for device nodes of claims (Container Device Interface).", path=True
+    )
+    devices: tuple[str, ...] = setting(
+        ("/dev/sgx_enclave",), "Device nodes that each container with a claim of EPC gets."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +63,4 @@ class LimitsSettings:
     resources: Mapping[str, str] = table(
         lambda: dict(DEFAULT_RESOURCES), "Extended resources of pods, and the misc controller's name of each."
     )
+    dra: EpcClaims = field(default_factory=EpcClaims)

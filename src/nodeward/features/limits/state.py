@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.events import MiscReading
+from nodeward.core.claims import ClaimUid, Promised
+from nodeward.core.events import DriverTold, MiscReading
 from nodeward.core.refusal import Reason
 from nodeward.core.workload import Amounts, ContainerId, PodUid
 
@@ -78,6 +79,18 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class ByClaim:
+    """Enclave memory by claim: the prepared claims, with the bytes of each; whether it is known what was prepared
+    before the daemon started, and why not; the devices that stand as goals, by driver; and how our driver stands."""
+
+    claims: Mapping[ClaimUid, Promised] = field(default_factory=dict)
+    recalled: bool = False
+    fault: str = ""
+    slices: Mapping[str, str] = field(default_factory=dict)
+    driver: DriverTold | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Slice of the feature `limits`. Cgroups are keyed by their path below the cgroup root."""
 
@@ -95,3 +108,4 @@ class Limits:
     tree: Hierarchy = field(default_factory=Hierarchy)
     left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """While the mode is off: the resources whose limit of ours may stand in each cgroup that was wanted something."""
+    by_claim: ByClaim = field(default_factory=ByClaim)

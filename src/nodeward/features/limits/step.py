@@ -5,8 +5,9 @@ kernel's capacity, a list) recomputes the cgroups of the pods concerned and emit
 cheap to repeat, so restart, adoption, late knowledge and drift repair are this one path.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Decision, Fault, Final, Goal
@@ -15,7 +16,7 @@ from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode
 from nodeward.core.tables import beside, without
 from nodeward.core.workload import ContainerId, Phase, PodUid
-from nodeward.features.limits import readings
+from nodeward.features.limits import claims, readings
 from nodeward.features.limits.answer import answer
 from nodeward.features.limits.goals import forget, limit_goals, subtree_goals
 from nodeward.features.limits.state import Limits, Wanted
@@ -76,7 +77,8 @@ def _capacity_read(state: State, event: ev.CapacityRead) -> tuple[Limits, Decisi
     if state.settings.limits.mode is not Mode.OFF:
         return _capacity(state, event)
     left = state.limits.left
-    return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=left), NOTHING
+    of = state.limits.by_claim
+    return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=left, by_claim=of), NOTHING
 
 
 def _settings(state: State, _: SettingsChanged) -> tuple[Limits, Decision]:
@@ -93,7 +95,9 @@ def _switched_off(limits: Limits) -> tuple[Limits, Decision]:
     """Goals end, and limits stay as they are."""
     targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
     left = {path: tuple(dict.fromkeys((*w.values, *w.taken_back, *w.given))) for path, w in limits.wanted.items()}
-    off = Limits(limits.controller, limits.capacity, limits.usage, tree=limits.tree, left=left)
+    off = Limits(
+        limits.controller, limits.capacity, limits.usage, tree=limits.tree, left=left, by_claim=limits.by_claim
+    )
     return off, Decision(forget=targets)
 
 
@@ -231,8 +235,59 @@ _WITH_A_MODE: Mapping[type[ev.Event], Hear[State]] = {
     ev.Tick: _may_have_ended,
     ev.PodGone: _may_have_ended,
 }
+
+
+def _selling(hear: Hear[State]) -> Hear[State]:
+    """What is published by claim follows from what the event has changed."""
+
+    def heard(state: State, event: ev.Event) -> tuple[object, Decision]:
+        limits, decision = hear(state, event)
+        if state.settings.limits.dra.mode is Mode.OFF and not state.limits.by_claim.slices:
+            return limits, decision
+        assert isinstance(limits, Limits)
+        limits, news = claims.published(state, limits)
+        return limits, replace(decision, goals=(*decision.goals, *news.goals)) if news.goals else decision
+
+    return heard
+
+
+def _of_ours(change: Callable[[State, Any], Limits]) -> Hear[State]:
+    """What an event about our driver changes, for the pods of the claims too."""
+
+    def heard(state: State, event: Any) -> tuple[Limits, Decision]:
+        if event.driver != state.settings.limits.dra.driver:
+            return state.limits, NOTHING
+        limits, before = change(state, event), state.limits.by_claim.claims
+        if limits.by_claim.claims is before:
+            return limits, NOTHING
+        pods = [uid for table in (before, limits.by_claim.claims) for one in table.values() for uid in one.pods]
+        there = [uid for uid in dict.fromkeys(pods) if uid in state.pods.sandbox_of]
+        return reconcile(replace(state, limits=limits), there)
+
+    return heard
+
+
+def _preparing(state: State, event: ev.Preparing) -> tuple[Limits, Decision]:
+    """Another feature's driver asks that one."""
+    if event.driver != state.settings.limits.dra.driver or not claims.are_sold(state):
+        return state.limits, NOTHING
+    limits, final = claims.preparing(state, event)
+    return limits, Decision(final)
+
+
+_BY_CLAIM: Mapping[type[ev.Event], Hear[State]] = {
+    ev.Preparing: _preparing,
+    ev.Unprepared: _of_ours(claims.unprepared),
+    ev.ClaimsRecalled: _of_ours(claims.recalled),
+    ev.DriverTold: _of_ours(claims.told),
+}
+_CHANGES_WHAT_IS_SOLD = (ev.PodSeen, ev.PodGone, ev.PodsListed)
 HEARS: Mapping[type[ev.Event], Hear[State]] = {
-    ev.CapacityRead: _capacity_read,
-    SettingsChanged: _settings,
-    **{kind: _unless_off(hear) for kind, hear in _WITH_A_MODE.items()},
+    ev.CapacityRead: _selling(_capacity_read),
+    SettingsChanged: _selling(_settings),
+    **{
+        kind: _selling(_unless_off(hear)) if kind in _CHANGES_WHAT_IS_SOLD else _unless_off(hear)
+        for kind, hear in _WITH_A_MODE.items()
+    },
+    **{kind: _selling(hear) for kind, hear in _BY_CLAIM.items()},
 }

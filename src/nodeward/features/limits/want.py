@@ -1,9 +1,12 @@
 """What one cgroup is to have: a container's promise, or its pod's budget."""
 
+from dataclasses import replace
+
 from nodeward.core import annotations as keys
 from nodeward.core.refusal import Reason
 from nodeward.core.workload import Amounts, ContainerId, PodUid, Source
-from nodeward.features.limits.promise import Promise, own_declared, promise
+from nodeward.features.limits.claims import bytes_of_pod, source_of, with_claims
+from nodeward.features.limits.promise import EPC, Promise, own_declared, promise
 from nodeward.features.limits.state import Wanted
 from nodeward.features.pods.budget import Outline, declares, outline, pod_budget
 from nodeward.features.pods.found import is_pause, name_of
@@ -18,8 +21,8 @@ def resource_names(state: State) -> dict[str, int]:
 
 def pod_outline(state: State, uid: PodUid) -> Outline | None:
     """The outline of the pod's spec; None while it is not known."""
-    known = state.pods.specs.get(uid)
-    return outline(known.spec, resource_names(state)) if known is not None else None
+    spec = with_claims(state, uid)
+    return outline(spec, resource_names(state)) if spec is not None else None
 
 
 def container_promise(state: State, known: KnownContainer, of_pod: Outline | None = None) -> Promise:
@@ -27,16 +30,13 @@ def container_promise(state: State, known: KnownContainer, of_pod: Outline | Non
     name = known.container.name or name_of(state, known)
     if known.by_cgroup and not name:
         return _nameless(state, known)
-    spec = state.pods.specs.get(known.pod_uid)
     home = state.pods.sandboxes.get(known.container.sandbox_id)
     annotations = home.sandbox.annotations if home is not None else {}
-    return promise(
-        spec.spec if spec is not None else None,
-        annotations,
-        name,
-        state.settings.limits,
-        of_pod,
-    )
+    found = promise(with_claims(state, known.pod_uid), annotations, name, state.settings.limits, of_pod)
+    if not state.limits.by_claim.claims:
+        return found
+    source = source_of(state, known.pod_uid, name)
+    return replace(found, source=source) if source else found
 
 
 def _nameless(state: State, known: KnownContainer) -> Promise:
@@ -94,17 +94,17 @@ def faults_of(state: State, wanted: Wanted) -> tuple[str, ...]:
 def declared_of(state: State, wanted: Wanted) -> Amounts:
     """The amounts declared for the cgroup: by the container, in its spec or an annotation; of a pod the budget that
     follows from it. A resource that nobody declares is not there, though 0 may be wanted of it."""
-    spec = state.pods.specs.get(wanted.pod_uid)
+    spec = with_claims(state, wanted.pod_uid)
     if wanted.container_id is None:
         if spec is None:
             return {}
-        return {name: amount for name, amount in wanted.values.items() if declares(spec.spec, name)}
+        return {name: amount for name, amount in wanted.values.items() if declares(spec, name)}
     known = state.pods.containers.get(wanted.container_id)
     if known is None:
         return {}
     name = known.container.name or name_of(state, known)
     if spec is not None:
-        return next((one.declared for one in spec.spec.containers if one.name == name), {})
+        return next((one.declared for one in spec.containers if one.name == name), {})
     if wanted.reason.code != "declared":
         return {}
     home = state.pods.sandboxes.get(known.container.sandbox_id)
@@ -122,11 +122,11 @@ def pod_wanted(state: State, uid: PodUid) -> Wanted:
     known = state.pods.specs.get(uid)
     if known is None:
         return Wanted(uid, None, {}, Reason("pod-spec-unknown"), Source.NONE.value, known=False)
-    spec, rule = known.spec, state.settings.limits
+    spec, rule, by_claim = known.spec, state.settings.limits, bytes_of_pod(state, uid)
     values = {
-        resource: pod_budget(spec, resource)
+        resource: pod_budget(spec, resource) + (by_claim if resource == EPC else 0)
         for resource in resource_names(state)
-        if rule.strict or declares(spec, resource)
+        if rule.strict or declares(spec, resource) or (by_claim and resource == EPC)
     }
     code = "budget" if values else "none-declared"
     return Wanted(uid, None, values, Reason(code, (f"{spec.namespace}/{spec.name}",)), spec.source.value)

@@ -32,11 +32,26 @@ Quantities = dict[str, str | int]
 """Resource name to quantity: text from the API server, a plain number where a person's JSON was passed on."""
 
 
+class Named(Struct, frozen=True):
+    """What is known by its name."""
+
+    name: str = ""
+
+
 class Resources(Struct, frozen=True):
-    """The `resources` of a container, or of a pod as a whole."""
+    """The `resources` of a container, or of a pod as a whole. `claims` are the pod's own names of them."""
 
     limits: Quantities | None = None
     requests: Quantities | None = None
+    claims: tuple[Named, ...] | None = None
+
+
+class PodClaim(Struct, frozen=True, rename="camel"):
+    """A claim of a pod by the pod's own name, and the object's, which of one that is made of a template only the status
+    has."""
+
+    name: str = ""
+    resource_claim_name: str | None = None
 
 
 class ContainerObject(Struct, frozen=True, rename="camel"):
@@ -57,6 +72,7 @@ class SpecObject(Struct, frozen=True, rename="camel"):
     init_containers: tuple[ContainerObject, ...] | None = None
     ephemeral_containers: tuple[ContainerObject, ...] | None = None
     resources: Resources | None = None
+    resource_claims: tuple[PodClaim, ...] | None = None
 
 
 class ContainerStatusObject(
@@ -79,6 +95,7 @@ class StatusOfPod(Struct, frozen=True, rename="camel"):
     container_statuses: tuple[ContainerStatusObject, ...] | None = None
     init_container_statuses: tuple[ContainerStatusObject, ...] | None = None
     ephemeral_container_statuses: tuple[ContainerStatusObject, ...] | None = None
+    resource_claim_statuses: tuple[PodClaim, ...] | None = None
 
 
 class AnnotationsObject(Struct, frozen=True):

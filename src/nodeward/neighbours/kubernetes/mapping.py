@@ -36,10 +36,15 @@ def pod_spec(pod: PodObject, resources: Mapping[str, str] = DEFAULT_RESOURCES) -
     """What the pod was promised, as the API server has it."""
     spec = pod.spec
     told = {one.name: one for statuses in _statuses(pod) for one in statuses or ()}
+    claims = {
+        one.name: one.resource_claim_name
+        for one in (*(spec.resource_claims or ()), *(pod.status.resource_claim_statuses or ()))
+        if one.resource_claim_name
+    }
     containers = (
-        *_containers(spec.init_containers, "initContainers", resources, told),
-        *_containers(spec.containers, "containers", resources, told),
-        *_containers(spec.ephemeral_containers, "ephemeralContainers", resources, told),
+        *_containers(spec.init_containers, "initContainers", resources, told, claims),
+        *_containers(spec.containers, "containers", resources, told, claims),
+        *_containers(spec.ephemeral_containers, "ephemeralContainers", resources, told, claims),
     )
     overhead, faults = _amounts((("spec.overhead", spec.overhead),), resources)
     overhead_cpu_m, of_cpu = _milli("cpu", spec.overhead, "spec.overhead")
@@ -93,6 +98,7 @@ def _containers(
     field: str,
     resources: Mapping[str, str],
     told: Mapping[str, ContainerStatusObject],
+    claims: Mapping[str, str],
 ) -> Iterable[ContainerSpec]:
     for index, container in enumerate(objects or ()):
         found = container.resources
@@ -105,7 +111,9 @@ def _containers(
         requests, no_request = _amounts(given[1:], _MEMORY)  # one that cannot be read is not known, and no fault
         faults, memory = (*faults, *more, *unread), limits.get("memory", 0)
         asked = cpu_m, limit_m, memory, requests.get("memory", None if no_request else memory)
-        yield ContainerSpec(container.name, _role(field, container), declared, faults, *asked)
+        named = (found.claims or ()) if claims and found is not None else ()
+        of = tuple(dict.fromkeys(claims[one.name] for one in named if one.name in claims))
+        yield ContainerSpec(container.name, _role(field, container), declared, faults, *asked, claims=of)
 
 
 def _allocated(cpu_m: int | None, limit_m: int, told: ContainerStatusObject | None) -> tuple[int | None, int]:

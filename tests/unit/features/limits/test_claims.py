@@ -1,0 +1,145 @@
+"""Enclave memory by claim: the bytes that a claim consumes are the limit of the containers that use it."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from nodeward.core import events as ev
+from nodeward.core.claims import Allocated, Claim, ClaimUid
+from nodeward.core.decision import Adjustment, Decision, Final, Special
+from nodeward.core.modes import Mode
+from nodeward.core.refusal import Refusal
+from nodeward.core.workload import ContainerSpec, PodUid
+from nodeward.features.limits.settings import EpcClaims, LimitsSettings
+from nodeward.features.root import SettingsChanged, State
+from nodeward.features.settings import EngineSettings
+from tests.unit.features.build import EPC, Told, container_spec, creating, pod_spec, sandbox, started
+
+DRIVER = "sgx.nodeward.io"
+MIB = 1 << 20
+SETTINGS = EngineSettings(limits=LimitsSettings(dra=EpcClaims(Mode.ENFORCE)))
+
+
+def claim(amount: int = 8 * MIB, uid: str = "c", pod: str = "a", **more: Any) -> Claim:
+    one = Allocated("memory", "epc", "n1", "share", {"epc": amount})
+    return replace(Claim(ClaimUid(uid), "shop", f"claim-{uid}", (one,), {PodUid(pod): f"pod-{pod}"}), **more)
+
+
+class Node(Told):
+    slice: object = None
+
+    def __call__(self, event: ev.Event) -> Decision:
+        decision = super().__call__(event)
+        for goal in decision.goals:
+            if goal.target.kind == "epc-slice":
+                self.slice = goal.value
+        return decision
+
+    def prepare(self, one: Claim) -> str:
+        final = self(ev.Preparing(DRIVER, one, ask_id=9)).answer
+        assert isinstance(final, Final)
+        return final.value.message if isinstance(final.value, Refusal) else ""
+
+    def device(self) -> tuple[str, bool]:
+        (one,) = json.loads(str(self.slice))
+        return one["capacity"]["epc"]["value"], bool(one.get("taints"))
+
+    def given(self, name: str) -> object:
+        final = self(creating("a", name)).answer
+        assert isinstance(final, Final)
+        assert isinstance(final.value, Adjustment)
+        return final.value.unified
+
+
+def uses(name: str, *claims: str) -> ContainerSpec:
+    return ContainerSpec(name, claims=claims)
+
+
+def node(capacity: int = 64 * MIB, *containers: ContainerSpec) -> Node:
+    one = Node(State(settings=SETTINGS))
+    one(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
+    one(ev.ClaimsRecalled(DRIVER))
+    one(ev.PodSeen(pod_spec("a", *(containers or (uses("enclave", "claim-c"), uses("beside"))))))
+    return one
+
+
+def test_what_a_claim_consumes_is_the_limit_of_the_container_that_uses_it_and_of_its_pod() -> None:
+    one = node()
+    assert one.prepare(claim()) == ""
+    assert one.prepare(claim()) == ""
+    one(ev.SandboxStarted(sandbox("a")))
+    assert one.given("enclave") == {"misc.max": f"sgx_epc {8 * MIB}"}
+    assert one.given("beside") == {"misc.max": "sgx_epc 0"}
+    one(started("a", "enclave"))
+    wanted = {path: (of.values, of.source) for path, of in one.state.limits.wanted.items()}
+    assert wanted["/kubepods/poda"][0] == {EPC: 8 * MIB}
+    assert wanted["/kubepods/poda/a-enclave"] == ({EPC: 8 * MIB}, "claim shop/claim-c")
+    one(ev.Unprepared(DRIVER, ClaimUid("c")))
+    assert one.state.limits.wanted["/kubepods/poda/a-enclave"].values == {}
+
+
+def test_a_claim_is_counted_once_for_its_pod_and_beside_what_containers_declare() -> None:
+    one = node(64 * MIB, uses("x", "claim-c"), replace(container_spec("y", 4 * MIB), claims=("claim-c", "claim-d")))
+    assert one.prepare(claim()) == ""
+    assert one.prepare(claim(16 * MIB, "d")) == ""
+    one(ev.SandboxStarted(sandbox("a")))
+    assert one.given("x") == {"misc.max": f"sgx_epc {8 * MIB}"}
+    assert one.given("y") == {"misc.max": f"sgx_epc {28 * MIB}"}
+    assert one.state.limits.wanted["/kubepods/poda"].values == {EPC: 28 * MIB}
+
+
+def test_what_is_published_is_what_pods_do_not_declare_otherwise() -> None:
+    one = node()
+    assert one.device() == ("64Mi", False)
+    one(ev.PodSeen(pod_spec("b", container_spec("app", 10 * MIB + 1))))
+    assert one.device() == (f"{54 * 1024 - 4}Ki", False)
+    assert one.prepare(claim()) == ""
+    assert one.device() == (f"{54 * 1024 - 4}Ki", False)
+    one(ev.PodSeen(pod_spec("c", container_spec("app", 50 * MIB))))
+    assert one.device() == ("8Mi", True)
+    one(SettingsChanged(EngineSettings(limits=LimitsSettings())))
+    assert one.slice is Special.ABSENT
+
+
+def test_a_node_without_such_memory_publishes_no_device() -> None:
+    one = node(0)
+    assert one.slice == "[]"
+
+
+@pytest.mark.parametrize(
+    ("bad", "why"),
+    [
+        (claim(allocated=(Allocated("m", "gpu"),)), "its device 'gpu' is none of ours: epc"),
+        (claim(allocated=(Allocated("m", "epc"),)), "does not say how many bytes it consumes"),
+        (claim(0), "does not say how many bytes it consumes"),
+        (claim(pods={PodUid("a"): "a", PodUid("b"): "b"}), "it is reserved for 2 pods"),
+        (claim(16 * MIB), f"it was prepared with {8 * MIB} bytes, and now has {16 * MIB}"),
+    ],
+)
+def test_a_claim_that_cannot_be_is_refused(bad: Claim, why: str) -> None:
+    one = node()
+    if "prepared with" in why:
+        one.prepare(claim())
+    before: Mapping[ClaimUid, object] = one.state.limits.by_claim.claims
+    assert why in one.prepare(bad)
+    assert one.state.limits.by_claim.claims == before
+
+
+def test_nothing_is_published_or_promised_before_it_is_known_what_was_prepared() -> None:
+    one = Node(State(settings=SETTINGS))
+    one(ev.CapacityRead(controller=True, capacity={EPC: 64 * MIB}))
+    assert one.slice is None
+    one(ev.ClaimsRecalled(DRIVER, fault="the disk is torn"))
+    assert "the disk is torn" in one.prepare(claim())
+    one(ev.ClaimsRecalled(DRIVER, adopted=(claim(), claim(0, "d"))))
+    assert [of.amounts for of in one.state.limits.by_claim.claims.values()] == [{EPC: 8 * MIB}]
+
+
+def test_another_features_driver_is_not_answered() -> None:
+    one = node()
+    answer = one(ev.Preparing("tee.nodeward.io", claim(), ask_id=9)).answer
+    assert isinstance(answer, Final)
+    assert answer.reason.code == "no-opinion"

@@ -21,7 +21,7 @@ from tests.vm.chains import Held, outcomes, tests_of
 
 _CONTROLLERS: Final = (
     *("deployment-controller", "replicaset-controller", "daemonset-controller", "serviceaccount-controller"),
-    "root-ca-certificate-publisher-controller",
+    *("root-ca-certificate-publisher-controller", "resourceclaim-controller"),
 )
 
 

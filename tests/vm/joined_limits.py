@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.peers.nriside import Json
 from tests.vm.chart_cases import chart_to_misc_max
+from tests.vm.claim_cases import claim_to_misc_max
 from tests.vm.deployment_cases import (
     deployment_to_misc_max,
     pod_of_intel,
@@ -162,6 +163,7 @@ CASES: Final = named(
     ephemeral_container,
     killed_while_a_container_restarts,
     api_server_away,
+    claim_to_misc_max,
     webhook_is_installed,
     pod_of_intel,
     policies_are_installed,

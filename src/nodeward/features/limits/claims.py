@@ -25,7 +25,7 @@ from nodeward.features.root import State
 
 DEVICE, CAPACITY = "epc", "epc"
 PAGE, DEFAULT = 4096, 4 << 20
-"""EPC is given out in pages; a claim that names no amount gets so much."""
+"""EPC is given out in pages; a claim that names no amount gets so much, or half of what the node has left."""
 _REMEDY = "delete the pod, and its claim where that stays; the next one is allocated anew"
 
 
@@ -81,8 +81,8 @@ def published(state: State, limits: Limits) -> tuple[Limits, Decision]:
     before, state = limits.by_claim.slices, replace(state, limits=limits)
     if not are_sold(state):
         now: Mapping[str, str] = {}
-    elif not limits.by_claim.recalled:
-        now = before
+    elif not limits.by_claim.recalled or not (before or state.pods.api_up):
+        now = before  # before it is known what claims have, and what pods declare otherwise
     else:
         now = {driver: _devices(state.pods.specs, limits.capacity.get(EPC, 0), _promised(limits), driver)}
     if now == before:
@@ -135,12 +135,12 @@ def _devices(specs: Mapping[PodUid, KnownSpec], capacity: int, promised: int, dr
     if not capacity:
         return "[]"
     free = (capacity - _declared(specs)) // PAGE * PAGE
-    is_left = free >= max(promised, DEFAULT) + PAGE
+    is_left = free >= max(promised, PAGE) + PAGE
     one: dict[str, object] = {
         "name": DEVICE,
         "attributes": {"kind": {"string": DEVICE}, "total": {"int": capacity}},
         "allowMultipleAllocations": True,
-        "capacity": {CAPACITY: _capacity(max(free, 2 * DEFAULT))},
+        "capacity": {CAPACITY: _capacity(max(free, 2 * PAGE))},
     }
     if not is_left:  # a capacity that its own rules do not fit is refused
         one["taints"] = [{"key": f"{driver}/withheld", "effect": "NoSchedule"}]
@@ -148,8 +148,9 @@ def _devices(specs: Mapping[PodUid, KnownSpec], capacity: int, promised: int, dr
 
 
 def _capacity(value: int) -> dict[str, object]:
-    units = {"min": "4Ki", "step": "4Ki"}
-    return {"value": _quantity(value), "requestPolicy": {"default": "4Mi", "validRange": units}}
+    default = min(DEFAULT, value // 2 // PAGE * PAGE)
+    rule = {"default": _quantity(default), "validRange": {"min": _quantity(PAGE), "step": _quantity(PAGE)}}
+    return {"value": _quantity(value), "requestPolicy": rule}
 
 
 def _quantity(value: int) -> str:

@@ -62,7 +62,10 @@ def node(capacity: int = 64 * MIB, *containers: ContainerSpec) -> Node:
     one = Node(State(settings=SETTINGS))
     one(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
     one(ev.ClaimsRecalled(DRIVER))
-    one(ev.PodSeen(pod_spec("a", *(containers or (uses("enclave", "claim-c"), uses("beside"))))))
+    assert one.slice is None
+    one(ev.ApiBack())
+    pod = pod_spec("a", *(containers or (uses("enclave", "claim-c"), uses("beside"))))
+    one(ev.PodsListed((pod,), as_of=one.state.seq))
     return one
 
 
@@ -99,7 +102,7 @@ def test_what_is_published_is_what_pods_do_not_declare_otherwise() -> None:
     assert one.prepare(claim()) == ""
     assert one.device() == (f"{54 * 1024 - 4}Ki", False)
     one(ev.PodSeen(pod_spec("c", container_spec("app", 50 * MIB))))
-    assert one.device() == ("8Mi", True)
+    assert one.device() == ("4092Ki", True)
     one(SettingsChanged(EngineSettings(limits=LimitsSettings())))
     assert one.slice is Special.ABSENT
 
@@ -131,6 +134,8 @@ def test_a_claim_that_cannot_be_is_refused(bad: Claim, why: str) -> None:
 def test_nothing_is_published_or_promised_before_it_is_known_what_was_prepared() -> None:
     one = Node(State(settings=SETTINGS))
     one(ev.CapacityRead(controller=True, capacity={EPC: 64 * MIB}))
+    one(ev.ApiBack())
+    one(ev.PodsListed((), as_of=one.state.seq))
     assert one.slice is None
     one(ev.ClaimsRecalled(DRIVER, fault="the disk is torn"))
     assert "the disk is torn" in one.prepare(claim())

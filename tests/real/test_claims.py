@@ -260,6 +260,21 @@ def test_an_upgrade_keeps_the_slice_and_an_uninstallation_takes_it_away(here: Cl
 
 
 @pytest.mark.nightly
+def test_a_pod_with_a_claim_ends_well_after_claims_were_switched_off(here: Cluster) -> None:
+    here.create("stays")
+    here.runs("stays")
+    here.end()
+    here.settings("mode: 'off'", row="reserve: 0")  # which no device node may stand beside
+    here.node.nodeward.start()
+    here.has(lambda: here.slice() == {}, "the slice is taken away")
+    here.delete("stays")
+    here.end()
+    here.settings()
+    here.start()
+    here.shows(KEYS)
+
+
+@pytest.mark.nightly
 def test_the_slice_is_put_back_after_its_deletion_kubelets_restart_and_the_daemons_death(here: Cluster) -> None:
     here.create("stays")
     here.runs("stays")

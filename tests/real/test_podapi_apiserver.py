@@ -84,7 +84,7 @@ POD: dict[str, object] = {
         "tolerations": [{"key": C, "operator": "Equal", "value": C}],
         "affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [LABELS]}},
         "topologySpreadConstraints": [{**LABELS, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}],
-        "resourceClaims": [{"name": "claim", "resourceClaimName": C}],
+        "resourceClaims": [{"name": "claim", "resourceClaimName": "of-web"}],
         "securityContext": {"sysctls": [{"name": "kernel.shm_rmid_forced", "value": C}], "fsGroup": 733102},
         "readinessGates": [{"conditionType": C}],
     },

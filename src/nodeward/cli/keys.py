@@ -73,10 +73,13 @@ def _claims(row: "KeyRow") -> Iterator[str]:
     of = row.claims
     if of is None:
         return
-    published = "nothing is published" if of.published is None else f"a device of {of.published} is published"
-    driver = "registered with kubelet" if of.registered else f"not registered with kubelet ({of.driver or 'not yet'})"
     why = f": {of.fault or of.withheld}" if of.fault or of.withheld else ""
-    yield f"by claim: {of.room} more may be given out, {published}; our driver is {driver}{why}"
+    if of.registered is None:
+        yield f"by claim: a device of {of.published} would be published (keys.dra.mode is observe){why}"
+    else:
+        driver = "registered with kubelet" if of.registered else f"not registered with kubelet ({of.driver or 'yet'})"
+        published = f"a device of {of.published} is to be published" if of.fault else f"a device of {of.published}"
+        yield f"by claim: {of.room} more may be given out, {published}; our driver is {driver}{why}"
     for one in of.rows:
         number = f"{one.amount} key{'s' if one.amount > 1 else ''}"
         whose = " and ".join(one.pods) or "no pod"

@@ -51,6 +51,8 @@ class Sold:
     goal: str
     wants: bool
     is_sold: Callable[[State], bool]
+    is_known: Callable[[State], bool]
+    """Whether it is known what was prepared before the daemon started."""
     promised: Callable[[State], Mapping[ClaimUid, Promised]]
     edits: Callable[[State, Promised], Mapping[str, Edits]]
     """What the containers get of each device of a claim."""
@@ -73,7 +75,8 @@ def remove(settings: Settings, environ: Mapping[str, str], path: str) -> str:
 
 
 def wired(node: Node, sold: Sold) -> Wired:
-    """The driver where the settings choose it; or, where an earlier life has left its slice, the slice's end."""
+    """The driver where the settings choose it; or, where an earlier life has left its slice, the slice's end, and the
+    driver for as long as a claim is prepared: kubelet ends no pod with a claim without it."""
     settings, core, clock = node.settings, node.core, node.clock
     name = name_of_node(settings, os.environ)
     left = any(change.target == f"{KIND}:{sold.driver}/{name}" for change in node.changes)
@@ -96,9 +99,6 @@ def wired(node: Node, sold: Sold) -> Wired:
         node.undo.remember(f"{KIND}:{sold.driver}/{name}", "absent")
 
     published = Owned(client, wanted, remember, clock, note, GAP_S)
-    if not sold.wants:
-        return Wired(((slice_of, published.run),), (published.retire,))
-
     http = KubeHttp(auth.endpoint_of(settings.kube, os.environ), clock, user_agent=f"nodeward/{__version__}")
     reader = ClaimReader(http, sold.driver)
 
@@ -131,12 +131,14 @@ def wired(node: Node, sold: Sold) -> Wired:
         *(clock, Backoff(FIRST_PAUSE_S, 10.0, random.random)),
     )
 
-    async def until(is_sold: bool) -> None:
-        while sold.is_sold(core.state) is not is_sold:
+    async def until(is_needed: bool) -> None:
+        while is_needed is not (
+            sold.is_known(core.state) and (sold.is_sold(core.state) or bool(sold.promised(core.state)))
+        ):
             await clock.sleep(LOOK_S)
 
     async def serve() -> None:
-        """While there is something to sell; claims that are prepared by then stay so."""
+        """While there is something to sell, or to take back, and not before it is known what there was."""
         while True:
             await until(True)
             await first_of(driver.run(), until(False))
@@ -144,9 +146,11 @@ def wired(node: Node, sold: Sold) -> Wired:
     async def keep() -> None:
         try:
             await prepares.keep()
-        finally:
-            await http.aclose()
+        except asyncio.CancelledError:
             lane.close(0.0)
+            raise
+        finally:
+            await http.aclose()  # opens itself again at the next request
 
     components = (at_kubelet, serve), (f"claims-{sold.feature}", keep), (slice_of, published.run)
     return Wired(components, (published.retire,))

@@ -283,7 +283,7 @@ def _keys(kind: KeyRow) -> Iterator[Condition]:
         waits = [pod for one in kind.claims.rows if one.state == ClaimState.WAITING.value for pod in one.pods]
         if waits:
             yield _of("keys-claims-wait", f"{len(waits)} pod(s) with a claim wait for a {key} key", waits)
-        away = kind.claims.fault or ("" if kind.claims.registered else kind.claims.driver)
+        away = kind.claims.fault or (kind.claims.driver if kind.claims.registered is False else "")
         if away:
             yield _of("keys-claims-away", f"Claims of {key} keys are not served: {_why(away)}")
     if sharing is not None and sharing.total is not None and sharing.written != sharing.total:

@@ -8,6 +8,7 @@ import contextlib
 import errno
 import json
 import tempfile
+import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -163,6 +164,7 @@ def played(test: Callable[[Host], Coroutine[None, None, None]]) -> Callable[[], 
 @pytest.fixture(autouse=True)
 def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dra_claims, "AGAIN_S", 0.02)
+    monkeypatch.setattr(dra_claims, "WAIT_S", 0.3)
     monkeypatch.setattr(dra_claims, "LOOK_S", 0.05)
 
 
@@ -174,7 +176,8 @@ async def test_kubelet_is_told_who_we_are_and_both_versions_are_served(host: Hos
         info = pluginregistration_pb2.PluginInfo.FromString(said)
         assert (info.type, info.name) == ("DRAPlugin", DRIVER)
         assert info.endpoint == str(host.folder / f"kubelet/plugins/{DRIVER}/dra.sock")
-        assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth"]
+        health = ["v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth"]
+        assert list(info.supported_versions) == ["v1.DRAPlugin", "v1beta1.DRAPlugin", *health]
         for taken, why in ((False, "endpoint is taken"), (True, "")):
             status = pluginregistration_pb2.RegistrationStatus(plugin_registered=taken, error=why)
             await client.call(
@@ -248,7 +251,7 @@ def _for_good(host: Host) -> None:
         (_for_good, "it is no claim of ours"),
     ],
 )
-def test_a_claim_that_cannot_be_prepared_is_told_why_at_once(spoil: Callable[[Host], None], why: str) -> None:
+def test_a_claim_that_cannot_be_prepared_is_told_why(spoil: Callable[[Host], None], why: str) -> None:
     @played
     async def test(host: Host) -> None:
         async with life(host):
@@ -308,6 +311,34 @@ def test_what_the_file_does_not_say_is_known_by_kubelet_and_the_api_server(torn:
 
 
 @played
+async def test_a_claim_that_kubelet_still_prepares_is_none_that_it_has_prepared(host: Host) -> None:
+    host.api["shop/claim-a"] = claim("a")
+    async with life(host):
+        pass
+    data = checkpoints.claims({"shop/claim-a": ["a"]}, DRIVER).replace(
+        b'[{\\"PoolName\\": \\"p\\", \\"DeviceName\\": \\"d\\"}]', b"null"
+    )
+    inner = json.loads(data)["Data"]
+    whole = json.dumps({"Data": inner, "Checksum": zlib.crc32(inner.encode())})
+    (host.folder / "kubelet/dra_manager_state").write_text(whole)
+    async with life(host):
+        assert '"Devices": null' in inner
+        assert host.recalled() == ev.ClaimsRecalled(DRIVER)
+
+
+@played
+async def test_a_claim_that_nobody_has_any_more_is_not_recalled(host: Host) -> None:
+    async with life(host):
+        await host.prepare("a", "b")
+    (host.folder / "kubelet/dra_manager_state").write_bytes(checkpoints.claims({"shop/claim-b": ["b"]}, DRIVER))
+    async with life(host):
+        assert [one.title for one in host.recalled().claims] == ["shop/claim-a", "shop/claim-b"]
+    host.api.pop("shop/claim-a")
+    async with life(host):
+        assert [one.title for one in host.recalled().claims] == ["shop/claim-b"]
+
+
+@played
 async def test_nothing_is_known_where_neither_file_can_be_read(host: Host) -> None:
     async with life(host):
         await host.prepare("a")
@@ -318,6 +349,8 @@ async def test_nothing_is_known_where_neither_file_can_be_read(host: Host) -> No
         assert "cannot be understood" in host.recalled().fault
         assert "dra_manager_state" in host.recalled().fault
         kubelets.unlink()
+        await until(lambda: "is not to be seen" in host.recalled().fault)
+        kubelets.write_bytes(checkpoints.claims({"shop/claim-a": ["a"]}, DRIVER))
         await until(lambda: not host.recalled().fault)
 
 

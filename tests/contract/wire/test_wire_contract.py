@@ -13,7 +13,17 @@ from types import ModuleType
 import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from nodeward.contracts import cri_pb2, deviceplugin_pb2, nri_pb2, podresources_pb2, podsapi_pb2, ttrpc_pb2
+from nodeward.contracts import (
+    cri_pb2,
+    deviceplugin_pb2,
+    dra_pb2,
+    drahealth_pb2,
+    nri_pb2,
+    pluginregistration_pb2,
+    podresources_pb2,
+    podsapi_pb2,
+    ttrpc_pb2,
+)
 from nodeward.neighbours.nri import mapping, session
 from nodeward_sim.doubles import runtime_plugins
 from tests.contract.wire import choices
@@ -81,6 +91,9 @@ def built(peer: str, name: str) -> FileDescriptorProto:
 DECLARED: dict[str, tuple[ModuleType, Callable[[], FileDescriptorProto], Iterable[str]]] = {
     "deviceplugin": (deviceplugin_pb2, lambda: built("kubernetes", "deviceplugin.proto"), choices.DEVICE_PLUGIN),
     "podresources": (podresources_pb2, lambda: built("kubernetes", "podresources.proto"), ()),
+    "dra": (dra_pb2, lambda: built("kubernetes", "dra.proto"), ()),
+    "pluginregistration": (pluginregistration_pb2, lambda: built("kubernetes", "pluginregistration.proto"), ()),
+    "drahealth": (drahealth_pb2, lambda: in_kubelet("pkg/apis/dra-health/v1/api.proto"), ()),
     "podsapi": (podsapi_pb2, lambda: in_kubelet("pkg/apis/pods/v1alpha1/api.proto"), choices.PODS_API),
     "cri": (cri_pb2, lambda: built("containerd", "cri.proto"), ()),
 }

@@ -300,7 +300,7 @@ def test_a_node_that_shares_well_is_told_its_mode_and_what_hangs_on_whom() -> No
         ({"offer": KeyOffer(journal_fault="it is full")}, "", ["keys-journal"]),
         ({"claims": KeyClaims(0, registered=True)}, "", []),
         ({"claims": KeyClaims(0, registered=True, fault="403")}, "", ["claims-unpublished"]),
-        ({"claims": KeyClaims(0, driver="no folder")}, "", ["claims-unregistered"]),
+        ({"claims": KeyClaims(0, driver="no folder", registered=False)}, "", ["claims-unregistered"]),
         ({"claims": KeyClaims(0, rows=(KeyClaim("a/b", "u", "waiting", 1),))}, "", ["claims-wait"]),
         ({"offer": KeyOffer(journal_lost="it was removed.")}, "", ["keys-journal-lost"]),
         (

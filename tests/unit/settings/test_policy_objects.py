@@ -434,10 +434,11 @@ class Api:
             raise KubeAwayError("away")
         return self.there
 
-    async def write(self, wanted: NodeZones, _: Found | None) -> None:
+    async def write(self, wanted: NodeZones, _: Found | None) -> bool:
         self.writes.append(self.clock.now_ns() / 1e9)
         said = body(TOPOLOGY, "n1", "n1", "u", wanted)
         self.there = found(said.replace(b'"node-0"', b'"mine"') if self.spoils else said, TOPOLOGY.kind)
+        return True
 
     async def until_touched(self, _: str) -> None:
         await asyncio.Event().wait()

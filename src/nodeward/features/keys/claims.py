@@ -24,10 +24,12 @@ from nodeward.features.keys.settings import Attestation
 from nodeward.features.keys.state import Keys, Offer, Waiting
 from nodeward.features.root import State
 
-READ_NS = 8_000_000_000
+READ_NS = 3_000_000_000
 """So long a fresh sample may take; kubelet waits 45 seconds for a Prepare, and nobody else waits with it."""
 CAPACITY = {"tdx": "keys"}
 """What the capacity of a kind's device is called, where it is not `ids`."""
+FORGOTTEN_NS = 300_000_000_000
+"""Kubelet asks again after 90 seconds at most, for as long as it has the pod."""
 WITHHELD = "withheld"
 """The name of the taint, below the driver's, of a device that nothing is left of."""
 
@@ -46,6 +48,8 @@ def preparing(state: State, event: ev.Preparing) -> tuple[Keys, Final | Need]:
     if known is not None and known.amounts != amounts:
         why = f"it was prepared with {_text(known.amounts)}, and now has {_text(amounts)}"
         return _refused(state, event, "claim", why, Refused.BAD_VALUE)
+    if not state.keys.claims_recalled:
+        return _refused(state, event, *sums.withheld(state, next(iter(amounts), "")), Refused.NO_CAPACITY)
     if known is not None or not amounts:
         return _promised(state, claim, amounts, event.wall_ns)
     ask = state.asks.get(event.ask_id)
@@ -78,7 +82,7 @@ def unprepared(state: State, event: ev.Unprepared) -> Keys:
     if known is None:
         return replace(keys, waiting=without(keys.waiting, (event.claim,))) if event.claim in keys.waiting else keys
     after = replace(keys, claims=without(keys.claims, (event.claim,)))
-    return drained(replace(after, draining=put(keys.draining, event.claim, known)))
+    return drained(replace(after, draining=put(keys.draining, event.claim, known)), state.at_ns)
 
 
 def recalled(state: State, event: ev.ClaimsRecalled) -> Keys:
@@ -93,8 +97,11 @@ def recalled(state: State, event: ev.ClaimsRecalled) -> Keys:
     return replace(state.keys, claims={**claims, **state.keys.claims}, claims_recalled=True, claims_fault="")
 
 
-def drained(keys: Keys) -> Keys:
-    """The slice without the claims of which no pod holds a key any more."""
+def drained(keys: Keys, at_ns: int) -> Keys:
+    """The slice without the claims of which no pod holds a key any more, and those about which nobody asks again."""
+    over = [uid for uid, one in keys.waiting.items() if at_ns - one.asked_ns > FORGOTTEN_NS]
+    if over:
+        keys = replace(keys, waiting=without(keys.waiting, over))
     if not keys.draining or keys.sample is None:
         return keys
     held, unread = keys.sample.pods, keys.sample.unread
@@ -119,7 +126,7 @@ def room(state: State, key: str, *, grows: bool) -> Offer:
     count, size = sums.counted(state, key), sums.capacity(state, key) or 0
     free = 0 if count is None or withheld(state, key)[0] else sums.to_grant(state, key, count)
     offers = state.keys.offers.get(key)
-    out = offers.published if offers is not None and sums.is_offered(state, key) else 0
+    out = offers.published if offers is not None and sums.is_offered(state, key) and are_sold(state) else 0
     free = max(0, min(sums.for_claims(state, key, free), free - out))
     if grows:
         return device_ids.publish(known, size, free, state.at_ns)
@@ -134,9 +141,9 @@ def are_sold(state: State) -> bool:
 
 def devices(state: State) -> Mapping[str, str]:
     """What is to be published, by driver: the JSON of a ResourceSlice's `devices`. While it is not known yet what was
-    prepared before, what the API server has stands."""
+    prepared before, or whether kubelet has our driver, what the API server has stands."""
     keys, dra = state.settings.keys, state.settings.keys.dra
-    if not state.keys.claims_recalled or state.keys.sample is None:
+    if not state.keys.claims_recalled or state.keys.sample is None or state.keys.driver is None:
         return state.keys.slices
     every = [_device(state, key) for key in keys.kinds if sums.capacity(state, key)]
     return {dra.driver: json.dumps(every, separators=(",", ":"))}
@@ -166,7 +173,10 @@ def _device(state: State, key: str) -> dict[str, object]:
         "allowMultipleAllocations": True,
         "capacity": {CAPACITY.get(key, "ids"): _capacity(max(1, amount))},
     }
-    if amount < 1:  # a capacity of 0 is refused with these rules, and without them gives a claim 0 keys
+    registered = state.keys.driver is not None and state.keys.driver.registered
+    if (
+        amount < 1 or not registered
+    ):  # a capacity of 0 is refused with these rules, and without them gives a claim 0 keys
         one["taints"] = [{"key": f"{dra.driver}/{WITHHELD}", "effect": "NoSchedule"}]
     return one
 
@@ -210,7 +220,9 @@ def _lacking(state: State, key: str, amount: int) -> tuple[str, str]:
     if count is None:
         return sums.uncounted(state, key)
     if count.wrapped or count.claimed + count.foreign + count.reserve > count.capacity:
-        before = replace(count, claimed=count.claimed - amount, entitled=count.entitled - amount)
+        claimed = count.claimed - amount
+        free = max(0, count.capacity - claimed - count.foreign - count.reserve)
+        before = replace(count, claimed=claimed, entitled=count.entitled - amount, free=free)
         return refusals.short_of(before, None, amount, count.entitled > amount)
     return "", ""
 
@@ -235,7 +247,7 @@ def _refused(state: State, event: ev.Preparing, code: str, why: str, kind: Refus
     message = refusals.of_claim(code, claim.title, why)
     if kind is Refused.NO_CAPACITY:
         began_ns = keys.waiting[claim.uid].since_wall_ns if claim.uid in keys.waiting else wall_ns
-        keys = replace(keys, waiting=put(keys.waiting, claim.uid, Waiting(claim, began_ns, message)))
+        keys = replace(keys, waiting=put(keys.waiting, claim.uid, Waiting(claim, began_ns, state.at_ns, message)))
     elif kind is not Refused.FOR_NOW or claim.uid not in keys.waiting:
         counted = f"{_first_key(state, claim)}/{code}"
         keys = replace(keys, refused=put(keys.refused, counted, keys.refused.get(counted, 0) + 1))

@@ -124,7 +124,7 @@ def _claims(row: KeyRow) -> Iterator[Finding]:
         yield Finding(
             "claims-unpublished", WARNING, what, where, "Do what it says; deploy/node/claims.yaml has the rights."
         )
-    if of.driver and not of.registered:
+    if of.driver and of.registered is False:
         what = f"kubelet has not registered our driver, so no claim is prepared: {of.driver}"
         remedy = (
             "See that keys.kubelet_root is kubelet's --root-dir, and in a pod that deploy/node/dra.yaml is applied."
@@ -133,9 +133,7 @@ def _claims(row: KeyRow) -> Iterator[Finding]:
     for one in of.rows:
         if one.state == ClaimState.WAITING.value:
             what = f"the claim {one.claim} waits for a key, and its pod does not start: {one.why}"
-            yield Finding(
-                "claims-wait", WARNING, what, " and ".join(one.pods), "End a pod with a key, or delete this one."
-            )
+            yield Finding("claims-wait", WARNING, what, " and ".join(one.pods), "Do what it says; kubelet tries again.")
 
 
 def _as_of_now(row: KeyRow, sharing: KeySharing, facts: KeyFacts) -> KeySharing:

@@ -42,6 +42,17 @@ _OF_STARTS = {
 """The same where a start is refused: the pod waits, and need not be made again."""
 
 
+_OF_CLAIMS = {
+    "claim": REMEDIES["claim"],
+    "journal": f"{REMEDIES['journal']}; {_AGAIN}",
+    "foreign": f"end what holds keys outside of the node's pods (nodeward keys names it); {_AGAIN}",
+    "promised": f"end a pod that was promised a key; {_AGAIN}",
+    "draining": f"wait for the end of the VM that holds it (nodeward keys names it); {_AGAIN}",
+    "reserved": f"lower the row's setting `reserve`; {_AGAIN}",
+}
+"""The same of claims: kubelet tries again by itself."""
+
+
 def text(code: str, resource: str, ids: Sequence[str], why: str, *, starts: bool = False) -> str:
     """The whole refusal, of a start or of an Allocate."""
     remedy = (_OF_STARTS if starts else REMEDIES).get(code, REMEDIES[code])
@@ -50,7 +61,8 @@ def text(code: str, resource: str, ids: Sequence[str], why: str, *, starts: bool
 
 def of_claim(code: str, title: str, why: str) -> str:
     """The whole refusal of a claim, which kubelet shows in an event of its pod; it tries again by itself."""
-    return f"Nodeward does not prepare the claim {title}: {why}; {_OF_STARTS.get(code, REMEDIES[code])}"
+    remedy = _OF_CLAIMS.get(code, _OF_STARTS.get(code, ""))
+    return f"Nodeward does not prepare the claim {title}: {why}; {remedy or _AGAIN}"
 
 
 def short_of(sums: Count, published: int | None, asked: int, promised: bool) -> tuple[str, str]:

@@ -175,14 +175,14 @@ class KeyClaim:
 @dataclass(frozen=True, slots=True)
 class KeyClaims:
     """What of a kind goes by claim, where the settings want that. `room` is how many keys more the scheduler may give
-    to claims; `published` what our device in the API server has, None for nothing; `fault` why it cannot be published;
-    `withheld` why no claim may have a key now."""
+    to claims; `published` the capacity of the device; `registered` is None where it is only shown what would be
+    published; `fault` says why it cannot be published, `withheld` why no claim may have a key now."""
 
     room: int = gauge("nodeward_keys_claim_room", "Keys that may still be given to claims.")
-    published: int | None = None
+    published: int = 0
     driver: str = ""
-    registered: bool = gauge(
-        "nodeward_keys_driver_registered", "1 while kubelet has our driver, else 0.", default=False
+    registered: bool | None = gauge(
+        "nodeward_keys_driver_registered", "1 while kubelet has our driver, else 0. Absent in `observe`."
     )
     fault: str = gauge(
         "nodeward_keys_claims_fault", "1 while keys cannot be published to claims, else 0.", of=bool, default=""

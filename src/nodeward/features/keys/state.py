@@ -108,6 +108,8 @@ class Waiting:
 
     claim: Claim
     since_wall_ns: int
+    asked_ns: int
+    """When it was last asked about."""
     why: str
 
 

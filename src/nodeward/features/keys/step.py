@@ -138,7 +138,7 @@ def _keys_read(state: State, event: ev.KeysRead) -> Keys:
     keys = replace(keys, outside=outside) if outside or keys.outside else keys
     since = orphans.since(keys, event) if event.elsewhere or keys.orphans else keys.orphans
     later = replace(_later(keys, event.at_ns), sample=_like(keys.sample, event), orphans=since)
-    later = loss.later(_stood_in(state, claims.drained(later)), event)
+    later = loss.later(_stood_in(state, claims.drained(later, event.at_ns)), event)
     if loss.is_frozen(later) and stands_in(replace(state, keys=later)):
         later = loss.stood_in(later, event)
     return _offered(state, later, grows=True)

@@ -153,12 +153,14 @@ def _with_claims(
 ) -> tuple[Mapping[PodUid, int], Mapping[PodUid, int]]:
     """The same two, with what pods were promised by claim. A claim that the scheduler made for an extended resource is
     what the pod's spec asks by that name, not more."""
-    found = dict(by_spec)
+    found, extended = dict(by_spec), list[PodUid]()
     for one in claims.values():
+        if one.extended and key in one.amounts:
+            extended += one.pods
         for uid in one.pods if key in one.amounts else ():
             of_spec, amount = found.get(uid, 0), one.amounts[key]
             found[uid] = max(of_spec, amount) if one.extended and not offers else of_spec + amount
-    return found, without(begun, [uid for one in claims.values() if one.extended for uid in one.pods])
+    return found, without(begun, extended)
 
 
 def by_claims(claims: Mapping[ClaimUid, Promised], key: str) -> int:
@@ -169,10 +171,7 @@ def by_claims(claims: Mapping[ClaimUid, Promised], key: str) -> int:
 def for_claims(state: State, key: str, free: int) -> int:
     """How many of the free keys the scheduler may give to claims, by the settings. A key that a claim has not let go of
     yet is of their part: else the plugin would have to give up one of its own for it."""
-    dra = state.settings.keys.dra
-    if dra.mode is not Mode.ENFORCE:
-        return 0
-    most = dra.most
+    most = state.settings.keys.dra.most
     theirs = by_claims(state.keys.claims, key) + by_claims(state.keys.draining, key)
     return free if most is None else min(free, max(0, most - theirs))
 
@@ -324,8 +323,10 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
     if offer.passed:
         offer = device_ids.settled(offer, least(state, key))
     free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
-    rooms = state.keys.rooms.get(key, _NOT_OFFERED)
-    free = min(free - max(for_claims(state, key, free), min(free, rooms.published)), ours(state, key))
+    if state.settings.keys.dra.mode is Mode.ENFORCE:
+        out = state.keys.rooms.get(key, _NOT_OFFERED).published
+        free -= max(for_claims(state, key, free), min(free, out))
+    free = min(free, ours(state, key))
     if grows and not frozen(state):
         return device_ids.publish(offer, ours(state, key), free, now_ns)
     shrunk = device_ids.publish(offer, ours(state, key), min(free, offer.published), now_ns)

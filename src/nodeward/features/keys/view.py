@@ -61,9 +61,9 @@ def by_claim(state: State, key: str) -> KeyClaims | None:
     room = keys.rooms.get(key)
     return KeyClaims(
         room=room.published if room is not None else 0,
-        published=key_claims.value(state, key) if keys.slices else None,
+        published=key_claims.value(state, key),
         driver="" if told is None else told.why,
-        registered=told is not None and told.registered,
+        registered=(told is not None and told.registered) if key_claims.are_sold(state) else None,
         fault=keys.misses.get("keys-slice", {}).get(dra.driver, ""),
         withheld=key_claims.withheld(state, key)[1],
         rows=tuple(_claims(state, key)),

@@ -274,6 +274,7 @@ def sold_by_claim(node: Node) -> Wired:
     sold = by_claim.Sold(
         *("keys", dra.driver, dra.cdi_dir, "keys.dra.mode", "keys-slice", wants),
         is_sold=claims.are_sold,
+        is_known=lambda state: state.keys.claims_recalled,
         promised=lambda state: state.keys.claims,
         edits=edits,
         health=lambda state: [

@@ -81,15 +81,23 @@ def published(state: State, limits: Limits) -> tuple[Limits, Decision]:
     before, state = limits.by_claim.slices, replace(state, limits=limits)
     if not are_sold(state):
         now: Mapping[str, str] = {}
-    elif not limits.by_claim.recalled or not (before or state.pods.api_up):
-        now = before  # before it is known what claims have, and what pods declare otherwise
+    elif not limits.by_claim.recalled or limits.by_claim.driver is None or not (before or state.pods.api_up):
+        now = before  # before it is known what claims have, what pods declare otherwise, and whether we are registered
     else:
-        now = {driver: _devices(state.pods.specs, limits.capacity.get(EPC, 0), _promised(limits), driver)}
+        now = {driver: _devices(state.pods.specs, limits, driver)}
     if now == before:
         return limits, NOTHING
     value = now.get(driver, Special.ABSENT)
     goal = Goal(Target("epc-slice", driver), value, Reason("offered", (driver,)))
     return _with(limits, replace(limits.by_claim, slices=now)), Decision(goals=(goal,))
+
+
+def is_unknown(state: State, uid: PodUid) -> bool:
+    """Whether the pod uses claims, and it is not known yet what was prepared before the daemon started."""
+    if state.limits.by_claim.recalled or not are_sold(state):
+        return False
+    known = state.pods.specs.get(uid)
+    return known is not None and any(one.claims for one in known.spec.containers)
 
 
 def of_pod(state: State, uid: PodUid) -> tuple[Promised, ...]:
@@ -131,11 +139,12 @@ def _container(one: ContainerSpec, claims: Mapping[str, int]) -> ContainerSpec:
     return replace(one, declared={**one.declared, EPC: one.declared.get(EPC, 0) + amount})
 
 
-def _devices(specs: Mapping[PodUid, KnownSpec], capacity: int, promised: int, driver: str) -> str:
+def _devices(specs: Mapping[PodUid, KnownSpec], limits: Limits, driver: str) -> str:
+    capacity, told = limits.capacity.get(EPC, 0), limits.by_claim.driver
     if not capacity:
         return "[]"
     free = (capacity - _declared(specs)) // PAGE * PAGE
-    is_left = free >= max(promised, PAGE) + PAGE
+    is_left = free >= max(_promised(limits), PAGE) + PAGE and told is not None and told.registered
     one: dict[str, object] = {
         "name": DEVICE,
         "attributes": {"kind": {"string": DEVICE}, "total": {"int": capacity}},

@@ -257,10 +257,12 @@ def _of_ours(change: Callable[[State, Any], Limits]) -> Hear[State]:
     def heard(state: State, event: Any) -> tuple[Limits, Decision]:
         if event.driver != state.settings.limits.dra.driver:
             return state.limits, NOTHING
-        limits, before = change(state, event), state.limits.by_claim.claims
-        if limits.by_claim.claims is before:
+        limits, before = change(state, event), state.limits.by_claim
+        if limits.by_claim.claims is before.claims:
             return limits, NOTHING
-        pods = [uid for table in (before, limits.by_claim.claims) for one in table.values() for uid in one.pods]
+        if limits.by_claim.recalled is not before.recalled:  # until now nothing was wanted of pods with claims
+            return reconcile(replace(state, limits=limits), state.pods.sandbox_of)
+        pods = [uid for table in (before.claims, limits.by_claim.claims) for one in table.values() for uid in one.pods]
         there = [uid for uid in dict.fromkeys(pods) if uid in state.pods.sandbox_of]
         return reconcile(replace(state, limits=limits), there)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 from nodeward.core import annotations as keys
 from nodeward.core.refusal import Reason
 from nodeward.core.workload import Amounts, ContainerId, PodUid, Source
-from nodeward.features.limits.claims import bytes_of_pod, source_of, with_claims
+from nodeward.features.limits.claims import bytes_of_pod, is_unknown, source_of, with_claims
 from nodeward.features.limits.promise import EPC, Promise, own_declared, promise
 from nodeward.features.limits.state import Wanted
 from nodeward.features.pods.budget import Outline, declares, outline, pod_budget
@@ -30,6 +30,8 @@ def container_promise(state: State, known: KnownContainer, of_pod: Outline | Non
     name = known.container.name or name_of(state, known)
     if known.by_cgroup and not name:
         return _nameless(state, known)
+    if is_unknown(state, known.pod_uid):
+        return Promise({}, Reason("pod-spec-unknown"), Source.NONE.value, known=False)
     home = state.pods.sandboxes.get(known.container.sandbox_id)
     annotations = home.sandbox.annotations if home is not None else {}
     found = promise(with_claims(state, known.pod_uid), annotations, name, state.settings.limits, of_pod)
@@ -62,6 +64,8 @@ def given_to(state: State, container_id: ContainerId, values: Amounts) -> tuple[
     told = state.limits.answered.get(container_id, ())
     known = state.pods.container(container_id)
     if known is None or not known.container.recorded or known.pod_uid not in state.pods.specs:
+        return told
+    if is_unknown(state, known.pod_uid):
         return told
     record = {name: known.container.recorded.get(name) for name in resource_names(state) if name not in values}
     if any(record.values()):
@@ -120,7 +124,7 @@ def pod_wanted(state: State, uid: PodUid) -> Wanted:
     init containers, so a budget from it could be too small.
     """
     known = state.pods.specs.get(uid)
-    if known is None:
+    if known is None or is_unknown(state, uid):
         return Wanted(uid, None, {}, Reason("pod-spec-unknown"), Source.NONE.value, known=False)
     spec, rule, by_claim = known.spec, state.settings.limits, bytes_of_pod(state, uid)
     values = {

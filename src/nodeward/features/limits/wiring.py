@@ -30,6 +30,7 @@ def _components(node: Node) -> Wired:
     sold = by_claim.Sold(
         *("limits", dra.driver, dra.cdi_dir, "limits.dra.mode", "epc-slice", wants),
         is_sold=claims.are_sold,
+        is_known=lambda state: state.limits.by_claim.recalled,
         promised=lambda state: state.limits.by_claim.claims,
         edits=edits,
         health=lambda _: [(claims.DEVICE, True, "")],

@@ -54,22 +54,34 @@ class Book:
             return ClaimsRecalled(self._driver, fault=f"the boot's id cannot be read: {error}")
         known, torn = await self._of_file()
         theirs, unread = await self._of_kubelet()
-        if torn and unread:
-            return ClaimsRecalled(self._driver, fault=f"{torn}, and {unread}")
+        if (torn or known is None) and unread:
+            return ClaimsRecalled(self._driver, fault=f"{torn or f'{self._writer.path} is not there'}, and {unread}")
+        if torn and theirs is None:
+            why = (
+                f"{torn}, and {self._kubelets} is not to be seen: let this node's pods with claims end, then remove it"
+            )
+            return ClaimsRecalled(self._driver, fault=why)
         if torn or unread:
             log.warning("claims=partly-known driver=%s why=%r", self._driver, torn or unread)
-        names, adopted = [one.uid for one in known], list[Claim]()
-        for one in theirs:
-            if self._driver not in one.drivers or one.uid in names:
-                continue
-            try:
-                claim = await read(one.namespace, one.name)
-            except NodewardError as error:
-                why = f"kubelet has prepared {one.title}, and what it has been given cannot be read: {error}"
-                return ClaimsRecalled(self._driver, fault=why)
-            if claim is not None and claim.uid == one.uid:
-                adopted.append(claim)
-        return ClaimsRecalled(self._driver, known, tuple(adopted))
+        mine, named = [str(one.uid) for one in known or ()], [one.uid for one in theirs or ()]
+        adopted, left, title = list[Claim](), list[Promised](), ""
+        try:
+            for one in theirs or ():
+                if self._driver in one.drivers and one.uid not in mine:
+                    title = one.title
+                    claim = await read(one.namespace, one.name)
+                    adopted += [claim] if claim is not None and claim.uid == one.uid else []
+            for of in known or ():
+                if theirs is not None and of.uid not in named:
+                    title = of.title
+                    claim = await read(of.namespace, of.name)
+                    if claim is None or claim.uid != of.uid:
+                        continue  # neither kubelet nor the API server has it any more
+                left.append(of)
+        except NodewardError as error:
+            why = f"kubelet and our record differ about {title}, and what it has been given cannot be read: {error}"
+            return ClaimsRecalled(self._driver, fault=why)
+        return ClaimsRecalled(self._driver, tuple(left), tuple(adopted))
 
     async def write(self) -> str:
         """Puts what is promised now on record; why that could not be, or nothing. A write that began after a promise
@@ -86,19 +98,21 @@ class Book:
             self._there = whole
             return ""
 
-    async def _of_file(self) -> tuple[tuple[Promised, ...], str]:
+    async def _of_file(self) -> tuple[tuple[Promised, ...] | None, str]:
+        """What our file says, None where there is none of this boot; and why it cannot be understood."""
         try:
             found = await done_on(self._lane, "claims", partial(self._kind.read, self._files, self._run_dir))
         except Exception as error:
-            return (), f"{self._writer.path} cannot be understood: {error}"
-        return found[1] if found is not None and found[0] == self._boot else (), ""
+            return None, f"{self._writer.path} cannot be understood: {error}"
+        return (found[1], "") if found is not None and found[0] == self._boot else (None, "")
 
-    async def _of_kubelet(self) -> tuple[tuple[KubeletClaim, ...], str]:
+    async def _of_kubelet(self) -> tuple[tuple[KubeletClaim, ...] | None, str]:
+        """What kubelet's checkpoint says, None where there is none to be seen; and why it cannot be read."""
         read = partial(self._files.read, self._kubelets, kubelet_claims.MAX_BYTES)
         try:
             return kubelet_claims.decode(await done_on(self._lane, "claims", read)), ""
         except FileNotFoundError:
-            return (), ""
+            return None, ""
         except WireError as error:
             return (), f"{self._kubelets}: {error.fault}"
         except Exception as error:

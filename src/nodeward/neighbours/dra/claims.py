@@ -29,7 +29,7 @@ from nodeward.neighbours.dra.mapping import ClaimRef, Prepared
 log = logging.getLogger(__name__)
 WAIT_S, AGAIN_S = 35.0, 1.0
 """So long a claim waits for what is not free, and so often it is asked about. Kubelet gives up after 45 seconds."""
-DECIDED_NS, DECIDED_S = 9_000_000_000, 9.5
+DECIDED_NS, DECIDED_S = 3_500_000_000, 4.0
 TOLD_S = 2.0
 """So long an Unprepare waits until the scheduler is told of less."""
 LOOK_S = 5.0
@@ -91,8 +91,12 @@ class Claims:
 
     async def keep(self) -> None:
         """Finds out what was prepared before, until that is known; then puts back files that somebody took away."""
+        fault = ""
         while (found := await self._book.recall(self._read)).fault:
-            self._tell(found)
+            if found.fault != fault:
+                fault = found.fault
+                log.warning("claims=unknown driver=%s why=%r", self._driver, fault)
+                self._tell(found)
             await self._clock.sleep(AGAIN_S)
         self._tell(found)
         fault = ""
@@ -111,10 +115,15 @@ class Claims:
             await self._clock.sleep(LOOK_S)
 
     async def _prepare(self, of: ClaimRef) -> Sequence[Prepared] | str:
-        try:
-            claim = await self._read(of.namespace, of.name)
-        except NodewardError as error:
-            return f"Nodeward cannot read the claim {of.namespace}/{of.name}: {error}"
+        until_ns = self._clock.now_ns() + int(WAIT_S * 1e9)
+        while True:
+            try:
+                claim = await self._read(of.namespace, of.name)
+                break
+            except NodewardError as error:
+                if self._clock.now_ns() > until_ns:
+                    return f"Nodeward cannot read the claim {of.namespace}/{of.name}: {error}"
+            await self._clock.sleep(AGAIN_S)
         if claim is None or claim.uid != of.uid:
             what = "has no allocation, or is gone" if claim is None else "is another one of that name by now"
             return f"Nodeward does not prepare the claim {of.namespace}/{of.name}: it {what}; kubelet tries again"
@@ -122,12 +131,14 @@ class Claims:
         if elsewhere or not claim.allocated:
             what = f"a device of the pool {elsewhere[0]!r}" if elsewhere else f"no device of {self._driver}"
             return f"Nodeward does not prepare the claim {claim.title}: it has {what}, and this is {self._pool!r}"
-        why = await self._promised(claim)
+        is_new = claim.uid not in self._now()
+        why = await self._promised(claim, until_ns)
         if why:
             return why
         why = await self._book.write()
         if why:
-            self._tell(Unprepared(self._driver, claim.uid))
+            if is_new:  # else its pod may run
+                self._tell(Unprepared(self._driver, claim.uid))
             return f"Nodeward does not prepare the claim {claim.title}: {why}; mend that, kubelet tries again"
         promised = self._now().get(claim.uid)
         edits = self._of(promised) if promised is not None else {}
@@ -147,14 +158,13 @@ class Claims:
             for one in claim.allocated
         )
 
-    async def _promised(self, claim: Claim) -> str:
+    async def _promised(self, claim: Claim, until_ns: int) -> str:
         """Asks until it is promised, or no more can be waited; why not, else nothing."""
-        until_ns = self._clock.now_ns() + int(WAIT_S * 1e9)
         while True:
             refusal = await self._decided(claim)
             if refusal is None:
                 return ""
-            if refusal.kind is not Refused.NO_CAPACITY or self._clock.now_ns() > until_ns:
+            if refusal.kind is Refused.BAD_VALUE or self._clock.now_ns() > until_ns:
                 return refusal.message
             await self._clock.sleep(AGAIN_S)
 
@@ -171,7 +181,8 @@ class Claims:
         if isinstance(final.value, Refusal):
             return final.value
         if final.reason.code in UNDECIDED:
-            return Refusal(f"{self._driver} is not offered now, so {claim.title} is not prepared; see `nodeward keys`")
+            why = f"{self._driver} is not offered now, so {claim.title} is not prepared; see `nodeward status`"
+            return Refusal(why, Refused.BAD_VALUE)
         return None
 
     def _of(self, one: Promised) -> dict[str, Edits]:

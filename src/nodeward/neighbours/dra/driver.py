@@ -81,7 +81,8 @@ class Driver:
         driver = GrpcServer(first, calls)
         for other in others:
             driver.also(other, calls)
-        driver.also(mapping.HEALTH, {}, {"NodeWatchResources": self._watched})
+        for health in mapping.HEALTHS:
+            driver.also(health, {}, {"NodeWatchResources": self._watched})
         door = GrpcServer(
             mapping.REGISTRATION, {"GetInfo": self._info, "NotifyRegistrationStatus": _checked(self._notified)}
         )

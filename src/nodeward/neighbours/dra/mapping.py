@@ -13,8 +13,8 @@ from nodeward.neighbours.formats.protobuf import read
 
 REGISTRATION = "pluginregistration.Registration"
 DRIVERS = ("k8s.io.kubelet.pkg.apis.dra.v1.DRAPlugin", "k8s.io.kubelet.pkg.apis.dra.v1beta1.DRAPlugin")
-HEALTH = "v1.DRAResourceHealth"
-VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin", "v1.DRAResourceHealth")
+HEALTHS = ("v1.DRAResourceHealth", "v1alpha1.DRAResourceHealth")
+VERSIONS = ("v1.DRAPlugin", "v1beta1.DRAPlugin", *HEALTHS)
 """In the order in which kubelet is to take them."""
 MOST_CLAIMS = 256
 """In one request: kubelet sends those of one pod."""

@@ -7,7 +7,7 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from msgspec import Struct, field
+from msgspec import Raw, Struct, field
 from msgspec.json import Decoder
 
 from nodeward.core.errors import WireError
@@ -25,7 +25,9 @@ class _File(Struct, frozen=True):
 
 
 class _Driver(Struct, frozen=True):
-    """What a driver has answered is in the claim, too."""
+    """What a driver has answered; nothing before it has."""
+
+    devices: tuple[Raw, ...] | None = field(name="Devices", default=None)
 
 
 class _Claim(Struct, frozen=True):
@@ -45,7 +47,7 @@ _FILES, _DATA = Decoder(_File), Decoder(_Data)
 
 @dataclass(frozen=True, slots=True)
 class KubeletClaim:
-    """A claim that kubelet prepares, has prepared, or has still to take back."""
+    """A claim that kubelet prepares, has prepared, or has still to take back. `drivers`: those that have answered."""
 
     uid: str
     namespace: str
@@ -66,7 +68,13 @@ def decode(data: bytes) -> tuple[KubeletClaim, ...]:
     if zlib.crc32(inner) != file.checksum:
         raise WireError(_WHAT, "Checksum is not that of Data: torn, or written by an unknown kubelet")
     return tuple(
-        KubeletClaim(one.uid, one.namespace, one.name, tuple(one.pods or ()), tuple(one.drivers or ()))
+        KubeletClaim(
+            one.uid,
+            one.namespace,
+            one.name,
+            tuple(one.pods or ()),
+            tuple(name for name, driver in (one.drivers or {}).items() if driver.devices),
+        )
         for one in decode_bounded(_DATA, inner, _WHAT, MAX_BYTES).claims or ()
     )
 

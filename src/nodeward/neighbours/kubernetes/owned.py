@@ -100,7 +100,7 @@ class ObjectKind(Generic[W]):
     said: Callable[[W], Said]
     """The object's fields."""
     plain: Callable[[str, Any], Any] = lambda _, value: value
-    """The value of one of these fields as it was sent, out of what the API server makes of it."""
+    """The value of one of these fields, or what the API server makes of it, in one form."""
     dropped: str = ""
     """What it means where the API server drops a part of what is sent, as with a feature gate that is off: then the
     object is not made. Empty where that cannot be."""
@@ -128,7 +128,7 @@ class Found:
 
     def says(self, kind: ObjectKind[W], wanted: W) -> bool:
         """Whether it is just what is wanted."""
-        return all(self._field(kind, name) == value for name, value in kind.said(wanted).items())
+        return all(self._field(kind, name) == kind.plain(name, value) for name, value in kind.said(wanted).items())
 
     def _field(self, kind: ObjectKind[W], name: str) -> object:
         try:
@@ -196,15 +196,15 @@ class OwnedClient(Generic[W]):
         except KubeMissingError:
             return None
 
-    async def write(self, wanted: W, old: Found | None) -> None:
-        """Makes the object, or changes `old` where that is still the newest: of a conflict the next look tells."""
+    async def write(self, wanted: W, old: Found | None) -> bool:
+        """Makes the object, or changes `old` where that is still the newest; whether it was: the next look tells."""
         if old is not None:
             self._check_ours(old)
             after = await self._send("PATCH", self._path, patch(self.kind, old.version, wanted), MERGE_PATCH)
             if after is not None and self._lacks(after, wanted):
                 await self.remove(after)
                 raise DroppedError(self.kind.dropped)
-            return
+            return after is not None
         try:
             uid = uid_of_node(await self._get(f"/api/v1/nodes/{self._node}"))
         except WireError as error:
@@ -215,7 +215,7 @@ class OwnedClient(Generic[W]):
                 tried = await self._send("POST", f"{self.kind.objects}?dryRun=All", whole, "application/json")
                 if tried is not None and self._lacks(tried, wanted):
                     raise DroppedError(self.kind.dropped)
-            await self._send("POST", self.kind.objects, whole, "application/json")
+            return await self._send("POST", self.kind.objects, whole, "application/json") is not None
         except KubeMissingError as error:
             raise UnservedError(
                 f"{self.kind.kind} objects are not served ({self.kind.version}); {self.kind.unserved}, or "
@@ -384,12 +384,12 @@ class Owned(Generic[W]):
             return found
         if wanted == self._written:
             await self._pause(found)
-            found = await self._client.look()
+            self._written = None
+            return None  # something else may be wanted by now
         if not self._remembered:
             await asyncio.to_thread(self._remember)
             self._remembered = True
-        await self._client.write(wanted, found)
-        self._written = wanted
+        self._written = wanted if await self._client.write(wanted, found) else None
         return None  # the next round reads it back
 
     async def _pause(self, found: Found | None) -> None:

@@ -9,12 +9,13 @@ from typing import Any
 
 import msgspec
 
+from nodeward.core.quantity import exact_units
 from nodeward.neighbours.kubernetes.owned import ObjectKind, Said
 
 DROPPED = (
     "the API server drops a part of what is published, so a claim would be given a whole device, or one that is "
     "withheld: nothing is published. The feature gates DRAConsumableCapacity and DRADeviceTaints are on since "
-    "Kubernetes 1.36; switch them on in kube-apiserver and kube-scheduler, or set keys.dra.mode to off"
+    "Kubernetes 1.36; switch them on in kube-apiserver and kube-scheduler, or "
 )
 
 
@@ -43,13 +44,26 @@ def resource_slice(driver: str, node: str, setting: str) -> ObjectKind[str]:
         unserved="Kubernetes 1.34 or newer serves them",
         said=said,
         plain=_plain,
-        dropped=DROPPED,
+        dropped=DROPPED + setting,
     )
 
 
 def _plain(_: str, spec: Any) -> Any:
-    """Without the time that the API server adds to a taint; a slice without devices has no field for them."""
+    """Without the time that the API server adds to a taint, and with numbers for quantities, which it spells in its own
+    way; a slice without devices has no field for them."""
     for device in spec.setdefault("devices", []):
         for taint in device.get("taints", ()):
             taint.pop("timeAdded", None)
+        for capacity in device.get("capacity", {}).values():
+            _number(capacity, "value")
+            policy = capacity.get("requestPolicy", {})
+            _number(policy, "default")
+            policy["validValues"] = [exact_units(one) for one in policy.get("validValues", ())]
+            for name in ("min", "step", "max"):
+                _number(policy.get("validRange", {}), name)
     return spec
+
+
+def _number(of: dict[str, Any], name: str) -> None:
+    if isinstance(of.get(name), str):
+        of[name] = exact_units(of[name])

@@ -64,6 +64,7 @@ class Claimed(Node):
 
     def recall(self, *claims: Promised, fault: str = "") -> "Claimed":
         self.tell(ev.ClaimsRecalled(DRIVER, claims, fault=fault))
+        self.tell(ev.DriverTold(DRIVER, True))
         return self
 
     def device(self) -> tuple[int, bool]:

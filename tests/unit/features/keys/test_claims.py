@@ -49,7 +49,7 @@ def test_a_claim_that_no_key_is_free_for_is_told_why_and_is_shown_as_waiting() -
     assert refused == (
         "Nodeward does not prepare the claim shop/claim-a: 1 asked, 0 free of 1 (0 held by pods or "
         "promised to them, 1 in foreign use, 0 in reserve); end what holds keys outside of the node's pods (nodeward "
-        "keys names it), or place the pod elsewhere"
+        "keys names it); kubelet tries again by itself"
     )
     (row,) = key_rows(one.state, one.at_ns)
     assert row.claims is not None
@@ -142,6 +142,14 @@ def test_a_claim_that_was_prepared_with_something_else_is_refused() -> None:
     assert free(one) == 1
 
 
+def test_a_device_is_withheld_while_kubelet_has_not_our_driver() -> None:
+    one = node()
+    one.tell(ev.DriverTold(DRIVER, False, "no folder"))
+    assert one.device() == (4, True)
+    one.tell(ev.DriverTold(DRIVER, True))
+    assert one.device() == (4, False)
+
+
 def test_admin_access_is_let_through_and_takes_no_key() -> None:
     one = node(keys=1)
     one.root = 1
@@ -159,6 +167,7 @@ def test_nothing_is_published_or_promised_before_it_is_known_what_was_prepared()
     assert "the disk is torn" in one.prepare(claim("a"))
     assert one.allocate(ID[0]) != ""
     one.tell(ev.ClaimsRecalled(DRIVER, adopted=(claim("old"), of(Allocated("key", "gpu")))))
+    one.tell(ev.DriverTold(DRIVER, True))
     one.settle()
     assert (one.device(), free(one)) == ((16, False), 15)
 
@@ -195,6 +204,21 @@ def test_in_another_mode_nothing_is_published_and_claims_that_are_prepared_stay_
     assert str(one.goals[f"keys-slice:{DRIVER}"].value) == "Special.ABSENT"
     assert free(one) == 3
     assert one.healthy() == 3
+    (row,) = key_rows(one.state, one.at_ns)
+    told = row.claims
+    assert (told.registered, told.published) == (None, 4) if told is not None else mode is Mode.OFF
+
+
+def test_a_claim_about_which_nobody_asks_any_more_is_forgotten() -> None:
+    one = node(keys=1)
+    one.root = 1
+    one.prepare(claim("a"))
+    one.after(290)
+    one.sample()
+    assert list(one.state.keys.waiting) == ["a"]
+    one.after(20)
+    one.sample()
+    assert not one.state.keys.waiting
 
 
 HISTORIES: Mapping[str, dict[str, Any]] = {

@@ -62,6 +62,7 @@ def node(capacity: int = 64 * MIB, *containers: ContainerSpec) -> Node:
     one = Node(State(settings=SETTINGS))
     one(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
     one(ev.ClaimsRecalled(DRIVER))
+    one(ev.DriverTold(DRIVER, True))
     assert one.slice is None
     one(ev.ApiBack())
     pod = pod_spec("a", *(containers or (uses("enclave", "claim-c"), uses("beside"))))
@@ -141,6 +142,17 @@ def test_nothing_is_published_or_promised_before_it_is_known_what_was_prepared()
     assert "the disk is torn" in one.prepare(claim())
     one(ev.ClaimsRecalled(DRIVER, adopted=(claim(), claim(0, "d"))))
     assert [of.amounts for of in one.state.limits.by_claim.claims.values()] == [{EPC: 8 * MIB}]
+
+
+def test_nothing_is_wanted_of_a_pod_with_claims_before_it_is_known_what_they_are() -> None:
+    one = Node(State(settings=SETTINGS))
+    one(ev.CapacityRead(controller=True, capacity={EPC: 64 * MIB}))
+    one(ev.PodSeen(pod_spec("a", uses("enclave", "claim-c"), uses("beside"))))
+    one(ev.SandboxStarted(sandbox("a")))
+    one(started("a", "beside"))
+    assert [of.values for of in one.state.limits.wanted.values()] == [{}, {}]
+    one(ev.ClaimsRecalled(DRIVER, adopted=(claim(),)))
+    assert [of.values for of in one.state.limits.wanted.values()] == [{EPC: 8 * MIB}, {EPC: 0}]
 
 
 def test_another_features_driver_is_not_answered() -> None:

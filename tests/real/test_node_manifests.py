@@ -97,7 +97,18 @@ KEYS = {f"{SECTION.kubelet_dir}/device-plugins": True, **{f"{SECTION.root}/{name
 QUOTES = {str(Path(SECTION.kinds["tdx"].attestation_socket).parent): False}
 
 
-@pytest.mark.parametrize(("patch", "added"), [("keys", KEYS), ("quotes", QUOTES)], ids=["keys", "quotes"])
+CLAIMS = dict.fromkeys(
+    [
+        *(f"{SECTION.root}/plugins/{driver}" for driver in (SECTION.dra.driver, Settings().limits.dra.driver)),
+        *(f"{SECTION.root}/plugins_registry", SECTION.dra.cdi_dir),
+    ],
+    True,
+)
+
+
+@pytest.mark.parametrize(
+    ("patch", "added"), [("keys", KEYS), ("dra", CLAIMS), ("quotes", QUOTES)], ids=["keys", "dra", "quotes"]
+)
 def test_a_patch_of_the_daemon_set_adds_host_folders_and_its_pod_is_admitted(
     cluster: Cluster, patch: str, added: Mapping[str, bool]
 ) -> None:

@@ -49,8 +49,8 @@
 {{- range $file := .in.patches -}}
 {{- $patch := (fromYaml ($root.Files.Get $file)).spec.template.spec -}}
 {{- $more := index $patch.containers 0 -}}
-{{- $_ := set $pod "volumes" (concat $pod.volumes $patch.volumes) -}}
-{{- $_ := set $container "volumeMounts" (concat $container.volumeMounts $more.volumeMounts) -}}
+{{- $_ := set $pod "volumes" (include "nodeward.merged" (dict "old" $pod.volumes "new" $patch.volumes "by" "name") | fromYamlArray) -}}
+{{- $_ := set $container "volumeMounts" (include "nodeward.merged" (dict "old" $container.volumeMounts "new" $more.volumeMounts "by" "mountPath") | fromYamlArray) -}}
 {{- with $patch.hostPID -}}{{- $_ := set $pod "hostPID" . -}}{{- end -}}
 {{- with $patch.securityContext -}}{{- $_ := set $pod "securityContext" (mergeOverwrite $pod.securityContext .) -}}{{- end -}}
 {{- with $more.securityContext -}}{{- $_ := set $container "securityContext" (mergeOverwrite $container.securityContext .) -}}{{- end -}}
@@ -58,6 +58,16 @@
 {{- end -}}
 ---
 {{ toYaml $object }}
+{{- end -}}
+
+{{- /* A list with a patch's: what has the same `by` is replaced, as kubectl patch does it. */ -}}
+{{- define "nodeward.merged" -}}
+{{- $by := .by -}}
+{{- $names := list -}}
+{{- range .new -}}{{- $names = append $names (get . $by) -}}{{- end -}}
+{{- $kept := list -}}
+{{- range .old -}}{{- if not (has (get . $by) $names) -}}{{- $kept = append $kept . -}}{{- end -}}{{- end -}}
+{{- toYaml (concat $kept .new) -}}
 {{- end -}}
 
 {{- /* A second release would write the same names: it is refused, with the first one's name. */ -}}

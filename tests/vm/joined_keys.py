@@ -25,6 +25,7 @@ from nodeward.features.keys.rows import KeyRow
 from nodeward.neighbours.kubelet import pods_api
 from tests.peers.containerd import children
 from tests.peers.nriside import Json, member, objects
+from tests.vm.device_cases import devices_by_nri, devices_by_plugin
 from tests.vm.inside import (
     CGROUPS,
     KIB,
@@ -349,5 +350,7 @@ CASES: Final = named(
     refused_at_allocate,
     start_waits_for_the_kernel,
     free_again,
+    devices_by_plugin,
+    devices_by_nri,
     decided_by_the_relay,
 )

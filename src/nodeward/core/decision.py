@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
 
+from nodeward.core.devices import DeviceNode
 from nodeward.core.refusal import Reason, Refusal
 
 
@@ -86,6 +87,8 @@ class Adjustment:
     mounts: tuple[Mount, ...] = ()
     scheduling: SchedulingClass | None = None
     """At creation only, where the runtime's interface has a word for it."""
+    devices: tuple[DeviceNode, ...] = ()
+    """At creation only."""
 
     def sets(self) -> Mapping[str, str]:
         """What it sets, and to what, as texts. Two features never set the same."""
@@ -98,7 +101,8 @@ class Adjustment:
             "scheduling": self.scheduling.name if self.scheduling is not None else "",
         }
         mounts = {f"the mount at {mount.destination}": mount.source for mount in self.mounts}
-        return {**self.unified, **{name: text for name, text in plain.items() if text}, **mounts}
+        devices = {f"the device {node.path}": f"{node.major}:{node.minor}" for node in self.devices}
+        return {**self.unified, **{name: text for name, text in plain.items() if text}, **mounts, **devices}
 
     def beside(self, other: "Adjustment") -> "Adjustment":
         """Both; this one's values where both set the same."""
@@ -112,6 +116,7 @@ class Adjustment:
             self.blockio_class or other.blockio_class,
             self.mounts + tuple(one for one in other.mounts if f"the mount at {one.destination}" not in mine),
             self.scheduling or other.scheduling,
+            self.devices + tuple(one for one in other.devices if f"the device {one.path}" not in mine),
         )
 
 

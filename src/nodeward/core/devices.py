@@ -23,6 +23,21 @@ def kind_of(name: str) -> str:
     return found["kind"] if found is not None else ""
 
 
+ENCLAVE, PROVISION = "sgx.intel.com/enclave", "sgx.intel.com/provision"
+"""Extended resources that stand for device nodes of SGX, by the names of Intel's plugin."""
+SGX_NODES: Mapping[str, str] = {ENCLAVE: "/dev/sgx_enclave", PROVISION: "/dev/sgx_provision"}
+"""The device node of each, on the host and in containers."""
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceNode:
+    """A character device, at the same path on the host and in a container, to read and write."""
+
+    path: str
+    major: int
+    minor: int
+
+
 class DeviceKind(Enum):
     """Who allocated a device."""
 

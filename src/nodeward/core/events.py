@@ -12,7 +12,7 @@ from nodeward.core.cgroup import Hierarchy
 from nodeward.core.claims import Claim, ClaimUid, Promised
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Target
-from nodeward.core.devices import PluginStanding
+from nodeward.core.devices import DeviceNode, PluginStanding
 from nodeward.core.gating import Gated, Verdict
 from nodeward.core.topology import Machine
 from nodeward.core.vms import CgroupDriver, Handler, VmReading
@@ -351,6 +351,16 @@ class CapacityRead(Event):
     capacity: Mapping[str, int] = field(default_factory=dict)
     usage: Mapping[str, int] = field(default_factory=dict)
     tree: Hierarchy = field(default_factory=Hierarchy)
+
+
+@dataclass(frozen=True, slots=True)
+class EnclavesSeen(Event):
+    """The node's SGX by its files: the device nodes that are there, why others are not, by path, and how many bytes of
+    enclave memory each NUMA node has; empty where the kernel does not tell (before Linux 5.17)."""
+
+    nodes: tuple[DeviceNode, ...] = ()
+    missing: Mapping[str, str] = field(default_factory=dict)
+    memory: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

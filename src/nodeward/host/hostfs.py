@@ -44,6 +44,8 @@ class FileInfo(NamedTuple):
     device: int
     size: int
     links: int = 1
+    character: int = 0
+    """The device number of a character device."""
 
 
 class HostFiles(Protocol):
@@ -243,7 +245,8 @@ class OsFiles:
 
     def stat(self, path: str) -> FileInfo:
         found = os.stat(self._at(path))
-        return FileInfo(stat.S_ISDIR(found.st_mode), found.st_ino, found.st_dev, found.st_size, found.st_nlink)
+        is_dir, number = stat.S_ISDIR(found.st_mode), found.st_rdev if stat.S_ISCHR(found.st_mode) else 0
+        return FileInfo(is_dir, found.st_ino, found.st_dev, found.st_size, found.st_nlink, number)
 
     def mkdir(self, path: str) -> None:
         os.mkdir(self._at(path), _NEW_FOLDER_MODE)

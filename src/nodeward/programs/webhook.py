@@ -18,6 +18,7 @@ from nodeward.features.admission.door.doors import Patience, listen
 from nodeward.features.admission.door.server import Decide, WebhookServer
 from nodeward.features.admission.requests import annotated
 from nodeward.features.admission.values import AdmissionRule, Operation, PodAsked, Verdict
+from nodeward.features.limits.settings import GivenBy
 from nodeward.features.settings import Settings
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
@@ -34,7 +35,9 @@ SPARE = 64
 
 def decider(settings: Settings) -> Decide:
     """The decision by these settings, as the mode allows it."""
-    rule = AdmissionRule(settings.limits.resources, settings.webhook.required_plugin)
+    rule = AdmissionRule(
+        settings.limits.resources, settings.webhook.required_plugin, settings.limits.devices is GivenBy.NRI
+    )
 
     def enforced(operation: Operation, pod: PodAsked) -> Verdict:
         return admit(operation, pod, rule)

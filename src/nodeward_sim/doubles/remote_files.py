@@ -69,8 +69,8 @@ class RemoteFiles:
         return [str(name) for name in cast(list[str | int], self._call("listdir", path))]
 
     def stat(self, path: str) -> FileInfo:
-        is_dir, inode, device, size, links = cast(list[int], self._call("stat", path))
-        return FileInfo(bool(is_dir), inode, device, size, links)
+        is_dir, *rest = cast(list[int], self._call("stat", path))
+        return FileInfo(bool(is_dir), *rest)
 
     def mkdir(self, path: str) -> None:
         self._call("mkdir", path)

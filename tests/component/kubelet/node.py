@@ -101,6 +101,7 @@ class Node:
         on_node: OnNode = NOTHING,
         deadline_s: float = 5.0,
         nodes: tuple[str, ...] = (),
+        offered: Offering | None = None,
     ) -> Life:
         loop = asyncio.get_running_loop()
         offers, said = ByEdge("offer"), Said()
@@ -111,13 +112,14 @@ class Node:
             life.meanwhile()
             return life.on_node
 
-        home, offering = str(self.home), Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read, lambda: nodes)
+        keys = Offering("tdx", TDX, "tdx-key-", lambda: (mount, False), read, lambda: nodes)
+        home, offering = str(self.home), offered or keys
         folder = Folder(home, home, offering, CheckpointFile(OsFiles(), home, [offering.resource]))
         noted = list[tuple[bool, str]]()
         plugin = Plugin(offering, folder, offers, said.ask, said.tell, SystemClock(), lambda *of: noted.append(of))
         life = Life(offers, said, plugin, loop.create_task(plugin.run(lane, lambda: 0.0)), lane, on_node, noted)
         if devices is not None:
-            life.offer(devices)
+            life.offer(devices, offering.resource)
         self.lives.append(life)
         return life
 

@@ -10,6 +10,7 @@ container is refused if it names a resource; nothing else of the pod can change 
 from collections.abc import Container, Iterable
 
 from nodeward.core import annotations as keys
+from nodeward.core.devices import ENCLAVE, PROVISION
 from nodeward.core.quantity import MAX_VALUE, QuantityError, whole_units
 from nodeward.core.workload import Role
 from nodeward.features.admission import devices, notes
@@ -24,7 +25,7 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
     """The verdict on `pod`."""
     if operation is Operation.OTHER or (operation is Operation.DEBUG and not _debugs(pod)):
         return Verdict()
-    watched = tuple(dict.fromkeys((*rule.resources, devices.EPC, devices.ENCLAVE, devices.PROVISION)))
+    watched = tuple(dict.fromkeys((*rule.resources, devices.EPC, ENCLAVE, PROVISION)))
     faults: list[str] = []
     chosen = _debugs(pod) if operation is Operation.DEBUG else pod.containers
     table = tuple([(container, declared(container, watched, faults)) for container in chosen])
@@ -50,9 +51,13 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
         return Verdict(warnings=(*_few(unread), *_unasked(pod, users)), annotations=changed)
     provider = pod.annotations.get(keys.QUOTE_PROVIDER, "")
     return Verdict(
-        warnings=(*devices.warnings(pod, users, provider), *_unasked(pod, users)),
+        warnings=(
+            *devices.warnings(pod, users, provider),
+            *(devices.unserved(pod) if rule.by_nri else ()),
+            *_unasked(pod, users),
+        ),
         annotations=changed,
-        containers=devices.container_changes(users, provider),
+        containers=devices.container_changes(users, provider, by_nri=rule.by_nri),
         aesm_volume=devices.aesm_volume(pod, users, provider),
     )
 

@@ -6,9 +6,10 @@ An extended resource is a whole number, and its request equals its limit. Amount
 
 from collections.abc import Iterable, Mapping
 
+from nodeward.core.devices import ENCLAVE, PROVISION
 from nodeward.core.quantity import EXAMPLE, QuantityError, exact_units
 from nodeward.core.workload import Role
-from nodeward.features.admission.devices import ENCLAVE, EPC, PROVISION
+from nodeward.features.admission.devices import EPC
 from nodeward.features.admission.values import ContainerAsked
 
 _SHOWN = 64

@@ -4,10 +4,14 @@ A container with `sgx.intel.com/epc` gets one `sgx.intel.com/enclave`. The conta
 `sgx.intel.com/quote-provider` also gets one `sgx.intel.com/provision`. If the annotation is `aesmd`, each of them gets
 the socket of aesmd and is told of it: from a container named aesmd in the same pod, else from the node. Whatever is
 there already is left alone, so a second round changes nothing. A container without EPC gets nothing.
+
+Where nodes give the device by NRI, no node offers `sgx.intel.com/enclave`, and a pod that asks for it runs nowhere: it
+is taken from containers with EPC.
 """
 
 from collections.abc import Mapping
 
+from nodeward.core.devices import ENCLAVE, PROVISION
 from nodeward.core.quantity import QuantityError, exact_units
 from nodeward.core.workload import Role
 from nodeward.features.admission.values import (
@@ -20,24 +24,26 @@ from nodeward.features.admission.values import (
 )
 
 EPC = "sgx.intel.com/epc"
-ENCLAVE = "sgx.intel.com/enclave"
-PROVISION = "sgx.intel.com/provision"
 AESMD = "aesmd"
 
 
-def container_changes(users: tuple[ContainerAsked, ...], provider: str) -> tuple[ContainerChange, ...]:
+def container_changes(
+    users: tuple[ContainerAsked, ...], provider: str, *, by_nri: bool = False
+) -> tuple[ContainerChange, ...]:
     """What each container with EPC gets; one that has it all is not listed."""
     changes = []
     for container in users:
-        wanted = (ENCLAVE, PROVISION) if provider and container.name == provider else (ENCLAVE,)
+        asked = () if by_nri else (ENCLAVE,)
+        wanted = (*asked, PROVISION) if provider and container.name == provider else asked
         change = ContainerChange(
             container,
             limits=tuple(name for name in wanted if not _is_one(container.limits, name)),
             requests=tuple(name for name in wanted if not _is_one(container.requests, name)),
             aesm_address=provider == AESMD and not container.aesm_address,
             aesm_mount=provider == AESMD and not _has_socket(container),
+            dropped=(ENCLAVE,) if by_nri and _asks(container, ENCLAVE) else (),
         )
-        if change.limits or change.requests or change.aesm_address or change.aesm_mount:
+        if change != ContainerChange(container):
             changes.append(change)
     return tuple(changes)
 
@@ -49,6 +55,17 @@ def aesm_volume(pod: PodAsked, users: tuple[ContainerAsked, ...], provider: str)
     if not any(not _has_socket(user) or AESM_VOLUME in user.mounts.values() for user in users):
         return None
     return AesmVolume.MEMORY if _shares_aesmd(users) else AesmVolume.HOST
+
+
+def unserved(pod: PodAsked) -> tuple[str, ...]:
+    """What the author of a pod should know that asks for the device and declares no EPC, where nodes go by EPC."""
+    names = [one.name for one in pod.containers if _asks(one, ENCLAVE) and not _asks(one, EPC)]
+    if not names:
+        return ()
+    return (
+        f"container {names[0][:64]!r} asks for {ENCLAVE}, which nodes do not offer where limits.devices is nri: "
+        f"declare {EPC} instead, and it gets the device",
+    )
 
 
 def warnings(pod: PodAsked, users: tuple[ContainerAsked, ...], provider: str) -> tuple[str, ...]:
@@ -66,6 +83,10 @@ def warnings(pod: PodAsked, users: tuple[ContainerAsked, ...], provider: str) ->
 def _shares_aesmd(users: tuple[ContainerAsked, ...]) -> bool:
     """Whether a container of the pod serves aesmd's socket to another one."""
     return len(users) > 1 and any(user.name == AESMD and user.role in (Role.REGULAR, Role.SIDECAR) for user in users)
+
+
+def _asks(container: ContainerAsked, resource: str) -> bool:
+    return resource in container.limits or resource in container.requests
 
 
 def _is_one(given: Mapping[str, str], name: str) -> bool:

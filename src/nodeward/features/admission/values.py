@@ -68,10 +68,12 @@ class PodAsked:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRule:
-    """What admission decides by. `resources` is the setting `limits.resources`; no plugin is required if empty."""
+    """What admission decides by. `resources` is the setting `limits.resources`; no plugin is required if empty;
+    `by_nri`: nodes give `/dev/sgx_enclave` to whoever declares EPC, and offer no `sgx.intel.com/enclave`."""
 
     resources: Mapping[str, str] = field(default_factory=lambda: DEFAULT_RESOURCES)
     required_plugin: str = ""
+    by_nri: bool = False
 
 
 AESM_VOLUME = "aesmd-socket"
@@ -88,13 +90,15 @@ class AesmVolume(Enum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerChange:
-    """What one container gets. `limits` and `requests` name device resources that are to be 1."""
+    """What one container gets. `limits` and `requests` name device resources that are to be 1, or, `dropped`, are to
+    go from both."""
 
     container: ContainerAsked
     limits: tuple[str, ...] = ()
     requests: tuple[str, ...] = ()
     aesm_address: bool = False
     aesm_mount: bool = False
+    dropped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

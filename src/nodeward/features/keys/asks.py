@@ -28,8 +28,10 @@ START_NS = 8_000_000_000
 Answered = tuple[Keys, Final | Need | Commit]
 
 
-def allocating(state: State, event: ev.Allocating) -> Answered:
-    """The slice and the answer to an Allocate, as far as it has come."""
+def allocating(state: State, event: ev.Allocating) -> tuple[Keys, Final | Need | Commit | None]:
+    """The slice and the answer to an Allocate, as far as it has come; none where it is about no key."""
+    if all(event.resource != row.publish for row in state.settings.keys.kinds.values()):
+        return state.keys, None
     ask = state.asks.get(event.ask_id)
     if ask is not None and event.ask_id in state.keys.reserved:
         return _recorded(state, event, ask)

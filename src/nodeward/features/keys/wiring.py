@@ -1,6 +1,5 @@
 """What TEE keys need of the daemon: who counts them, offers them to kubelet, and shares them with NFD."""
 
-import asyncio
 import os
 import random
 from collections.abc import Callable, Sequence
@@ -131,10 +130,10 @@ def device_plugin(
     if settings.keys.mode is Mode.OFF or not rows:
         return [], None
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # gRPC's own log, on our standard error, tells of each peer's end
+    from nodeward.features import by_id
     from nodeward.features.keys.device_ids import id_name
     from nodeward.features.pods.effects import node_status
-    from nodeward.neighbours.kubelet.folder import Folder, Offering
-    from nodeward.neighbours.kubelet.plugin import Plugin
+    from nodeward.neighbours.kubelet.folder import Offering
 
     def quoting(key: str) -> tuple[str, bool]:
         row = core.state.settings.keys.kinds.get(key, KeyKind())
@@ -146,26 +145,17 @@ def device_plugin(
 
     on_node = node_status.reader(settings, os.environ, clock)
 
-    def plugin(key: str, row: KeyKind) -> Plugin:
+    def offering(key: str, row: KeyKind) -> Offering:
         ids_begin = id_name(key, 0).removesuffix("0000")
         asked = partial(quoting, key), partial(on_node, row.publish), partial(devices, key)
-        one = Offering(key, row.publish, ids_begin, *asked)
-        folder = Folder(settings.keys.kubelet_dir, settings.keys.root, one, checkpoint())
-        return Plugin(one, folder, offers, core.ask, core.tell, clock, partial(note, f"device-plugin-{key}"))
+        remedy = (
+            f"keys.kinds.{key}.devices gives it to each pod with {row.publish}: load the module that makes it, let the "
+            "daemon see it (docs/keys.md, Device nodes), or take it out of the setting"
+        )
+        return Offering(key, row.publish, ids_begin, *asked, remedy)
 
-    plugins = {f"device-plugin-{key}": plugin(key, row) for key, row in rows.items()}
-
-    async def offer(one: Plugin) -> None:
-        looking = lane()
-        try:
-            await one.run(looking, random.random)
-        finally:
-            looking.close(0.0)
-
-    async def withdraw() -> tuple[str, ...]:
-        return tuple(await asyncio.gather(*(one.withdraw() for one in plugins.values())))
-
-    return [(name, partial(offer, one)) for name, one in plugins.items()], withdraw
+    offered = [offering(key, row) for key, row in rows.items()]
+    return by_id.plugins(offered, settings, offers, core, lane, clock, checkpoint(), note)
 
 
 def quotes(settings: Settings, core: Core[State], clock: Clock) -> list[Component]:

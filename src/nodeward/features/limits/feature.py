@@ -4,4 +4,6 @@ from nodeward.core.feature import Feature
 from nodeward.features.limits.step import HEARS, on_fault
 from nodeward.features.root import State
 
-LIMITS: Feature[State] = Feature("limits", HEARS, on_fault=on_fault, kinds=("misc.max", "subtree", "epc-slice"))
+LIMITS: Feature[State] = Feature(
+    "limits", HEARS, on_fault=on_fault, kinds=("misc.max", "subtree", "epc-slice", "sgx-offer")
+)

@@ -23,6 +23,14 @@ class UnknownPod(Enum):
     REFUSE = "refuse"
 
 
+class GivenBy(Enum):
+    """Who gives containers the device nodes of SGX."""
+
+    OFF = "off"
+    PLUGIN = "plugin"
+    NRI = "nri"
+
+
 @dataclass(frozen=True, slots=True)
 class EpcClaims:
     """Enclave memory by claim (Dynamic Resource Allocation), Kubernetes 1.36 or newer."""
@@ -63,4 +71,12 @@ class LimitsSettings:
     resources: Mapping[str, str] = table(
         lambda: dict(DEFAULT_RESOURCES), "Extended resources of pods, and the misc controller's name of each."
     )
+    devices: GivenBy = setting(
+        GivenBy.OFF,
+        "Who gives `/dev/sgx_enclave` and `/dev/sgx_provision`: `off`, somebody else; `plugin`, a device plugin with "
+        "the names and ids of Intel's; `nri`, the runtime at our word, to containers whose spec declares EPC. The "
+        "webhook has to know `nri` too.",
+    )
+    enclave_ids: int = setting(110, "How many containers at once can have `sgx.intel.com/enclave`.", 1, 4096)
+    provision_ids: int = setting(110, "How many containers at once can have `sgx.intel.com/provision`.", 1, 4096)
     dra: EpcClaims = field(default_factory=EpcClaims)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from nodeward.core.cgroup import Hierarchy
 from nodeward.core.claims import ClaimUid, Promised
-from nodeward.core.events import DriverTold, MiscReading
+from nodeward.core.events import DriverTold, EnclavesSeen, MiscReading, PluginTold
 from nodeward.core.refusal import Reason
 from nodeward.core.workload import Amounts, ContainerId, PodUid
 
@@ -91,6 +91,17 @@ class ByClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class Devices:
+    """The device nodes of SGX: what the node's files say of them, None before the first look; those resources whose
+    node was ever there; the ids that stand as goals, and how our plugin stands, by resource."""
+
+    seen: EnclavesSeen | None = None
+    ever: tuple[str, ...] = ()
+    listed: Mapping[str, str] = field(default_factory=dict)
+    plugins: Mapping[str, PluginTold] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
     """Slice of the feature `limits`. Cgroups are keyed by their path below the cgroup root."""
 
@@ -109,3 +120,4 @@ class Limits:
     left: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """While the mode is off: the resources whose limit of ours may stand in each cgroup that was wanted something."""
     by_claim: ByClaim = field(default_factory=ByClaim)
+    devices: Devices = field(default_factory=Devices)

@@ -10,13 +10,14 @@ from dataclasses import replace
 from typing import Any
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Decision, Fault, Final, Goal
+from nodeward.core.decision import NOTHING, Adjustment, Decision, Fault, Final, Goal
 from nodeward.core.events import Question
 from nodeward.core.feature import Hear
 from nodeward.core.modes import Mode
+from nodeward.core.refusal import Refusal
 from nodeward.core.tables import beside, without
 from nodeward.core.workload import ContainerId, Phase, PodUid
-from nodeward.features.limits import claims, readings
+from nodeward.features.limits import claims, devices, readings
 from nodeward.features.limits.answer import answer
 from nodeward.features.limits.goals import forget, limit_goals, subtree_goals
 from nodeward.features.limits.state import Limits, Wanted
@@ -54,6 +55,17 @@ def _outcome(state: State, event: ev.Reached | ev.Missed) -> tuple[Limits, Decis
     return readings.outcome(state.limits, event), NOTHING
 
 
+def _creating(state: State, event: ev.Creating) -> tuple[Limits, Decision]:
+    """Limits and device nodes are two settings, and each says by itself what it gives."""
+    limits, decision = answer(state, event) if state.settings.limits.mode is not Mode.OFF else (state.limits, NOTHING)
+    nodes, limited = devices.given(state, event), decision.answer
+    if nodes is None or (isinstance(limited, Final) and isinstance(limited.value, Refusal)):
+        return limits, decision
+    if isinstance(nodes.value, Adjustment) and isinstance(limited, Final) and isinstance(limited.value, Adjustment):
+        nodes = replace(limited, value=limited.value.beside(nodes.value))
+    return limits, replace(decision, answer=nodes)
+
+
 def _hooked(state: State, event: ev.Hooked) -> tuple[Limits, Decision]:
     return reconcile(state, (event.sandbox.pod_uid,), touched=event.container.id if event.container else None)
 
@@ -76,18 +88,21 @@ def _capacity_read(state: State, event: ev.CapacityRead) -> tuple[Limits, Decisi
     """What the kernel has is known with mode off too, for when it is switched on."""
     if state.settings.limits.mode is not Mode.OFF:
         return _capacity(state, event)
-    left = state.limits.left
-    of = state.limits.by_claim
-    return Limits(event.controller, event.capacity, event.usage, tree=event.tree, left=left, by_claim=of), NOTHING
+    return replace(
+        state.limits, controller=event.controller, capacity=event.capacity, usage=event.usage, tree=event.tree
+    ), NOTHING
 
 
 def _settings(state: State, _: SettingsChanged) -> tuple[Limits, Decision]:
-    limits, mode = state.limits, state.settings.limits.mode
+    mode = state.settings.limits.mode
+    limits, offered = devices.listed(state, state.limits.devices)
     if mode is Mode.OFF:
-        return _switched_off(limits) if limits.wanted else (limits, NOTHING)
+        limits, news = _switched_off(limits) if limits.wanted else (limits, NOTHING)
+        return limits, replace(news, goals=offered.goals)
     if mode is not Mode.ENFORCE:
         limits = replace(limits, misses={})  # nothing is tried any more
     limits, news = reconcile(replace(state, limits=limits), state.pods.sandbox_of, afresh=True)
+    news = replace(news, goals=news.goals + offered.goals)
     return (replace(limits, left={}) if limits.left else limits), news
 
 
@@ -95,9 +110,7 @@ def _switched_off(limits: Limits) -> tuple[Limits, Decision]:
     """Goals end, and limits stay as they are."""
     targets = tuple(target for path, wanted in limits.wanted.items() for target in forget(wanted, path))
     left = {path: tuple(dict.fromkeys((*w.values, *w.taken_back, *w.given))) for path, w in limits.wanted.items()}
-    off = Limits(
-        limits.controller, limits.capacity, limits.usage, tree=limits.tree, left=left, by_claim=limits.by_claim
-    )
+    off = replace(limits, wanted={}, readings={}, repairs_ns={}, misses={}, answered={}, left=left)
     return off, Decision(forget=targets)
 
 
@@ -212,7 +225,6 @@ def _unless_off(hear: Hear[State]) -> Hear[State]:
 
 
 _WITH_A_MODE: Mapping[type[ev.Event], Hear[State]] = {
-    ev.Creating: answer,
     ev.Updating: _updating,
     ev.Created: _there,
     ev.Updated: _there,
@@ -286,6 +298,10 @@ _BY_CLAIM: Mapping[type[ev.Event], Hear[State]] = {
 _CHANGES_WHAT_IS_SOLD = (ev.PodSeen, ev.PodGone, ev.PodsListed)
 HEARS: Mapping[type[ev.Event], Hear[State]] = {
     ev.CapacityRead: _selling(_capacity_read),
+    ev.Creating: _creating,
+    ev.EnclavesSeen: devices.seen,
+    ev.Allocating: lambda state, event: (state.limits, Decision(devices.allocating(state, event))),
+    ev.PluginTold: lambda state, event: (devices.plugin_told(state, event), NOTHING),
     SettingsChanged: _selling(_settings),
     **{
         kind: _selling(_unless_off(hear)) if kind in _CHANGES_WHAT_IS_SOLD else _unless_off(hear)

@@ -216,6 +216,8 @@ def changed_create(payload: bytes, given: Adjustment) -> bytes:
     config.linux.resources.CopyFrom(_resources(given))
     for mount in given.mounts:
         config.mounts.add(container_path=mount.destination, host_path=mount.source, readonly=mount.read_only)
+    for node in given.devices:
+        config.devices.add(container_path=node.path, host_path=node.path, permissions="rw")
     for key, name in ((RDT_CLASS, given.rdt_class), (BLOCKIO_CLASS, given.blockio_class)):
         if name:
             config.annotations[key] = name

@@ -51,8 +51,10 @@ class Identity(NamedTuple):
 class Offering:
     """One resource that we offer. `ids_begin` is what the names of our ids begin with; `mount` the folder that each
     container is given now, empty for none, and whether it is given one that is not there: then the container waits.
-    `devices` are the device nodes that it is given now. `on_node` reads what the node's status has of the resource;
-    nothing where that cannot be read."""
+    `devices` are the device nodes that it is given now, and `remedy` says what to do where one is not there. `on_node`
+    reads what the node's status has of the resource; nothing where that cannot be read. Where ids are `tokens` for
+    device nodes, as with Intel's plugins, kubelet asks nothing before a start, no id is better than another, and the
+    container is told of the device nodes once for each id."""
 
     key: str
     resource: str
@@ -60,6 +62,8 @@ class Offering:
     mount: Callable[[], tuple[str, bool]] = lambda: ("", False)
     on_node: Callable[[], Awaitable[OnNode]] = _nothing_on_node
     devices: Callable[[], Sequence[str]] = tuple
+    remedy: str = ""
+    tokens: bool = False
 
     @property
     def sockets_begin(self) -> str:
@@ -186,6 +190,8 @@ def rival(offering: Offering, around: Around, offered: Collection[str] = ()) -> 
     kubevirt = f"kubevirt-{name}.sock"
     if domain == "devices.kubevirt.io" and kubevirt in around.plugins:
         return f"KubeVirt's own device plugin listens at {kubevirt}"
+    if (intels := f"{domain}-{name}.sock") in around.plugins:
+        return f"Intel's device plugin listens at {intels}"
     registered = (around.registered or {}).get(offering.resource, ())
     is_ours = any(one.startswith(offering.ids_begin) for one in registered)
     foreign = [] if is_ours else [one for one in registered if one not in offered]

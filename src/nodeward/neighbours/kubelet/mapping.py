@@ -43,14 +43,16 @@ def listed(every: Iterable[tuple[str, bool]]) -> bytes:
     return protocol.ListAndWatchResponse(devices=found).SerializeToString()
 
 
-def options() -> protocol.DevicePluginOptions:
-    """That kubelet is to ask before each start, and which ids are liked."""
-    return protocol.DevicePluginOptions(pre_start_required=True, get_preferred_allocation_available=True)
+def options(asks: bool) -> protocol.DevicePluginOptions:
+    """Whether kubelet is to ask before each start, and which ids are liked."""
+    return protocol.DevicePluginOptions(pre_start_required=asks, get_preferred_allocation_available=asks)
 
 
-def registration(endpoint: str, resource: str) -> bytes:
+def registration(endpoint: str, resource: str, asks: bool) -> bytes:
     """What Register is sent; `endpoint` is our socket's name in kubelet's folder."""
-    request = protocol.RegisterRequest(version=VERSION, endpoint=endpoint, resource_name=resource, options=options())
+    request = protocol.RegisterRequest(
+        version=VERSION, endpoint=endpoint, resource_name=resource, options=options(asks)
+    )
     return request.SerializeToString()
 
 
@@ -64,13 +66,18 @@ def asked(request: bytes, offered: Collection[str]) -> list[tuple[str, ...]]:
     return found
 
 
-def allocated(containers: int, mount: str, devices: Iterable[str] = ()) -> bytes:
-    """The answer to it: for each container the device nodes `devices`, to read and write, and the folder `mount`,
-    read-only: its sockets can be connected to all the same. No folder where `mount` is empty."""
+def allocated(containers: Iterable[Iterable[str]], mount: str) -> bytes:
+    """The answer to it: for each container its device nodes, to read and write, and the folder `mount`, read-only: its
+    sockets can be connected to all the same. No folder where `mount` is empty."""
     mounts = [protocol.Mount(container_path=mount, host_path=mount, read_only=True)] if mount else []
-    nodes = [protocol.DeviceSpec(container_path=path, host_path=path, permissions="rw") for path in devices]
-    one = protocol.ContainerAllocateResponse(mounts=mounts, devices=nodes)
-    return protocol.AllocateResponse(container_responses=[one] * containers).SerializeToString()
+    answers = [
+        protocol.ContainerAllocateResponse(
+            mounts=mounts,
+            devices=[protocol.DeviceSpec(container_path=path, host_path=path, permissions="rw") for path in devices],
+        )
+        for devices in containers
+    ]
+    return protocol.AllocateResponse(container_responses=answers).SerializeToString()
 
 
 def starting(request: bytes, offered: Collection[str]) -> tuple[str, ...]:

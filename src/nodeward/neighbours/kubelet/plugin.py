@@ -122,11 +122,11 @@ class Instance:
     """One server on one socket, as kubelet knows it."""
 
     def __init__(
-        self, published: Published, allocate: Unary, start: Unary, sent: Callable[[mapping.Devices], None]
+        self, published: Published, allocate: Unary, start: Unary, sent: Callable[[mapping.Devices], None], asks: bool
     ) -> None:
         self.opened, self.lost = asyncio.Event(), asyncio.Event()
         """Kubelet reads our list; and does so no more."""
-        self._published, self._sent, self._streams = published, sent, 0
+        self._published, self._sent, self._streams, self._asks = published, sent, 0, asks
         unary: dict[str, Unary] = {
             "GetDevicePluginOptions": self._options,
             "GetPreferredAllocation": _checked(self._preferred),
@@ -136,7 +136,7 @@ class Instance:
         self.server = GrpcServer(mapping.SERVICE, unary, {"ListAndWatch": self._list})
 
     async def _options(self, request: bytes) -> bytes:
-        return mapping.options().SerializeToString()
+        return mapping.options(self._asks).SerializeToString()
 
     async def _preferred(self, request: bytes) -> bytes:
         return mapping.preferred(request)
@@ -235,7 +235,8 @@ class Plugin:
             if why:
                 raise GrpcError(Code.RESOURCE_EXHAUSTED, why)
         mount, always = self.offering.mount()
-        return mapping.allocated(len(containers), mount if always or self._mount_there else "", devices)
+        nodes = [list(devices) * (len(names) if self.offering.tokens else 1) for names in containers]
+        return mapping.allocated(nodes, mount if always or self._mount_there else "")
 
     async def start(self, request: bytes) -> bytes:
         """Kubelet is about to start a container."""
@@ -260,11 +261,7 @@ class Plugin:
             why = f"{', '.join(devices)}: not looked at within {DEVICES_S:g} s"
         except OSError as error:
             why = str(error)
-        setting = f"keys.kinds.{self.offering.key}.devices"
-        return why and (
-            f"nodeward: {why}; {setting} gives it to each pod with {self.offering.resource}: load the module that "
-            "makes it, let the daemon see it (docs/keys.md, Device nodes), or take it out of the setting"
-        )
+        return why and f"nodeward: {why}; {self.offering.remedy}"
 
     async def _decided(self, question: Admitted, within_ns: int, within_s: float) -> str:
         """Why not, empty for yes."""
@@ -281,7 +278,7 @@ class Plugin:
         if isinstance(final.value, Refusal):
             return final.value.message
         if final.reason.code in UNDECIDED:
-            return f"nodeward: {self.offering.resource} is not offered now; see `nodeward keys`"
+            return f"nodeward: {self.offering.resource} is not offered now; see `nodeward doctor`"
         return ""
 
     async def _follow(self) -> None:
@@ -344,7 +341,7 @@ class Plugin:
         """Serves, registers, and serves on for as long as kubelet reads; why that ended."""
         self._instances += 1
         endpoint = f"{self.offering.sockets_begin}{self._clock.now_ns():x}-{self._instances:x}.sock"
-        instance = Instance(self._published, self.allocate, self.start, self._handed_over)
+        instance = Instance(self._published, self.allocate, self.start, self._handed_over, not self.offering.tokens)
         try:
             await instance.server.start(f"{self._folder.path}/{endpoint}")
             await self._register(endpoint)
@@ -374,7 +371,7 @@ class Plugin:
     async def _register(self, endpoint: str) -> None:
         client = GrpcClient(f"{self._folder.path}/{KUBELET}")
         try:
-            request = mapping.registration(endpoint, self.offering.resource)
+            request = mapping.registration(endpoint, self.offering.resource, not self.offering.tokens)
             await client.call(f"/{mapping.REGISTRATION}/Register", request, REGISTER_S)
         finally:
             await client.close()

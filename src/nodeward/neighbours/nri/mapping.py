@@ -235,7 +235,9 @@ def create_answer(adjustment: Adjustment, of: Generation = OLDEST) -> bytes:
     for mount in mounts:
         options = ["rbind", "ro" if mount.read_only else "rw"]
         answer.adjust.mounts.add(destination=mount.destination, type="bind", source=mount.source, options=options)
-    if sets > len(mounts):
+    for node in adjustment.devices:
+        answer.adjust.linux.devices.add(path=node.path, type="c", major=node.major, minor=node.minor)
+    if sets > len(mounts) + len(adjustment.devices):
         _set(answer.adjust.linux.resources, adjustment)
     if adjustment.scheduling is not None:
         _schedule(answer.adjust.linux, adjustment.scheduling, of)

@@ -218,6 +218,9 @@ def _container(spec: ReviewedSpec, change: ContainerChange) -> Iterable[PatchOpe
             else:
                 for name in names:
                     yield add(below(place, name), "1")
+            for name in change.dropped:
+                if name in (there or ()):
+                    yield remove(below(place, name))
     if change.aesm_address:
         yield _append(is_there(one.env), {"name": _ADDRESS, "value": "1"}, "spec", field, index, "env")
     if change.aesm_mount:

@@ -6,14 +6,13 @@ The loader is `settings.load`. A field's docstring is its description in `nodewa
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 
-from nodeward.core.devices import PROVISION
 from nodeward.core.modes import NO_POLICY, Mode, OnError
 from nodeward.core.setting import setting
 from nodeward.features.admission.settings import WebhookSection
 from nodeward.features.cpus.settings import CpusSettings, Driver, PolicySettings
 from nodeward.features.gate.settings import GateSettings
 from nodeward.features.keys.settings import KeysSettings
-from nodeward.features.limits.settings import GivenBy, LimitsSettings
+from nodeward.features.limits.settings import LimitsSettings
 from nodeward.features.podapi.settings import ColdPlugSection, PodapiSection
 from nodeward.features.pods.settings import PodsSettings
 from nodeward.features.sandboxes.settings import SandboxesSettings, SizingSettings
@@ -41,8 +40,7 @@ class EngineSettings:
         the misc controller's name, for `keys` its own, since ids are given for one of several that promise a key.
         """
         keys = {name: name for row in self.keys.kinds.values() for name in row.resources}
-        provision = {PROVISION: PROVISION} if self.limits.devices is GivenBy.NRI else {}
-        return {**(keys if self.keys.mode is not Mode.OFF else {}), **provision, **self.limits.resources}
+        return {**(keys if self.keys.mode is not Mode.OFF else {}), **self.limits.resources}
 
     def words(self, resources: Iterable[str]) -> tuple[str, ...]:
         """The words by which a pod's amounts have these resources."""

@@ -11,7 +11,7 @@ from nodeward.core.shown import Histogram, Info, Label, Metric, Named, Rows, Tot
 from nodeward.features.cpus.rows import CpusView
 from nodeward.features.gate.rows import GateRow, GatesView
 from nodeward.features.keys.rows import KeyRow
-from nodeward.features.limits.rows import UNDERFLOW, USAGE, CgroupRow, LinesRow
+from nodeward.features.limits.rows import UNDERFLOW, USAGE, CgroupRow, EnclavesView, LinesRow
 from nodeward.features.sandboxes.rows import SandboxesView, SizingRow, VmGuardRow
 from nodeward.people.relay_view import RelayView
 from nodeward.settings.rows import SettingsRow
@@ -188,6 +188,8 @@ class NodeView:
     """The CPUs and who may use them; None while the machine is not known."""
     sandboxes: SandboxesView | None = None
     """VM sandboxes; None while `sandboxes.mode` is off."""
+    enclaves: EnclavesView | None = None
+    """SGX devices, and enclave memory by claim; None where neither is asked for."""
     gates: GatesView | None = None
     """Gates of pods; None while `gate.mode` is off."""
     sizing: SizingRow = field(default_factory=SizingRow)

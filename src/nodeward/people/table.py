@@ -19,7 +19,7 @@ from nodeward.core.workload import SHORT_ID
 from nodeward.features.cpus import words as cpu_words
 from nodeward.features.cpus.rows import CpuHolderRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow, pod_name
-from nodeward.features.limits.words import amount
+from nodeward.features.limits.words import amount, enclave_sentences
 from nodeward.features.sandboxes import words as sandbox_words
 from nodeward.features.sandboxes.values import Fit
 from nodeward.people.chosen import ordered
@@ -99,6 +99,7 @@ def render(view: NodeView, height: int | None = None) -> Group:
     if not view.alone:
         parts.append(Text(_capacity(view)))
     parts += [Text(f"keys {row.key}: {row.sentence}") for row in view.keys]
+    parts += [Text(line) for line in enclave_sentences(view.enclaves)] if view.enclaves is not None else []
     parts += cpu_lines(view)
     parts += sandbox_lines(view)
     parts += _gates(view)

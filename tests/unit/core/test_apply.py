@@ -7,6 +7,7 @@ import pytest
 from nodeward.core import events as ev
 from nodeward.core.apply import merge
 from nodeward.core.decision import Adjustment, Commit, Decision, Final, Goal, Mount, Need, Special, Target
+from nodeward.core.devices import DeviceNode
 from nodeward.core.feature import Feature, Hear
 from nodeward.core.modes import Mode, OnError
 from nodeward.core.refusal import Reason, Refusal
@@ -79,14 +80,15 @@ def test_of_two_features_that_set_the_same_the_first_one_stands_and_the_fault_na
         return lambda state, _: (state.pods, Decision(Final(adjustment, WHY)))
 
     mounts = [(Mount(f"/of-{name}", "/data"),) for name in ("one", "two")]
-    one = Adjustment({"misc.max": "a 1"}, cpus="0-3", mounts=mounts[0])
-    two = Adjustment({"misc.max": "a 2"}, cpus="4", memory_nodes="1", rdt_class="gold", mounts=mounts[1])
+    nodes = [DeviceNode("/dev/sgx_enclave", 10, minor) for minor in (1, 2)]
+    one = Adjustment({"misc.max": "a 1"}, cpus="0-3", mounts=mounts[0], devices=(nodes[0],))
+    two = Adjustment({"misc.max": "a 2"}, "4", "1", rdt_class="gold", mounts=mounts[1], devices=(nodes[1],))
     features = (Feature("pods", everywhere(gives(one))), replace(LIMITS, hears=everywhere(gives(two))))
 
     _, decision = replace(ENGINE, features=features).apply(State(), replace(creating("A", "app"), seq=1))
 
     assert value_of(decision) == replace(one, memory_nodes="1", rdt_class="gold")
-    twice = ("misc.max", "cpus", "the mount at /data")
+    twice = ("misc.max", "cpus", "the mount at /data", "the device /dev/sgx_enclave")
     assert [fault.error for fault in decision.faults] == [f"pods and limits both set {what}" for what in twice]
 
 

@@ -12,6 +12,8 @@ from nodeward.core.modes import Mode
 from nodeward.core.vms import Handler, Profile
 from nodeward.features.keys.findings import KeyFacts, keys, of_offers
 from nodeward.features.keys.rows import KeyClaim, KeyClaims, KeyHolder, KeyOffer, KeyRow, KeySharing
+from nodeward.features.limits.findings import of_enclaves
+from nodeward.features.limits.rows import DeviceRow, EnclavesView
 from nodeward.features.podapi.findings import ColdPlugFacts, cold_plug
 from nodeward.features.sandboxes.findings import OUR_POLICY, VmFacts, sandboxes, sizing
 from nodeward.features.sandboxes.settings import SizingSettings
@@ -322,6 +324,23 @@ def test_what_keeps_keys_from_being_given_out_is_found_and_an_object_of_ours_whi
     said = [*keys(KeyFacts((row,), our_object, has_checkpoint=True)), *of_offers((row,))]
     assert sorted(one.code for one in said if one.code != "keys-removal") == sorted(codes)
     assert all(one.remedy for one in said if one.severity is Severity.WARNING)
+
+
+@pytest.mark.parametrize(
+    ("view", "codes"),
+    [
+        (None, []),
+        (EnclavesView("plugin", (DeviceRow("r", "/dev/x", True, ids=1, standing="serving"),)), []),
+        (EnclavesView("nri", (DeviceRow("r", "/dev/x", False, "not there"),)), ["sgx-device-missing"]),
+        (EnclavesView("plugin", (DeviceRow("r", "/dev/x", True, standing="rival"),)), ["sgx-plugin"]),
+        (EnclavesView("off", registered=False, driver="no folder"), ["epc-unregistered"]),
+        (EnclavesView("off", registered=True), []),
+    ],
+)
+def test_what_keeps_enclaves_from_devices_and_memory_is_found(view: EnclavesView | None, codes: list[str]) -> None:
+    said = [*of_enclaves(view)]
+    assert [one.code for one in said] == codes
+    assert all(one.remedy for one in said)
 
 
 @pytest.mark.parametrize(

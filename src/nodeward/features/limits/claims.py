@@ -1,29 +1,38 @@
 """Enclave memory by claim (Dynamic Resource Allocation): what a claim consumes is the limit of the containers that use
 it, without any annotation.
 
-One device stands for the node's EPC. The scheduler counts what claims consume; what pods declare otherwise (extended
-resource, annotation) is taken out of what is published. The kernel takes pages back from enclaves that do not use them,
-so no pod waits for memory that is in use: the promise is that no charge is accepted above the limit.
+A device stands for the EPC of one NUMA node, or for that of the whole machine where the kernel does not tell (before
+Linux 5.17). Which NUMA node a page comes from is the kernel's choice all the same, so the device is a hint. The
+scheduler counts what claims consume; what pods declare otherwise (extended resource, annotation) is taken out of what
+is published. The kernel takes pages back from enclaves that do not use them, so no pod waits for memory that is in use:
+the promise is that no charge is accepted above the limit, where the kernel can hold one.
 """
 
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from nodeward.core import events as ev
 from nodeward.core.claims import Claim, Promised
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Special, Target
 from nodeward.core.modes import Mode
+from nodeward.core.quantity import binary_text
 from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import kept, put, without
 from nodeward.core.workload import Amounts, ContainerSpec, PodSpec, PodUid
 from nodeward.features.limits.promise import EPC
+from nodeward.features.limits.settings import Unsupported
 from nodeward.features.limits.state import ByClaim, Limits
 from nodeward.features.pods.budget import pod_budget
 from nodeward.features.pods.state import KnownSpec
 from nodeward.features.root import State
 
 DEVICE, CAPACITY = "epc", "epc"
+"""The device of a whole machine, and the capacity of each; that of NUMA node 0 is `epc-0`."""
+_OURS = re.compile(r"epc(-[0-9]{1,5})?")
+MOST_DEVICES = 64
+"""In a slice with a taint (k8s.io/api, resource/v1/types.go)."""
 PAGE, DEFAULT = 4096, 4 << 20
 """EPC is given out in pages; a claim that names no amount gets so much, or half of what the node has left."""
 _REMEDY = "delete the pod, and its claim where that stays; the next one is allocated anew"
@@ -43,11 +52,11 @@ def preparing(state: State, event: ev.Preparing) -> tuple[Limits, Final]:
         return limits, _refused(claim, "early", f"{why}; kubelet tries again", Refused.NO_CAPACITY)
     amounts, wrong = _amounts(claim)
     if not wrong and known is not None and known.amounts != amounts:
-        wrong = f"it was prepared with {known.amounts.get(EPC, 0)} bytes, and now has {amounts.get(EPC, 0)}"
+        wrong = f"it was prepared with {sum(known.amounts.values())} bytes, and now has {sum(amounts.values())}"
     if wrong:
         return limits, _refused(claim, "claim", f"{wrong}; {_REMEDY}", Refused.BAD_VALUE)
     one = _promise(claim, amounts, known.since_wall_ns if known is not None else event.wall_ns)
-    final = Final(Adjustment(), Reason("claim-prepared", (claim.title, f"{amounts.get(EPC, 0)} of {EPC}")))
+    final = Final(Adjustment(), Reason("claim-prepared", (claim.title, f"{sum(amounts.values())} of {EPC}")))
     return _with(limits, replace(limits.by_claim, claims=put(limits.by_claim.claims, claim.uid, one))), final
 
 
@@ -81,10 +90,12 @@ def published(state: State, limits: Limits) -> tuple[Limits, Decision]:
     before, state = limits.by_claim.slices, replace(state, limits=limits)
     if not are_sold(state):
         now: Mapping[str, str] = {}
-    elif not limits.by_claim.recalled or limits.by_claim.driver is None or not (before or state.pods.api_up):
-        now = before  # before it is known what claims have, what pods declare otherwise, and whether we are registered
+    elif not limits.by_claim.recalled or None in (limits.by_claim.driver, limits.devices.seen):
+        now = before  # before it is known what claims have, whether we are registered, and what NUMA nodes have
+    elif not (before or state.pods.api_up):
+        now = before  # before it is known what pods declare otherwise
     else:
-        now = {driver: _devices(state.pods.specs, limits, driver)}
+        now = {driver: _devices(state, driver)}
     if now == before:
         return limits, NOTHING
     value = now.get(driver, Special.ABSENT)
@@ -107,7 +118,7 @@ def of_pod(state: State, uid: PodUid) -> tuple[Promised, ...]:
 
 def bytes_of_pod(state: State, uid: PodUid) -> int:
     """How much EPC the pod's claims consume together; each once, however many containers use it."""
-    return sum([one.amounts.get(EPC, 0) for one in of_pod(state, uid)])
+    return sum([sum(one.amounts.values()) for one in of_pod(state, uid)])
 
 
 def with_claims(state: State, uid: PodUid) -> PodSpec | None:
@@ -128,7 +139,7 @@ def source_of(state: State, uid: PodUid, container: str) -> str:
 
 @kept
 def _beside(spec: PodSpec, claims: tuple[Promised, ...]) -> PodSpec:
-    every = {one.name: one.amounts.get(EPC, 0) for one in claims}
+    every = {one.name: sum(one.amounts.values()) for one in claims}
     return replace(spec, containers=tuple(_container(one, every) for one in spec.containers)) if every else spec
 
 
@@ -139,35 +150,62 @@ def _container(one: ContainerSpec, claims: Mapping[str, int]) -> ContainerSpec:
     return replace(one, declared={**one.declared, EPC: one.declared.get(EPC, 0) + amount})
 
 
-def _devices(specs: Mapping[PodUid, KnownSpec], limits: Limits, driver: str) -> str:
-    capacity, told = limits.capacity.get(EPC, 0), limits.by_claim.driver
-    if not capacity:
-        return "[]"
-    free = (capacity - _declared(specs)) // PAGE * PAGE
-    is_left = free >= max(_promised(limits), PAGE) + PAGE and told is not None and told.registered
-    one: dict[str, object] = {
-        "name": DEVICE,
-        "attributes": {"kind": {"string": DEVICE}, "total": {"int": capacity}},
-        "allowMultipleAllocations": True,
-        "capacity": {CAPACITY: _capacity(max(free, 2 * PAGE))},
-    }
-    if not is_left:  # a capacity that its own rules do not fit is refused
-        one["taints"] = [{"key": f"{driver}/withheld", "effect": "NoSchedule"}]
-    return json.dumps([one], separators=(",", ":"))
+def sizes(state: State) -> Mapping[str, int]:
+    """How many bytes each device has in all. Where the kernel can hold limits, together no more than it says."""
+    seen, limit = state.limits.devices.seen, state.limits.capacity.get(EPC, 0)
+    parts = {f"{DEVICE}-{node}": size for node, size in sorted(seen.memory.items())} if seen is not None else {}
+    whole = sum(parts.values())
+    if not limit and state.settings.limits.unsupported is Unsupported.REFUSE:
+        return {}
+    if not parts or len(parts) > MOST_DEVICES:
+        return {DEVICE: limit or whole} if limit or whole else {}
+    return {name: size * min(limit or whole, whole) // whole for name, size in parts.items()}
+
+
+def values(state: State) -> Mapping[str, int]:
+    """How many bytes of each device claims may have, those that have them included: what pods declare otherwise is
+    taken from each by its size, and no more is left to give out than the node has left."""
+    every, of = sizes(state), state.limits.by_claim.claims.values()
+    whole = sum(every.values())
+    promised = {name: sum([one.amounts.get(name, 0) for one in of]) for name in every}
+    others = _declared(state.pods.specs) + sum([sum(one.amounts.values()) for one in of]) - sum(promised.values())
+    left = max(0, whole - others - sum(promised.values()))
+    found: dict[str, int] = {}
+    for name, size in every.items():
+        room = max(0, size - others * size // whole - promised[name])
+        found[name] = (promised[name] + min(room, left)) // PAGE * PAGE
+        left -= min(room, left)
+    return found
+
+
+def _devices(state: State, driver: str) -> str:
+    return json.dumps([*_published(state, driver)], separators=(",", ":"))
+
+
+def _published(state: State, driver: str) -> Iterable[Mapping[str, object]]:
+    told, of = state.limits.by_claim.driver, state.limits.by_claim.claims.values()
+    whole, is_held = sizes(state), state.limits.capacity.get(EPC, 0) > 0
+    for name, value in values(state).items():
+        promised = sum([one.amounts.get(name, 0) for one in of])
+        about: dict[str, object] = {"kind": {"string": DEVICE}, "total": {"int": whole[name]}}
+        about["enforced"] = {"bool": is_held}
+        if name != DEVICE:
+            about["resource.kubernetes.io/numaNode"] = {"int": int(name.rpartition("-")[2])}
+        one: dict[str, object] = {
+            "name": name,
+            "attributes": about,
+            "allowMultipleAllocations": True,
+            "capacity": {CAPACITY: _capacity(max(value, 2 * PAGE))},
+        }
+        if value < max(promised, PAGE) + PAGE or told is None or not told.registered:
+            one["taints"] = [{"key": f"{driver}/withheld", "effect": "NoSchedule"}]  # a capacity of 0 is refused
+        yield one
 
 
 def _capacity(value: int) -> dict[str, object]:
     default = min(DEFAULT, value // 2 // PAGE * PAGE)
-    rule = {"default": _quantity(default), "validRange": {"min": _quantity(PAGE), "step": _quantity(PAGE)}}
-    return {"value": _quantity(value), "requestPolicy": rule}
-
-
-def _quantity(value: int) -> str:
-    """As the API server prints it (BinarySI), so that what comes back is what was sent."""
-    for suffix, unit in (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
-        if value % unit == 0:
-            return f"{value // unit}{suffix}"
-    return str(value)
+    rule = {"default": binary_text(default), "validRange": {"min": binary_text(PAGE), "step": binary_text(PAGE)}}
+    return {"value": binary_text(value), "requestPolicy": rule}
 
 
 @kept
@@ -176,26 +214,23 @@ def _declared(specs: Mapping[PodUid, KnownSpec]) -> int:
     return sum([pod_budget(one.spec, EPC) for one in specs.values() if not (one.gone or one.spec.terminal)])
 
 
-def _promised(limits: Limits) -> int:
-    return sum([one.amounts.get(EPC, 0) for one in limits.by_claim.claims.values()])
-
-
 def _amounts(claim: Claim) -> tuple[Amounts, str]:
-    """The bytes that the claim consumes; or what is wrong with it."""
-    found = 0
+    """The bytes that the claim consumes, by device; or what is wrong with it."""
+    found: dict[str, int] = {}
     for one in claim.allocated:
-        if one.device != DEVICE:
-            return {}, f"its device {one.device!r} is none of ours: {DEVICE}"
+        if not _OURS.fullmatch(one.device):
+            return {}, f"its device {one.device!r} is none of ours: {DEVICE}, or {DEVICE}-0 of NUMA node 0"
         amount = one.consumed.get(CAPACITY, 0)
         if not one.admin and amount < PAGE:
             return {}, (
                 "its allocation does not say how many bytes it consumes, so nobody has counted them: the feature gate "
                 "DRAConsumableCapacity is on since Kubernetes 1.36; see that kube-scheduler and kube-apiserver have it"
             )
-        found += 0 if one.admin else amount
+        if not one.admin:
+            found[one.device] = found.get(one.device, 0) + amount
     if len(claim.pods) != 1:
         return {}, f"it is reserved for {len(claim.pods)} pods, and memory is limited by pod: give each its own claim"
-    return ({EPC: found} if found else {}), ""
+    return found, ""
 
 
 def _promise(claim: Claim, amounts: Amounts, since_ns: int) -> Promised:

@@ -1,8 +1,8 @@
 """The device nodes of SGX in the place of Intel's plugin: ids for kubelet, or given by the runtime at our word.
 
 An id is a token: there is no hardware behind it, and any container may have one while the node's device is there. By
-NRI nothing is counted: whose spec in the API server declares EPC gets /dev/sgx_enclave, and whose declares
-`sgx.intel.com/provision` gets /dev/sgx_provision. A device is a right, so an annotation gives none.
+NRI nothing is counted: whose spec in the API server declares EPC gets /dev/sgx_enclave. A device is a right, so an
+annotation gives none. Nothing in a spec but its own name asks for /dev/sgx_provision, so that goes by ids all the same.
 """
 
 import json
@@ -42,8 +42,10 @@ def listed(state: State, of: Devices) -> tuple[Limits, Decision]:
     """The ids of each resource whose device node is there; unhealthy while it has gone. Before it was ever there nobody
     is told of the resource, or every node of a cluster would have it."""
     now: Mapping[str, str] = {}
-    if state.settings.limits.devices is GivenBy.PLUGIN and of.seen is not None:
-        now = {one: _ids(state, one, _node(of.seen, one) is not None) for one in of.ever}
+    by = state.settings.limits
+    counts = {ENCLAVE: by.enclave_ids if by.devices is GivenBy.PLUGIN else 0, PROVISION: by.provision_ids}
+    if by.devices is not GivenBy.OFF and of.seen is not None:
+        now = {one: _ids(one, counts[one], _node(of.seen, one) is not None) for one in of.ever if counts[one]}
     limits = replace(state.limits, devices=replace(of, listed=now))
     changed = [one for one in SGX_NODES if now.get(one) != of.listed.get(one)]
     if not changed:
@@ -66,31 +68,22 @@ def allocating(state: State, event: ev.Allocating) -> Final | None:
 
 
 def given(state: State, event: ev.Creating) -> Final | None:
-    """The device nodes that the container gets from the runtime, or why it cannot have them; None for none."""
-    if state.settings.limits.devices is not GivenBy.NRI or event.by_hook:
-        return None
-    wanted = _wanted(state, event)
-    of = state.limits.devices.seen
-    nodes = [_node(of, resource) for resource in wanted] if of is not None else []
-    there = tuple(one for one in nodes if one is not None)
-    if len(there) == len(wanted):
-        return Final(Adjustment(devices=there), Reason("devices", wanted)) if there else None
-    lacking = next(one for one in wanted if of is None or _node(of, one) is None)
-    who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
-    return _refused(f"{who}: {_missing(state, lacking)}", Refused.NO_CAPACITY)
-
-
-def _wanted(state: State, event: ev.Creating) -> tuple[str, ...]:
+    """The device node that the container gets from the runtime, or why it cannot have it; None for none."""
     known = state.pods.specs.get(event.sandbox.pod_uid)
-    every = known.spec.containers if known is not None else ()
-    declared = next((one.declared for one in every if one.name == event.container.name), {})
-    return tuple(one for one, by in ((ENCLAVE, EPC), (PROVISION, PROVISION)) if declared.get(by, 0) > 0)
+    if state.settings.limits.devices is not GivenBy.NRI or event.by_hook or known is None:
+        return None
+    if not any(one.name == event.container.name and one.declared.get(EPC, 0) for one in known.spec.containers):
+        return None
+    of = state.limits.devices.seen
+    node = _node(of, ENCLAVE) if of is not None else None
+    if node is not None:
+        return Final(Adjustment(devices=(node,)), Reason("device", (node.path,)))
+    who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
+    return _refused(f"{who}: {_missing(state, ENCLAVE)}", Refused.NO_CAPACITY)
 
 
-def _ids(state: State, resource: str, healthy: bool) -> str:
+def _ids(resource: str, count: int, healthy: bool) -> str:
     """As Intel's plugin names them."""
-    limits = state.settings.limits
-    count = limits.enclave_ids if resource == ENCLAVE else limits.provision_ids
     return json.dumps([[f"{ids_begin(resource)}{number}", healthy] for number in range(count)], separators=(",", ":"))
 
 

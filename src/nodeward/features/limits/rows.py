@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from nodeward.core.devices import PluginStanding
 from nodeward.core.shown import Label, Metric, Total, gauge, known, shown, shows
 
 _CADVISOR = ("container", "id=cgroup", "image", "name=id", "namespace", "pod", "resource")
@@ -134,6 +135,64 @@ class CgroupRow:
     def was_read(self) -> bool:
         """Of two cgroups of one container the kernel was asked about this one."""
         return self.state != "stale" and any(one.usage is not None for one in self.resources)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceRow:
+    """A device node of SGX that containers are given. `why` says why it is not there; `ids`, `standing` and `plugin`
+    are of the device plugin: how many ids kubelet has, the plugin's state and the reason for that."""
+
+    resource: str = field(metadata=shown(Label()))
+    path: str
+    there: bool = gauge("nodeward_sgx_device", "1 while the node has this device node of SGX, else 0.")
+    why: str = ""
+    ids: int = 0
+    standing: str = gauge(
+        "nodeward_sgx_plugin_state",
+        "1 for the state of the device plugin, 0 for the others. Absent without one.",
+        by="state",
+        every=PluginStanding,
+        default="",
+    )
+    plugin: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class EpcDeviceRow:
+    """What claims may have of the enclave memory of one NUMA node, or of the machine (`epc`), in bytes."""
+
+    device: str = field(metadata=shown(Label()))
+    size: int = gauge("nodeward_epc_claims_capacity_bytes", "Enclave memory of this device of the ResourceSlice.")
+    published: int = gauge("nodeward_epc_claims_published_bytes", "What of it claims may have.")
+    promised: int = gauge("nodeward_epc_claims_promised_bytes", "What prepared claims have of it.")
+
+
+@dataclass(frozen=True, slots=True)
+class EpcClaimRow:
+    """A prepared claim of enclave memory, in bytes."""
+
+    claim: str
+    uid: str
+    amount: int
+    pods: tuple[str, ...] = ()
+    since_wall_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class EnclavesView:
+    """What the node gives of SGX beside limits: device nodes (`given_by`, the setting `limits.devices`) and enclave
+    memory by claim. `registered` is None while none goes by claim, `driver` says why kubelet has it not; `enforced` is
+    false where the kernel can hold no limit."""
+
+    given_by: str
+    devices: tuple[DeviceRow, ...] = ()
+    memory: tuple[EpcDeviceRow, ...] = ()
+    claims: tuple[EpcClaimRow, ...] = ()
+    registered: bool | None = gauge(
+        "nodeward_epc_driver_registered", "1 while kubelet has our driver, else 0. Absent unless memory goes by claim."
+    )
+    driver: str = ""
+    enforced: bool = True
 
 
 def pod_name(row: CgroupRow) -> str:

@@ -74,9 +74,9 @@ class LimitsSettings:
     devices: GivenBy = setting(
         GivenBy.OFF,
         "Who gives `/dev/sgx_enclave` and `/dev/sgx_provision`: `off`, somebody else; `plugin`, a device plugin with "
-        "the names and ids of Intel's; `nri`, the runtime at our word, to containers whose spec declares EPC. The "
-        "webhook has to know `nri` too.",
+        "the names and ids of Intel's; `nri`, the runtime at our word, to containers whose spec declares EPC, and the "
+        "plugin for `sgx.intel.com/provision` alone. The webhook has to know `nri` too.",
     )
-    enclave_ids: int = setting(110, "How many containers at once can have `sgx.intel.com/enclave`.", 1, 4096)
-    provision_ids: int = setting(110, "How many containers at once can have `sgx.intel.com/provision`.", 1, 4096)
+    enclave_ids: int = setting(110, "How many ids of `sgx.intel.com/enclave`; 0: none.", 0, 4096)
+    provision_ids: int = setting(110, "How many ids of `sgx.intel.com/provision`; 0: none.", 0, 4096)
     dra: EpcClaims = field(default_factory=EpcClaims)

@@ -270,7 +270,7 @@ def _of_ours(change: Callable[[State, Any], Limits]) -> Hear[State]:
         if event.driver != state.settings.limits.dra.driver:
             return state.limits, NOTHING
         limits, before = change(state, event), state.limits.by_claim
-        if limits.by_claim.claims is before.claims:
+        if limits.by_claim.claims is before.claims or state.settings.limits.mode is Mode.OFF:
             return limits, NOTHING
         if limits.by_claim.recalled is not before.recalled:  # until now nothing was wanted of pods with claims
             return reconcile(replace(state, limits=limits), state.pods.sandbox_of)
@@ -299,7 +299,7 @@ _CHANGES_WHAT_IS_SOLD = (ev.PodSeen, ev.PodGone, ev.PodsListed)
 HEARS: Mapping[type[ev.Event], Hear[State]] = {
     ev.CapacityRead: _selling(_capacity_read),
     ev.Creating: _creating,
-    ev.EnclavesSeen: devices.seen,
+    ev.EnclavesSeen: _selling(devices.seen),
     ev.Allocating: lambda state, event: (state.limits, Decision(devices.allocating(state, event))),
     ev.PluginTold: lambda state, event: (devices.plugin_told(state, event), NOTHING),
     SettingsChanged: _selling(_settings),

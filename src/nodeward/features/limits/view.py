@@ -1,21 +1,71 @@
 """Makes the rows of limits from the state."""
 
+import json
 from collections.abc import Mapping
 
+from nodeward.core.devices import SGX_NODES
 from nodeward.core.events import MiscReading
 from nodeward.core.modes import Mode
+from nodeward.core.ports import Pace
 from nodeward.core.refusal import Reason
 from nodeward.core.times import rfc3339
 from nodeward.core.workload import Amounts, PodUid, Source
+from nodeward.features.limits import claims
+from nodeward.features.limits.promise import EPC
 from nodeward.features.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, differs, standing
-from nodeward.features.limits.rows import CgroupRow, ResourceRow, Standing
-from nodeward.features.limits.state import Wanted
+from nodeward.features.limits.rows import (
+    CgroupRow,
+    DeviceRow,
+    EnclavesView,
+    EpcClaimRow,
+    EpcDeviceRow,
+    ResourceRow,
+    Standing,
+)
+from nodeward.features.limits.settings import GivenBy
+from nodeward.features.limits.state import Devices, Wanted
 from nodeward.features.limits.want import container_wanted, declared_of, faults_of
 from nodeward.features.limits.words import rule_sentence
 from nodeward.features.pods.found import name_of
 from nodeward.features.root import State
 
 ROWS_AT_ONCE = 16
+
+
+def enclaves(state: State, _: int, __: Pace) -> EnclavesView | None:
+    """What the node gives of SGX; None where the settings ask for nothing of it."""
+    of, by_claim, given_by = state.limits.devices, state.limits.by_claim, state.settings.limits.devices
+    sold = claims.are_sold(state)
+    if given_by is GivenBy.OFF and not (sold or by_claim.claims):
+        return None
+    devices = SGX_NODES if given_by is not GivenBy.OFF else {}
+    values, promised = claims.values(state), by_claim.claims.values()
+    memory = [
+        EpcDeviceRow(name, size, values[name], sum([one.amounts.get(name, 0) for one in promised]))
+        for name, size in claims.sizes(state).items()
+    ]
+    return EnclavesView(
+        given_by.value,
+        tuple(_device(of, resource, path) for resource, path in devices.items()),
+        tuple(memory) if sold else (),
+        tuple(
+            EpcClaimRow(one.title, str(one.uid), sum(one.amounts.values()), tuple(one.pods.values()), one.since_wall_ns)
+            for one in promised
+        ),
+        (by_claim.driver is not None and by_claim.driver.registered) if sold else None,
+        by_claim.fault or (by_claim.driver.why if by_claim.driver is not None else ""),
+        state.limits.capacity.get(EPC, 0) > 0,
+    )
+
+
+def _device(of: Devices, resource: str, path: str) -> DeviceRow:
+    there = of.seen is not None and any(one.path == path for one in of.seen.nodes)
+    why = "" if there else of.seen.missing.get(path, "") if of.seen is not None else "not looked at yet"
+    ids, told = json.loads(of.listed.get(resource, "[]")), of.plugins.get(resource)
+    healthy = sum([is_healthy for _, is_healthy in ids])
+    return DeviceRow(resource, path, there, why, healthy, told.standing.value if told else "", told.why if told else "")
+
+
 _FROM_API = (Source.API.value, Source.DISK.value)
 
 

@@ -26,7 +26,6 @@ def _components(node: Node) -> Wired:
 def _devices(node: Node) -> Wired:
     """Who looks at the device nodes of SGX, and the plugins that offer them."""
     settings, lane = node.settings, partial(node.lane, "enclaves")
-    by_plugin = settings.limits.devices is GivenBy.PLUGIN
     sells = settings.limits.dra.mode is not Mode.OFF
     if settings.limits.devices is GivenBy.OFF and not sells:
         return Wired(())
@@ -39,7 +38,7 @@ def _devices(node: Node) -> Wired:
         finally:
             looking.close(0.0)
 
-    if not by_plugin:
+    if settings.limits.devices is GivenBy.OFF:
         return Wired((("enclaves", look),))
     os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
     from nodeward.features import by_id
@@ -71,8 +70,8 @@ def _by_claim(node: Node) -> Wired:
     from nodeward.features.limits import claims
     from nodeward.neighbours.dra.cdi import Edits
 
-    def edits(state: State, _: Promised) -> dict[str, Edits]:
-        return {claims.DEVICE: Edits(state.settings.limits.dra.devices)}
+    def edits(state: State, one: Promised) -> dict[str, Edits]:
+        return dict.fromkeys(one.amounts, Edits(state.settings.limits.dra.devices))
 
     sold = by_claim.Sold(
         *("limits", dra.driver, dra.cdi_dir, "limits.dra.mode", "epc-slice", wants),
@@ -80,7 +79,7 @@ def _by_claim(node: Node) -> Wired:
         is_known=lambda state: state.limits.by_claim.recalled,
         promised=lambda state: state.limits.by_claim.claims,
         edits=edits,
-        health=lambda _: [(claims.DEVICE, True, "")],
+        health=lambda state: [(name, True, "") for name in claims.sizes(state)],
     )
     return by_claim.wired(node, sold)
 

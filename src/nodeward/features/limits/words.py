@@ -6,7 +6,15 @@ from nodeward.core.modes import Mode
 from nodeward.core.quantity import binary_text
 from nodeward.core.refusal import Reason
 from nodeward.core.workload import SHORT_ID
-from nodeward.features.limits.rows import MAX_REPAIRS, CgroupRow, ResourceRow, Standing, pod_name
+from nodeward.features.limits.rows import (
+    MAX_REPAIRS,
+    CgroupRow,
+    DeviceRow,
+    EnclavesView,
+    ResourceRow,
+    Standing,
+    pod_name,
+)
 
 _RULES = {
     "declared": "The container declares this limit.",
@@ -148,7 +156,29 @@ def _shown(value: int | None) -> str:
     return str(value) if value >= 0 else f"{value} (the kernel's counter went below zero)"
 
 
-_BYTES = ("sgx_epc",)
+def enclave_sentences(view: EnclavesView) -> list[str]:
+    """What the node gives of SGX, a line for each device node and each device of memory."""
+    lines = [_device_sentence(one, view.given_by) for one in view.devices]
+    if view.registered is not None:
+        driver = "registered with kubelet" if view.registered else f"not registered with kubelet ({view.driver})"
+        held = "" if view.enforced else "; this kernel can hold no limit of it"
+        lines.append(f"EPC by claim: {len(view.claims)} claims, our driver is {driver}{held}")
+    for one in view.memory:
+        published, size, promised = (amount(_EPC, value) for value in (one.published, one.size, one.promised))
+        lines.append(f"EPC device {one.device}: claims may have {published} of {size}, and have {promised}")
+    return lines
+
+
+def _device_sentence(one: DeviceRow, given_by: str) -> str:
+    there = "is there" if one.there else f"is missing ({one.why})"
+    if given_by == "nri":
+        return f"SGX device {one.path} {there}; NRI gives it"
+    why = f": {one.plugin}" if one.plugin else ""
+    return f"SGX device {one.path} {there}; {one.ids} ids of {one.resource}, plugin {one.standing or 'not begun'}{why}"
+
+
+_EPC = "sgx_epc"
+_BYTES = (_EPC,)
 
 
 def amount(resource: str, value: int | None) -> str:

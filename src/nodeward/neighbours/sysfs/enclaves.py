@@ -46,7 +46,8 @@ async def keep_looking(paths: Sequence[str], files: HostFiles, lane: Lane, tell:
         try:
             found = await done_on(lane, "enclaves", partial(look, files, paths))
         except OSError as error:  # the lane hangs: what was there may not be any more
-            found = EnclavesSeen(missing=dict.fromkeys(paths, f"not looked at: {error}"))
+            missing = dict.fromkeys(paths, f"not looked at: {error}")
+            found = EnclavesSeen((), missing, told.memory if told is not None else {})
         if found != told:
             told = found
             tell(found)

@@ -42,6 +42,7 @@ class Case:
     operation: str = "CREATE"
     sub_resource: str = ""
     required: str = ""
+    by_nri: bool = False
     resources: dict[str, str] = field(default_factory=lambda: {EPC: "sgx_epc"})
     then: Json | None = None
     adds: list[tuple[str, object]] = field(default_factory=list)
@@ -64,7 +65,7 @@ TOLD = yaml.safe_load(Path(__file__).with_name("pods.yaml").read_text(encoding="
 
 @pytest.mark.parametrize("case", msgspec.convert(TOLD, list[Case]), ids=lambda case: case.case)
 def test_what_a_pod_gets_at_admission_and_why_one_is_refused(case: Case) -> None:
-    made, rule = case.pod(), AdmissionRule(resources=case.resources, required_plugin=case.required)
+    made, rule = case.pod(), AdmissionRule(case.resources, case.required, case.by_nri)
     found = admitted(made, case.operation, case.sub_resource, rule)
 
     assert (found.verdict.refusals, found.verdict.warnings) == (case.refusals, case.warnings)

@@ -13,7 +13,7 @@ from nodeward.core.decision import Adjustment, Decision, Final, Special
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Refusal
 from nodeward.core.workload import ContainerSpec, PodUid
-from nodeward.features.limits.settings import EpcClaims, LimitsSettings
+from nodeward.features.limits.settings import EpcClaims, LimitsSettings, Unsupported
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.build import EPC, Told, container_spec, creating, pod_spec, sandbox, started
@@ -44,8 +44,11 @@ class Node(Told):
         return final.value.message if isinstance(final.value, Refusal) else ""
 
     def device(self) -> tuple[str, bool]:
-        (one,) = json.loads(str(self.slice))
-        return one["capacity"]["epc"]["value"], bool(one.get("taints"))
+        return self.devices()["epc"]
+
+    def devices(self) -> dict[str, tuple[str, bool]]:
+        devices = json.loads(str(self.slice))
+        return {one["name"]: (one["capacity"]["epc"]["value"], bool(one.get("taints"))) for one in devices}
 
     def given(self, name: str) -> object:
         final = self(creating("a", name)).answer
@@ -58,13 +61,14 @@ def uses(name: str, *claims: str) -> ContainerSpec:
     return ContainerSpec(name, claims=claims)
 
 
-def node(capacity: int = 64 * MIB, *containers: ContainerSpec) -> Node:
+def node(capacity: int = 64 * MIB, *containers: ContainerSpec, memory: Mapping[int, int] | None = None) -> Node:
     one = Node(State(settings=SETTINGS))
     one(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
     one(ev.ClaimsRecalled(DRIVER))
     one(ev.DriverTold(DRIVER, True))
-    assert one.slice is None
     one(ev.ApiBack())
+    assert one.slice is None
+    one(ev.EnclavesSeen(memory=memory or {}))
     pod = pod_spec("a", *(containers or (uses("enclave", "claim-c"), uses("beside"))))
     one(ev.PodsListed((pod,), as_of=one.state.seq))
     return one
@@ -103,9 +107,45 @@ def test_what_is_published_is_what_pods_do_not_declare_otherwise() -> None:
     assert one.prepare(claim()) == ""
     assert one.device() == (f"{54 * 1024 - 4}Ki", False)
     one(ev.PodSeen(pod_spec("c", container_spec("app", 50 * MIB))))
-    assert one.device() == ("4092Ki", True)
+    assert one.device() == ("8Mi", True)
     one(SettingsChanged(EngineSettings(limits=LimitsSettings())))
     assert one.slice is Special.ABSENT
+
+
+def of_numa(node: int, amount: int, uid: str = "c") -> Claim:
+    return claim(uid=uid, allocated=(Allocated("memory", f"epc-{node}", "n1", uid, {"epc": amount}),))
+
+
+def test_each_numa_node_is_a_device_and_all_together_never_offer_what_pods_declare() -> None:
+    """Given two nodes of which a claim has all of one, pods that declare the rest leave nothing of the other."""
+    one = node(64 * MIB, memory={0: 32 * MIB, 1: 32 * MIB})
+    assert one.devices() == {"epc-0": ("32Mi", False), "epc-1": ("32Mi", False)}
+    assert one.prepare(of_numa(0, 32 * MIB)) == ""
+    assert one.devices() == {"epc-0": ("32Mi", True), "epc-1": ("32Mi", False)}
+    one(ev.PodSeen(pod_spec("b", container_spec("app", 16 * MIB))))
+    assert one.devices() == {"epc-0": ("32Mi", True), "epc-1": ("16Mi", False)}
+    one(ev.PodSeen(pod_spec("c", container_spec("app", 16 * MIB))))
+    assert one.devices()["epc-1"][1]
+    numa = [one["attributes"]["resource.kubernetes.io/numaNode"] for one in json.loads(str(one.slice))]
+    assert numa == [{"int": 0}, {"int": 1}]
+
+
+def test_claims_of_the_whole_machine_are_taken_out_of_devices_by_numa_node() -> None:
+    one = node(64 * MIB, memory={0: 32 * MIB, 1: 32 * MIB})
+    assert one.prepare(claim(16 * MIB)) == ""
+    assert one.devices() == {"epc-0": ("24Mi", False), "epc-1": ("24Mi", False)}
+
+
+@pytest.mark.parametrize(("unsupported", "names"), [("allow-unenforced", ["epc-0"]), ("refuse", [])])
+def test_memory_that_no_limit_can_hold_is_published_as_such_unless_that_is_refused(
+    unsupported: str, names: list[str]
+) -> None:
+    one = node(0, memory={0: 32 * MIB})
+    limits = replace(SETTINGS.limits, unsupported=Unsupported(unsupported))
+    one(SettingsChanged(replace(SETTINGS, limits=limits)))
+    devices = json.loads(str(one.slice))
+    assert [device["name"] for device in devices] == names
+    assert all(device["attributes"]["enforced"] == {"bool": False} for device in devices)
 
 
 def test_a_node_without_such_memory_publishes_no_device() -> None:
@@ -141,7 +181,7 @@ def test_nothing_is_published_or_promised_before_it_is_known_what_was_prepared()
     one(ev.ClaimsRecalled(DRIVER, fault="the disk is torn"))
     assert "the disk is torn" in one.prepare(claim())
     one(ev.ClaimsRecalled(DRIVER, adopted=(claim(), claim(0, "d"))))
-    assert [of.amounts for of in one.state.limits.by_claim.claims.values()] == [{EPC: 8 * MIB}]
+    assert [of.amounts for of in one.state.limits.by_claim.claims.values()] == [{"epc": 8 * MIB}]
 
 
 def test_nothing_is_wanted_of_a_pod_with_claims_before_it_is_known_what_they_are() -> None:

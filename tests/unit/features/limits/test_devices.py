@@ -83,15 +83,13 @@ def test_nobody_answers_for_what_is_not_offered() -> None:
         ({EPC: 4096}, (ENCLAVE,)),
         ({EPC: 0}, ()),
         ({}, ()),
-        ({PROVISION: 1}, (PROVISION,)),
-        ({EPC: 1, PROVISION: 1}, NODES),
     ],
 )
 @pytest.mark.parametrize("mode", [Mode.ENFORCE, Mode.OFF])
 def test_by_nri_the_spec_alone_gives_a_device(declared: dict[str, int], nodes: tuple[str, ...], mode: Mode) -> None:
     """Whatever `limits.mode` is, and never by an annotation."""
     one = told(GivenBy.NRI, mode)
-    one(seen(*NODES))
+    assert offered(one(seen(*NODES))) == {PROVISION: [["sgx-provision-0", True]]}
     lies = {"epc-limit.nri.io/pod": "4096", "nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}'}
     unknown = answered(one(creating("b", "app", annotations=lies)))
     assert isinstance(unknown, Adjustment)

@@ -12,6 +12,7 @@ import pytest
 
 from nodeward.contracts import cri_pb2 as cri
 from nodeward.core.decision import Adjustment, Mount, SchedulingClass
+from nodeward.core.devices import DeviceNode
 from nodeward.core.pulls import PullRow
 from nodeward.core.vms import Sized, Way
 from nodeward.core.workload import CpuRecord
@@ -20,7 +21,8 @@ from nodeward.neighbours.cri.calls import Call, Ended, Fate, Interest, Message
 from nodeward.neighbours.cri.counts import BOUNDS_BITS, CallCounts
 from nodeward.neighbours.cri.pulls import MOST_PULLS, PullBook
 
-GIVEN = Adjustment({"misc.max": "a 1"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data"),))
+NODE = DeviceNode("/dev/sgx_enclave", 10, 125)
+GIVEN = Adjustment({"misc.max": "a 1"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data"),), devices=(NODE,))
 
 
 def test_a_create_gets_all_that_is_given(caplog: pytest.LogCaptureFixture) -> None:
@@ -45,6 +47,8 @@ def test_a_create_gets_all_that_is_given(caplog: pytest.LogCaptureFixture) -> No
     assert dict(config.annotations) == {"own": "kept", mapping.RDT_CLASS: "gold", mapping.BLOCKIO_CLASS: "slow"}
     mounts = [(mount.container_path, mount.host_path, mount.readonly) for mount in config.mounts]
     assert mounts == [("/own", "/o", False), ("/data", "/host", True)]
+    (device,) = config.devices
+    assert (device.container_path, device.host_path, device.permissions) == (*["/dev/sgx_enclave"] * 2, "rw")
     assert caplog.messages == ["scheduling=not-carried class=calm: CRI has no field for it"]
 
 

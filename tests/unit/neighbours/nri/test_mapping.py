@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from nodeward.contracts import nri_pb2
 from nodeward.core.annotations import MAX_VALUE, TOO_LONG
 from nodeward.core.decision import Adjustment, IoClass, Mount, Scheduler, SchedulerFlag, SchedulingClass
+from nodeward.core.devices import DeviceNode
 from nodeward.core.events import Created, Removed
 from nodeward.core.workload import ContainerId, CpuRecord, Phase, SandboxId
 from nodeward.host.backoff import Backoff
@@ -190,7 +191,8 @@ def test_an_update_names_its_container() -> None:
 
 
 def test_what_a_container_is_given_is_in_the_answer_to_its_create_and_update() -> None:
-    given = Adjustment({"k": "v"}, "0-3,8", "1", 512, "gold", "slow", (Mount("/host", "/data", read_only=False),))
+    mounts, devices = (Mount("/host", "/data", read_only=False),), (DeviceNode("/dev/sgx_enclave", 10, 125),)
+    given = Adjustment({"k": "v"}, "0-3,8", "1", 512, "gold", "slow", mounts, devices=devices)
     created = nri_pb2.CreateContainerResponse.FromString(mapping.create_answer(given)).adjust
     updated = nri_pb2.UpdateContainerResponse.FromString(mapping.update_answer(ContainerId("c"), given)).update[0]
     resources = created.linux.resources
@@ -200,6 +202,10 @@ def test_what_a_container_is_given_is_in_the_answer_to_its_create_and_update() -
     (mount,) = created.mounts
     assert (mount.type, mount.source, mount.destination) == ("bind", "/host", "/data")
     assert list(mount.options) == ["rbind", "rw"]
+    (node,) = created.linux.devices
+    assert (node.path, node.type, node.major, node.minor) == ("/dev/sgx_enclave", "c", 10, 125)
+    alone = nri_pb2.CreateContainerResponse.FromString(mapping.create_answer(Adjustment(devices=devices))).adjust
+    assert [field.name for field, _ in alone.linux.ListFields()] == ["devices"]
 
 
 def test_scheduling_is_in_the_answer_to_a_create_where_the_runtimes_nri_has_a_field() -> None:

@@ -6,6 +6,7 @@ made. One device may be allocated to many claims, each with a part of its capaci
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NewType
 
 from nodeward.core.workload import PodUid
@@ -14,6 +15,15 @@ ClaimUid = NewType("ClaimUid", str)
 
 MOST_RESULTS = 32
 """Of a claim, by the API server's own bound."""
+
+
+class Front(Enum):
+    """By which way the scheduler gives out what a node has."""
+
+    SETTINGS = "settings"
+    """As the settings share it."""
+    CLAIMS = "dra"
+    IDS = "plugin"
 
 
 @dataclass(frozen=True, slots=True)

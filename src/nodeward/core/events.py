@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from nodeward.core.cgroup import Hierarchy
-from nodeward.core.claims import Claim, ClaimUid, Promised
+from nodeward.core.claims import Claim, ClaimUid, Front, Promised
 from nodeward.core.cpuset import CpuSet
 from nodeward.core.decision import Target
 from nodeward.core.devices import DeviceNode, PluginStanding
@@ -204,6 +204,24 @@ class DriverTold(Event):
     driver: str
     registered: bool
     why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SliceTold(Event):
+    """What the API server has of the ResourceSlice of a driver of ours: of each device how much the scheduler counts
+    by, 0 for one that is withheld. `since_wall_ns` is when it was last written, by the API server's clock; 0 where that
+    is not known."""
+
+    driver: str
+    devices: Mapping[str, int] = field(default_factory=dict)
+    since_wall_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FrontChosen(Event):
+    """A person has chosen by which way keys go, now or before the daemon started."""
+
+    front: Front
 
 
 @dataclass(frozen=True, slots=True)

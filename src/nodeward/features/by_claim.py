@@ -13,6 +13,8 @@ from functools import partial
 from nodeward import __version__
 from nodeward.core.claims import Claim, ClaimUid, Promised
 from nodeward.core.decision import Special
+from nodeward.core.events import SliceTold
+from nodeward.core.times import from_rfc3339
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.features.wiring import FIRST_PAUSE_S, Node, Wired, name_of_node
@@ -26,9 +28,10 @@ from nodeward.neighbours.dra.driver import Driver
 from nodeward.neighbours.dra.mapping import Health
 from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.errors import KubeMissingError
-from nodeward.neighbours.kubernetes.owned import Owned, OwnedClient, removed
+from nodeward.neighbours.kubernetes.owned import Found, Owned, OwnedClient, removed
 from nodeward.neighbours.kubernetes.resource_claim import ClaimReader
 from nodeward.neighbours.kubernetes.resource_slice import resource_slice, slice_name
+from nodeward.neighbours.kubernetes.resource_slice import sold as sold_by
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import KubeHttp
 
@@ -98,7 +101,15 @@ def wired(node: Node, sold: Sold) -> Wired:
     def remember() -> None:
         node.undo.remember(f"{KIND}:{sold.driver}/{name}", "absent")
 
-    published = Owned(client, wanted, remember, clock, note, GAP_S)
+    told: Mapping[str, int] | None = None
+
+    def looked(found: Found | None) -> None:
+        nonlocal told
+        if (of := sold_by(found)) is not None and of != told:
+            told = of
+            core.tell(SliceTold(sold.driver, of, from_rfc3339(found.written) if found is not None else 0))
+
+    published = Owned(client, wanted, remember, clock, note, GAP_S, looked)
     http = KubeHttp(auth.endpoint_of(settings.kube, os.environ), clock, user_agent=f"nodeward/{__version__}")
     reader = ClaimReader(http, sold.driver)
 
@@ -108,7 +119,7 @@ def wired(node: Node, sold: Sold) -> Wired:
         except KubeMissingError:
             return None
 
-    async def told() -> None:
+    async def written() -> None:
         while published.stands not in (wanted(), None):
             await clock.sleep(GAP_S / 4)
 
@@ -122,7 +133,7 @@ def wired(node: Node, sold: Sold) -> Wired:
     book = Book(sold.driver, node.files, settings.run_dir, root, lane, now)
     cdi = CdiFolder(node.files, sold.cdi_dir, sold.driver)
     prepares = Claims(
-        *(sold.driver, name, read, book, cdi, lane, now, lambda one: sold.edits(core.state, one), told),
+        *(sold.driver, name, read, book, cdi, lane, now, lambda one: sold.edits(core.state, one), written),
         *(core.ask, core.tell, clock),
     )
     at_kubelet = f"dra-{sold.feature}"

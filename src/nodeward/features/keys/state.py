@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from nodeward.core.claims import Claim, ClaimUid, Promised
+from nodeward.core.claims import Claim, ClaimUid, Front, Promised
 from nodeward.core.events import DriverTold, KeysHeld, KeysRead, NfdSeen, PluginTold, PodsOfKubelet, QuotesTold
 from nodeward.core.workload import PodUid
 from nodeward.features.keys.terms import KeyState
@@ -114,6 +114,15 @@ class Waiting:
 
 
 @dataclass(frozen=True, slots=True)
+class Sold:
+    """The capacity of a kind's device in the API server, and the higher ones before, each with when it went: an old
+    view of the scheduler's may still go by those (features.keys.fronts)."""
+
+    now: int = 0
+    before: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Keys:
     """Slice of the feature `keys`: the newest sample of the key counters, what kubelet has handed out by its
     checkpoint when that could last be read (None before the first of each), and what kubelet is offered."""
@@ -203,5 +212,9 @@ class Keys:
     """By the misc controller's name, how many keys more the scheduler may give to claims (`published`)."""
     slices: Mapping[str, str] = field(default_factory=dict)
     """The devices that stand as goals, by driver."""
+    sold: Mapping[str, Sold] | None = None
+    """By the misc controller's name; None before the API server could be asked."""
+    front: Front = Front.SETTINGS
+    """What a person has chosen in the place of `keys.dra.share`."""
     driver: DriverTold | None = None
     """How it stands with our driver; None before its first word."""

@@ -19,7 +19,7 @@ from nodeward.core.refusal import Reason, Refusal, Refused
 from nodeward.core.tables import as_before, kept, put, without
 from nodeward.core.vms import outside_of
 from nodeward.core.workload import PodUid
-from nodeward.features.keys import asks, claims, delays, device_ids, loss, orphans, sums
+from nodeward.features.keys import asks, claims, delays, device_ids, fronts, loss, orphans, sums
 from nodeward.features.keys.id_states import stood
 from nodeward.features.keys.kubelet_view import (
     GONE_NS,
@@ -421,6 +421,12 @@ def _text(devices: device_ids.Devices) -> str:
     return json.dumps(devices, separators=(",", ":"))
 
 
+def _slice_told(state: State, event: ev.SliceTold) -> Keys:
+    if event.driver != state.settings.keys.dra.driver:
+        return state.keys
+    return fronts.told(state, event, {claims.device_of(key): key for key in state.settings.keys.kinds})
+
+
 _CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Keys]] = {
     ev.KeysRead: _keys_read,
     ev.KeysHeld: lambda state, event: loss.viewed(_viewed(state, event), event),
@@ -433,6 +439,8 @@ _CHANGES: Mapping[type[ev.Event], Callable[[State, Any], Keys]] = {
     ev.Unprepared: lambda state, event: _of_ours(state, event, claims.unprepared),
     ev.ClaimsRecalled: lambda state, event: _of_ours(state, event, claims.recalled),
     ev.DriverTold: lambda state, event: _of_ours(state, event, lambda state, told: replace(state.keys, driver=told)),
+    ev.SliceTold: _slice_told,
+    ev.FrontChosen: lambda state, event: _offered(state, replace(state.keys, front=event.front), grows=False),
     ev.Abandoned: lambda state, event: asks.given_back(state.keys, event.ask_id),
     ev.Stopped: _stopped,
     ev.PodsListed: lambda state, _: state.keys,

@@ -15,7 +15,7 @@ from nodeward.core.events import KeysRead
 from nodeward.core.modes import Mode
 from nodeward.core.tables import kept, without
 from nodeward.core.workload import PodSpec, PodUid, SandboxId
-from nodeward.features.keys import device_ids, loss
+from nodeward.features.keys import device_ids, fronts, loss
 from nodeward.features.keys.kubelet_view import all_ids, ended, frozen, promised, unaccounted, versions
 from nodeward.features.keys.rule import Count, PodKeys, count, together
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, Publisher, Share
@@ -171,7 +171,7 @@ def by_claims(claims: Mapping[ClaimUid, Promised], key: str) -> int:
 def for_claims(state: State, key: str, free: int) -> int:
     """How many of the free keys the scheduler may give to claims, by the settings. A key that a claim has not let go of
     yet is of their part: else the plugin would have to give up one of its own for it."""
-    most = state.settings.keys.dra.most
+    most = fronts.most(state)
     theirs = by_claims(state.keys.claims, key) + by_claims(state.keys.draining, key)
     return free if most is None else min(free, max(0, most - theirs))
 
@@ -325,8 +325,12 @@ def published(state: State, key: str, *, grows: bool) -> Offer:
     free = 0 if withheld(state, key)[0] else to_grant(state, key, sums)
     if state.settings.keys.dra.mode is Mode.ENFORCE:
         out = state.keys.rooms.get(key, _NOT_OFFERED).published
-        free -= max(for_claims(state, key, free), min(free, out))
-    free = min(free, ours(state, key))
+        left = free - max(for_claims(state, key, free), min(free, out))
+    else:
+        left = free
+    seen = fronts.to_be_seen(state, key, by_claims(state.keys.claims, key))
+    may_grow_to = 0 if seen is None else free - seen
+    free = min(left, max(offer.published, may_grow_to), ours(state, key))
     if grows and not frozen(state):
         return device_ids.publish(offer, ours(state, key), free, now_ns)
     shrunk = device_ids.publish(offer, ours(state, key), min(free, offer.published), now_ns)

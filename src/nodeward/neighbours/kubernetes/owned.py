@@ -57,6 +57,7 @@ Said = Mapping[str, Any]
 
 class _Entry(Struct, frozen=True):
     manager: str = ""
+    time: str | None = None
 
 
 class _Metadata(Struct, frozen=True, rename="camel"):
@@ -125,6 +126,8 @@ class Found:
     ours: bool
     others: tuple[str, ...]
     fields: Mapping[str, bytes]
+    written: str = ""
+    """When somebody has last written a field (RFC 3339); empty where that is not said."""
 
     def says(self, kind: ObjectKind[W], wanted: W) -> bool:
         """Whether it is just what is wanted."""
@@ -144,7 +147,8 @@ def found(data: bytes, kind: str) -> Found:
     managers = dict.fromkeys(entry.manager[:64] for entry in of.managed_fields or () if entry.manager != _OURS)
     ours = (of.labels or {}).get(_MANAGED_BY) == _OURS
     rest = {name: bytes(value) for name, value in fields.items() if name not in ("metadata", "apiVersion", "kind")}
-    return Found(of.uid, of.resource_version, ours, tuple(managers)[:_MOST_WRITERS], rest)
+    written = max([entry.time or "" for entry in of.managed_fields or ()], default="")
+    return Found(of.uid, of.resource_version, ours, tuple(managers)[:_MOST_WRITERS], rest, written)
 
 
 def uid_of_node(data: bytes) -> str:
@@ -308,12 +312,14 @@ class Owned(Generic[W]):
         clock: Clock,
         note: Callable[[bool, str], None],
         gap_s: float = 1.0,
+        looked: Callable[[Found | None], None] = lambda _: None,
     ) -> None:
         """`wanted`: what it should say; ABSENT, and it is removed; None, and it stays as it is. `remember` puts it on
         the undo list; it may sleep. `note` hears whether the object is as it should be, and how it stands or why
-        not."""
+        not; `looked` what it is at each look."""
         self._client, self._wants, self._clock, self._note, self._gap_s = client, wanted, clock, note, gap_s
         self._remember, self._remembered, self._retired = remember, False, False
+        self._looked = looked
         self._written: W | None = None
         self._undone = Backoff(gap_s, LAST_PAUSE_S, random)
         self._undone_ns: int | None = None
@@ -373,6 +379,7 @@ class Owned(Generic[W]):
     async def _round(self, wanted: W | Special) -> Found | None:
         """Makes the object what it should be; the object if it was so already."""
         found = await self._client.look()
+        self._looked(found)
         if isinstance(wanted, Special):
             self._written = None
             if found is not None and found.ours:

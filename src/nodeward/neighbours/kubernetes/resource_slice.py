@@ -5,12 +5,14 @@ Kubelet deletes every slice of its node when it begins, and a driver's 30 second
 """
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
+from msgspec import Struct
 
-from nodeward.core.quantity import exact_units
-from nodeward.neighbours.kubernetes.owned import ObjectKind, Said
+from nodeward.core.quantity import QuantityError, exact_units
+from nodeward.neighbours.kubernetes.owned import Found, ObjectKind, Said
 
 DROPPED = (
     "the API server drops a part of what is published, so a claim would be given a whole device, or one that is "
@@ -46,6 +48,41 @@ def resource_slice(driver: str, node: str, setting: str) -> ObjectKind[str]:
         plain=_plain,
         dropped=DROPPED + setting,
     )
+
+
+class _Capacity(Struct, frozen=True):
+    value: str = "0"
+
+
+class _Taint(Struct, frozen=True):
+    effect: str = ""
+
+
+class _Device(Struct, frozen=True):
+    name: str = ""
+    capacity: dict[str, _Capacity] | None = None
+    taints: tuple[_Taint, ...] | None = None
+
+
+class _Spec(Struct, frozen=True):
+    devices: tuple[_Device, ...] | None = None
+
+
+def sold(found: Found | None) -> Mapping[str, int] | None:
+    """How much of each device the scheduler counts by: its capacity, 0 for one that is withheld. None for a slice that
+    cannot be read."""
+    if found is None or not found.ours:
+        return {}
+    try:
+        return dict(_sold(msgspec.json.decode(found.fields.get("spec", b"{}"), type=_Spec)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, QuantityError):
+        return None
+
+
+def _sold(spec: _Spec) -> Iterator[tuple[str, int]]:
+    for one in spec.devices or ():
+        withheld = any(taint.effect == "NoSchedule" for taint in one.taints or ())
+        yield one.name, 0 if withheld else sum([exact_units(of.value) for of in (one.capacity or {}).values()])
 
 
 def _plain(_: str, spec: Any) -> Any:

@@ -20,6 +20,7 @@ from nodeward.core.decision import Decision, Final, Need
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Refusal
 from nodeward.core.workload import PodUid
+from nodeward.features.keys.fronts import SEEN_NS, may_be_seen
 from nodeward.features.keys.settings import ClaimSettings, KeyKind, KeysSettings, Publisher
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -44,6 +45,9 @@ def claim(uid: str, pod: str = "", **more: object) -> Claim:
 class Claimed(Node):
     """A node that gives keys by claim, too."""
 
+    has: int | None = None
+    """The value that the API server has; None before there was a slice."""
+
     def prepare(self, one: Claim) -> str:
         """Why it is refused, or nothing."""
         final = self._prepared(ev.Preparing(DRIVER, one)).answer
@@ -65,6 +69,7 @@ class Claimed(Node):
     def recall(self, *claims: Promised, fault: str = "") -> "Claimed":
         self.tell(ev.ClaimsRecalled(DRIVER, claims, fault=fault))
         self.tell(ev.DriverTold(DRIVER, True))
+        self.tell(ev.SliceTold(DRIVER, {} if self.has is None else {"tdx": self.has}))
         return self
 
     def device(self) -> tuple[int, bool]:
@@ -75,15 +80,22 @@ class Claimed(Node):
         return int(one["capacity"]["keys"]["value"]), bool(one.get("taints"))
 
     def sells(self) -> int:
-        """The value that the scheduler counts by."""
+        """The value that is to be published."""
         value, withheld = self.device()
         return 0 if withheld else value
+
+    def write(self) -> int:
+        """The API server has it."""
+        self.has = self.sells()
+        self.tell(ev.SliceTold(DRIVER, {"tdx": self.has}))
+        return self.has
 
 
 def node(share: str = "all", keys: int = 4, row: KeyKind = ROW) -> Claimed:
     made = Claimed(State(settings=settings(share, row)), capacity={"tdx": keys})
     made.recall()
     made.begin()
+    made.write()
     return made
 
 
@@ -111,7 +123,8 @@ class World:
         granted = sum(one.times for one in offer.grants.values())
         mine = (granted, len(self.allocated), len(self.prepared), len(self.over), len(self.held), self.foreign)
         free = offer.published, room.published, self.node.sells(), self.seen, bool(offer.grow_to), bool(room.grow_to)
-        return mine + free + (len(keys.waiting), self.node.state.settings.keys.dra.share)
+        api = self.node.has, may_be_seen(self.node.state, "tdx")
+        return mine + free + api + (len(keys.waiting), self.node.state.settings.keys.dra.share)
 
     @property
     def promised(self) -> int:
@@ -198,10 +211,24 @@ def is_freed(world: World, _: Found) -> bool:
     return True
 
 
+def writes(world: World, _: Found) -> bool:
+    """The API server takes the slice as it is to be by now."""
+    return world.node.has != world.node.sells() and world.node.write() >= 0
+
+
 def sees(world: World, _: Found) -> bool:
-    if world.seen == world.node.sells():
+    if world.seen == world.node.has:
         return False
-    world.seen = world.node.sells()
+    world.seen = world.node.has or 0
+    return True
+
+
+def passes(world: World, _: Found) -> bool:
+    """So much time that the scheduler has seen the newest slice, and what it allocated before was prepared."""
+    if world.seen != world.node.has or world.allocated or may_be_seen(world.node.state, "tdx") == world.node.has:
+        return False
+    world.node.after(SEEN_NS / 1e9)
+    world.node.sample()
     return True
 
 
@@ -253,7 +280,13 @@ def shared(share: str) -> Move:
 
 
 def moves(*, foreign: bool, share: str = "") -> Iterator[tuple[str, Move]]:
-    yield from {"allocates": allocates, "prepares": prepares, "gives up": gives_up, "sees": sees}.items()
+    yield from {
+        "allocates": allocates,
+        "prepares": prepares,
+        "gives up": gives_up,
+        "sees": sees,
+        "writes": writes,
+    }.items()
     yield "ends", lambda world, _: _ends(world, charged=False, forced=False)
     yield "ends, drains", lambda world, _: _ends(world, charged=True, forced=False)
     yield "is forced to end", lambda world, _: _ends(world, charged=True, forced=True)
@@ -262,6 +295,7 @@ def moves(*, foreign: bool, share: str = "") -> Iterator[tuple[str, Move]]:
         yield from {"takes": takes, "gives": gives}.items()
     if share:
         yield f"share {share}", shared(share)
+        yield "passes", passes
 
 
 def reads(world: World, _: Found) -> bool:

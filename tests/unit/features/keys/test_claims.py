@@ -189,8 +189,13 @@ def test_a_share_is_changed_while_the_daemon_runs_and_whoever_gives_up_keys_is_f
     assert (one.device(), one.healthy()) == ((1, True), 0)
     one.settle()
     assert one.device() == (4, False)
+    one.write()
     one.tell(SettingsChanged(settings("none")))
     assert (one.device(), one.healthy()) == ((1, True), 0)
+    one.write()
+    one.after(20)
+    one.settle()
+    assert one.healthy() == 0
     one.settle()
     assert one.healthy() == 4
 
@@ -202,8 +207,11 @@ def test_in_another_mode_nothing_is_published_and_claims_that_are_prepared_stay_
     one.tell(SettingsChanged(settings(mode=mode)))
     one.settle()
     assert str(one.goals[f"keys-slice:{DRIVER}"].value) == "Special.ABSENT"
-    assert free(one) == 3
-    assert one.healthy() == 3
+    assert (free(one), one.healthy()) == (3, 0)
+    one.tell(ev.SliceTold(DRIVER))
+    one.after(30)
+    one.settle()
+    assert (free(one), one.healthy()) == (3, 3)
     (row,) = key_rows(one.state, one.at_ns)
     told = row.claims
     assert (told.registered, told.published) == (None, 4) if told is not None else mode is Mode.OFF

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -303,3 +304,67 @@ def test_an_unmodified_pod_gets_its_key_by_the_extended_name(here: Cluster) -> N
     here.delete("plain")
     here.api.call("PATCH", path, {"spec": {"extendedResourceName": None}}, MERGE)
     here.shows(KEYS)
+
+
+def test_a_node_moves_from_ids_to_claims_and_back_while_pods_run(here: Cluster) -> None:
+    """Given a pod with an id, the node moves to claims though its daemon is killed meanwhile, and back; whatever was
+    started runs on untouched, by whichever way it came."""
+    here.end()
+    here.settings("mode: enforce, share: none", f"publisher: device-plugin, devices: [{DEVICE}]")
+    here.start()
+    here.has(lambda: _allocatable(here) == KEYS, "kubelet has the ids")
+    here.create("by-id", limits={TDX: "1"})
+    here.runs("by-id")
+    began = [_untouched(here, "by-id")]
+
+    plan = _move(here, "--to", "dra", "--dry-run")
+    tell(plan.stdout)
+    assert (plan.returncode, plan.stdout.splitlines()[-1]) == (0, "nothing was changed; --yes does it")
+    assert "tdx: 4 keys; 1 pods have ids, 0 have claims; they run on" in plan.stdout
+    assert here.offered() == ("1", True)
+    _move(here, "--to", "dra", "--yes", "--within", "0")
+    here.end(signal.SIGKILL)
+    here.start()
+    moved = _move(here, "--to", "dra", "--yes")
+    tell(moved.stdout)
+    assert moved.stdout.splitlines()[-1] == "tdx: keys go by claim: claims may be given 3 more, kubelet 0 more ids"
+    here.shows(3)
+    here.has(lambda: _allocatable(here) == 1, "kubelet has the id of the pod that runs alone")
+    for pod in ("claimed-a", "claimed-b"):
+        here.create(pod)
+        here.runs(pod)
+        began.append(_untouched(here, pod))
+
+    back = _move(here, "--to", "plugin", "--yes")
+    tell(back.stdout)
+    assert back.returncode == 0, back
+    assert "waiting: tdx: the scheduler may go by the number of before for" in back.stdout
+    assert back.stdout.splitlines()[-1] == "tdx: keys go by id: claims may be given 0 more, kubelet 1 more ids"
+    here.has(lambda: _allocatable(here) == 2, "kubelet has one id more")
+    here.create("by-id-again", limits={TDX: "1"})
+    here.runs("by-id-again")
+    here.create("one-too-many")
+    assert [_untouched(here, one) for one in ("by-id", "claimed-a", "claimed-b")] == began
+    assert here.node.phase("one-too-many") == "Pending"
+    here.delete("by-id", "claimed-a", "claimed-b", "by-id-again", "one-too-many")
+    assert _move(here, "--to", "settings", "--yes").returncode == 0
+    here.end()
+    here.settings()
+    here.start()
+    here.shows(KEYS)
+
+
+def _move(here: Cluster, *words: str) -> subprocess.CompletedProcess[str]:
+    return here.node.nodeward.command("keys", "move", *words)
+
+
+def _allocatable(here: Cluster) -> int:
+    status = member(here.api.call("GET", "/api/v1/nodes/node-1"), "status", "allocatable", TDX)
+    return int(str(status or 0))
+
+
+def _untouched(here: Cluster, pod: str) -> tuple[Json, Json]:
+    """The pod's uid and its container's id: another life of either would have another."""
+    found = here.api.call("GET", f"{PODS}/{pod}")
+    (status,) = objects(member(found, "status", "containerStatuses"))
+    return member(found, "metadata", "uid"), status.get("containerID")

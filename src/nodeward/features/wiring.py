@@ -6,7 +6,7 @@ are imported only where the settings choose it.
 
 import platform
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from nodeward.core.errors import NodewardError
@@ -37,6 +37,8 @@ Serve = Callable[[Callable[[], None]], Awaitable[None]]
 """Serves until cancelled; calls what it is given once it does."""
 Withdraw = Callable[[], Awaitable[tuple[str, ...]]]
 """Takes back what kubelet is offered; a sentence for each resource."""
+Command = Callable[[bytes], Awaitable[bytes]]
+"""What a request's body, JSON, is answered: JSON. ValueError says why it cannot be."""
 Note = Callable[[str, bool, str], None]
 """Name of a source, whether it is ready, and in what state."""
 Remember = Callable[[str, str], None]
@@ -113,6 +115,8 @@ class Wired:
 
     components: tuple[Component, ...]
     withdraw: tuple[Withdraw, ...] = ()
+    commands: Mapping[str, Command] = field(default_factory=dict)
+    """What a person can have it do, by the path below `/v1/` of the operators' socket."""
 
 
 def serving(name: str, note: Note, path: str, serve: Serve) -> Component:

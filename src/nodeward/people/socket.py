@@ -2,15 +2,15 @@
 
 `GET /v1/status` is the whole picture, `GET /v1/explain?what=WHAT` sentences on what FORMS say, `GET
 /v1/decisions?after=NUMBER` the latest decisions, and `POST /v1/plan` what a CPU policy would do. Nothing is changed by
-these; `POST /v1/decommission` takes back what kubelet is offered. The version in the path changes when an answer's
-shape does.
+these; `POST /v1/decommission` takes back what kubelet is offered, `POST /v1/keys/move` changes by which way keys go.
+The version in the path changes when an answer's shape does.
 """
 
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from aiohttp import web
 
@@ -24,14 +24,13 @@ FORMS = "[NAMESPACE/]POD, NAMESPACE/POD/CONTAINER, the first characters of a con
 
 @dataclass(frozen=True, slots=True)
 class Answers:
-    """The functions that answer each request; all are JSON bytes. `explain` returns None for what is not known;
-    `decommission` a list of sentences. `plan` takes a section `policy` as JSON; ValueError says what is wrong with
-    it."""
+    """The functions that answer each request; all are JSON bytes. `explain` returns None for what is not known.
+    `commands` take the body of a POST, each one request at a time; ValueError says what is wrong with it."""
 
     status: Callable[[], bytes]
     explain: Callable[[str], bytes | None]
-    decommission: Callable[[], Awaitable[bytes]]
-    plan: Callable[[bytes], Awaitable[bytes]]
+    commands: Mapping[str, Callable[[bytes], Awaitable[bytes]]] = field(default_factory=dict)
+    """By the path below `/v1/`."""
     decisions: Callable[[int], bytes] = lambda _: b"[]"
     """Those with a higher number."""
 
@@ -68,26 +67,26 @@ def _application(answers: Answers) -> web.Application:
             return web.json_response({"error": f"after: {after[:MAX_WHAT]!r} is no number of a decision"}, status=400)
         return _json(answers.decisions(int(after)))
 
-    async def decommission(_: web.Request) -> web.Response:
-        return _json(await answers.decommission())
+    def commanded(command: Callable[[bytes], Awaitable[bytes]]) -> Callable[[web.Request], Awaitable[web.Response]]:
+        turn = asyncio.Lock()
 
-    planning = asyncio.Lock()
+        async def answer(request: web.Request) -> web.Response:
+            if turn.locked():
+                return web.json_response({"error": "another such request is being answered; ask again"}, status=503)
+            async with turn:
+                try:
+                    return _json(await command(await request.read()))
+                except ValueError as error:
+                    return web.json_response({"error": str(error)}, status=400)
 
-    async def plan(request: web.Request) -> web.Response:
-        if planning.locked():
-            return web.json_response({"error": "another plan is being made; ask again"}, status=503)
-        async with planning:
-            try:
-                return _json(await answers.plan(await request.read()))
-            except ValueError as error:
-                return web.json_response({"error": str(error)}, status=400)
+        return answer
 
     application = web.Application(client_max_size=MAX_BODY)
     application.router.add_get("/v1/status", status)
     application.router.add_get("/v1/explain", explain)
     application.router.add_get("/v1/decisions", decisions)
-    application.router.add_post("/v1/decommission", decommission)
-    application.router.add_post("/v1/plan", plan)
+    for path, command in answers.commands.items():
+        application.router.add_post(f"/v1/{path}", commanded(command))
     return application
 
 

@@ -189,6 +189,11 @@ class KeyClaims:
     )
     withheld: str = ""
     rows: tuple[KeyClaim, ...] = ()
+    front: str = "settings"
+    """By which way a person has chosen that keys go: dra, plugin, or as the settings share them."""
+    waits: tuple[str, ...] = known(
+        Metric("nodeward_keys_move_waits", "Things that a move of keys to another front waits for.", of=len), default=()
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from nodeward.core.modes import Mode
 from nodeward.core.ports import Pace, at_once
 from nodeward.core.workload import PodUid
 from nodeward.features.keys import claims as key_claims
-from nodeward.features.keys import loss, orphans
+from nodeward.features.keys import loss, move, orphans
 from nodeward.features.keys import sums as key_sums
 from nodeward.features.keys.delays import row
 from nodeward.features.keys.device_ids import MOST_IDS
@@ -67,6 +67,8 @@ def by_claim(state: State, key: str) -> KeyClaims | None:
         fault=keys.misses.get("keys-slice", {}).get(dra.driver, ""),
         withheld=key_claims.withheld(state, key)[1],
         rows=tuple(_claims(state, key)),
+        front=keys.front.value,
+        waits=move.waits(state, key),
     )
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from nodeward import __version__
 from nodeward.core.claims import Promised
 from nodeward.core.modes import Mode
+from nodeward.features.keys.effects.front import FrontKeeper
 from nodeward.features.keys.effects.grants import Grants, may_grant
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind
 from nodeward.features.keys.sums import is_tracked
@@ -235,9 +236,12 @@ def _components(node: Node) -> Wired:
     shared, retire = nfd(settings, node.by_edge["nfd"], node.undo, node.changes, core, clock)
     asked = asked_of_kubelet(settings, core, clock, node.facts, handed_out)
     sold = sold_by_claim(node)
+    front = FrontKeeper(settings, files, node.lanes.disk, core)
+    chosen: list[Component] = [("front", front.run)] if settings.keys.dra.mode is not Mode.OFF else []
     return Wired(
-        (*plugin, *counted, *asked, *quotes(settings, core, clock), *shared, *sold.components),
+        (*plugin, *counted, *asked, *quotes(settings, core, clock), *shared, *sold.components, *chosen),
         (*(one for one in (withdraw, retire) if one is not None), *sold.withdraw),
+        {"keys/move": front.choose},
     )
 
 

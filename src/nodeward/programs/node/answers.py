@@ -13,7 +13,7 @@ from nodeward.features.cpus.spelling import policy
 from nodeward.features.gate.view import gates_view
 from nodeward.features.notices.wiring import Calls
 from nodeward.features.root import State
-from nodeward.features.wiring import Withdraw
+from nodeward.features.wiring import Command, Withdraw
 from nodeward.host.clock import Clock
 from nodeward.host.lanes import ThreadLane
 from nodeward.host.record_writer import RecordWriter
@@ -156,15 +156,16 @@ def answers(
     state: Callable[[], State],
     withdraw: Sequence[Withdraw] = (),
     latest: Latest | None = None,
+    commands: Mapping[str, Command] | None = None,
 ) -> Answers:
     """The socket's answers from a picture of the node, its state, and its latest decisions; `withdraw` takes back what
-    kubelet is offered."""
+    kubelet is offered, `commands` are what features have besides."""
 
     def explained(what: str) -> bytes | None:
         lines = explain(view(), what)
         return None if lines is None else msgspec.json.encode(lines)
 
-    async def decommissioned() -> bytes:
+    async def decommissioned(_: bytes) -> bytes:
         return msgspec.json.encode([line for one in withdraw for line in await one()])
 
     async def planned(section: bytes) -> bytes:
@@ -173,7 +174,8 @@ def answers(
     def decisions(after: int) -> bytes:
         return msgspec.json.encode(latest.rows(after) if latest is not None else ())
 
-    return Answers(lambda: msgspec.json.encode(view()), explained, decommissioned, planned, decisions)
+    commands = {"decommission": decommissioned, "plan": planned, **(commands or {})}
+    return Answers(lambda: msgspec.json.encode(view()), explained, commands, decisions)
 
 
 def _planned(state: State, section: bytes) -> bytes:

@@ -119,6 +119,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
     devices = pod_devices.PodDevices(settings, files, inside.core, clock)
     wired = [wiring.components(node) for wiring in WIRINGS]
     withdraw = [one for of in wired for one in of.withdraw]
+    commands = {path: command for of in wired for path, command in of.commands.items()}
     chosen: list[Component] = [
         *inside.components,
         ("settings", lambda: inside.reload.run(inside.tell, systemd)),
@@ -129,7 +130,7 @@ async def run(settings: Settings, files: HostFiles, clock: Clock, source: Settin
             "local",
             lambda: run_local(
                 f"{settings.run_dir}/{SOCKET}",
-                answers(parts.view, lambda: inside.core.state, withdraw, inside.latest),
+                answers(parts.view, lambda: inside.core.state, withdraw, inside.latest, commands),
             ),
         ),
         *(component for of in wired for component in of.components),

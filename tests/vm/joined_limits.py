@@ -21,6 +21,7 @@ from tests.vm.deployment_cases import (
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, limits, named, refused, until
 from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, container, manifest
+from tests.vm.move_cases import keys_move_there_and_back
 
 _EARLY: Final = 12 * KIB
 _WEB: Final = 12 * KIB
@@ -164,6 +165,7 @@ CASES: Final = named(
     killed_while_a_container_restarts,
     api_server_away,
     claim_to_misc_max,
+    keys_move_there_and_back,
     webhook_is_installed,
     pod_of_intel,
     policies_are_installed,

@@ -21,6 +21,7 @@ from nodeward.core.events import Event, Question, SandboxStarted
 from nodeward.core.pulls import PullRow, PullsView, SandboxKey
 from nodeward.core.record import RecordError
 from nodeward.core.refusal import Reason
+from nodeward.core.times import from_rfc3339
 from nodeward.core.topology import CpuAmount, NodeZones, Zone
 from nodeward.core.workload import ContainerSpec, PodSpec, PodUid, Sandbox, SandboxId
 from nodeward.features.admission.door.review import annotations_of, decode_review
@@ -48,7 +49,7 @@ from nodeward.neighbours.kubernetes import (
 from nodeward.neighbours.kubernetes.cluster import is_allowed
 from nodeward.neighbours.kubernetes.configmaps import config_map, node_now, node_of_list
 from nodeward.neighbours.kubernetes.policy_object import PolicyKind
-from nodeward.neighbours.kubernetes.resource_slice import resource_slice
+from nodeward.neighbours.kubernetes.resource_slice import resource_slice, sold
 from nodeward.neighbours.kubernetes.topology_object import TOPOLOGY
 from nodeward.neighbours.nfd import objects
 from nodeward.neighbours.nri import mux, ttrpc
@@ -216,8 +217,11 @@ def _read_policies(data: bytes) -> None:
 
 @whole
 def _read_zones(data: bytes) -> None:
-    owned.found(data, "object").says(TOPOLOGY, ZONES)
-    owned.found(data, "object").says(resource_slice("d.test", "n1", "mend"), "[]")
+    found = owned.found(data, "object")
+    found.says(TOPOLOGY, ZONES)
+    sold(found)
+    from_rfc3339(found.written)
+    found.says(resource_slice("d.test", "n1", "mend"), "[]")
     owned.uid_of_node(data)
 
 

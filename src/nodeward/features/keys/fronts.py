@@ -42,7 +42,7 @@ def told(state: State, event: SliceTold, devices: dict[str, str]) -> Keys:
 
 
 def _later(of: Sold, value: int, at_ns: int) -> Sold:
-    known = [*of.before, (at_ns, of.now)] if of.now > value else [*of.before]
+    known = [*of.before, (at_ns, of.value)] if of.value > value else [*of.before]
     kept = tuple(one for one in known if one[1] > value and at_ns - one[0] < SEEN_NS)
     return Sold(value, kept[-_MOST:])
 
@@ -52,13 +52,13 @@ def may_be_seen(state: State, key: str) -> int | None:
     if state.keys.sold is None:
         return None
     of = state.keys.sold.get(key, Sold())
-    return max([of.now, *(value for until_ns, value in of.before if state.at_ns - until_ns < SEEN_NS)])
+    return max([of.value, *(value for until_ns, value in of.before if state.at_ns - until_ns < SEEN_NS)])
 
 
 def seen_in_ns(state: State, key: str) -> int:
     """How long until no view has a higher capacity than the API server; 0 for now."""
     of = (state.keys.sold or {}).get(key, Sold())
-    return max([0, *(until_ns + SEEN_NS - state.at_ns for until_ns, value in of.before if value > of.now)])
+    return max([0, *(until_ns + SEEN_NS - state.at_ns for until_ns, value in of.before if value > of.value)])
 
 
 def to_be_seen(state: State, key: str, claimed: int) -> int | None:

@@ -56,7 +56,7 @@ def _to_ids(state: State, key: str) -> tuple[str, ...]:
 
 def _unwritten(state: State, key: str) -> Iterator[str]:
     """What the API server does not have yet."""
-    has, value = (state.keys.sold or {}).get(key, Sold()).now, claims.value(state, key)
+    has, value = (state.keys.sold or {}).get(key, Sold()).value, claims.value(state, key)
     is_open = state.keys.rooms.get(key, Offer()).published > 0
     if state.keys.sold is not None and (has == value or not (has or is_open)):
         return

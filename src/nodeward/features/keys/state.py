@@ -118,7 +118,7 @@ class Sold:
     """The capacity of a kind's device in the API server, and the higher ones before, each with when it went: an old
     view of the scheduler's may still go by those (features.keys.fronts)."""
 
-    now: int = 0
+    value: int = 0
     before: tuple[tuple[int, int], ...] = ()
 
 

@@ -3,11 +3,12 @@
 from typing import TypeVar
 
 import msgspec
-from msgspec import Struct
+from msgspec import Raw, Struct
 
 from nodeward.core.errors import WireError
 from nodeward.core.finding import ParameterRef, Registered, RuntimeClass
 from nodeward.core.quantity import QuantityError, whole_units
+from nodeward.core.times import from_rfc3339
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 MAX_ACCESS_BYTES = 64 * 1024
@@ -102,6 +103,20 @@ class _RuntimeClass(Struct, frozen=True):
     overhead: _Overhead | None = None
 
 
+class _SliceSpec(Struct, frozen=True):
+    driver: str = ""
+
+
+class _PodMeta(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    deletion_timestamp: str = ""
+
+
+class _PodSpec(Struct, frozen=True, rename="camel"):
+    resource_claims: tuple[Raw, ...] | None = None
+
+
 class _DeviceClassSpec(Struct, frozen=True, rename="camel"):
     extended_resource_name: str = ""
 
@@ -113,6 +128,24 @@ class _DeviceClass(Struct, frozen=True):
 
 class _DeviceClasses(Struct, frozen=True):
     items: tuple[_DeviceClass, ...] | None = None
+
+
+class _Slice(Struct, frozen=True):
+    metadata: _Meta
+    spec: _SliceSpec = _SliceSpec()
+
+
+class _Slices(Struct, frozen=True):
+    items: tuple[_Slice, ...] | None = None
+
+
+class _Pod(Struct, frozen=True):
+    metadata: _PodMeta
+    spec: _PodSpec = _PodSpec()
+
+
+class _Pods(Struct, frozen=True):
+    items: tuple[_Pod, ...] | None = None
 
 
 class _RuntimeClasses(Struct, frozen=True):
@@ -168,6 +201,21 @@ def device_classes(body: bytes) -> tuple[tuple[str, str], ...]:
     found = _read(body, _DeviceClasses, "DeviceClassList").items or ()
     return tuple(
         (one.metadata.name, one.spec.extended_resource_name) for one in found if one.spec.extended_resource_name
+    )
+
+
+def slices(body: bytes) -> tuple[tuple[str, str], ...]:
+    """The driver and the name of each object in a ResourceSliceList."""
+    found = _read(body, _Slices, "ResourceSliceList").items or ()
+    return tuple((one.spec.driver, one.metadata.name) for one in found)
+
+
+def ending_with_claims(body: bytes) -> tuple[tuple[str, int], ...]:
+    """NAMESPACE/NAME of each pod in a PodList that has claims and is to end, and when it was to have ended."""
+    return tuple(
+        (f"{one.metadata.namespace}/{one.metadata.name}", from_rfc3339(one.metadata.deletion_timestamp))
+        for one in _read(body, _Pods, "PodList").items or ()
+        if one.metadata.deletion_timestamp and one.spec.resource_claims
     )
 
 

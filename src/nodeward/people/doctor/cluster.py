@@ -1,6 +1,6 @@
 """Asks the API server what doctor judges: whether it answers, its clock, and who else changes pods.
 
-Only reads: one page of one pod of this node, five lists that a node's own rights may well not allow, the ConfigMaps
+Only reads: one page of one pod of this node, seven lists that a node's own rights may well not allow, the ConfigMaps
 that our policies' bindings name, and what Node Feature Discovery has for this node. Whether Events may be made is
 asked, not tried.
 """
@@ -23,6 +23,7 @@ from nodeward.neighbours.kubernetes import auth, cluster
 from nodeward.neighbours.kubernetes.client import PodsClient
 from nodeward.neighbours.kubernetes.cluster import MAX_ACCESS_BYTES, REVIEWS, is_allowed, question
 from nodeward.neighbours.kubernetes.errors import KubeConfigError, KubeDeniedError, KubeError
+from nodeward.neighbours.kubernetes.resource_slice import slice_name
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.nfd.client import NfdClient
 from nodeward.neighbours.sockets.kube_http import KubeCredentialsError, KubeHttp, KubeHttpError, KubeRefusedError, Waits
@@ -35,6 +36,9 @@ _DAEMON_SETS = "/apis/apps/v1/daemonsets"
 _BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 _CLASSES = "/apis/node.k8s.io/v1/runtimeclasses"
 _DEVICE_CLASSES = "/apis/resource.k8s.io/v1/deviceclasses"
+_SLICES = "/apis/resource.k8s.io/v1/resourceslices"
+_LATE_S = 120
+"""So long after a pod was to have ended something keeps it."""
 T = TypeVar("T")
 
 
@@ -75,6 +79,7 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
             _listed(client.http, "RuntimeClasses", _CLASSES, cluster.runtime_classes),
             _listed(client.http, "DeviceClasses", _DEVICE_CLASSES, cluster.device_classes),
         )
+        twins, ending = await _claims(client.http, settings, environ, clock.wall_ns() / 1e9 + (behind_s or 0))
         ours = await _our_object(client.http, settings, environ)
         on_node, left = await _numbers(client.http, settings, environ)
         no_events = await _refused_events(client.http) if settings.kube.events else ()
@@ -93,6 +98,8 @@ async def _ask(settings: Settings, environ: Mapping[str, str], clock: Clock) -> 
             classes=classes,
             policies=policies,
             device_classes=None if isinstance(devices, Unlisted) else devices,
+            twin_slices=twins,
+            ending=ending,
         )
     finally:
         await client.aclose()
@@ -115,10 +122,11 @@ def _behind_s(http: KubeHttp, clock: Clock) -> float | None:
 
 
 async def _listed(
-    http: KubeHttp, what: str, path: str, read: Callable[[bytes], tuple[T, ...]]
+    http: KubeHttp, what: str, path: str, read: Callable[[bytes], tuple[T, ...]], fields: str = ""
 ) -> tuple[T, ...] | Unlisted:
+    query = {"fieldSelector": fields} if fields else {}
     try:
-        return read(await http.get(path, {}, waits=WAITS, max_bytes=cluster.MAX_BYTES))
+        return read(await http.get(path, query, waits=WAITS, max_bytes=cluster.MAX_BYTES))
     except KubeRefusedError as error:
         if error.status == 404:
             return ()  # the API server knows no such kind, so there is none
@@ -147,6 +155,22 @@ async def _policies(http: KubeHttp) -> tuple[tuple[str, ...] | None, tuple[Param
 
 def _bound(body: bytes) -> tuple[tuple[str, ...], tuple[ParameterRef, ...]]:
     return cluster.bound_policies(body), cluster.parameters(body)
+
+
+async def _claims(
+    http: KubeHttp, settings: Settings, environ: Mapping[str, str], now_s: float
+) -> tuple[tuple[tuple[str, str], ...], tuple[str, ...]]:
+    """Slices of our drivers on this node that are none of ours, and pods with claims that do not end."""
+    node, drivers = name_of_node(settings, environ), (settings.keys.dra.driver, settings.limits.dra.driver)
+    here = f"spec.nodeName={node}"
+    slices = await _listed(http, "ResourceSlices", _SLICES, cluster.slices, here)
+    ending = await _listed(http, "pods", "/api/v1/pods", cluster.ending_with_claims, here)
+    found = () if isinstance(slices, Unlisted) else slices
+    late = () if isinstance(ending, Unlisted) else ending
+    return (
+        tuple((driver, name) for driver, name in found if driver in drivers and name != slice_name(driver, node)),
+        tuple(pod for pod, at_ns in late if at_ns and now_s - at_ns / 1e9 > _LATE_S),
+    )
 
 
 async def _refused_events(http: KubeHttp) -> tuple[str, ...] | None:

@@ -86,6 +86,27 @@ def classes(facts: ApiFacts) -> Iterator[Finding]:
             yield Finding("claims-class", ERROR, what, f"DeviceClass {name}", remedy)
 
 
+def claims(facts: ApiFacts) -> Iterator[Finding]:
+    """Who else sells by a driver of ours on this node, and pods that do not end for want of a driver."""
+    for driver, name in facts.twin_slices:
+        what = f"somebody else publishes a ResourceSlice of our driver {driver} on this node, and sells what we sell"
+        remedy = (
+            f"Stop who makes it and delete it (kubectl delete resourceslice {name}), or give our driver another name."
+        )
+        yield Finding("claims-twin", ERROR, what, f"ResourceSlice {name}", remedy)
+    if facts.ending:
+        more = f" and {len(facts.ending) - 1} more" if len(facts.ending) > 1 else ""
+        what = (
+            f"the pod {facts.ending[0]}{more} with claims was to have ended two minutes ago: kubelet ends it once each "
+            "driver of its claims has answered"
+        )
+        remedy = (
+            "See which driver is away (kubectl describe pod), and start it; Nodeward's serves until its last claim has "
+            "ended, whatever dra.mode is (docs/claims.md)."
+        )
+        yield Finding("claims-ending", WARNING, what, facts.ending[0], remedy)
+
+
 def _webhook(seen: tuple[Registered, ...], where: str) -> Finding:
     """What is registered of ours, and whether the API server can trust it."""
     absent = [name for name in OUR_WEBHOOKS if name not in [one.name for one in seen]]

@@ -25,6 +25,10 @@ class RuntimeFacts:
     nri_socket: str = ""
     nri_there: bool | None = None
     nri_off_in: str = ""
+    cdi_wanted: bool = False
+    """Containers are to get device nodes or folders of their claims, by CDI."""
+    cdi: bool | None = None
+    """Whether containerd's settings say that it obeys CDI; None where they say nothing."""
     multi_line: bool = False
     """The setting: the OCI runtime is given `misc.max` of several lines."""
     versions: Mapping[str, str] | None = None
@@ -57,6 +61,10 @@ class ApiFacts:
     """The webhooks in all MutatingWebhookConfigurations; None where they were not listed."""
     daemon_sets: tuple[str, ...] | None = None
     """NAMESPACE/NAME of all DaemonSets; None where they were not listed."""
+    twin_slices: tuple[tuple[str, str], ...] = ()
+    """ResourceSlices of this node by a driver of ours that somebody else has made: the driver, and the slice."""
+    ending: tuple[str, ...] = ()
+    """NAMESPACE/NAME of pods of this node with claims that were to have ended two minutes ago or longer."""
     no_parameters: tuple[ParameterRef, ...] = ()
     """Those that are missing."""
     unlisted: tuple[Unlisted, ...] = ()

@@ -32,6 +32,8 @@ MULTI_LINE = {"runc": (1, 2), "crun": (1, 18)}
 _AT_ONCE = "cannot write several resources in one misc.max"
 _NO_OCI = "neither runc nor crun was found in the usual folders"
 _NRI_SINCE = {"containerd": (1, 7), "crio": (1, 26)}
+_CDI_ON = (2,)
+"""From which version containerd obeys CDI unless its settings say otherwise."""
 _NEIGHBOURS = {
     "sgx-epc": (
         ERROR,
@@ -75,6 +77,7 @@ def findings(facts: Facts) -> tuple[Finding, ...]:
             _hook(facts.hook),
             cluster_findings.api(facts.api),
             cluster_findings.classes(facts.api),
+            cluster_findings.claims(facts.api),
             _process(facts.process),
             _clock(facts.synchronised, facts.api),
             _others(facts),
@@ -255,6 +258,7 @@ def lines(versions: Mapping[str, str]) -> LinesRow:
 
 def _runtime(facts: RuntimeFacts, resources: int, joins: bool) -> Iterator[Finding]:
     yield from _nri(facts)
+    yield from _cdi(facts)
     for place, text in (facts.versions or {}).items():
         program, found = kind_of(place, text), version(text)
         needed = MULTI_LINE.get(program) or _NRI_SINCE.get(program)
@@ -314,6 +318,15 @@ def _joins(facts: RuntimeFacts, tree: Hierarchy) -> Iterator[Finding]:
         shown, least = ".".join(map(str, found)), ".".join(map(str, _JOINS_MISC))
         what = f"runc {shown} does not join the misc hierarchy (from {least} on): limits hold none of its processes"
         yield Finding("runtime-outside-misc", ERROR, what, "runc", f"Install runc {least} or newer, or use cgroup v2.")
+
+
+def _cdi(facts: RuntimeFacts) -> Iterator[Finding]:
+    found = version((facts.versions or {}).get("containerd", ""))
+    if not facts.cdi_wanted or facts.cdi or (facts.cdi is None and not (found and found < _CDI_ON)):
+        return
+    what = "containerd does not obey CDI by its settings: a container with a claim is not given its device, or not made"
+    remedy = "Set enable_cdi to true in the section of the CRI plugin in containerd's settings, and restart it."
+    yield Finding("cdi-off", ERROR, what, f"containerd {_dotted(found)}".strip(), remedy)
 
 
 def _nri(facts: RuntimeFacts) -> Iterator[Finding]:

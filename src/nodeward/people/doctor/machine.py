@@ -15,6 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 from nodeward.core.finding import Neighbour
+from nodeward.core.modes import Mode
+from nodeward.features.keys.settings import Attestation
 from nodeward.features.limits.findings import CgroupFacts, Layout
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles, is_there
@@ -106,7 +108,26 @@ def nri(files: HostFiles, settings: Settings) -> RuntimeFacts:
     socket = settings.nri.socket
     there = is_there(files, socket) if settings.nri.enabled else None
     tells = settings.nri.enabled or settings.relay.limits
-    return RuntimeFacts(socket, there, _nri_off(files), tells and settings.nri.multi_line)
+    return RuntimeFacts(
+        socket, there, _nri_off(files), _wants_cdi(settings), _cdi(files), tells and settings.nri.multi_line
+    )
+
+
+def _wants_cdi(settings: Settings) -> bool:
+    keys, limits = settings.keys, settings.limits
+    gives = [row.devices or row.attestation is not Attestation.OFF for row in keys.kinds.values()]
+    by_key = Mode.ENFORCE is keys.mode is keys.dra.mode and any(gives)
+    return by_key or (limits.dra.mode is Mode.ENFORCE and bool(limits.dra.devices))
+
+
+def _cdi(files: HostFiles) -> bool | None:
+    found: bool | None = None
+    for _, settings in handlers.containerd(files):
+        plugins = settings.get("plugins")
+        for section in plugins.values() if isinstance(plugins, dict) else ():
+            if isinstance(section, dict) and isinstance(section.get("enable_cdi"), bool):
+                found = section["enable_cdi"]
+    return found
 
 
 def programs(files: HostFiles, run: Run, wanted: Sequence[str] = _PROGRAMS) -> Mapping[str, str]:

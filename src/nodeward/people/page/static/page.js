@@ -2,7 +2,7 @@
 
 import { element, keep, say, set } from "./dom.js";
 import { History, drawSpark, spark } from "./charts.js";
-import { nodes, pods, pool, resources, squares, vm } from "./words.js";
+import { claims, enclaves, nodes, pods, pool, resources, squares, vm } from "./words.js";
 
 const MOST_PODS = 2000;
 
@@ -108,12 +108,14 @@ function drawKeys(view) {
     card.heading = element("h3");
     card.sentence = element("p", { class: "sentence" });
     card.squares = element("div", { class: "squares one-stop", role: "group" });
-    card.append(card.heading, card.sentence, card.squares, element("ul", { class: "legend", children:
+    card.claims = element("ul", { class: "note" });
+    card.append(card.heading, card.sentence, card.claims, card.squares, element("ul", { class: "legend", children:
       ["charged", "granted", "outside", "free"].map((name) => element("li", { class: name, text: name === "outside" ? "outside, draining or withheld" : name })) }));
     return card;
   }, (card, kind) => {
     say(card.heading, kind.key);
     say(card.sentence, kind.sentence);
+    lines(card.claims, claims(kind));
     set(card.squares, "aria-label", `Ids of ${kind.key}`);
     keep(card.squares, squares(kind), (one) => one.id, () => element("button", { type: "button", class: "square" }), (square, one) => {
       set(square, "data-state", one.state);
@@ -124,6 +126,16 @@ function drawKeys(view) {
       square.said = said;
     });
   });
+}
+
+function lines(list, texts) {
+  list.hidden = texts.length === 0;
+  keep(list, texts, (text) => text, () => element("li"), say);
+}
+
+function drawEnclaves(of) {
+  at("enclaves-section").hidden = !of;
+  lines(at("enclaves"), of ? enclaves(of) : []);
 }
 
 function drawCpus(cpus) {
@@ -254,6 +266,7 @@ function drawNode(told) {
   keep(at("bars"), resources(view, told.memory), (bar) => bar.name, makeBar, drawBar);
   drawPods(told);
   drawKeys(view);
+  drawEnclaves(view.enclaves);
   drawCpus(view.cpus);
   drawVms(view.sandboxes);
 }

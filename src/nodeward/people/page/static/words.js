@@ -1,6 +1,7 @@
 // Words and numbers made of the picture that `nodeward status -o json` gives.
 
 const MOST_SQUARES = 2000;
+const MOST_CLAIMS = 100;
 const SHORT_ID = 13;
 const UNITS = ["", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei"];
 
@@ -86,6 +87,37 @@ export function squares(kind) {
   for (const one of kind.elsewhere) add(one.amount, () => ({ id: kind.key, state: "outside", owner: one.about || one.cgroup }));
   add(shown - found.length - (kind.free ?? 0), () => ({ id: kind.key, state: "withheld", owner: "" }));  // the reserve, or what is not known to be free
   add(shown, () => ({ id: kind.key, state: "free", owner: "" }));
+  return found;
+}
+
+// What of a kind of key goes by claim, and each claim.
+export function claims(kind) {
+  const of = kind.claims;
+  if (!of) return [];
+  const state = of.registered === false ? `; our driver is not registered${of.driver ? `: ${of.driver}` : ""}` : "";
+  const found = [`by claim: ${of.room} more may be given out${state}${of.fault ? `; ${of.fault}` : ""}`];
+  for (const why of of.waits) found.push(`the move to ${of.front} waits: ${why}`);
+  for (const one of of.rows.slice(0, MOST_CLAIMS)) {
+    const how = { waiting: ` waits: ${one.why}`, draining: " has ended and still holds it" }[one.state] ?? "";
+    found.push(`claim ${one.claim}: ${one.amount}, ${one.pods.join(" and ") || "no pod"}${how}`);
+  }
+  if (of.rows.length > MOST_CLAIMS) found.push(`and ${of.rows.length - MOST_CLAIMS} more claims`);
+  return found;
+}
+
+// What the node gives of SGX: device nodes, and enclave memory by claim.
+export function enclaves(of) {
+  const found = of.devices.map((one) => {
+    const there = one.there ? "is there" : `is missing (${one.why})`;
+    const ids = one.standing ? `; ${one.ids} ids of ${one.resource}, plugin ${one.standing}` : "";
+    return `${one.path} ${there}${ids}`;
+  });
+  for (const one of of.memory) {
+    const [published, size, promised] = [one.published, one.size, one.promised].map((value) => amount("sgx_epc", value));
+    found.push(`${one.device}: claims may have ${published} of ${size}, and have ${promised}`);
+  }
+  for (const one of of.claims.slice(0, MOST_CLAIMS)) found.push(`claim ${one.claim}: ${amount("sgx_epc", one.amount)}, ${one.pods.join(" and ")}`);
+  if (of.claims.length > MOST_CLAIMS) found.push(`and ${of.claims.length - MOST_CLAIMS} more claims`);
   return found;
 }
 

@@ -11,12 +11,12 @@ from nodeward.contracts import (
     podresources_pb2,
     podsapi_pb2,
 )
+from nodeward.core.errors import RequestError
 from nodeward.neighbours.dra import mapping as dra
 from nodeward.neighbours.formats.kubelet_claims import pods_by_claim
 from nodeward.neighbours.formats.protobuf import read
 from nodeward.neighbours.kubelet import cdi_spec, checkpoint_file, endpoint_files
 from nodeward.neighbours.kubelet import mapping as device_plugin
-from nodeward.neighbours.kubelet.mapping import RequestError
 from nodeward.neighbours.kubelet.pods_api import decode_pod
 from tests.unit.formats import checkpoints
 from tests.unit.formats.sample import Codec, Reached, Sample, texts, whole

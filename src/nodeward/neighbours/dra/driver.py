@@ -14,14 +14,14 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 
-from nodeward.core.errors import NodewardError, WireError
+from nodeward.core.errors import NodewardError
 from nodeward.core.events import DriverTold
 from nodeward.core.ports import Tell
 from nodeward.host.backoff import Backoff
 from nodeward.host.clock import Clock
 from nodeward.neighbours.dra import mapping
 from nodeward.neighbours.dra.mapping import ClaimRef, Health, Prepared
-from nodeward.neighbours.sockets.grpc_unix import Code, GrpcError, GrpcServer, ServerEndedError, Unary
+from nodeward.neighbours.sockets.grpc_unix import GrpcServer, ServerEndedError, Unary, checked
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.5
@@ -74,8 +74,8 @@ class Driver:
     async def _serve(self) -> None:
         await asyncio.to_thread(self._ready)
         calls: dict[str, Unary] = {
-            "NodePrepareResources": _checked(self._prepared),
-            "NodeUnprepareResources": _checked(self._unprepared),
+            "NodePrepareResources": checked(self._prepared),
+            "NodeUnprepareResources": checked(self._unprepared),
         }
         first, *others = mapping.DRIVERS
         driver = GrpcServer(first, calls)
@@ -84,7 +84,7 @@ class Driver:
         for health in mapping.HEALTHS:
             driver.also(health, {}, {"NodeWatchResources": self._watched})
         door = GrpcServer(
-            mapping.REGISTRATION, {"GetInfo": self._info, "NotifyRegistrationStatus": _checked(self._notified)}
+            mapping.REGISTRATION, {"GetInfo": self._info, "NotifyRegistrationStatus": checked(self._notified)}
         )
         try:
             await driver.start(self._endpoint)
@@ -160,18 +160,6 @@ class Driver:
         )
         self._note(registered, why or f"registered with kubelet at {self._door}")
         self._tell(told)
-
-
-def _checked(answer: Unary) -> Unary:
-    """The same, with what cannot be asked told as INVALID_ARGUMENT."""
-
-    async def called(request: bytes) -> bytes:
-        try:
-            return await answer(request)
-        except WireError as error:
-            raise GrpcError(Code.INVALID_ARGUMENT, f"nodeward: {error}") from error
-
-    return called
 
 
 def _is_served(path: str) -> bool:

@@ -11,13 +11,8 @@ import msgspec
 from google.protobuf.message import Message
 
 from nodeward.contracts import deviceplugin_pb2 as protocol
-from nodeward.core.errors import NodewardError, WireError
+from nodeward.core.errors import RequestError, WireError
 from nodeward.neighbours.formats.protobuf import read
-
-
-class RequestError(NodewardError):
-    """Kubelet, or who plays it, asks for what cannot be: the text names the thing and the rule."""
-
 
 VERSION = "v1beta1"
 SERVICE = f"{VERSION}.DevicePlugin"

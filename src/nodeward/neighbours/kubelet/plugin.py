@@ -29,8 +29,15 @@ from nodeward.host.lanes import FullError, GivenUpError, Lane, done_on
 from nodeward.neighbours.formats.kube_node import OnNode
 from nodeward.neighbours.kubelet import mapping
 from nodeward.neighbours.kubelet.folder import KUBELET, Folder, FolderState, Identity, Offering, of_status, rival
-from nodeward.neighbours.kubelet.mapping import RequestError
-from nodeward.neighbours.sockets.grpc_unix import Code, GrpcClient, GrpcError, GrpcServer, ServerEndedError, Unary
+from nodeward.neighbours.sockets.grpc_unix import (
+    Code,
+    GrpcClient,
+    GrpcError,
+    GrpcServer,
+    ServerEndedError,
+    Unary,
+    checked,
+)
 
 log = logging.getLogger(__name__)
 LOOK_S = 0.3
@@ -129,9 +136,9 @@ class Instance:
         self._published, self._sent, self._streams, self._asks = published, sent, 0, asks
         unary: dict[str, Unary] = {
             "GetDevicePluginOptions": self._options,
-            "GetPreferredAllocation": _checked(self._preferred),
-            "Allocate": _checked(allocate),
-            "PreStartContainer": _checked(start),
+            "GetPreferredAllocation": checked(self._preferred),
+            "Allocate": checked(allocate),
+            "PreStartContainer": checked(start),
         }
         self.server = GrpcServer(mapping.SERVICE, unary, {"ListAndWatch": self._list})
 
@@ -488,15 +495,3 @@ def _told(error: OSError) -> str:
     if error.errno == errno.EROFS:
         return f"{error}; {SEALED}"
     return str(error)
-
-
-def _checked(answer: Unary) -> Unary:
-    """The same, with what cannot be asked told as INVALID_ARGUMENT."""
-
-    async def called(request: bytes) -> bytes:
-        try:
-            return await answer(request)
-        except RequestError as error:
-            raise GrpcError(Code.INVALID_ARGUMENT, f"nodeward: {error}") from error
-
-    return called

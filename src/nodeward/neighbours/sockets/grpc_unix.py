@@ -22,7 +22,7 @@ from typing import NoReturn, TypeVar
 import grpc
 import grpc.aio
 
-from nodeward.core.errors import NodewardError
+from nodeward.core.errors import NodewardError, RequestError, WireError
 
 MAX_MESSAGE = 16 * 1024 * 1024
 """Bytes of one message in either direction: kubelet's own bound for what it is sent."""
@@ -65,6 +65,18 @@ class GrpcError(NodewardError):
         super().__init__(f"{text} ({code.value})")
         self.code = code
         self.text = text
+
+
+def checked(answer: Unary) -> Unary:
+    """The same, with what cannot be read or asked told as INVALID_ARGUMENT."""
+
+    async def called(request: bytes) -> bytes:
+        try:
+            return await answer(request)
+        except (WireError, RequestError) as error:
+            raise GrpcError(Code.INVALID_ARGUMENT, f"nodeward: {error}") from error
+
+    return called
 
 
 class ServerEndedError(NodewardError):

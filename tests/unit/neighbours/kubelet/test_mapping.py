@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nodeward.contracts import deviceplugin_pb2 as protocol
+from nodeward.core.errors import RequestError
 from nodeward.neighbours.kubelet import mapping
-from nodeward.neighbours.kubelet.mapping import RequestError
 
 IDS = st.lists(st.integers(0, 11_000).map(lambda number: f"tdx-key-{number:04d}"), max_size=40, unique=True)
 

@@ -114,6 +114,8 @@ RECIPES: dict[str, Recipe] = {
         _nriside("0.11"),
         # Apart from Kubernetes, whose build takes minutes: a change here is built in seconds.
         Recipe("quantities", folders=("quantities",), steps=(Step(packages=(".",), output="quantities"),)),
+        # The allocator of kube-scheduler alone: what it makes of a slice, a case a line.
+        Recipe("draalloc", folders=("draalloc",), steps=(Step(packages=(".",), output="draalloc"),)),
         # A gRPC client in Go that knows a service by reflection alone.
         Recipe("grpcurl", ("grpcurl",), (Step(("github.com/fullstorydev/grpcurl/cmd/grpcurl",), "grpcurl"),)),
         # What people call a cluster by: charts, kustomizations, and kubectl of the release that Helm is made with.

@@ -130,6 +130,13 @@ def test_each_numa_node_is_a_device_and_all_together_never_offer_what_pods_decla
     assert numa == [{"int": 0}, {"int": 1}]
 
 
+@pytest.mark.parametrize(("nodes", "devices"), [(64, 64), (65, 1)])
+def test_more_numa_nodes_than_a_slice_takes_are_one_device(nodes: int, devices: int) -> None:
+    one = node(nodes * MIB, memory=dict.fromkeys(range(nodes), MIB))
+    assert len(one.devices()) == devices
+    assert ("epc" in one.devices()) is (devices == 1)
+
+
 def test_claims_of_the_whole_machine_are_taken_out_of_devices_by_numa_node() -> None:
     one = node(64 * MIB, memory={0: 32 * MIB, 1: 32 * MIB})
     assert one.prepare(claim(16 * MIB)) == ""

@@ -123,6 +123,8 @@ def _followed(rows: Callable[[], "tuple[KeyRow, ...]"], to: str, within_s: float
             waits = [f"{row.key}: {why}" for row in kinds if row.claims is not None for why in row.claims.waits]
         except AwayError as error:
             kinds, waits = [], [f"{error}; it goes on with the move when it is back"]
+        else:
+            waits = waits if kinds else ["no kind of key is counted here and goes by claim (nodeward keys)"]
         there = bool(kinds) and all(row.claims is not None and row.claims.front == to for row in kinds)
         if there and not waits:
             print("\n".join(f"{row.key}: {_stands(row, to)}" for row in kinds))

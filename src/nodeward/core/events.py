@@ -210,11 +210,12 @@ class DriverTold(Event):
 class SliceTold(Event):
     """What the API server has of the ResourceSlice of a driver of ours: of each device how much the scheduler counts
     by, 0 for one that is withheld. `since_wall_ns` is when it was last written, by the API server's clock; 0 where that
-    is not known."""
+    is not known. `first`: no life of the daemon before this one has made one."""
 
     driver: str
     devices: Mapping[str, int] = field(default_factory=dict)
     since_wall_ns: int = 0
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)

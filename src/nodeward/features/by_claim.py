@@ -30,7 +30,7 @@ from nodeward.neighbours.kubernetes import auth
 from nodeward.neighbours.kubernetes.errors import KubeMissingError
 from nodeward.neighbours.kubernetes.owned import Found, Owned, OwnedClient, removed
 from nodeward.neighbours.kubernetes.resource_claim import ClaimReader
-from nodeward.neighbours.kubernetes.resource_slice import resource_slice, slice_name
+from nodeward.neighbours.kubernetes.resource_slice import resource_slice, slice_name, to_be_sold
 from nodeward.neighbours.kubernetes.resource_slice import sold as sold_by
 from nodeward.neighbours.kubernetes.settings import KubeSettings
 from nodeward.neighbours.sockets.kube_http import KubeHttp
@@ -109,7 +109,15 @@ def wired(node: Node, sold: Sold) -> Wired:
             told = of
             core.tell(SliceTold(sold.driver, of, from_rfc3339(found.written) if found is not None else 0))
 
-    published = Owned(client, wanted, remember, clock, note, GAP_S, looked)
+    def writes(devices: str) -> None:
+        """From now on the API server may have what is more than before, whatever comes of the request."""
+        nonlocal told
+        of, before = to_be_sold(devices), told or {}
+        told = {name: max(of.get(name, 0), before.get(name, 0)) for name in {**before, **of}}
+        if told != before:
+            core.tell(SliceTold(sold.driver, told))
+
+    published = Owned(client, wanted, remember, clock, note, GAP_S, looked, writes)
     http = KubeHttp(auth.endpoint_of(settings.kube, os.environ), clock, user_agent=f"nodeward/{__version__}")
     reader = ClaimReader(http, sold.driver)
 
@@ -150,6 +158,8 @@ def wired(node: Node, sold: Sold) -> Wired:
 
     async def serve() -> None:
         """While there is something to sell, or to take back, and not before it is known what there was."""
+        if not left and told is None:
+            core.tell(SliceTold(sold.driver, first=True))
         while True:
             await until(True)
             await first_of(driver.run(), until(False))

@@ -25,6 +25,7 @@ from nodeward.core.setting import is_absolute, meanings
 from nodeward.features.cpus.settings import MOST_LATE_MS, Amount, Driver
 from nodeward.features.cpus.spelling import policy
 from nodeward.features.keys.settings import Attestation, CapacitySource, KeyKind, Publisher, Share
+from nodeward.features.limits.settings import GivenBy
 from nodeward.features.sandboxes.settings import unlimited
 from nodeward.features.settings import SECRETS, DumpSection, KubeSection, Settings
 from nodeward.host.hostfs import opened
@@ -573,6 +574,18 @@ def _is_device(path: str) -> bool:
     return path.startswith("/dev/") and posixpath.normpath(path) == path
 
 
+def _check_devices(settings: Settings, faults: list[str]) -> None:
+    if settings.limits.devices is not GivenBy.NRI:
+        return
+    where = "limits.devices: is nri, and"
+    if not (settings.nri.enabled or settings.relay.limits):
+        faults.append(f"{where} neither nri.enabled nor relay.limits is true: nobody could give a container its device")
+    if not settings.kube.enabled:
+        faults.append(f"{where} kube.enabled is false: the device goes by the pod's spec in the API server")
+    if "sgx.intel.com/epc" not in settings.limits.resources:
+        faults.append(f"{where} limits.resources has no sgx.intel.com/epc, by which the device is given")
+
+
 def _check_claims(settings: Settings, faults: list[str]) -> None:
     dra, epc = settings.keys.dra, settings.limits.dra
     if dra.share not in ("all", "none") and not (dra.share.isascii() and dra.share.isdecimal()):
@@ -589,6 +602,7 @@ def _check_claims(settings: Settings, faults: list[str]) -> None:
             faults.append(f"{where}.dra.mode: is enforce, and {where}.mode is {mode.value}: set that to enforce too")
     if dra.driver == epc.driver:
         faults.append(f"limits.dra.driver: {epc.driver!r} is keys.dra.driver too: each needs a name of its own")
+    _check_devices(settings, faults)
     for path in epc.devices:
         if not _is_device(path):
             faults.append(

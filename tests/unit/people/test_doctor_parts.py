@@ -331,7 +331,8 @@ def test_what_keeps_keys_from_being_given_out_is_found_and_an_object_of_ours_whi
     [
         (None, []),
         (EnclavesView("plugin", (DeviceRow("r", "/dev/x", True, ids=1, standing="serving"),)), []),
-        (EnclavesView("nri", (DeviceRow("r", "/dev/x", False, "not there"),)), ["sgx-device-missing"]),
+        (EnclavesView("nri", (DeviceRow("r", "/dev/x", False, expected=True),)), ["sgx-device-missing"]),
+        (EnclavesView("nri", (DeviceRow("r", "/dev/x", False),)), []),
         (EnclavesView("plugin", (DeviceRow("r", "/dev/x", True, standing="rival"),)), ["sgx-plugin"]),
         (EnclavesView("off", registered=False, driver="no folder"), ["epc-unregistered"]),
         (EnclavesView("off", registered=True), []),

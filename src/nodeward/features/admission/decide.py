@@ -51,11 +51,7 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
         return Verdict(warnings=(*_few(unread), *_unasked(pod, users)), annotations=changed)
     provider = pod.annotations.get(keys.QUOTE_PROVIDER, "")
     return Verdict(
-        warnings=(
-            *devices.warnings(pod, users, provider),
-            *(devices.unserved(pod) if rule.by_nri else ()),
-            *_unasked(pod, users),
-        ),
+        warnings=(*devices.warnings(pod, users, provider), *_unasked(pod, users)),
         annotations=changed,
         containers=devices.container_changes(users, provider, by_nri=rule.by_nri),
         aesm_volume=devices.aesm_volume(pod, users, provider),

@@ -57,17 +57,6 @@ def aesm_volume(pod: PodAsked, users: tuple[ContainerAsked, ...], provider: str)
     return AesmVolume.MEMORY if _shares_aesmd(users) else AesmVolume.HOST
 
 
-def unserved(pod: PodAsked) -> tuple[str, ...]:
-    """What the author of a pod should know that asks for the device and declares no EPC, where nodes go by EPC."""
-    names = [one.name for one in pod.containers if _asks(one, ENCLAVE) and not _asks(one, EPC)]
-    if not names:
-        return ()
-    return (
-        f"container {names[0][:64]!r} asks for {ENCLAVE}, which nodes do not offer where limits.devices is nri: "
-        f"declare {EPC} instead, and it gets the device",
-    )
-
-
 def warnings(pod: PodAsked, users: tuple[ContainerAsked, ...], provider: str) -> tuple[str, ...]:
     """What the pod's author should know of the quote provider."""
     if provider == AESMD and pod.volumes.get(AESM_VOLUME) and _shares_aesmd(users):

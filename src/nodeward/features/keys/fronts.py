@@ -11,31 +11,32 @@ from dataclasses import replace
 from nodeward.core.claims import Front
 from nodeward.core.events import SliceTold
 from nodeward.core.modes import Mode
+from nodeward.features.keys.settings import Publisher
 from nodeward.features.keys.state import Keys, Sold
 from nodeward.features.root import State
 
 SEEN_NS = 30_000_000_000
-"""So long after the API server has taken a number the scheduler goes by it: its watch is late by less, and a pod that
-was placed before has asked to be prepared by then."""
-UNKNOWN_NS = 60_000_000_000
-"""So long after its start the daemon waits to hear what an earlier life has published."""
+"""So long after the API server has taken a number the scheduler goes by it: its watch is late by less. A pod that was
+placed before has as a rule asked to be prepared by then; one that has not, as with a volume that binds late, waits."""
 _ANY = 1 << 31
 """What an earlier life may have published just before it ended."""
 _MOST = 32
 """Numbers of before that are kept: within SEEN_NS there are as many only where claims come and go without end."""
 
 
-def most(state: State) -> int | None:
-    """How many keys of each kind may go by claim; None for all."""
-    if state.keys.front is Front.SETTINGS:
-        return state.settings.keys.dra.most
-    return None if state.keys.front is Front.CLAIMS else 0
+def most(state: State, key: str) -> int | None:
+    """How many keys of the kind may go by claim; None for all. What no plugin offers stays with the settings."""
+    if state.keys.front is Front.CLAIMS:
+        return None
+    if state.keys.front is Front.IDS and state.settings.keys.kinds[key].publisher is Publisher.DEVICE_PLUGIN:
+        return 0
+    return state.settings.keys.dra.most
 
 
 def told(state: State, event: SliceTold, devices: dict[str, str]) -> Keys:
     """The slice of the state once the API server has another capacity; `devices` has each kind's by its name."""
     is_old = event.since_wall_ns and event.wall_ns - event.since_wall_ns >= SEEN_NS
-    known = Sold() if is_old or not event.devices else Sold(_ANY)
+    known = Sold() if event.first or is_old else Sold(_ANY)
     before, now = state.keys.sold or dict.fromkeys(devices.values(), known), event.devices
     sold = {key: _later(before.get(key, Sold()), now.get(name, 0), state.at_ns) for name, key in devices.items()}
     return replace(state.keys, sold=sold)
@@ -43,8 +44,10 @@ def told(state: State, event: SliceTold, devices: dict[str, str]) -> Keys:
 
 def _later(of: Sold, value: int, at_ns: int) -> Sold:
     known = [*of.before, (at_ns, of.value)] if of.value > value else [*of.before]
-    kept = tuple(one for one in known if one[1] > value and at_ns - one[0] < SEEN_NS)
-    return Sold(value, kept[-_MOST:])
+    kept = [one for one in known if one[1] > value and at_ns - one[0] < SEEN_NS]
+    while len(kept) > _MOST:
+        kept[:2] = [(kept[1][0], max(kept[0][1], kept[1][1]))]
+    return Sold(value, tuple(kept))
 
 
 def may_be_seen(state: State, key: str) -> int | None:
@@ -62,10 +65,9 @@ def seen_in_ns(state: State, key: str) -> int:
 
 
 def to_be_seen(state: State, key: str, claimed: int) -> int | None:
-    """How many keys more than the claims have (`claimed`) a view of the scheduler's may give out; None for any number.
-    What nobody tells for a while is as though an earlier life had published nothing."""
+    """How many keys more than the claims have (`claimed`) a view of the scheduler's may give out; None for any number:
+    it is not known what an earlier life has published."""
     value = may_be_seen(state, key)
     if value is None:
-        sells = state.settings.keys.dra.mode is Mode.ENFORCE
-        return None if sells and state.at_ns - state.keys.recalled_ns < UNKNOWN_NS else 0
+        return None if state.settings.keys.dra.mode is Mode.ENFORCE else 0
     return max(0, value - claimed)

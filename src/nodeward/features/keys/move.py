@@ -37,6 +37,8 @@ def _to_claims(state: State, key: str) -> tuple[str, ...]:
 
 
 def _to_ids(state: State, key: str) -> tuple[str, ...]:
+    if not sums.is_tracked(state.settings.keys.kinds[key]):
+        return ()
     told = state.keys.plugins.get(state.settings.keys.kinds[key].publish)
     found = [*_unwritten(state, key)]
     seconds = -(-fronts.seen_in_ns(state, key) // 10**9)

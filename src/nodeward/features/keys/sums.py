@@ -171,7 +171,7 @@ def by_claims(claims: Mapping[ClaimUid, Promised], key: str) -> int:
 def for_claims(state: State, key: str, free: int) -> int:
     """How many of the free keys the scheduler may give to claims, by the settings. A key that a claim has not let go of
     yet is of their part: else the plugin would have to give up one of its own for it."""
-    most = fronts.most(state)
+    most = fronts.most(state, key)
     theirs = by_claims(state.keys.claims, key) + by_claims(state.keys.draining, key)
     return free if most is None else min(free, max(0, most - theirs))
 

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 
+from nodeward.core import annotations as keys
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Adjustment, Decision, Final, Goal, Special, Target
 from nodeward.core.devices import ENCLAVE, PROVISION, SGX_NODES, DeviceNode
@@ -17,6 +18,7 @@ from nodeward.core.tables import put
 from nodeward.features.limits.promise import EPC
 from nodeward.features.limits.settings import GivenBy
 from nodeward.features.limits.state import Devices, Limits
+from nodeward.features.pods.found import is_waited_for
 from nodeward.features.root import State
 
 KIND = "sgx-offer"
@@ -70,21 +72,42 @@ def allocating(state: State, event: ev.Allocating) -> Final | None:
 def given(state: State, event: ev.Creating) -> Final | None:
     """The device node that the container gets from the runtime, or why it cannot have it; None for none."""
     known = state.pods.specs.get(event.sandbox.pod_uid)
-    if state.settings.limits.devices is not GivenBy.NRI or event.by_hook or known is None:
+    if state.settings.limits.devices is not GivenBy.NRI or event.by_hook:
         return None
+    who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
+    if known is None:
+        if not _may_declare(event) or is_waited_for(state, event):
+            return None
+        why = "an annotation tells of EPC, and the pod's spec is not known yet; kubelet tries again (nodeward status)"
+        return _refused(f"{who}: {why}", Refused.FOR_NOW)
     if not any(one.name == event.container.name and one.declared.get(EPC, 0) for one in known.spec.containers):
         return None
     of = state.limits.devices.seen
     node = _node(of, ENCLAVE) if of is not None else None
     if node is not None:
         return Final(Adjustment(devices=(node,)), Reason("device", (node.path,)))
-    who = f"{event.sandbox.namespace}/{event.sandbox.name}, container {event.container.name}"
     return _refused(f"{who}: {_missing(state, ENCLAVE)}", Refused.NO_CAPACITY)
+
+
+def _may_declare(event: ev.Creating) -> bool:
+    """Whether an annotation tells of EPC: no reason to give a device, but one to wait for the spec."""
+    notes = event.sandbox.annotations
+    return keys.EPC_SUM in notes or EPC in notes.get(keys.OWN_LIMITS, "")
 
 
 def _ids(resource: str, count: int, healthy: bool) -> str:
     """As Intel's plugin names them."""
     return json.dumps([[f"{ids_begin(resource)}{number}", healthy] for number in range(count)], separators=(",", ":"))
+
+
+def is_given(state: State, resource: str) -> bool:
+    """Whether the settings want containers to be given this one's device node."""
+    of = state.settings.limits
+    if of.devices is GivenBy.OFF:
+        return False
+    if resource == PROVISION:
+        return of.provision_ids > 0
+    return of.devices is GivenBy.NRI or of.enclave_ids > 0
 
 
 def ids_begin(resource: str) -> str:

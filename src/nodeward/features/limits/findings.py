@@ -48,14 +48,14 @@ _STUCK = (PluginStanding.RIVAL.value, PluginStanding.REFUSED.value, PluginStandi
 def of_enclaves(view: EnclavesView | None) -> Iterator[Finding]:
     """Finds what keeps containers from the device nodes and the enclave memory that the settings promise."""
     for one in view.devices if view is not None else ():
-        if not one.there:
+        if not one.there and one.expected:
             what = f"no container is given {one.path}: it is {one.why}"
             remedy = (
                 "See that SGX is on in the firmware and in the kernel (CONFIG_X86_SGX), and that the daemon sees the "
-                "host's /dev (docs/sgx-devices.md); else set limits.devices to off on this node."
+                "host's /dev (docs/sgx-devices.md)."
             )
             yield Finding("sgx-device-missing", Severity.WARNING, what, "limits.devices", remedy)
-        elif one.standing in _STUCK:
+        elif one.there and one.standing in _STUCK:
             what = f"{one.resource} is not offered by us: {one.plugin}"
             remedy = "Take the other plugin away, or see that keys.kubelet_dir is where kubelet has device-plugins."
             yield Finding("sgx-plugin", Severity.WARNING, what, "limits.devices", remedy)

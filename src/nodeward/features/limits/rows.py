@@ -139,8 +139,9 @@ class CgroupRow:
 
 @dataclass(frozen=True, slots=True)
 class DeviceRow:
-    """A device node of SGX that containers are given. `why` says why it is not there; `ids`, `standing` and `plugin`
-    are of the device plugin: how many ids kubelet has, the plugin's state and the reason for that."""
+    """A device node of SGX that containers are given. `why` says why it is not there, and `expected` whether the node
+    should have it, since it has enclave memory or had the device; `ids`, `standing` and `plugin` are of the device
+    plugin: how many ids kubelet has, the plugin's state and the reason for that."""
 
     resource: str = field(metadata=shown(Label()))
     path: str
@@ -155,6 +156,7 @@ class DeviceRow:
         default="",
     )
     plugin: str = ""
+    expected: bool = False
 
 
 @dataclass(frozen=True, slots=True)

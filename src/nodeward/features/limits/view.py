@@ -11,6 +11,7 @@ from nodeward.core.refusal import Reason
 from nodeward.core.times import rfc3339
 from nodeward.core.workload import Amounts, PodUid, Source
 from nodeward.features.limits import claims
+from nodeward.features.limits.devices import is_given
 from nodeward.features.limits.promise import EPC
 from nodeward.features.limits.readings import FRESH_NS_PER_MS, REPAIR_WINDOW_NS, differs, standing
 from nodeward.features.limits.rows import (
@@ -35,10 +36,10 @@ ROWS_AT_ONCE = 16
 def enclaves(state: State, _: int, __: Pace) -> EnclavesView | None:
     """What the node gives of SGX; None where the settings ask for nothing of it."""
     of, by_claim, given_by = state.limits.devices, state.limits.by_claim, state.settings.limits.devices
-    sold = claims.are_sold(state)
+    sold, has_memory = claims.are_sold(state), bool(claims.sizes(state))
     if given_by is GivenBy.OFF and not (sold or by_claim.claims):
         return None
-    devices = SGX_NODES if given_by is not GivenBy.OFF else {}
+    devices = {one: path for one, path in SGX_NODES.items() if is_given(state, one)}
     values, promised = claims.values(state), by_claim.claims.values()
     memory = [
         EpcDeviceRow(name, size, values[name], sum([one.amounts.get(name, 0) for one in promised]))
@@ -46,7 +47,7 @@ def enclaves(state: State, _: int, __: Pace) -> EnclavesView | None:
     ]
     return EnclavesView(
         given_by.value,
-        tuple(_device(of, resource, path) for resource, path in devices.items()),
+        tuple(_device(of, resource, path, has_memory) for resource, path in devices.items()),
         tuple(memory) if sold else (),
         tuple(
             EpcClaimRow(one.title, str(one.uid), sum(one.amounts.values()), tuple(one.pods.values()), one.since_wall_ns)
@@ -58,12 +59,13 @@ def enclaves(state: State, _: int, __: Pace) -> EnclavesView | None:
     )
 
 
-def _device(of: Devices, resource: str, path: str) -> DeviceRow:
+def _device(of: Devices, resource: str, path: str, has_memory: bool) -> DeviceRow:
     there = of.seen is not None and any(one.path == path for one in of.seen.nodes)
     why = "" if there else of.seen.missing.get(path, "") if of.seen is not None else "not looked at yet"
     ids, told = json.loads(of.listed.get(resource, "[]")), of.plugins.get(resource)
     healthy = sum([is_healthy for _, is_healthy in ids])
-    return DeviceRow(resource, path, there, why, healthy, told.standing.value if told else "", told.why if told else "")
+    standing, plugin = (told.standing.value, told.why) if told is not None else ("", "")
+    return DeviceRow(resource, path, there, why, healthy, standing, plugin, has_memory or resource in of.ever)
 
 
 _FROM_API = (Source.API.value, Source.DISK.value)

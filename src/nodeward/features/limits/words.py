@@ -171,7 +171,7 @@ def enclave_sentences(view: EnclavesView) -> list[str]:
 
 def _device_sentence(one: DeviceRow, given_by: str) -> str:
     there = "is there" if one.there else f"is missing ({one.why})"
-    if given_by == "nri":
+    if given_by == "nri" and not one.standing and not one.ids and one.resource.endswith("/enclave"):
         return f"SGX device {one.path} {there}; NRI gives it"
     why = f": {one.plugin}" if one.plugin else ""
     return f"SGX device {one.path} {there}; {one.ids} ids of {one.resource}, plugin {one.standing or 'not begun'}{why}"

@@ -147,3 +147,8 @@ def is_pause(state: State, known: KnownContainer) -> bool:
 
 def _above(path: str) -> str:
     return path.rpartition("/")[0]
+
+
+def is_waited_for(state: State, event: ev.Question) -> bool:
+    """Whether the question of this moment waits for its pod's spec (features.pods.step), and is asked again then."""
+    return event.ask_id not in state.asks and event.at_ns in state.pods.waits_ns[-1:]

@@ -313,13 +313,15 @@ class Owned(Generic[W]):
         note: Callable[[bool, str], None],
         gap_s: float = 1.0,
         looked: Callable[[Found | None], None] = lambda _: None,
+        writes: Callable[[W], None] = lambda _: None,
     ) -> None:
         """`wanted`: what it should say; ABSENT, and it is removed; None, and it stays as it is. `remember` puts it on
         the undo list; it may sleep. `note` hears whether the object is as it should be, and how it stands or why
-        not; `looked` what it is at each look."""
+        not; `looked` what it is at each look, and `writes` what is about to be sent: it may be there though no answer
+        comes."""
         self._client, self._wants, self._clock, self._note, self._gap_s = client, wanted, clock, note, gap_s
         self._remember, self._remembered, self._retired = remember, False, False
-        self._looked = looked
+        self._looked, self._writes = looked, writes
         self._written: W | None = None
         self._undone = Backoff(gap_s, LAST_PAUSE_S, random)
         self._undone_ns: int | None = None
@@ -396,6 +398,7 @@ class Owned(Generic[W]):
         if not self._remembered:
             await asyncio.to_thread(self._remember)
             self._remembered = True
+        self._writes(wanted)
         self._written = wanted if await self._client.write(wanted, found) else None
         return None  # the next round reads it back
 

@@ -69,14 +69,19 @@ class _Spec(Struct, frozen=True):
 
 
 def sold(found: Found | None) -> Mapping[str, int] | None:
-    """How much of each device the scheduler counts by: its capacity, 0 for one that is withheld. None for a slice that
-    cannot be read."""
-    if found is None or not found.ours:
+    """How much of each device the scheduler counts by, whoever has written the slice: its capacity, 0 for one that is
+    withheld. None for a slice that cannot be read."""
+    if found is None:
         return {}
     try:
         return dict(_sold(msgspec.json.decode(found.fields.get("spec", b"{}"), type=_Spec)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, QuantityError):
         return None
+
+
+def to_be_sold(devices: str) -> Mapping[str, int]:
+    """The same of devices that are about to be published."""
+    return dict(_sold(_Spec(msgspec.json.decode(devices, type=tuple[_Device, ...]))))
 
 
 def _sold(spec: _Spec) -> Iterator[tuple[str, int]]:

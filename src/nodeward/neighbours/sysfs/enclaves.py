@@ -15,7 +15,7 @@ from nodeward.core.events import EnclavesSeen
 from nodeward.core.ports import Tell
 from nodeward.host.clock import Clock
 from nodeward.host.hostfs import HostFiles
-from nodeward.host.lanes import Lane, done_on
+from nodeward.host.lanes import GivenUpError, Lane, done_on
 
 LOOK_S = 1.0
 NODES = "/sys/devices/system/node"
@@ -43,12 +43,13 @@ async def keep_looking(paths: Sequence[str], files: HostFiles, lane: Lane, tell:
     """Tells what is there whenever that has changed, until cancelled."""
     told: EnclavesSeen | None = None
     while True:
+        found: EnclavesSeen | None
         try:
             found = await done_on(lane, "enclaves", partial(look, files, paths))
-        except OSError as error:  # the lane hangs: what was there may not be any more
-            missing = dict.fromkeys(paths, f"not looked at: {error}")
-            found = EnclavesSeen((), missing, told.memory if told is not None else {})
-        if found != told:
+        except (OSError, GivenUpError) as error:  # it hangs: what was there may not be any more
+            missing = dict.fromkeys(paths, f"not looked at: {error or 'the look hangs in the kernel'}")
+            found = EnclavesSeen((), missing, told.memory) if told is not None else None
+        if found is not None and found != told:
             told = found
             tell(found)
         await clock.sleep(LOOK_S)

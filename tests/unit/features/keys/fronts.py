@@ -22,6 +22,7 @@ from nodeward.core.refusal import Refusal
 from nodeward.core.workload import PodUid
 from nodeward.features.keys.fronts import SEEN_NS, may_be_seen
 from nodeward.features.keys.settings import ClaimSettings, KeyKind, KeysSettings, Publisher
+from nodeward.features.keys.state import Sold
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
 from tests.unit.features.keys.asking import ID, TDX, Node
@@ -69,7 +70,8 @@ class Claimed(Node):
     def recall(self, *claims: Promised, fault: str = "") -> "Claimed":
         self.tell(ev.ClaimsRecalled(DRIVER, claims, fault=fault))
         self.tell(ev.DriverTold(DRIVER, True))
-        self.tell(ev.SliceTold(DRIVER, {} if self.has is None else {"tdx": self.has}))
+        none = ev.SliceTold(DRIVER, first=True)
+        self.tell(none if self.has is None else ev.SliceTold(DRIVER, {"tdx": self.has}))
         return self
 
     def device(self) -> tuple[int, bool]:
@@ -84,11 +86,16 @@ class Claimed(Node):
         value, withheld = self.device()
         return 0 if withheld else value
 
-    def write(self) -> int:
-        """The API server has it."""
+    def send(self) -> None:
+        """The API server has it, and we have no answer yet."""
+        sold = (self.state.keys.sold or {}).get("tdx", Sold())
+        self.tell(ev.SliceTold(DRIVER, {"tdx": max(sold.value, self.sells())}))
         self.has = self.sells()
-        self.tell(ev.SliceTold(DRIVER, {"tdx": self.has}))
-        return self.has
+
+    def write(self) -> None:
+        """The API server has it, and it was read back."""
+        self.send()
+        self.tell(ev.SliceTold(DRIVER, {"tdx": self.has or 0}))
 
 
 def node(share: str = "all", keys: int = 4, row: KeyKind = ROW) -> Claimed:
@@ -123,7 +130,7 @@ class World:
         granted = sum(one.times for one in offer.grants.values())
         mine = (granted, len(self.allocated), len(self.prepared), len(self.over), len(self.held), self.foreign)
         free = offer.published, room.published, self.node.sells(), self.seen, bool(offer.grow_to), bool(room.grow_to)
-        api = self.node.has, may_be_seen(self.node.state, "tdx")
+        api = self.node.has, may_be_seen(self.node.state, "tdx"), (keys.sold or {}).get("tdx", Sold()).value
         return mine + free + api + (len(keys.waiting), self.node.state.settings.keys.dra.share)
 
     @property
@@ -212,8 +219,20 @@ def is_freed(world: World, _: Found) -> bool:
 
 
 def writes(world: World, _: Found) -> bool:
-    """The API server takes the slice as it is to be by now."""
-    return world.node.has != world.node.sells() and world.node.write() >= 0
+    """The API server takes the slice as it is to be by now; nobody hears of it yet."""
+    if world.node.has == world.node.sells():
+        return False
+    world.node.send()
+    return True
+
+
+def hears(world: World, _: Found) -> bool:
+    """What the API server has is read back."""
+    has, sold = world.node.has or 0, (world.node.state.keys.sold or {}).get("tdx", Sold())
+    if sold.value == has:
+        return False
+    world.node.tell(ev.SliceTold(DRIVER, {"tdx": has}))
+    return True
 
 
 def sees(world: World, _: Found) -> bool:
@@ -286,6 +305,7 @@ def moves(*, foreign: bool, share: str = "") -> Iterator[tuple[str, Move]]:
         "gives up": gives_up,
         "sees": sees,
         "writes": writes,
+        "hears": hears,
     }.items()
     yield "ends", lambda world, _: _ends(world, charged=False, forced=False)
     yield "ends, drains", lambda world, _: _ends(world, charged=True, forced=False)

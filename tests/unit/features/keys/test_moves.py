@@ -64,15 +64,37 @@ def test_after_a_start_nobody_knows_what_was_published_before_a_young_slice(age_
     assert life.healthy() == 4
 
 
-def test_what_the_api_server_does_not_tell_is_waited_for_a_minute_only() -> None:
+def test_the_plugin_gets_nothing_before_it_is_known_what_an_earlier_life_has_published() -> None:
+    """However long the API server is away; and a slice that is gone may have been deleted just now, by kubelet."""
     one = Claimed(State(settings=settings("none")), capacity={"tdx": 4})
     one.tell(ev.ClaimsRecalled(DRIVER))
     one.begin()
+    one.after(600)
     one.settle()
     assert (one.healthy(), to_be_seen(one.state, "tdx", 0)) == (0, None)
-    one.after(60)
+    one.tell(ev.SliceTold(DRIVER))
+    one.settle()
+    assert one.healthy() == 0
+    one.after(30)
     one.settle()
     assert one.healthy() == 4
+
+
+def test_of_many_numbers_of_before_the_highest_is_kept() -> None:
+    one = node("all")
+    for value in range(200, 100, -1):
+        told(one, value)
+        one.after(0.1)
+    assert may_be_seen(one.state, "tdx") == 200
+
+
+def test_a_kind_that_no_plugin_offers_stays_as_the_settings_share_it() -> None:
+    one = node("all", row=replace(ROW, publisher=Publisher.NONE))
+    one.settle()
+    one.write()
+    one.tell(ev.FrontChosen(Front.IDS))
+    one.settle()
+    assert (one.device(), waits(one.state, "tdx")) == ((4, False), ())
 
 
 def test_a_move_says_what_it_waits_for_until_it_is_there_and_back() -> None:
@@ -157,6 +179,6 @@ async def test_a_move_is_on_disk_before_it_is_told_and_not_told_where_the_disk_r
     assert await keeper.choose(b'{"to": "dra"}') == b'{"front":"dra"}'
     assert (heard.told, FILE.known(files, "/state")) == ([ev.FrontChosen(Front.CLAIMS)], Front.CLAIMS)
     away = FrontKeeper(Settings(state_dir="/gone"), files, AtOnce(), cast(Any, heard))
-    with pytest.raises(ValueError, match=r"cannot be written to /gone/keys\.front"):
+    with pytest.raises(ValueError, match=r"whether the choice is in /gone/keys\.front"):
         await away.choose(b'{"to": "plugin"}')
     assert len(heard.told) == 1

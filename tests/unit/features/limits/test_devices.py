@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from nodeward.core import events as ev
-from nodeward.core.decision import Adjustment, Decision, Final, Special
+from nodeward.core.decision import Adjustment, Decision, Final, Need, Special
 from nodeward.core.devices import ENCLAVE, PROVISION, SGX_NODES, DeviceNode
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Refusal
@@ -91,7 +91,10 @@ def test_by_nri_the_spec_alone_gives_a_device(declared: dict[str, int], nodes: t
     one = told(GivenBy.NRI, mode)
     assert offered(one(seen(*NODES))) == {PROVISION: [["sgx-provision-0", True]]}
     lies = {"epc-limit.nri.io/pod": "4096", "nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}'}
-    unknown = answered(one(creating("b", "app", annotations=lies)))
+    assert "an annotation tells of EPC, and the pod's spec is not known yet" in str(
+        answered(one(creating("b", "app", annotations=lies)))
+    )
+    unknown = answered(one(creating("b", "app")))
     assert isinstance(unknown, Adjustment)
     assert unknown.devices == ()
     one(ev.PodSeen(pod_spec("a", ContainerSpec("app", declared=declared), ContainerSpec("side"))))
@@ -101,6 +104,15 @@ def test_by_nri_the_spec_alone_gives_a_device(declared: dict[str, int], nodes: t
     beside = answered(one(creating("a", "side", annotations=lies)))
     assert isinstance(beside, Adjustment)
     assert beside.devices == ()
+
+
+def test_by_nri_a_pod_whose_spec_is_waited_for_is_not_refused_before() -> None:
+    one = told(GivenBy.NRI)
+    one(seen(*NODES))
+    one(ev.ApiBack())
+    waits = one(creating("b", "app", annotations={"nodeward.io/limits": '{"app":{"sgx_epc":"4096"}}'}))
+    assert isinstance(waits.answer, Need)
+    assert "the pod's spec is not known yet" in str(answered(one(ev.Expired(1))))
 
 
 def test_by_nri_a_container_is_refused_while_its_device_is_not_there() -> None:

@@ -16,7 +16,7 @@ from nodeward.features.keys.sums import is_tracked
 from nodeward.features.root import State
 from nodeward.features.settings import Settings
 from nodeward.host.hostfs import HostFiles
-from nodeward.host.lanes import Lane, done_on
+from nodeward.host.lanes import GivenUpError, Lane, done_on
 from nodeward.host.runner import Core
 from nodeward.host.state_file import StateFile
 
@@ -54,15 +54,17 @@ class FrontKeeper:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ValueError(f'a move is {{"to": "dra"}}, or plugin, or settings: {error}') from error
         _check(self._core.state, to)
-        async with self._turn:
-            try:
-                async with asyncio.timeout(WITHIN_S):
-                    await done_on(self._lane, "front", partial(self._writer.replace, to))
-            except (TimeoutError, OSError) as error:
-                why = str(error) or f"no answer of the disk within {WITHIN_S:g} s"
-                raise ValueError(f"the choice cannot be written to {self._writer.path}: {why}; ask again") from error
-            log.info("keys=moved to=%s", to.value)
-            self._core.tell(FrontChosen(to))
+        try:
+            async with asyncio.timeout(WITHIN_S), self._turn:
+                await done_on(self._lane, "front", partial(self._writer.replace, to))
+        except (TimeoutError, OSError, GivenUpError) as error:
+            why = str(error) or f"no answer of the disk within {WITHIN_S:g} s"
+            raise ValueError(
+                f"it is not known whether the choice is in {self._writer.path}, and it is not followed yet: {why}; ask "
+                "again"
+            ) from error
+        log.info("keys=moved to=%s", to.value)
+        self._core.tell(FrontChosen(to))
         return msgspec.json.encode({"front": to})
 
 

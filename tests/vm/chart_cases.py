@@ -80,7 +80,14 @@ def chart_to_misc_max(node: Node) -> None:
     subprocess.run(node.containerd.inside("ln", "-s", str(where), "/run/nri"), check=True, timeout=30 * patience())
     api = urlsplit(node.cluster.base_url)
     way = Relay(str(api.hostname), api.port or 443, node.containerd.pid)  # pods are in the runtime's network
-    values = ["--set", "node.hostNetwork=true", "--set", "node.settings.limits.mode=enforce"]
+    values = [
+        "--set",
+        "node.hostNetwork=true",
+        "--set",
+        "node.settings.limits.mode=enforce",
+        "--set",
+        "node.devices=true",
+    ]
     account = "/var/run/secrets/kubernetes.io/serviceaccount"
     kube = f"url=https://127.0.0.1:{way.port}", f"token_file={account}/token", f"ca_file={account}/ca.crt"
     values += [word for one in kube for word in ("--set", f"node.settings.kube.{one}")]

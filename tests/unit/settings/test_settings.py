@@ -23,6 +23,7 @@ from nodeward.neighbours.nri.session import NriSettingsError
 from nodeward.programs.node.doors import nri
 from nodeward.programs.node.oci_runtimes import OciRuntimes
 from nodeward.settings.load import SettingsError, address, from_tree, load, misnamed, read_yaml
+from nodeward.settings.reload import merged
 from tests.unit.host.test_runner import core_with
 
 
@@ -388,3 +389,23 @@ def test_the_places_of_many_typos_are_found_without_looking_at_all_for_each(tmp_
         sys.setprofile(before)
     assert [fault.rpartition(" line ")[2] for fault in caught.value.faults] == [f"{line})" for line in range(1, 301)]
     assert compared < 300
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("nri: {enabled: false}", "neither nri.enabled nor relay.limits is true"),
+        ("kube: {enabled: false}", "kube.enabled is false"),
+    ],
+)
+def test_devices_by_nri_need_whoever_gives_them(tmp_path: Path, more: str, why: str) -> None:
+    file = tmp_path / "n.yaml"
+    file.write_text(f"limits: {{devices: nri}}\n{more}\n")
+    with pytest.raises(SettingsError, match=why):
+        load(str(file), {})
+
+
+def test_who_gives_devices_changes_with_a_restart_only() -> None:
+    running, wanted = from_tree({}, {}), from_tree({"limits": {"devices": "nri", "strict": True}}, {})
+    live, late = merged(running, wanted)
+    assert (live.limits.devices.value, live.limits.strict, late) == ("off", True, ["limits.devices"])

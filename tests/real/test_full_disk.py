@@ -90,7 +90,7 @@ async def test_a_full_disk_is_said_stops_no_limit_and_all_is_written_once_there_
     assert (found.difference, found.segments >= 1) == ("", True)
 
 
-@pytest.mark.parametrize("but", [PAGE, 2 * PAGE])
+@pytest.mark.parametrize("but", [2 * PAGE, 3 * PAGE])
 async def test_a_disk_that_fills_within_a_line_leaves_a_record_that_replays(
     tmp_path: Path, disk: Path, but: int
 ) -> None:

@@ -86,23 +86,33 @@ def outcomes(
     capacity: Mapping[str, int] = CAPACITY,
 ) -> Held:
     """Plays them; where one failed, all are played once more, in a new guest."""
+    return twice(chain[0], lambda: once(machine, chain, kind, capacity))
+
+
+def twice(name: str, play: Callable[[], Held]) -> Held:
+    """What a chain gives; where a case failed, what all give when they are played once more."""
     try:
-        first = _played(machine, chain, kind, capacity)
+        first = play()
         why = next((f"{case} FAILED: {why}" for case, why in first.items() if why), "")
     except UnfinishedError as unfinished:
         first, why = {}, str(unfinished)
     if not why:
         return first
-    tell(f"{chain[0]} is played once more. {why}")
-    return _played(machine, chain, kind, capacity)
+    tell(f"{name} is played once more. {why}")
+    return play()
 
 
 class UnfinishedError(Exception):
     """The guest ended before its cases did; the text has its output."""
 
 
-def _played(machine: guest.Guest, chain: Sequence[str], kind: guest.Machine, capacity: Mapping[str, int]) -> Held:
-    """The guest has the sources that this process has."""
+def once(
+    machine: guest.Guest,
+    chain: Sequence[str],
+    kind: guest.Machine = guest.ORDINARY,
+    capacity: Mapping[str, int] = CAPACITY,
+) -> Held:
+    """Plays them in a guest that has the sources that this process has."""
     ours = ("env", f"PYTHONPATH={path}") if (path := os.environ.get("PYTHONPATH")) else ()
     program = (*ours, sys.executable, "-m", "tests.vm.chain_runner", str(cache_folder().parent.parent), *chain)
     run = guest.boot(machine, program, capacity, TIMEOUT_S, kind)

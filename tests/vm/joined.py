@@ -17,7 +17,7 @@ from tests.peers.find import require
 from tests.peers.kube import running_apiserver
 from tests.vm import guest
 from tests.vm.admission import running_webhook
-from tests.vm.chains import Held, outcomes, tests_of
+from tests.vm.chains import Held, once, tests_of, twice
 
 _CONTROLLERS: Final = (
     *("deployment-controller", "replicaset-controller", "daemonset-controller", "serviceaccount-controller"),
@@ -28,7 +28,7 @@ _CONTROLLERS: Final = (
 def joined(cases: Iterable[str], chain: str, *, deployments: bool = False) -> Callable[[str], None]:
     """A test for each case. With `deployments` controllers, the scheduler and the webhook run here too, and there is
     the image of `make image`; the API server knows no webhook before a case creates its configuration."""
-    return tests_of(cases, lambda: _played(chain, deployments=deployments))
+    return tests_of(cases, lambda: twice(chain, lambda: _played(chain, deployments=deployments)))
 
 
 def _played(chain: str, *, deployments: bool) -> Held:
@@ -50,4 +50,4 @@ def _played(chain: str, *, deployments: bool) -> Held:
         url = f"https://{guest.HOST_ADDRESS}:{port}"
         known = (server.token, server.node_token, server.plain_token, "somebody")
         arguments = (chain, url, str(server.ca_file), *known, str(admission), image)
-        return outcomes(kernel, arguments, guest.Machine(memory_mib=2048, reaches=(port,)))
+        return once(kernel, arguments, guest.Machine(memory_mib=2048, reaches=(port,)))

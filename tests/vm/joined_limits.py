@@ -7,6 +7,7 @@ first, and is killed twice.
 import json
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -20,7 +21,7 @@ from tests.vm.deployment_cases import (
     webhook_is_installed,
 )
 from tests.vm.inside import CGROUPS, KIB, RESOURCE, charge, limit, limits, named, refused, until
-from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, container, manifest
+from tests.vm.joined_node import BOX, HEAVY, HEAVY_OVERHEAD, NAME, UNTIL_TERM, Node, Pod, container, manifest
 from tests.vm.move_cases import keys_move_there_and_back
 
 _EARLY: Final = 12 * KIB
@@ -40,6 +41,16 @@ def _new(parent: Path, known: set[Path]) -> Path:
     until(there, f"a new cgroup in {parent}", 12.0)
     assert len(found) == 1, found
     return found[0]
+
+
+def _asked_to_end(node: Node, pod: Pod, name: str) -> bool:
+    """Whether the container runs no more; asks it to end where it does. One that is asked before its shell listens ends
+    with an error, and is started again."""
+    there = node.container_ids(pod.name).get(name)
+    if there is not None:
+        with suppress(FileNotFoundError, IndexError, ProcessLookupError):
+            os.kill(int((pod.cgroup / there / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
+    return there is None and "server" in node.container_ids(pod.name)
 
 
 def _kill(node: Node) -> None:
@@ -85,7 +96,7 @@ def init_and_sidecar(node: Node) -> None:
     refused(pod.sandbox, 1)
     for fd in held:
         os.close(fd)
-    os.kill(int((pod.containers["setup"] / "cgroup.procs").read_text().split()[0]), signal.SIGTERM)
+    until(lambda: _asked_to_end(node, pod, "setup"), "the init container has ended", 30.0)
     pod = node.running("shaped", ["proxy", "server"])
     assert limits(pod.containers["proxy"], pod.containers["server"]) == [_PROXY, _SERVER]
     node.daemon.enforced("shaped", "", "proxy", "server")

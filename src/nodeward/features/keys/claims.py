@@ -174,9 +174,8 @@ def _device(state: State, key: str) -> dict[str, object]:
         "capacity": {CAPACITY.get(key, "ids"): _capacity(max(1, amount))},
     }
     registered = state.keys.driver is not None and state.keys.driver.registered
-    if (
-        amount < 1 or not registered
-    ):  # a capacity of 0 is refused with these rules, and without them gives a claim 0 keys
+    # A capacity of 0 is refused with these rules, and without them gives a claim 0 keys.
+    if amount < 1 or not registered:
         one["taints"] = [{"key": f"{dra.driver}/{WITHHELD}", "effect": "NoSchedule"}]
     return one
 

@@ -121,15 +121,28 @@ class Daemon(Process):
     async def view(self) -> NodeView | None:
         """What the daemon shows; None while it does not answer."""
         try:
+            answer = await self._asked("GET", "status")
+            return msgspec.json.decode(answer, type=NodeView) if answer is not None else None
+        except msgspec.MsgspecError:
+            return None
+
+    async def post(self, name: str, body: object) -> bool:
+        """Whether the daemon has taken what it is asked to do."""
+        return await self._asked("POST", name, msgspec.json.encode(body)) is not None
+
+    async def _asked(self, verb: str, name: str, sent: bytes = b"") -> bytes | None:
+        """The body of a good answer; None for any other, and for none."""
+        head = f"{verb} /v1/{name} HTTP/1.0\r\nHost: nodeward\r\nContent-Length: {len(sent)}\r\n\r\n"
+        try:
             async with asyncio.timeout(ASK_S):
                 reader, writer = await asyncio.open_unix_connection(self.socket, limit=MAX_BYTES)
                 try:
-                    writer.write(b"GET /v1/status HTTP/1.0\r\nHost: nodeward\r\n\r\n")
+                    writer.write(head.encode() + sent)
                     await writer.drain()
-                    head = await reader.readuntil(b"\r\n\r\n")
+                    told = await reader.readuntil(b"\r\n\r\n")
                     body = await reader.read(-1)
                 finally:
                     writer.close()
-            return msgspec.json.decode(body, type=NodeView) if b" 200 " in head.splitlines()[0] else None
-        except (OSError, TimeoutError, asyncio.IncompleteReadError, msgspec.MsgspecError):
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
             return None
+        return body if b" 200 " in told.splitlines()[0] else None

@@ -11,15 +11,18 @@ from nodeward.settings.load import SettingsError, read_yaml
 from nodeward_sim.doubles.kernel import RESOURCES
 
 SHIPPED = Path(__file__).parent / "scenarios"
-OF_OFFERED = ("restart-kubelet", "lose-quotes", "restore-quotes")
+OF_OFFERED = ("lose-quotes", "restore-quotes")
 """What only happens where keys are offered."""
+OF_CLAIMS = ("delete-slice", "force-delete")
+OF_MOVE = ("move-to-dra", "move-to-plugin")
 OF_RELAY = ("kill-relay",)
 OF_NFD = ("install-nfd", "remove-nfd")
 OF_PINNED = ("resize", "change-policy", "kill-between")
 OF_KATAS = ("move-vmm", "return-vmm")
 ACTIONS = (
     *("kill-daemon", "restart-runtime", "drift", "lose-api", "restore-api"),
-    *("start-vm", "end-vm", "leave-orphan", *OF_OFFERED, *OF_RELAY, *OF_NFD, *OF_PINNED, *OF_KATAS),
+    *("start-vm", "end-vm", "leave-orphan", "restart-kubelet", *OF_OFFERED, *OF_CLAIMS, *OF_MOVE),
+    *(*OF_RELAY, *OF_NFD, *OF_PINNED, *OF_KATAS),
 )
 YEAR_S = 365 * 86400
 
@@ -45,6 +48,10 @@ class Scenario:
     pods: int = setting(6, "How many pods are kept running.", 1, 200)
     vms: int = setting(0, "Also pods with a confidential VM; with any, the daemon counts TEE keys.", 0, 200)
     offer: bool = setting(False, "The daemon offers TDX keys to a kubelet double, for pods with a VM of KubeVirt's.")
+    claims: int = setting(
+        0, "Also pods with a VM whose TDX key is a claim's, which kubelet's double has prepared.", 0, 200
+    )
+    claim_share: str = setting("all", "How many keys go by claim: `all`, `none` or a number.", 1, 10)
     nfd: bool = setting(False, "Node Feature Discovery is there at first; keys are shared by `share: auto`.")
     relay: bool = setting(False, "Containers are made through the relay, by a runtime without NRI.")
     sandboxes: int = setting(0, "Also pods whose sandbox takes enclave memory beside the containers.", 0, 200)
@@ -69,6 +76,7 @@ _OTHER = {
     "capacity": f"amounts from 0 to 2^63-1 by misc resource ({', '.join(RESOURCES)}), such as {{sgx_epc: 536870912}}",
     "life_s": "two numbers of seconds from 0.1 to 86400, the smaller first, such as [4, 12]",
     "events": f"a list such as [{{at_s: 5, do: {ACTIONS[0]}}}]",
+    "claim_share": "all, none or a whole number",
     "do": f"one of {', '.join(ACTIONS)}",
     "every_s": f"0 for once, or a number of seconds from 0.1 to {YEAR_S}",
 }
@@ -127,11 +135,22 @@ def _unoffered(found: Scenario) -> list[str]:
 def _unfit(found: Scenario) -> list[str]:
     """Events that cannot happen on this node, and NFD where no key is shared."""
     faults = [] if found.offer or not found.nfd else ["nfd: it needs `offer: true`"]
-    flags = ((OF_RELAY, found.relay, "`relay: true`"), (OF_NFD, found.nfd, "`nfd: true`"))
-    numbers = ((OF_PINNED, found.pinned, "some `pinned`"), (OF_KATAS, found.katas, "some `katas`"))
+    flags = (
+        (OF_RELAY, found.relay, "`relay: true`"),
+        (OF_NFD, found.nfd, "`nfd: true`"),
+        (("restart-kubelet",), found.offer or bool(found.claims), "`offer: true` or some `claims`"),
+        (OF_MOVE, found.offer and bool(found.claims), "`offer: true` and some `claims`"),
+    )
+    numbers = (
+        (OF_PINNED, found.pinned, "some `pinned`"),
+        (OF_KATAS, found.katas, "some `katas`"),
+        (OF_CLAIMS, found.claims, "some `claims`"),
+    )
     for actions, there, with_ in (*flags, *numbers):
         doing = dict.fromkeys(event.do for event in found.events if event.do in actions and not there)
         faults += [f"events: {do} happens only with {with_}" for do in doing]
+    if found.claims and not found.capacity.get("tdx"):
+        faults.append("capacity: with some `claims` it must have some tdx")
     if found.pinned and found.relay:
         faults.append("pinned: with `relay: true` there can be none, since only NRI carries the policy here")
     if found.gate and not found.katas:
@@ -180,6 +199,8 @@ def _is_allowed(key: str, value: object) -> bool:
     match key, value:
         case "title", str(text) if not text.strip():
             return False
+        case "claim_share", str(share):
+            return share in ("all", "none") or (share.isascii() and share.isdigit())
         case "do", str(action):
             return action in ACTIONS
         case "capacity", dict(amounts):

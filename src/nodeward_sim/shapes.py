@@ -76,6 +76,8 @@ class Shape:
     kata: KataPod | None = None
     image: str = ""
     """What its runtime pulls in the guest; empty for a pod whose image is there."""
+    claim: str = ""
+    """Its claim by the pod's own name, where its VM's key is one's."""
 
     @property
     def uid(self) -> str:
@@ -167,6 +169,16 @@ def make_machine(number: int, random: Random) -> Shape:
     }
     manifest = _manifest(f"kata-{number}", number, spec)
     return Shape(manifest, (Planned("web", None),), None, Machine(1, random.uniform(0.2, 1.0), inside=False))
+
+
+def make_claimed(number: int, _: Random) -> Shape:
+    """The next pod with a VM whose key is a claim's: KubeVirt's launcher takes it at once."""
+    launcher: Json = {"name": LAUNCHER, "image": "sim", "resources": {"claims": [{"name": "key"}]}}
+    name = f"claimed-{number}"
+    claims: list[Json] = [{"name": "key", "resourceClaimName": f"key-{name}"}]
+    spec: Json = {"nodeName": "sim", "resourceClaims": claims, "containers": [launcher]}
+    machine = Machine(1, 0.5, inside=True)
+    return Shape(_manifest(name, number, spec), (Planned(LAUNCHER, None),), None, machine, claim="key")
 
 
 def make_pinned(number: int, random: Random) -> Shape:

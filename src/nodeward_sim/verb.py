@@ -21,6 +21,7 @@ from nodeward.core.errors import NodewardError
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from nodeward_sim.claimed import Claimed
     from nodeward_sim.decided import LatestDecisions
     from nodeward_sim.gated import Gated
     from nodeward_sim.guests import Guests
@@ -322,6 +323,16 @@ def _offered(offered: "Offered") -> None:
     print(f"  by its list, without Allocate's no: {offered.listed.told()}")
 
 
+def _claimed(claimed: "Claimed") -> None:
+    counts = claimed.counts
+    print(
+        f"claims: {counts.prepared} prepared, {counts.put_off} times put off, {counts.taken_back} taken back, "
+        f"{counts.forced} pods deleted by force"
+    )
+    if counts.why:
+        print(f"  the last one put off: {counts.why}")
+
+
 def _relayed(relayed: "Relayed") -> None:
     counts, fates = relayed.counts, relayed.fates
     held = sum(fates.values()) - fates["passed"]
@@ -379,10 +390,12 @@ def _summary(world: "World", seed: int) -> None:
     tally, judge = world.tally, world.judge
     print(f"{world.scenario.title} (seed {seed}): {tally.pods} pods ended, {tally.containers} containers started")
     print(f"charges: {_charges(world)}; creates refused: {tally.refused_creates}")
-    if world.scenario.vms:
+    if world.scenario.vms or world.scenario.claims:
         print(f"TDX keys: {world.machines.taken} taken, {world.machines.refused} refused")
     if world.offered is not None:
         _offered(world.offered)
+    if world.claimed is not None:
+        _claimed(world.claimed)
     for told in world.sharing.story if world.sharing is not None else ():
         print(f"keys shared with Kata {told}")
     if world.relayed is not None:

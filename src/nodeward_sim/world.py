@@ -18,6 +18,8 @@ from random import Random
 from nodeward.core.errors import NodewardError
 from nodeward.people.rows import NodeView
 from nodeward_sim.charges import EPC, FORGOTTEN, Charger, Charges
+from nodeward_sim.claimed import MUTANTS as OF_CLAIMED
+from nodeward_sim.claimed import Claimed
 from nodeward_sim.clock import NodeClock, Waiting
 from nodeward_sim.daemon import Daemon
 from nodeward_sim.doubles.apiserver import ApiServer
@@ -46,6 +48,7 @@ from nodeward_sim.shapes import (
     Shape,
     asked,
     make,
+    make_claimed,
     make_guest,
     make_kata,
     make_machine,
@@ -65,6 +68,7 @@ MUTANTS = (
     "keys-uncounted",
     "keys-unread",
     *OF_OFFERED,
+    *OF_CLAIMED,
     *OF_RELAYED,
     *OF_SHARING,
     *OF_PINNED,
@@ -138,6 +142,7 @@ class World:
             uncounted=mutant == "keys-uncounted",
         )
         self.offered = self._offering() if scenario.offer else None
+        self.claimed = self._claiming() if scenario.claims else None
         keys, nfd = scenario.capacity.get(TDX, 0), self._api.nfd
         self.sharing = Sharing(nfd, self.judge, self.machines, keys, self._now, mutant) if scenario.nfd else None
         self.tally = Tally()
@@ -180,12 +185,17 @@ class World:
                 await self.relayed.begin(self.daemon.config)
             if self.offered is not None:
                 await self.offered.start()
+            if self.claimed is not None:
+                await self.claimed.start()
             if self.sharing is not None:
                 self.sharing.start(self._api.url)
+            self.judge.left(self.machines.unsold, self._now())
             await self.daemon.start()
             await self._ready()
             if self.offered is not None:
                 await self.offered.begun()
+            if self.claimed is not None:
+                await self.claimed.begun()
             self._mutate()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -194,6 +204,8 @@ class World:
             await self.daemon.stop()
             if self.offered is not None:
                 await self.offered.stop()
+            if self.claimed is not None:
+                await self.claimed.stop()
             if self.sharing is not None:
                 await self.sharing.stop()
             if self.relayed is not None:
@@ -202,11 +214,20 @@ class World:
             await self._api.stop()
             await self._files.stop()
 
-    def _offering(self) -> Offered:
-        run = self._folder / "run"  # where the daemon's journal of grants is, on the simulated node
+    def _journals(self) -> None:
+        """Makes the folder where the daemon's journals of grants and claims are, on the simulated node."""
+        run = self._folder / "run"
         for folder in (*reversed(run.parents[:-1]), run):
             with contextlib.suppress(FileExistsError):
                 self.kernel.mkdir(str(folder))
+
+    def _claiming(self) -> Claimed:
+        self._journals()
+        of_node = (self._api, self.kernel, self.judge, self.machines, self._now, Random(f"{self._seed}/claims"))
+        return Claimed(*of_node, self._mutant, self.scenario.claim_share)
+
+    def _offering(self) -> Offered:
+        self._journals()
         capacity = self.scenario.capacity.get(TDX, 0)
         share = "auto" if self.scenario.nfd else "own"
         return Offered(self.kernel, self.judge, self.machines, capacity, self._now, self._mutant, share)
@@ -257,9 +278,17 @@ class World:
             found = {**found, **self.gated.sections}
         if self.guests is not None:
             found = {**found, **self.guests.sections}
-        if self.offered is not None:
-            return {**found, "keys": self.offered.settings}
+        if self.offered is not None or self.claimed is not None:
+            return {**found, "keys": self._keys()}
         return {**found, "keys": {"mode": "observe"}} if self.scenario.vms else found
+
+    def _keys(self) -> dict[str, object]:
+        """The section `keys`, where keys are given out in earnest."""
+        claims = self.claimed.settings if self.claimed is not None else {}
+        if self.offered is not None:
+            return {**self.offered.settings, **claims}
+        assert self.claimed is not None
+        return {**claims, "kinds": self.claimed.kinds}
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -318,6 +347,8 @@ class World:
                     group.create_task(self._tenant(self._make_kata))
                 for _ in range(self.scenario.guests):
                     group.create_task(self._tenant(make_guest))
+                for _ in range(self.scenario.claims):
+                    group.create_task(self._tenant(make_claimed))
                 for _ in range(self.scenario.vms):
                     group.create_task(self._tenant(make_machine))
                 group.create_task(self._charge())
@@ -349,7 +380,10 @@ class World:
         assert isinstance(metadata, dict)
         name, uid = str(metadata["name"]), str(metadata["uid"])
         late = self.scenario.late_spec_s
-        if self.offered is not None and shape.machine is not None and shape.machine.inside:
+        if self.claimed is not None and shape.claim:
+            late = 0.0
+            await self.claimed.bound(uid, name, 1, lambda: self._api.add_pod(shape.manifest))
+        elif self.offered is not None and shape.machine is not None and shape.machine.inside:
             late = 0.0
             if not await self.offered.admit(uid, shape.machine.keys, lambda: self._api.add_pod(shape.manifest)):
                 self._gone(uid, name)
@@ -373,7 +407,7 @@ class World:
                 sandbox = self._node.sandbox_cgroup(pod_id)
                 self._sandboxes[pod_id] = Charger(sandbox, shape.overhead, parent, shape.budget or 0)
             for plan in shape.containers:
-                if self.offered is not None:
+                if self.offered is not None and not shape.claim:
                     await self.offered.started(uid, plan.name)
                 cgroup = await self._container_at_last(pod_id, shape, plan, late)
                 self._status(shape, plan.name, cgroup)
@@ -381,6 +415,8 @@ class World:
                     machine = asyncio.ensure_future(self.machines.live(shape, uid, name, cgroup))
             if self.katas is not None and shape.kata is not None:
                 await self.katas.live(pod_id, shape.kata, life_s)
+            elif self.claimed is not None and shape.claim:
+                await self.claimed.live(uid, life_s)
             else:
                 await asyncio.sleep(life_s)
         except DeniedError:
@@ -396,6 +432,9 @@ class World:
         self.judge.forget(parent)
         await self._node.stop_pod(pod_id)
         await self._node.remove_pod(pod_id)
+        if self.claimed is not None and shape.claim:
+            self.machines.forget(uid)
+            await self.claimed.end(uid)
         if not late or teller is None or teller.done():
             self._gone(uid, name)
         else:
@@ -532,6 +571,8 @@ class World:
             self.judge.limits({path: self.charges.limit(path) for path in list(self.judge.cgroups)}, self._now())
             if self.offered is not None:
                 self.offered.look()
+            if self.claimed is not None:
+                self.claimed.look(spared=self._begins or self.judge.api_away)
             if self.sharing is not None:
                 self.sharing.note()
             if self.pinned is not None:
@@ -557,7 +598,7 @@ class World:
         besides = self.relayed.unremoved if self.relayed is not None else ()
         starved = self._clock.owes and not self._files.hangs
         self.judge.view(self.view, list(self._live), self._now(), besides, starved=starved)
-        if self.scenario.vms:
+        if self.scenario.vms or self.scenario.claims:
             self.judge.keys(self.view, asked_s, self._now())
         if self.offered is not None:
             self.offered.compare(self.view, asked_s)
@@ -578,11 +619,16 @@ class World:
             "start-vm": self.machines.start_outside,
             "end-vm": self.machines.end_outside,
             "leave-orphan": self.machines.orphan,
+            "restart-kubelet": self._restart_kubelet,
         }
         if self.offered is not None:
-            actions["restart-kubelet"] = self.offered.restart_kubelet
             actions["lose-quotes"] = self.offered.lose_quotes
             actions["restore-quotes"] = self.offered.restore_quotes
+        if self.claimed is not None:
+            actions["delete-slice"] = self.claimed.delete_slice
+            actions["force-delete"] = self.claimed.force_delete
+            actions["move-to-dra"] = lambda: self._move("dra")
+            actions["move-to-plugin"] = lambda: self._move("plugin")
         if self.relayed is not None:
             actions["kill-relay"] = self.relayed.kill_relay
         if self.sharing is not None:
@@ -675,6 +721,17 @@ class World:
             self.judge.disturbed(DRIFT, self._now(), cgroup)
             with contextlib.suppress(OSError):
                 self.charges.lift(cgroup)
+
+    async def _restart_kubelet(self) -> None:
+        """Both of its managers, at once."""
+        found = (self.offered, self.claimed)
+        await asyncio.gather(*(one.restart_kubelet() for one in found if one is not None))
+
+    async def _move(self, to: str) -> None:
+        """An operator asks for it; the daemon may be away."""
+        assert self.daemon is not None
+        while not await self.daemon.post("keys/move", {"to": to}):
+            await asyncio.sleep(0.5)
 
     async def _lose_api(self) -> None:
         """Nobody listens any more at the API server's address."""

@@ -21,6 +21,7 @@ from typing import Self
 
 from aiohttp import web
 
+from nodeward_sim.doubles.kube_claims import SimClaimKinds
 from nodeward_sim.doubles.kube_events import EVENTS, SimEvents
 from nodeward_sim.doubles.kube_nfd import SimNfdKinds
 from nodeward_sim.doubles.kube_refusals import Json, guarded, refusal, status_of
@@ -86,6 +87,8 @@ class ApiServer:
         """Kubernetes Events, by namespace and name."""
         self.nfd = SimNfdKinds(self._refuse)
         """The kinds of Node Feature Discovery, not served at first, and Nodes."""
+        self.dra = SimClaimKinds(self._refuse)
+        """ResourceSlices and ResourceClaims."""
         self._version = 100
         self._compacted = 0
         self._pods: dict[Key, Json] = {}
@@ -111,6 +114,7 @@ class ApiServer:
         app.router.add_patch(f"{EVENTS}/{{name}}", of_event(events.patch))
         app.router.add_get(f"{EVENTS}/{{name}}", of_event(events.get))
         self.nfd.routes(app)
+        self.dra.routes(app)
         self._stopping.clear()
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.2, handler_cancellation=True)
         await self._runner.setup()

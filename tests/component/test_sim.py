@@ -1,7 +1,7 @@
 """The simulated node, run as a user runs it: every shipped scenario holds.
 
-It lives in real time, so five do each day: DAILY, and `daemon-killed`, `keys-oversold`, `relay-killed` and
-`sandboxes-drift` by cases of their own. Limits through kills, losses and drift are in tests/unit/simulated, too.
+It lives in real time, so six do each day: DAILY, and `claims`, `daemon-killed`, `keys-oversold`, `relay-killed`
+and `sandboxes-drift` by cases of their own. Limits through kills, losses and drift are in tests/unit/simulated, too.
 """
 
 import os
@@ -41,6 +41,16 @@ OF_KEYS = (
     Happening(10.0, "lose-quotes"),
     Happening(12.0, "restore-quotes"),
     Happening(12.5, "end-vm"),
+)
+
+
+OF_CLAIMS = (
+    *(Happening(at_s, "start-vm") for at_s in (1.0, 2.0)),
+    *(Happening(at_s, "force-delete") for at_s in (4.0, 6.0, 12.0)),
+    Happening(5.0, "delete-slice"),
+    Happening(8.0, "restart-kubelet"),
+    Happening(11.0, "kill-daemon"),
+    Happening(14.0, "end-vm"),
 )
 
 
@@ -106,6 +116,39 @@ def test_keys_are_sold_through_every_fault_and_never_twice(tmp_path: Path) -> No
     assert world.offered.proposal.most > 0
     assert world.offered.ours.oversold == 0
     assert world.offered.ours.samples > 5
+
+
+def test_claims_are_prepared_through_every_fault_and_no_key_is_sold_twice(tmp_path: Path) -> None:
+    """Given more VMs than keys and foreign ones beside them, when pods are deleted by force, the slice is deleted and
+    kubelet and the daemon die, then a claim waits for its key and is taken back in the end."""
+    world = lived("claims", tmp_path, 18.0, events=OF_CLAIMS, claims=12, life_s=(3.0, 6.0))
+
+    assert world.claimed is not None
+    counts = world.claimed.counts
+    assert world.tally.happenings["kill-daemon"] == world.tally.happenings["restart-kubelet"] == 1
+    assert counts.prepared > 8
+    assert counts.put_off > 0
+    assert counts.taken_back > 3
+    assert counts.forced > 1
+
+
+@pytest.mark.nightly
+def test_a_node_moves_to_claims_and_back_while_vms_of_both_kinds_run(tmp_path: Path) -> None:
+    faults = (Happening(4.0, "move-to-dra"), Happening(20.0, "kill-daemon"), Happening(45.0, "move-to-plugin"))
+    told = dict[str, int]()
+
+    def shown(world: World) -> None:
+        assert world.claimed is not None
+        assert world.offered is not None
+        front = next((row.claims.front for row in world.view.keys if row.claims), "") if world.view else ""
+        if front:  # a daemon that has begun anew does not know it at once
+            told[front] = world.claimed.counts.prepared if front == "dra" else world.offered.counts.granted
+
+    world = lived("keys-moved", tmp_path, 110.0, shown, events=faults)
+    assert list(told) == ["settings", "dra", "plugin"]
+    assert told["dra"] > 2
+    assert told["plugin"] > told["settings"] > 0
+    assert world.machines.refused == 0
 
 
 @pytest.mark.nightly

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from nodeward_sim import gated, guests, invariants, katas, offered, pinned, relayed, sharing
+from nodeward_sim import claimed, gated, guests, invariants, katas, offered, pinned, relayed, sharing
 from nodeward_sim.scenario import Happening
 from tests.component.lives import fires, kills, lived, made
 from tests.patience import patience
@@ -17,6 +17,7 @@ HURRIED: dict[str, Any] = {"grace_s": HURRIED_S, "life_s": (1.0, 2.0)}
 LOST: dict[str, Any] = {"life_s": (1.0, 2.0)}
 CPUS: dict[str, Any] = {"grace_s": HURRIED_S}
 OFFERED: dict[str, Any] = {"life_s": (3.0, 7.0), "vms": 16}
+CLAIMED: dict[str, Any] = {"claims": 16, "life_s": (5.0, 9.0)}
 LATER_S = 3.0 * patience()
 
 
@@ -49,6 +50,9 @@ BROKEN: dict[str, tuple[str, tuple[str, ...], dict[str, Any], float]] = {
     "grants-unhealthy": ("keys-oversold", (offered.UNHEALTHY,), OFFERED, 12.0),
     "grants-lost": ("keys-offered", (offered.LOST,), OFFERED, 12.0),
     "capacity-blinks": ("keys-oversold", (offered.BLINKED,), OFFERED, 12.0),
+    "claims-unasked": ("claims", (claimed.UNSAFE,), CLAIMED, 14.0),
+    "claims-emptied": ("claims", (claimed.BARE,), {}, 9.0),
+    "slice-forgotten": ("claims", (claimed.AWAY,), {"grace_s": HURRIED_S}, 14.0),
     "nfd-unfollowed": ("keys-shared", (sharing.UNSAID,), removed(4.0), 14.0 + LATER_S),
     "nfd-frozen": ("keys-shared", (sharing.WRONG,), removed(60.0), 14.0 + LATER_S),
     "nfd-forgets": ("keys-shared", (sharing.UNWRITTEN,), removed(60.0), 14.0 + LATER_S),

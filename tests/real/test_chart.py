@@ -41,6 +41,7 @@ SWITCHES = (
         "node.quotes",
         "node.nfd",
         "node.claims",
+        "node.nodeEpc",
         "node.policyObjects",
         "node.topologyObjects",
     ),

@@ -7,7 +7,10 @@ from tests.peers.kubeclient import MERGE, KubeClient
 from tests.peers.nriside import Record
 from tests.rigs.cluster import JSON, define, make, manifests, part, pod_on, refusal, running_cluster, token_of
 
-FILES = ("namespace.yaml", "rbac.yaml", "nfd.yaml", "topology-objects.yaml", "claims.yaml", "own-objects.yaml")
+FILES = (
+    *("namespace.yaml", "rbac.yaml", "nfd.yaml", "topology-objects.yaml", "claims.yaml", "own-objects.yaml"),
+    "node-epc.yaml",
+)
 ACCOUNT = "nodeward/nodeward-node"
 LABEL = "nfd.node.kubernetes.io/node-name"
 TOPOLOGY = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
@@ -49,6 +52,11 @@ def changes(client: KubeClient, node: str) -> tuple[tuple[str, str, Record | Non
     )
 
 
+def capacity(resource: str) -> Record:
+    of: Record = {resource: "4096"}
+    return {"status": {"capacity": of, "allocatable": of}}
+
+
 def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
     with running_cluster("node-1", "node-2") as cluster:
         client = cluster.client
@@ -68,6 +76,15 @@ def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
             why = said(second, *one)
             assert why.startswith("403 "), one
             assert "is on the node 'node-2' and changes objects of its own node only, not of 'node-1'" in why
+
+        status, epc = "/api/v1/nodes/node-1/status", capacity("sgx.intel.com/epc")
+        assert [said(user, "PATCH", status, epc) for user in (client, first, unbound)] == ["", "", ""]
+        why = said(second, "PATCH", status, epc)
+        assert "changes the status of its own node only, not of 'node-1'" in why
+        well: Record = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        for other in (capacity("cpu"), capacity("example.com/key"), well):
+            assert "changes sgx.intel.com/epc of a node only" in said(first, "PATCH", status, other), other
+        assert said(first, "PATCH", "/api/v1/nodes/node-1", {"spec": {"unschedulable": True}}).startswith("403 ")
 
         everywhere: Record = {**part(slice_of("all", "node-1"), "spec"), "nodeName": None, "allNodes": True}
         why = said(first, "POST", SLICES, {**slice_of("all", "node-1"), "spec": everywhere})

@@ -13,6 +13,7 @@ _WOULD = {
     "limits": "take back every misc limit below {}",
     "nfd": "delete our NodeFeature object {} from the API server",
     "nrt": "delete our NodeResourceTopology object {} from the API server",
+    "epc": "take sgx.intel.com/epc out of the status of the node {}",
     "slice": "delete the ResourceSlice of {} from the API server",
 }
 
@@ -35,6 +36,7 @@ def command(config_path: str | None, yes: bool) -> None:
     from nodeward.features import by_claim
     from nodeward.features.cpus.effects import topology_object
     from nodeward.features.keys.effects import nfd_object
+    from nodeward.features.limits.effects import node_epc
     from nodeward.host import process
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kubelet.folder import left_behind
@@ -65,7 +67,12 @@ def command(config_path: str | None, yes: bool) -> None:
         return
     lock = process.hold_lock(chosen.run_dir, "node")  # not beside a running daemon, which would switch it on again
     try:
-        removals = {"nfd": nfd_object.remove, "nrt": topology_object.remove, "slice": by_claim.remove}
+        removals = {
+            "epc": node_epc.remove,
+            "nfd": nfd_object.remove,
+            "nrt": topology_object.remove,
+            "slice": by_claim.remove,
+        }
         by_kind = {kind: partial(remove, chosen, os.environ) for kind, remove in removals.items()}
         left = keys_left(chosen, files)
         result = uninstall(chosen, files, by_kind)

@@ -12,7 +12,9 @@ EXCLUSIVE_CORES = "cmk.intel.com/exclusive-cores"
 NFD_NUMBERS: Final[Mapping[str, str]] = {"tdx": "tdx.total_keys", "sev_es": "sev.encrypted_state_ids"}
 """Node Feature Discovery's attribute of `cpu.security` that has the number of each kind of key, by the misc
 controller's name."""
-DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({"sgx.intel.com/epc": "sgx_epc"})
+EPC_RESOURCE = "sgx.intel.com/epc"
+"""The extended resource of enclave memory, in bytes."""
+DEFAULT_RESOURCES: Mapping[str, str] = MappingProxyType({EPC_RESOURCE: "sgx_epc"})
 """Extended resources of the API to the misc controller's names, unless the settings have others."""
 
 

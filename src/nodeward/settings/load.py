@@ -20,7 +20,7 @@ import yaml
 from nodeward.core.annotations import CPU_REQUESTS
 from nodeward.core.errors import NodewardError, WireError
 from nodeward.core.gating import CONDITIONS, MOST_HANDLERS, listed
-from nodeward.core.modes import NFD_NUMBERS, Mode
+from nodeward.core.modes import EPC_RESOURCE, NFD_NUMBERS, Mode
 from nodeward.core.setting import is_absolute, meanings
 from nodeward.features.cpus.settings import MOST_LATE_MS, Amount, Driver
 from nodeward.features.cpus.spelling import policy
@@ -582,7 +582,7 @@ def _check_devices(settings: Settings, faults: list[str]) -> None:
         faults.append(f"{where} neither nri.enabled nor relay.limits is true: nobody could give a container its device")
     if not settings.kube.enabled:
         faults.append(f"{where} kube.enabled is false: the device goes by the pod's spec in the API server")
-    if "sgx.intel.com/epc" not in settings.limits.resources:
+    if EPC_RESOURCE not in settings.limits.resources:
         faults.append(f"{where} limits.resources has no sgx.intel.com/epc, by which the device is given")
 
 
@@ -603,6 +603,12 @@ def _check_claims(settings: Settings, faults: list[str]) -> None:
     if dra.driver == epc.driver:
         faults.append(f"limits.dra.driver: {epc.driver!r} is keys.dra.driver too: each needs a name of its own")
     _check_devices(settings, faults)
+    if settings.limits.node_epc and not settings.kube.enabled:
+        faults.append("limits.node_epc: the node's status is in the API server: set kube.enabled to true")
+    if settings.limits.node_epc and epc.mode is Mode.ENFORCE:
+        faults.append(
+            "limits.node_epc: limits.dra.mode is enforce, so EPC goes by claim; sold both ways it is sold twice"
+        )
     for path in epc.devices:
         if not _is_device(path):
             faults.append(

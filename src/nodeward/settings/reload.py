@@ -203,7 +203,7 @@ def merged(running: Settings, wanted: Settings) -> tuple[Settings, list[str]]:
     """`running` with everything of `wanted` that can change at once, and the paths of what cannot."""
     # What serves devices and claims is there or is not, and pods are read by the table of resources as they come.
     own = running.limits
-    limits = replace(wanted.limits, resources=own.resources, dra=own.dra, devices=own.devices)
+    limits = replace(wanted.limits, resources=own.resources, dra=own.dra, devices=own.devices, node_epc=own.node_epc)
     cpus = replace(wanted.cpus, driver=running.cpus.driver)  # which connects or does not
     live = replace(running, limits=limits, pods=wanted.pods, keys=_keys(running.keys, wanted.keys))
     live = replace(live, dump=replace(live.dump, rules=wanted.dump.rules))

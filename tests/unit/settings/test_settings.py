@@ -392,15 +392,17 @@ def test_the_places_of_many_typos_are_found_without_looking_at_all_for_each(tmp_
 
 
 @pytest.mark.parametrize(
-    ("more", "why"),
+    ("limits", "more", "why"),
     [
-        ("nri: {enabled: false}", "neither nri.enabled nor relay.limits is true"),
-        ("kube: {enabled: false}", "kube.enabled is false"),
+        ("devices: nri", "nri: {enabled: false}", "neither nri.enabled nor relay.limits is true"),
+        ("devices: nri", "kube: {enabled: false}", "kube.enabled is false"),
+        ("node_epc: true", "kube: {enabled: false}", "the node's status is in the API server"),
+        ("node_epc: true, dra: {mode: enforce}", "", "EPC goes by claim; sold both ways it is sold twice"),
     ],
 )
-def test_devices_by_nri_need_whoever_gives_them(tmp_path: Path, more: str, why: str) -> None:
+def test_devices_and_epc_need_whoever_gives_them(tmp_path: Path, limits: str, more: str, why: str) -> None:
     file = tmp_path / "n.yaml"
-    file.write_text(f"limits: {{devices: nri}}\n{more}\n")
+    file.write_text(f"limits: {{{limits}}}\n{more}\n")
     with pytest.raises(SettingsError, match=why):
         load(str(file), {})
 

@@ -162,6 +162,16 @@ def sizes(state: State) -> Mapping[str, int]:
     return {name: size * min(limit or whole, whole) // whole for name, size in parts.items()}
 
 
+def epc_of_node(state: State) -> int | Special | None:
+    """How many bytes of `sgx.intel.com/epc` the node's status is to have; ABSENT where it is none of ours to say, None
+    while it is not known."""
+    if not state.settings.limits.node_epc:
+        return Special.ABSENT
+    if state.limits.devices.seen is None:
+        return None
+    return sum(sizes(state).values()) or Special.ABSENT
+
+
 def values(state: State) -> Mapping[str, int]:
     """How many bytes of each device claims may have, those that have them included: what pods declare otherwise is
     taken from each by its size, and no more is left to give out than the node has left."""

@@ -79,4 +79,9 @@ class LimitsSettings:
     )
     enclave_ids: int = setting(110, "How many ids of `sgx.intel.com/enclave`; 0: none.", 0, 4096)
     provision_ids: int = setting(110, "How many ids of `sgx.intel.com/provision`; 0: none.", 0, 4096)
+    node_epc: bool = setting(
+        False,
+        "`true`: keep `sgx.intel.com/epc` in the node's status at the bytes that there are, in the place of Intel's "
+        "`sgx_epchook`, also when kubelet has set it to 0.",
+    )
     dra: EpcClaims = field(default_factory=EpcClaims)

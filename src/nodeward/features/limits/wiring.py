@@ -19,14 +19,16 @@ from nodeward.neighbours.cgroups.hierarchy import Tree
 
 
 def _components(node: Node) -> Wired:
-    claimed, given = _by_claim(node), _devices(node)
-    return Wired((*claimed.components, *given.components), (*claimed.withdraw, *given.withdraw))
+    from nodeward.features.limits.effects import node_epc
+
+    every = (_by_claim(node), _devices(node), node_epc.wired(node))
+    return Wired(tuple(one for of in every for one in of.components), tuple(one for of in every for one in of.withdraw))
 
 
 def _devices(node: Node) -> Wired:
     """Who looks at the device nodes of SGX, and the plugins that offer them."""
     settings, lane = node.settings, partial(node.lane, "enclaves")
-    sells = settings.limits.dra.mode is not Mode.OFF
+    sells = settings.limits.dra.mode is not Mode.OFF or settings.limits.node_epc
     if settings.limits.devices is GivenBy.OFF and not sells:
         return Wired(())
     from nodeward.neighbours.sysfs import enclaves

@@ -47,6 +47,7 @@ class _Entry(Struct, frozen=True):
 
 class _Metadata(Struct, frozen=True):
     uid: str = ""
+    version: str = field(default="", name="resourceVersion")
     annotations: dict[str, Raw] | None = None
     managed: tuple[_Entry, ...] | None = field(default=None, name="managedFields")
 
@@ -89,6 +90,11 @@ def on_node(data: bytes, resource: str) -> OnNode:
     kubelets = [name for name, of in entries if _BEAT in of.conditions.get(_READY, {})]
     others = [name for name in writers if name not in kubelets]
     return OnNode(amount, (others or writers or [""])[0], bool(writers) and not others)
+
+
+def version_of(data: bytes) -> str:
+    """The Node's resourceVersion."""
+    return decode_bounded(NODE, data, "node", MAX_BYTES).metadata.version
 
 
 def allocatable(data: bytes) -> Allocatable:

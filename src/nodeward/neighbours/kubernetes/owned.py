@@ -49,7 +49,7 @@ CALM_S = 300.0
 RETIRE_S = 3.0
 """So long a person waits for the end of the object."""
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.5, 60.0
-_MANAGED_BY, _OURS = "app.kubernetes.io/managed-by", "nodeward"
+_MANAGED_BY, OURS = "app.kubernetes.io/managed-by", "nodeward"
 _MOST_WRITERS = 5
 Said = Mapping[str, Any]
 """An object's fields beside its metadata, as JSON has them."""
@@ -106,15 +106,18 @@ class ObjectKind(Generic[W]):
     """What it means where the API server drops a part of what is sent, as with a feature gate that is off: then the
     object is not made. Empty where that cannot be."""
 
+    needs: str = ""
+    """What the daemon must be allowed, where that is not the usual."""
+
     @property
     def objects(self) -> str:
         """The path of all of them."""
-        return f"/apis/{self.version}/{self.plural}"
+        return f"/{'apis' if '/' in self.version else 'api'}/{self.version}/{self.plural}"
 
     @property
     def rights(self) -> str:
         """What the daemon must be allowed."""
-        return f"get, watch, create, patch and delete on {self.plural}, and get on nodes"
+        return self.needs or f"get, watch, create, patch and delete on {self.plural}, and get on nodes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,8 @@ def found(data: bytes, kind: str) -> Found:
     """One object."""
     of = decode_bounded(_OBJECT, data, kind, MAX_BYTES).metadata
     fields = decode_bounded(_FIELDS, data, kind, MAX_BYTES)
-    managers = dict.fromkeys(entry.manager[:64] for entry in of.managed_fields or () if entry.manager != _OURS)
-    ours = (of.labels or {}).get(_MANAGED_BY) == _OURS
+    managers = dict.fromkeys(entry.manager[:64] for entry in of.managed_fields or () if entry.manager != OURS)
+    ours = (of.labels or {}).get(_MANAGED_BY) == OURS
     rest = {name: bytes(value) for name, value in fields.items() if name not in ("metadata", "apiVersion", "kind")}
     written = max([entry.time or "" for entry in of.managed_fields or ()], default="")
     return Found(of.uid, of.resource_version, ours, tuple(managers)[:_MOST_WRITERS], rest, written)
@@ -159,7 +162,7 @@ def uid_of_node(data: bytes) -> str:
 def body(kind: ObjectKind[W], name: str, node: str, uid: str, wanted: W) -> bytes:
     """Our object, which is deleted with its node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
-    metadata = {"name": name, "labels": {_MANAGED_BY: _OURS}, "ownerReferences": [owner]}
+    metadata = {"name": name, "labels": {_MANAGED_BY: OURS}, "ownerReferences": [owner]}
     said = {"apiVersion": kind.version, "kind": kind.kind, "metadata": metadata, **kind.said(wanted)}
     return msgspec.json.encode(said)
 
@@ -254,7 +257,7 @@ class OwnedClient(Generic[W]):
     def _check_ours(self, found: Found) -> None:
         if not found.ours:
             raise NotOursError(
-                f"{self.title} is not ours: it has no label {_MANAGED_BY}: {_OURS} ({writers(found)}); stop who writes "
+                f"{self.title} is not ours: it has no label {_MANAGED_BY}: {OURS} ({writers(found)}); stop who writes "
                 f"it on this node and delete it, or {self.kind.setting}"
             )
 

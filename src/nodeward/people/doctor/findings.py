@@ -457,3 +457,7 @@ def _daemon(facts: DaemonFacts) -> Iterator[Finding]:
             "Let nodeward alone write it: run neither NFD's topology updater nor an nri-plugins policy on the node."
         )
         yield Finding("daemon-topology-object", WARNING, what, facts.where, remedy)
+    if facts.no_epc:
+        what = f"sgx.intel.com/epc in this node's status is not what there is: {facts.no_epc}"
+        remedy = "See docs/sgx-devices.md: deploy/node/node-epc.yaml has the rights, and one program alone writes it."
+        yield Finding("daemon-node-epc", WARNING, what, facts.where, remedy)

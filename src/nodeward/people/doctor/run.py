@@ -217,11 +217,17 @@ def _daemon(where: str, view: NodeView | None) -> DaemonFacts:
         where,
         tuple(row.name for row in view.components if row.needed and not row.ready),
         paths_of(view.settings.faults),
-        next((row.detail for row in view.components if row.name == "metrics" and not row.ready), ""),
+        _unready(view, "metrics"),
         view.lines.state in ("on", "unverified"),
         paths_of(view.settings.policy_object_faults),
-        next((row.detail for row in view.components if row.name == "topology-object" and not row.ready), ""),
+        _unready(view, "topology-object"),
+        _unready(view, "node-epc"),
     )
+
+
+def _unready(view: NodeView, name: str) -> str:
+    """Why this component is not ready; empty for one that is, or is not there."""
+    return next((row.detail for row in view.components if row.name == name and not row.ready), "")
 
 
 def _keys(view: NodeView | None, api: ApiFacts, hiding: int) -> KeyFacts:

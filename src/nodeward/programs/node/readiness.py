@@ -68,6 +68,8 @@ class Readiness:
             self._sources["policy-objects"] = _Source(needed=False)
         if settings.topology_objects.enabled:
             self._sources["topology-object"] = _Source(needed=False)
+        if settings.limits.node_epc:
+            self._sources["node-epc"] = _Source(needed=False)
         self._answers = self._listed = False
         self._runtime = self._fault = ""
         self._sampled_ns = 0

@@ -53,8 +53,13 @@ def _no_api(path: str) -> str:
     raise NodewardError("no API server was named")
 
 
-OBJECTS: Mapping[str, str] = {"nfd": "NodeFeature", "nrt": "NodeResourceTopology", "slice": "ResourceSlice"}
-"""Objects of ours in the API server, by the kind of the change."""
+OBJECTS: Mapping[str, str] = {
+    "epc": "sgx.intel.com/epc of the node",
+    "nfd": "NodeFeature",
+    "nrt": "NodeResourceTopology",
+    "slice": "ResourceSlice",
+}
+"""What is ours in the API server, by the kind of the change."""
 _NO_REMOVALS: Mapping[str, Callable[[str], str]] = {}
 
 
@@ -63,7 +68,7 @@ def uninstall(
 ) -> TakenBack:
     """Undoes every change on the list; the list goes when all of it is undone. OSError where it cannot be read.
 
-    `removals`, by a kind of OBJECTS, delete an object of ours from the API server; NodewardError where they cannot."""
+    `removals`, by a kind of OBJECTS, delete what is ours from the API server; NodewardError where they cannot."""
     found = due(files, settings.state_dir)
     done, failed = list(found.ended), list(found.untold)
     for change in found.changes:

@@ -13,6 +13,7 @@ from nodeward.core.decision import Adjustment, Decision, Final, Special
 from nodeward.core.modes import Mode
 from nodeward.core.refusal import Refusal
 from nodeward.core.workload import ContainerSpec, PodUid
+from nodeward.features.limits.claims import epc_of_node
 from nodeward.features.limits.settings import EpcClaims, LimitsSettings, Unsupported
 from nodeward.features.root import SettingsChanged, State
 from nodeward.features.settings import EngineSettings
@@ -207,3 +208,24 @@ def test_another_features_driver_is_not_answered() -> None:
     answer = one(ev.Preparing("tee.nodeward.io", claim(), ask_id=9)).answer
     assert isinstance(answer, Final)
     assert answer.reason.code == "no-opinion"
+
+
+@pytest.mark.parametrize(
+    ("capacity", "memory", "wanted"),
+    [
+        (64 * MIB, {}, 64 * MIB),
+        (64 * MIB, {0: 48 * MIB, 1: 48 * MIB}, 64 * MIB),
+        (0, {0: 48 * MIB}, 48 * MIB),
+        (0, {}, Special.ABSENT),
+    ],
+)
+def test_the_node_is_to_have_the_bytes_that_can_be_given_out(
+    capacity: int, memory: Mapping[int, int], wanted: object
+) -> None:
+    one = Told(State(settings=EngineSettings(limits=LimitsSettings(node_epc=True))))
+    one(ev.CapacityRead(controller=True, capacity={EPC: capacity} if capacity else {}))
+    assert epc_of_node(one.state) is None, "before it is known what NUMA nodes have"
+    one(ev.EnclavesSeen(memory=memory))
+    assert epc_of_node(one.state) == wanted
+    one(SettingsChanged(EngineSettings()))
+    assert epc_of_node(one.state) is Special.ABSENT

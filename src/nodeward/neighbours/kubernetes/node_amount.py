@@ -1,0 +1,93 @@
+"""An extended resource in this node's status, as `owned` keeps it there: a number that no device plugin stands for.
+
+Kubelet sets what it has no plugin for to 0 when it registers a node anew and finds no checkpoint of devices
+(k8s.io/kubernetes, pkg/kubelet/kubelet_node_status.go, reconcileExtendedResource); from then on it leaves the number
+alone, and makes allocatable of it. Must not: write where somebody else keeps another number.
+"""
+
+import msgspec
+
+from nodeward.core.errors import WireError
+from nodeward.host.clock import Clock
+from nodeward.neighbours.formats import kube_node
+from nodeward.neighbours.kubernetes.errors import KubeError, KubeGarbageError, KubeMissingError, from_transport
+from nodeward.neighbours.kubernetes.events import MERGE_PATCH
+from nodeward.neighbours.kubernetes.owned import OURS, Found, ObjectKind, OwnedClient
+from nodeward.neighbours.kubernetes.settings import KubeSettings
+from nodeward.neighbours.sockets.kube_http import KubeHttpError
+
+
+class RivalError(KubeError):
+    """Somebody else writes another number."""
+
+
+def amount_of_node(setting: str) -> ObjectKind[int]:
+    """A Node, as far as the number goes. `setting`: how it is not wanted any more, in words."""
+    return ObjectKind(
+        "Node",
+        "v1",
+        "nodes",
+        setting=setting,
+        unserved="",
+        said=lambda amount: {"amount": amount},
+        needs="get and watch on nodes, and patch on nodes/status",
+    )
+
+
+class AmountClient(OwnedClient[int]):
+    """Requests about one resource of a node."""
+
+    def __init__(self, resource: str, settings: KubeSettings, setting: str, clock: Clock) -> None:
+        super().__init__(amount_of_node(setting), settings.node_name, settings, clock)
+        self._resource = resource
+
+    @property
+    def title(self) -> str:
+        """The number in words."""
+        return f"{self._resource} of the node {self.name}"
+
+    async def look(self) -> Found | None:
+        """What the node has; None where there is no such node."""
+        try:
+            data = await self._get(self._path)
+        except KubeMissingError:
+            return None
+        try:
+            of = kube_node.on_node(data, self._resource)
+            fields = {"amount": str(of.amount).encode()}
+            others = (of.writer,) if of.writer not in ("", OURS) and not of.by_kubelet else ()
+            ours = of.writer == OURS or bool(others)  # another's number is as good as ours, where it is the same
+            return Found("", kube_node.version_of(data), ours, others, fields)
+        except WireError as error:
+            raise KubeGarbageError(f"{self._path}: {error}") from error
+
+    async def write(self, wanted: int, old: Found | None) -> bool:
+        """Writes the number; RivalError where somebody else keeps another one."""
+        if old is None:
+            raise KubeMissingError(f"the API server has no node {self.name}: is that its name (node_name)?")
+        if old.says(self.kind, wanted):
+            return True
+        if old.others and not old.says(self.kind, 0):
+            number = old.fields["amount"].decode()
+            raise RivalError(
+                f"{self.title} is {number} by {old.others[0]}, and the kernel has {wanted}: let one alone write it, or "
+                f"{self.kind.setting}"
+            )
+        await self._patch(str(wanted))
+        return True
+
+    async def remove(self, found: Found) -> None:
+        """Takes the number out of the status, where it is ours."""
+        if not found.others:
+            await self._patch(None)
+
+    async def _patch(self, amount: str | None) -> None:
+        of = {self._resource: amount}
+        body = msgspec.json.encode({"status": {"capacity": of, "allocatable": of}})
+        path = f"{self._path}/status?fieldManager={OURS}"
+        try:
+            await self._http.ask(
+                path, body, "PATCH", MERGE_PATCH, waits=self._settings.request, max_bytes=kube_node.MAX_BYTES
+            )
+        except KubeHttpError as error:
+            raise from_transport(error, self.kind.rights) from error

@@ -180,7 +180,10 @@ def test_a_pod_with_a_claim_of_a_key_runs_and_one_too_many_waits_until_a_key_is_
     time.sleep(2.0)
     assert here.node.phase("vm-b") == "Pending"
     here.uses(KEYS, 0)
+    here.shows(KEYS)
+    began = time.monotonic()
     here.runs("vm-b")
+    tell(f"from the slice that has a key to running: {time.monotonic() - began:.2f} s")
     here.delete("vm-a", "vm-b")
     here.shows(KEYS)
     assert not list(here.cdi.glob(f"{DRIVER}-*.json"))

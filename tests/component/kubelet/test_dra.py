@@ -8,11 +8,13 @@ import contextlib
 import errno
 import json
 import tempfile
+import time
 import zlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import grpc
 import pytest
 
 from nodeward.contracts import dra_pb2, drahealth_pb2, pluginregistration_pb2
@@ -194,6 +196,23 @@ async def test_kubelet_is_told_who_we_are_and_both_versions_are_served(host: Hos
             assert (list(device.request_names), device.pool_name, device.device_name) == (["key"], POOL, "tdx")
             assert (list(device.cdi_device_ids), device.share_id) == ([f"{DRIVER}/claim=a-tdx"], "share-a")
     assert not list((host.folder / "kubelet").rglob("*.sock"))
+
+
+@played
+async def test_kubelet_is_told_in_time_while_the_daemon_is_busy(host: Host) -> None:
+    """Kubelet waits one second (pluginmanager, plugin_watcher) and asks ever more seldom after that."""
+
+    def asked() -> pluginregistration_pb2.PluginInfo:
+        with grpc.insecure_channel(f"unix:{host.folder}/kubelet/plugins_registry/{DRIVER}-reg.sock") as channel:
+            of = channel.unary_unary("/pluginregistration.Registration/GetInfo")
+            return pluginregistration_pb2.PluginInfo.FromString(of(b"", timeout=scaled(1.0)))
+
+    async with life(host):
+        answer = asyncio.create_task(asyncio.to_thread(asked))
+        while not answer.done():
+            time.sleep(0.02)  # as a large decision does
+            await asyncio.sleep(0)
+        assert answer.result().name == DRIVER
 
 
 @played

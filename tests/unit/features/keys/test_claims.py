@@ -232,15 +232,21 @@ def test_a_claim_about_which_nobody_asks_any_more_is_forgotten() -> None:
 HISTORIES: Mapping[str, dict[str, Any]] = {
     "all": {"share": "all"},
     "all, foreign": {"share": "all", "foreign": True},
-    "one of two": {"share": "1"},
-    "one of two, foreign": {"share": "1", "foreign": True},
+    "one by claim": {"share": "1"},
+    "one by claim, foreign": {"share": "1", "foreign": True},
     "to claims": {"share": "none", "to": "all"},
     "to the plugin": {"share": "all", "to": "none"},
 }
 
 
-@pytest.mark.parametrize("keys", [1, pytest.param(2, marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("history", HISTORIES)
+SMALL = [(keys, history) for keys in (1, 2) for history in HISTORIES]
+LARGE = [(keys, history) for keys in (3, 4) for history in ("one by claim", "one by claim, foreign")]
+"""All of three keys take half an hour: `python -m tests.unit.features.keys.fronts 3`."""
+
+
+@pytest.mark.parametrize(
+    ("keys", "history"), [pytest.param(*one, marks=[pytest.mark.nightly] * (one[0] > 1)) for one in (*SMALL, *LARGE)]
+)
 def test_no_history_of_a_small_node_sells_a_key_twice(history: str, keys: int) -> None:
     found = explore(keys, **HISTORIES[history])
     tell(f"{keys} keys, {history}: {found.states} states, {dict(found.counts)}")

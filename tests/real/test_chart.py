@@ -144,6 +144,39 @@ def test_the_probe_goes_where_metrics_are_else_it_runs_the_command(
     assert node["ports"] == [{"name": "metrics", "containerPort": port}]
 
 
+PLACED = """
+node:
+  settings: {metrics: {enabled: false}}
+  pod:
+    nodeSelector: {feature.node.kubernetes.io/cpu-security.sgx.enabled: "true"}
+    affinity: {nodeAffinity: {}}
+    tolerations: []
+    resources: {limits: {memory: 1Gi}}
+    imagePullSecrets: [{name: registry}]
+    priorityClassName: mine
+    updateStrategy: {type: OnDelete}
+    annotations: {a: b}
+    labels: {team: nodes, app.kubernetes.io/name: other}
+"""
+
+
+def test_pods_run_where_the_values_say(helm: Helm) -> None:
+    (helm.folder / "placed.yaml").write_text(PLACED)
+    whole = helm.said("template", "nw", str(CHART), "--kube-version", "1.37.0", "-f", str(helm.folder / "placed.yaml"))
+    (made,) = [one for one in yaml.safe_load_all(whole) if one and one["kind"] == "DaemonSet"]
+    template, spec = made["spec"]["template"], made["spec"]["template"]["spec"]
+    assert spec["nodeSelector"] == {
+        "feature.node.kubernetes.io/cpu-security.sgx.enabled": "true",
+        "kubernetes.io/os": "linux",
+    }
+    assert (spec["affinity"], spec["tolerations"], spec["priorityClassName"]) == ({"nodeAffinity": {}}, [], "mine")
+    assert (spec["imagePullSecrets"], made["spec"]["updateStrategy"]) == ([{"name": "registry"}], {"type": "OnDelete"})
+    assert spec["containers"][0]["resources"] == {"limits": {"memory": "1Gi"}}
+    assert template["metadata"]["annotations"].keys() == {"a", "nodeward.io/settings"}
+    labels = template["metadata"]["labels"]
+    assert labels == {**made["spec"]["selector"]["matchLabels"], "team": "nodes"}, "the selector finds its pods"
+
+
 def test_lint_and_the_schema_of_today(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.said("lint", str(CHART), "--kube-version", "1.37.0")
     loader = SourceFileLoader("generate_chart_schema", str(ROOT / "scripts/generate-chart-schema"))
@@ -161,6 +194,8 @@ def test_lint_and_the_schema_of_today(helm: Helm) -> None:
         ("node.settings.limts.mode=x", "additional properties 'limts' not allowed"),
         ("node.settings.limits.mode=enforced", "value must be one of"),
         ("node.enabled=maybe", "want boolean"),
+        ("node.pod.nodeSelectr.a=b", "additional properties 'nodeSelectr' not allowed"),
+        ("node.pod.tolerations=all", "want array"),
         ("exporter.enabled=true", "node.enabled and exporter.enabled are both true"),
     ],
 )

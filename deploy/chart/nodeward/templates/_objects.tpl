@@ -46,6 +46,7 @@
 {{- $_ := set $pod "hostNetwork" true -}}
 {{- $_ := set $pod "dnsPolicy" "ClusterFirstWithHostNet" -}}
 {{- end -}}
+{{- include "nodeward.placed" (dict "object" $object "pod" $pod "container" $container "of" (.in.part.pod | default dict)) -}}
 {{- range $file := .in.patches -}}
 {{- $patch := (fromYaml ($root.Files.Get $file)).spec.template.spec -}}
 {{- $more := index $patch.containers 0 -}}
@@ -58,6 +59,23 @@
 {{- end -}}
 ---
 {{ toYaml $object }}
+{{- end -}}
+
+{{- /* Where the part's pods run, and what they may use. What the shipped manifest says of labels and nodes stays. */ -}}
+{{- define "nodeward.placed" -}}
+{{- $of := .of -}}
+{{- $pod := .pod -}}
+{{- $metadata := .object.spec.template.metadata -}}
+{{- with $of.annotations -}}{{- $_ := set $metadata "annotations" (merge ($metadata.annotations | default dict) .) -}}{{- end -}}
+{{- with $of.labels -}}{{- $_ := set $metadata "labels" (merge $metadata.labels .) -}}{{- end -}}
+{{- with $of.nodeSelector -}}{{- $_ := set $pod "nodeSelector" (merge ($pod.nodeSelector | default dict) .) -}}{{- end -}}
+{{- range list "affinity" "tolerations" "imagePullSecrets" "priorityClassName" -}}
+{{- if hasKey $of . -}}{{- $_ := set $pod . (get $of .) -}}{{- end -}}
+{{- end -}}
+{{- with $of.resources -}}{{- $_ := set $.container "resources" . -}}{{- end -}}
+{{- with $of.updateStrategy -}}
+{{- $_ := set $.object.spec (ternary "updateStrategy" "strategy" (eq $.object.kind "DaemonSet")) . -}}
+{{- end -}}
 {{- end -}}
 
 {{- /* A list with a patch's: what has the same `by` is replaced, as kubectl patch does it. */ -}}

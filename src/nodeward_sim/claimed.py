@@ -32,7 +32,9 @@ from nodeward_sim.shapes import OFFERED
 DRIVER, NODE, NAMESPACE = "tee.nodeward.io", "sim", "default"
 UNSAFE = "claim-unsafe"
 BARE = "claim-without-device"
+STUCK = "claim-stuck"
 AWAY = "slice-away"
+UNMOVED = "move-refused"
 LATE_S = (0.0, 1.0)
 """So old the scheduler's view of the slice is: between these two."""
 AGAIN_S = 0.5
@@ -78,13 +80,15 @@ class Claimed:
         metadata: Json = {"name": NODE, "uid": f"uid-{NODE}"}
         api.nfd.nodes.setdefault(NODE, {"kind": "Node", "metadata": metadata, "status": {}})
         self.kubelet = SimClaims(str(self._home), kernel, SystemClock(), api.dra.wipe)
-        self._scheduling = asyncio.Lock()
         self._claims: dict[str, KubeClaim] = {}
         """By pod, until its containers have ended."""
+        self._waiting: dict[str, None] = {}
+        """Pods whose claim kubelet has to have prepared."""
         self._free: dict[str, None] = {}
         """Pods whose claim the API server has no more."""
         self._forced: dict[str, asyncio.Event] = {}
         """By pod that runs: it was deleted by force."""
+        self._stuck_s: float | None = None
         self._away_s: float | None = None
         self._begun = False
         self.counts = Counts()
@@ -120,19 +124,20 @@ class Claimed:
 
     # ---- pods --------------------------------------------------------------------------------------------------------
 
-    async def bound(self, uid: str, name: str, keys: int, tell: Callable[[], object]) -> None:
+    async def bound(self, uid: str, name: str, tell: Callable[[], object]) -> None:
         """Returns when the scheduler has bound the pod to this node, and kubelet may make its sandbox."""
         while True:
             seen = self._sold()
             await asyncio.sleep(self._random.uniform(*LATE_S))
-            async with self._scheduling:
-                if not self._judge.api_away and self._consumed() + keys <= seen:
-                    self._allocate(uid, name, keys)
-                    tell()
-                    break
+            if not self._judge.api_away and self._consumed() < seen:
+                break
             await asyncio.sleep(AGAIN_S)
-        while not await self._prepared(uid, keys):
+        self._allocate(uid, name)
+        tell()
+        self._waiting[uid] = None
+        while not await self._prepared(uid):
             await asyncio.sleep(AGAIN_S)
+        del self._waiting[uid]
 
     async def live(self, uid: str, life_s: float) -> None:
         """Lives so long, or until soon after a forced deletion."""
@@ -154,17 +159,17 @@ class Claimed:
         await self._freed(uid)
         del self._claims[uid], self._free[uid]
 
-    def _allocate(self, uid: str, name: str, keys: int) -> None:
+    def _allocate(self, uid: str, name: str) -> None:
         claim = KubeClaim(NAMESPACE, f"key-{name}", f"claim-{uid}", (DRIVER,))
         result: Json = {"request": "key", "driver": DRIVER, "pool": NODE, "device": TDX, "shareID": f"share-{uid}"}
-        result["consumedCapacity"] = {"keys": str(keys)}
+        result["consumedCapacity"] = {"keys": "1"}
         reserved = [{"resource": "pods", "name": name, "uid": uid}]
         status: Json = {"allocation": {"devices": {"results": [result]}}, "reservedFor": reserved}
         metadata: Json = {"namespace": NAMESPACE, "name": claim.name, "uid": claim.uid}
         self._api.dra.claims[NAMESPACE, claim.name] = {"kind": "ResourceClaim", "metadata": metadata, "status": status}
         self._claims[uid] = claim
 
-    async def _prepared(self, uid: str, keys: int) -> bool:
+    async def _prepared(self, uid: str) -> bool:
         window = self._machines.watch_left()
         try:
             asked = [self._claims[uid]] if self._mutant != "claims-unasked" else []
@@ -177,9 +182,9 @@ class Claimed:
             self._machines.unwatch(window)
         self.counts.prepared += 1
         self._judge.checks += 1
-        if window.most < keys:
-            self._judge.broken(UNSAFE, f"{uid} was given {keys} key(s) by claim, and {window.most} were left")
-        self._machines.promised(uid, keys)
+        if window.most < 1:
+            self._judge.broken(UNSAFE, f"{uid} was given a key by claim, and {window.most} were left")
+        self._machines.promised(uid, 1)
         self._delivered(uid, names)
         return True
 
@@ -231,7 +236,13 @@ class Claimed:
     # ---- judgement ---------------------------------------------------------------------------------------------------
 
     def look(self, *, spared: bool) -> None:
-        """Judges whether the slice is there; `spared` while the daemon or the API server is away."""
+        """Judges whether claims wait for which keys are left, and whether the slice is there; `spared` while the daemon
+        or the API server is away."""
+        is_stuck = bool(self._waiting) and self._machines.unsold >= len(self._waiting) and not spared
+        self._stuck_s = (self._stuck_s or self._now()) if is_stuck else None
+        if self._stuck_s is not None and self._now() - self._stuck_s > 2 * self._judge.grace_s:
+            self._judge.broken(STUCK, f"{len(self._waiting)} claims wait, and {self._machines.unsold} keys are left")
+            self._stuck_s = None
         if self._mutant == "slice-forgotten" and self._begun:
             self._api.dra.wipe(DRIVER)
         if spared or self._slice() is not None or not self.kubelet.registered(DRIVER):

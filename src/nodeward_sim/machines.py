@@ -68,8 +68,11 @@ class Machines:
             self.promised(uid, shape.machine.keys, self._now() + LEARNED_S)
 
     def promised(self, uid: str, keys: int, known_s: float = -math.inf) -> None:
-        """The pod was promised so many keys, which can be known from then on."""
+        """The pod was promised so many keys, which can be known from then on. What is granted at once is nobody else's
+        whose answer is still to come."""
         self._promised[uid], self._known_s[uid] = keys, known_s
+        for window in self._windows if known_s == -math.inf else ():
+            window.most -= keys
         self._changed()
 
     @property

@@ -19,7 +19,7 @@ from nodeward.core.errors import NodewardError
 from nodeward.people.rows import NodeView
 from nodeward_sim.charges import EPC, FORGOTTEN, Charger, Charges
 from nodeward_sim.claimed import MUTANTS as OF_CLAIMED
-from nodeward_sim.claimed import Claimed
+from nodeward_sim.claimed import UNMOVED, Claimed
 from nodeward_sim.clock import NodeClock, Waiting
 from nodeward_sim.daemon import Daemon
 from nodeward_sim.doubles.apiserver import ApiServer
@@ -382,7 +382,7 @@ class World:
         late = self.scenario.late_spec_s
         if self.claimed is not None and shape.claim:
             late = 0.0
-            await self.claimed.bound(uid, name, 1, lambda: self._api.add_pod(shape.manifest))
+            await self.claimed.bound(uid, name, lambda: self._api.add_pod(shape.manifest))
         elif self.offered is not None and shape.machine is not None and shape.machine.inside:
             late = 0.0
             if not await self.offered.admit(uid, shape.machine.keys, lambda: self._api.add_pod(shape.manifest)):
@@ -730,7 +730,12 @@ class World:
     async def _move(self, to: str) -> None:
         """An operator asks for it; the daemon may be away."""
         assert self.daemon is not None
+        since_s: float | None = None
         while not await self.daemon.post("keys/move", {"to": to}):
+            since_s = None if self._begins else since_s or self._now()
+            if since_s is not None and self._now() - since_s > self.judge.grace_s:
+                self.judge.broken(UNMOVED, f"the daemon is there, and does not take the move to {to}")
+                since_s = None
             await asyncio.sleep(0.5)
 
     async def _lose_api(self) -> None:

@@ -177,6 +177,13 @@ def test_pods_run_where_the_values_say(helm: Helm) -> None:
     assert labels == {**made["spec"]["selector"]["matchLabels"], "team": "nodes"}, "the selector finds its pods"
 
 
+def test_an_older_api_server_is_sent_no_policy(helm: Helm) -> None:
+    switches = [word for one in ("claims", "nodeEpc", "nfd") for word in ("--set", f"node.{one}=true")]
+    for version, there in (("1.29.0", False), ("1.30.0", True)):
+        whole = helm.said("template", "nw", str(CHART), "--kube-version", version, *switches)
+        assert ("ValidatingAdmissionPolicy" in whole) is there
+
+
 def test_lint_and_the_schema_of_today(helm: Helm) -> None:
     assert "0 chart(s) failed" in helm.said("lint", str(CHART), "--kube-version", "1.37.0")
     loader = SourceFileLoader("generate_chart_schema", str(ROOT / "scripts/generate-chart-schema"))

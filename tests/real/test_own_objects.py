@@ -52,6 +52,28 @@ def changes(client: KubeClient, node: str) -> tuple[tuple[str, str, Record | Non
     )
 
 
+FIELDS: Record = {
+    "phase": "Terminated",
+    "conditions": [{"type": "Ready", "status": "True"}],
+    "addresses": [{"type": "InternalIP", "address": "10.0.0.1"}],
+    "daemonEndpoints": {"kubeletEndpoint": {"Port": 1}},
+    "nodeInfo": {"architecture": "arm64"},
+    "images": [{"names": ["a"]}],
+    "volumesInUse": ["a"],
+    "volumesAttached": [{"name": "a", "devicePath": "b"}],
+    "runtimeHandlers": [{"name": "a"}],
+    "features": {"supplementalGroupsPolicy": True},
+    "declaredFeatures": ["A"],
+}
+METADATA: Record = {
+    "labels": {"a": "b"},
+    "annotations": {"a": "b"},
+    "finalizers": ["a.io/b"],
+    "ownerReferences": [{"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "u"}],
+}
+"""All that a node's status has beside amounts, and what of the metadata a change of it carries."""
+
+
 def capacity(resource: str) -> Record:
     of: Record = {resource: "4096"}
     return {"status": {"capacity": of, "allocatable": of}}
@@ -81,8 +103,9 @@ def test_a_daemon_changes_objects_of_its_own_node_only() -> None:
         assert [said(user, "PATCH", status, epc) for user in (client, first, unbound)] == ["", "", ""]
         why = said(second, "PATCH", status, epc)
         assert "changes the status of its own node only, not of 'node-1'" in why
-        well: Record = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
-        for other in (capacity("cpu"), capacity("example.com/key"), well):
+        statuses: list[Record] = [{"status": {name: value}} for name, value in FIELDS.items()]
+        others: list[Record] = [{"metadata": {name: value}} for name, value in METADATA.items()]
+        for other in (capacity("cpu"), capacity("example.com/key"), *statuses, *others):
             assert "changes sgx.intel.com/epc of a node only" in said(first, "PATCH", status, other), other
         assert said(first, "PATCH", "/api/v1/nodes/node-1", {"spec": {"unschedulable": True}}).startswith("403 ")
 

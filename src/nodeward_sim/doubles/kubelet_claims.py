@@ -1,6 +1,6 @@
 """Kubelet's manager of claims in one process: the double that drivers of Dynamic Resource Allocation register with.
 
-Promises what kubelet 1.37 does, and `tests/contract/kubelet` checks on both: a new socket in plugins_registry is asked
+Promises what kubelet 1.37 does, and `tests/contract/drivers` checks on both: a new socket in plugins_registry is asked
 who it is and has one second to answer, later ever more seldom; of two instances of a driver the newest is called; a pod
 is prepared only where each driver of its claims is registered; claims and pod are in the checkpoint before a driver is
 asked, and what the driver has answered after it; a claim that is prepared is not prepared again before a restart; a

@@ -2,6 +2,7 @@
 the same id. Where the real end is not built the case skips; scripts/build-peers builds it.
 """
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -96,7 +97,7 @@ def a_restart_deletes_the_slices_and_a_claim_is_prepared_again_for_the_next_pod(
         node.side.publish(node.driver)
         node.side.restart()
         until(lambda: not node.side.published(node.driver), "the slice is gone")
-        until(lambda: len(driver.told) == 2, "the driver is registered again")
+        until(lambda: len(driver.told) >= 2, "the driver is registered again")
         assert driver.count("NodePrepareResources") == 1
         node.run("comes", name)
         assert driver.count("NodePrepareResources") == 2
@@ -131,8 +132,9 @@ def an_endpoint_that_another_instance_has_is_refused(node: Node) -> None:
 def the_slices_of_a_driver_go_a_while_after_its_last_instance(node: Node) -> None:
     with node.registered():
         node.side.publish(node.driver)
-    assert node.side.published(node.driver)
+    gone_s = time.monotonic()
     until(lambda: not node.side.published(node.driver), "the slice is gone", scaled(2 * WIPED_S))
+    assert time.monotonic() - gone_s > WIPED_S - 5.0
 
 
 SLOW = ("the-slices-of-a-driver-go-a-while-after-its-last-instance",)

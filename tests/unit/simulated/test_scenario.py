@@ -20,6 +20,7 @@ from nodeward_sim.doubles.kernel import CGROUP_MOUNT, SimKernel
 from nodeward_sim.doubles.runtime import SimContainer, SimPod, SimRuntime
 from nodeward_sim.doubles.runtime_plugins import Plugin
 from nodeward_sim.invariants import STUCK, Judge
+from nodeward_sim.machines import Machines
 from nodeward_sim.pinned import EMPTY, MOVED, NEEDLESS, OVERLAP, WRONG, Pinned
 from nodeward_sim.scenario import ACTIONS, ALLOWED, Happening, Scenario, load
 
@@ -211,3 +212,14 @@ def test_what_must_never_be_of_cpus_is_told(breaks: Break, invariant: str, tmp_p
     there.pinned.look()
 
     assert ([one.partition(":")[0] for one in there.judge.violations] or [""])[0] == invariant
+
+
+def test_a_key_that_is_granted_is_not_left_for_whoever_waits_for_an_answer() -> None:
+    kernel = SimKernel({"tdx": 1}, machine=Plan())
+    machines = Machines(kernel, 1, lambda _: None, lambda: 0.0, uncounted=False)
+    first, second = machines.watch_left(), machines.watch_left()
+    machines.unwatch(first)
+    machines.promised("first", 1)
+    assert (first.most, second.most) == (1, 0)
+    machines.forget("first")
+    assert second.most == 1

@@ -167,7 +167,7 @@ def epc_of_node(state: State) -> int | Special | None:
     while it is not known."""
     if not state.settings.limits.node_epc:
         return Special.ABSENT
-    if state.limits.devices.seen is None:
+    if state.limits.devices.seen is None or state.limits.tree.fault:
         return None
     return sum(sizes(state).values()) or Special.ABSENT
 

@@ -5,6 +5,8 @@ Kubelet sets what it has no plugin for to 0 when it registers a node anew and fi
 alone, and makes allocatable of it. Must not: write where somebody else keeps another number.
 """
 
+from collections.abc import Callable
+
 import msgspec
 
 from nodeward.core.errors import WireError
@@ -37,9 +39,13 @@ def amount_of_node(setting: str) -> ObjectKind[int]:
 class AmountClient(OwnedClient[int]):
     """Requests about one resource of a node."""
 
-    def __init__(self, resource: str, settings: KubeSettings, setting: str, clock: Clock) -> None:
+    def __init__(
+        self, resource: str, settings: KubeSettings, setting: str, clock: Clock, cares: Callable[[], bool]
+    ) -> None:
+        """`cares`: whether a number is wanted. Then the number is in our care whoever wrote it; else only what we did
+        is ours to take out."""
         super().__init__(amount_of_node(setting), settings.node_name, settings, clock)
-        self._resource = resource
+        self._resource, self._cares = resource, cares
 
     @property
     def title(self) -> str:
@@ -56,7 +62,7 @@ class AmountClient(OwnedClient[int]):
             of = kube_node.on_node(data, self._resource)
             fields = {"amount": str(of.amount).encode()}
             others = (of.writer,) if of.writer not in ("", OURS) and not of.by_kubelet else ()
-            ours = of.writer == OURS or bool(others)  # another's number is as good as ours, where it is the same
+            ours = of.writer == OURS or self._cares()
             return Found("", kube_node.version_of(data), ours, others, fields)
         except WireError as error:
             raise KubeGarbageError(f"{self._path}: {error}") from error
@@ -65,25 +71,29 @@ class AmountClient(OwnedClient[int]):
         """Writes the number; RivalError where somebody else keeps another one."""
         if old is None:
             raise KubeMissingError(f"the API server has no node {self.name}: is that its name (node_name)?")
-        if old.says(self.kind, wanted):
-            return True
         if old.others and not old.says(self.kind, 0):
             number = old.fields["amount"].decode()
             raise RivalError(
                 f"{self.title} is {number} by {old.others[0]}, and the kernel has {wanted}: let one alone write it, or "
-                f"{self.kind.setting}"
+                f"{self.kind.setting}; if that program is gone, take its number out: {self.removal(self.name)}"
             )
         await self._patch(str(wanted))
         return True
 
     async def remove(self, found: Found) -> None:
-        """Takes the number out of the status, where it is ours."""
-        if not found.others:
-            await self._patch(None)
+        """Takes the number out of the status."""
+        await self._patch(None)
+
+    def removal(self, node: str) -> str:
+        """How a person takes the number out of the status."""
+        return f"kubectl patch node {node} --subresource=status --type=merge -p '{self._body(None).decode()}'"
+
+    def _body(self, amount: str | None) -> bytes:
+        of = {self._resource: amount}
+        return msgspec.json.encode({"status": {"capacity": of, "allocatable": of}})
 
     async def _patch(self, amount: str | None) -> None:
-        of = {self._resource: amount}
-        body = msgspec.json.encode({"status": {"capacity": of, "allocatable": of}})
+        body = self._body(amount)
         path = f"{self._path}/status?fieldManager={OURS}"
         try:
             await self._http.ask(

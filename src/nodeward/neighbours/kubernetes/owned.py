@@ -328,7 +328,7 @@ class Owned(Generic[W]):
         self._written: W | None = None
         self._undone = Backoff(gap_s, LAST_PAUSE_S, random)
         self._undone_ns: int | None = None
-        self._others = ""
+        self._others = self._failed = ""
 
     @property
     def stands(self) -> W | None:
@@ -353,14 +353,21 @@ class Owned(Generic[W]):
                     continue
                 found = await self._round(wanted)
                 delays.reset()
+                self._failed = ""
                 if found is not None or wanted is Special.ABSENT:
                     self._say(wanted)
                     await self._until_next(wanted, found)
             except KubeError as error:
                 self._written = None
-                self._note(False, str(error))
+                self._fails(str(error))
                 await first_of(self._clock.sleep(delays.next_s()), self._changed(wanted))
             await self._clock.sleep(self._gap_s)
+
+    def _fails(self, why: str) -> None:
+        if why != self._failed:
+            log.warning("object=%r why=%r", self._client.title, why)
+        self._failed = why
+        self._note(False, why)
 
     async def retire(self) -> tuple[str, ...]:
         """Takes the object away for good; what became of it."""

@@ -80,7 +80,8 @@ def uninstall(
             try:
                 done.append(f"{OBJECTS[kind]} {path}: {removals.get(kind, _no_api)(path)}")
             except NodewardError as error:
-                failed.append(f"{OBJECTS[kind]} {path} cannot be deleted: {error}; delete it with kubectl")
+                by_hand = "" if kind == "epc" else "; delete it with kubectl"
+                failed.append(f"{OBJECTS[kind]} {path} cannot be deleted: {error}{by_hand}")
             continue
         if kind != "subtree" or change.old != "absent":
             failed.append(f"{change.target}: this version does not know how to restore {change.old!r}")

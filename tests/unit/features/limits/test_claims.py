@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from nodeward.core import events as ev
+from nodeward.core.cgroup import Hierarchy
 from nodeward.core.claims import Allocated, Claim, ClaimUid
 from nodeward.core.decision import Adjustment, Decision, Final, Special
 from nodeward.core.modes import Mode
@@ -227,5 +228,7 @@ def test_the_node_is_to_have_the_bytes_that_can_be_given_out(
     assert epc_of_node(one.state) is None, "before it is known what NUMA nodes have"
     one(ev.EnclavesSeen(memory=memory))
     assert epc_of_node(one.state) == wanted
+    one(ev.CapacityRead(controller=False, tree=Hierarchy(fault="the cgroup root hangs")))
+    assert epc_of_node(one.state) is None, "what cannot be read is not none"
     one(SettingsChanged(EngineSettings()))
     assert epc_of_node(one.state) is Special.ABSENT

@@ -206,6 +206,7 @@ def test_kubelet_is_told_unavailable_while_relay_or_runtime_are_away_and_goes_on
         row.state for row in world.view.rows if row.level == "container" and row.container in ("enclave", "proxy")
     ]
     assert "enforced" in states
+    assert "enforced" in [row.state for row in world.view.rows if row.level == "pod"], "their budgets are, too"
     assert set(states) <= {"enforced", "pending"}, "one that has just begun is still looked for"
 
 

@@ -260,10 +260,12 @@ class CriRuntime:
                 pauses.reset()
 
     async def _place(self, wanted: Mapping[ContainerId, str]) -> bool:
-        """Tells the cgroups of these containers, which name their pod's, as far as they are found; whether any is."""
+        """Tells the cgroups of these containers, which name their pod's, as far as they are found; whether any is. A
+        pod whose cgroup nobody has told, as one that was listed before it had a container, has the one above."""
         found = await self._cgroups.find(wanted)
         for one in wanted:
-            known = self.container(one)
-            if known is not None and str(one) in found:
-                self._tell(Updated(known[0], replace(known[1], cgroups_path=found[str(one)])))
+            known, path = self.container(one), found.get(str(one), "")
+            if known is not None and path:
+                home = replace(known[0], cgroup_parent=known[0].cgroup_parent or path.rpartition("/")[0])
+                self._tell(Updated(home, replace(known[1], cgroups_path=path)))
         return bool(found)

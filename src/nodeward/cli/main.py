@@ -43,6 +43,20 @@ COMMANDS = {
     "decommission": "Take back the TEE keys that kubelet is offered on this node.",
     "uninstall": "Take back what Nodeward changed on this node.",
 }
+MODULES = {
+    "kubelet": "setup.relay",
+    "runtime": "setup.runtime",
+    "sandboxes": "vms",
+    "gate": "pod.gate",
+    "volume": "vms.volume",
+    "network": "vms.network",
+    "policies": "cpus.policies",
+    "sandbox-cgroup": "vms.cgroup",
+    "hook": "setup.hook",
+    "cdi": "setup.cdi",
+    "completion": "setup.completion",
+}
+"""Where a command is that has not a module of its name."""
 ELSEWHERE = "nodeward_sim.verb"
 """Of a package of its own, which the image and the bundle leave out."""
 LEFT_OUT = "the simulation is not part of this installation; `make run` in a checkout of Nodeward starts it"
@@ -92,7 +106,7 @@ class _Lazy(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = f"nodeward.cli.{cmd_name.replace('-', '_')}" if cmd_name != "sim" else ELSEWHERE
+        module = f"nodeward.cli.{MODULES.get(cmd_name, cmd_name)}" if cmd_name != "sim" else ELSEWHERE
         try:
             command = importlib.import_module(module).command
         except ModuleNotFoundError as error:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nodeward.cli import volume
+from nodeward.cli.vms import volume
 from nodeward.contracts import podresources_pb2 as pb
 from nodeward.core.pulls import PullsView, SandboxKey
 from nodeward.features.podapi.effects import devices as pod_devices

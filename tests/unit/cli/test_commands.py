@@ -17,10 +17,11 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from nodeward.cli import agent, exits, gate, pod
+from nodeward.cli import agent, exits, pod
 from nodeward.cli.doctor import _print
 from nodeward.cli.kubectl.plugin import cli as plugin
 from nodeward.cli.main import cli
+from nodeward.cli.pod import gate
 from nodeward.core.finding import Finding, Severity
 from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.sandboxes.rows import ClassRow, HandlerRow, SandboxesView, SandboxRow

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from nodeward.cli import network, policies, volume
-from nodeward.cli.sandbox_cgroup import command
+from nodeward.cli.cpus import policies
+from nodeward.cli.vms import network, volume
+from nodeward.cli.vms.cgroup import command
 from nodeward.core.errors import NodewardError, WireError
 from nodeward.features.cpus.policies.table import POLICIES
 from nodeward.features.cpus.settings import STATIC_OPTIONS

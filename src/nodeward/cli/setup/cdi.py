@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from nodeward.cli.hook import chosen, hook_options
+from nodeward.cli.setup.hook import chosen, hook_options
 
 
 @click.command("cdi")

@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import click
 
-from nodeward.cli.volume import report, told
+from nodeward.cli.vms.volume import report, told
 
 _FOLDER = click.option(
     "--folder", default="/run/kata-containers/dans", show_default=True, help="Kata's dan_conf, where it looks for them."

@@ -23,7 +23,7 @@ LITERAL = f"/{CGROUPS_PATH[SYSTEMD]}"
 """One folder with this name at the root of every tree: a defect of Kata Go."""
 OUTSIDE = f"/kata_overhead/{ID}"
 RS_OUTSIDE = f"/kata.slice/kata-overhead.slice/runtime-rs-{ID}.scope"
-NOBODY = "no library has it: Kata's page describes it, and only nodeward sandbox-cgroup does it"
+NOBODY = "no library has it: Kata's page describes it, and only nodeward vms cgroup does it"
 
 
 @dataclass(frozen=True, slots=True)

@@ -140,7 +140,9 @@ def test_status_top_and_explain_look_at_it_from_beside(folder: Path, monkeypatch
         explained = beside("explain", pod, "--socket", words[3])
         assert explained.exit_code == 0, explained.stderr
         assert explained.stdout.startswith(f"pod {pod}: ")
-        top = subprocess.Popen([NODEWARD, "top", "-o", "json", "--socket", words[3]], stdout=subprocess.PIPE, text=True)
+        top = subprocess.Popen(
+            [NODEWARD, "status", "--watch", "-o", "json", "--socket", words[3]], stdout=subprocess.PIPE, text=True
+        )
         try:
             assert top.stdout is not None
             assert '"mode":"enforce"' in top.stdout.readline()

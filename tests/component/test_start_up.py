@@ -34,6 +34,7 @@ def test_help_loads_no_command_and_no_library() -> None:
     assert {name for name in there if name.startswith("nodeward.")} == {
         "nodeward.cli",
         "nodeward.cli.exits",
+        "nodeward.cli.groups",
         "nodeward.cli.main",
         "nodeward.core",
         "nodeward.core.errors",
@@ -54,7 +55,7 @@ def test_a_runtime_that_calls_for_a_placement_waits_for_little() -> None:
     """Its budget is 80 ms for the whole process; `asyncio` alone takes 40."""
     words = "plan --sandbox s1 --cgroups-path /p/s1 --version 2"
     there = loaded(
-        f"sys.argv = 'nodeward sandbox-cgroup {words}'.split(); import runpy; "
+        f"sys.argv = 'nodeward vms cgroup {words}'.split(); import runpy; "
         "runpy.run_module('nodeward', run_name='__main__')"
     )
 

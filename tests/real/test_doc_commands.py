@@ -122,7 +122,7 @@ def test_what_a_page_asks_is_answered_on_a_simulated_node(command: Command, node
     text = re.sub(r"/tmp/nodeward-sim-\w+/run|/run/nodeward", str(node), command.text)
     text = text.replace("/etc/nodeward.yaml", f"{given}/nodeward.yaml").replace("/tmp/cri.dump", f"{given}/cri.dump")
     text = re.sub(r"nodeward sim (?!--list)(?!.*--for).*?(?=#|$)", r"\g<0> --for 2s ", text)
-    text = text.replace("nodeward top", "nodeward top --times 1").replace("SOCKET", str(node / "nodeward.sock"))
+    text = text.replace("--watch", "--watch --times 1").replace("SOCKET", str(node / "nodeward.sock"))
     said = ""
     for pod in reversed(pods(node) if re.search(r"shop/web|\"shop\"|POD\b|UID", text) else [("", "", "", "")]):
         namespace, name, uid, sandbox = pod

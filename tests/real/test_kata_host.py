@@ -158,7 +158,7 @@ def _daemon(containerd: Containerd, tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def said_of(daemon: Daemon, pod: KataSandbox) -> SandboxRow | None:
-    view = msgspec.json.decode(daemon.command("sandboxes", "-o", "json").stdout, type=SandboxesView)
+    view = msgspec.json.decode(daemon.command("vms", "-o", "json").stdout, type=SandboxesView)
     return next((row for row in view.rows if row.id == pod.id), None)
 
 

@@ -54,7 +54,7 @@ async def until_written(cluster: Cluster, number: str) -> None:
 
 
 async def decommission(node: Rig) -> str:
-    command = (NODEWARD, "decommission", "--socket", str(node.folder / "run" / "nodeward.sock"))
+    command = (NODEWARD, "uninstall", "--keys", "--yes", "--socket", str(node.folder / "run" / "nodeward.sock"))
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=WITHIN_S, check=True
     )

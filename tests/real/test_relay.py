@@ -294,7 +294,7 @@ def test_a_daemon_behind_the_next_relay_knows_what_containerd_has(node: Node, tm
         assert "relay=listed sandboxes=1 containers=1 by=v1" in (tmp_path / "node.log").read_text()
         why = people(listen, "explain", made).stdout
         cri.call("UpdateContainerResources", update)
-        told, top = node.told(made), people(listen, "top", "--times", "1").stdout
+        told, top = node.told(made), people(listen, "status", "--watch", "--times", "1").stdout
         with node.daemon.cri() as direct:
             remove_pod(direct, sandbox)
     print(why, f"after the update, misc.max and cpu.shares: {told}", top, sep="\n")
@@ -316,7 +316,10 @@ def test_prometheus_and_people_see_what_is_decided_before_containerd(node: Node,
         with running_pod(node, cri, "seen") as (_, container):
             with pytest.raises(grpc.RpcError):
                 cri.call("ContainerStatus", {"container_id": "none"})
-            top, why = people(listen, "top", "--times", "1").stdout, people(listen, "explain", container).stdout
+            top, why = (
+                people(listen, "status", "--watch", "--times", "1").stdout,
+                people(listen, "explain", container).stdout,
+            )
             wait_for(lambda: scraped(port).get(create) == 1.0, "the create in /metrics")
             shown, status = scraped(port), people(listen, "status").stdout
             with prometheus(tmp_path, port) as server:

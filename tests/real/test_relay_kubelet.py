@@ -146,7 +146,14 @@ class Node:
 
     def _nodeward_kubelet(self, target: str) -> None:
         sockets = [f"relay.listen={self.listen}", f"relay.runtime={self.containerd.cri_socket}"]
-        words = ["nodeward", "kubelet", target, "--kubelet-config", str(self.config)]
+        words = [
+            "nodeward",
+            "setup",
+            "relay",
+            *(["--undo"] if target == "runtime" else []),
+            "--kubelet-config",
+            str(self.config),
+        ]
         words += [word for socket in sockets for word in ("--set", socket)]
         words[0] = str(Path(sys.executable).parent / words[0])
         done = subprocess.run(words, capture_output=True, text=True, timeout=WITHIN_S, check=False)

@@ -1,4 +1,4 @@
-"""What `nodeward runtime prepare` writes, as real containerds read it: by `containerd config dump`."""
+"""What `nodeward setup runtime` writes, as real containerds read it: by `containerd config dump`."""
 
 import subprocess
 import tomllib

@@ -114,7 +114,7 @@ def _started(containerd: Containerd, cri: Cri, pod: str, handler: str) -> tuple[
 
 
 def _configure(containerd: Containerd, hook: Hook) -> None:
-    """What `nodeward hook containerd-config` prints, in the handler's table."""
+    """What `nodeward setup hook containerd-config` prints, in the handler's table."""
     default = subprocess.run([containerd.peer / "bin/ctr", "oci", "spec"], capture_output=True, check=True).stdout
     spec = containerd.folder / "base.json"
     spec.write_bytes(install.base_spec(default, hook))
@@ -232,7 +232,7 @@ _FILE = "50-nodeward.json"
 def podman_by_the_daemon(node: HookNode) -> None:
     """The daemon's answer is there when the program starts, by crun and by runc; the kernel refuses what is above."""
     said = subprocess.run(
-        [BUNDLED / "bin/nodeward", "hook", "hooks-d", "--on-error", "refuse", "--folder", str(LEFT)],
+        [BUNDLED / "bin/nodeward", "setup", "hook", "hooks-d", "--on-error", "refuse", "--folder", str(LEFT)],
         capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert said.returncode == 0, said

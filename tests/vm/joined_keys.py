@@ -310,7 +310,7 @@ def _point_at_relay(node: Node) -> None:
     """`nodeward kubelet` changes its configuration, as YAML, and it is started again."""
     config = node.kubelet.plan.folder / "kubelet.json"
     config.write_text(yaml.safe_dump(json.loads(config.read_text())))
-    line = ["kubelet", "relay", "--kubelet-config", str(config)]
+    line = ["setup", "relay", "--kubelet-config", str(config)]
     for one in (f"relay.listen={_LISTEN}", f"relay.runtime={node.containerd.cri_socket}"):
         line += ["--set", one]
     node.daemon.ask(*line)

@@ -139,7 +139,7 @@ class SandboxesNode:
             remove_pod(self.cri, self.pods.pop(name).seen.id)
 
     def view(self) -> SandboxesView:
-        return msgspec.json.decode(self.daemon.ask("sandboxes", "-o", "json"), type=SandboxesView)
+        return msgspec.json.decode(self.daemon.ask("vms", "-o", "json"), type=SandboxesView)
 
     def row(self, pod: VmPod) -> SandboxRow | None:
         return next((row for row in self.view().rows if row.id == pod.seen.id), None)

@@ -156,13 +156,13 @@ def caged(node: Node) -> None:
 def pointed(node: Node) -> None:
     """The bundle's command changes kubelet's configuration, and changes it back."""
     before = KUBELET_CONFIG.read_text()
-    dry = of_page("relay.md", "nodeward kubelet relay --config /etc/nodeward.yaml --dry-run")
+    dry = of_page("relay.md", "nodeward setup relay --config /etc/nodeward.yaml --dry-run")
     flags = ("--config", "/etc/nodeward.yaml", "--kubelet-config", str(KUBELET_CONFIG))
     assert "nothing was changed" in node.typed(dry, *flags[2:])
     assert KUBELET_CONFIG.read_text() == before
-    node.typed(of_page("relay.md", "nodeward kubelet relay --config /etc/nodeward.yaml"), *flags[2:])
+    node.typed(of_page("relay.md", "nodeward setup relay --config /etc/nodeward.yaml"), *flags[2:])
     assert f"containerRuntimeEndpoint: unix://{LISTEN}\n" in KUBELET_CONFIG.read_text()
-    node.nodeward("kubelet", "runtime", *flags)
+    node.nodeward("setup", "relay", "--undo", *flags)
     assert KUBELET_CONFIG.read_text() == before
 
 

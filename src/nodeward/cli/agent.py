@@ -55,7 +55,7 @@ def command(
     """Push the ConfigMap that holds for this node to the relay or the daemon, until SIGTERM.
 
     NODE_NAME in the environment is the node's name. cri-resmgr-config.node.NODE holds; else, for a node with the group
-    label, cri-resmgr-config.group.GROUP; else cri-resmgr-config.default. `nodeward policies check FILE` checks a
+    label, cri-resmgr-config.group.GROUP; else cri-resmgr-config.default. `nodeward cpus policies check FILE` checks a
     ConfigMap before it is applied.
 
     \b

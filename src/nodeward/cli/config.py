@@ -8,6 +8,7 @@ import click
 
 from nodeward.cli import exits
 from nodeward.cli.flags import set_option
+from nodeward.cli.output import output_option, print_data
 
 
 @click.group("config")
@@ -61,7 +62,7 @@ def schema() -> None:
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
 @set_option("limits.mode=observe")
 @click.option("--changed", is_flag=True, help="Only those that are not by default.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 def show(config_path: str | None, flags: dict[str, str], changed: bool, output: str) -> None:
     """Print every setting that a daemon would begin with, its value, and where that comes from.
 
@@ -95,8 +96,7 @@ def show(config_path: str | None, flags: dict[str, str], changed: bool, output: 
         for path, value, source in found
         if not changed or source != settings.DEFAULT
     ]
-    if output == "json":
-        print(json.dumps(rows))
+    if print_data(rows, output):
         return
     for row in rows:
         value = row["value"] if isinstance(row["value"], str) else json.dumps(row["value"])

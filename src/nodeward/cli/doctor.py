@@ -9,6 +9,7 @@ import click
 
 from nodeward.cli import exits
 from nodeward.cli.flags import set_option
+from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.features.settings import Settings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
 @set_option("kube.enabled=false")
 @click.option("--socket", help="The daemon's socket.  [default: NODEWARD_SOCKET, else nodeward.sock in the run_dir]")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 @click.option("--bundle", "bundle_path", metavar="FILE.tar.gz", help="Also write a support bundle without secrets.")
 def command(
     config_path: str | None, flags: dict[str, str], socket: str | None, output: str, bundle_path: str | None
@@ -29,7 +30,8 @@ def command(
     Runs `containerd`, `crio`, `runc` and `crun` with --version where they are in the usual folders. The bundle holds
     findings, versions, settings without secrets, the daemon's status (with names of pods) and the misc files.
 
-    Exit code, by the worst finding: 0 ok or note, 1 warning, 2 error, or a bundle that cannot be written.
+    Exit code: 0 where the worst finding is ok or note, 1 warning or error (the last line, and `worst` in JSON, say
+    which), 2 where the bundle cannot be written.
 
     \b
     Examples:
@@ -42,11 +44,7 @@ def command(
     chosen, faults = _settings(config_path, flags)
     around = doctor.here(socket or os.environ.get("NODEWARD_SOCKET") or f"{chosen.run_dir}/nodeward.sock")
     found = doctor.diagnose(chosen, around, faults)
-    if output == "json":
-        import msgspec
-
-        print(msgspec.json.encode({"worst": found.worst, "findings": found.findings}).decode())
-    else:
+    if not print_data({"worst": found.worst, "findings": found.findings}, output):
         _print(found)
     if bundle_path:
         _write(bundle_path, doctor.bundle(chosen, found, around))

@@ -1,6 +1,5 @@
 """`nodeward dump`: shows the dump of a relay. With a hidden option it is the process that writes the dump."""
 
-import json
 import mmap
 import os
 import re
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 import click
 
 from nodeward.cli import exits
+from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.programs.dump.read import Wanted
@@ -29,7 +29,7 @@ LOOK_S = 0.25
 @click.option("--failed", is_flag=True, help="Only calls that failed.")
 @click.option("--slower-than", metavar="MS", type=click.FloatRange(min=0), help="Only calls that took longer.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what is written; also after the file was rotated.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 @click.option("--write", is_flag=True, hidden=True)
 @click.option("--max-bytes", type=int, default=1 << 28, hidden=True)
 @click.option("--show", multiple=True, hidden=True)
@@ -115,18 +115,18 @@ def _show(path: str, wanted: "Wanted", follow: bool, output: str) -> int:
     def show(found: Dumped | Remark) -> None:
         nonlocal shown
         if isinstance(found, Remark):
-            if not found.at and output == "json":
+            if not found.at and output != "text":
                 return
-            plain = printable(f"{found.at} # {found.text}".lstrip())
-            told = [json.dumps(remark_as_json(found)) if output == "json" else plain]
+            data, lines = remark_as_json(found), [f"{found.at} # {found.text}".lstrip()]
         else:
             about = known.about(found)
             if not wanted.takes(found, about):
                 return
             shown += 1
-            told = [json.dumps(as_json(found, about))] if output == "json" else [*map(printable, text(found, about))]
-        for line in told:
-            print(line)
+            data, lines = as_json(found, about), list(text(found, about))
+        if not print_data(data, output, is_one_of_many=True):
+            for line in lines:
+                print(printable(line))
         if follow:
             sys.stdout.flush()
 

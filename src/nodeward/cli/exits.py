@@ -12,12 +12,12 @@ CLOSED_PIPE = 141
 
 MEANINGS = {
     GOOD: "The command did what it was asked.",
-    FAILED: "It failed, or its answer is no: not ready, faults found, decisions differ, a node did not answer.",
-    UNUSABLE: "A usage error, or input that cannot be used. `doctor`: a finding is an error.",
+    FAILED: "It failed, or its answer is no: not ready, faults or findings, decisions differ, a node did not answer.",
+    UNUSABLE: "A usage error, or input that cannot be used.",
     BROKEN_OFF: "A scenario could not be run to its end.",
     INTERRUPTED: "Ctrl-C ended it; a live view ends with 0.",
     CLOSED_PIPE: "Its output was closed, as by `head`.",
 }
 """By code, for people."""
-BY_SEVERITY = {"ok": GOOD, "note": GOOD, "warning": FAILED, "error": UNUSABLE}
-"""Of `doctor`, by the worst finding."""
+BY_SEVERITY = {"ok": GOOD, "note": GOOD, "warning": FAILED, "error": FAILED}
+"""Of `doctor`, by the worst finding; its JSON has `worst`."""

@@ -4,11 +4,13 @@ import json
 
 import click
 
+from nodeward.cli.output import output_option, print_data
+
 
 @click.command("explain")
 @click.argument("what", metavar="WHAT")
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 def command(what: str, socket: str | None, output: str) -> None:
     """Explain why a pod or container has its limit, and show its state.
 
@@ -38,8 +40,7 @@ def command(what: str, socket: str | None, output: str) -> None:
         if alone is None or not relayed:
             raise
         lines = [*relayed, alone.alone if isinstance(error, client.AwayError) else f"nodeward node: {error}"]
-    if output == "json":
-        print(json.dumps(lines))
+    if print_data(lines, output):
         return
     for line in lines:
         print(line)

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nodeward.cli.groups import Shows
+from nodeward.cli.output import output_option, print_data
+
 if TYPE_CHECKING:
     from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow
 
 
-@click.group("keys", invoke_without_command=True, subcommand_metavar="[move --to dra|plugin|settings]")
+@click.group("keys", cls=Shows)
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.pass_context
-def command(context: click.Context, socket: str | None, output: str) -> None:
+@output_option()
+def command(socket: str | None, output: str) -> None:
     """Show TEE keys: how many the kernel has, who was promised and who holds them, what is free and why.
 
     The daemon counts them where keys.mode is observe or enforce.
@@ -29,13 +31,8 @@ def command(context: click.Context, socket: str | None, output: str) -> None:
       nodeward keys -o json | jq '.[].elsewhere'
       nodeward keys move --to dra --dry-run
     """
-    if context.invoked_subcommand is not None:
-        return
-    import msgspec
-
     rows = _rows(socket)
-    if output == "json":
-        print(msgspec.json.encode(rows).decode())
+    if print_data(rows, output):
         return
     if not rows:
         print("keys are not counted: set keys.mode to observe in the daemon's settings and restart it")

@@ -1,92 +1,62 @@
 """`nodeward`: the group of sub-commands. Imports click, and of the house only the exit codes."""
 
 import importlib
-import os
-import signal
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import click
 
 from nodeward import __version__
 from nodeward.cli import exits
+from nodeward.cli.groups import Group
 
-COMMANDS = {
-    "node": "Run the daemon on this node.",
-    "relay": "Pass CRI messages between kubelet and the runtime.",
-    "kubelet": "Point this machine's kubelet at the relay, and back.",
-    "runtime": "Switch NRI on in containerd or CRI-O, and back.",
-    "agent": "Push a cluster's ConfigMap for this node to the relay or the daemon.",
-    "webhook": "Answer the API server about pods: devices, limits, refusals.",
-    "sim": "Run the daemon against a simulated node: no hardware, no cluster, no root.",
-    "status": "Show what each pod was promised, holds and was refused.",
-    "top": "Show `status` again every second.",
-    "page": "Show the node as a web page on this machine.",
-    "keys": "Show TEE keys: how many there are, who holds them, what is free.",
-    "cpus": "Draw the machine's CPUs, and who may run where.",
-    "sandboxes": "Show VM sandboxes: where they are, what they cost, whether they fit.",
-    "gate": "Set the verdict on a pod that waits at its gate.",
-    "pod": "Show what the node knows of a pod, its spec without secrets.",
-    "volume": "Check, add and list volumes that VMs of Kata mount themselves.",
-    "network": "Check and write files of networks that VMs of Kata take over.",
-    "policies": "List the CPU policies, explain one, check and plan one of a file.",
-    "explain": "Say in sentences why a pod or container has its limit.",
-    "sandbox-cgroup": "Place a VM sandbox in host cgroups, for VM runtimes that do not.",
-    "doctor": "Say what this machine and cluster lack, and how to mend it.",
-    "hook": "Print what puts the OCI hook into containers, for nodes without NRI.",
-    "cdi": "Print a CDI spec: a device that brings the OCI hook.",
-    "dump": "Show the calls in a relay's dump of CRI messages.",
-    "config": "Check settings, show where each comes from, or print their schema.",
-    "completion": "Print the script by which a shell completes commands.",
-    "replay": "Decide a record's events again and compare; also under other settings.",
-    "decommission": "Take back the TEE keys that kubelet is offered on this node.",
-    "uninstall": "Take back what Nodeward changed on this node.",
+GROUPS = {
+    "Run": {
+        "node": "The daemon: enforces, counts and tells what this node holds.",
+        "relay": "Passes CRI messages between kubelet and the runtime.",
+        "webhook": "Answers the API server about pods: devices, limits, refusals.",
+        "agent": "Pushes the cluster's ConfigMap for this node to relay or daemon.",
+        "page": "Serves the node as a web page on this machine.",
+        "sim": "A simulated node, live: no hardware, no cluster, no root.",
+    },
+    "Look": {
+        "status": "What each pod was promised, holds and was refused; --watch goes on.",
+        "explain": "Why a pod or container has its limit, in sentences.",
+        "doctor": "What this machine and cluster lack, and how to mend it.",
+        "keys": "TEE keys: how many there are, who holds them, what is free.",
+        "cpus": "The machine's CPUs and who may run where; CPU policies.",
+        "vms": "VM sandboxes: size, cost, whether they fit; volumes, networks.",
+        "pod": "What the node knows of a pod, its spec without secrets; its gate.",
+    },
+    "Set up": {
+        "setup": "Switches on NRI, the relay, the OCI hook, CDI, completion.",
+        "config": "Checks settings, and shows where each comes from.",
+        "uninstall": "Takes back what Nodeward changed on this node.",
+    },
+    "Develop": {
+        "dump": "Shows the calls in a relay's dump of CRI messages.",
+        "replay": "Decides a record again and compares; also by other settings.",
+    },
 }
-MODULES = {
-    "kubelet": "setup.relay",
-    "runtime": "setup.runtime",
+COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
+NOW = {
+    "top": "status --watch",
+    "kubelet": "setup relay",
+    "runtime": "setup runtime",
+    "hook": "setup hook",
+    "cdi": "setup cdi",
+    "completion": "setup completion",
     "sandboxes": "vms",
-    "gate": "pod.gate",
-    "volume": "vms.volume",
-    "network": "vms.network",
-    "policies": "cpus.policies",
-    "sandbox-cgroup": "vms.cgroup",
-    "hook": "setup.hook",
-    "cdi": "setup.cdi",
-    "completion": "setup.completion",
+    "volume": "vms volume",
+    "network": "vms network",
+    "sandbox-cgroup": "vms cgroup",
+    "gate": "pod gate",
+    "policies": "cpus policies",
+    "decommission": "uninstall --keys",
 }
-"""Where a command is that has not a module of its name."""
+"""Commands that had another name before the first release."""
 ELSEWHERE = "nodeward_sim.verb"
 """Of a package of its own, which the image and the bundle leave out."""
 LEFT_OUT = "the simulation is not part of this installation; `make run` in a checkout of Nodeward starts it"
-
-
-@contextmanager
-def _piped() -> Iterator[None]:
-    """Ends by SIGPIPE and without a word once nobody reads standard output any more, as other programs do."""
-    try:
-        try:
-            yield
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-        os.kill(os.getpid(), signal.SIGPIPE)
-        sys.exit(exits.CLOSED_PIPE)  # where whoever started us blocks the signal
-
-
-class Group(click.Group):
-    """A group of commands that is silent on a closed pipe."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:  # prints --help and --version
-        with _piped():
-            return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> object:
-        with _piped():
-            return super().invoke(ctx)
 
 
 def _version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -106,7 +76,7 @@ class _Lazy(Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = f"nodeward.cli.{MODULES.get(cmd_name, cmd_name)}" if cmd_name != "sim" else ELSEWHERE
+        module = f"nodeward.cli.{cmd_name}" if cmd_name != "sim" else ELSEWHERE
         try:
             command = importlib.import_module(module).command
         except ModuleNotFoundError as error:
@@ -121,11 +91,14 @@ class _Lazy(Group):
         try:
             return super().resolve_command(ctx, args)
         except click.NoSuchCommand as error:  # click suggests loaded commands only
+            if error.command_name in NOW:
+                raise click.UsageError(f"this command is now: nodeward {NOW[error.command_name]}", ctx) from error
             raise click.NoSuchCommand(error.command_name, possibilities=COMMANDS, ctx=ctx) from error
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, group in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(group.items()))
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

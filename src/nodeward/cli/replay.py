@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from nodeward.cli import exits
+from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.features.cpus.settings import PolicySettings
@@ -27,7 +28,7 @@ SHOWN = 20
     type=click.Path(exists=True, dir_okay=False),
     help="Which decisions would differ under this settings file.",
 )
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 def command(path: str, settings_path: str | None, output: str) -> None:
     """Decide a record's events again, and say where the decisions differ.
 
@@ -71,8 +72,6 @@ def _unusable(why: str) -> NoReturn:
 
 
 def _again(path: str, output: str) -> bool:
-    import msgspec
-
     from nodeward.core.record import lines_of
     from nodeward.host.hostfs import opened
     from nodeward.programs.once.replay import replay
@@ -80,8 +79,7 @@ def _again(path: str, output: str) -> bool:
     with opened(path) as file:
         found = replay(lines_of(file))
     _refuse_nothing(found.events)
-    if output == "json":
-        print(msgspec.json.encode(found).decode())
+    if print_data(found, output):
         return bool(found.difference)
     print(_head(path, found.segments, found.events, found.torn))
     if found.difference:
@@ -100,8 +98,6 @@ def _by_settings(path: str, settings_path: str, output: str) -> bool:
 
 def compare(path: str, other: "EngineSettings | PolicySettings", of: str, output: str) -> bool:
     """Shows what other settings, or another CPU policy, decide otherwise than the record has it; `of` is their file."""
-    import msgspec
-
     from nodeward.core.record import lines_of
     from nodeward.host.hostfs import opened
     from nodeward.programs.once.what_if import what_if
@@ -109,9 +105,7 @@ def compare(path: str, other: "EngineSettings | PolicySettings", of: str, output
     with opened(path) as file:
         found = what_if(lines_of(file), other)
     _refuse_nothing(found.events)
-    if output == "json":
-        print(msgspec.json.encode(found).decode())
-    else:
+    if not print_data(found, output):
         print(_head(path, found.segments, found.events, found.torn))
         _print(found, of)
     return found.count > 0

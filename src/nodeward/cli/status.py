@@ -1,59 +1,189 @@
-"""`nodeward status`: shows the node as a table."""
+"""`nodeward status`: shows the node as a table, once or again and again."""
 
+import itertools
 import sys
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
 
 from nodeward.cli import exits
-from nodeward.cli.asked import Asked, row_options
+from nodeward.cli.output import output_option, print_data
+from nodeward.people import client
+
+if TYPE_CHECKING:
+    from rich.console import Group
+
+    from nodeward.people.pods import PodRow
+    from nodeward.people.rows import NodeView
+
+STATES = (
+    *("drift", "outside", "stale", "controller-off", "unsupported", "pending", "unknown"),
+    *("enforced", "relayed", "counted", "unmanaged"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """Which rows."""
+
+    namespace: str | None = None
+    states: tuple[str, ...] = ()
+    pod: str | None = None
+
+    def of(self, view: "NodeView") -> "NodeView":
+        """The picture with these rows, in the order for people. All else is the whole node's."""
+        from nodeward.people.pods import chosen
+        from nodeward.people.verdict import verdict
+
+        first = (view.verdict or verdict(view)).pods
+        return replace(view, rows=chosen(view.rows, self.namespace, self.states, self.pod, first))
+
+    def pods(self, view: "NodeView") -> "tuple[PodRow, ...]":
+        """The pods of what `of` has returned."""
+        from nodeward.people.pods import chosen_pods
+
+        return chosen_pods(view, self.namespace, self.states, self.pod)
+
+    def nothing(self, pods: "Sequence[PodRow]") -> str:
+        """Why no pod is left; empty where some are, or all were asked for."""
+        if pods or self == _Asked():
+            return ""
+        words = [f"pod {self.pod}"] if self.pod else []
+        words += [f"namespace {self.namespace}"] if self.namespace else []
+        words += [f"state {' or '.join(self.states)}"] if self.states else []
+        return f"no pod has {', '.join(words)}; `nodeward status` shows all"
 
 
 @click.command("status")
 @click.argument("pod", required=False, metavar="[POD]")
-@row_options
+@click.option("-n", "--namespace", help="Only pods of this namespace.")
+@click.option(
+    "--state", "states", multiple=True, type=click.Choice(STATES), help="Only cgroups in this state; repeatable."
+)
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option("wide")
 @click.option("--ready", "only_ready", is_flag=True, help="Only say whether the daemon is ready; exit with 1 if not.")
+@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--every", "every_s", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True,
+              help="With --watch: seconds from one view to the next.")  # fmt: skip
+@click.option("--times", type=click.IntRange(1), help="With --watch: stop after so many views.")
 def command(
-    pod: str | None, namespace: str | None, states: tuple[str, ...], socket: str | None, output: str, only_ready: bool
-) -> None:
+    pod: str | None, namespace: str | None, states: tuple[str, ...], socket: str | None, output: str,
+    only_ready: bool, watch: bool, every_s: float, times: int | None,
+) -> None:  # fmt: skip
     """Show what each pod was promised, holds and was refused, and how the relay does where there is one.
 
-    POD is a pod's name, or NAMESPACE/POD. Pods that need somebody come first. The verdict is on the whole node.
+    POD is a pod's name, or NAMESPACE/POD. Pods that need somebody come first. The verdict is on the whole node. `-o
+    wide` has a line for each container with its limit, usage, peak and refusals.
+
+    With --watch on a terminal the last lines say what changed lately. A daemon that ends meanwhile is reported, and
+    shown again once it is back. As JSON each view is one document on a line of its own.
 
     Exit code: 0 good, 1 no answer, no such pod, or with --ready not ready.
 
     \b
     Examples:
       nodeward status
-      nodeward status web-0
+      nodeward status web-0 -o wide
       nodeward status -n shop --state drift --state outside
+      nodeward status --watch --every 2
       nodeward status --ready && echo "synchronised with runtime, API server and kernel"
-      nodeward status -o json | jq '.rows[] | select(.state == "drift")'
+      nodeward status -o json | jq '.verdict.sentence, (.rows[] | select(.state == "drift"))'
     """
+    asked = _Asked(namespace, states, pod)
+    if only_ready:
+        if watch:
+            raise click.UsageError("--ready asks once: leave --watch out")
+        sys.exit(_ready(socket, output))
+    if watch:
+        _watch(_pictures(socket, every_s, times), asked, output)
+        return
+    whole = client.node(socket)
+    node = asked.of(whole)
+    pods = asked.pods(node)
+    if not print_data(node, output):
+        from nodeward.people.table import console
+
+        console().print(_of(whole, asked, output == "wide"))
+    if why := asked.nothing(pods):
+        print(f"nodeward: {why}", file=sys.stderr)
+        sys.exit(exits.FAILED if pod else exits.GOOD)
+
+
+def _ready(socket: str | None, output: str) -> int:
+    """Says which source is ready, and returns the exit code."""
     import msgspec
 
-    from nodeward.people import client
     from nodeward.people.rows import NodeView
 
-    if not only_ready:
-        asked = Asked(namespace, states, pod)
-        whole = client.node(socket)
-        node = asked.of(whole)
-        if output == "json":
-            print(msgspec.json.encode(node).decode())
-        else:
-            from nodeward.people.table import console, judged
+    view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)
+    if not print_data({"ready": view.ready, "components": view.components}, output):
+        for row in view.components:
+            print(f"{'ready    ' if row.ready else 'not ready'} {row.name}: {row.detail}")
+    return exits.GOOD if view.ready else exits.FAILED
 
-            console().print(judged(node, whole))
-        if why := asked.nothing(node):
-            print(f"nodeward: {why}", file=sys.stderr)
-            sys.exit(exits.FAILED if pod else exits.GOOD)
-    else:
-        view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)
-        if output == "json":
-            print(msgspec.json.encode({"ready": view.ready, "components": view.components}).decode())
-        else:
-            for row in view.components:
-                print(f"{'ready    ' if row.ready else 'not ready'} {row.name}: {row.detail}")
-        sys.exit(exits.GOOD if view.ready else exits.FAILED)
+
+def _watch(moments: Iterator[tuple["NodeView | None", str]], asked: _Asked, output: str) -> None:
+    """One view in the place of the one before; where standard output is no terminal, one below the other."""
+    try:
+        if output not in ("json", "yaml"):
+            _draw(moments, asked, output == "wide")
+            return
+        for view, why in moments:
+            if view is None:
+                print(f"nodeward: {why}", file=sys.stderr)
+            else:
+                print_data(asked.of(view), output, is_one_of_many=True)
+    except KeyboardInterrupt:
+        return
+
+
+def _pictures(socket: str | None, every_s: float, times: int | None) -> Iterator[tuple["NodeView | None", str]]:
+    """A picture now and again after each `every_s`, `times` in all; None, and why, where the daemon is away. Raises
+    DaemonError where the first one fails."""
+    for number in itertools.count() if times is None else range(times):
+        if number:
+            time.sleep(every_s)
+        try:
+            yield client.node(socket), ""
+        except client.DaemonError as error:
+            if not number:
+                raise
+            yield None, str(error)
+
+
+def _of(view: "NodeView", asked: _Asked, is_wide: bool) -> "Group":
+    from nodeward.people.table import judged
+
+    part = asked.of(view)
+    return judged(part, view, pods=asked.pods(part), is_wide=is_wide)
+
+
+def _draw(moments: Iterator[tuple["NodeView | None", str]], asked: _Asked, is_wide: bool) -> None:
+    from rich.live import Live
+
+    from nodeward.people.table import console, live
+    from nodeward.people.verdict import MOST, happened
+
+    out = console()
+    if not out.is_terminal:
+        for view, why in moments:
+            out.print(f"no answer: {why}" if view is None else _of(view, asked, is_wide), "")
+            sys.stdout.flush()
+        return
+    shown: NodeView | None = None
+    lately = deque[str](maxlen=MOST)
+    with Live(console=out, auto_refresh=False) as screen:
+        for view, why in moments:
+            said = [why] if view is None else happened(shown and asked.of(shown), asked.of(view))
+            lately.extend(f"{datetime.now():%H:%M:%S} {line}" for line in said)
+            shown = view or shown
+            if shown is not None:
+                part = asked.of(shown)
+                drawn = live(part, shown, out.height - 1, lately, pods=asked.pods(part), is_wide=is_wide)
+                screen.update(drawn, refresh=True)

@@ -1,5 +1,6 @@
 """`nodeward uninstall`: takes back what Nodeward changed on this node."""
 
+import json
 import os
 import sys
 from collections.abc import Iterable
@@ -23,14 +24,27 @@ _UNREAD = "the undo list in {} cannot be read, or not removed: {}"
 @click.command("uninstall")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML).")
 @click.option("--yes", is_flag=True, help="Do it; without this, only the list is shown.")
-def command(config_path: str | None, yes: bool) -> None:
+@click.option("--keys", "only_keys", is_flag=True, help="Only the TEE keys that kubelet is offered; asks the daemon.")
+@click.option("--socket", help="With --keys: the daemon's socket.  [default: /run/nodeward/nodeward.sock]")
+def command(config_path: str | None, yes: bool, only_keys: bool, socket: str | None) -> None:
     """Take back what Nodeward changed on this node and outlives pods. Limits of running pods vanish with it.
+
+    With --keys the running daemon offers kubelet no keys from now on and deletes its NodeFeature and
+    NodeResourceTopology objects; pods that run keep their keys. It offers keys again when it is started again, so set
+    `publisher: none` first, or stop it afterwards. Without this, kubelet keeps the node's capacity for five minutes
+    after the daemon's end, so that an upgrade changes nothing.
+
+    Exit code: 0, 1 where something could not be taken back, 2 for wrong usage.
 
     \b
     Examples:
       nodeward uninstall --config /etc/nodeward.yaml         what would be taken back
       nodeward uninstall --config /etc/nodeward.yaml --yes   do it
+      nodeward uninstall --keys --yes                        only the keys, at once
     """
+    if only_keys:
+        _take_back_keys(socket, config_path, yes)
+        return
     from functools import partial
 
     from nodeward.features import by_claim
@@ -93,3 +107,17 @@ def command(config_path: str | None, yes: bool) -> None:
 def _print_left(sentences: Iterable[str]) -> None:
     for one in sentences:
         print(f"not taken back: {one}")
+
+
+def _take_back_keys(socket: str | None, config_path: str | None, yes: bool) -> None:
+    from nodeward.people import client
+
+    if config_path is not None:
+        raise click.UsageError("--keys asks the running daemon, which has its settings: leave --config out")
+    if not yes:
+        client.get("/v1/status", socket)
+        print("would offer kubelet no keys, and delete our NodeFeature and NodeResourceTopology objects")
+        print("with --yes it is done")
+        return
+    told = json.loads(client.get("/v1/decommission", socket, "POST"))
+    print("\n".join(map(str, told)) or "nothing is offered: no row of keys.kinds has publisher device-plugin")

@@ -1,6 +1,6 @@
 """What can be wrong with a node: a list of conditions with codes that do not change.
 
-The headline of `status`, `top`, the page and `kubectl nodeward` is made of it, and each alert in `deploy` names one of
+The headline of `status`, the page and `kubectl nodeward` is made of it, and each alert in `deploy` names one of
 its codes. A condition is decided nowhere but in `people.verdict`.
 """
 
@@ -116,9 +116,9 @@ CODES: Mapping[str, tuple[Severity, str]] = {
     "unwritten": (_WARNING, "Make room in state_dir and run_dir, or mend their disk; the log names each file."),
     "events-refused": (_INFO, "See the log for why the API server does not take Events."),
     # pods
-    "vm-killed": (_CRITICAL, "Give the pod a larger memory limit, or its VM less memory (nodeward sandboxes)."),
+    "vm-killed": (_CRITICAL, "Give the pod a larger memory limit, or its VM less memory (nodeward vms)."),
     "refused": (_WARNING, "The sentence has the reason; nodeward explain POD has the numbers."),
-    "gate-shut": (_WARNING, "See nodeward gate for what each pod waits for."),
+    "gate-shut": (_WARNING, "nodeward explain POD says what its gate waits for."),
     # limits
     "drift": (_WARNING, "Find out which other program writes these cgroups."),
     "not-enforced": (_WARNING, "nodeward explain POD says why."),
@@ -151,14 +151,14 @@ CODES: Mapping[str, tuple[Severity, str]] = {
         "nodeward cpus shows who is where; cpus.on_late: refuse keeps such programs from starting.",
     ),
     # VM sandboxes
-    "vm-too-big": (_WARNING, "Raise the pod's memory limit or podFixed (nodeward sandboxes shows the sum)."),
-    "vm-tight": (_INFO, "nodeward sandboxes shows the sum."),
-    "vm-drift": (_WARNING, "nodeward sandboxes names the processes and where they should be."),
+    "vm-too-big": (_WARNING, "Raise the pod's memory limit or podFixed (nodeward vms shows the sum)."),
+    "vm-tight": (_INFO, "nodeward vms shows the sum."),
+    "vm-drift": (_WARNING, "nodeward vms names the processes and where they should be."),
     "vm-outside": (_WARNING, "Set sandbox_cgroup_only to true; deploy/policies forbids the annotation."),
-    "vm-unread": (_WARNING, "nodeward sandboxes says what could not be read; nodeward doctor names the file."),
-    "vm-limit-missed": (_WARNING, "nodeward sandboxes says why the limit could not be set."),
-    "vm-overhead": (_INFO, "Set podFixed to the recommended overhead (nodeward sandboxes --classes)."),
-    "vm-unaccounted": (_INFO, "Raise kubelet's system-reserved as nodeward sandboxes says."),
+    "vm-unread": (_WARNING, "nodeward vms says what could not be read; nodeward doctor names the file."),
+    "vm-limit-missed": (_WARNING, "nodeward vms says why the limit could not be set."),
+    "vm-overhead": (_INFO, "Set podFixed to the recommended overhead (nodeward vms --classes)."),
+    "vm-unaccounted": (_INFO, "Raise kubelet's system-reserved as nodeward vms says."),
     # seen by the API server only
     "webhook-away": (_CRITICAL, "Look at the Deployment of the webhook and its certificate."),
     "webhook-passed-by": (_WARNING, "Look at the Deployment of the webhook and its certificate."),

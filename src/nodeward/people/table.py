@@ -1,7 +1,8 @@
-"""The node as a table for a terminal; used by `status`, `top` and the live view of `sim`.
+"""The node as a table for a terminal; used by `status` and the live view of `sim`.
 
-A pod's name has a line of its own and its cgroups stand below it, so that the columns fit in 80. Bytes are in binary
-units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is cut; JSON has every byte.
+One line a pod. In the wide form a pod's name has a line of its own and its cgroups stand below it, so that the columns
+fit in 80. Bytes are in binary units: a whole number of them (`4Mi`) is exact, one with a point (`3.62Mi`) is cut; JSON
+has every byte.
 """
 
 import os
@@ -14,21 +15,19 @@ from rich.console import Console, ConsoleOptions, Group
 from rich.text import Text
 
 from nodeward.core.conditions import Condition, Level, Severity
-from nodeward.core.modes import NO_POLICY
+from nodeward.core.text import printable
 from nodeward.core.workload import SHORT_ID
 from nodeward.features.cpus import words as cpu_words
-from nodeward.features.cpus.rows import CpuHolderRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow, pod_name
 from nodeward.features.limits.words import amount, enclave_sentences
 from nodeward.features.sandboxes import words as sandbox_words
 from nodeward.features.sandboxes.values import Fit
-from nodeward.people.chosen import ordered
+from nodeward.people.pods import ATTENTION, BAD, PodRow, columns, cpu_word, is_at_work, ordered, pod_rows
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import verdict
 
 MOST_TROUBLES = 5
 """Sentences of one feature; its own command has all."""
-_LONGEST = 14
 
 
 def _first(head: str, wrong: Iterable[str], command: str, style: str) -> list[Text]:
@@ -45,7 +44,7 @@ def sandbox_lines(view: NodeView) -> list[Text]:
         return []
     is_bad = any(row.fit.fit in (Fit.KILLED.value, Fit.WAS_KILLED.value) for row in found.rows)
     style = "red" if is_bad else "yellow"
-    return _first(sandbox_words.head(found), sandbox_words.troubles(found), "nodeward sandboxes", style)
+    return _first(sandbox_words.head(found), sandbox_words.troubles(found), "nodeward vms", style)
 
 
 COLOURS = {
@@ -59,11 +58,15 @@ COLOURS = {
 URGENT = {Level.GOOD: "bold green", Level.ATTENTION: "bold yellow", Level.BAD: "bold red"}
 _STYLES = {Severity.CRITICAL: "red", Severity.WARNING: "yellow"}
 _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
-_PIPE_WIDTH = 200
+_PIPE_WIDTH = 1000
+"""Wider than any line: what reads a pipe may cut it."""
 LEGEND = (
     "WANTED promised  LIMIT in the kernel  USAGE now  PEAK most so far  Ctrl-C ends",
     "REFUSED charges refused here or below  HERE by this limit itself  - not known",
 )
+LEGEND_OF_PODS = ("EPC used / limit, (promised, not limited)  VM whether it fits its pod's limit  Ctrl-C ends",)
+TONES = {BAD: "red", ATTENTION: "yellow"}
+_GAP = 2
 _LEAST_NAME = 9
 MOST_SHUT = 8
 """Pods whose gate is shut, with a line each; `-o json` has all."""
@@ -79,22 +82,37 @@ def console() -> Console:
     return _Output(width=None if sys.stdout.isatty() or "COLUMNS" in os.environ else _PIPE_WIDTH)
 
 
-def judged(view: NodeView, whole: NodeView, height: int | None = None) -> Group:
+def judged(
+    view: NodeView, whole: NodeView, height: int | None = None, *, pods: Sequence[PodRow] = (), is_wide: bool = False
+) -> Group:
     """The verdict on the whole node in one sentence, and what `render` draws of the view, which may be a part of it."""
     said = whole.verdict or verdict(whole)
     sentence = Text(said.sentence, style=URGENT[said.level], no_wrap=height is not None, overflow="ellipsis")
-    return Group(sentence, render(replace(view, verdict=said), None if height is None else height - 1))
+    left = None if height is None else height - 1
+    return Group(sentence, render(replace(view, verdict=said), left, pods=pods, is_wide=is_wide))
 
 
-def live(view: NodeView, whole: NodeView, height: int, happened: Sequence[str] = ()) -> Group:
+def live(
+    view: NodeView,
+    whole: NodeView,
+    height: int,
+    happened: Sequence[str] = (),
+    *,
+    pods: Sequence[PodRow] = (),
+    is_wide: bool = False,
+) -> Group:
     """The picture of `judged` in `height` lines, with recent happenings and the legend at its end."""
     below = [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in happened]
-    below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in LEGEND]
-    return Group(judged(view, whole, max(height - len(below), 1)), *below)
+    legend = LEGEND if is_wide else LEGEND_OF_PODS
+    below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in legend]
+    return Group(judged(view, whole, max(height - len(below), 1), pods=pods, is_wide=is_wide), *below)
 
 
-def render(view: NodeView, height: int | None = None) -> Group:
-    """The head line, the capacity, what is wrong, and the table; with `height`, in at most so many lines."""
+def render(
+    view: NodeView, height: int | None = None, *, pods: Sequence[PodRow] | None = None, is_wide: bool = False
+) -> Group:
+    """The head line, the capacity, what is wrong, and the table of `pods` (without them: of all), or in the wide form
+    of the view's cgroups; with `height`, in at most so many lines."""
     parts = [Text(_head(view))]
     if not view.alone:
         parts.append(Text(_capacity(view)))
@@ -113,8 +131,62 @@ def render(view: NodeView, height: int | None = None) -> Group:
         parts.append(Text(f"nri.multi_line {view.lines.state}: {view.lines.why}", style="yellow"))
     parts += [Text(f"not ready: {component_line(row)}", style="yellow") for row in view.components if not row.ready]
     parts += [Text(line, style="red") for line in _troubles(view)]
-    wrong = (view.verdict or verdict(view)).pods
-    return Group(*parts, _Rows(ordered(view.rows, wrong), cpus_by_container(view), height, tuple(parts), wrong))
+    wrong, above = (view.verdict or verdict(view)).pods, tuple(parts)
+    if is_wide:
+        return Group(*parts, _Rows(ordered(view.rows, wrong), cpus_by_container(view), height, above, wrong))
+    return Group(*parts, PodTable([("", row) for row in (pod_rows(view) if pods is None else pods)], height, above))
+
+
+class PodTable:
+    """One line a pod, laid out for the width it is drawn in: names are cut first, and the last columns last. With the
+    names of nodes a first column has them; with a height, in as many lines as it leaves beneath what is `above`."""
+
+    def __init__(
+        self, pods: Sequence[tuple[str, PodRow]], height: int | None = None, above: Sequence[Text] = ()
+    ) -> None:
+        self._pods, self._height, self._above = pods, height, above
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        names = columns(row for _, row in self._pods)
+        nodes = ["NODE"] if any(node for node, _ in self._pods) else []
+        head = [*nodes, "POD", *(name.upper() for name in names), "STATE"]
+        shown = self._pods
+        if self._height is not None:  # a sentence may take several lines
+            taken = sum(len(text.wrap(console, options.max_width)) for text in self._above)
+            shown = shown[: max(self._height - taken - 2, 1)]
+        lines = [
+            [
+                *([(printable(node), "")] if nodes else []),
+                (printable(row.name), ""),
+                *_cells(row, names),
+                (printable(row.state) or "-", row.tone),
+            ]
+            for node, row in shown
+        ]
+        widths = [max(len(name), *(len(line[at][0]) for line in lines), 0) for at, name in enumerate(head)]
+        over = sum(widths) + _GAP * (len(widths) - 1) - options.max_width
+        for at in (len(nodes), *range(len(nodes) + 1, len(head))):  # the pod's name first
+            cut = min(max(over, 0), max(widths[at] - max(_LEAST_NAME, len(head[at])), 0))
+            widths[at], over = widths[at] - cut, over - cut
+        yield _laid([(name, "") for name in head], widths)
+        for line in lines:
+            yield _laid(line, widths)
+        if len(shown) < len(self._pods):
+            yield Text(f"... and {len(self._pods) - len(shown)} more pods")
+
+
+def _cells(row: PodRow, names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        cell = row.cells.get(name)
+        yield ("-", "") if cell is None else (printable(cell.text), cell.tone)
+
+
+def _laid(line: Sequence[tuple[str, str]], widths: Sequence[int]) -> Text:
+    text = Text(no_wrap=True, overflow="crop")
+    for at, ((said, tone), width) in enumerate(zip(line, widths, strict=True)):
+        cut = said if len(said) <= width else f"{said[: width - 1]}…"
+        text.append(cut if at == len(line) - 1 else f"{cut:{width + _GAP}}", TONES.get(tone, ""))
+    return text
 
 
 def _gates(view: NodeView) -> list[Text]:
@@ -268,26 +340,15 @@ def _capacity(view: NodeView) -> str:
     return "capacity: " + (", ".join(shown) or "this kernel offers no misc resource")
 
 
-def is_at_work(view: NodeView) -> bool:
-    """Whether a policy is in force, or newer settings of one were refused."""
-    return view.cpus is not None and (view.cpus.policy not in NO_POLICY or bool(view.cpus.refused))
-
-
 def cpu_lines(view: NodeView) -> list[Text]:
     """The lines above the table of pods; none where no policy is at work."""
-    if view.cpus is None or not is_at_work(view):
+    if view.cpus is None or not is_at_work(view.cpus):
         return []
     return _first(cpu_words.head(view.cpus), cpu_words.troubles(view.cpus), "nodeward cpus", "red")
 
 
 def cpus_by_container(view: NodeView) -> Mapping[str, str]:
     """A word of each container: its own CPUs, or the pool that it shares; `?` while the kernel does not say so yet."""
-    if view.cpus is None or not is_at_work(view):
+    if view.cpus is None or not is_at_work(view.cpus):
         return {}
-    return {row.name: _word(row) for row in view.cpus.holders}
-
-
-def _word(row: CpuHolderRow) -> str:
-    own = row.own if len(row.own) <= _LONGEST else f"{row.own[: _LONGEST - 1]}…"
-    said = "+".join(part for part in (own, row.pool) if part) or row.kind
-    return f"{said}?" if row.state in ("pending", "failed") else said
+    return {row.name: cpu_word(row) for row in view.cpus.holders}

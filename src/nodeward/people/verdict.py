@@ -1,7 +1,7 @@
 """The node's verdict: one sentence that says what is wrong first.
 
 `conditions` reads the picture of the node and is the one list of what is wrong (`core.conditions.CODES`). The headline
-of `nodeward status`, `top`, the page and `kubectl nodeward` is made of it. Nothing that a pod gets depends on it.
+of `nodeward status`, the page and `kubectl nodeward` is made of it. Nothing that a pod gets depends on it.
 
 What goes on is a condition while it goes on. What happened (`NodeView.lately`) is one for a quarter of an hour.
 """

@@ -268,7 +268,7 @@ async def test_a_plan_names_who_moves_and_changes_nothing(tmp_path: Path) -> Non
 
     async def nodeward(node: Rig, reserved: str, *more: str) -> tuple[int, str]:
         (tmp_path / "p.yaml").write_text(OBJECT.format(reserved=reserved))
-        line = [NODEWARD, "policies", "plan", str(tmp_path / "p.yaml"), *more]
+        line = [NODEWARD, "cpus", "policies", "plan", str(tmp_path / "p.yaml"), *more]
         run = subprocess.run
         done = await asyncio.to_thread(run, line, capture_output=True, text=True, timeout=scaled(60), check=False)
         return done.returncode, done.stdout + done.stderr

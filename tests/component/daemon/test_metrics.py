@@ -270,7 +270,7 @@ async def test_no_canary_leaves_a_daemon(
         assert b"shop/web" in left["decisions"]
         for what in ("shop/web", "shop/web/app"):
             await asyncio.to_thread(command, run_dir / "nodeward.sock", "explain", what)
-        for name in ("status", "sandboxes", "top --times 1 -o json", "status -o json"):
+        for name in ("status", "vms", "status --watch --times 1 -o json", "status -o json"):
             await asyncio.to_thread(command, run_dir / "nodeward.sock", *name.split())
         await asyncio.to_thread(command, run_dir / "podapi.sock", "pod", "shop/web", "--spec")
         bundle, off = node.folder / "bundle.tar.gz", ("--set", "kube.enabled=false")

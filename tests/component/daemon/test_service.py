@@ -192,9 +192,9 @@ async def test_sighup_reads_the_settings_again_whole_or_not_at_all(tmp_path: Pat
         await daemon.manager.until("READY=1")
         shown = await daemon.status()
         assert shown["mode"] == "observe"
-        top = await daemon.nodeward("top", "-o", "json", "--every", "0.1", "--times", "3")
+        top = await daemon.nodeward("status", "--watch", "-o", "json", "--every", "0.1", "--times", "3")
         assert [json.loads(line)["mode"] for line in top.stdout.splitlines()] == ["observe"] * 3
-        piped = (await daemon.nodeward("top", "--every", "0.1", "--times", "2")).stdout
+        piped = (await daemon.nodeward("status", "--watch", "--every", "0.1", "--times", "2")).stdout
         assert len(re.findall("^limits observe", piped, re.MULTILINE)) == 2, piped
         assert piped.endswith("\n")
         found = shown["settings"]

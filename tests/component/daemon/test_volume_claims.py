@@ -160,7 +160,7 @@ async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it
         await post("ConfirmVolume", {**ASKED, "sandbox": "s1", "release": True}, socket)
 
         async def hold(script: str) -> Result:
-            typed = shlex.split(of_page("volumes.md", "nodeward volume hold"), comments=True)
+            typed = shlex.split(of_page("volumes.md", "nodeward vms volume hold"), comments=True)
             held_by = [PATH if one == "PATH" else one for one in typed[3 : typed.index("--") + 1]]
             words = ["hold", "--socket", socket, *held_by, "sh", "-c", script]
             return await asyncio.to_thread(CliRunner().invoke, volume.command, words)
@@ -169,7 +169,8 @@ async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it
         while "HoldVolume" not in str(await post("ListVolumeClaims", {"path": PATH}, socket)):
             await asyncio.sleep(0.02)
         why = str((await offered(socket, "s1"))[1])
-        assert re.fullmatch(r"nodeward volume hold \(process [0-9]+\) mounts it on the host, for [0-9]+ s more", why)
+        holder = r"nodeward vms volume hold \(process [0-9]+\)"
+        assert re.fullmatch(f"{holder} mounts it on the host, for [0-9]+ s more", why)
         other: dict[str, object] = {"path": PATH, "holder": "csi"}
         assert not (await post("HoldVolume", other, socket))["held"]
         await asyncio.to_thread((tmp_path / "go").write_text, "\n")

@@ -295,7 +295,16 @@ def test_a_kubelet_is_pointed_at_the_relay_and_back_byte_for_byte(tmp_path: Path
 
     def kubelet(target: str, *more: str) -> subprocess.CompletedProcess[str]:
         sets = ("--set", f"relay.listen={listen}", "--set", f"relay.runtime={behind}")
-        command = [str(NODEWARD), "kubelet", target, kind, str(file), *sets, *more]
+        command = [
+            str(NODEWARD),
+            "setup",
+            "relay",
+            *(["--undo"] if target == "runtime" else []),
+            kind,
+            str(file),
+            *sets,
+            *more,
+        ]
         return subprocess.run(command, capture_output=True, text=True, timeout=WAIT_S, check=False)
 
     with runtime_at(behind):

@@ -100,13 +100,13 @@ def test_a_pod_waits_at_its_gate_until_somebody_says_pass_or_deny(tmp_path: Path
         why = people(listen, "explain", "default/pod").stdout
         assert "gate of default/pod: shut: verdict: no verdict was set yet" in why
         assert not [name for name, _ in made.got if name == "RunPodSandbox"]
-        assert nodeward("gate", "default/pod", "--pass", "--expires", "10m") == "default/pod (uid u): PASSED\n"
+        assert nodeward("pod", "gate", "default/pod", "--pass", "--expires", "10m") == "default/pod (uid u): PASSED\n"
         waiting.join(WAIT_S)
         assert got(made, "RunPodSandbox") == run_pod()
-        assert nodeward("gate", "default/pod", "--deny", "another image") == "default/pod (uid u): DENIED\n"
+        assert nodeward("pod", "gate", "default/pod", "--deny", "another image") == "default/pod (uid u): DENIED\n"
         restart()
         assert "verdict: DENIED (another image), which is final" in refused(listen)
-        assert "DENIED, which is final" in nodeward("gate", "default/pod", "--pass")
+        assert "DENIED, which is final" in nodeward("pod", "gate", "default/pod", "--pass")
         shown = people(listen, "status").stdout
         assert "gates: mode enforce, 1 refused" in shown
         assert "last: default/pod: its gate is shut: verdict: DENIED" in shown
@@ -170,7 +170,7 @@ def test_containers_are_held_by_what_the_runtime_tells_of_their_sandbox(tmp_path
             assert "no verdict was set yet" in refused(listen, "CreateContainer", create())
             assert not [name for name, _ in made.got if name == "CreateContainer"]
             wait_for((tmp_path / "run" / "podapi.sock").is_socket, "the Pod API")
-            nodeward = [sys.executable, "-m", "nodeward", "gate", "default/pod", "--pass"]
+            nodeward = [sys.executable, "-m", "nodeward", "pod", "gate", "default/pod", "--pass"]
             environ = {**os.environ, "NODEWARD_SOCKET": str(tmp_path / "run" / "nodeward.sock")}
             subprocess.run(nodeward, env=environ, timeout=WAIT_S, check=True)
             passes(listen, "CreateContainer", create())

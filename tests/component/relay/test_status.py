@@ -179,7 +179,7 @@ def test_people_see_the_relay_where_there_is_no_daemon(tmp_path: Path) -> None:
         table = people(listen, "status")
         tree = json.loads(people(listen, "status", "-o", "json").stdout)
         nothing = people(listen, "explain", "default/none")
-        drawn = people(listen, "top", "--times", "2", "--every", "0.1")
+        drawn = people(listen, "status", "--watch", "--times", "2", "--every", "0.1")
         ready = people(listen, "status", "--ready")
         mapped = Path(f"/proc/{tree['relay']['pid']}/maps").read_text()
 
@@ -215,7 +215,7 @@ def test_the_daemon_shows_the_relay_in_its_status_and_metrics_while_there_is_one
             wait_for(lambda: scraped(port).get(calls) == 1.0, "the call in /metrics")
             during = scraped(port)
             both = people(listen, "status")
-            top = people(listen, "top", "--times", "2", "--every", "0.1")
+            top = people(listen, "status", "--watch", "--times", "2", "--every", "0.1")
             why = people(listen, "explain", "default/pod/app")
         wait_for(lambda: scraped(port).get("nodeward_relay_up") == 0.0, "a scrape without relay")
 

@@ -1,4 +1,4 @@
-"""`nodeward sandbox-cgroup` on this machine's own cgroups, with real processes that have threads.
+"""`nodeward vms cgroup` on this machine's own cgroups, with real processes that have threads.
 
 Given a pod's cgroup, a shim and a VMM, when a runtime calls create, place and delete, then each thread is where the
 plan says, in every hierarchy, and nothing is left.
@@ -48,7 +48,7 @@ class Vm:
 
     def call(self, word: str, *more: str) -> subprocess.CompletedProcess[str]:
         named = ("--sandbox", "s1", "--cgroups-path", f"{self.pod}/s1", "-o", "json", *more)
-        command = [sys.executable, "-m", "nodeward", "sandbox-cgroup", word, *named]
+        command = [sys.executable, "-m", "nodeward", "vms", "cgroup", word, *named]
         return subprocess.run(command, capture_output=True, text=True, timeout=WITHIN_S, check=False)
 
     def done(self, word: str, *more: str) -> None:
@@ -177,13 +177,13 @@ def test_the_commands_of_the_page_place_a_sandbox_and_take_it_away(pod: str) -> 
             text = text.replace(name, value)
         subprocess.run(shlex.split(text), timeout=WITHIN_S, check=True)
 
-    typed(of_page("sandboxes.md", "nodeward sandbox-cgroup create"))
+    typed(of_page("sandboxes.md", "nodeward vms cgroup create"))
     with process() as (shim, _), process() as (vmm, _):
         started = Path(f"/proc/{vmm}/stat").read_text().rpartition(")")[2].split()[19]
-        place = of_page("sandboxes.md", "nodeward sandbox-cgroup place")
+        place = of_page("sandboxes.md", "nodeward vms cgroup place")
         typed(place, ("4711", str(shim)), ("4712:123456", f"{vmm}:{started}"))
         assert len(leftovers([f"{pod}/kata-sandbox-ID"])) > 0
-    typed(of_page("sandboxes.md", "nodeward sandbox-cgroup delete"))
+    typed(of_page("sandboxes.md", "nodeward vms cgroup delete"))
     assert leftovers([f"{pod}/kata-sandbox-ID"]) == []
 
 
@@ -217,7 +217,7 @@ def test_a_thread_of_another_process_is_not_moved(vm: Vm) -> None:
 
 
 def test_a_placement_without_its_cgroups_says_what_to_run(vm: Vm) -> None:
-    assert "run nodeward sandbox-cgroup create first" in vm.placed().stderr
+    assert "run nodeward vms cgroup create first" in vm.placed().stderr
 
 
 def test_a_plan_writes_nothing(vm: Vm) -> None:

@@ -40,12 +40,15 @@ WITHIN_S = scaled(60.0)
 @pytest.mark.parametrize(
     ("words", "meant"),
     [
+        (["top"], "this command is now: nodeward status --watch"),
+        (["keys", "mov"], "'mov'. Did you mean 'move'?"),
+        (["cpus", "policies", "shw"], "'shw'. Did you mean 'show'?"),
         (["stauts"], "'stauts'. Did you mean 'status'?"),
         (["config", "shw"], "'shw'. Did you mean 'show'?"),
         (["status", "--namespce", "x"], "'--namespce'. Did you mean '--namespace'?"),
         (["status", "--state", "drft"], "'drft' is not one of"),
     ],
-    ids=["command", "sub-command", "option", "value"],
+    ids=["an older name", "below a view", "two below", "command", "sub-command", "option", "value"],
 )
 def test_what_is_misspelt_gets_the_nearest_as_a_suggestion(words: list[str], meant: str) -> None:
     done = CliRunner().invoke(cli, words)
@@ -59,7 +62,9 @@ def test_the_page_has_the_table_of_exit_codes() -> None:
     assert {int(code): meaning for code, meaning in rows} == exits.MEANINGS
 
 
-@pytest.mark.parametrize("words", [["--help"], ["status", "--help"], ["policies"], ["config", "show"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["--help"], ["status", "--help"], ["cpus", "policies", "list"], ["config", "show"]], ids=" ".join
+)
 def test_a_closed_pipe_ends_a_command_without_a_word(words: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
@@ -73,14 +78,14 @@ def test_a_closed_pipe_ends_a_command_without_a_word(words: list[str]) -> None:
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_a_shell_completes_commands_by_the_script(shell: str) -> None:
-    script = CliRunner().invoke(cli, ["completion", shell]).stdout
+    script = CliRunner().invoke(cli, ["setup", "completion", shell]).stdout
     assert f"_NODEWARD_COMPLETE={shell}_complete" in script
     asked = {"_NODEWARD_COMPLETE": f"{shell}_complete", "COMP_WORDS": "nodeward sta"}
     asked["COMP_CWORD"] = "sta" if shell == "fish" else "1"  # fish gives the word itself
     line = [sys.executable, "-c", "from nodeward.cli.main import main; main()"]
     done = subprocess.run(line, env={**os.environ, **asked}, capture_output=True, text=True, timeout=WITHIN_S)
     assert "status" in done.stdout
-    assert "sandboxes" not in done.stdout
+    assert "vms" not in done.stdout
 
 
 def commands(group: click.Command, name: str) -> list[str]:
@@ -142,7 +147,9 @@ def test_the_version_has_the_commit(
     assert re.fullmatch(rf"nodeward, version [0-9.]+{re.escape(shown)}\n", said)
 
 
-@pytest.mark.parametrize("words", [["status", "-n", "shop"], ["top", "--times", "1", "-n", "shop"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [["status", "-n", "shop"], ["status", "--watch", "--times", "1", "-n", "shop"]], ids=" ".join
+)
 def test_the_verdict_is_on_the_whole_node_whatever_rows_are_chosen(
     words: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -152,7 +159,7 @@ def test_the_verdict_is_on_the_whole_node_whatever_rows_are_chosen(
     monkeypatch.setattr(client, "node", lambda socket: node)
     said = CliRunner().invoke(cli, words).output
     assert said.startswith("bank/till is changed by another program.")
-    assert ("shop/web\n" in said, "bank/till\n" in said) == (True, False)
+    assert ("\nshop/web " in said, "\nbank/till " in said) == (True, False)
 
 
 @pytest.fixture
@@ -273,7 +280,7 @@ VIEW = SandboxesView(
 def asked(monkeypatch: pytest.MonkeyPatch, *args: str, view: SandboxesView | None = VIEW) -> tuple[int, str]:
     node = NodeView("off", "", "", True, {}, {}, (), sandboxes=view)
     monkeypatch.setattr(client, "get", lambda *_: msgspec.json.encode(node))
-    done = CliRunner().invoke(cli, ["sandboxes", *args])
+    done = CliRunner().invoke(cli, ["vms", *args])
     return done.exit_code, done.output or str(done.exception)
 
 

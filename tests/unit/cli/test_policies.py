@@ -1,4 +1,4 @@
-"""`nodeward policies`: what is told of each policy and key; and the commands for runtimes."""
+"""`nodeward cpus policies`: what is told of each policy and key; and the commands for runtimes."""
 
 import json
 import os
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from nodeward.cli import vms
 from nodeward.cli.cpus import policies
-from nodeward.cli.vms import network, volume
 from nodeward.cli.vms.cgroup import command
 from nodeward.core.errors import NodewardError, WireError
 from nodeward.features.cpus.policies.table import POLICIES
@@ -21,15 +21,15 @@ from nodeward.programs.cri_resmgr.pushed import over_file
 
 
 def test_every_policy_of_the_table_has_a_line_and_a_row() -> None:
-    told = CliRunner().invoke(policies.command)
-    rows = json.loads(CliRunner().invoke(policies.command, ["-o", "json"]).stdout)
+    told = CliRunner().invoke(policies.command, ["list"])
+    rows = json.loads(CliRunner().invoke(policies.command, ["list", "-o", "json"]).stdout)
 
     assert [line.split()[0] for line in told.stdout.splitlines()] == [row["name"] for row in rows] == list(POLICIES)
     assert told.stdout.splitlines()[0].endswith("(also null)")
 
 
 def test_one_is_explained_with_what_it_needs_and_each_option_that_it_takes() -> None:
-    told = CliRunner().invoke(policies.command, ["static"]).stdout
+    told = CliRunner().invoke(policies.command, ["show", "static"]).stdout
 
     assert "needs: policy.reserved\n" in told
     assert "settings: policy.static.relaxed_isolation, policy.static.options (docs" in told
@@ -39,12 +39,11 @@ def test_one_is_explained_with_what_it_needs_and_each_option_that_it_takes() -> 
 
 
 def test_an_alias_is_a_name_and_an_unknown_one_is_refused_with_those_that_are() -> None:
-    assert CliRunner().invoke(policies.command, ["null"]).stdout.startswith("none: ")
+    assert CliRunner().invoke(policies.command, ["show", "null"]).stdout.startswith("none: ")
 
     for words, why in (
-        (["topology-aware"], "comes with a later version"),
-        (["statik"], "is not known; did you mean static?"),
-        (["chekc", "balloons.yaml"], "did you mean check?"),
+        (["show", "topology-aware"], "comes with a later version"),
+        (["show", "statik"], "is not known; did you mean static?"),
     ):
         done = CliRunner().invoke(policies.command, words)
         assert isinstance(done.exception, UnknownPolicyError)
@@ -237,8 +236,7 @@ DAN = {
 
 def called(*words: str) -> Result:
     """The command's end; an error of the house goes through, as to the console script."""
-    group = volume.command if words[0] == "volume" else network.command
-    result = CliRunner().invoke(group, words[1:])
+    result = CliRunner().invoke(vms.command, words)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -257,8 +255,8 @@ def test_a_volume_is_added_listed_and_removed(tmp_path: Path) -> None:
 
     assert json.loads(added.read_text())["metadata"] == {"fsGroup": "5"}
     assert called("volume", "list", *at).output.splitlines() == [
-        "/data  /dev/sdb ext4  sandbox sb1  1 fault(s), see nodeward volume check",
-        f"{tmp_path}/v/x  -  sandbox -  2 fault(s), see nodeward volume check",
+        "/data  /dev/sdb ext4  sandbox sb1  1 fault(s), see nodeward vms volume check",
+        f"{tmp_path}/v/x  -  sandbox -  2 fault(s), see nodeward vms volume check",
     ]
     checked = called("volume", "check", *at)
     assert checked.exit_code == 1
@@ -282,7 +280,8 @@ def test_a_file_is_checked_by_itself_and_for_programs(tmp_path: Path) -> None:
         {"file": str(tmp_path / "none"), "fault": "is not there; name a mountInfo.json, or a folder with some"},
     ]
     file.write_text('{"volume-type": "block", "device": "/dev/a", "fstype": "xfs"}')
-    assert (called("volume", "check", str(file)).output, called("volume", "check", str(tmp_path)).exit_code) == (
+    codes = [called("volume", "check", str(place)) for place in (file, tmp_path)]
+    assert (codes[0].output, codes[1].exit_code) == (
         "no faults\n",
         1,
     )
@@ -320,7 +319,7 @@ def test_what_the_system_refuses_is_one_line_that_names_the_file(tmp_path: Path,
 
 
 def test_who_may_not_write_is_told_who_may() -> None:
-    with pytest.raises(NodewardError, match=r"^/run/x: Permission denied; run this as root$"), volume.told():
+    with pytest.raises(NodewardError, match=r"^/run/x: Permission denied; run this as root$"), vms.volume.told():
         raise PermissionError(13, "Permission denied", "/run/x")
 
 

@@ -1,6 +1,7 @@
 """Tables that fit, lose no name in a pipe and cut no limit; the latest decisions; and one table of many nodes."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,15 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from nodeward.cli.kubectl import nodes
-from nodeward.cli.kubectl.answers import draw, in_json, status_of
+from nodeward.cli.kubectl.answers import draw, status_of
 from nodeward.cli.kubectl.plugin import cli
 from nodeward.core.conditions import HappenedRow
-from nodeward.features.keys.rows import KeyRow
+from nodeward.features.cpus.rows import CpuHolderRow, CpusView
+from nodeward.features.gate.rows import GatedRow, GatesView
+from nodeward.features.keys.rows import KeyHolder, KeyRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.limits.words import amount
+from nodeward.features.sandboxes.rows import FitRow, SandboxesView, SandboxRow
 from nodeward.people.rows import NodeView
 from nodeward.people.table import render
 from nodeward_sim.decided import Decided, LatestDecisions
@@ -38,10 +42,10 @@ def view(*rows: CgroupRow) -> NodeView:
     return NodeView("enforce", "containerd v2", "answers", True, {"sgx_epc": GI}, {"sgx_epc": 5 * MI}, rows)
 
 
-def drawn(shown: NodeView, width: int, height: int | None = None) -> list[str]:
+def drawn(shown: NodeView, width: int, height: int | None = None, *, is_wide: bool = True) -> list[str]:
     console = Console(width=width, force_terminal=True, color_system=None)
     with console.capture() as captured:
-        console.print(render(shown, height))
+        console.print(render(shown, height, is_wide=is_wide))
     return [line.rstrip() for line in captured.get().splitlines()]
 
 
@@ -128,6 +132,69 @@ def test_no_more_lines_are_drawn_than_there_are(height: int) -> None:
     assert lines[-1] == f"... and {40 - (height - 4)} more lines"
 
 
+def every_promise() -> NodeView:
+    """A node where each feature is on: a pod with all promises, and one of which only its CPUs are known."""
+    limits = view(
+        row("pinned", "app", replace(resource(), wanted=None, limit=None, usage=0, peak=0, refusals=0)),
+        row("web", "", resource(refused=2), ResourceRow("tdx", 1, 1, 1, 1, 0, 0)),
+        row("web", "enclave", resource()),
+    )
+    own = CpuHolderRow("default", "pinned", "app", "exclusive", own="4-5", for_ms=190_000, state="held")
+    pool = CpuHolderRow("default", "web", "enclave", "shared", pool="shared", for_ms=500, state="held")
+    key = KeyRow("tdx", (), 16, 0, used=1, free=14, holders=(KeyHolder("default", "web", "u", 2, 1, ("k1", "k2")),))
+    vm = SandboxRow("0123", "default", "web", vm_memory=GI, fit=FitRow("will be killed", limit=GI, vm=GI, overhead=MI))
+    return replace(
+        limits,
+        cpus=CpusView("static", "enforce", "nri", "0-7", holders=(own, pool)),
+        keys=(key,),
+        sandboxes=SandboxesView("observe", 2, rows=(vm,)),
+        gates=GatesView("enforce", (GatedRow("default", "web", "u", "PENDING", "no verdict yet"),)),
+    )
+
+
+def test_a_pod_is_one_line_with_all_its_promises_and_a_column_is_there_where_one_is_made() -> None:
+    lines = drawn(every_promise(), 200, is_wide=False)
+
+    at = next(place for place, line in enumerate(lines) if line.startswith("POD "))
+    columns = [re.split(r"  +", line) for line in lines[at:]]
+    assert columns == [
+        ["POD", "EPC", "CPUS", "KEYS", "VM", "GATE", "STATE"],
+        ["default/web", "344.0Mi / 345Mi, 2 refused", "shared", "2 tdx (k1, k2), 1 taken", "will be killed, 1Gi",
+         "pending: no verdict yet", "vm-too-big, gate-shut"],
+        ["default/pinned", "-", "4-5 own for 3 min", "-", "-", "-", "pinned"],
+    ]  # fmt: skip
+    assert drawn(view(), 80, is_wide=False)[2:] == ["POD  STATE"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "limit", "epc", "state"),
+    [
+        pytest.param("enforce", 8 * MI, "1Mi / 8Mi", "enforced", id="held to it"),
+        pytest.param("observe", None, "1Mi / (8Mi)", "observed", id="promised and not limited"),
+    ],
+)
+def test_what_is_used_stands_before_the_limit(mode: str, limit: int | None, epc: str, state: str) -> None:
+    one = ResourceRow("sgx_epc", 8 * MI, limit, MI, MI, 0, 0, "enforced" if limit else "unmanaged")
+    shown = replace(view(row("web", "", one)), mode=mode)
+
+    assert drawn(shown, 80, is_wide=False)[-1].split("  ") == ["default/web", epc, state]
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_pods_with_long_names_fit_and_in_a_pipe_no_name_is_cut(width: int) -> None:
+    shown = view(row("p" * 253, "", resource()))
+
+    assert max(map(len, drawn(shown, width, is_wide=False)[2:])) <= width
+    assert drawn(shown, 1000, is_wide=False)[-1].startswith(f"default/{'p' * 253}  344.0Mi")
+
+
+@pytest.mark.parametrize("height", [5, 12])
+def test_of_many_pods_as_many_are_drawn_as_there_are_lines(height: int) -> None:
+    lines = drawn(view(*[row(f"pod-{number}", "", resource()) for number in range(20)]), 80, height, is_wide=False)
+
+    assert (len(lines), lines[-1]) == (height, f"... and {20 - (height - 4)} more pods")
+
+
 SPEC = "the pod's spec in the API server"
 RULE = "The container declares this limit."
 FIRST = Decided(f"shop/web/app: sgx_epc 4Mi, from {SPEC}", RULE)
@@ -206,10 +273,10 @@ node-3: no answer: no answer within 10 s (--timeout)
 node-4: no answer: an answer of another version of Nodeward: Object missing required field `runtime`
 node-5: no answer: not so\\u001b
 node-10: shop/db is changed by another program.
-NODE     POD          CONTAINER  RESOURCE  WANTED  LIMIT  USAGE  REFUSED  STATE
-node-10  shop/db      main       sgx_epc      4Mi    8Mi    1Mi        3  drift
-node-2   shop/web-2   app        sgx_epc      4Mi    4Mi    1Mi        3  enforced
-node-2   shop/web-10  app        sgx_epc      4Mi    4Mi    1Mi        3  enforced
+NODE     POD          EPC                   STATE
+node-10  shop/db      1Mi / 8Mi, 3 refused  drift
+node-2   shop/web-2   1Mi / 4Mi, 3 refused  enforced
+node-2   shop/web-10  1Mi / 4Mi, 3 refused  enforced
 """
 
 
@@ -246,7 +313,9 @@ def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_ver
     assert [line.split()[1] for line in lines[lines.index(next(one for one in lines if one[:4] == "NODE")) + 1 :]] == [
         "shop/vm", "shop/db", "shop/a",
     ]  # fmt: skip
-    verdicts = [one["verdict"]["conditions"][0]["code"] for one in json.loads(in_json(found))["nodes"]]
+    verdicts = [
+        one["verdict"]["conditions"][0]["code"] for one in json.loads(msgspec.json.encode({"nodes": found}))["nodes"]
+    ]
     assert verdicts == ["drift", "vm-killed", "daemon-away"]
 
 

@@ -205,7 +205,7 @@ def process(root: Path, pid: int, uid: int, command: bytes) -> None:
 
 
 TABLE = f'[plugins."{nri.PLUGIN}"]'
-V, DISABLED = "version = 2\n", "  disable = false  # by `nodeward runtime prepare`\n"
+V, DISABLED = "version = 2\n", "  disable = false  # by `nodeward setup runtime`\n"
 OF_17 = """version = 2
 root = "/data"  # ours
 
@@ -310,7 +310,7 @@ def test_crio_gets_a_drop_in_unless_a_later_one_switches_it_off(etc: Path) -> No
 
 def test_the_command(etc: Path) -> None:
     def ran(*words: str) -> tuple[int, str]:
-        done = CliRunner().invoke(cli, ["runtime", "prepare", *words])
+        done = CliRunner().invoke(cli, ["setup", "runtime", *words])
         return done.exit_code, done.output
 
     assert ran() == (1, "Error: neither containerd nor CRI-O has settings here; name the runtime by --runtime\n")

@@ -14,7 +14,7 @@ from nodeward.features.gate.rows import GatedRow, GatesView
 from nodeward.features.keys.rows import KeyRow
 from nodeward.features.limits.rows import CgroupRow, ResourceRow
 from nodeward.features.sandboxes.rows import DriftRow, FitRow, SandboxesView, SandboxRow
-from nodeward.people.chosen import chosen, natural, ordered
+from nodeward.people.pods import chosen, natural, ordered
 from nodeward.people.rows import ComponentRow, NodeView
 from nodeward.people.verdict import happened, verdict
 from nodeward.settings.rows import SettingsRow

@@ -297,8 +297,8 @@ def test_ids_that_kubelet_has_of_ours_are_named_with_what_takes_them_back(node: 
     node.checkpoint.write_bytes(checkpoints.file([], {TDX: OURS, SEV: ["sev0", "sev1"]}))
 
     assert node.said(*flags) == [
-        f"kubelet has 16 healthy id(s) of {TDX} from us: nodeward decommission takes them back while the daemon runs; "
-        "else they are in the node's capacity until five minutes after its end",
+        f"kubelet has 16 healthy id(s) of {TDX} from us: `nodeward uninstall --keys --yes` takes them back "
+        "while the daemon runs; else they are in the node's capacity until five minutes after its end",
         NAMED,
         node.stays(),
     ]

@@ -2,10 +2,14 @@
 
 import click
 
+from nodeward.cli.cpus import policies
+from nodeward.cli.groups import Shows
+from nodeward.cli.output import output_option, print_data
 
-@click.command("cpus")
+
+@click.group("cpus", cls=Shows)
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 def command(socket: str | None, output: str) -> None:
     """Draw the machine's CPUs: sockets, NUMA nodes, caches, cores and threads, with who sits where.
 
@@ -15,19 +19,18 @@ def command(socket: str | None, output: str) -> None:
     Examples:
       nodeward cpus
       nodeward cpus -o json | jq '.holders[] | {pod, container, kind, cpus}'
+      nodeward cpus policies
       nodeward cpus -o json | jq '.cpus[] | select(.owner == "" and .pools == [])'
     """
     import shutil
-
-    import msgspec
 
     from nodeward.features.cpus.words import drawing
     from nodeward.people import client
 
     view = client.node(socket).cpus
-    if output == "json":
-        print(msgspec.json.encode(view).decode())
-    elif view is None:
+    if print_data(view, output):
+        return
+    if view is None:
         print(
             "the machine's CPUs are not known: /sys/devices/system/cpu could not be read; its log says why. "
             "A relay knows them only where cpus.driver is relay"
@@ -35,3 +38,6 @@ def command(socket: str | None, output: str) -> None:
     else:
         for line in drawing(view, shutil.get_terminal_size().columns):
             print(line)
+
+
+command.add_command(policies.command)

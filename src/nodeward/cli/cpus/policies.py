@@ -1,15 +1,15 @@
-"""`nodeward policies`: the CPU policies, what each needs, and what a configuration of one would do."""
+"""`nodeward cpus policies`: the CPU policies, what each needs, and what a configuration of one would do."""
 
 import json
 import sys
 from collections.abc import Iterable
-from functools import partial
 from textwrap import TextWrapper
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from nodeward.cli import exits
+from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.features.cpus.spelling.listed import PolicyRow
@@ -21,62 +21,61 @@ SHOWN = 40
 _DONE = TextWrapper(
     110, initial_indent="  done: ", subsequent_indent="    ", break_long_words=False, break_on_hyphens=False
 )
-_output = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
-class _ByName(click.Group):
-    """Sub-commands, and each other word as the name of a policy."""
+@click.group("policies")
+def command() -> None:
+    """List and explain the CPU policies, and try what a configuration of one would do.
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        found = super().get_command(ctx, cmd_name)
-        if found is not None:
-            return found
-        from nodeward.features.cpus.spelling import listed
-
-        listed.row_of(cmd_name)  # a misspelt word is told before what stands behind it
-        output = click.Option(
-            ["-o", "--output"], type=click.Choice(["text", "json"]), default=ctx.params.get("output", "text")
-        )
-        return click.Command(
-            cmd_name, callback=partial(_explain, cmd_name), params=[output], help="Explain this policy."
-        )
-
-
-@click.group("policies", cls=_ByName, invoke_without_command=True, subcommand_metavar="[NAME | check FILE | plan FILE]")
-@_output
-@click.pass_context
-def command(ctx: click.Context, output: str) -> None:
-    """List the CPU policies, or explain the policy NAME: aliases, the settings that it needs, its options.
-
-    The setting policy.active chooses one. Exit code: 0, or 1 for a policy that is not known.
+    The setting policy.active chooses one.
 
     \b
     Examples:
-      nodeward policies
-      nodeward policies static
-      nodeward policies -o json | jq -r '.[].name'
-      nodeward policies check balloons.yaml
-      nodeward policies plan balloons.yaml
+      nodeward cpus policies list
+      nodeward cpus policies show static
+      nodeward cpus policies check balloons.yaml
+      nodeward cpus policies plan balloons.yaml
     """
-    if ctx.invoked_subcommand is None:
-        _explain("", output)
 
 
-def _explain(name: str, output: str) -> None:
+@command.command("list")
+@output_option()
+def list_policies(output: str) -> None:
+    """List the CPU policies.
+
+    \b
+    Examples:
+      nodeward cpus policies list
+      nodeward cpus policies list -o json | jq -r '.[].name'
+    """
     from nodeward.features.cpus.spelling import listed
 
-    rows = (listed.row_of(name),) if name else listed.rows()
-    if output == "json":
-        import msgspec
+    rows = listed.rows()
+    if print_data(rows, output):
+        return
+    width = max(len(row.name) for row in rows)
+    for row in rows:
+        aliases = f" (also {', '.join(row.aliases)})" if row.aliases else ""
+        print(f"{row.name:<{width}}  {row.about}{aliases}")
 
-        print(msgspec.json.encode(rows[0] if name else rows).decode())
-    elif name:
-        sys.stdout.write("".join(f"{line}\n" for line in _explained(rows[0])))
-    else:
-        width = max(len(row.name) for row in rows)
-        for row in rows:
-            aliases = f" (also {', '.join(row.aliases)})" if row.aliases else ""
-            print(f"{row.name:<{width}}  {row.about}{aliases}")
+
+@command.command("show")
+@click.argument("name")
+@output_option()
+def show(name: str, output: str) -> None:
+    """Explain the policy NAME: aliases, the settings that it needs, its options.
+
+    Exit code: 0, or 1 for a policy that is not known.
+
+    \b
+    Examples:
+      nodeward cpus policies show balloons
+    """
+    from nodeward.features.cpus.spelling import listed
+
+    row = listed.row_of(name)
+    if not print_data(row, output):
+        sys.stdout.write("".join(f"{line}\n" for line in _explained(row)))
 
 
 def _explained(row: "PolicyRow") -> list[str]:
@@ -103,22 +102,22 @@ def _needed(row: "PolicyRow") -> list[str]:
 
 @command.command("check", short_help="Say which keys of a configuration Nodeward does.")
 @click.argument("path", metavar="FILE", type=click.Path(dir_okay=False))
-@_output
+@output_option()
 def check(path: str, output: str) -> None:
     """Say which keys of a policy's configuration for nri-plugins or CRI Resource Manager Nodeward does.
 
     FILE is a BalloonsPolicy or TopologyAwarePolicy object, nri-plugins' plain configuration, CRI Resource Manager's
     file or its ConfigMap. Each key is done, differs in meaning, is not enforced, or is refused. Names and limits are
     compared once every value can be read: mend the file and check it again. Whether it fits a node's CPUs only
-    `nodeward policies plan` says.
+    `nodeward cpus policies plan` says.
 
     Exit code: 0 Nodeward takes it, 1 something is refused, 2 the file cannot be used.
 
     \b
     Examples:
-      nodeward policies check balloons.yaml
-      kubectl get -n kube-system balloonspolicy default -o yaml > p.yaml && nodeward policies check p.yaml
-      nodeward policies check balloons.yaml -o json | jq '.[].rows[] | select(.verdict == "refused")'
+      nodeward cpus policies check balloons.yaml
+      kubectl get -n kube-system balloonspolicy default -o yaml > p.yaml
+      nodeward cpus policies check balloons.yaml -o json | jq '.[].rows[] | select(.verdict == "refused")'
     """
     from nodeward.programs.once import policy_files
     from nodeward.settings.load import SettingsError
@@ -127,11 +126,7 @@ def check(path: str, output: str) -> None:
         found = policy_files.check(path)
     except SettingsError as error:
         _unusable(error.faults)
-    if output == "json":
-        import msgspec
-
-        print(msgspec.json.encode(found).decode())
-    else:
+    if not print_data(found, output):
         _write(line for one in found for line in _checked(path, one))
     sys.exit(exits.FAILED if any(one.is_refused for one in found) else exits.GOOD)
 
@@ -152,20 +147,21 @@ def _checked(path: str, found: "Checked") -> list[str]:
     "--record", metavar="RECORD", type=click.Path(exists=True, dir_okay=False), help="A recorded node instead."
 )
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
-@_output
+@output_option()
 def plan(path: str, record: str | None, socket: str | None, output: str) -> None:
     """Show which containers of this node would have other CPUs by a policy's configuration, and which.
 
-    FILE is one of those that `nodeward policies check` reads. The running daemon decides, and changes nothing. With
-    --record the events of a recorded node are decided again by the policy; each container is shown as it first differs.
+    FILE is one of those that `nodeward cpus policies check` reads. The running daemon decides, and changes nothing.
+    With --record the events of a recorded node are decided again by the policy; each container is shown as it first
+    differs.
 
     Exit code: 0 the plan is made, 1 the policy would be refused on this node (with --record: something would differ),
     2 the file or the record cannot be used.
 
     \b
     Examples:
-      nodeward policies plan balloons.yaml
-      nodeward policies plan balloons.yaml --record /var/log/node.record
+      nodeward cpus policies plan balloons.yaml
+      nodeward cpus policies plan balloons.yaml --record /var/log/node.record
     """
     from nodeward.programs.once import policy_files
     from nodeward.settings.load import SettingsError
@@ -185,9 +181,7 @@ def plan(path: str, record: str | None, socket: str | None, output: str) -> None
 
     answer = client.get("/v1/plan", socket, "POST", json.dumps(section).encode())
     made = msgspec.json.decode(answer, type=CpuPlan)
-    if output == "json":
-        print(answer.decode())
-    else:
+    if not print_data(answer, output):
         _write(_planned(made))
     sys.exit(exits.FAILED if made.refused else exits.GOOD)
 

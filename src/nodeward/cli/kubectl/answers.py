@@ -10,24 +10,18 @@ from typing import TypeVar
 
 import msgspec
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 
 from nodeward.cli.kubectl.nodes import MAX_SAID, Answer
-from nodeward.core.conditions import Level, Severity, Verdict
+from nodeward.core.conditions import Level, Verdict
 from nodeward.core.finding import Finding
 from nodeward.core.text import printable
-from nodeward.core.workload import SHORT_ID
-from nodeward.features.limits.rows import CgroupRow, pod_name
-from nodeward.features.limits.words import amount
-from nodeward.people.chosen import Natural, chosen, natural
+from nodeward.people.pods import ATTENTION, BAD, PodRow, chosen, chosen_pods, natural
 from nodeward.people.rows import NodeView
-from nodeward.people.table import COLOURS, URGENT
-from nodeward.people.verdict import away, urgency, verdict
+from nodeward.people.table import URGENT, PodTable
+from nodeward.people.verdict import away, verdict
 
 T = TypeVar("T")
-_COLUMNS = ("NODE", "POD", "CONTAINER", "RESOURCE", "WANTED", "LIMIT", "USAGE", "REFUSED", "STATE")
-_NUMBERS = _COLUMNS[4:8]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +47,18 @@ class Diagnosis:
     findings: tuple[Finding, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """What a command printed on one node, as lines or as data, or why that is missing."""
+
+    node: str
+    pod: str
+    fault: str = ""
+    code: int = 0
+    answer: object = None
+    lines: tuple[str, ...] = ()
+
+
 class _Diagnosed(msgspec.Struct):
     worst: str
     findings: tuple[Finding, ...]
@@ -76,18 +82,21 @@ def diagnosed(answer: Answer) -> Diagnosis:
     return Diagnosis(answer.place.node, answer.place.pod, "", found.worst, found.findings)
 
 
-def sentences(answer: Answer) -> tuple[list[str], str]:
-    """The lines of `explain`, or why there are none."""
-    lines, fault = _read(answer, list[str])
-    return [printable(line) for line in lines or []], fault
+def passed(answer: Answer, is_text: bool) -> Passed:
+    """What a command printed: its lines, or its JSON. A command that failed says why in its last line."""
+    place = answer.place
+    if answer.fault or (answer.code and not answer.said.strip()):
+        return Passed(place.node, place.pod, answer.fault or answer.complaint or f"nodeward ended with {answer.code}")
+    if is_text:
+        text = answer.said.decode(errors="replace")
+        return Passed(
+            place.node, place.pod, "", answer.code, lines=tuple(printable(line) for line in text.splitlines())
+        )
+    data, fault = _read(answer, object)
+    return Passed(place.node, place.pod, fault, answer.code, data)
 
 
-def in_json(told: Sequence[Status] | Sequence[Diagnosis]) -> str:
-    """All nodes as one document."""
-    return msgspec.json.encode({"nodes": told}).decode()
-
-
-def draw(told: Sequence[Status]) -> Group:
+def draw(told: Sequence[Status], namespace: str | None = None, states: Sequence[str] = ()) -> Group:
     """The report: how many nodes answered, what is wrong on which node, and the table."""
     views = [(one.node, one.status) for one in told if one.status is not None]
     answered = [(one.node, one.verdict) for one in told if one.status is not None]
@@ -101,38 +110,21 @@ def draw(told: Sequence[Status]) -> Group:
     lines = [Text(f"{len(views)} of {len(told)} nodes answer{need}.", URGENT[level])]
     lines += [Text(f"{one.node or one.pod}: no answer: {one.fault}", "red") for one in told if one.fault]
     lines += [Text(f"{node}: {printable(said.sentence)}", URGENT[said.level]) for node, said in judged]
-    return Group(*lines, _table(views))
+    return Group(*lines, PodTable(_in_order(views, namespace, states)))
 
 
 _LEVELS = (Level.GOOD, Level.ATTENTION, Level.BAD)
 
 
-def _table(views: Sequence[tuple[str, NodeView]]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in _COLUMNS:
-        table.add_column(name, justify="right" if name in _NUMBERS else "left", overflow="fold")
-    for node, row in _in_order(views):
-        own = "(pod)" if row.level == "pod" else row.container or row.id[:SHORT_ID]
-        told = [resource for resource in row.resources if not resource.is_idle]
-        for resource in told or row.resources[:1]:
-            sizes = [amount(resource.resource, value) for value in (resource.wanted, resource.limit, resource.usage)]
-            refused = "-" if resource.refusals is None else str(resource.refusals)
-            cells = (node, pod_name(row), own, resource.resource, *sizes, refused)
-            state = resource.state or row.state
-            table.add_row(*(Text(printable(cell)) for cell in cells), Text(printable(state), COLOURS.get(state, "")))
-    return table
+def _in_order(
+    views: Sequence[tuple[str, NodeView]], namespace: str | None, states: Sequence[str]
+) -> list[tuple[str, PodRow]]:
+    """The pods of all nodes, those with the most urgent conditions first; each node's in the order for people."""
+    found = [(node, row) for node, view in views for row in chosen_pods(view, namespace, states)]
+    return sorted(found, key=lambda one: (_TONES.index(one[1].tone), natural(one[0])))
 
 
-def _in_order(views: Sequence[tuple[str, NodeView]]) -> list[tuple[str, CgroupRow]]:
-    """The rows of all nodes, those of pods with the most urgent conditions first; each node's in the order for
-    people."""
-    found = list[tuple[tuple[int, int, Natural], str, CgroupRow]]()
-    for node, view in views:
-        wrong = view.verdict.pods if view.verdict is not None else {}
-        for row in view.rows:
-            rank = min((one.severity.rank for one in wrong.get(pod_name(row), ())), default=len(Severity))
-            found.append(((rank, urgency(row.state), natural(node)), node, row))
-    return [(node, row) for _, node, row in sorted(found, key=lambda one: one[0])]
+_TONES = (BAD, ATTENTION, "")
 
 
 def print_findings(one: Diagnosis) -> None:

@@ -14,7 +14,7 @@ import msgspec
 
 from nodeward.core.errors import NodewardError
 from nodeward.core.text import printable
-from nodeward.people.chosen import natural
+from nodeward.people.pods import natural
 
 KUBECTL = "kubectl"
 AT_ONCE = 8

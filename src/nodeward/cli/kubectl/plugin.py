@@ -1,4 +1,4 @@
-"""`kubectl nodeward`: status, top, explain and doctor over all nodes of a cluster, through kubectl.
+"""`kubectl nodeward`: the commands that look, over all nodes of a cluster, through kubectl.
 
 kubectl runs an executable named `kubectl-nodeward` on PATH. It runs `nodeward` in the DaemonSet's pods and shows the
 answers as one. A node without an answer is named with the reason, and the exit code is 1; the others are shown.
@@ -6,7 +6,6 @@ answers as one. A node without an answer is named with the reason, and the exit 
 
 import asyncio
 import itertools
-import json
 import sys
 import time
 from collections.abc import Callable
@@ -16,14 +15,18 @@ import click
 
 from nodeward import __version__
 from nodeward.cli import exits
-from nodeward.cli.main import Group, run
+from nodeward.cli.groups import Group
+from nodeward.cli.main import COMMANDS, run
+from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.cli.kubectl.answers import Status
-    from nodeward.cli.kubectl.nodes import Answer, Cluster
+    from nodeward.cli.kubectl.nodes import Answer, Cluster, NodewardPod
 
 F = TypeVar("F", bound=Callable[..., object])
 HOME = "nodeward"
+BELOW = ("move", "policies", "volume", "network", "cgroup", "gate")
+"""Sub-commands, which are of one node: some of them change it."""
 
 
 def _common(command: F) -> F:
@@ -31,21 +34,12 @@ def _common(command: F) -> F:
         click.option("--context", help="The context of the kubeconfig."),
         click.option("--kubeconfig", type=click.Path(), help="The kubeconfig file."),
         click.option("--nodeward-namespace", "home", default=HOME, show_default=True, help="Where Nodeward is."),
+        click.option("--node", default="", help="Only this node."),
         click.option(
             "--timeout", "timeout_s", type=click.FloatRange(0.1, 600), default=10.0, show_default=True,
             help="Seconds that each node has for its answer.",
         ),
     ):  # fmt: skip
-        command = option(command)
-    return command
-
-
-def _rows(command: F) -> F:
-    for option in (
-        click.option("-n", "--namespace", help="Only pods of this namespace."),
-        click.option("--state", "states", multiple=True, help="Only cgroups in this state; can be repeated."),
-        click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True),
-    ):
         command = option(command)
     return command
 
@@ -58,119 +52,67 @@ def cli() -> None:
     Needs kubectl on PATH and the rights to list pods and to exec into those of Nodeward's namespace.
 
     \b
-    Exit code: 0 every node answered, 1 one did not, 2 a usage error. doctor: also by the worst finding.
+    Exit code: 0 every node answered, 1 one did not or its answer is no, 2 a usage error.
 
     \b
     Examples:
       kubectl nodeward status
       kubectl nodeward explain web -n shop
+      kubectl nodeward keys -o json
+      kubectl nodeward cpus --node node-1
     """
 
 
 @cli.command("status")
-@_rows
+@click.option("-n", "--namespace", help="Only pods of this namespace.")
+@click.option("--state", "states", multiple=True, help="Only cgroups in this state; can be repeated.")
+@output_option()
+@click.option("-w", "--watch", is_flag=True, help="Show it again and again, until Ctrl-C.")
+@click.option("--every", "every_s", type=click.FloatRange(1, 3600), default=5.0, show_default=True,
+              help="With --watch: seconds from one view to the next.")  # fmt: skip
+@click.option("--times", type=click.IntRange(1), help="With --watch: stop after so many views.")
 @_common
 def status(
-    context: str | None, kubeconfig: str | None, home: str, timeout_s: float,
-    namespace: str | None, states: tuple[str, ...], output: str,
+    context: str | None, kubeconfig: str | None, home: str, node: str, timeout_s: float,
+    namespace: str | None, states: tuple[str, ...], output: str, watch: bool, every_s: float, times: int | None,
 ) -> None:  # fmt: skip
     """Show one table of all nodes: what each pod was promised, holds and was refused.
+
+    With --watch and as JSON each view is one document on a line of its own.
 
     \b
     Examples:
       kubectl nodeward status
       kubectl nodeward status -n shop --state drift --state outside
+      kubectl nodeward status --watch --every 10
       kubectl nodeward status --context prod -o json | jq '.nodes[] | select(.fault)'
     """
+    from nodeward.cli.kubectl.answers import draw
     from nodeward.cli.kubectl.nodes import Cluster
+    from nodeward.people.table import console
 
-    told = _statuses(Cluster(context, kubeconfig, home, timeout_s), namespace, states)
-    _show(told, output)
-    sys.exit(_code(told))
-
-
-@cli.command("top")
-@_rows
-@click.option("--every", "every_s", type=click.FloatRange(1, 3600), default=5.0, show_default=True, help="Seconds.")
-@click.option("--times", type=click.IntRange(1), help="Stop after so many views.")
-@_common
-def top(
-    context: str | None, kubeconfig: str | None, home: str, timeout_s: float, namespace: str | None,
-    states: tuple[str, ...], output: str, every_s: float, times: int | None,
-) -> None:  # fmt: skip
-    """Show `status` again and again, until Ctrl-C. As JSON, each view is one document on a line of its own.
-
-    \b
-    Examples:
-      kubectl nodeward top --every 10
-      kubectl nodeward top -n shop --times 3 -o json
-    """
-    from nodeward.cli.kubectl.nodes import Cluster
-
-    cluster = Cluster(context, kubeconfig, home, timeout_s)
-    code = exits.GOOD
+    cluster, code = Cluster(context, kubeconfig, home, timeout_s), exits.GOOD
+    views = range(times or 1) if not watch or times else itertools.count()
     try:
-        for number in itertools.count() if times is None else range(times):
+        for number in views:
             if number:
                 time.sleep(every_s)
-            told = _statuses(cluster, namespace, states)
-            if output == "table" and sys.stdout.isatty():
+            told = _statuses(cluster, node, namespace, states)
+            if watch and output == "text" and sys.stdout.isatty():
                 click.clear()
-            _show(told, output)
+            if not print_data({"nodes": told}, output, is_one_of_many=watch):
+                console().print(draw(told, namespace, states))
             sys.stdout.flush()
-            code = _code(told)
+            code = exits.FAILED if any(one.fault for one in told) else exits.GOOD
     except KeyboardInterrupt:
         pass
     sys.exit(code)
 
 
-@cli.command("explain")
-@click.argument("what", metavar="POD[/CONTAINER]")
-@click.option("-n", "--namespace", help="The pod's namespace.  [default: kubectl's]")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@_common
-def explain(
-    context: str | None, kubeconfig: str | None, home: str, timeout_s: float, what: str, namespace: str | None,
-    output: str,
-) -> None:  # fmt: skip
-    """Say why a pod or container has its limit: finds the pod's node, and asks the Nodeward there.
-
-    A name with one slash is POD/CONTAINER where --namespace is given, else NAMESPACE/POD.
-
-    \b
-    Examples:
-      kubectl nodeward explain web -n shop
-      kubectl nodeward explain shop/web/enclave
-    """
-    from nodeward.cli.kubectl import nodes
-    from nodeward.cli.kubectl.answers import sentences
-
-    cluster = nodes.Cluster(context, kubeconfig, home, timeout_s)
-    space, pod, container = _named(what, namespace)
-
-    async def asked() -> "tuple[str, Answer]":
-        found, node = await nodes.node_of(cluster, space, pod)
-        full = "/".join([found, pod, *([container] if container else [])])
-        there = await nodes.places(cluster, node)
-        return node, (await nodes.ask(cluster, there, lambda _: ("nodeward", "explain", full, "-o", "json")))[0]
-
-    node, answer = asyncio.run(asked())
-    lines, fault = sentences(answer)
-    if output == "json":
-        print(json.dumps({"node": node, "lines": lines, "fault": fault}))
-    else:
-        print(f"node {node}:")
-        for line in lines:
-            print(line)
-    if fault:
-        print(f"kubectl nodeward: node {node}: {fault}", file=sys.stderr)
-        sys.exit(exits.FAILED)
-
-
 @cli.command("doctor")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 @_common
-def doctor(context: str | None, kubeconfig: str | None, home: str, timeout_s: float, output: str) -> None:
+def doctor(context: str | None, kubeconfig: str | None, home: str, node: str, timeout_s: float, output: str) -> None:
     """Say what each node lacks, as Nodeward's pod there sees it, and how to mend it.
 
     \b
@@ -178,49 +120,91 @@ def doctor(context: str | None, kubeconfig: str | None, home: str, timeout_s: fl
       kubectl nodeward doctor
       kubectl nodeward doctor -o json | jq '.nodes[] | select(.worst == "error") | .node'
     """
-    from nodeward.cli.kubectl import nodes
-    from nodeward.cli.kubectl.answers import diagnosed, in_json, print_findings
+    from nodeward.cli.kubectl.answers import diagnosed, print_findings
+    from nodeward.cli.kubectl.nodes import Cluster
 
-    cluster = nodes.Cluster(context, kubeconfig, home, timeout_s)
+    def command(place: "NodewardPod") -> list[str]:
+        return ["nodeward", "doctor", "-o", "json", *(["--config", place.config] if place.config else [])]
 
-    async def asked() -> "list[Answer]":
-        def command(place: nodes.NodewardPod) -> list[str]:
-            return ["nodeward", "doctor", "-o", "json", *(["--config", place.config] if place.config else [])]
-
-        return await nodes.ask(cluster, await nodes.places(cluster), command)
-
-    found = [diagnosed(answer) for answer in asyncio.run(asked())]
-    if output == "json":
-        print(in_json(found))
-    else:
+    found = [diagnosed(answer) for answer in _asked(Cluster(context, kubeconfig, home, timeout_s), node, command)]
+    if not print_data({"nodes": found}, output):
         for one in found:
             print_findings(one)
     sys.exit(max(exits.FAILED if one.fault else exits.BY_SEVERITY[one.worst] for one in found))
 
 
-def _statuses(cluster: "Cluster", namespace: str | None, states: tuple[str, ...]) -> "list[Status]":
+def _passed_on(name: str, words: str, about: str, examples: tuple[str, ...]) -> None:
+    """A command whose words are those of `nodeward NAME`, run in the pods."""
+
+    @click.argument("words", metavar=words, nargs=-1, type=click.UNPROCESSED)
+    @click.option("-n", "--namespace", help="The namespace of the pod that is named.  [default: kubectl's]")
+    @output_option()
+    @_common
+    def command(
+        context: str | None, kubeconfig: str | None, home: str, node: str, timeout_s: float, words: tuple[str, ...],
+        namespace: str | None, output: str,
+    ) -> None:  # fmt: skip
+        from nodeward.cli.kubectl.nodes import Cluster
+
+        if words and words[0] in BELOW and not node:
+            raise click.UsageError(f"`{name} {words[0]}` is of one node: name it by --node")
+        sys.exit(_answered(Cluster(context, kubeconfig, home, timeout_s), node, name, words, namespace, output))
+
+    command.__doc__ = f"{COMMANDS[name]}\n\n    {about}\n\n    \b\n    Examples:\n" + "".join(
+        f"      kubectl nodeward {one}\n" for one in examples
+    )
+    cli.command(name, context_settings={"ignore_unknown_options": True})(command)
+
+
+_OF_A_POD = "Of a pod that is named its node alone is asked. A name with one slash is NAMESPACE/POD."
+_passed_on("explain", "POD[/CONTAINER]", f"{_OF_A_POD} With --namespace it is POD/CONTAINER.",
+           ("explain web -n shop", "explain shop/web/enclave"))  # fmt: skip
+_passed_on("keys", "[move ...]", "To move keys, name the node by --node.", ("keys", "keys -o json"))
+_passed_on("cpus", "[policies ...]", "For what is below it, name the node by --node.", ("cpus", "cpus --node node-1"))
+_passed_on("vms", "[POD]", _OF_A_POD, ("vms", "vms shop/web", "vms --classes", "vms volume list --node node-1"))
+_passed_on("pod", "[POD]", _OF_A_POD, ("pod --list", "pod shop/web --spec"))
+
+
+def _answered(
+    cluster: "Cluster", node: str, name: str, words: tuple[str, ...], namespace: str | None, output: str
+) -> int:
+    """Shows what each node answers, and returns the exit code."""
     from nodeward.cli.kubectl import nodes
-    from nodeward.cli.kubectl.answers import status_of
+    from nodeward.cli.kubectl.answers import passed
+
+    is_of_pod = bool(words) and (name == "explain" or (words[0] not in BELOW and words[0][:1] != "-"))
+    rest = list(words)
+    if is_of_pod:
+        space, pod, container = _named(words[0], namespace)
+        full, node = asyncio.run(nodes.node_of(cluster, space, pod))
+        rest[0] = "/".join([full, pod, *([container] if container else [])])
+    elif name == "explain":
+        raise click.UsageError("give POD, NAMESPACE/POD or NAMESPACE/POD/CONTAINER")
+    is_text = output == "text"
+    line = ["nodeward", name, *rest, *([] if is_text else ["-o", "json"])]
+    told = [passed(answer, is_text) for answer in _asked(cluster, node, lambda _: line)]
+    if not print_data({"nodes": told}, output):
+        for one in told:
+            print(f"node {one.node or one.pod}:" + (f" no answer: {one.fault}" if one.fault else ""))
+            for said in one.lines:
+                print(f"  {said}")
+    return exits.FAILED if any(one.fault or one.code for one in told) else exits.GOOD
+
+
+def _asked(cluster: "Cluster", node: str, command: "Callable[[NodewardPod], list[str]]") -> "list[Answer]":
+    from nodeward.cli.kubectl import nodes
 
     async def asked() -> "list[Answer]":
-        return await nodes.ask(cluster, await nodes.places(cluster), lambda _: ("nodeward", "status", "-o", "json"))
+        return await nodes.ask(cluster, await nodes.places(cluster, node), command)
 
-    return [status_of(answer, namespace, states) for answer in asyncio.run(asked())]
-
-
-def _show(told: "list[Status]", output: str) -> None:
-    from nodeward.cli.kubectl.answers import draw, in_json
-
-    if output == "json":
-        print(in_json(told))
-    else:
-        from nodeward.people.table import console
-
-        console().print(draw(told))
+    return asyncio.run(asked())
 
 
-def _code(told: "list[Status]") -> int:
-    return exits.FAILED if any(one.fault for one in told) else exits.GOOD
+def _statuses(cluster: "Cluster", node: str, namespace: str | None, states: tuple[str, ...]) -> "list[Status]":
+    from nodeward.cli.kubectl.answers import status_of
+
+    answers = _asked(cluster, node, lambda _: ["nodeward", "status", "-o", "json"])
+    return [status_of(answer, namespace, states) for answer in answers]
 
 
 def _named(what: str, namespace: str | None) -> tuple[str | None, str, str]:

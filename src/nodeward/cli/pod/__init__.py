@@ -7,16 +7,20 @@ from datetime import UTC, datetime
 
 import click
 
+from nodeward.cli.groups import Own, Shows
+from nodeward.cli.output import output_option, print_data
+from nodeward.cli.pod import gate
+
 WITHHELD = "$withheld"
 MIB = 1 << 20
 
 
-@click.command("pod")
-@click.argument("what", metavar="[NAMESPACE/NAME]", required=False)
+@click.group("pod", cls=Shows)
+@click.argument("what", cls=Own, metavar="[NAMESPACE/NAME]", required=False)
 @click.option("--list", "every", is_flag=True, help="List the pods that this node knows.")
 @click.option("--spec", is_flag=True, help="Also the whole spec, read at the API server and redacted.")
 @click.option("--socket", help="The Pod API's socket.  [default: podapi.sock beside the daemon's socket]")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option()
 def command(what: str | None, every: bool, spec: bool, socket: str | None, output: str) -> None:
     """Show what this node knows of a pod: each section with its source, and why it lacks something.
 
@@ -31,6 +35,7 @@ def command(what: str | None, every: bool, spec: bool, socket: str | None, outpu
       nodeward pod shop/web
       nodeward pod shop/web --spec
       nodeward pod shop/web --spec -o json | jq .spec.value
+      nodeward pod gate shop/web --pass --expires 10m
     """
     from nodeward.core.text import printable
     from nodeward.people import client
@@ -50,8 +55,7 @@ def command(what: str | None, every: bool, spec: bool, socket: str | None, outpu
         if spec:
             more = client.podapi(socket, "/v1/DescribePod", asked | {"fields": ["spec"]})
             body = json.dumps(json.loads(body) | {"spec": json.loads(more)["spec"]}).encode()
-    if output == "json":
-        print(body.decode())
+    if print_data(body, output):
         return
     for line in _table(json.loads(body)) if every else _sections(json.loads(body)):
         print(printable(line))
@@ -123,3 +127,6 @@ def _text(value: object, name: str) -> str:
         case "":
             return "-"
     return str(value)
+
+
+command.add_command(gate.command)

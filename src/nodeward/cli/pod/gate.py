@@ -1,4 +1,4 @@
-"""`nodeward gate`: sets the verdict on a pod with a gate, by SetGate of the Pod API."""
+"""`nodeward pod gate`: sets the verdict on a pod with a gate, by SetGate of the Pod API."""
 
 import re
 
@@ -23,8 +23,8 @@ def command(what: str, passed: bool, denied: str | None, expires: str | None, so
 
     \b
     Examples:
-      nodeward gate shop/web --pass --expires 10m
-      nodeward gate shop/web --deny 'the evidence is of another image'
+      nodeward pod gate shop/web --pass --expires 10m
+      nodeward pod gate shop/web --deny 'the evidence is of another image'
     """
     import json
 

@@ -1,4 +1,4 @@
-"""`nodeward cdi`: the OCI hook as a CDI device."""
+"""`nodeward setup cdi`: the OCI hook as a CDI device."""
 
 import sys
 
@@ -14,8 +14,8 @@ def command(path: str | None, on_error: str, folder: str) -> None:
 
     \b
     Examples:
-      nodeward cdi > /etc/cdi/nodeward.json
-      nodeward cdi --on-error refuse
+      nodeward setup cdi > /etc/cdi/nodeward.json
+      nodeward setup cdi --on-error refuse
     """
     from nodeward.neighbours.hook import install
 

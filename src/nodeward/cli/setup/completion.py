@@ -1,4 +1,4 @@
-"""`nodeward completion`: the script by which a shell completes commands and options, made by click."""
+"""`nodeward setup completion`: the script by which a shell completes commands and options, made by click."""
 
 import click
 
@@ -10,9 +10,9 @@ def command(shell: str) -> None:
 
     \b
     Examples:
-      nodeward completion bash > /etc/bash_completion.d/nodeward
-      nodeward completion zsh > "${fpath[1]}/_nodeward"
-      nodeward completion fish > ~/.config/fish/completions/nodeward.fish
+      nodeward setup completion bash > /etc/bash_completion.d/nodeward
+      nodeward setup completion zsh > "${fpath[1]}/_nodeward"
+      nodeward setup completion fish > ~/.config/fish/completions/nodeward.fish
     """
     from click.shell_completion import get_completion_class
 

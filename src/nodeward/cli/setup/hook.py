@@ -1,4 +1,4 @@
-"""`nodeward hook`: prints the configuration that adds the OCI hook to containers. Changes nothing by itself."""
+"""`nodeward setup hook`: prints the configuration that adds the OCI hook to containers. Changes nothing by itself."""
 
 import shutil
 import sys
@@ -44,9 +44,9 @@ def command() -> None:
 
     \b
     Examples:
-      nodeward hook hooks-d > /usr/share/containers/oci/hooks.d/50-nodeward.json  CRI-O, podman
-      ctr oci spec | nodeward hook base-spec > /etc/containerd/nodeward.json      containerd
-      nodeward hook containerd-config                                             and its settings
+      nodeward setup hook hooks-d > /usr/share/containers/oci/hooks.d/50-nodeward.json
+      ctr oci spec | nodeward setup hook base-spec > /etc/containerd/nodeward.json
+      nodeward setup hook containerd-config
     """
 
 
@@ -57,8 +57,8 @@ def print_hooks_d(path: str | None, on_error: str, folder: str) -> None:
 
     \b
     Examples:
-      nodeward hook hooks-d > /usr/share/containers/oci/hooks.d/50-nodeward.json
-      nodeward hook hooks-d --hook /opt/nodeward/bin/nodeward-oci-hook --on-error refuse
+      nodeward setup hook hooks-d > /usr/share/containers/oci/hooks.d/50-nodeward.json
+      nodeward setup hook hooks-d --hook /opt/nodeward/bin/nodeward-oci-hook --on-error refuse
     """
     from nodeward.neighbours.hook import install
 
@@ -73,8 +73,8 @@ def print_base_spec(source: BinaryIO, path: str | None, on_error: str, folder: s
 
     \b
     Examples:
-      ctr oci spec | nodeward hook base-spec > /etc/containerd/nodeward.json
-      nodeward hook base-spec --from default.json --on-error refuse
+      ctr oci spec | nodeward setup hook base-spec > /etc/containerd/nodeward.json
+      nodeward setup hook base-spec --from default.json --on-error refuse
     """
     from nodeward.neighbours.hook import install
 
@@ -92,8 +92,8 @@ def print_containerd(spec: str, runtime: str, version: str) -> None:
 
     \b
     Examples:
-      nodeward hook containerd-config
-      nodeward hook containerd-config --version 2 --spec /etc/containerd/base.json
+      nodeward setup hook containerd-config
+      nodeward setup hook containerd-config --version 2 --spec /etc/containerd/base.json
     """
     from nodeward.neighbours.hook import install
 

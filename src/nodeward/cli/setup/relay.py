@@ -1,4 +1,4 @@
-"""`nodeward kubelet`: points kubelet at the relay, and back at the runtime."""
+"""`nodeward setup relay`: points kubelet at the relay, and back at the runtime."""
 
 import asyncio
 import os
@@ -8,8 +8,8 @@ import click
 from nodeward.cli.flags import set_option
 
 
-@click.command("kubelet")
-@click.argument("target", type=click.Choice(["relay", "runtime"]))
+@click.command("relay")
+@click.option("--undo", is_flag=True, help="Point kubelet at the runtime again.")
 @click.option("--config", "config_path", type=click.Path(dir_okay=False), help="Settings file (YAML), for relay.*.")
 @set_option("relay.listen=/run/nodeward/cri.sock")
 @click.option("--kubelet-config", "config", metavar="FILE", default="", help="KubeletConfiguration.")
@@ -18,7 +18,7 @@ from nodeward.cli.flags import set_option
 @click.option("--dry-run", is_flag=True, help="Show the change and make none.")
 @click.option("--force", is_flag=True, help="Also if nothing answers at the new endpoint.")
 def command(
-    target: str,
+    undo: bool,
     config_path: str | None,
     flags: dict[str, str],
     config: str,
@@ -27,7 +27,7 @@ def command(
     dry_run: bool,
     force: bool,
 ) -> None:
-    """Point this machine's kubelet at the relay, or at the runtime again.
+    """Point this machine's kubelet at the relay; with --undo at the runtime again.
 
     Changes containerRuntimeEndpoint and imageServiceEndpoint in KubeletConfiguration (a drop-in where kubelet reads a
     folder of them), or the flags of like name where kubelet is told by flags. A comment keeps what stood there. Kubelet
@@ -38,9 +38,9 @@ def command(
 
     \b
     Examples:
-      nodeward kubelet relay --dry-run     what would be changed
-      nodeward kubelet relay               after systemctl enable --now nodeward-relay
-      nodeward kubelet runtime             before the relay is taken away
+      nodeward setup relay --dry-run     what would be changed
+      nodeward setup relay               after systemctl enable --now nodeward-relay
+      nodeward setup relay --undo        before the relay is taken away
     """
     from nodeward.host.hostfs import OsFiles
     from nodeward.programs.once import kubelet_endpoint as endpoint
@@ -48,7 +48,7 @@ def command(
 
     relay, files = settings.load(config_path, os.environ, flags).relay, OsFiles()
     where = endpoint.places(files, config, config_dir, flag_files)
-    plan = endpoint.to_relay if target == "relay" else endpoint.to_runtime
+    plan = endpoint.to_runtime if undo else endpoint.to_relay
     edits, said = plan(files, where, relay)
     for edit in edits:
         print(edit.shown())
@@ -56,9 +56,10 @@ def command(
         print(line)
     if not edits:
         return
-    whys = [asyncio.run(endpoint.answers(socket)) for socket in endpoint.sockets(edits, relay, target)]
+    sockets = endpoint.sockets(edits, relay, "runtime" if undo else "relay")
+    whys = [asyncio.run(endpoint.answers(socket)) for socket in sockets]
     if why := "; ".join(filter(None, whys)):
-        remedy = "start the relay (systemctl enable --now nodeward-relay)" if target == "relay" else "start the runtime"
+        remedy = "start the runtime" if undo else "start the relay (systemctl enable --now nodeward-relay)"
         told = f"nothing answers there: {why}. With that kubelet cannot start pods: {remedy}, or give --force"
         if not (force or dry_run):
             raise click.ClickException(f"{told}; nothing was changed")

@@ -1,38 +1,28 @@
-"""`nodeward runtime`: changes the container runtime's settings for Nodeward, and changes them back."""
+"""`nodeward setup runtime`: changes the container runtime's settings for Nodeward, and changes them back."""
 
 import click
 
 
-@click.group("runtime")
-def command() -> None:
-    """Prepare the container runtime of this machine.
-
-    \b
-    Examples:
-      nodeward runtime prepare --dry-run
-    """
-
-
-@command.command("prepare")
+@click.command("runtime")
 @click.option(
     "--runtime", "chosen", type=click.Choice(["containerd", "crio"]), help="Which one.  [default: that is here]"
 )
 @click.option("--undo", is_flag=True, help="Put back what this command has changed.")
 @click.option("--dry-run", is_flag=True, help="Show the change and make none.")
-def prepare(chosen: str | None, undo: bool, dry_run: bool) -> None:
+def command(chosen: str | None, undo: bool, dry_run: bool) -> None:
     """Switch NRI on in containerd or CRI-O, so that limits are there before a container's program begins.
 
     containerd's setting is changed in the file that decides (/etc/containerd/config.toml, or one that it imports), with
     a copy FILE.before-nodeward beside it. CRI-O gets a drop-in in /etc/crio/crio.conf.d. The runtime is not restarted:
-    the last line says how. Kubelet needs no change; where the relay is wanted see `nodeward kubelet relay`.
+    the last line says how. Kubelet needs no change; where the relay is wanted see `nodeward setup relay`.
 
     Exit code: 0 done, or nothing is to be done, 1 it cannot be done, and nothing was changed.
 
     \b
     Examples:
-      nodeward runtime prepare --dry-run     what would be changed
-      nodeward runtime prepare --runtime containerd
-      nodeward runtime prepare --undo
+      nodeward setup runtime --dry-run     what would be changed
+      nodeward setup runtime --runtime containerd
+      nodeward setup runtime --undo
     """
     from nodeward.host.hostfs import OsFiles
     from nodeward.programs.once import runtime_nri as nri

@@ -1,9 +1,13 @@
-"""`nodeward sandboxes`: VM sandboxes, where they are on the host, what they cost and whether they fit."""
+"""`nodeward vms`: VM sandboxes, where they are on the host, what they cost and whether they fit."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
+
+from nodeward.cli.groups import Own, Shows
+from nodeward.cli.output import output_option, print_data
+from nodeward.cli.vms import cgroup, network, volume
 
 if TYPE_CHECKING:
     from nodeward.features.sandboxes.rows import SandboxesView, SandboxRow
@@ -11,15 +15,15 @@ if TYPE_CHECKING:
 OFF = "VM sandboxes are not read: set sandboxes.mode to observe in the daemon's settings and restart it"
 
 
-@click.command("sandboxes")
-@click.argument("what", metavar="[NAMESPACE/POD]", required=False)
+@click.group("vms", cls=Shows)
+@click.argument("what", cls=Own, metavar="[NAMESPACE/POD]", required=False)
 @click.option("--handlers", "part", flag_value="handlers", help="The runtime handlers that start VMs, as configured.")
 @click.option("--options", "part", flag_value="options", help="Kata's option sandbox_cgroup_only; asks no daemon.")
 @click.option(
     "--classes", "part", flag_value="classes", help="Overhead by RuntimeClass: measured, declared, recommended."
 )
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+@output_option()
 def command(what: str | None, part: str | None, socket: str | None, output: str) -> None:
     """Show VM sandboxes (Kata): size, cost, and whether the VM fits in its pod's memory limit.
 
@@ -31,14 +35,13 @@ def command(what: str | None, part: str | None, socket: str | None, output: str)
 
     \b
     Examples:
-      nodeward sandboxes
-      nodeward sandboxes shop/web
-      nodeward sandboxes --classes
-      nodeward sandboxes --options
-      nodeward sandboxes -o json | jq '.rows[] | select(.fit.fit == "will be killed") | .pod'
+      nodeward vms
+      nodeward vms shop/web
+      nodeward vms --classes
+      nodeward vms --options
+      nodeward vms volume list
+      nodeward vms -o json | jq '.rows[] | select(.fit.fit == "will be killed") | .pod'
     """
-    import msgspec
-
     from nodeward.features.sandboxes import table, words
     from nodeward.features.sandboxes.rows import SandboxesView
     from nodeward.people import client
@@ -46,28 +49,21 @@ def command(what: str | None, part: str | None, socket: str | None, output: str)
     if what is not None and part is not None:
         raise click.UsageError(f"--{part} is of the node: leave {what} out")
     if part == "options":
-        if output == "json":
-            both = {"options": words.OPTIONS, "defaults": words.DEFAULTS}
-            print(msgspec.json.encode(both).decode())
-        else:
+        if not print_data({"options": words.OPTIONS, "defaults": words.DEFAULTS}, output):
             _print(table.options())
         return
     view = client.node(socket).sandboxes
     if what is not None:
         rows = _meant(view, what)
-        if output == "json":
-            print(msgspec.json.encode(rows).decode())
-        else:
+        if not print_data(rows, output):
             _print(line for row in rows for line in words.sandbox_sentences(row))
-    elif output == "json":
-        view = view or SandboxesView("off")
-        found = view if part is None else view.handlers if part == "handlers" else view.classes
-        print(msgspec.json.encode(found).decode())
-    elif view is None:
-        print(OFF)
-    else:
-        lines = {"handlers": table.handlers, "classes": table.classes}
-        _print(lines.get(part or "", table.sandboxes)(view))
+        return
+    shown = view or SandboxesView("off")
+    parts = {"handlers": shown.handlers, "classes": shown.classes}
+    if print_data(parts.get(part or "", shown), output):
+        return
+    lines = {"handlers": table.handlers, "classes": table.classes}
+    _print(lines.get(part or "", table.sandboxes)(shown) if view is not None else iter((OFF,)))
 
 
 def _print(lines: Iterator[str]) -> None:
@@ -87,6 +83,10 @@ def _meant(view: "SandboxesView | None", what: str) -> "list[SandboxRow]":
     if not rows:
         raise NodewardError(
             f"no VM sandbox of this node is {printable(what, 300)}: give NAMESPACE/POD, a pod's name, or the first "
-            "characters of a sandbox's id, as nodeward sandboxes shows them"
+            "characters of a sandbox's id, as nodeward vms shows them"
         )
     return rows
+
+
+for one in (volume, network, cgroup):
+    command.add_command(one.command)

@@ -1,4 +1,4 @@
-"""`nodeward sandbox-cgroup`: places a VM sandbox, for VM runtimes that place nothing themselves. Starts in some 60 ms:
+"""`nodeward vms cgroup`: places a VM sandbox, for VM runtimes that place nothing themselves. Starts in some 60 ms:
 it imports the planner and the files, no asyncio, no settings."""
 
 import sys
@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
+
+from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.features.sandboxes.effects.placing import Machine, Running
@@ -24,7 +26,7 @@ _NAMES = (
     click.option("--no-pod", is_flag=True, help="Docker, podman, nerdctl: the container's cgroup is the sandbox's."),
     click.option("--driver", type=click.Choice(["cgroupfs", "systemd"]), help="Checked against the form of the path."),
     click.option("--threaded", is_flag=True, help="cgroup v2 with --split: vCPU threads in a threaded subtree."),
-    click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True),
+    output_option(),
 )  # fmt: skip
 _LIMITS = (
     click.option("--memory", type=int, metavar="BYTES", help="The sum of the containers' memory limits."),
@@ -59,7 +61,7 @@ def _options(*groups: Sequence[Callable[[_F], _F]]) -> Callable[[_F], _F]:
     return added
 
 
-@click.group("sandbox-cgroup")
+@click.group("cgroup")
 def command() -> None:
     """Place a VM sandbox by Kata's page "host cgroup management", for runtimes that do not place.
 
@@ -67,10 +69,10 @@ def command() -> None:
 
     \b
     Examples:
-      nodeward sandbox-cgroup plan --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --split
-      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /pods/pod1/sb1 --memory 1073741824
-      nodeward sandbox-cgroup place --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --shim 4711 --vmm 4712
-      nodeward sandbox-cgroup delete --sandbox sb1 --cgroups-path /kubepods/pod1/sb1
+      nodeward vms cgroup plan --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --split
+      nodeward vms cgroup create --sandbox sb1 --cgroups-path /pods/pod1/sb1 --memory 1073741824
+      nodeward vms cgroup place --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --shim 4711 --vmm 4712
+      nodeward vms cgroup delete --sandbox sb1 --cgroups-path /kubepods/pod1/sb1
     """
 
 
@@ -85,8 +87,8 @@ def plan(
 
     \b
     Examples:
-      nodeward sandbox-cgroup plan --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --split --version 1
-      nodeward sandbox-cgroup plan --sandbox sb1 --cgroups-path system.slice:docker:sb1 --no-pod -o json
+      nodeward vms cgroup plan --sandbox sb1 --cgroups-path /kubepods/pod1/sb1 --split --version 1
+      nodeward vms cgroup plan --sandbox sb1 --cgroups-path system.slice:docker:sb1 --no-pod -o json
     """
     from nodeward.features.sandboxes import plan as planner
 
@@ -110,7 +112,7 @@ def create(output: str, **options: object) -> None:
 
     \b
     Example:
-      nodeward sandbox-cgroup create --sandbox sb1 --cgroups-path /pod1/sb1 --memory 1073741824 --overhead 209715200
+      nodeward vms cgroup create --sandbox sb1 --cgroups-path /pod1/sb1 --memory 1073741824 --overhead 209715200
     """
     from nodeward.features.sandboxes import plan as planner
 
@@ -131,7 +133,7 @@ def place(
 
     \b
     Example:
-      nodeward sandbox-cgroup place --sandbox sb1 --cgroups-path /p/sb1 --split --shim 11 --vmm 12 --vcpu 14 --vcpu 15
+      nodeward vms cgroup place --sandbox sb1 --cgroups-path /p/sb1 --split --shim 11 --vmm 12 --vcpu 14 --vcpu 15
     """
     from nodeward.features.sandboxes import plan as planner
 
@@ -151,7 +153,7 @@ def delete(output: str, **options: object) -> None:
 
     \b
     Example:
-      nodeward sandbox-cgroup delete --sandbox sb1 --cgroups-path /kubepods/pod1/sb1
+      nodeward vms cgroup delete --sandbox sb1 --cgroups-path /kubepods/pod1/sb1
     """
     from nodeward.features.sandboxes import plan as planner
 
@@ -273,11 +275,9 @@ def _print(output: str, wanted: "Wanted", phases: "Mapping[str, Sequence[Step]]"
     from nodeward.features.sandboxes.plan import note
 
     said = note(wanted)
-    if output == "json":
-        import json
-
-        steps = [_record(phase, step) for phase, some in phases.items() for step in some]
-        print(json.dumps({"sandbox": wanted.paths.sandbox, "version": wanted.version, "note": said, "steps": steps}))
+    steps = [_record(phase, step) for phase, some in phases.items() for step in some]
+    about = {"sandbox": wanted.paths.sandbox, "version": wanted.version, "note": said, "steps": steps}
+    if print_data(about, output):
         return
     for phase, some in phases.items():
         for step in some:

@@ -1,10 +1,11 @@
-"""`nodeward network`: Kata's files for directly attachable networks (DAN). Asks no daemon."""
+"""`nodeward vms network`: Kata's files for directly attachable networks (DAN). Asks no daemon."""
 
 import os
 from typing import BinaryIO
 
 import click
 
+from nodeward.cli.output import output_option
 from nodeward.cli.vms.volume import report, told
 
 _FOLDER = click.option(
@@ -18,16 +19,16 @@ def command() -> None:
 
     \b
     Examples:
-      nodeward network check
-      nodeward network check ./dan.json
-      nodeward network write SANDBOX --from dan.json
+      nodeward vms network check
+      nodeward vms network check ./dan.json
+      nodeward vms network write SANDBOX --from dan.json
     """
 
 
 @command.command("check", short_help="Say every fault, with its path and remedy.")
 @click.argument("places", metavar="[FILE|FOLDER]...", nargs=-1)
 @_FOLDER
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option()
 def check(places: tuple[str, ...], folder: str, output: str) -> None:
     """Say every fault of these DAN files, with its path and remedy. One fault, and Kata starts no sandbox by the file.
 
@@ -37,8 +38,8 @@ def check(places: tuple[str, ...], folder: str, output: str) -> None:
 
     \b
     Examples:
-      nodeward network check
-      nodeward network check ./dan.json -o json
+      nodeward vms network check
+      nodeward vms network check ./dan.json -o json
     """
     report([fault for place in places or (folder,) for fault in _faults(os.path.abspath(place))], output)
 
@@ -73,8 +74,8 @@ def write(sandbox: str, source: BinaryIO, folder: str) -> None:
 
     \b
     Examples:
-      nodeward network write 5b0c --from dan.json
-      my-plugin | nodeward network write "$CNI_CONTAINERID"
+      nodeward vms network write 5b0c --from dan.json
+      my-plugin | nodeward vms network write "$CNI_CONTAINERID"
     """
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kata import dan, network

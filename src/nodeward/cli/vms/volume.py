@@ -1,4 +1,4 @@
-"""`nodeward volume`: Kata's direct volumes, which a VM mounts itself. Only `hold` asks the daemon."""
+"""`nodeward vms volume`: Kata's direct volumes, which a VM mounts itself. Only `hold` asks the daemon."""
 
 import os
 import sys
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from nodeward.cli import exits
+from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from subprocess import Popen
@@ -21,7 +22,6 @@ _FOLDER = click.option(
     show_default=True,
     help="Where Kata looks for direct volumes.",
 )
-_OUTPUT = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.group("volume")
@@ -30,18 +30,18 @@ def command() -> None:
 
     \b
     Examples:
-      nodeward volume list
-      nodeward volume check
-      nodeward volume add /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount --device /dev/sdb --fstype ext4
-      nodeward volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
-      nodeward volume hold /data -- mount /dev/sdb /data
+      nodeward vms volume list
+      nodeward vms volume check
+      nodeward vms volume add /var/lib/kubelet/pods/U/volumes/V/mount --device /dev/sdb --fstype ext4
+      nodeward vms volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
+      nodeward vms volume hold /data -- mount /dev/sdb /data
     """
 
 
 @command.command("check", short_help="Say every fault, with its remedy.")
 @click.argument("places", metavar="[FILE|FOLDER]...", nargs=-1)
 @_FOLDER
-@_OUTPUT
+@output_option()
 def check(places: tuple[str, ...], folder: str, output: str) -> None:
     """Say every fault of these files, with its remedy: a mountInfo.json, a volume's folder, or a folder of volumes.
 
@@ -51,9 +51,9 @@ def check(places: tuple[str, ...], folder: str, output: str) -> None:
 
     \b
     Examples:
-      nodeward volume check
-      nodeward volume check ./mountInfo.json
-      nodeward volume check -o json | jq -r '.faults[] | "\\(.file): \\(.fault)"'
+      nodeward vms volume check
+      nodeward vms volume check ./mountInfo.json
+      nodeward vms volume check -o json | jq -r '.faults[] | "\\(.file): \\(.fault)"'
     """
     faults = [(file, fault) for place in places or (folder,) for file, fault in _faults(os.path.abspath(place))]
     report(faults, output)
@@ -76,15 +76,11 @@ def report(faults: Sequence[tuple[str, str]], output: str) -> None:
     """Prints which file has which fault, and ends with 1 if there is any."""
     from nodeward.core.text import printable
 
-    if output == "json":
-        import json
-
-        print(json.dumps({"faults": [{"file": file, "fault": fault} for file, fault in faults]}))
-    elif not faults:
-        print("no faults")
-    else:
+    if not print_data({"faults": [{"file": file, "fault": fault} for file, fault in faults]}, output):
         for file, fault in faults:
             print(f"{printable(file)}: {printable(fault)}")
+        if not faults:
+            print("no faults")
     if faults:
         sys.exit(exits.FAILED)
 
@@ -111,14 +107,14 @@ def _faults(place: str) -> list[tuple[str, str]]:
 
 @command.command("list", short_help="List volumes, and which sandbox has taken each.")
 @_FOLDER
-@_OUTPUT
+@output_option()
 def list_volumes(folder: str, output: str) -> None:
     """List the direct volumes of this node: path, device, file system, and the sandbox that has taken it.
 
     \b
     Examples:
-      nodeward volume list
-      nodeward volume list -o json | jq -r '.[] | select(.sandboxes == []) | .path'
+      nodeward vms volume list
+      nodeward vms volume list -o json | jq -r '.[] | select(.sandboxes == []) | .path'
     """
     from nodeward.core.text import printable
     from nodeward.host.hostfs import OsFiles
@@ -126,16 +122,13 @@ def list_volumes(folder: str, output: str) -> None:
 
     with told():
         found = volumes.listed(OsFiles(), os.path.abspath(folder))
-    if output == "json":
-        import msgspec
-
-        print(msgspec.json.encode(found).decode())
+    if print_data(found, output):
         return
     if not found:
         print(f"no volumes in {printable(folder)}")
     for one in found:
         what = f"{one.info.device} {one.info.fs_type}" if one.info is not None else "-"
-        faults = f"  {len(one.faults)} fault(s), see nodeward volume check" if one.faults else ""
+        faults = f"  {len(one.faults)} fault(s), see nodeward vms volume check" if one.faults else ""
         print(printable(f"{one.path or one.place}  {what}  sandbox {', '.join(one.sandboxes) or '-'}{faults}"))
 
 
@@ -159,8 +152,8 @@ def add(
 
     \b
     Examples:
-      nodeward volume add /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount --device /dev/sdb --fstype ext4
-      nodeward volume add /data --device /dev/sdc --fstype xfs --option ro --metadata fsGroup=1000
+      nodeward vms volume add /var/lib/kubelet/pods/U/volumes/V/mount --device /dev/sdb --fstype ext4
+      nodeward vms volume add /data --device /dev/sdc --fstype xfs --option ro --metadata fsGroup=1000
     """
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kata import volumes
@@ -188,7 +181,7 @@ def remove(path: str, force: bool, folder: str) -> None:
 
     \b
     Example:
-      nodeward volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
+      nodeward vms volume remove /var/lib/kubelet/pods/U/volumes/kubernetes.io~csi/pvc-1/mount
     """
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kata import volumes
@@ -212,14 +205,14 @@ def hold(path: str, words: tuple[str, ...], socket: str | None) -> None:
 
     \b
     Example:
-      nodeward volume hold /data -- mount /dev/sdb /data
+      nodeward vms volume hold /data -- mount /dev/sdb /data
     """
     import subprocess
 
     from nodeward.core.errors import NodewardError
     from nodeward.people import client
 
-    holder = f"nodeward volume hold (process {os.getpid()})"
+    holder = f"nodeward vms volume hold (process {os.getpid()})"
     until = _held(socket, path, holder)
     child = None
     try:

@@ -23,7 +23,7 @@ class Policy:
 
     name: str
     about: str
-    """One line for `nodeward policies`."""
+    """One line for `nodeward cpus policies list`."""
     begin: Callable[[Ground], Pools | Denied]
     """The pools before any container; Denied where the settings do not fit the machine: they are refused whole."""
     admit: Callable[[Ground, Pools, Ask], Pools | Denied]
@@ -46,4 +46,4 @@ class Policy:
     reserved: Callable[[Ground, Pools], CpuSet] = _of_pool
     """The CPUs that are kept for the system."""
     needs: tuple[str, ...] = ()
-    """Settings without which it does not begin, for `nodeward policies`."""
+    """Settings without which it does not begin, for `nodeward cpus policies list`."""

@@ -93,17 +93,17 @@ class StaticSettings:
     )
     options: Mapping[str, bool] = table(
         dict,
-        'Options of kubelet\'s CPU manager, such as `full-pcpus-only: "true"`; `nodeward policies static` explains '
-        "each.",
+        'Options of kubelet\'s CPU manager, such as `full-pcpus-only: "true"`. Each is explained by '
+        "`nodeward cpus policies show static`.",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class PolicySettings:
-    """Which CPUs containers get. `active`: the policy's name, see `nodeward policies`. `available`: the CPUs that
+    """Which CPUs containers get. `active`: the policy's name. `available`: the CPUs that
     containers may have at all; `reserved`: those kept for the system, as `cpuset:0,32` or as a number of CPUs."""
 
-    active: str = setting("none", "The policy; `nodeward policies` lists them. Also `Active`.")
+    active: str = setting("none", "The policy; `nodeward cpus policies list` lists them. Also `Active`.")
     available: Amount = table(
         Amount,
         "The CPUs for containers: `cpuset:0-7` or `exclude-cpuset:0`. Empty: all online. Also `AvailableResources: "

@@ -204,7 +204,7 @@ def held(claims: Claims, asked: HoldVolumeRequest, host: Host, now_ns: int) -> t
     if host.recorded:
         why = f"sandbox {host.recorded} has recorded itself in its mountInfo.json"
     elif not why and host.direct:
-        why = "it has a mountInfo.json, so its VM mounts it; `nodeward volume remove` takes that back"
+        why = "it has a mountInfo.json, so its VM mounts it; `nodeward vms volume remove` takes that back"
     elif not why and not own and host.mounted:
         why = "it is mounted on the host already"
     elif not why and not own and len(claims) >= MOST_CLAIMS:

@@ -169,7 +169,7 @@ def _outside(version: int, handler: Handler, said: ModeSaid) -> Finding:
         f"sandbox_cgroup_only is false ({source}): what runs outside of the pods is charged to none of them, and no "
         "limit holds it"
     )
-    remedy += " Or keep as much in kubelet's system-reserved (nodeward sandboxes says how much)."
+    remedy += " Or keep as much in kubelet's system-reserved (nodeward vms says how much)."
     return Finding("kata-mode-false", NOTE, what, _where(handler), remedy)
 
 
@@ -201,7 +201,7 @@ def _on_top(handler: Handler) -> tuple[int | None, str]:
 
 
 def _undeclared(where: str, needed: int | None) -> Finding:
-    amount = "see nodeward sandboxes --classes" if needed is None else f"at least {size_text(needed)} by its options"
+    amount = "see nodeward vms --classes" if needed is None else f"at least {size_text(needed)} by its options"
     return Finding(
         "kata-no-overhead",
         WARNING,

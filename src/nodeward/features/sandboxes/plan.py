@@ -1,7 +1,7 @@
 """The steps that put a VM sandbox's processes where Kata's page "host cgroup management" has them (profile `document`).
 
 For VM runtimes that place nothing themselves. Steps are values: `features.sandboxes.effects.placing` performs them,
-`nodeward sandbox-cgroup plan` prints them. A sandbox's own cgroups are made and removed; the pod's and `/kata` are
+`nodeward vms cgroup plan` prints them. A sandbox's own cgroups are made and removed; the pod's and `/kata` are
 shared, and stay.
 """
 

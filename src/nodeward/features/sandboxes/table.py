@@ -19,7 +19,7 @@ from nodeward.features.sandboxes.words import (
 )
 
 UNKNOWN = "?"
-"""In a table; `nodeward sandboxes NAMESPACE/POD` says why."""
+"""In a table; `nodeward vms NAMESPACE/POD` says why."""
 _WIDTH = 100
 _LONGEST = 60
 

@@ -91,7 +91,7 @@ OPTIONS = (
         pros="All memory and CPU of the sandbox is counted in the pod and held by the pod's limit",
         cons="The pod's limit must have room for the overhead (RuntimeClass overhead.podFixed). With too little, the "
         "kernel kills the VM",
-        mend="Set podFixed to the recommended overhead (nodeward sandboxes --classes)",
+        mend="Set podFixed to the recommended overhead (nodeward vms --classes)",
     ),
 )
 

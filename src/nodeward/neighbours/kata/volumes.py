@@ -101,7 +101,8 @@ def _refuse_taken(files: HostFiles, place: str, path: str) -> None:
     taken = _sandboxes(files.listdir(place))
     if taken:
         raise VolumeFileError(
-            f"volume {path} is taken by sandbox {taken[0]}: end that pod first, or use `nodeward volume remove --force`"
+            f"volume {path} is taken by sandbox {taken[0]}: end that pod first, or remove it all the same by "
+            "`nodeward vms volume remove --force`"
         )
 
 

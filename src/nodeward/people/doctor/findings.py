@@ -336,7 +336,7 @@ def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
             _grave(facts),
             "NRI is switched off in the runtime's settings",
             facts.nri_off_in,
-            f"Switch it on (nodeward runtime prepare --dry-run shows how), or {_BY_HOOK}.",
+            f"Switch it on (nodeward setup runtime --dry-run shows how), or {_BY_HOOK}.",
         )
     elif facts.nri_there is False:
         yield Finding(
@@ -344,7 +344,7 @@ def _nri(facts: RuntimeFacts) -> Iterator[Finding]:
             ERROR,
             "the runtime's NRI socket is not there: limits come late, by cgroups alone",
             facts.nri_socket,
-            f"Start the runtime, switch NRI on in it (nodeward runtime prepare), correct nri.socket, or {_BY_HOOK}.",
+            f"Start the runtime, switch NRI on in it (nodeward setup runtime), correct nri.socket, or {_BY_HOOK}.",
         )
     elif facts.nri_there:
         yield Finding("nri", OK, "the runtime's NRI socket is there", facts.nri_socket)

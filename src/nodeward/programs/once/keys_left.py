@@ -84,6 +84,6 @@ def _registered(settings: Settings, files: HostFiles) -> Iterator[str]:
         ours = sum(one.startswith(begins[resource]) for one in ids)
         if ours:
             yield (
-                f"kubelet has {ours} healthy id(s) of {resource} from us: nodeward decommission takes them back while "
-                "the daemon runs; else they are in the node's capacity until five minutes after its end"
+                f"kubelet has {ours} healthy id(s) of {resource} from us: `nodeward uninstall --keys --yes` takes "
+                "them back while the daemon runs; else they are in the node's capacity until five minutes after its end"
             )

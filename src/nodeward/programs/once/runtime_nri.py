@@ -28,7 +28,7 @@ NEW: Final = "version = 2\n"
 _HEADER: Final = re.compile(rf"""^\s*\[\s*plugins\s*\.\s*(["']){re.escape(PLUGIN)}\1\s*\]\s*(#.*)?$""")
 _ANY_HEADER: Final = re.compile(r"^\s*\[")
 _DISABLE: Final = re.compile(r"^(\s*)disable\s*=.*$")
-_CRIO_TEXT: Final = "# by `nodeward runtime prepare`\n[crio.nri]\nenable_nri = true\n"
+_CRIO_TEXT: Final = "# by `nodeward setup runtime`\n[crio.nri]\nenable_nri = true\n"
 
 
 def prepare_containerd(files: HostFiles) -> list[Edit]:
@@ -122,7 +122,7 @@ def enabled(path: str, text: str) -> str:
     lines = text.splitlines()
     head = next((place for place, line in enumerate(lines) if _HEADER.match(line)), None)
     if head is None:
-        made = [*lines, "", f'[plugins."{PLUGIN}"]', "  disable = false  # by `nodeward runtime prepare`"]
+        made = [*lines, "", f'[plugins."{PLUGIN}"]', "  disable = false  # by `nodeward setup runtime`"]
     else:
         rest = range(head + 1, len(lines))
         end = next((place for place in rest if _ANY_HEADER.match(lines[place])), len(lines))

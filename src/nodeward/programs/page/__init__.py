@@ -16,10 +16,10 @@ import msgspec
 
 from nodeward.core.finding import Finding
 from nodeward.features.settings import Settings
-from nodeward.people.chosen import ordered
 from nodeward.people.doctor import run as doctor
 from nodeward.people.page.server import Pictures, application, hosts
 from nodeward.people.page.server import run as serve
+from nodeward.people.pods import ordered
 from nodeward.people.rows import NodeView
 from nodeward.people.verdict import STATES, verdict
 from nodeward.programs.page.memory import Memory

@@ -381,7 +381,7 @@ HUGE = ("-object", "memory-backend-file,id=dimm1,size=64M,mem-path=/dev/hugepage
 
 @pytest.mark.parametrize("version", [1, 2])
 def test_a_vm_on_huge_pages_is_judged_by_hugetlb_and_not_by_memory(tmp_path: Path, version: int) -> None:
-    """The reading, and what `nodeward sandboxes` says of it: 64 MiB of VM beside a memory limit of 40 MiB."""
+    """The reading, and what `nodeward vms` says of it: 64 MiB of VM beside a memory limit of 40 MiB."""
     v1 = Trees(1, "/v1/memory", "/v1/cpu", "/v1/cpu", hugetlb="/v1/hugetlb")
     host = Host(tmp_path, v1 if version == 1 else V2)
     where = f"2:memory:{OWN}\n1:cpuacct,cpu:{OWN}\n" if version == 1 else f"0::{OWN}\n"

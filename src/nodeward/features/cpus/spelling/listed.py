@@ -1,4 +1,4 @@
-"""What `nodeward policies` says of each CPU policy, from the table of policies."""
+"""What `nodeward cpus policies` says of each CPU policy, from the table of policies."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping
@@ -11,9 +11,6 @@ from nodeward.features.cpus.settings import STATIC_OPTIONS, PolicySettings
 from nodeward.features.cpus.spelling import pools
 from nodeward.features.cpus.spelling.policy import LATER
 from nodeward.features.cpus.spelling.pools import near
-
-COMMANDS = ("check", "plan")
-"""Words behind `nodeward policies` that are no policy."""
 
 
 class UnknownPolicyError(NodewardError):
@@ -68,6 +65,6 @@ def row_of(name: str) -> PolicyRow:
         if row.name == meant:
             return row
     later = "comes with a later version of Nodeward" if name in LATER else "is not known"
-    meant = near(name, POLICIES, ALIASES, COMMANDS)
+    meant = near(name, POLICIES, ALIASES)
     hint = f"did you mean {meant}? " if meant else ""
     raise UnknownPolicyError(f"the policy {name[:64]!r} {later}; {hint}policies are {', '.join(POLICIES)}")

@@ -232,7 +232,7 @@ def _policy(value: object, faults: list[str]) -> str:
     else:
         meant = near(value, tuple(POLICIES), tuple(ALIASES), LATER) if isinstance(value, str) else ""
         hint = f"did you mean {meant}? " if meant else ""
-        fault = f"{told} is no policy; {hint}policies are {', '.join(POLICIES)}: see nodeward policies"
+        fault = f"{told} is no policy; {hint}policies are {', '.join(POLICIES)}: see nodeward cpus policies list"
     faults.append(f"{where}: {fault}")
     return "none"
 

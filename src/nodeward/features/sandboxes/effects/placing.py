@@ -205,7 +205,7 @@ def _move(files: HostFiles, at: Machine, step: Step, task: Running) -> None:
         if not _is_there(files, place):
             if controllers and not any(one in _NEEDED for one in controllers):
                 continue
-            raise PlacementError(f"cgroup {place} for {task} is not there; run nodeward sandbox-cgroup create first")
+            raise PlacementError(f"cgroup {place} for {task} is not there; run nodeward vms cgroup create first")
         _same(files, task, f"it was not moved to {place}")
         try:
             files.write(f"{place}/{step.file}", step.value.encode())

@@ -1,11 +1,14 @@
 """The option `-o`, the same for every command that shows something."""
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
 import click
 
 F = TypeVar("F", bound=Callable[..., object])
+_CONTROL = re.compile("[\x7f-\x9f]")
+"""Those that command a terminal and that JSON leaves as they are, within its texts only."""
 
 
 def output_option(*more: str) -> Callable[[F], F]:
@@ -22,7 +25,8 @@ def print_data(value: object, output: str, *, is_one_of_many: bool = False) -> b
     import msgspec
 
     if output == "json":
-        print((value if isinstance(value, bytes) else msgspec.json.encode(value)).decode(), flush=is_one_of_many)
+        text = (value if isinstance(value, bytes) else msgspec.json.encode(value)).decode()
+        print(_CONTROL.sub(lambda found: f"\\u{ord(found[0]):04x}", text), flush=is_one_of_many)
         return True
     plain = msgspec.json.decode(value) if isinstance(value, bytes) else value
     text = msgspec.yaml.encode(plain).decode()

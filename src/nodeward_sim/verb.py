@@ -5,6 +5,7 @@ import io
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from nodeward.core.errors import NodewardError
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from nodeward.people.screen import Screen
     from nodeward_sim.claimed import Claimed
     from nodeward_sim.decided import LatestDecisions
     from nodeward_sim.gated import Gated
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from nodeward_sim.scenario import Scenario
     from nodeward_sim.world import World
 
-USUAL = "noisy-neighbour"
+USUAL = "one-node"
 """The scenario that is played where none is named."""
 RECORD = "/var/lib/nodeward/node.record"
 """Where the daemon records, on the simulated node."""
@@ -44,8 +46,15 @@ TALL = 30
 """Lines of a terminal that has room for every decision that is kept; a lower one gets two."""
 
 
+def _scenarios(_: click.Context, __: click.Parameter, incomplete: str) -> list[str]:
+    """For a shell that completes."""
+    from nodeward_sim import scenario
+
+    return [name for name in scenario.names() if name.startswith(incomplete)]
+
+
 @click.command("sim")
-@click.argument("scenario", required=False)
+@click.argument("scenario", required=False, shell_complete=_scenarios)
 @click.option("--scenario", "named", help="SCENARIO, as an option.")
 @click.option("--for", "duration", default="", help="Run so long, e.g. 20s or 2m.  [default: until Ctrl-C]")
 @click.option("--seed", type=int, default=1, show_default=True)
@@ -79,7 +88,7 @@ def command(
 ) -> None:
     """Run the daemon against a simulated node: no hardware, no cluster, no root.
 
-    SCENARIO is a shipped name or a file; without it noisy-neighbour is played. On a terminal a live view is drawn.
+    SCENARIO is a shipped name or a file; without it one-node is played. On a terminal a live view is drawn.
     Ctrl-C or SIGTERM ends it. At the end a summary is printed. The first line prints the command to inspect the same
     daemon from another terminal.
 
@@ -172,6 +181,8 @@ def _lived(new: "Callable[[Path, Path | None], World]", seconds: float, picture:
         log = Path(folder) / "daemon.log" if live else None  # on a terminal it would be drawn into the view
         world = new(Path(folder), log)
         print(f"beside it: {_program()} status --socket {socket_in(Path(folder))}", flush=True)
+        if also := suiting(world.scenario):
+            print(f"and as well: nodeward {', '.join(also)}, with the same --socket", flush=True)
         try:
             with _page(socket_in(Path(folder))) if page else nullcontext():
                 if live or picture is not None:
@@ -206,11 +217,34 @@ def _program() -> str:
     return "nodeward" if shutil.which("nodeward") or not beside.exists() else str(beside)
 
 
-def _run(world: "World", seconds: float, shown: Callable[[], None] = lambda: None) -> None:
-    """Lives until the time is over or a signal comes; in both cases the daemon is ended and nothing is left behind."""
+def _run(
+    world: "World",
+    seconds: float,
+    shown: Callable[[], None] = lambda: None,
+    keys: tuple[int | None, Callable[[int], None]] = (None, lambda _: None),
+) -> None:
+    """Lives until the time is over or a signal comes; in both cases the daemon is ended and nothing is left behind.
+    `keys` are a terminal, and who is told that a key was pressed there."""
     from nodeward.host.process import until_signal
 
-    asyncio.run(until_signal(world.run(seconds, shown)))
+    async def run() -> None:
+        fd, pressed = keys
+        if fd is not None:
+            asyncio.get_running_loop().add_reader(fd, pressed, fd)
+        await until_signal(world.run(seconds, shown))
+
+    asyncio.run(run())
+
+
+def suiting(scenario: "Scenario") -> tuple[str, ...]:
+    """The commands that have something to show of it beside `status`."""
+    has = {
+        "keys": scenario.vms or scenario.claims,
+        "cpus": scenario.pinned,
+        "vms": scenario.katas,
+        "pod --list": scenario.guests or scenario.gate,
+    }
+    return tuple(command for command, there in has.items() if there)
 
 
 def _tell_log(log: Path) -> None:
@@ -247,20 +281,27 @@ def _live(world: "World", seconds: float, picture: Path | None) -> None:
     from rich.console import Console
     from rich.live import Live
 
+    from nodeward.people.screen import Screen, read, typed
     from nodeward_sim.decided import LatestDecisions
 
     quiet = None if sys.stdout.isatty() else io.StringIO()
-    decisions, console = LatestDecisions(), Console(file=quiet)
-    with Live(console=console, auto_refresh=False, screen=False) as live:
+    decisions, console, screen = LatestDecisions(), Console(file=quiet), Screen()
+    with typed() as keys, Live(console=console, auto_refresh=False, screen=False) as live:
 
         def draw() -> None:
             if world.view is not None:
                 decisions.look(world.view)
-            live.update(_picture(world, decisions, console.height), refresh=True)
+            live.update(_picture(world, decisions, console.height, screen), refresh=True)
 
-        _run(world, seconds, draw)
+        def pressed(fd: int) -> None:
+            read(fd, screen)
+            if screen.is_over:
+                signal.raise_signal(signal.SIGINT)
+            draw()
+
+        _run(world, seconds, draw, (keys, pressed))
     if picture is not None:
-        _save(_picture(world, decisions, PICTURE_LINES), picture)
+        _save(_picture(world, decisions, PICTURE_LINES, Screen()), picture)
 
 
 def _save(view: "Group", picture: Path) -> None:
@@ -277,11 +318,12 @@ def _save(view: "Group", picture: Path) -> None:
     print(f"picture: {picture}")
 
 
-def _picture(world: "World", decisions: "LatestDecisions", height: int) -> "Group":
+def _picture(world: "World", decisions: "LatestDecisions", height: int, screen: "Screen") -> "Group":
     """The live view, in no more than `height` lines: what has the least room is the table."""
     from rich.console import Group
     from rich.text import Text
 
+    from nodeward.people.pods import pod_rows
     from nodeward.people.table import render
 
     told = list(decisions.latest)[-(5 if height >= TALL else 2) :]
@@ -290,13 +332,14 @@ def _picture(world: "World", decisions: "LatestDecisions", height: int) -> "Grou
         Text(head, style="bold", no_wrap=True, overflow="ellipsis"),
         Text(f"charges: {_charges(world)}", no_wrap=True, overflow="ellipsis"),
     ]
-    foot = [Text("the latest decisions, and why   (Ctrl-C ends)", style="bold")]
+    foot = [Text(f"the latest decisions, and why   ({screen.line})", style="bold", no_wrap=True, overflow="ellipsis")]
     for one in told:
         foot.append(Text(one.what, no_wrap=True, overflow="ellipsis"))
         foot.append(Text(f"  {one.why}", style="dim", no_wrap=True, overflow="ellipsis"))
     if world.view is None:
         return Group(*lines, Text("the daemon does not answer", style="red"), *foot)
-    return Group(*lines, render(world.view, height - len(lines) - len(foot) - 1), *foot)
+    pods = screen.shows(pod_rows(world.view))
+    return Group(*lines, render(world.view, height - len(lines) - len(foot) - 1, pods=pods), *foot)
 
 
 def _charges(world: "World") -> str:

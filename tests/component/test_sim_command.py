@@ -11,7 +11,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -206,7 +206,18 @@ def test_the_live_view_shows_each_decision_and_refusal_within_the_terminal_and_n
     assert "Killed (seed 1): " in frames[-1]
 
 
-def on_a_terminal(folder: Path, columns: int, *words: str) -> list[str]:
+def test_keys_filter_scroll_and_end_the_live_view(folder: Path) -> None:
+    typed = {b"q ends": b"/none-such\r", b"filter: none-such": b"\x1b", b"default/pod-": b"jq"}
+    frames = on_a_terminal(folder, 80, "quiet-day", typed=typed)
+
+    shown = next(frame for frame in frames if "filter: none-such" in frame)
+    assert "default/pod-" not in shown.partition("the latest decisions")[0].partition("STATE")[2]
+    assert any("from row 2" in frame for frame in frames)
+    assert "Quiet day (seed 1): " in frames[-1]
+
+
+def on_a_terminal(folder: Path, columns: int, *words: str, typed: Mapping[bytes, bytes] | None = None) -> list[str]:
+    """What is drawn, frame by frame; of `typed` each is pressed once what stands before it was drawn, in this order."""
     ours, its = pty.openpty()
     termios.tcsetwinsize(its, (40, columns))
     environ = {name: text for name, text in environment(folder).items() if name not in ("COLUMNS", "LINES")}
@@ -215,9 +226,13 @@ def on_a_terminal(folder: Path, columns: int, *words: str) -> list[str]:
     )
     os.close(its)
     drawn = bytearray()
+    left, seen = list((typed or {}).items()), 0
     with contextlib.suppress(OSError):  # what a terminal whose other end is gone says
         while piece := os.read(ours, 65536):
             drawn += piece
+            if left and (at := drawn.find(left[0][0], seen)) >= 0:
+                os.write(ours, left.pop(0)[1])
+                seen = at
     os.close(ours)
     assert process.wait(DEADLINE_S) == 0, bytes(drawn)
     frames = re.split(r"(?:\x1b\[2K\x1b\[1A)+\x1b\[2K|(?:\x1b\[1A\x1b\[2K)+", drawn.decode().replace("\r", ""))

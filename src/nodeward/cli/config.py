@@ -7,8 +7,7 @@ import sys
 import click
 
 from nodeward.cli import exits
-from nodeward.cli.flags import set_option
-from nodeward.cli.output import output_option, print_data
+from nodeward.cli.flags import output_option, print_data, set_option
 
 
 @click.group("config")

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nodeward.cli import exits
-from nodeward.cli.flags import set_option
-from nodeward.cli.output import output_option, print_data
+from nodeward.cli.flags import output_option, print_data, set_option
 
 if TYPE_CHECKING:
     from nodeward.features.settings import Settings

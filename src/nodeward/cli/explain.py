@@ -4,11 +4,11 @@ import json
 
 import click
 
-from nodeward.cli.output import output_option, print_data
+from nodeward.cli.flags import output_option, pods, print_data
 
 
 @click.command("explain")
-@click.argument("what", metavar="WHAT")
+@click.argument("what", metavar="WHAT", shell_complete=pods)
 @click.option("--socket", help="The daemon's socket.  [default: /run/nodeward/nodeward.sock]")
 @output_option()
 def command(what: str, socket: str | None, output: str) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nodeward.cli.flags import output_option, print_data
 from nodeward.cli.groups import Shows
-from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.features.keys.rows import KeyElsewhere, KeyHolder, KeyIdRow, KeyRow

@@ -5,6 +5,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nodeward.cli import exits
-from nodeward.cli.output import output_option, print_data
+from nodeward.cli.flags import namespaces, output_option, pods, print_data
 from nodeward.people import client
 
 if TYPE_CHECKING:
@@ -60,8 +61,8 @@ class _Asked:
 
 
 @click.command("status")
-@click.argument("pod", required=False, metavar="[POD]")
-@click.option("-n", "--namespace", help="Only pods of this namespace.")
+@click.argument("pod", required=False, metavar="[POD]", shell_complete=pods)
+@click.option("-n", "--namespace", help="Only pods of this namespace.", shell_complete=namespaces)
 @click.option(
     "--state", "states", multiple=True, type=click.Choice(STATES), help="Only cgroups in this state; repeatable."
 )
@@ -81,8 +82,9 @@ def command(
     POD is a pod's name, or NAMESPACE/POD. Pods that need somebody come first. The verdict is on the whole node. `-o
     wide` has a line for each container with its limit, usage, peak and refusals.
 
-    With --watch on a terminal the last lines say what changed lately. A daemon that ends meanwhile is reported, and
-    shown again once it is back. As JSON each view is one document on a line of its own.
+    With --watch on a terminal the last lines say what changed lately; arrows scroll, / filters and q ends. A daemon
+    that ends meanwhile is reported, and shown again once it is back. As JSON each view is one document on a line of its
+    own.
 
     Exit code: 0 good, 1 no answer, no such pod, or with --ready not ready.
 
@@ -101,7 +103,8 @@ def command(
             raise click.UsageError("--ready asks once: leave --watch out")
         sys.exit(_ready(socket, output))
     if watch:
-        _watch(_pictures(socket, every_s, times), asked, output)
+        with suppress(KeyboardInterrupt):
+            _watch(socket, asked, output, every_s, times)
         return
     whole = client.node(socket)
     node = asked.of(whole)
@@ -128,19 +131,22 @@ def _ready(socket: str | None, output: str) -> int:
     return exits.GOOD if view.ready else exits.FAILED
 
 
-def _watch(moments: Iterator[tuple["NodeView | None", str]], asked: _Asked, output: str) -> None:
+def _watch(socket: str | None, asked: _Asked, output: str, every_s: float, times: int | None) -> None:
     """One view in the place of the one before; where standard output is no terminal, one below the other."""
-    try:
-        if output not in ("json", "yaml"):
-            _draw(moments, asked, output == "wide")
-            return
-        for view, why in moments:
-            if view is None:
-                print(f"nodeward: {why}", file=sys.stderr)
-            else:
-                print_data(asked.of(view), output, is_one_of_many=True)
-    except KeyboardInterrupt:
+    from nodeward.people.table import console
+
+    out, is_text = console(), output not in ("json", "yaml")
+    if is_text and out.is_terminal:
+        _draw(socket, asked, output == "wide", every_s, times)
         return
+    for view, why in _pictures(socket, every_s, times):
+        if view is not None and print_data(asked.of(view), output, is_one_of_many=True):
+            continue
+        if is_text:
+            out.print(f"no answer: {why}" if view is None else _of(view, asked, output == "wide"), "")
+            sys.stdout.flush()
+        else:
+            print(f"nodeward: {why}", file=sys.stderr)
 
 
 def _pictures(socket: str | None, every_s: float, times: int | None) -> Iterator[tuple["NodeView | None", str]]:
@@ -164,26 +170,28 @@ def _of(view: "NodeView", asked: _Asked, is_wide: bool) -> "Group":
     return judged(part, view, pods=asked.pods(part), is_wide=is_wide)
 
 
-def _draw(moments: Iterator[tuple["NodeView | None", str]], asked: _Asked, is_wide: bool) -> None:
+def _draw(socket: str | None, asked: _Asked, is_wide: bool, every_s: float, times: int | None) -> None:
+    """On a terminal: one view in the place of the one before, at each key and as often as it is asked for."""
     from rich.live import Live
 
+    from nodeward.people.screen import Screen, typed, wait
     from nodeward.people.table import console, live
     from nodeward.people.verdict import MOST, happened
 
-    out = console()
-    if not out.is_terminal:
-        for view, why in moments:
-            out.print(f"no answer: {why}" if view is None else _of(view, asked, is_wide), "")
-            sys.stdout.flush()
-        return
-    shown: NodeView | None = None
+    out, screen, shown = console(), Screen(), None
     lately = deque[str](maxlen=MOST)
-    with Live(console=out, auto_refresh=False) as screen:
-        for view, why in moments:
+    with typed() as keys, Live(console=out, auto_refresh=False) as drawing:
+        for number, (view, why) in enumerate(_pictures(socket, 0, times), 1):
             said = [why] if view is None else happened(shown and asked.of(shown), asked.of(view))
             lately.extend(f"{datetime.now():%H:%M:%S} {line}" for line in said)
-            shown = view or shown
-            if shown is not None:
-                part = asked.of(shown)
-                drawn = live(part, shown, out.height - 1, lately, pods=asked.pods(part), is_wide=is_wide)
-                screen.update(drawn, refresh=True)
+            shown, due_s = view or shown, time.monotonic() + every_s
+            while not screen.is_over:
+                if shown is not None:
+                    part = asked.of(shown)
+                    pods = screen.shows(asked.pods(part))
+                    drawn = live(part, shown, out.height - 1, lately, pods=pods, is_wide=is_wide, keys=screen.line)
+                    drawing.update(drawn, refresh=True)
+                if number == times or not wait(keys, screen, max(due_s - time.monotonic(), 0)):
+                    break
+            if screen.is_over:
+                return

@@ -1,13 +1,15 @@
 """Sentences about decisions, and what two decisions do not share."""
 
 import logging
+import re
 from collections import deque
 from dataclasses import dataclass, replace
 
 from nodeward.core import events as ev
-from nodeward.core.decision import NOTHING, Commit, Decision, Final, Goal, Need, PodEvent, Special, Target
+from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Final, Goal, Need, PodEvent, Special, Target
 from nodeward.core.events import Event, Missed, Reached
 from nodeward.core.refusal import Reason, Refusal
+from nodeward.features.limits.words import amount
 from nodeward.people.explain import note_sentence
 
 
@@ -58,7 +60,8 @@ MOST_CHARACTERS = 400
 @dataclass(frozen=True, slots=True)
 class DecisionRow:
     """One decision. `seq` is its number in a record; `took_ns` is how long it took to decide; `after_ns` how long after
-    the goal was given its value was read back, 0 where that is not what the event says or not known."""
+    it its goals were written and read back, 0 where that is still to come or nothing was to be. `summary` is a line for
+    people, `said` has every part of it with its paths."""
 
     seq: int
     wall_ns: int
@@ -67,6 +70,7 @@ class DecisionRow:
     took_ns: int
     after_ns: int
     said: tuple[str, ...]
+    summary: str = ""
 
 
 class Latest:
@@ -74,6 +78,8 @@ class Latest:
 
     def __init__(self) -> None:
         self._kept: deque[tuple[DecisionRow, int, Decision, Reached | Missed | None]] = deque(maxlen=KEPT)
+        self._asked = dict[int, str]()
+        """By ask, whom it is about: the event that brings its answer does not say so."""
 
     def add(self, event: Event, decision: Decision, took_ns: int) -> None:
         """One more, if there is anything to say of it; its notes are in the log too."""
@@ -81,32 +87,155 @@ class Latest:
             log.warning("note=%s what=%r", note.code, note_sentence(note))
         outcome = event if isinstance(event, Reached | Missed) else None
         if outcome is not None or decision != NOTHING:
-            row = DecisionRow(event.seq, event.wall_ns, type(event).__name__, about(event), took_ns, 0, ())
+            whom = self._asked.pop(event.ask_id, "") if isinstance(event, ev.FactRead | ev.Committed) else about(event)
+            row = DecisionRow(event.seq, event.wall_ns, type(event).__name__, whom, took_ns, 0, ())
+            if isinstance(event, ev.Question) and isinstance(decision.answer, Need | Commit):
+                self._asked[event.ask_id] = whom
+                while len(self._asked) > KEPT:
+                    del self._asked[next(iter(self._asked))]
             self._kept.append((row, event.at_ns, decision, outcome))
 
     def rows(self, after: int) -> tuple[DecisionRow, ...]:
-        """Those with a higher number, oldest first."""
-        given: dict[Target, int] = {}
-        rows = list[DecisionRow]()
+        """Those with a higher number, oldest first. What has come of a decision that is here has no row of its own."""
+        by_target: dict[Target, int] = {}
+        times, read_back = dict[int, int](), dict[int, tuple[int, list[str]]]()
+        shown = list[tuple[DecisionRow, Decision, Reached | Missed | None]]()
         for row, at_ns, decision, outcome in self._kept:
-            if row.seq > after:
-                since = [given[one] for one in outcome.targets if one in given] if isinstance(outcome, Reached) else []
-                rows.append(replace(row, after_ns=at_ns - min(since) if since else 0, said=_said(decision, outcome)))
-            given |= {target: at_ns for goal in decision.goals for target in goal.targets()}
-        return tuple(rows)
+            if isinstance(outcome, Reached):
+                since = {by_target[one] for one in outcome.targets if one in by_target}
+                for seq in since:
+                    said = [one for one in _outcomes(outcome) if one]
+                    read_back[seq] = (at_ns - times[seq], [*read_back.get(seq, (0, []))[1], *said])
+                if since and decision == NOTHING:
+                    continue
+            shown.append((row, decision, outcome))
+            times[row.seq] = at_ns
+            by_target |= {target: row.seq for goal in decision.goals for target in goal.targets()}
+        return tuple(
+            _told(row, decision, outcome, *read_back.get(row.seq, (0, [])))
+            for row, decision, outcome in shown
+            if row.seq > after
+        )
 
 
-def _said(decision: Decision, outcome: Reached | Missed | None) -> tuple[str, ...]:
+def _told(
+    row: DecisionRow, decision: Decision, outcome: Reached | Missed | None, after_ns: int, came: list[str]
+) -> DecisionRow:
+    said = [*_outcomes(outcome), *sentences(decision), *came]
+    more = [f"and {len(said) - MOST_SENTENCES} more"] if len(said) > MOST_SENTENCES else []
+    texts = tuple(one[:MOST_CHARACTERS] for one in (*said[:MOST_SENTENCES], *more))
+    was_written = any(one.startswith(_WROTE) for one in came)
+    summary = summarised(row.event, decision, outcome, after_ns, was_written=was_written)
+    return replace(row, after_ns=after_ns, said=texts, summary=summary[:MOST_CHARACTERS])
+
+
+_WROTE = "wrote and read back"
+
+
+def _outcomes(outcome: Reached | Missed | None) -> list[str]:
     match outcome:
         case Reached(targets=targets, written=written):
-            outcomes = [f"{'wrote and read back' if one in written else 'already as wanted'}: {one}" for one in targets]
+            return [f"{_WROTE if one in written else 'already as wanted'}: {one}" for one in targets]
         case Missed(why=why):
-            outcomes = [f"could not be reached: {target}: {reason}" for target, reason in why]
+            return [f"could not be reached: {target}: {reason}" for target, reason in why]
         case None:
-            outcomes = []
-    said = [*outcomes, *sentences(decision)]
-    more = [f"and {len(said) - MOST_SENTENCES} more"] if len(said) > MOST_SENTENCES else []
-    return tuple(one[:MOST_CHARACTERS] for one in (*said[:MOST_SENTENCES], *more))
+            return []
+
+
+# ---- one line for people, without ids and paths
+
+_EVENTS = {
+    "Creating": "container is created",
+    "Started": "container started",
+    "Stopped": "container stopped",
+    "Removed": "container removed",
+    "Updating": "container is updated",
+    "SandboxStarted": "pod started",
+    "SandboxStopped": "pod stopped",
+    "SandboxRemoved": "pod removed",
+    "PodSeen": "pod read from the API server",
+    "PodGone": "pod deleted",
+    "PodsListed": "pods listed by the API server",
+    "FactRead": "answered",
+    "Committed": "answered",
+    "Hooked": "container created, seen by the OCI hook",
+    "Allocating": "kubelet asks for ids",
+    "Preparing": "kubelet prepares a claim",
+    "Unprepared": "kubelet gives a claim back",
+    "Sampled": "counters read",
+    "KeysRead": "keys counted",
+    "CpusetsRead": "CPU sets read",
+    "SettingsChanged": "settings changed",
+    "NewSettings": "settings changed",
+    "Reached": "written and read back",
+    "Missed": "not written",
+    "Tick": "looked again",
+}
+_GIVEN = {"cpus": "CPUs", "memory_nodes": "memory of node", "cpu_shares": "CPU shares", "misc.max": "limit"}
+_GOALS = {
+    "misc.max": "limit",
+    "cpuset": "CPUs",
+    "cpuset.mems": "memory of node",
+    "offer": "ids offered",
+    "pod.limit": "pod limit",
+}
+
+
+def summarised(
+    event: str, decision: Decision, outcome: Reached | Missed | None, after_ns: int, *, was_written: bool
+) -> str:
+    """What happened, what was decided and when it was so, in the field's words: `container is created: CPUs 4-5`."""
+    parts = list[str]()
+    match decision.answer:
+        case Need() as need:
+            parts.append(f"waits for its {need.fact}")
+        case Commit():
+            parts.append("waits until that is on disk")
+        case Final(value=Refusal() as refusal):
+            parts.append(f"refused: {refusal.message}")
+        case Final(value=Adjustment() as adjustment):
+            given = [f"{_GIVEN.get(key, key)} {_value(text)}" for key, text in adjustment.sets().items()]
+            parts += given or ["nothing to set"]
+    goals = dict[str, list[Goal]]()
+    for goal in decision.goals:
+        if goal.target.kind != "subtree":  # switches the controller on, which is no promise
+            goals.setdefault(goal.target.kind, []).append(goal)
+    for kind, some in goals.items():
+        places = sum(1 + len(goal.also) for goal in some)
+        more = f" and {places - 1} more" if places > 1 else ""
+        parts.append(f"{_GOALS.get(kind, kind)} {_goal_value(some[0])}{more}")
+    parts += [f"{_whom(call)}: {call.reason.code.replace('-', ' ')}" for call in decision.calls]
+    parts += [note.code.replace("-", " ") for note in decision.notes]
+    parts += [f"feature {fault.feature} failed" for fault in decision.faults]
+    if isinstance(outcome, Missed):
+        parts += [reason for _, reason in outcome.why[:1]]
+    words = ": ".join(filter(None, (_EVENTS.get(event) or _plain(event), ", ".join(dict.fromkeys(parts)))))
+    if after_ns and goals:
+        return f"{words}, {'written and read back' if was_written else 'already so, read back'} in {_took(after_ns)}"
+    return words
+
+
+def _plain(event: str) -> str:
+    return re.sub("(?<=[a-z])(?=[A-Z])", " ", event).lower()
+
+
+def _goal_value(goal: Goal) -> str:
+    if goal.value is Special.ABSENT:
+        return "taken back"
+    is_misc = goal.target.kind == "misc.max"
+    return _value(f"{goal.target.resource} {goal.value}" if is_misc else str(goal.value))
+
+
+def _value(text: str) -> str:
+    """A value for people; of a misc resource its name and amount."""
+    name, space, value = text.partition(" ")
+    if space and value.isascii() and value.isdigit():
+        return f"{'EPC' if name == 'sgx_epc' else name} {amount(name, int(value))}"
+    return text
+
+
+def _took(ns: int) -> str:
+    return f"{ns / 1e6:.0f} ms" if ns >= 1e6 else "less than 1 ms"
 
 
 def _whom(call: PodEvent) -> str:

@@ -128,14 +128,17 @@ class _Pod:
         """How its promises stand, where no condition says more."""
         told = [one.state or row.state for row in self.cgroups for one in row.resources if not one.is_idle]
         told += [row.state for row in self.cgroups if urgency(row.state) < _GOOD]
-        if worst := min(told, key=urgency, default=""):
-            if worst != "unmanaged":
-                return worst
-            return "observed" if mode == Mode.OBSERVE.value else "no limit"
+        worst = min(told, key=urgency, default="")
+        if worst and worst != "unmanaged":
+            return worst
         states = {holder.state or holder.kind for holder in self.cpus}
         if there := [state for state in _CPU_STATES if state in states]:
             return "pinned" if there[0] == "held" else there[0]
-        return ""
+        if self.keys:
+            return "counted"
+        if worst:
+            return "observed" if mode == Mode.OBSERVE.value else "no limit"
+        return max(self.vms, key=_worse).fit.fit if self.vms else ""
 
     def cells(self, counted: Iterable[str]) -> Iterator[tuple[str, PodCell]]:
         """Its cells; a resource that is counted as keys has no column of its own."""
@@ -186,18 +189,33 @@ def _sum(values: Iterable[int | None]) -> int | None:
 def cpu_word(row: CpuHolderRow) -> str:
     """A container's CPUs: its own, the pool that it shares, or how else it stands; `?` while the kernel does not say
     so yet."""
-    own = row.own if len(row.own) <= _LONGEST else f"{row.own[: _LONGEST - 1]}…"
-    said = "+".join(part for part in (own, row.pool) if part) or row.kind
-    return f"{said}?" if row.state in ("pending", "failed") else said
+    return ("+".join(part for part in (_short(row.own), row.pool) if part) or row.kind) + _open(row)
 
 
 def _cpus(holders: Sequence[CpuHolderRow]) -> PodCell:
-    own = [holder for holder in holders if holder.own]
-    words = dict.fromkeys(cpu_word(holder) for holder in (*own, *(one for one in holders if not one.own)))
-    text = ", ".join(words) + (" own" if own and len(own) == len(holders) else "")
-    times = [holder.for_ms for holder in own or holders if holder.for_ms is not None]
-    since = f" for {age_text(min(times))}" if times and min(times) >= _SINCE_MS else ""
-    return PodCell(text + since, tone=BAD if any(one.error for one in holders) else "")
+    parts = dict.fromkeys(part for holder in sorted(holders, key=lambda row: not row.own) for part in _parts(holder))
+    return PodCell(", ".join(parts), tone=BAD if any(one.error for one in holders) else "")
+
+
+def _parts(holder: CpuHolderRow) -> Iterator[str]:
+    """A container's own CPUs, since when, and the pool that it shares."""
+    if holder.own:
+        for_ms = holder.for_ms or 0
+        since = f" for {age_text(for_ms)}" if for_ms >= _SINCE_MS else ""
+        yield f"{_short(holder.own)} own{_open(holder)}{since}"
+    if holder.pool:
+        yield f"pool {holder.pool}{_open(holder)}"
+    if not holder.own and not holder.pool:
+        yield f"{holder.kind}{_open(holder)}"
+
+
+def _short(cpus: str) -> str:
+    return cpus if len(cpus) <= _LONGEST else f"{cpus[: _LONGEST - 1]}…"
+
+
+def _open(holder: CpuHolderRow) -> str:
+    """A mark while the kernel does not say so yet."""
+    return "?" if holder.state in ("pending", "failed") else ""
 
 
 def _keys(kind: KeyRow, holder: KeyHolder) -> str:
@@ -207,7 +225,7 @@ def _keys(kind: KeyRow, holder: KeyHolder) -> str:
 
 
 def _vm(vms: Sequence[SandboxRow]) -> PodCell:
-    worst = max(vms, key=lambda row: (_BY_TONE.index(_tone(row)), row.vm_memory or 0))
+    worst = max(vms, key=_worse)
     size = "" if worst.vm_memory is None else f", {size_text(worst.vm_memory)}"
     more = f" (of {len(vms)} VMs)" if len(vms) > 1 else ""
     fit = worst.fit
@@ -217,6 +235,10 @@ def _vm(vms: Sequence[SandboxRow]) -> PodCell:
 
 
 _BY_TONE = ("", ATTENTION, BAD)
+
+
+def _worse(row: SandboxRow) -> tuple[int, int]:
+    return _BY_TONE.index(_tone(row)), row.vm_memory or 0
 
 
 def _tone(row: SandboxRow) -> str:
@@ -245,6 +267,14 @@ def chosen_pods(
 _NUMBERS = re.compile(r"([0-9]+)", re.ASCII)
 _MOST_DIGITS = 100
 Natural = tuple[tuple[int, str], ...]
+
+
+def taken_by_pods(rows: Iterable[CgroupRow], resources: Iterable[str]) -> dict[str, int]:
+    """Of each resource what pods were promised or use, of each pod whichever is more."""
+    taken = dict.fromkeys(resources, 0)
+    for part in (part for row in rows if row.level == "pod" for part in row.resources if part.resource in taken):
+        taken[part.resource] += max(part.wanted or 0, part.usage or 0)
+    return taken
 
 
 def natural(name: str) -> Natural:

@@ -182,6 +182,10 @@ class NodeView:
     relay_missing: bool = False
     """No relay answers, though one should."""
     lines: LinesRow = field(default_factory=LinesRow)
+    node: str = ""
+    """The node's name in the API server; empty where it is not known."""
+    version: str = gauge("nodeward_build_info", "1, with the daemon's version.", by="version", default=__version__)
+    """Of the daemon."""
     alone: str = ""
     """Why this is the relay's picture only; empty where it is the daemon's."""
     cpus: CpusView | None = None
@@ -199,12 +203,6 @@ class NodeView:
     """What happened lately and may be over."""
     verdict: Verdict | None = None
     """What is wrong, of the whole node whatever rows are chosen, for those who read JSON or metrics."""
-
-    @property
-    @shows(Metric("nodeward_build_info", "1, with the daemon's version.", by="version"))
-    def version(self) -> str:
-        """Of who shows it."""
-        return __version__
 
     @property
     @shows(Metric("nodeward_reconcile_repairs", "Limits repaired in the last five minutes."))

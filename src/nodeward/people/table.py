@@ -61,10 +61,10 @@ _NUMBERS = ("WANTED", "LIMIT", "USAGE", "PEAK", "REFUSED", "HERE")
 _PIPE_WIDTH = 1000
 """Wider than any line: what reads a pipe may cut it."""
 LEGEND = (
-    "WANTED promised  LIMIT in the kernel  USAGE now  PEAK most so far  Ctrl-C ends",
+    "WANTED promised  LIMIT in the kernel  USAGE now  PEAK most so far",
     "REFUSED charges refused here or below  HERE by this limit itself  - not known",
 )
-LEGEND_OF_PODS = ("EPC used / limit, (promised, not limited)  VM whether it fits its pod's limit  Ctrl-C ends",)
+LEGEND_OF_PODS = ("EPC used / limit, in brackets one that is not enforced; VM whether it fits its pod's limit",)
 TONES = {BAD: "red", ATTENTION: "yellow"}
 _GAP = 2
 _LEAST_NAME = 9
@@ -100,11 +100,13 @@ def live(
     *,
     pods: Sequence[PodRow] = (),
     is_wide: bool = False,
+    keys: str = "",
 ) -> Group:
-    """The picture of `judged` in `height` lines, with recent happenings and the legend at its end."""
+    """The picture of `judged` in `height` lines, with recent happenings, the legend and the line of `keys` at its
+    end."""
     below = [Text(line, "yellow", no_wrap=True, overflow="ellipsis") for line in happened]
     legend = LEGEND if is_wide else LEGEND_OF_PODS
-    below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in legend]
+    below += [Text(line, "dim", no_wrap=True, overflow="ellipsis") for line in (*legend, *([keys] if keys else []))]
     return Group(judged(view, whole, max(height - len(below), 1), pods=pods, is_wide=is_wide), *below)
 
 

@@ -1,6 +1,6 @@
 """Makes the picture of a node from the state, with each feature's rows."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from nodeward.core.ports import Pace, at_once
@@ -10,6 +10,7 @@ from nodeward.features.lately.view import lately_rows
 from nodeward.features.limits.rows import CgroupRow
 from nodeward.features.limits.view import ROWS_AT_ONCE, _elsewhere, _row, _stale_since, without_cgroup
 from nodeward.features.root import State
+from nodeward.people.pods import taken_by_pods
 from nodeward.people.rows import NodeView
 
 
@@ -44,14 +45,13 @@ def node_view(state: State, now_ns: int, health: Mapping[str, int], pace: Pace =
 
 
 def shares(
-    capacity: Mapping[str, int], elsewhere: Mapping[str, int], rows: Iterable[CgroupRow], keys: Iterable[KeyRow]
+    capacity: Mapping[str, int], elsewhere: Mapping[str, int], rows: Collection[CgroupRow], keys: Iterable[KeyRow]
 ) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """Of each resource what pods were promised, and what is left. Of a pod what it was promised or what it uses is not
     left, whichever is more."""
-    promised, taken = dict.fromkeys(capacity, 0), dict.fromkeys(capacity, 0)
+    promised, taken = dict.fromkeys(capacity, 0), taken_by_pods(rows, capacity)
     for part in (part for row in rows if row.level == "pod" for part in row.resources if part.resource in capacity):
         promised[part.resource] += part.wanted or 0
-        taken[part.resource] += max(part.wanted or 0, part.usage or 0)
     free = {name: max(0, most - taken[name] - elsewhere[name]) for name, most in capacity.items() if name in elsewhere}
     for kind in (kind for kind in keys if kind.key in capacity):
         promised[kind.key] = kind.entitled or 0

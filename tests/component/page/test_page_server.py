@@ -6,6 +6,7 @@ With NODEWARD_PICTURES=FOLDER the pictures of docs/page.md are written there.
 import asyncio
 import json
 import os
+import re
 import socket
 import socketserver
 import subprocess
@@ -228,7 +229,7 @@ def test_a_picture_a_second_and_the_daemon_away_and_back(daemon: Played, port: i
         with daemon.away():
             away = next(one for one in told if one["fault"])
             assert str(daemon.path) in away["fault"]
-            assert away["view"]["rows"], "what was there before is still shown"
+            assert away["pods"], "what was there before is still shown"
             assert asked(port, "/explain?what=a")[0] == 503
         back = next(one for one in told if not one["fault"])
         assert [one["seq"] for one in back["decisions"]] == [1, 2], "each decision once, though asked for again"
@@ -333,6 +334,15 @@ QUIET = (
 )
 WITHIN_MS = scaled(45.0) * 1000
 WIDTHS = (1280, 400)
+WEB = {
+    "EPC": "1Ki / 4Ki, 3 refused",
+    "CPUs": "2-3 own, pool shared, pool shared?",
+    "Keys": "–",
+    "VM": "will be killed, 2Gi",
+    "Gate": "passed",
+    "State": "enforced",
+    "Refused lately": "",
+}
 MARKUP = "<img src=x onerror=document.title='owned'>"
 ARABIC, COMBINED = "\u202eمرحبا", "e\u0301" * 20
 
@@ -389,23 +399,24 @@ def _drawn(page: Page, scenario: str) -> None:
         if folder := os.environ.get("NODEWARD_PICTURES"):
             page.evaluate("document.activeElement.blur()")
             page.wait_for_timeout(1500)
-            size = FloatRect(x=0, y=0, width=width, height=1150)
+            size = FloatRect(x=0, y=0, width=width, height=1500)
             page.screenshot(path=f"{folder}/page-{scenario}-{width}.png", clip=size, full_page=True)
 
 
 def test_limits_and_refusals(browser: Browser) -> None:
     with simulated("noisy-neighbour") as address, opened(browser, address) as page:
         expect(page.get_by_role("status")).to_contain_text("The kernel refused", timeout=WITHIN_MS)
-        expect(page.get_by_role("img", name="sgx_epc:")).to_be_visible()
+        expect(page.get_by_role("img", name="EPC:")).to_be_visible()
         pods = page.get_by_role("region", name="Pods")
-        expect(pods.get_by_role("cell", name="enforced").first).to_be_visible()
+        expect(pods.get_by_role("cell", name="charges-refused").first).to_be_visible()
         expect(pods.get_by_role("img", name="refused in the last minute").first).to_be_attached()
+        assert pods.get_by_role("columnheader").all_text_contents() == ["Pod", "EPC", "State", "Refused lately"]
+        assert re.search("^[●▲■] sim: ", page.title())
         expect(pods.locator(".spark[aria-label^='1'], .spark[aria-label^='2']").first).to_be_attached()
         decisions = page.get_by_role("region", name="Decisions")
-        expect(decisions.get_by_role("cell", name="Reached").first).to_be_visible()
-        expect(decisions.get_by_text("wrote and read back: misc.max").first).to_be_attached()
-        decisions.get_by_role("button").first.click()  # its pod may have ended: then that is said
-        expect(page.get_by_role("dialog").get_by_role("listitem").first).not_to_have_text("…")
+        done = re.compile("pod read from the API server: limit EPC .* read back in")
+        decisions.get_by_role("button", name=done).first.click()
+        expect(page.get_by_role("dialog").get_by_text("wrote and read back: misc.max").first).to_be_visible()
         page.get_by_role("button", name="Close").press("Enter")
         expect(page.get_by_role("dialog")).to_have_count(0)
         page.get_by_role("searchbox", name="Find").fill("no such pod")
@@ -429,12 +440,25 @@ def test_keys(browser: Browser) -> None:
         _drawn(page, "keys")
 
 
-def test_cpus(browser: Browser) -> None:
-    with simulated("cpus-quiet") as address, opened(browser, address) as page:
+def test_sandboxes(browser: Browser) -> None:
+    with simulated("sandboxes-too-big") as address, opened(browser, address) as page:
+        pods = page.get_by_role("region", name="Pods")
+        expect(pods.get_by_role("columnheader", name="VM")).to_be_visible()
+        expect(pods.get_by_role("cell", name="will be killed").first).to_be_visible()
+        expect(page.locator("#vms")).to_contain_text("will be killed")
+        _drawn(page, "sandboxes")
+
+
+def test_several_features_on_one_node(browser: Browser) -> None:
+    with simulated("one-node") as address, opened(browser, address) as page:
         cpus = page.get_by_role("region", name="CPUs")
         expect(cpus.get_by_role("button", name="CPU 0:")).to_be_visible()
         expect(cpus.get_by_role("button", name="exclusive, default/").first).to_be_visible()
-        _drawn(page, "cpus")
+        expect(cpus).to_contain_text("Socket 0, NUMA node 0: 8 CPUs, 16Gi memory")
+        pods = page.get_by_role("region", name="Pods")
+        expect(pods.get_by_role("cell", name="own").first).to_be_visible()
+        expect(pods.get_by_role("cell", name="tdx").first).to_be_visible()
+        _drawn(page, "node")
 
 
 def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> None:
@@ -448,7 +472,7 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
             expect(page.get_by_role("status")).to_have_text("Nothing can be read.")
             expect(page.get_by_role("list", name="The daemon")).to_contain_text("runtime containerd 2.4")
-            said = "sgx_epc: 1536Ki used, 4Ki promised, 1Mi free, 7 outside of the known pods, of 3Mi"
+            said = "EPC: 1536Ki used, 4Ki promised, 1Mi free, 7 outside of the known pods, of 3Mi"
             expect(page.get_by_role("img", name=said)).to_be_visible()
             bar = page.locator(".bar .promised")
             assert bar.evaluate("one => one.style.width") == "0.13%"
@@ -458,12 +482,27 @@ def test_everything_that_is_known_is_drawn(browser: Browser, tmp_path: Path) -> 
             assert others == {"charged": 1, "granted": 1, "outside": 2, "withheld": 4, "free": 8}, "else by holder"
             cpus = page.get_by_role("region", name="CPUs")
             expect(cpus.get_by_role("button", name="CPU 2: exclusive, ns/web/app")).to_be_visible()
-            expect(page.locator("#pods .pod tr").first).to_contain_text("ns/webenforced")
-            expect(cpus).to_contain_text("shared: CPUs 0-1, 2 containers, lent 2")
+            expect(cpus).to_contain_text("pool shared: 0-1, 2 containers, lent 2")
+            expect(cpus.get_by_role("listitem").filter(has_text="ns/web/app: 2")).to_contain_text("A")
             expect(page.locator("#vms")).to_contain_text("ns/web (5ab1e)")
             expect(page.locator("#vms")).to_contain_text("It will be killed.")
-            app = page.locator("#pods tr", has_text="app")
-            expect(app).to_have_text("appenforcedsgx_epc1Ki2Ki4Ki3")
+            legend = page.locator("#keys .legend").first.get_by_role("listitem").all_text_contents()
+            assert legend == ["1 draining: given back, and still in use", "1 charged: in use by a VM"]
+            web = page.locator("#pods tr", has=page.get_by_role("button", name="ns/web", exact=True))
+            cells = {one.get_attribute("data-column"): one.inner_text() for one in web.locator("td").all()}
+            assert cells | {"Refused lately": ""} == WEB, cells
+
+
+def test_a_head_sorts_by_its_column_and_again_the_other_way(browser: Browser, tmp_path: Path) -> None:
+    with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
+        states = {"a-10": "enforced", "a-9": "drift", "b": "enforced"}
+        daemon.show(view(*(row("shop", name, state=state) for name, state in states.items())))
+        with opened(browser, f"http://127.0.0.1:{port}/") as page:
+            names, head = page.locator("#pods .pod-name"), page.get_by_role("columnheader", name="Pod")
+            for order in (["a-9", "a-10", "b"], ["a-9", "a-10", "b"], ["b", "a-10", "a-9"], ["a-9", "a-10", "b"]):
+                expect(names).to_have_text([f"shop/{name}" for name in order])
+                head.get_by_role("button").click()
+            expect(head).to_have_attribute("aria-sort", "ascending")
 
 
 def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Path) -> None:
@@ -471,23 +510,27 @@ def test_names_stay_text_and_many_pods_are_drawn(browser: Browser, tmp_path: Pat
     with played(tmp_path / "nodeward.sock") as daemon, page_of(daemon.path) as port:
         daemon.show(view(*(row("shop", name, state="drift" if name is MARKUP else "enforced") for name in names)))
         with opened(browser, f"http://127.0.0.1:{port}/") as page:
-            expect(page.locator("tbody.pod")).to_have_count(4)
+            expect(page.locator("#pods .pod-name")).to_have_count(4)
             for name in names:
                 expect(page.get_by_role("button", name=f"shop/{name}", exact=True)).to_have_text(f"shop/{name}")
             assert page.locator("#pods img").count() == 0
-            assert "owned" not in page.title()
-            expect(page.locator("tbody.pod").first).to_contain_text("drift", timeout=WITHIN_MS)
+            assert page.title() != "owned"
+            expect(page.locator("#pods tbody tr").first).to_contain_text("drift", timeout=WITHIN_MS)
             expect(page.get_by_role("status")).to_contain_text("changed by another program")
             page.get_by_role("button", name=MARKUP).click()
             expect(page.get_by_role("dialog").get_by_role("listitem")).to_have_text(f"explained shop/{MARKUP}")
             page.get_by_role("button", name="Close").click()
-            daemon.show(view(*(row("shop", f"pod-{n}", app) for n in range(500) for app in ("", "app"))))
-            expect(page.locator("tbody.pod")).to_have_count(500)
-            page.wait_for_function("document.querySelectorAll('tbody.pod').length === 500")
-            first = page.locator("tbody.pod .pod-name").all_text_contents()
+            many = view(*(row("shop", f"pod-{n}", app) for n in range(2000) for app in ("", "app")))
+            keys = KeyRow("sev", (), 5000, 0, used=9, free=4991, holders=(KeyHolder("shop", "pod-1", "u", 9, 9),))
+            daemon.show(replace(many, keys=(keys,)))
+            expect(page.locator("#pods .pod-name")).to_have_count(2000)
+            expect(page.locator("#keys .square")).to_have_count(2000)
+            assert page.locator("#keys .squares").get_attribute("data-more") == "and 3000 more"
+            first = page.locator("#pods .pod-name").all_text_contents()
             assert first[:3] == ["shop/pod-0", "shop/pod-1", "shop/pod-2"]
             page.wait_for_timeout(1200)
-            tell(f"500 pods: an update is drawn in {page.evaluate('document.body.dataset.drawnMs')} ms")
+            took = page.evaluate("document.body.dataset.drawnMs")
+            tell(f"2,000 pods and 5,000 keys: an update is drawn in {took} ms")
             with daemon.away():
                 expect(page.get_by_role("alert")).to_contain_text("does not answer")
             expect(page.get_by_role("alert")).to_be_hidden()

@@ -159,7 +159,7 @@ def test_a_pod_is_one_line_with_all_its_promises_and_a_column_is_there_where_one
     columns = [re.split(r"  +", line) for line in lines[at:]]
     assert columns == [
         ["POD", "EPC", "CPUS", "KEYS", "VM", "GATE", "STATE"],
-        ["default/web", "344.0Mi / 345Mi, 2 refused", "shared", "2 tdx (k1, k2), 1 taken", "will be killed, 1Gi",
+        ["default/web", "344.0Mi / 345Mi, 2 refused", "pool shared", "2 tdx (k1, k2), 1 taken", "will be killed, 1Gi",
          "pending: no verdict yet", "vm-too-big, gate-shut"],
         ["default/pinned", "-", "4-5 own for 3 min", "-", "-", "-", "pinned"],
     ]  # fmt: skip

@@ -3,8 +3,8 @@
 import click
 
 from nodeward.cli.cpus import policies
+from nodeward.cli.flags import output_option, print_data
 from nodeward.cli.groups import Shows
-from nodeward.cli.output import output_option, print_data
 
 
 @click.group("cpus", cls=Shows)

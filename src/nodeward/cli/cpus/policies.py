@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from nodeward.cli import exits
-from nodeward.cli.output import output_option, print_data
+from nodeward.cli.flags import output_option, policies, print_data
 
 if TYPE_CHECKING:
     from nodeward.features.cpus.spelling.listed import PolicyRow
@@ -60,7 +60,7 @@ def list_policies(output: str) -> None:
 
 
 @command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=policies)
 @output_option()
 def show(name: str, output: str) -> None:
     """Explain the policy NAME: aliases, the settings that it needs, its options.

@@ -15,9 +15,9 @@ import click
 
 from nodeward import __version__
 from nodeward.cli import exits
+from nodeward.cli.flags import output_option, print_data
 from nodeward.cli.groups import Group
 from nodeward.cli.main import COMMANDS, run
-from nodeward.cli.output import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.cli.kubectl.answers import Status

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 import click
 
+from nodeward.cli.flags import output_option, pods, print_data
 from nodeward.cli.groups import Own, Shows
-from nodeward.cli.output import output_option, print_data
 from nodeward.cli.pod import gate
 
 WITHHELD = "$withheld"
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 
 @click.group("pod", cls=Shows)
-@click.argument("what", cls=Own, metavar="[NAMESPACE/NAME]", required=False)
+@click.argument("what", cls=Own, metavar="[NAMESPACE/NAME]", required=False, shell_complete=pods)
 @click.option("--list", "every", is_flag=True, help="List the pods that this node knows.")
 @click.option("--spec", is_flag=True, help="Also the whole spec, read at the API server and redacted.")
 @click.option("--socket", help="The Pod API's socket.  [default: podapi.sock beside the daemon's socket]")

@@ -4,11 +4,13 @@ import re
 
 import click
 
+from nodeward.cli.flags import pods
+
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 @click.command("gate")
-@click.argument("what", metavar="NAMESPACE/NAME")
+@click.argument("what", metavar="NAMESPACE/NAME", shell_complete=pods)
 @click.option("--pass", "passed", is_flag=True, help="It may start.")
 @click.option("--deny", "denied", metavar="REASON", help="It never starts; this is final.")
 @click.option("--expires", metavar="TIME", help="With --pass: for so long, such as 10m.  [default: for good]")

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nodeward.cli.flags import output_option, pods, print_data
 from nodeward.cli.groups import Own, Shows
-from nodeward.cli.output import output_option, print_data
 from nodeward.cli.vms import cgroup, network, volume
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ OFF = "VM sandboxes are not read: set sandboxes.mode to observe in the daemon's 
 
 
 @click.group("vms", cls=Shows)
-@click.argument("what", cls=Own, metavar="[NAMESPACE/POD]", required=False)
+@click.argument("what", cls=Own, metavar="[NAMESPACE/POD]", required=False, shell_complete=pods)
 @click.option("--handlers", "part", flag_value="handlers", help="The runtime handlers that start VMs, as configured.")
 @click.option("--options", "part", flag_value="options", help="Kata's option sandbox_cgroup_only; asks no daemon.")
 @click.option(

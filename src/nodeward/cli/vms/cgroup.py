@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import click
 
-from nodeward.cli.output import output_option, print_data
+from nodeward.cli.flags import output_option, print_data
 
 if TYPE_CHECKING:
     from nodeward.features.sandboxes.effects.placing import Machine, Running

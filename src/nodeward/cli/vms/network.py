@@ -5,7 +5,7 @@ from typing import BinaryIO
 
 import click
 
-from nodeward.cli.output import output_option
+from nodeward.cli.flags import output_option
 from nodeward.cli.vms.volume import report, told
 
 _FOLDER = click.option(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from nodeward.cli import exits
-from nodeward.cli.output import output_option, print_data
+from nodeward.cli.flags import output_option, print_data
 
 if TYPE_CHECKING:
     from subprocess import Popen

@@ -141,6 +141,8 @@ class CpusView:
     )
     notes: tuple[str, ...] = ()
     """What of the machine does not fit the settings in force, and what holds instead."""
+    memory: Mapping[int, int] = field(default_factory=dict)
+    """Bytes of memory of each NUMA node; 0 where the machine does not tell."""
     in_force: bool = True
     """False where the settings at the start do not fit the machine: then nothing is pinned."""
 

@@ -57,6 +57,7 @@ def cpus_view(state: State, now_ns: int, pace: Pace = at_once) -> CpusView | Non
         drifts=cpus.drifts,
         late=cpus.late,
         notes=tuple(_notes(cpus, cpus.machine)),
+        memory={node.id: node.bytes for node in cpus.machine.memory},
         in_force=not is_unfit(cpus),
     )
 

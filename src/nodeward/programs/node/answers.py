@@ -62,6 +62,8 @@ class DaemonParts:
     relay: RelayReader
     oci: OciRuntimes
     held: HeldRows
+    node: str
+    """Its name in the API server."""
     heard_ns: Callable[[], int]
     """When the API server last said anything about pods, 0 for never."""
 
@@ -77,7 +79,7 @@ class DaemonParts:
         chosen = tuple(row.name for row in rows)
         relay, relay_fault, relay_missing = self.relay.view, self.relay.fault, self.relay.missing
         lines, wall_ns, held = self.oci.row, self.clock.wall_ns(), self.held
-        sizing, gate_calls, guard = held.sizing(), held.gate(), held.guard()
+        sizing, gate_calls, guard, node = held.sizing(), held.gate(), held.guard(), self.node
 
         def draw(pace: Pace) -> NodeView:
             shown = node_view(state, now_ns, counters, pace)
@@ -98,6 +100,7 @@ class DaemonParts:
                 sizing=sizing,
                 gate_calls=gate_calls,
                 vm_guard=guard,
+                node=node,
             )
             return replace(whole, verdict=verdict(whole))
 

@@ -19,9 +19,9 @@ from nodeward.features.settings import Settings
 from nodeward.people.doctor import run as doctor
 from nodeward.people.page.server import Pictures, application, hosts
 from nodeward.people.page.server import run as serve
-from nodeward.people.pods import ordered
+from nodeward.people.pods import PodRow, columns, pod_rows, taken_by_pods
 from nodeward.people.rows import NodeView
-from nodeward.people.verdict import STATES, verdict
+from nodeward.people.verdict import verdict
 from nodeward.programs.page.memory import Memory
 
 log = logging.getLogger(__name__)
@@ -34,22 +34,24 @@ AWAY: Final = "the daemon does not answer at {place}: {why}; what is shown is fr
 
 
 class _Shown(msgspec.Struct):
-    """What each page draws: the node as `nodeward status -o json` tells it, its rows in the order for people; what was
-    a moment ago; the latest decisions as the daemon tells them. `fault` says why the node is an old one, or none."""
+    """What each page draws: the node as `nodeward status -o json` tells it, with one row a pod in the place of its
+    cgroups; what was a moment ago; the latest decisions as the daemon tells them. `fault` says why the node is an old
+    one, or none."""
 
     memory: Memory
     view: NodeView | None = None
-    states: tuple[str, ...] = STATES
-    """Of a cgroup, the most urgent first."""
+    pods: tuple[PodRow, ...] = ()
+    columns: tuple[str, ...] = ()
+    """Of `pods`: the promises that some pod has."""
+    taken: dict[str, int] = msgspec.field(default_factory=dict)
+    """Of each resource what pods were promised or use, of each whichever is more."""
+    at_s: float = 0.0
+    """When the daemon was asked, by the server's clock (seconds since 1970)."""
     decisions: list[msgspec.Raw] = msgspec.field(default_factory=list)
     findings: tuple[Finding, ...] = ()
     doctor: str = "To see what doctor finds on this machine, start `nodeward page` with --config FILE"
     """When doctor looked, or why it does not."""
     fault: str = ""
-
-
-class _Numbered(msgspec.Struct):
-    seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,6 @@ class _Watch:
     def __init__(self, daemon: _Daemon, chosen: PageOptions, pictures: Pictures) -> None:
         self._daemon, self._chosen, self._pictures = daemon, chosen, pictures
         self._shown = _Shown(Memory())
-        self._seen = 0
         self._doctor_due_s = 0.0
         self._looking: asyncio.Future[doctor.Diagnosis] | None = None
 
@@ -125,7 +126,6 @@ class _Watch:
                 if not isinstance(error, _AWAY):
                     log.exception("page=failed error=%s", error)
                 self._shown.fault = AWAY.format(place=self._chosen.socket, why=_why(error))
-                self._seen = 0
             self._pictures.put(msgspec.json.encode(self._shown))
             await asyncio.sleep(max(0.1, EVERY_S - (time.monotonic() - began_s)))
 
@@ -134,18 +134,17 @@ class _Watch:
         if status != 200:
             raise OSError(f"HTTP {status}")
         view = await asyncio.to_thread(msgspec.json.decode, body, type=NodeView)
-        if view.seq < self._seen:  # another daemon, which counts from the start
-            self._seen = 0
-        status, body = await self._daemon.get("/v1/decisions", after=str(self._seen))
+        status, body = await self._daemon.get("/v1/decisions", after="0")  # all: those of before may have come to more
         if status == 200:  # an older daemon has none
-            newer = msgspec.json.decode(body, type=list[msgspec.Raw])
-            self._shown.decisions = [*(self._shown.decisions if self._seen else ()), *newer][-DECISIONS_KEPT:]
-            if newer:
-                self._seen = msgspec.json.decode(newer[-1], type=_Numbered).seq
+            self._shown.decisions = msgspec.json.decode(body, type=list[msgspec.Raw])[-DECISIONS_KEPT:]
         self._diagnose()
-        said = view.verdict or verdict(view)
-        self._shown.memory.look(view, time.time())
-        self._shown.view, self._shown.fault = replace(view, verdict=said, rows=ordered(view.rows, said.pods)), ""
+        now_s = time.time()
+        self._shown.memory.look(view, now_s)
+        judged = replace(view, verdict=view.verdict or verdict(view))
+        pods = await asyncio.to_thread(pod_rows, judged)
+        self._shown.pods, self._shown.columns = pods, columns(pods)
+        self._shown.taken = taken_by_pods(view.rows, view.capacity)
+        self._shown.view, self._shown.at_s, self._shown.fault = replace(judged, rows=()), now_s, ""
 
     def _diagnose(self) -> None:
         settings, now_s = self._chosen.settings, time.monotonic()

@@ -2,7 +2,7 @@
 
 import { element, keep, say, set } from "./dom.js";
 import { History, drawSpark, spark } from "./charts.js";
-import { claims, enclaves, nodes, pods, pool, resources, squares, vm } from "./words.js";
+import { CPU_KINDS, KEY_STATES, claims, cpuKind, enclaves, nodes, owned, pods, pools, resources, squares, vm } from "./words.js";
 
 const MOST_PODS = 2000;
 
@@ -23,7 +23,7 @@ function drawBar(card, bar) {
   card.used.style.width = of((bar.used ?? 0) - (bar.outside ?? 0));
   card.outside.style.width = of(bar.outside);
   card.outside.style.left = of(bar.taken);
-  for (const name of ["used", "promised", "outside", "free"]) say(card.parts[name], `${name} ${bar.texts[name]}`);
+  for (const name of ["used", "promised", "outside", "free"]) say(card.parts[name], `${name === "outside" ? "outside of pods" : name} ${bar.texts[name]}`);
   set(card.strip, "aria-label", `${bar.name}: ${bar.texts.used} used, ${bar.texts.promised} promised, ${bar.texts.free} free, ${bar.texts.outside} outside of the known pods, of ${bar.texts.capacity}`);
   card.history.draw(bar.history);
 }
@@ -44,60 +44,84 @@ function makeBar() {
   return card;
 }
 
-function makePod(pod) {
-  const body = element("tbody", { class: "pod" });
-  const name = link(pod.what, "pod-name");
-  const head = element("tr", { children: [element("th", { scope: "rowgroup", children: [name] })] });
-  body.name = name;
-  body.state = element("td", { children: [element("span", { class: "state" })] });
-  body.spark = spark();
-  const rest = Array.from({ length: 6 }, () => element("td"));
-  head.append(body.state, ...rest, element("td", { children: [body.spark] }));
-  body.append(head);
-  return body;
-}
+// ---- pods: one row each
 
-function makeCell() {
+let sorted = { by: "", down: false };
+
+function makePod(pod) {
   const row = element("tr");
-  row.name = link("", "container");
-  row.parts = Array.from({ length: 8 }, (_, place) => element("td", place === 2 || place === 3 || place === 4 || place === 6 ? { class: "number" } : {}));
-  row.state = element("span", { class: "state" });
-  row.parts[0].append(row.state);
-  row.meter = element("meter", { min: 0, max: 1, high: 0.95, optimum: 0 });
-  row.parts[5].append(row.meter);
-  row.append(element("td", { children: [row.name] }), ...row.parts);
+  row.name = link(pod.what, "pod-name");
+  row.append(element("th", { scope: "row", children: [row.name] }));
+  row.state = element("td", { "data-column": "State", children: [element("span", { class: "state" })] });
+  row.spark = spark();
+  row.refused = element("td", { class: "refused", "data-column": "Refused lately", children: [row.spark] });
+  row.drawn = new Map();
+  row.append(row.state, row.refused);
   return row;
 }
 
-function drawCell(row, cell) {
-  row.name.what = cell.what;
-  say(row.name, cell.name);
-  set(row.state, "data-state", cell.state);
-  say(row.state, cell.state);
-  [[1, cell.resource], [2, cell.usage], [3, cell.peak], [4, cell.limit], [6, `${cell.refused}`]].forEach(([place, text]) => say(row.parts[place], text));
-  row.meter.value = cell.part;
-  row.meter.hidden = cell.part === 0;
-  set(row.meter, "aria-label", `${cell.name} uses ${Math.round(100 * cell.part)} % of its limit`);
+function drawPod(row, pod) {
+  say(row.name, pod.name);
+  set(row.state.firstChild, "data-tone", pod.tone || "good");
+  say(row.state.firstChild, pod.state || "–");
+  set(row.refused, "hidden", !shown.columns.includes("EPC"));
+  set(row.refused, "data-none", !pod.refused.some((count) => count));
+  drawSpark(row.spark, pod.refused);
+  for (const [name, cell] of row.drawn) if (!shown.columns.includes(name)) { cell.remove(); row.drawn.delete(name); }
+  let before = row.firstChild;
+  for (const name of shown.columns) {
+    let cell = row.drawn.get(name);
+    if (!cell) {
+      cell = element("td", { "data-column": name, children: [element("span")] });
+      cell.meter = element("meter", { min: 0, max: 1, high: 0.95, optimum: 0 });
+      cell.append(cell.meter);
+      row.drawn.set(name, cell);
+    }
+    if (before.nextSibling !== cell) before.after(cell);
+    before = cell;
+    const told = pod.cells[name];
+    say(cell.firstChild, told?.text ?? "–");
+    set(cell, "data-tone", told?.tone);
+    set(cell, "data-none", !told);
+    cell.meter.hidden = typeof told?.part !== "number";
+    if (cell.meter.hidden) continue;
+    cell.meter.value = told.part;
+    set(cell.meter, "aria-label", `${name} of ${pod.name}: ${Math.round(100 * told.part)} % of its limit`);
+  }
 }
 
-function drawPod(body, pod) {
-  say(body.name, pod.name);
-  set(body.state.firstChild, "data-state", pod.severity || pod.state);
-  say(body.state.firstChild, pod.state);
-  drawSpark(body.spark, pod.refused);
-  const wanted = pod.cells.length;
-  while (body.rows.length - 1 > wanted) body.deleteRow(-1);
-  while (body.rows.length - 1 < wanted) body.append(makeCell());
-  pod.cells.forEach((cell, place) => drawCell(body.rows[place + 1], cell));
+// The heads sort by their column: up, down, and as the server has them, the most urgent first.
+function drawHeads() {
+  const heads = ["Pod", ...shown.columns, "State", ...(shown.columns.includes("EPC") ? ["Refused lately"] : [])];
+  keep(at("pods-head"), heads, (name) => name, (name) => {
+    const head = element("th", { scope: "col", children: [element("button", { type: "button", class: "link sort", text: name })] });
+    head.firstChild.addEventListener("click", () => {
+      sorted = sorted.by !== name ? { by: name, down: false } : sorted.down ? { by: "", down: false } : { by: name, down: true };
+      drawPods();
+    });
+    return head;
+  }, (head, name) => set(head, "aria-sort", sorted.by === name ? (sorted.down ? "descending" : "ascending") : null));
 }
 
-function drawPods({ view, memory, states }) {
+function drawPods() {
+  drawHeads();
   const wanted = at("find").value.trim().toLowerCase();
-  const every = pods(view, memory, states);
-  const found = wanted ? every.filter((pod) => pod.name.toLowerCase().includes(wanted)) : every;
-  keep(at("pods"), found.slice(0, MOST_PODS), (pod) => pod.name, makePod, drawPod, 1);
+  const every = pods(shown);
+  const found = wanted ? every.filter((pod) => pod.name.toLowerCase().includes(wanted) || pod.state.includes(wanted)) : every;
+  if (sorted.by) {
+    const collator = new Intl.Collator(undefined, { numeric: true });
+    found.sort((one, two) => (sorted.down ? -1 : 1) * compared(one, two, sorted.by, collator));
+  }
+  keep(at("pods").tBodies[0], found.slice(0, MOST_PODS), (pod) => pod.name, makePod, drawPod);
   const more = found.length > MOST_PODS ? `, ${found.length - MOST_PODS} of them not shown` : "";
   say(at("count"), wanted ? `${found.length} of ${every.length} pods${more}` : `${every.length} pods${more}`);
+}
+
+function compared(one, two, by, collator) {
+  const parts = [one, two].map((pod) => pod.cells[by]?.part ?? -1);
+  if (parts[0] !== parts[1]) return parts[0] - parts[1];
+  const [left, right] = [one, two].map((pod) => (by === "Pod" ? pod.name : by === "State" ? pod.state : by === "Refused lately" ? `${pod.refused.reduce((sum, n) => sum + n, 0)}` : pod.cells[by]?.text ?? ""));
+  return collator.compare(left, right);
 }
 
 function drawKeys(view) {
@@ -109,15 +133,17 @@ function drawKeys(view) {
     card.sentence = element("p", { class: "sentence" });
     card.squares = element("div", { class: "squares one-stop", role: "group" });
     card.claims = element("ul", { class: "note" });
-    card.append(card.heading, card.sentence, card.claims, card.squares, element("ul", { class: "legend", children:
-      ["charged", "granted", "outside", "free"].map((name) => element("li", { class: name, text: name === "outside" ? "outside, draining or withheld" : name })) }));
+    card.legend = element("ul", { class: "legend" });
+    card.append(card.heading, card.sentence, card.claims, card.squares, card.legend);
     return card;
   }, (card, kind) => {
+    const every = squares(kind);
     say(card.heading, kind.key);
     say(card.sentence, kind.sentence);
     lines(card.claims, claims(kind));
     set(card.squares, "aria-label", `Ids of ${kind.key}`);
-    keep(card.squares, squares(kind), (one) => one.id, () => element("button", { type: "button", class: "square" }), (square, one) => {
+    keep(card.squares, every, (one) => one.id, () => element("button", { type: "button", class: "square" }), (square, one) => {
+      say(square, one.number);
       set(square, "data-state", one.state);
       const said = `${one.id}: ${one.state}${one.owner ? `, ${one.owner}` : ""}`;
       set(square, "title", said);
@@ -125,6 +151,11 @@ function drawKeys(view) {
       square.what = one.state === "outside" ? "" : one.owner.split(", ")[0];  // explain knows pods only
       square.said = said;
     });
+    const counts = new Map();
+    for (const one of every) counts.set(one.state, (counts.get(one.state) ?? 0) + 1);
+    const more = kind.capacity - every.length;
+    keep(card.legend, [...counts], ([state]) => state, ([state]) => element("li", { class: state }), (line, [state, count]) => say(line, `${count} ${state}${KEY_STATES[state] ? `: ${KEY_STATES[state]}` : ""}`));
+    set(card.squares, "data-more", more > 0 ? `and ${more} more` : null);
   });
 }
 
@@ -139,31 +170,39 @@ function drawEnclaves(of) {
 }
 
 function drawCpus(cpus) {
-  at("cpus-section").hidden = !cpus?.cpus.length;
-  if (!cpus?.cpus.length) return;
+  const isAtWork = cpus && (!["", "none", "null"].includes(cpus.policy) || cpus.refused.length > 0);
+  at("cpus-section").hidden = !isAtWork || !cpus.cpus.length;
+  if (at("cpus-section").hidden) return;
   const place = at("cpus");
   if (!place.head) {
     place.head = element("p", { class: "sentence" });
     place.nodes = element("div", { class: "nodes" });
-    place.legend = element("ul", { class: "legend", children: ["exclusive", "shared", "isolated", "idle"].map((name) => element("li", { class: name, text: name })) });
-    place.pools = element("ul", { class: "note" });
-    place.append(place.head, place.nodes, place.legend, place.pools);
+    place.owners = element("ul", { class: "owners" });
+    place.legend = element("ul", { class: "legend" });
+    place.append(place.head, place.nodes, place.legend, place.owners);
   }
-  say(place.head, `policy ${cpus.policy}, mode ${cpus.mode}, by ${cpus.driver}; CPUs ${cpus.online} online`);
-  keep(place.nodes, nodes(cpus), (node) => `${node.package}.${node.node}`, () => {
+  const owners = owned(cpus);
+  say(place.head, `Policy ${cpus.policy}, ${cpus.mode} by ${cpus.driver}; CPUs ${cpus.online} are online.`);
+  keep(place.nodes, nodes(cpus, owners), (node) => `${node.package}.${node.node}`, () => {
     const box = element("div", { class: "node" });
     box.heading = element("h3");
     box.cores = element("div", { class: "cores one-stop", role: "group" });
     box.append(box.heading, box.cores);
     return box;
   }, (box, node) => {
-    const where = `Socket ${node.package}, NUMA node ${node.node}`;
-    say(box.heading, where);
-    set(box.cores, "aria-label", `CPUs of ${where}`);
+    say(box.heading, node.heading);
+    set(box.cores, "aria-label", `CPUs of ${node.heading}`);
     keep(box.cores, node.cores, (core) => core[0].cpu, () => element("div", { class: "core" }), (box_, core) =>
-      keep(box_, core, (one) => one.cpu, () => element("button", { type: "button", class: "cpu" }), (square, one) => {
-        say(square, `${one.cpu}`);
+      keep(box_, core, (one) => one.cpu, () => {
+        const square = element("button", { type: "button", class: "cpu" });
+        square.append(element("b"), element("small"));
+        return square;
+      }, (square, one) => {
+        say(square.firstChild, one.letter);
+        say(square.lastChild, `${one.cpu}`);
         set(square, "data-kind", one.kind);
+        set(square, "data-owner", one.colour);
+        set(square, "data-pool", one.pool);
         const said = `CPU ${one.cpu}: ${one.kind}${one.who ? `, ${one.who}` : ""}`;
         set(square, "title", said);
         set(square, "aria-label", said);
@@ -171,7 +210,21 @@ function drawCpus(cpus) {
         square.said = said;
       }));
   });
-  keep(place.pools, cpus.pools, (one) => one.name, () => element("li"), (line, one) => say(line, pool(one)));
+  const kinds = [...new Set(cpus.cpus.map((row) => cpuKind(row)))].filter((kind) => kind !== "exclusive" && kind !== "shared");
+  keep(place.legend, kinds, (kind) => kind, (kind) => element("li", { class: kind, text: CPU_KINDS[kind] }), () => {});
+  keep(place.owners, [...owners.values(), ...pools(cpus)], (one) => one.name, () => {
+    const line = element("li");
+    line.sign = element("span", { class: "cpu sign" });
+    line.said = element("span");
+    line.append(line.sign, line.said);
+    return line;
+  }, (line, one) => {
+    say(line.sign, one.letter ?? "");
+    set(line.sign, "data-kind", one.letter ? "exclusive" : "shared");
+    set(line.sign, "data-owner", one.colour);
+    set(line.sign, "data-pool", one.pool);
+    say(line.said, one.text);
+  });
 }
 
 function drawVms(sandboxes) {
@@ -215,22 +268,26 @@ function drawFindings({ findings, doctor }) {
   });
 }
 
-function took(ns) {
-  if (!ns) return "–";
-  if (ns < 1e6) return `${(ns / 1e3).toFixed(0)} µs`;
-  return ns < 1e9 ? `${(ns / 1e6).toFixed(1)} ms` : `${(ns / 1e9).toFixed(1)} s`;
-}
-
 function drawDecisions(decisions) {
   keep(at("decisions").tBodies[0], decisions.slice().reverse(), (one) => one.seq, (one) => {
     const about = link(one.about, "");
+    const when = new Date(one.wall_ns / 1e6).toLocaleTimeString([], { hour12: false });
     const row = element("tr", { children: [
-      element("td", { class: "number", text: `${one.seq}` }), element("td", { text: one.event }), element("td", { children: one.about ? [about] : [] }),
-      element("td", { class: "number", text: took(one.took_ns) }), element("td", { class: "number", text: took(one.after_ns) }),
-      element("td", { class: "said", children: one.said.map((text) => element("p", { text, title: text })) })] });
+      element("td", { class: "number", text: when }), element("td", { children: one.about ? [about] : [] })] });
+    row.summary = element("button", { type: "button", class: "link summary" });
+    row.append(element("td", { class: "said", children: [row.summary] }));
     say(about, one.about);
     return row;
-  }, () => {});
+  }, (row, one) => {
+    say(row.summary, one.summary || one.said.join("; "));
+    row.summary.lines = [`event ${one.seq} (${one.event}), decided in ${took(one.took_ns)}`, ...one.said];
+    row.summary.said = one.summary || one.event;
+  });
+}
+
+function took(ns) {
+  if (ns < 1e6) return `${(ns / 1e3).toFixed(0)} µs`;
+  return ns < 1e9 ? `${(ns / 1e6).toFixed(1)} ms` : `${(ns / 1e9).toFixed(1)} s`;
 }
 
 function verdict({ view, fault }) {
@@ -238,9 +295,11 @@ function verdict({ view, fault }) {
   return view?.verdict ?? { level: "attention", sentence: "The daemon has not answered yet." };
 }
 
-function head(view) {
+function head({ view, at_s }) {
   const runtime = view.runtime && view.runtime !== "off" ? view.runtime : "not connected";
-  return [`limits ${view.mode}`, `runtime ${runtime}`, `API server ${view.api}`, `event ${view.seq}`];
+  const when = at_s ? new Date(at_s * 1000).toLocaleTimeString([], { hour12: false }) : "";
+  return [["node", view.node], ["nodeward", view.version], ["time", when], ["limits", view.mode], ["runtime", runtime], ["API server", view.api]]
+    .filter(([, text]) => text);
 }
 
 function draw(told) {
@@ -249,7 +308,7 @@ function draw(told) {
   const { sentence, level } = verdict(told);
   say(at("verdict"), sentence);
   set(at("verdict"), "data-level", level);
-  document.title = `${level === "good" ? "●" : level === "bad" ? "■" : "▲"} Nodeward`;
+  document.title = `${level === "good" ? "●" : level === "bad" ? "■" : "▲"} ${told.view?.node || "Nodeward"}: ${sentence}`;
   at("fault").hidden = told.fault === "";
   say(at("fault"), told.fault);
   if (told.view) drawNode(told);
@@ -262,9 +321,9 @@ function draw(told) {
 
 function drawNode(told) {
   const view = told.view;
-  keep(at("head"), head(view), (text) => text.split(" ")[0], () => element("li"), say);
-  keep(at("bars"), resources(view, told.memory), (bar) => bar.name, makeBar, drawBar);
-  drawPods(told);
+  keep(at("head"), head(told), ([name]) => name, () => element("li"), (line, [name, text]) => say(line, `${name} ${text}`));
+  keep(at("bars"), resources(told), (bar) => bar.name, makeBar, drawBar);
+  drawPods();
   drawKeys(view);
   drawEnclaves(view.enclaves);
   drawCpus(view.cpus);
@@ -276,9 +335,14 @@ function oneStop(group, chosen = group.querySelector("button[tabindex='0']") ?? 
   for (const one of group.querySelectorAll("button")) set(one, "tabindex", one === chosen ? 0 : -1);
 }
 
-async function explain(what, said) {
+async function explain(what, said, details) {
   const dialog = at("explain");
   say(at("explain-title"), said || what);
+  if (details) {
+    at("explain-lines").replaceChildren(...details.map((text) => element("li", { text })));
+    if (!dialog.open) dialog.showModal();
+    return;
+  }
   at("explain-lines").replaceChildren(...(what ? [element("li", { text: "…" })] : []));
   if (!dialog.open) dialog.showModal();
   if (!what) return;
@@ -295,7 +359,7 @@ async function explain(what, said) {
 
 document.addEventListener("click", (event) => {
   const target = event.target.closest("button");
-  if (target?.what || target?.said) explain(target.what, target.said);
+  if (target?.what || target?.said) explain(target.what, target.said, target.lines);
 });
 document.addEventListener("keydown", (event) => {
   const group = event.target.closest(".one-stop");
@@ -308,7 +372,7 @@ document.addEventListener("keydown", (event) => {
   oneStop(group, next);
   next.focus();
 });
-at("find").addEventListener("input", () => shown?.view && drawPods(shown));
+at("find").addEventListener("input", () => shown?.view && drawPods());
 
 // An EventSource does not tell why it was refused.
 async function refusal() {

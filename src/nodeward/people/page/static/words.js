@@ -19,64 +19,34 @@ export function amount(resource, value) {
   return `${(Math.floor(scaled * 10 ** places) / 10 ** places).toFixed(places)}${UNITS[step]}`;
 }
 
-export function podName(row) {
-  return row.namespace ? `${row.namespace}/${row.pod}` : row.pod;
-}
-
-export function resources(view, memory) {
+export function resources({ view, memory, taken: of }) {
   return Object.entries(view.capacity).map(([name, capacity]) => {
-    const [used, promised, free, outside] = [view.usage, view.promised, view.free, view.elsewhere].map((of) => of[name] ?? null);
+    const [used, promised, free, outside] = [view.usage, view.promised, view.free, view.elsewhere].map((one) => one[name] ?? null);
     const isKey = view.keys.some((kind) => kind.key === name);
-    const taken = isKey && free !== null ? Math.max(0, capacity - free - (outside ?? 0)) : takenByPods(view, name);
+    const taken = isKey && free !== null ? Math.max(0, capacity - free - (outside ?? 0)) : of[name] ?? 0;
     const texts = Object.fromEntries(Object.entries({ capacity, used, promised, free, outside }).map(([what, value]) => [what, amount(name, value)]));
-    return { name, capacity, used, outside, taken, texts, history: [memory.times, memory.used[name] ?? [], memory.promised[name] ?? []] };
+    return { name: name === "sgx_epc" ? "EPC" : name, capacity, used, outside, taken, texts, history: [memory.times, memory.used[name] ?? [], memory.promised[name] ?? []] };
   });
 }
 
-// What pods were promised or use, of each whichever is more.
-function takenByPods(view, name) {
-  const parts = view.rows.filter((row) => row.level === "pod").flatMap((row) => row.resources.filter((one) => one.resource === name));
-  return parts.reduce((sum, one) => sum + Math.max(one.wanted ?? 0, one.usage ?? 0), 0);
+// The pods in the server's order, each with what was refused to it in the last minute.
+export function pods({ pods: rows, memory }) {
+  return rows.map((row) => {
+    const name = row.namespace ? `${row.namespace}/${row.pod}` : row.pod;
+    return { ...row, name, what: name, refused: memory.sparks[name] ?? [] };
+  });
 }
 
-// The pods in the rows' order, each with its cgroups, and what is wrong with it, the most urgent first.
-export function pods(view, memory, states) {
-  const wrong = {};
-  for (const one of view.verdict.conditions)
-    if (one.severity !== "info") for (const pod of one.pods) (wrong[pod] ??= []).push(one);
-  const found = new Map();
-  for (const row of view.rows) {
-    const name = podName(row);
-    if (!found.has(name)) {
-      const codes = [...new Set((wrong[name] ?? []).map((one) => one.code))].join(", ");
-      found.set(name, { name, what: name, codes, state: "", severity: wrong[name]?.[0].severity ?? "", cells: [], refused: memory.sparks[name] ?? [] });
-    }
-    const pod = found.get(name);
-    const urgency = (state) => (states.includes(state) ? states.indexOf(state) : states.length);
-    pod.state = pod.codes || (pod.state && urgency(pod.state) <= urgency(row.state) ? pod.state : row.state);
-    const told = row.resources.filter((one) => one.wanted !== null || one.limit !== null || one.usage || one.peak || one.refusals);
-    for (const one of told.length ? told : row.resources.slice(0, 1)) pod.cells.push(cell(row, one));
-  }
-  return [...found.values()];
-}
-
-function cell(row, one) {
-  return {
-    name: row.level === "pod" ? "pod" : row.container || row.id.slice(0, SHORT_ID),
-    what: row.container && row.namespace ? `${podName(row)}/${row.container}` : row.id || podName(row),
-    resource: one.resource,
-    usage: amount(one.resource, one.usage),
-    peak: amount(one.resource, one.peak),
-    limit: amount(one.resource, one.limit),
-    part: one.usage && one.limit ? Math.min(1, one.usage / one.limit) : 0,
-    state: one.state || row.state,
-    refused: one.refusals ?? 0,
-  };
-}
+export const KEY_STATES = {
+  charged: "in use by a VM", granted: "given to a pod, not in use yet", outside: "in use outside of the known pods",
+  draining: "given back, and still in use", withheld: "kept back, or not known to be free", free: "",
+};
 
 // A square for each key: by its id where Nodeward offers them, else by its holder.
 export function squares(kind) {
-  if (kind.ids.length) return kind.ids.map((one) => ({ id: one.id, state: one.state, owner: one.pods.join(", ") }));
+  if (kind.ids.length) {
+    return kind.ids.slice(0, MOST_SQUARES).map((one, n) => ({ id: one.id, number: one.id.match(/[0-9]+$/)?.[0] ?? `${n}`, state: one.state, owner: one.pods.join(", ") }));
+  }
   const shown = Math.min(kind.capacity, MOST_SQUARES);
   const found = [];
   const add = (count, made) => {
@@ -87,6 +57,7 @@ export function squares(kind) {
   for (const one of kind.elsewhere) add(one.amount, () => ({ id: kind.key, state: "outside", owner: one.about || one.cgroup }));
   add(shown - found.length - (kind.free ?? 0), () => ({ id: kind.key, state: "withheld", owner: "" }));  // the reserve, or what is not known to be free
   add(shown, () => ({ id: kind.key, state: "free", owner: "" }));
+  found.forEach((one, n) => { one.number = `${n}`; one.id = `${kind.key} ${n}`; });
   return found;
 }
 
@@ -121,23 +92,63 @@ export function enclaves(of) {
   return found;
 }
 
-// The CPUs by NUMA node and core.
-export function nodes(view) {
-  const found = new Map();
-  for (const row of view.cpus) {
-    const key = `${row.package}.${row.node}`;
-    if (!found.has(key)) found.set(key, { package: row.package, node: row.node, cores: new Map() });
-    const cores = found.get(key).cores;
-    const kind = row.owner ? "exclusive" : row.isolated ? "isolated" : row.pools.length ? "shared" : "idle";
-    cores.set(row.core, [...(cores.get(row.core) ?? []), { cpu: row.cpu, kind, who: row.owner || row.pools.join(", ") }]);
-  }
-  return [...found.values()].sort((one, two) => one.package - two.package || one.node - two.node)
-    .map((node) => ({ ...node, cores: [...node.cores.values()] }));
+export const CPU_KINDS = { reserved: "kept for the system", isolated: "isolated by the kernel", idle: "of nobody" };
+const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghjklmnopqstuvwxyz";  // as `nodeward cpus` has them
+const COLOURS = 8;
+
+export function cpuKind(row) {
+  if (row.owner) return "exclusive";
+  if (row.isolated) return "isolated";
+  return row.pools.length ? (row.pools.every((name) => name === "reserved") ? "reserved" : "shared") : "idle";
 }
 
-export function pool(one) {
-  const members = `${one.members.length} container${one.members.length === 1 ? "" : "s"}`;
-  return `${one.name}: CPUs ${one.cpus || "none"}, ${members}${one.lent ? `, lent ${one.lent}` : ""}`;
+function age(ms) {
+  const seconds = Math.floor(ms / 1000);
+  for (const [unit, size] of [["d", 86400], ["h", 3600], ["min", 60]]) if (seconds >= 2 * size) return `${Math.floor(seconds / size)} ${unit}`;
+  return `${seconds} s`;
+}
+
+// By the owner's name its letter and colour, by the lowest of its CPUs.
+export function owned(view) {
+  const found = new Map();
+  const holders = new Map(view.holders.map((row) => [`${row.namespace ? `${row.namespace}/` : ""}${row.pod}/${row.container}`, row]));
+  for (const row of [...view.cpus].sort((one, two) => one.cpu - two.cpu)) {
+    if (!row.owner || found.has(row.owner)) continue;
+    const [n, holder] = [found.size, holders.get(row.owner)];
+    const letter = LETTERS[n % LETTERS.length] + (n < LETTERS.length ? "" : Math.floor(n / LETTERS.length));
+    const since = holder?.for_ms ? ` for ${age(holder.for_ms)}` : "";
+    const memory = holder?.memory ? `, memory of node ${holder.memory}` : "";
+    const beside = holder?.pool ? ` and pool ${holder.pool}` : "";
+    found.set(row.owner, { name: row.owner, letter, colour: n % COLOURS, text: `${row.owner}: ${holder?.own || row.cpu}${beside}${since}${memory}` });
+  }
+  return found;
+}
+
+// The CPUs by NUMA node and core.
+export function nodes(view, owners) {
+  const found = new Map();
+  const pool = new Map(view.pools.map((one, n) => [one.name, n % COLOURS]));
+  for (const row of view.cpus) {
+    const key = `${row.package}.${row.node}`;
+    if (!found.has(key)) found.set(key, { package: row.package, node: row.node, cores: new Map(), count: 0 });
+    const node = found.get(key);
+    node.count += 1;
+    const owner = owners.get(row.owner);
+    const own = { cpu: row.cpu, kind: cpuKind(row), who: row.owner || row.pools.join(", "), letter: owner?.letter ?? "", colour: owner?.colour, pool: pool.get(row.pools[0]) };
+    node.cores.set(row.core, [...(node.cores.get(row.core) ?? []), own]);
+  }
+  return [...found.values()].sort((one, two) => one.package - two.package || one.node - two.node).map((node) => {
+    const memory = view.memory[node.node] ? `, ${amount("sgx_epc", view.memory[node.node])} memory` : "";
+    return { ...node, heading: `Socket ${node.package}, NUMA node ${node.node}: ${node.count} CPUs${memory}`, cores: [...node.cores.values()] };
+  });
+}
+
+export function pools(view) {
+  return view.pools.map((one, n) => {
+    const members = `${one.members.length} container${one.members.length === 1 ? "" : "s"}`;
+    const text = `pool ${one.name}: ${one.cpus || "no CPUs"}, ${members}${one.lent ? `, lent ${one.lent}` : ""}`;
+    return { name: `pool ${one.name}`, text, pool: n % COLOURS };
+  });
 }
 
 export function vm(row) {

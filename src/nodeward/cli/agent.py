@@ -9,6 +9,7 @@ from difflib import get_close_matches
 import click
 
 from nodeward.cli import exits
+from nodeward.cli.flags import unix_socket
 from nodeward.neighbours.resmgr.paths import AGENT_SOCKET, CONFIG_SOCKET
 
 _LEVELS = click.Choice(["debug", "info", "warning", "error"])
@@ -82,7 +83,7 @@ def command(
 
 
 def _path(socket: str) -> str:
-    return os.path.abspath(socket.removeprefix("unix://"))
+    return unix_socket(socket, "a socket")
 
 
 @click.command("cri-resmgr-agent-probe", cls=_OneDash, context_settings={"help_option_names": ["-h", "--help"]})

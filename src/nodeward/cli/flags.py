@@ -57,6 +57,17 @@ def _pairs(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dic
     return pairs
 
 
+def unix_socket(value: str, flag: str) -> str:
+    """The path of a socket that is given as `/x`, `unix:/x` or `unix:///x`; a relative path is of this folder."""
+    path = value.removeprefix("unix://").removeprefix("unix:")
+    if re.match("[a-zA-Z0-9+.-]+:", path):
+        raise click.BadParameter(
+            f"{value[:300]!r} is no unix socket; give its path, such as /run/containerd/containerd.sock",
+            param_hint=flag,
+        )
+    return os.path.abspath(path)
+
+
 # ---- completion
 
 WITHIN_S = 1.0

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
-from nodeward.cli.flags import set_option
+from nodeward.cli.flags import set_option, unix_socket
 
 if TYPE_CHECKING:
     from nodeward.features.settings import Settings
@@ -55,8 +55,9 @@ def command(
         ("dump.rules", "--dump", dump),
     ):
         if value is not None:
-            is_path = value and path != "dump.rules"
-            pairs[path] = os.path.abspath(value.removeprefix("unix://")) if is_path else value
+            is_socket = value and path.startswith("relay.")
+            is_file = value and path == "dump.file"
+            pairs[path] = unix_socket(value, flag) if is_socket else os.path.abspath(value) if is_file else value
             given_by[path] = f"flag {flag}"
     run(partial(settings.load, config_path, os.environ, pairs, given_by), log_level)
 

@@ -222,7 +222,9 @@ def test_an_object_that_no_node_would_read_is_noted(tmp_path: Path) -> None:
     assert found["notes"][1].startswith("objects of the namespace 'apps' count only where policy_objects.namespace")
 
 
-GOOD = ("--device", "/dev/sdb", "--fstype", "ext4")
+IMAGE = str(Path(__file__).resolve())
+"""Any file: what a disk image is is not looked at."""
+GOOD = ("--device", IMAGE, "--fstype", "ext4")
 DAN = {
     "devices": [
         {
@@ -255,7 +257,7 @@ def test_a_volume_is_added_listed_and_removed(tmp_path: Path) -> None:
 
     assert json.loads(added.read_text())["metadata"] == {"fsGroup": "5"}
     assert called("volume", "list", *at).output.splitlines() == [
-        "/data  /dev/sdb ext4  sandbox sb1  1 fault(s), see nodeward vms volume check",
+        f"/data  {IMAGE} ext4  sandbox sb1  1 fault(s), see nodeward vms volume check",
         f"{tmp_path}/v/x  -  sandbox -  2 fault(s), see nodeward vms volume check",
     ]
     checked = called("volume", "check", *at)
@@ -302,6 +304,48 @@ def test_a_secret_is_refused_and_nothing_is_written(tmp_path: Path, flag: str, p
     assert "c4n4ry" not in str(refused.value)
     assert not (tmp_path / "v").exists()
     assert called("volume", "add", "/data", *GOOD, "--metadata", "x").exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("device", "why"),
+    [
+        ("/dev/no-such", "No such file or directory; attach the volume first"),
+        ("/dev/null", "neither a block device nor"),
+    ],
+)
+def test_a_device_that_is_none_is_refused_before_anything_is_written(tmp_path: Path, device: str, why: str) -> None:
+    said = called("volume", "add", "/data", "--device", device, "--fstype", "ext4", "--folder", str(tmp_path / "v"))
+
+    assert (said.exit_code, why in said.output, (tmp_path / "v").exists()) == (2, True, False)
+
+
+VALUES = "image: {name: x}\nconfig:\n  reservedResources: {cpu: 1, memory: 1Gi}\n  balloonTypes: [{name: own}]\n"
+IN_MAP = """\
+kind: ConfigMap
+metadata: {name: p}
+data:
+  config.yaml: |
+    reservedResources: {cpu: 1}
+    balloonTypes: []
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "what", "idle"),
+    [
+        pytest.param(VALUES, "values of nri-plugins' chart", ["config.reservedResources.memory"], id="Helm values"),
+        pytest.param(IN_MAP, "nri-plugins' configuration in ConfigMap p (config.yaml)", [], id="a file in a ConfigMap"),
+    ],
+)
+def test_values_of_a_chart_and_files_in_a_config_map_are_checked(
+    tmp_path: Path, text: str, what: str, idle: list[str]
+) -> None:
+    (tmp_path / "p.yaml").write_text(text)
+    done = CliRunner().invoke(policies.command, ["check", str(tmp_path / "p.yaml"), "-o", "json"])
+    (found,) = json.loads(done.stdout)
+
+    assert (done.exit_code, found["what"]) == (0, what)
+    assert [row["path"] for row in found["rows"] if row["verdict"] == "not enforced"] == idle
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,7 @@ def test_no_policy_has_many_names(written: str, tmp_path: Path) -> None:
         ("static-plus: {}", ["policy.static-plus: unknown key; the policy static-plus has no settings: leave it out"]),
         ("ReservedResource: 1", ["policy.ReservedResource: unknown key; did you mean ReservedResources?"]),
         ("ReservedResources: {CPU: x}", ["policy.ReservedResources.CPU: 'x' is no amount of CPUs: write"]),
-        ("ReservedResources: {Memory: 1}", ["policy.ReservedResources.Memory: unknown key; the only resource"]),
+        ("ReservedResources: {Disk: 1}", ["policy.ReservedResources.Disk: unknown key; the only resource"]),
         ("AvailableResources: {CPU: 3}", ["policy.AvailableResources.CPU: '3' is a number of CPUs, and not which one"]),
         ("Active: none, active: none", ["policy.active: is the setting policy.Active again; keep one of them"]),
         ("static: {RelaxIsolation: true}", ["policy.static.RelaxIsolation: unknown key; did you mean RelaxedIsolatio"]),

@@ -137,12 +137,11 @@ def _passed_on(name: str, words: str, about: str, examples: tuple[str, ...]) -> 
     """A command whose words are those of `nodeward NAME`, run in the pods."""
 
     @click.argument("words", metavar=words, nargs=-1, type=click.UNPROCESSED)
-    @click.option("-n", "--namespace", help="The namespace of the pod that is named.  [default: kubectl's]")
     @output_option()
     @_common
     def command(
         context: str | None, kubeconfig: str | None, home: str, node: str, timeout_s: float, words: tuple[str, ...],
-        namespace: str | None, output: str,
+        output: str, namespace: str | None = None,
     ) -> None:  # fmt: skip
         from nodeward.cli.kubectl.nodes import Cluster
 
@@ -153,6 +152,9 @@ def _passed_on(name: str, words: str, about: str, examples: tuple[str, ...]) -> 
     command.__doc__ = f"{COMMANDS[name]}\n\n    {about}\n\n    \b\n    Examples:\n" + "".join(
         f"      kubectl nodeward {one}\n" for one in examples
     )
+    if "POD" in words:
+        help_ = "The namespace of the pod that is named.  [default: kubectl's]"
+        command = click.option("-n", "--namespace", help=help_)(command)
     cli.command(name, context_settings={"ignore_unknown_options": True})(command)
 
 

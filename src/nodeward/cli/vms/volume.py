@@ -1,6 +1,7 @@
 """`nodeward vms volume`: Kata's direct volumes, which a VM mounts itself. Only `hold` asks the daemon."""
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -165,9 +166,22 @@ def add(
         if not mark or not name:
             raise click.UsageError("--metadata takes KEY=VALUE, such as fsGroup=1000")
         pairs[name] = value
+    if kind == "block" and (why := _no_device(device)):
+        raise click.BadParameter(f"{device}: {why}", param_hint="--device")
     info = MountInfo(device, fstype, kind, pairs, options)
     with told():
         print(volumes.write(OsFiles(), path, info, os.path.abspath(folder)))
+
+
+def _no_device(path: str) -> str:
+    """Why this is no block device and no disk image; empty where it is one, or where its form is refused later."""
+    if not path.startswith("/"):
+        return ""
+    try:
+        mode = os.stat(path).st_mode
+    except OSError as error:
+        return f"{error.strerror}; attach the volume first, or name the device that it is attached as"
+    return "" if stat.S_ISBLK(mode) or stat.S_ISREG(mode) else "is neither a block device nor a disk image"
 
 
 @command.command("remove", short_help="Remove a volume.")

@@ -18,6 +18,8 @@ from nodeward.features.admission.declared import as_written, declared, nothing_a
 from nodeward.features.admission.values import AdmissionRule, ContainerAsked, Operation, PodAsked, Verdict
 from nodeward.features.pods.budget import containers_need
 
+_PAGE = 4096
+
 _MAX_FAULTS = 10
 
 
@@ -51,7 +53,7 @@ def admit(operation: Operation, pod: PodAsked, rule: AdmissionRule) -> Verdict:
         return Verdict(warnings=(*_few(unread), *_unasked(pod, users)), annotations=changed)
     provider = pod.annotations.get(keys.QUOTE_PROVIDER, "")
     return Verdict(
-        warnings=(*devices.warnings(pod, users, provider), *_unasked(pod, users)),
+        warnings=(*devices.warnings(pod, users, provider), *_unasked(pod, users), *_tiny(table)),
         annotations=changed,
         containers=devices.container_changes(users, provider, by_nri=rule.by_nri),
         aesm_volume=devices.aesm_volume(pod, users, provider),
@@ -92,6 +94,15 @@ def _overhead(pod: PodAsked, rule: AdmissionRule) -> dict[str, int]:
             except QuantityError:
                 continue
     return found
+
+
+def _tiny(table: notes.Table) -> tuple[str, ...]:
+    """Amounts of EPC below a page, which mean a unit that was forgotten."""
+    return tuple(
+        f"{as_written(container, devices.EPC)}, less than a page of {_PAGE} bytes; write a unit, such as 10Mi"
+        for container, amounts in table
+        if 0 < amounts.get(devices.EPC, _PAGE) < _PAGE
+    )
 
 
 def _unasked(pod: PodAsked, users: tuple[ContainerAsked, ...]) -> tuple[str, ...]:

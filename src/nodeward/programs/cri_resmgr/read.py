@@ -379,7 +379,7 @@ def _or(names: Sequence[str]) -> str:
 
 
 def _path(one: Given) -> str:
-    path = one.value.removeprefix("unix://")
+    path = one.value.removeprefix("unix://").removeprefix("unix:")
     if not path.startswith("/"):
         raise CriResmgrError(f"{_name(one)}: {one.value!r} is no absolute path ({one.where})")
     return path

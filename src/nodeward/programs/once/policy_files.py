@@ -1,13 +1,14 @@
 """Shows what a policy file of nri-plugins or CRI Resource Manager means to Nodeward, key by key.
 
-Four forms are read: objects of `config.nri`, nri-plugins' plain configuration (a spec alone), CRI Resource Manager's
-file, and the ConfigMaps of its node agent. Promises: each key of the file has a verdict and its line; a file is read as
-strictly as settings are. Must not: change anything.
+These forms are read: objects of `config.nri`, nri-plugins' plain configuration (a spec alone) and the values of its
+chart, CRI Resource Manager's file, and ConfigMaps: those of its node agent, and such that hold a file of these.
+Promises: each key of the file has a verdict and its line; a file is read as strictly as settings are. Must not: change
+anything.
 """
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 
 from nodeward.features.cpus.settings import AmountKind, PolicySettings
@@ -45,6 +46,7 @@ _OTHERS: Mapping[str, Mapping[str, str]] = {
     "balloons": _BALLOONS,
 }
 """By policy, keys whose meaning is another here, and how."""
+_AMOUNTS = ("availableresources", "reservedresources", "available", "reserved")
 _PLACED = "after a change each container keeps the CPUs that it may keep; a resize in place grows or shrinks its pool"
 _MODULE = "is no part of the policy, and Nodeward does not do it yet, or has settings of its own for it"
 _RELAYED: Mapping[str, str] = {
@@ -114,12 +116,14 @@ def policy_of(path: str) -> tuple[Mapping[str, object], PolicySettings]:
 @contextmanager
 def _silent() -> Iterator[None]:
     """Without the log's lines of what is not enforced: `check` has a row for each."""
-    said = logging.getLogger(pools.__name__)
-    said.disabled = True
+    said = [logging.getLogger(one.__name__) for one in (pools, policy)]
+    for one in said:
+        one.disabled = True
     try:
         yield
     finally:
-        said.disabled = False
+        for one in said:
+            one.disabled = False
 
 
 def _plain(name: object) -> str:
@@ -141,11 +145,23 @@ def _document(tree: object, lines: Lines, path: str) -> Checked:
         return _config_map(tree, lines, path)
     if "policy" in tree:
         return _cri_resmgr(tree, lines, "CRI Resource Manager's configuration")
-    known = {_plain(name) for name in ("balloonTypes", "reservedPoolNamespaces", *sections({"a": 0})[0])}
-    if any(_plain(name) in known for name in tree):
-        found = _spec(tree, {f"spec.{name}": line for name, line in lines.items()}, "nri-plugins' configuration")
-        return replace(found, rows=tuple(replace(row, path=row.path.removeprefix("spec.")) for row in found.rows))
+    if _is_spec(tree):
+        return _bare(tree, lines, "nri-plugins' configuration", "")
+    if isinstance(config := tree.get("config"), dict) and _is_spec(config):
+        of = {name.removeprefix("config."): line for name, line in lines.items() if name.startswith("config.")}
+        return _bare(config, of, "values of nri-plugins' chart", "config.")
     raise SettingsError([f"{path}: {_FORMS}"])
+
+
+def _is_spec(tree: Mapping[str, object]) -> bool:
+    known = {_plain(name) for name in ("balloonTypes", "reservedPoolNamespaces", *sections({"a": 0})[0])}
+    return any(_plain(name) in known for name in tree)
+
+
+def _bare(tree: Mapping[str, object], lines: Lines, what: str, above: str) -> Checked:
+    """A spec without its object, whose keys stand below `above` in the file."""
+    found = _spec(tree, {f"spec.{name}": line for name, line in lines.items()}, what)
+    return replace(found, rows=tuple(replace(row, path=above + row.path.removeprefix("spec.")) for row in found.rows))
 
 
 def _object(tree: Mapping[str, object], lines: Lines, kind: str) -> Checked:
@@ -184,7 +200,7 @@ def _spec(spec: Mapping[str, object], lines: Lines, what: str, notes: tuple[str,
 
 
 def _config_map(tree: Mapping[str, object], lines: Lines, path: str) -> Checked:
-    """Each key of its data is a module, whose value is YAML."""
+    """Each key of its data is a module, whose value is YAML; or the name of a file, which is one of the other forms."""
     metadata, data = tree.get("metadata"), tree.get("data")
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
     modules, inside = dict[str, object](), dict[str, int]()
@@ -192,6 +208,10 @@ def _config_map(tree: Mapping[str, object], lines: Lines, path: str) -> Checked:
         at = lines.get(f"data.{module}", 0)
         inside[str(module)] = at
         for found, below in load.documents(str(text).encode(), f"{path} line {at}")[:1]:
+            if module not in MODULES and isinstance(found, dict) and found.get("kind") != "ConfigMap":
+                with suppress(SettingsError):
+                    inner = _document(found, {key: at + line for key, line in below.items()}, path)
+                    return replace(inner, what=f"{inner.what} in ConfigMap {name} ({module})")
             modules[str(module)] = found
             inside |= {f"{module}.{key}": at + line for key, line in below.items()}
     if not modules:
@@ -269,6 +289,8 @@ def _verdicts(
         elif path.count(".") == 1 and above == "spec." and path.removeprefix(above) in BESIDE:
             closed = path
             yield KeyRow(path, line, NOT_ENFORCED, BESIDE[path.removeprefix(above)])
+        elif name in policy.NOT_DIVIDED and _plain(path.split(".")[-2]) in _AMOUNTS:
+            yield KeyRow(path, line, NOT_ENFORCED, policy.NOT_DIVIDED[name])
         elif name in idle:
             closed = path
             yield KeyRow(path, line, NOT_ENFORCED, idle[name])

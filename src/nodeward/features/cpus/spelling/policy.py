@@ -4,6 +4,7 @@ Promises: one canonical section whatever the spelling, so that the environment a
 spelling; every fault has the path as it was written. Must not judge what only the machine can tell: whether CPUs exist.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 
@@ -20,6 +21,7 @@ from nodeward.features.cpus.settings import STATIC_OPTIONS, Amount, AmountKind, 
 from nodeward.features.cpus.spelling import pools
 from nodeward.features.cpus.spelling.pools import near, shown, switch
 
+log = logging.getLogger(__name__)
 SECTION = "policy"
 MOST_FAULTS = 100
 """That are told at once."""
@@ -49,6 +51,10 @@ _KEYS: Mapping[str, tuple[str, ...]] = {
 OF_LISTS = tuple(pools.SECTIONS)
 """Sections with lists in them: where the environment or a flag gives one, it is YAML."""
 _CPU = ("cpu", "CPU")
+NOT_DIVIDED: Mapping[str, str] = {
+    "memory": "a policy divides CPUs only and keeps no memory for the system; kubelet's system-reserved does"
+}
+"""Resources beside CPU of availableResources and reservedResources, which have no effect, and why."""
 _UNUSED = {"static": ("Rdt",)}
 """Keys that CRI Resource Manager takes and does not use either."""
 _GRAMMAR = 'write "cpuset:0-3", "750m", or a number of CPUs such as 2'
@@ -128,7 +134,9 @@ def _take_cpu(
     del tree[key]
     names = [name for name in inside if name in _CPU]
     for name in list(inside)[:MOST_FAULTS]:
-        if name not in names[:1]:
+        if str(name).lower() in NOT_DIVIDED:
+            log.warning("settings=not-enforced key=%s.%s why=%r", spelled[path], name, NOT_DIVIDED[str(name).lower()])
+        elif name not in names[:1]:
             why = "unknown key; the only resource that a policy divides is CPU, once; leave this one out"
             faults.append(f"{spelled[path]}.{name}: {why}")
     if names:
@@ -138,7 +146,8 @@ def _take_cpu(
 def schema() -> Tree:
     """The parts of the JSON Schema that the section's types cannot express: every spelling of each key."""
     cpus = {"anyOf": [{"type": "string"}, {"type": "number"}, {"type": "null"}]}
-    within = {"type": "object", "properties": dict.fromkeys(_CPU, cpus), "additionalProperties": False}
+    beside: Tree = {spelling: {} for name in NOT_DIVIDED for spelling in (name, name.capitalize())}
+    within = {"type": "object", "properties": {**dict.fromkeys(_CPU, cpus), **beside}, "additionalProperties": False}
     amounts = {"anyOf": [*cpus["anyOf"], within]}
     on_off = {"enum": [True, False, "true", "false"]}
     options = {"type": "object", "properties": dict.fromkeys(STATIC_OPTIONS, on_off), "additionalProperties": False}

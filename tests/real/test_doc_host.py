@@ -142,11 +142,12 @@ LASTING = {
 """Commands that go on, and what they say once they are ready."""
 CHANGING = (
     r"cp |rm |mkdir |ctr |ssh ",
-    r"nodeward (hook|volume|network|config check|doctor|uninstall)",
+    r"nodeward (setup|vms volume|vms network|config check|doctor|uninstall)",
 )
 GIVEN = {
     r" \.\.\.$": " --set kube.kubeconfig=/etc/kubernetes/agent.conf --set node_name=node-1",
     r"/tmp/cri.dump": "/var/log/nodeward/cri.dump",
+    r"--device /dev/sdb": "--device /etc/hostname",  # any file is an image
     r"\bPATH\b": "/var/lib/kubelet/pods/u/volumes/kubernetes.io~csi/data/mount",
     r"\bSANDBOX\b": "s1",
     r"ssh -L": "ssh -G -L",

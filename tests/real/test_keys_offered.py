@@ -302,7 +302,7 @@ def test_what_is_taken_back_is_gone_from_the_node_and_pods_run_on(here: Offered)
     uninstall = ("uninstall", "--config", str(here.node.nodeward.config))
     said = f"not taken back: kubelet has {KEYS} healthy id(s) of {TDX} from us"
     until(lambda: said in here.node.nodeward.command(*uninstall).stdout, "uninstall says what kubelet has")
-    told = here.node.nodeward.command("decommission")
+    told = here.node.nodeward.command("uninstall", "--keys", "--yes")
     assert (told.returncode, told.stdout.splitlines()[0]) == (0, f"{TDX}: kubelet has none left")
     here.has(0, 0)
     left = here.node.nodeward.command(*uninstall).stdout

@@ -34,7 +34,7 @@ COMMAND_TIMEOUT_S: Final = 60.0
 LOOKS: Final = ("nodeward ", "cat ")
 """A command that only looks is typed again, as a person does: the daemon reads once a second."""
 LOOKED_AT_S: Final = 10.0
-GO_ON: Final = ("nodeward status --watch",)
+GO_ON: Final = ("nodeward status --watch -o wide",)
 
 
 @dataclass(frozen=True, slots=True)

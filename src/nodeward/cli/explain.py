@@ -15,7 +15,7 @@ def command(what: str, socket: str | None, output: str) -> None:
     """Explain why a pod or container has its limit, and show its state.
 
     WHAT is NAMESPACE/POD[/CONTAINER]; a pod's name, where one namespace has it; of a container that has no name yet,
-    the first characters of its id as `nodeward status` shows them; or the path of a cgroup below the cgroup root.
+    the first characters of its id (`nodeward status -o wide`); or the path of a cgroup below the cgroup root.
 
     \b
     Examples:

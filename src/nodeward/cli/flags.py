@@ -82,7 +82,9 @@ def _rows(ctx: click.Context) -> list[tuple[str, str]]:
 
     client.TIMEOUT_S = WITHIN_S
     try:
-        given = ctx.params.get("socket") or os.environ.get("NODEWARD_SOCKET")
+        given = ctx.params.get("socket")
+        if given and os.path.basename(given) == client.PODAPI_SOCKET:
+            given = os.path.join(os.path.dirname(given), os.path.basename(client.DEFAULT_SOCKET))
         return [(row.namespace, row.pod) for row in pod_rows(client.node(given)) if row.namespace]
     except (NodewardError, OSError, ValueError):
         return []

@@ -19,7 +19,8 @@ def _piped() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()
+            if sys.stdout is not None:
+                sys.stdout.flush()
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
@@ -51,6 +52,7 @@ class Shows(click.Group):
     sub-command's name is its own argument."""
 
     allow_interspersed_args = True  # its own options also stand after its argument
+    allow_extra_args = False
 
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **{"no_args_is_help": False, **more})
@@ -68,10 +70,12 @@ class Shows(click.Group):
         takes_none = not any(isinstance(param, click.Argument) for param in self.params)
         if args and takes_none and not args[0].startswith("-") and not ctx.resilient_parsing:
             raise click.NoSuchCommand(args[0], possibilities=self.commands, ctx=ctx)
+        if late := [word for word in args if word in self.commands]:
+            raise click.UsageError(f"`{late[0]}` comes first: {ctx.command_path} {late[0]} ...", ctx)
         return click.Command.parse_args(self, ctx, args)
 
     def invoke(self, ctx: click.Context) -> object:
         return click.Command.invoke(ctx.command, ctx) if ctx.command is self else ctx.command.invoke(ctx)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return click.Command.collect_usage_pieces(self, ctx)
+        return [*click.Command.collect_usage_pieces(self, ctx), "| COMMAND ..."]

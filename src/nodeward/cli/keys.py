@@ -76,12 +76,10 @@ def move(to: str, dry: bool, yes: bool, within: float, socket: str | None) -> No
 
 
 def _rows(socket: str | None) -> "tuple[KeyRow, ...]":
-    import msgspec
-
     from nodeward.people import client
     from nodeward.people.rows import NodeView
 
-    return msgspec.json.decode(client.get("/v1/status", socket), type=NodeView).keys
+    return client.decoded(client.get("/v1/status", socket), NodeView).keys
 
 
 def _plan(rows: "tuple[KeyRow, ...]", to: str) -> Iterator[str]:

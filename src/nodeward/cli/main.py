@@ -40,7 +40,7 @@ GROUPS = {
 COMMANDS = {name: about for group in GROUPS.values() for name, about in group.items()}
 NOW = {
     "top": "status --watch",
-    "kubelet": "setup relay",
+    "kubelet": "setup relay [--undo]",
     "runtime": "setup runtime",
     "hook": "setup hook",
     "cdi": "setup cdi",

@@ -45,7 +45,7 @@ class _Asked:
         return replace(view, rows=chosen(view.rows, self.namespace, self.states, self.pod, first))
 
     def pods(self, view: "NodeView") -> "tuple[PodRow, ...]":
-        """The pods of what `of` has returned."""
+        """The pods of the whole picture that are asked for."""
         from nodeward.people.pods import chosen_pods
 
         return chosen_pods(view, self.namespace, self.states, self.pod)
@@ -108,7 +108,7 @@ def command(
         return
     whole = client.node(socket)
     node = asked.of(whole)
-    pods = asked.pods(node)
+    pods = asked.pods(whole)
     if not print_data(node, output):
         from nodeward.people.table import console
 
@@ -120,11 +120,9 @@ def command(
 
 def _ready(socket: str | None, output: str) -> int:
     """Says which source is ready, and returns the exit code."""
-    import msgspec
-
     from nodeward.people.rows import NodeView
 
-    view = msgspec.json.decode(client.get("/v1/status", socket), type=NodeView)
+    view = client.decoded(client.get("/v1/status", socket), NodeView)
     if not print_data({"ready": view.ready, "components": view.components}, output):
         for row in view.components:
             print(f"{'ready    ' if row.ready else 'not ready'} {row.name}: {row.detail}")
@@ -166,8 +164,7 @@ def _pictures(socket: str | None, every_s: float, times: int | None) -> Iterator
 def _of(view: "NodeView", asked: _Asked, is_wide: bool) -> "Group":
     from nodeward.people.table import judged
 
-    part = asked.of(view)
-    return judged(part, view, pods=asked.pods(part), is_wide=is_wide)
+    return judged(asked.of(view), view, pods=asked.pods(view), is_wide=is_wide)
 
 
 def _draw(socket: str | None, asked: _Asked, is_wide: bool, every_s: float, times: int | None) -> None:
@@ -188,7 +185,7 @@ def _draw(socket: str | None, asked: _Asked, is_wide: bool, every_s: float, time
             while not screen.is_over:
                 if shown is not None:
                     part = asked.of(shown)
-                    pods = screen.shows(asked.pods(part))
+                    pods = screen.shows(asked.pods(shown))
                     drawn = live(part, shown, out.height - 1, lately, pods=pods, is_wide=is_wide, keys=screen.line)
                     drawing.update(drawn, refresh=True)
                 if number == times or not wait(keys, screen, max(due_s - time.monotonic(), 0)):

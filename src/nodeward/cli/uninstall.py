@@ -45,6 +45,8 @@ def command(config_path: str | None, yes: bool, only_keys: bool, socket: str | N
     if only_keys:
         _take_back_keys(socket, config_path, yes)
         return
+    if socket is not None:
+        raise click.UsageError("--socket is the daemon's, which only --keys asks")
     from functools import partial
 
     from nodeward.features import by_claim

@@ -6,14 +6,16 @@ import os
 import socket
 import time
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from nodeward.core.errors import NodewardError
+from nodeward.core.text import printable
 
 if TYPE_CHECKING:
     from nodeward.people.relay_view import RelayView
     from nodeward.people.rows import NodeView
 
+T = TypeVar("T")
 DEFAULT_SOCKET = "/run/nodeward/nodeward.sock"
 TIMEOUT_S = 5.0
 MAX_BYTES = 64 * 1024 * 1024
@@ -63,6 +65,16 @@ def get(path: str, given_socket: str | None, method: str = "GET", body: bytes | 
             said = f"{place} answers HTTP {response.status}: {_OTHER}"
         raise DaemonError(said)
     return answer
+
+
+def decoded(answer: bytes, kind: type[T]) -> T:
+    """What was answered. DaemonError for an answer of another version."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DaemonError(f"an answer of another version of Nodeward: {printable(str(error), 300)}") from error
 
 
 _OTHER = "is it another socket? The daemon's is nodeward.sock, the Pod API's podapi.sock"
@@ -135,13 +147,11 @@ def relay(given_socket: str | None) -> Heard:
 
 def node(given_socket: str | None) -> "NodeView":
     """The node, daemon and relay as one; the relay's picture where the daemon is away. AwayError where both are."""
-    import msgspec
-
     from nodeward.people.rows import NodeView
 
     heard = relay(given_socket)
     try:
-        view = msgspec.json.decode(get("/v1/status", given_socket), type=NodeView)
+        view = decoded(get("/v1/status", given_socket), NodeView)
     except AwayError:
         if heard.view is None:
             raise

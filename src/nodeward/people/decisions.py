@@ -3,7 +3,7 @@
 import logging
 import re
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from nodeward.core import events as ev
 from nodeward.core.decision import NOTHING, Adjustment, Commit, Decision, Final, Goal, Need, PodEvent, Special, Target
@@ -52,7 +52,7 @@ def sentences(decision: Decision) -> tuple[str, ...]:
 
 
 log = logging.getLogger(__name__)
-KEPT = 256
+KEPT = 64
 MOST_SENTENCES = 8
 MOST_CHARACTERS = 400
 
@@ -73,11 +73,49 @@ class DecisionRow:
     summary: str = ""
 
 
+@dataclass(slots=True)
+class _Kept:
+    """A decision, what has come of it so far, and its texts once somebody has asked for them."""
+
+    row: DecisionRow
+    at_ns: int
+    decision: Decision
+    outcome: Reached | Missed | None
+    after_ns: int = 0
+    came: list[str] = field(default_factory=list)
+    more: int = 0
+    """Goals that were reached, beyond those that `came` has."""
+    was_written: bool = False
+    told: DecisionRow | None = None
+
+    def reached(self, target: Target, at_ns: int, *, was_written: bool) -> None:
+        """One of its goals is so now."""
+        self.after_ns, self.was_written, self.told = at_ns - self.at_ns, self.was_written or was_written, None
+        if len(self.came) < MOST_SENTENCES:
+            self.came.append(f"{_WROTE if was_written else _ALREADY}: {target}")
+        else:
+            self.more += 1
+
+    def as_row(self) -> DecisionRow:
+        """With its texts."""
+        if self.told is None:
+            said = [*_outcomes(self.outcome), *sentences(self.decision), *self.came]
+            count = len(said) + self.more
+            more = [f"and {count - MOST_SENTENCES} more"] if count > MOST_SENTENCES else []
+            texts = tuple(one[:MOST_CHARACTERS] for one in (*said[:MOST_SENTENCES], *more))
+            summary = summarised(
+                self.row.event, self.decision, self.outcome, self.after_ns, was_written=self.was_written
+            )
+            self.told = replace(self.row, after_ns=self.after_ns, said=texts, summary=summary[:MOST_CHARACTERS])
+        return self.told
+
+
 class Latest:
-    """A ring of decisions that say something, oldest first."""
+    """A ring of decisions that say something, oldest first. What has come of one that is here has no row of its own."""
 
     def __init__(self) -> None:
-        self._kept: deque[tuple[DecisionRow, int, Decision, Reached | Missed | None]] = deque(maxlen=KEPT)
+        self._kept = deque[_Kept]()
+        self._by_target = dict[Target, _Kept]()
         self._asked = dict[int, str]()
         """By ask, whom it is about: the event that brings its answer does not say so."""
 
@@ -86,56 +124,47 @@ class Latest:
         for note in decision.notes:
             log.warning("note=%s what=%r", note.code, note_sentence(note))
         outcome = event if isinstance(event, Reached | Missed) else None
-        if outcome is not None or decision != NOTHING:
-            whom = self._asked.pop(event.ask_id, "") if isinstance(event, ev.FactRead | ev.Committed) else about(event)
-            row = DecisionRow(event.seq, event.wall_ns, type(event).__name__, whom, took_ns, 0, ())
-            if isinstance(event, ev.Question) and isinstance(decision.answer, Need | Commit):
-                self._asked[event.ask_id] = whom
-                while len(self._asked) > KEPT:
-                    del self._asked[next(iter(self._asked))]
-            self._kept.append((row, event.at_ns, decision, outcome))
+        if outcome is None and decision == NOTHING:
+            return
+        if isinstance(outcome, Reached) and self._came(outcome) and decision == NOTHING:
+            return
+        whom = self._asked.pop(event.ask_id, "") if isinstance(event, ev.FactRead | ev.Committed) else about(event)
+        if isinstance(event, ev.Question) and isinstance(decision.answer, Need | Commit):
+            self._asked[event.ask_id] = whom
+            while len(self._asked) > KEPT:
+                del self._asked[next(iter(self._asked))]
+        row = DecisionRow(event.seq, event.wall_ns, type(event).__name__, whom, took_ns, 0, ())
+        one = _Kept(row, event.at_ns, decision, outcome)
+        self._kept.append(one)
+        self._by_target |= {target: one for goal in decision.goals for target in goal.targets()}
+        if len(self._kept) > KEPT:
+            gone = self._kept.popleft()
+            for target in (target for goal in gone.decision.goals for target in goal.targets()):
+                if self._by_target.get(target) is gone:
+                    del self._by_target[target]
+
+    def _came(self, outcome: Reached) -> bool:
+        """Notes what is so now with the decisions that wanted it; whether any did."""
+        written, found = frozenset(outcome.written), False
+        for target in outcome.targets:
+            if (one := self._by_target.get(target)) is not None:
+                one.reached(target, outcome.at_ns, was_written=target in written)
+                found = True
+        return found
 
     def rows(self, after: int) -> tuple[DecisionRow, ...]:
-        """Those with a higher number, oldest first. What has come of a decision that is here has no row of its own."""
-        by_target: dict[Target, int] = {}
-        times, read_back = dict[int, int](), dict[int, tuple[int, list[str]]]()
-        shown = list[tuple[DecisionRow, Decision, Reached | Missed | None]]()
-        for row, at_ns, decision, outcome in self._kept:
-            if isinstance(outcome, Reached):
-                since = {by_target[one] for one in outcome.targets if one in by_target}
-                for seq in since:
-                    said = [one for one in _outcomes(outcome) if one]
-                    read_back[seq] = (at_ns - times[seq], [*read_back.get(seq, (0, []))[1], *said])
-                if since and decision == NOTHING:
-                    continue
-            shown.append((row, decision, outcome))
-            times[row.seq] = at_ns
-            by_target |= {target: row.seq for goal in decision.goals for target in goal.targets()}
-        return tuple(
-            _told(row, decision, outcome, *read_back.get(row.seq, (0, [])))
-            for row, decision, outcome in shown
-            if row.seq > after
-        )
+        """Those with a higher number, oldest first."""
+        return tuple(one.as_row() for one in self._kept if one.row.seq > after)
 
 
-def _told(
-    row: DecisionRow, decision: Decision, outcome: Reached | Missed | None, after_ns: int, came: list[str]
-) -> DecisionRow:
-    said = [*_outcomes(outcome), *sentences(decision), *came]
-    more = [f"and {len(said) - MOST_SENTENCES} more"] if len(said) > MOST_SENTENCES else []
-    texts = tuple(one[:MOST_CHARACTERS] for one in (*said[:MOST_SENTENCES], *more))
-    was_written = any(one.startswith(_WROTE) for one in came)
-    summary = summarised(row.event, decision, outcome, after_ns, was_written=was_written)
-    return replace(row, after_ns=after_ns, said=texts, summary=summary[:MOST_CHARACTERS])
-
-
-_WROTE = "wrote and read back"
+_WROTE, _ALREADY = "wrote and read back", "already as wanted"
 
 
 def _outcomes(outcome: Reached | Missed | None) -> list[str]:
     match outcome:
         case Reached(targets=targets, written=written):
-            return [f"{_WROTE if one in written else 'already as wanted'}: {one}" for one in targets]
+            there = frozenset(written)
+            return [f"{_WROTE if one in there else _ALREADY}: {one}" for one in targets]
         case Missed(why=why):
             return [f"could not be reached: {target}: {reason}" for target, reason in why]
         case None:
@@ -159,6 +188,7 @@ _EVENTS = {
     "FactRead": "answered",
     "Committed": "answered",
     "Hooked": "container created, seen by the OCI hook",
+    "Starting": "container with ids is started",
     "Allocating": "kubelet asks for ids",
     "Preparing": "kubelet prepares a claim",
     "Unprepared": "kubelet gives a claim back",
@@ -171,6 +201,7 @@ _EVENTS = {
     "Missed": "not written",
     "Tick": "looked again",
 }
+_FACTS = {"pod": "its pod's spec", "keys": "the kernel's count of keys", "held": "the ids that kubelet has given"}
 _GIVEN = {"cpus": "CPUs", "memory_nodes": "memory of node", "cpu_shares": "CPU shares", "misc.max": "limit"}
 _GOALS = {
     "misc.max": "limit",
@@ -188,7 +219,7 @@ def summarised(
     parts = list[str]()
     match decision.answer:
         case Need() as need:
-            parts.append(f"waits for its {need.fact}")
+            parts.append(f"waits for {_FACTS.get(need.fact, need.fact)}")
         case Commit():
             parts.append("waits until that is on disk")
         case Final(value=Refusal() as refusal):
@@ -222,6 +253,8 @@ def _plain(event: str) -> str:
 def _goal_value(goal: Goal) -> str:
     if goal.value is Special.ABSENT:
         return "taken back"
+    if goal.target.kind == "offer":
+        return "changed"  # each id with its health, as JSON
     is_misc = goal.target.kind == "misc.max"
     return _value(f"{goal.target.resource} {goal.value}" if is_misc else str(goal.value))
 

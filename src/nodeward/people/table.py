@@ -151,7 +151,7 @@ class PodTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         names = columns(row for _, row in self._pods)
         nodes = ["NODE"] if any(node for node, _ in self._pods) else []
-        head = [*nodes, "POD", *(name.upper() for name in names), "STATE"]
+        head = [*nodes, "POD", *(printable(name).upper() for name in names), "STATE"]
         shown = self._pods
         if self._height is not None:  # a sentence may take several lines
             taken = sum(len(text.wrap(console, options.max_width)) for text in self._above)
@@ -199,7 +199,10 @@ def _gates(view: NodeView) -> list[Text]:
     shut = [row for row in gates.rows if row.why]
     head = f"gates: mode {gates.mode}, {len(gates.rows)} pods, {len(shut)} shut, {gates.refused} containers refused"
     lines = [Text(head)] + [Text(f"verdicts of before are lost: {gates.fault}", "red")] * bool(gates.fault)
-    lines += [Text(f"  {row.namespace}/{row.pod} {row.verdict}: {row.why}", "yellow") for row in shut[:MOST_SHUT]]
+    lines += [
+        Text(f"  {printable(f'{row.namespace}/{row.pod} {row.verdict}: {row.why}')}", "yellow")
+        for row in shut[:MOST_SHUT]
+    ]
     return lines + [Text(f"  ... and {len(shut) - MOST_SHUT} more", "yellow")] * (len(shut) > MOST_SHUT)
 
 
@@ -250,9 +253,10 @@ class _Rows:
 
     def _text(self, line: _Line, name: int, cpus: int, resource: int, widths: list[int]) -> Text:
         if not line.numbers:
-            text = Text(line.name, style="bold")
+            text = Text(printable(line.name), style="bold")
             return text.append(f"  {line.state}", line.style) if line.state else text
-        short = line.name if len(line.name) <= name else line.name[: name - 1] + "…"
+        whole = printable(line.name)
+        short = whole if len(whole) <= name else whole[: name - 1] + "…"
         numbers = "".join(f" {number:>{width}}" for number, width in zip(line.numbers, widths, strict=True))
         text = Text(f"{short:{name}}", no_wrap=True, overflow="crop")
         if cpus:

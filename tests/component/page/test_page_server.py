@@ -420,7 +420,7 @@ def test_limits_and_refusals(browser: Browser) -> None:
         page.get_by_role("button", name="Close").press("Enter")
         expect(page.get_by_role("dialog")).to_have_count(0)
         page.get_by_role("searchbox", name="Find").fill("no such pod")
-        expect(pods.locator("tbody.pod")).to_have_count(0)
+        expect(pods.locator(".pod-name")).to_have_count(0)
         page.get_by_role("searchbox", name="Find").fill("")
         _drawn(page, "limits")
 

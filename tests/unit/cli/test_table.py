@@ -314,7 +314,7 @@ def test_the_pod_with_the_most_urgent_condition_is_first_and_each_node_has_a_ver
         "shop/vm", "shop/db", "shop/a",
     ]  # fmt: skip
     verdicts = [
-        one["verdict"]["conditions"][0]["code"] for one in json.loads(msgspec.json.encode({"nodes": found}))["nodes"]
+        one["verdict"]["conditions"][0]["code"] for one in json.loads(msgspec.json.encode([one for one, _ in found]))
     ]
     assert verdicts == ["drift", "vm-killed", "daemon-away"]
 

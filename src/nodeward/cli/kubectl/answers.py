@@ -64,14 +64,15 @@ class _Diagnosed(msgspec.Struct):
     findings: tuple[Finding, ...]
 
 
-def status_of(answer: Answer, namespace: str | None, states: Sequence[str]) -> Status:
-    """The node's status with the rows that were asked for."""
+def status_of(answer: Answer, namespace: str | None, states: Sequence[str]) -> tuple[Status, tuple[PodRow, ...]]:
+    """The node's status with the rows that were asked for, and its pods that were."""
     view, fault = _read(answer, NodeView)
     if view is None:
-        return Status(answer.place.node, answer.place.pod, fault, away(fault))
+        return Status(answer.place.node, answer.place.pod, fault, away(fault)), ()
     said = view.verdict or verdict(view)  # an older Nodeward sends none
     part = replace(view, verdict=said, rows=chosen(view.rows, namespace, states, first=said.pods))
-    return Status(answer.place.node, answer.place.pod, fault, said, part)
+    pods = chosen_pods(replace(view, verdict=said), namespace, states)
+    return Status(answer.place.node, answer.place.pod, fault, said, part), pods
 
 
 def diagnosed(answer: Answer) -> Diagnosis:
@@ -96,32 +97,30 @@ def passed(answer: Answer, is_text: bool) -> Passed:
     return Passed(place.node, place.pod, fault, answer.code, data)
 
 
-def draw(told: Sequence[Status], namespace: str | None = None, states: Sequence[str] = ()) -> Group:
-    """The report: how many nodes answered, what is wrong on which node, and the table."""
-    views = [(one.node, one.status) for one in told if one.status is not None]
+def draw(found: Sequence[tuple[Status, tuple[PodRow, ...]]]) -> Group:
+    """The report: how many nodes answered, what is wrong on which node, and the table of pods."""
+    told = [one for one, _ in found]
     answered = [(one.node, one.verdict) for one in told if one.status is not None]
     judged = [(node, said) for node, said in answered if said is not None and said.level is not Level.GOOD]
     level = (
         Level.BAD
-        if len(views) < len(told)
+        if len(answered) < len(told)
         else max((said.level for _, said in judged), key=_LEVELS.index, default=Level.GOOD)
     )
     need = f", {len(judged)} of them need attention" if judged else ""
-    lines = [Text(f"{len(views)} of {len(told)} nodes answer{need}.", URGENT[level])]
+    lines = [Text(f"{len(answered)} of {len(told)} nodes answer{need}.", URGENT[level])]
     lines += [Text(f"{one.node or one.pod}: no answer: {one.fault}", "red") for one in told if one.fault]
     lines += [Text(f"{node}: {printable(said.sentence)}", URGENT[said.level]) for node, said in judged]
-    return Group(*lines, PodTable(_in_order(views, namespace, states)))
+    return Group(*lines, PodTable(_in_order(found)))
 
 
 _LEVELS = (Level.GOOD, Level.ATTENTION, Level.BAD)
 
 
-def _in_order(
-    views: Sequence[tuple[str, NodeView]], namespace: str | None, states: Sequence[str]
-) -> list[tuple[str, PodRow]]:
+def _in_order(found: Sequence[tuple[Status, tuple[PodRow, ...]]]) -> list[tuple[str, PodRow]]:
     """The pods of all nodes, those with the most urgent conditions first; each node's in the order for people."""
-    found = [(node, row) for node, view in views for row in chosen_pods(view, namespace, states)]
-    return sorted(found, key=lambda one: (_TONES.index(one[1].tone), natural(one[0])))
+    every = [(one.node, row) for one, pods in found for row in pods]
+    return sorted(every, key=lambda one: (_TONES.index(one[1].tone), natural(one[0])))
 
 
 _TONES = (BAD, ATTENTION, "")

@@ -22,9 +22,12 @@ from nodeward.cli.main import COMMANDS, run
 if TYPE_CHECKING:
     from nodeward.cli.kubectl.answers import Status
     from nodeward.cli.kubectl.nodes import Answer, Cluster, NodewardPod
+    from nodeward.people.pods import PodRow
 
 F = TypeVar("F", bound=Callable[..., object])
 HOME = "nodeward"
+OF_POD = ("explain", "vms", "pod")
+"""Commands whose argument is a pod."""
 BELOW = ("move", "policies", "volume", "network", "cgroup", "gate")
 """Sub-commands, which are of one node: some of them change it."""
 
@@ -100,10 +103,10 @@ def status(
             told = _statuses(cluster, node, namespace, states)
             if watch and output == "text" and sys.stdout.isatty():
                 click.clear()
-            if not print_data({"nodes": told}, output, is_one_of_many=watch):
-                console().print(draw(told, namespace, states))
+            if not print_data({"nodes": [one for one, _ in told]}, output, is_one_of_many=watch):
+                console().print(draw(told))
             sys.stdout.flush()
-            code = exits.FAILED if any(one.fault for one in told) else exits.GOOD
+            code = exits.FAILED if any(one.fault for one, _ in told) else exits.GOOD
     except KeyboardInterrupt:
         pass
     sys.exit(code)
@@ -130,7 +133,7 @@ def doctor(context: str | None, kubeconfig: str | None, home: str, node: str, ti
     if not print_data({"nodes": found}, output):
         for one in found:
             print_findings(one)
-    sys.exit(max(exits.FAILED if one.fault else exits.BY_SEVERITY[one.worst] for one in found))
+    sys.exit(max(exits.FAILED if one.fault else exits.BY_SEVERITY.get(one.worst, exits.FAILED) for one in found))
 
 
 def _passed_on(name: str, words: str, about: str, examples: tuple[str, ...]) -> None:
@@ -145,6 +148,8 @@ def _passed_on(name: str, words: str, about: str, examples: tuple[str, ...]) -> 
     ) -> None:  # fmt: skip
         from nodeward.cli.kubectl.nodes import Cluster
 
+        if {"hold", "--"} & set(words):
+            raise click.UsageError("a command of the node's own cannot be run through kubectl: run this on the node")
         if words and words[0] in BELOW and not node:
             raise click.UsageError(f"`{name} {words[0]}` is of one node: name it by --node")
         sys.exit(_answered(Cluster(context, kubeconfig, home, timeout_s), node, name, words, namespace, output))
@@ -152,7 +157,7 @@ def _passed_on(name: str, words: str, about: str, examples: tuple[str, ...]) -> 
     command.__doc__ = f"{COMMANDS[name]}\n\n    {about}\n\n    \b\n    Examples:\n" + "".join(
         f"      kubectl nodeward {one}\n" for one in examples
     )
-    if "POD" in words:
+    if name in OF_POD:
         help_ = "The namespace of the pod that is named.  [default: kubectl's]"
         command = click.option("-n", "--namespace", help=help_)(command)
     cli.command(name, context_settings={"ignore_unknown_options": True})(command)
@@ -161,7 +166,12 @@ def _passed_on(name: str, words: str, about: str, examples: tuple[str, ...]) -> 
 _OF_A_POD = "Of a pod that is named its node alone is asked. A name with one slash is NAMESPACE/POD."
 _passed_on("explain", "POD[/CONTAINER]", f"{_OF_A_POD} With --namespace it is POD/CONTAINER.",
            ("explain web -n shop", "explain shop/web/enclave"))  # fmt: skip
-_passed_on("keys", "[move ...]", "To move keys, name the node by --node.", ("keys", "keys -o json"))
+_passed_on(
+    "keys",
+    "[move ...]",
+    "To move keys, name the node by --node, and give --timeout more than its --within.",
+    ("keys", "keys -o json"),
+)
 _passed_on("cpus", "[policies ...]", "For what is below it, name the node by --node.", ("cpus", "cpus --node node-1"))
 _passed_on("vms", "[POD]", _OF_A_POD, ("vms", "vms shop/web", "vms --classes", "vms volume list --node node-1"))
 _passed_on("pod", "[POD]", _OF_A_POD, ("pod --list", "pod shop/web --spec"))
@@ -174,12 +184,13 @@ def _answered(
     from nodeward.cli.kubectl import nodes
     from nodeward.cli.kubectl.answers import passed
 
-    is_of_pod = bool(words) and (name == "explain" or (words[0] not in BELOW and words[0][:1] != "-"))
     rest = list(words)
-    if is_of_pod:
-        space, pod, container = _named(words[0], namespace)
+    at = next((n for n, word in enumerate(words) if name == "explain" or word[:1] != "-"), None)
+    is_of_pod = name in OF_POD and at is not None and words[at] not in BELOW
+    if is_of_pod and at is not None:
+        space, pod, container = _named(words[at], namespace)
         full, node = asyncio.run(nodes.node_of(cluster, space, pod))
-        rest[0] = "/".join([full, pod, *([container] if container else [])])
+        rest[at] = "/".join([full, pod, *([container] if container else [])])
     elif name == "explain":
         raise click.UsageError("give POD, NAMESPACE/POD or NAMESPACE/POD/CONTAINER")
     is_text = output == "text"
@@ -202,7 +213,9 @@ def _asked(cluster: "Cluster", node: str, command: "Callable[[NodewardPod], list
     return asyncio.run(asked())
 
 
-def _statuses(cluster: "Cluster", node: str, namespace: str | None, states: tuple[str, ...]) -> "list[Status]":
+def _statuses(
+    cluster: "Cluster", node: str, namespace: str | None, states: tuple[str, ...]
+) -> "list[tuple[Status, tuple[PodRow, ...]]]":
     from nodeward.cli.kubectl.answers import status_of
 
     answers = _asked(cluster, node, lambda _: ["nodeward", "status", "-o", "json"])

@@ -156,6 +156,8 @@ def add(
       nodeward vms volume add /var/lib/kubelet/pods/U/volumes/V/mount --device /dev/sdb --fstype ext4
       nodeward vms volume add /data --device /dev/sdc --fstype xfs --option ro --metadata fsGroup=1000
     """
+    from nodeward.core.errors import NodewardError
+    from nodeward.core.text import printable
     from nodeward.host.hostfs import OsFiles
     from nodeward.neighbours.kata import volumes
     from nodeward.neighbours.kata.direct_volume import MountInfo
@@ -167,7 +169,7 @@ def add(
             raise click.UsageError("--metadata takes KEY=VALUE, such as fsGroup=1000")
         pairs[name] = value
     if kind == "block" and (why := _no_device(device)):
-        raise click.BadParameter(f"{device}: {why}", param_hint="--device")
+        raise NodewardError(f"--device {printable(device, 300)}: {why}")
     info = MountInfo(device, fstype, kind, pairs, options)
     with told():
         print(volumes.write(OsFiles(), path, info, os.path.abspath(folder)))

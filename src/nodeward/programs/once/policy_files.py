@@ -8,7 +8,7 @@ anything.
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from nodeward.features.cpus.settings import AmountKind, PolicySettings
@@ -93,7 +93,7 @@ def check(path: str) -> tuple[Checked, ...]:
     """Each document of the file. SettingsError for a file, or a document, that is no policy's configuration."""
     documents = load.documents(load.read_bytes(path), path)
     with _silent():
-        found = tuple(_document(tree, lines, path) for tree, lines in documents if tree)
+        found = tuple(one for tree, lines in documents if tree for one in _documents(tree, lines, path))
     if not found:
         raise SettingsError([f"{path}: {_FORMS}"])
     return found
@@ -133,6 +133,24 @@ def _plain(name: object) -> str:
 
 def _where(path: str, row: KeyRow) -> str:
     return f"{path} line {row.line}: {row.path}" if row.line else f"{path}: {row.path}"
+
+
+def _documents(tree: object, lines: Lines, path: str) -> Iterator[Checked]:
+    """A document, or the files that a ConfigMap holds beside modules."""
+    data = tree.get("data") if isinstance(tree, dict) and tree.get("kind") == "ConfigMap" else None
+    if not isinstance(tree, dict) or not isinstance(data, dict) or set(data) <= set(MODULES):
+        yield _document(tree, lines, path)
+        return
+    metadata, modules = tree.get("metadata"), {key: text for key, text in data.items() if key in MODULES}
+    name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
+    for key, text in data.items():
+        if key not in MODULES:
+            at = lines.get(f"data.{key}", 0)
+            for found, below in load.documents(str(text).encode(), f"{path} line {at}"):
+                inner = _document(found, {inside: at + line for inside, line in below.items()}, f"{path} line {at}")
+                yield replace(inner, what=f"{inner.what} in ConfigMap {name} ({key})")
+    if modules:
+        yield _config_map({**tree, "data": modules}, lines, path)
 
 
 def _document(tree: object, lines: Lines, path: str) -> Checked:
@@ -200,7 +218,7 @@ def _spec(spec: Mapping[str, object], lines: Lines, what: str, notes: tuple[str,
 
 
 def _config_map(tree: Mapping[str, object], lines: Lines, path: str) -> Checked:
-    """Each key of its data is a module, whose value is YAML; or the name of a file, which is one of the other forms."""
+    """Each key of its data is a module, whose value is YAML."""
     metadata, data = tree.get("metadata"), tree.get("data")
     name = str(metadata.get("name", "")) if isinstance(metadata, dict) else ""
     modules, inside = dict[str, object](), dict[str, int]()
@@ -208,10 +226,6 @@ def _config_map(tree: Mapping[str, object], lines: Lines, path: str) -> Checked:
         at = lines.get(f"data.{module}", 0)
         inside[str(module)] = at
         for found, below in load.documents(str(text).encode(), f"{path} line {at}")[:1]:
-            if module not in MODULES and isinstance(found, dict) and found.get("kind") != "ConfigMap":
-                with suppress(SettingsError):
-                    inner = _document(found, {key: at + line for key, line in below.items()}, path)
-                    return replace(inner, what=f"{inner.what} in ConfigMap {name} ({module})")
             modules[str(module)] = found
             inside |= {f"{module}.{key}": at + line for key, line in below.items()}
     if not modules:

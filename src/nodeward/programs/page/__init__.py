@@ -29,7 +29,6 @@ EVERY_S: Final = 1.0
 ASK_S: Final = 5.0
 MAX_BYTES: Final = 64 * 1024 * 1024
 DOCTOR_EVERY_S: Final = 60.0
-DECISIONS_KEPT: Final = 60
 AWAY: Final = "the daemon does not answer at {place}: {why}; what is shown is from before"
 
 
@@ -136,7 +135,7 @@ class _Watch:
         view = await asyncio.to_thread(msgspec.json.decode, body, type=NodeView)
         status, body = await self._daemon.get("/v1/decisions", after="0")  # all: those of before may have come to more
         if status == 200:  # an older daemon has none
-            self._shown.decisions = msgspec.json.decode(body, type=list[msgspec.Raw])[-DECISIONS_KEPT:]
+            self._shown.decisions = msgspec.json.decode(body, type=list[msgspec.Raw])
         self._diagnose()
         now_s = time.time()
         self._shown.memory.look(view, now_s)

@@ -10,7 +10,6 @@ is.
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 
 from nodeward.core.conditions import Severity
 from nodeward.core.modes import NO_POLICY, Mode
@@ -99,7 +98,7 @@ def pod_rows(view: NodeView) -> tuple[PodRow, ...]:
             f"{gate.verdict.lower()}: {gate.why}" if gate.why else gate.verdict.lower(), tone=ATTENTION * bool(gate.why)
         )
     rank = {name: place for place, name in enumerate(wrong)}
-    counted = {kind.key for kind in view.keys}
+    counted = [kind.key for kind in view.keys]
     rows = list[tuple[tuple[int, int, Natural, Natural], PodRow]]()
     for (namespace, name), one in found.items():
         state = one.state(view.mode)
@@ -108,7 +107,7 @@ def pod_rows(view: NodeView) -> tuple[PodRow, ...]:
         tone = _TONES[told[0].severity] if told else BAD if state in _BAD else ATTENTION * (urgency(state) < _GOOD)
         made = PodRow(namespace, name, codes or state, tone, dict(one.cells(counted)))
         rows.append(((rank.get(made.name, len(rank)), urgency(state), natural(namespace), natural(name)), made))
-    return tuple(row for _, row in sorted(rows, key=itemgetter(0)))
+    return tuple(row for _, row in sorted(rows, key=lambda one: one[0]))
 
 
 _GOOD = urgency("enforced")
@@ -131,7 +130,7 @@ class _Pod:
         worst = min(told, key=urgency, default="")
         if worst and worst != "unmanaged":
             return worst
-        states = {holder.state or holder.kind for holder in self.cpus}
+        states = [holder.state or holder.kind for holder in self.cpus]
         if there := [state for state in _CPU_STATES if state in states]:
             return "pinned" if there[0] == "held" else there[0]
         if self.keys:
@@ -157,7 +156,7 @@ class _Pod:
     def _resources(self) -> dict[str, list[ResourceRow]]:
         """Its resources: the pod's own, or those of its containers where the pod's are not there."""
         own = [one for row in self.cgroups if row.level == "pod" for one in row.resources if not one.is_idle]
-        names = {one.resource for one in own}
+        names = [one.resource for one in own]
         rest = [
             one
             for row in self.cgroups
@@ -254,7 +253,7 @@ def chosen_pods(
     view: NodeView, namespace: str | None = None, states: Collection[str] = (), pod: str | None = None
 ) -> tuple[PodRow, ...]:
     """The pods of a namespace, with a cgroup in one of these states, of a name (POD, or NAMESPACE/POD)."""
-    left = {pod_name(row) for row in view.rows if row.state in states}
+    left = dict.fromkeys(pod_name(row) for row in view.rows if row.state in states)
     return tuple(
         row
         for row in pod_rows(view)

@@ -161,7 +161,7 @@ async def test_while_the_host_mounts_a_volume_no_vm_and_no_other_process_gets_it
 
         async def hold(script: str) -> Result:
             typed = shlex.split(of_page("volumes.md", "nodeward vms volume hold"), comments=True)
-            held_by = [PATH if one == "PATH" else one for one in typed[3 : typed.index("--") + 1]]
+            held_by = [PATH if one == "PATH" else one for one in typed[4 : typed.index("--") + 1]]
             words = ["hold", "--socket", socket, *held_by, "sh", "-c", script]
             return await asyncio.to_thread(CliRunner().invoke, volume.command, words)
 

@@ -160,7 +160,7 @@ PURE = [
     for part in ("core", "features")
     for file in sorted((HOUSE / part).rglob("*.py"))
     if file.name not in NOT_PURE and not {"effects", "door", "spelling"} & set(file.parts)
-] + [HOUSE / "people" / f"{name}.py" for name in ("view", "verdict", "chosen", "explain")]
+] + [HOUSE / "people" / f"{name}.py" for name in ("view", "verdict", "pods", "explain")]
 MODULES = (
     *("collections", "dataclasses", "datetime", "enum", "fnmatch", "fractions", "functools", "itertools", "json"),
     *("math", "re", "sys", "types", "typing", "nodeward"),

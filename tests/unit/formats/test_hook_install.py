@@ -80,7 +80,9 @@ def test_containerds_lines_for_both_generations() -> None:
 
 
 @pytest.mark.parametrize(
-    "words", [["hook", "hooks-d"], ["hook", "base-spec"], ["cdi"]], ids=lambda words: " ".join(words)
+    "words",
+    [["setup", "hook", "hooks-d"], ["setup", "hook", "base-spec"], ["setup", "cdi"]],
+    ids=lambda words: " ".join(words),
 )
 def test_the_commands_print_the_same(words: list[str]) -> None:
     options = ["--hook", HOOK.path]
@@ -91,13 +93,13 @@ def test_the_commands_print_the_same(words: list[str]) -> None:
 
 
 def test_a_hook_that_is_no_absolute_path_is_refused() -> None:
-    done = CliRunner().invoke(cli, ["hook", "hooks-d", "--hook", "nodeward-oci-hook"])
+    done = CliRunner().invoke(cli, ["setup", "hook", "hooks-d", "--hook", "nodeward-oci-hook"])
 
     assert done.exit_code == 2
     assert "is no absolute path to the hook; give --hook" in done.output
 
 
 def test_containerds_lines_are_printed() -> None:
-    done = CliRunner().invoke(cli, ["hook", "containerd-config", "--version", "2", "--spec", "/b"])
+    done = CliRunner().invoke(cli, ["setup", "hook", "containerd-config", "--version", "2", "--spec", "/b"])
 
     assert done.stdout == containerd_lines("/b", "runc", 2)
